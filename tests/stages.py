@@ -4,14 +4,18 @@ A suite that collects nothing, or skips what it cannot run here, ends with succe
 JUnit report is read: no tests, or a skipped one (an expected failure is one too), fail the run. From the same reports
 the end of the run names the slowest tests, so that minutes are cut where they go.
 
+Targets joined by a plus run side by side, because they mostly wait. What they print follows when each has ended.
+
     python -m tests.stages lint unit examples seeds simulation cluster-build contract prometheus walks test-image
-        real-nodes test-cluster
+        real-nodes+test-cluster
 """
 
 import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
@@ -66,14 +70,31 @@ def check_report(name: str, report: Path) -> tuple[int, str]:
     return len(cases), ""
 
 
-def run_stage(name: str) -> Stage:
+def run_side_by_side(names: list[str]) -> list[Stage]:
+    """All of them to their end, whether or not one has failed."""
+    if len(names) == 1:
+        return [run_stage(names[0])]
+    REPORTS.mkdir(exist_ok=True)
+    print(f"\n== {' and '.join(names)}, side by side", flush=True)
+    with ThreadPoolExecutor(len(names)) as threads:
+        running = [threads.submit(run_stage, name, REPORTS / f"{name}.log") for name in names]
+        for done in as_completed(running):
+            print((REPORTS / f"{done.result().name}.log").read_text(errors="replace"), end="", flush=True)
+    return [each.result() for each in running]
+
+
+def run_stage(name: str, log: Path | None = None) -> Stage:
+    """`log`: a file for what it prints. None: that is printed."""
     report = REPORTS / f"{name}.xml"
     report.unlink(missing_ok=True)
     # Variables travel by the environment: MAKEFLAGS would also hand on a job server that ends at this process.
     environment = {key: value for key, value in os.environ.items() if key not in {"MAKEFLAGS", "MFLAGS", "ARGS"}}
-    print(f"\n== {name}", flush=True)
     began = time.monotonic()
-    exit_code = subprocess.run(["make", "--no-print-directory", name], env=environment, check=False).returncode
+    with log.open("w") if log else nullcontext() as output:
+        print(f"\n== {name}", file=output, flush=True)
+        exit_code = subprocess.run(
+            ["make", "--no-print-directory", name], env=environment, stdout=output, stderr=output, check=False
+        ).returncode
     seconds = time.monotonic() - began
     tests, complaint = check_report(name, report) if name in SUITES else (None, "")
     if exit_code and not complaint:
@@ -88,10 +109,10 @@ def slowest(report: Path) -> list[str]:
     return [f"{seconds:>9.1f} s  {case.get('classname')}::{case.get('name')}" for seconds, case in slow[:SLOWEST_COUNT]]
 
 
-def table(stages: list[Stage]) -> str:
-    """Minutes and tests of each stage, and their sums."""
+def table(stages: list[Stage], total_seconds: float) -> str:
+    """Minutes and tests of each stage, and of all. Stages that ran side by side take less than their sum."""
     rows = [(stage.name, stage.seconds, stage.tests) for stage in stages]
-    rows.append(("total", sum(stage.seconds for stage in stages), sum(stage.tests or 0 for stage in stages)))
+    rows.append(("total", total_seconds, sum(stage.tests or 0 for stage in stages)))
     lines = [f"{'stage':<14}{'minutes':>9}{'tests':>7}"]
     lines += [f"{name:<14}{seconds / 60:>9.1f}{'-' if tests is None else tests:>7}" for name, seconds, tests in rows]
     return "\n".join(lines)
@@ -99,18 +120,19 @@ def table(stages: list[Stage]) -> str:
 
 def main(names: list[str]) -> int:
     stages: list[Stage] = []
+    began = time.monotonic()
     for name in names:
-        stages.append(run_stage(name))
-        if stages[-1].complaint:
+        stages += run_side_by_side(name.split("+"))
+        if any(stage.complaint for stage in stages):
             break
     for stage in stages:
         if stage.tests and (lines := slowest(REPORTS / f"{stage.name}.xml")):
             print("\n".join((f"\n== {stage.name}: slowest tests", *lines)))
-    print(f"\n{table(stages)}")
-    complaint = stages[-1].complaint
-    if complaint:
+    print(f"\n{table(stages, time.monotonic() - began)}")
+    complaints = [stage.complaint for stage in stages if stage.complaint]
+    for complaint in complaints:
         print(complaint, file=sys.stderr)
-    return 1 if complaint else 0
+    return 1 if complaints else 0
 
 
 if __name__ == "__main__":

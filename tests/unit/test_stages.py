@@ -1,10 +1,11 @@
 """A suite whose tests did not run must not pass for a suite that passed."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-from tests.stages import Stage, check_report, slowest, table
+from tests.stages import Stage, check_report, run_side_by_side, slowest, table
 
 RAN = '<testcase classname="tests.unit.test_a" name="test_ran"/>'
 SKIPPED = '<testcase classname="tests.unit.test_a" name="test_not"><skipped message="no"/></testcase>'
@@ -47,9 +48,39 @@ def test_without_a_report_nothing_ran(tmp_path: Path, text: str | None) -> None:
 
 
 def test_the_table_adds_up() -> None:
-    lines = table([Stage("lint", 72, None, ""), Stage("unit", 150, 40, "")]).splitlines()
+    lines = table([Stage("lint", 72, None, ""), Stage("unit", 150, 40, "")], 222).splitlines()
     assert lines[1].split() == ["lint", "1.2", "-"]
     assert lines[-1].split() == ["total", "3.7", "40"]
+
+
+MAKE = """#!/bin/sh
+echo "begin $2"
+touch "$2.began"
+for _ in $(seq 100); do [ -e contract.began ] && [ -e walks.began ] && break; sleep 0.1; done
+[ -e contract.began ] && [ -e walks.began ] || exit 1
+echo '<testsuites><testsuite><testcase name="a"/></testsuite></testsuites>' > "build/$2.xml"
+echo "end $2"
+[ "$2" != walks ]
+"""
+"""Ends once both targets have begun; `walks` fails."""
+
+
+def test_targets_that_run_side_by_side_are_judged_and_printed_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make = tmp_path / "make"
+    make.write_text(MAKE)
+    make.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.chdir(tmp_path)
+    stages = run_side_by_side(["contract", "walks"])
+    assert [(stage.name, stage.tests, stage.complaint) for stage in stages] == [
+        ("contract", 1, ""),
+        ("walks", 1, "walks: failed"),
+    ]
+    printed = capsys.readouterr().out
+    assert "begin contract\nend contract" in printed
+    assert "begin walks\nend walks" in printed
 
 
 def test_the_slowest_tests_come_first_and_fast_ones_not_at_all(tmp_path: Path) -> None:
