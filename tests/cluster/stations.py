@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
+from recovery.core.model.annotations import TORN_DOWN_BY_ANNOTATION
 from tests.cluster.acts import lose, no_room, object_kept, second_is_over
 from tests.cluster.api_proxy import ApiProxy, SeenRequest
 from tests.cluster.patience import GUARD_SECONDS
@@ -30,6 +31,12 @@ def policy_for(phase: str) -> dict[str, Any]:
 
 def is_trigger(seen: SeenRequest) -> bool:
     return (seen.method, seen.resource) == ("DELETE", "jobs")
+
+
+def takes_down(seen: SeenRequest) -> bool:
+    """The trigger, or the claim that comes before it where pods go before their Job: the first of them commits."""
+    claims = (seen.method, seen.resource) == ("PATCH", "jobs") and TORN_DOWN_BY_ANNOTATION.encode() in seen.body
+    return claims or is_trigger(seen)
 
 
 def says(phase: str) -> Callable[[SeenRequest], bool]:
@@ -61,7 +68,7 @@ async def in_phase(phase: str, job: Job, proxy: ApiProxy) -> AsyncIterator[None]
 
 @asynccontextmanager
 async def _decided(job: Job, proxy: ApiProxy) -> AsyncIterator[None]:
-    hold = proxy.hold(is_trigger)
+    hold = proxy.hold(takes_down)
     await lose(job, 1)
     async with asyncio.timeout(GUARD_SECONDS):
         await hold.wait()

@@ -23,7 +23,7 @@ from tests.cluster.controller_record import ask, has_reconciled, recovery, workl
 from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import ControllerProcess, Fleet, Job, Object, apply, policy
-from tests.cluster.stations import PASSING, is_trigger
+from tests.cluster.stations import PASSING, is_trigger, takes_down
 
 pytestmark = pytest.mark.usefixtures("no_complaints")
 
@@ -249,7 +249,7 @@ async def test_a_job_that_completes_while_its_trigger_is_under_way_is_not_delete
     job = await jobset()
     before = await until_whole(job)
     async with controller():
-        hold = proxy.hold(lambda seen: is_trigger(seen) and seen.path.endswith("/llm-node-1"))
+        hold = proxy.hold(lambda seen: takes_down(seen) and seen.path.endswith("/llm-node-1"))
         await lose_pod(job, "llm-node-0", 1)
         await hold.wait()
         for pod in await pods_of(job, "llm-node-1"):
@@ -258,8 +258,8 @@ async def test_a_job_that_completes_while_its_trigger_is_under_way_is_not_delete
         hold.release()
         [closed] = await job.closed_incidents(1)
     assert (closed["outcome"], closed["outcomeReason"]) == ("Superseded", "JobFinishing"), closed
-    assert triggers(proxy) == [("llm-node-0", before["llm-node-0"])]
-    assert [seen.status for seen in proxy.writes(is_trigger)] == [200, 409]
+    assert [seen.status for seen in proxy.writes(takes_down)] == [200, 409]
+    assert triggers(proxy) == []
     finished = (await jobs_of(job))["llm-node-1"]["metadata"]
     assert finished["uid"] == before["llm-node-1"]
     assert "deletionTimestamp" not in finished
@@ -323,17 +323,18 @@ async def until_restarted(job: Job, name: str) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_a_controller_killed_between_two_triggers_leaves_the_other_to_the_next_one(
+async def test_a_controller_killed_between_two_jobs_leaves_the_other_to_the_next_one(
     jobset: StartsJobSet, controller: StartsController, proxy: ApiProxy
 ) -> None:
     job = await jobset()
     before = await until_whole(job)
     async with controller() as first:
-        hold = proxy.hold(lambda seen: is_trigger(seen) and seen.path.endswith("/llm-node-1"))
+        hold = proxy.hold(lambda seen: takes_down(seen) and seen.path.endswith("/llm-node-1"))
         await lose_pod(job, "llm-node-0", 0)
         await hold.wait()
         await first.kill()
-    assert triggers(proxy) == [("llm-node-0", before["llm-node-0"])]
+    assert [seen.status for seen in proxy.writes(takes_down)][:1] == [200]
+    assert triggers(proxy) == []
     assert set((await job.ledger())["incident"]["target"]["jobUIDs"]) == set(before.values())
     async with controller():
         await assert_one_recovery(job)

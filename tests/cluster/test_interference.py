@@ -93,7 +93,7 @@ async def test_a_policy_that_is_withdrawn_in_mid_incident_stops_every_write(
         await until_said(job, why)
         await has_reconciled(process, job)
         assert await job.child_uid() == uid
-        assert workload_writes(proxy) == [f"DELETE jobs {job.child}: 409"]
+        assert workload_writes(proxy) == [f"PATCH jobs {job.child}: 409"]
 
 
 async def test_a_policy_that_is_changed_in_mid_incident_counts_from_the_next_incident_on(

@@ -22,7 +22,7 @@ from tests.cluster.controller_record import ask, has_reconciled, recovery, workl
 from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import ControllerProcess, Job, Object, apply, install, policy, until
-from tests.cluster.stations import PASSING, in_phase, is_trigger, policy_for
+from tests.cluster.stations import PASSING, in_phase, is_trigger, policy_for, takes_down
 
 OURS = "recovery.trainjob.dev/suspended-by"
 GROUP = "recovery.trainjob.dev"
@@ -278,11 +278,11 @@ async def test_no_trigger_is_sent_while_the_definition_of_the_ledgers_is_on_its_
             proxy.release()
             await until("new ledgers are refused", lambda: len(refused_ledgers(proxy)) >= 3)
             assert (await ask(process, "/readyz"))[0] == 200, "it does not know better yet"
-            assert [seen.status for seen in proxy.writes(is_trigger)] == [409]
+            assert [seen.status for seen in proxy.writes(takes_down)] == [409]
             said = "create not allowed while custom resource definition is terminating"
             assert [line for line in process.lines() if said in str(line.get("error")) and line["level"] == "error"]
         await until_ready(process, 503)
-        assert [seen.status for seen in proxy.writes(is_trigger)] == [409]
+        assert [seen.status for seen in proxy.writes(takes_down)] == [409]
         await install(installed)
         await assert_each_recovered_once(job, proxy, failures=1)
 

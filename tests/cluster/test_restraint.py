@@ -37,7 +37,7 @@ from tests.cluster.controller_record import (
 from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import Fleet, Job, Object, apply, policy, train_job
-from tests.cluster.stations import is_trigger, says
+from tests.cluster.stations import says, takes_down
 
 WATCHED = {"watched": "yes"}
 EXIT_OF_HUNG_RANK = 134
@@ -202,7 +202,7 @@ async def test_a_pause_in_mid_incident_stops_every_write_to_the_workload_until_i
     job = await training(ranks=2, gpus=1)
     uid = await job.child_uid()
     async with controller() as process:
-        trigger = proxy.hold(is_trigger)
+        trigger = proxy.hold(takes_down)
         await lose(job, 1)
         await trigger.wait()
         # The decision is in the ledger. Before the trigger reaches the server, the pause comes and the Job changes.
@@ -213,14 +213,14 @@ async def test_a_pause_in_mid_incident_stops_every_write_to_the_workload_until_i
         await has_reconciled(process, job)
 
         assert {each["type"]: each["status"] for each in ledger["conditions"]}["Paused"] == "True"
-        assert workload_writes(proxy) == [f"DELETE jobs {job.child}: 409"], "nothing since the refused trigger"
+        assert workload_writes(proxy) == [f"PATCH jobs {job.child}: 409"], "nothing since the refused claim"
         assert await job.child_uid() == uid
         await annotate(job, PAUSED, None)
         [closed] = await job.closed_incidents(1)
         events = [event["reason"] for event in await job.items(EVENTS)]
 
     assert closed["outcome"] == "Recovered"
-    assert writes(proxy, of={"jobs"})[:2] == [f"DELETE jobs {job.child}: 409", f"DELETE jobs {job.child}: 200"]
+    assert writes(proxy, of={"jobs"})[:2] == [f"PATCH jobs {job.child}: 409", f"PATCH jobs {job.child}: 200"]
     ledger = await job.ledger()
     assert (ledger["epoch"], ledger["totals"]["charged"], closed["attempts"]) == (1, 1, 1)
     assert events.count("RecreatingGroup") == 1, "told although its first trigger was refused"
@@ -232,7 +232,7 @@ async def test_a_job_that_completes_while_the_trigger_is_under_way_ends_complete
     job = await training(ranks=4, gpus=1)
     uid = await job.child_uid()
     async with controller():
-        trigger = proxy.hold(is_trigger)
+        trigger = proxy.hold(takes_down)
         await lose(job, 3)
         await trigger.wait()
         for rank in range(3):
@@ -246,7 +246,7 @@ async def test_a_job_that_completes_while_the_trigger_is_under_way_ends_complete
         await until_condition(job, TRAIN_JOBS, "Complete")
 
     assert (closed["outcome"], closed["outcomeReason"]) == ("Superseded", "JobFinishing")
-    assert workload_writes(proxy) == [f"DELETE jobs {job.child}: 409"]
+    assert workload_writes(proxy) == [f"PATCH jobs {job.child}: 409"]
     assert await job.child_uid() == uid
 
 
