@@ -72,10 +72,15 @@ class Disruption(msgspec.Struct, frozen=True):
 
     @property
     def suspects(self) -> tuple[Suspect, ...]:
-        """Where the failure showed first; what is only consequence comes last, and only where nothing else is known."""
+        """Where the failure showed first, each pod once; what is only consequence counts only where nothing else is
+        known."""
         causes = [finding for finding in self.findings if not finding.cascade] or list(self.findings)
-        found = [suspect for suspect in (finding.evidence.suspect() for finding in causes) if suspect is not None]
-        return tuple(found[:MAX_SUSPECTS])
+        found: dict[str, Suspect] = {}
+        for finding in causes:
+            suspect = finding.evidence.suspect()
+            if suspect is not None:
+                found.setdefault(suspect.pod, suspect)
+        return tuple(found.values())[:MAX_SUSPECTS]
 
 
 def classify(evidence: tuple[Evidence, ...], snapshot: Snapshot) -> Disruption:

@@ -5,7 +5,7 @@ before the policy existed, a pod that its Job replaced before the group ever ran
 that it no longer wants. What is left over is *fresh*; only fresh evidence opens or reopens an incident.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -32,6 +32,9 @@ STALE_AFTER = timedelta(minutes=15)
 
 _ENDED_BY_REQUEST = frozenset({128 + 9, 128 + 15})
 """Exit codes of processes that SIGKILL or SIGTERM has ended."""
+
+
+_WAITS_FOR_BACK_OFF = "CrashLoopBackOff"
 
 
 _LAST_DELETE_WITHIN = timedelta(seconds=1)
@@ -162,6 +165,8 @@ class _Run(msgspec.Struct, frozen=True):
         """
         if item.pod is None:
             return False
+        if _ran_since(item) is not None:
+            return True  # it has exited once more since, which is evidence of its own
         return any(p.running and p.ready and p.deleting_since is None for p in self.pods_by_rank[rank(item.pod)])
 
     def is_unfilled(self, item: Evidence) -> bool:
@@ -179,6 +184,9 @@ class _Run(msgspec.Struct, frozen=True):
         if item.kind is LossKind.CONTAINER_RESTARTED:
             # A container that crashed on the way to the first full group runs since that moment or earlier; one that
             # crashed out of a running group started again after it.
+            ran_since = _ran_since(item)
+            if ran_since is not None:
+                return ran_since <= trained
             mine = [c for c in pod.containers if item.exit is None or item.exit in (c.exit, c.last_exit)]
             return not any(c.running_since is None or c.running_since > trained for c in mine)
         if pod.index is None:
@@ -192,6 +200,14 @@ class _Run(msgspec.Struct, frozen=True):
             for other in self.pods_by_rank[rank(pod)]
             if other.uid != pod.uid
         )
+
+
+def _ran_since(item: Evidence) -> datetime | None:
+    """When the process began that ran after this exit and has ended as well. None: there was none."""
+    if item.kind is not LossKind.CONTAINER_RESTARTED or item.pod is None or item.exit is None:
+        return None
+    later = (each.exit for each in item.pod.containers if each.exit is not None and each.last_exit is item.exit)
+    return next((ended.started_at for ended in later), None)
 
 
 def _runs(snapshot: Snapshot) -> dict[str, _Run]:
@@ -359,24 +375,45 @@ def _ended_before(ended: ExitFacts | None, ended_at: datetime | None, pod: PodFa
 
 
 def _restarts(pod: PodFacts) -> list[Evidence]:
-    """Containers that the kubelet restarted in place, or that have exited and wait for it."""
+    """Containers that the kubelet restarted in place, or that have exited and wait for it.
+
+    One that has exited once more since its restart shows both exits. The loss dates from the first, and the first names
+    the cause: the second process often ends only because its peers do not answer.
+    """
     if pod.phase in {"Failed", "Succeeded"}:
         return []
     found = []
     for container in pod.containers:
         if container.exit is not None and not _ended_before(container.exit, container.exit.finished_at, pod):
             continue
-        ended = container.exit if container.exit is not None else container.last_exit
-        # An exit and the restart that follows it are one event: it is named by the restart that it leads to.
-        number = container.restarts + (1 if container.exit is not None else 0)
-        if number == 0 or (container.exit is not None and container.exit.code == 0):
+        if container.exit is not None and container.exit.code == 0:
             continue
-        how = f"exited{_exit_words(ended)}{_restart_words(container)}{_device_words((container,))}"
-        text = f"container {container.name} of {place(pod)} {how}"
-        at = (ended.finished_at if ended is not None else None) or container.running_since
-        key = f"{pod.uid}/{container.name}/{number}"
-        found.append(Evidence(key, LossKind.CONTAINER_RESTARTED, text, pod.job_uid, at=at, pod=pod, exit=ended))
+        found.extend(_restart(pod, container, ended, number) for ended, number in _exits_and_restarts(container))
     return found
+
+
+def _exits_and_restarts(container: ContainerFacts) -> Iterator[tuple[ExitFacts | None, int]]:
+    """The exits that the status tells of, each with the number of the restart that it led to, or will lead to.
+
+    None: a restart without the exit before it.
+    """
+    if container.waiting_reason == _WAITS_FOR_BACK_OFF:
+        # The exit has become the last one; the restart is still to be counted (kubelet_pods.go, `lastState`).
+        yield container.last_exit, container.restarts + 1
+        return
+    if container.restarts and (container.exit is None or container.last_exit is not None):
+        yield container.last_exit, container.restarts
+    if container.exit is not None:
+        yield container.exit, container.restarts + 1
+
+
+def _restart(pod: PodFacts, container: ContainerFacts, ended: ExitFacts | None, number: int) -> Evidence:
+    """An exit and the restart that follows it are one event, named by the number of that restart."""
+    how = f"exited{_exit_words(ended)}{_restart_words(container, number)}{_device_words((container,))}"
+    text = f"container {container.name} of {place(pod)} {how}"
+    at = (ended.finished_at if ended is not None else None) or container.running_since
+    key = f"{pod.uid}/{container.name}/{number}"
+    return Evidence(key, LossKind.CONTAINER_RESTARTED, text, pod.job_uid, at=at, pod=pod, exit=ended)
 
 
 def _fault(pod: PodFacts) -> list[Evidence]:
@@ -445,9 +482,10 @@ def _device_words(containers: Iterable[ContainerFacts]) -> str:
     return f", and the kubelet reports {devices[0]}{others} as Unhealthy"
 
 
-def _restart_words(container: ContainerFacts) -> str:
-    if container.running_since is not None:
-        return f" and was restarted in place (restart {container.restarts})"
+def _restart_words(container: ContainerFacts, number: int) -> str:
+    """`number`: of the restart that the exit led to, or will lead to."""
+    if container.restarts >= number:
+        return f" and was restarted in place (restart {number})"
     return f"; the kubelet will restart it ({container.waiting_reason})" if container.waiting_reason else ""
 
 

@@ -37,13 +37,13 @@ def _known(snapshot: Snapshot, suspect: Suspect) -> SuspectLog:
         absent = LogAbsence.NO_LOGS if pod.training_known else LogAbsence.NO_TRAINING_CONTAINER
         return SuspectLog(suspect.pod, absent=absent)
     container = max(pod.containers, key=lambda each: _shows(each, suspect))  # of equals the first
-    ended = container.exit if container.exit is not None else container.last_exit
-    failed = ended is not None and suspect.exit_code is not None and ended.code == suspect.exit_code
+    exits = (each for each in (container.exit, container.last_exit) if each is not None)
+    failed = next((each for each in exits if each.code == suspect.exit_code), None)
     return SuspectLog(
         pod=pod.name,
         container=container.name,
-        previous=failed and container.exit is None,
-        termination_message=last_bytes(plain_text(ended.message).strip()) if failed and ended is not None else "",
+        previous=failed is not None and failed is not container.exit,
+        termination_message=last_bytes(plain_text(failed.message).strip()) if failed is not None else "",
     )
 
 
@@ -52,6 +52,6 @@ def _shows(container: ContainerFacts, suspect: Suspect) -> int:
     code = suspect.exit_code
     if code is None:
         return 0
-    if container.exit is not None:
-        return 2 if container.exit.code == code else 0
+    if container.exit is not None and container.exit.code == code:
+        return 2
     return 1 if container.last_exit is not None and container.last_exit.code == code else 0

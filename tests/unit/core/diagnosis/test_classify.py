@@ -32,8 +32,9 @@ def judged(*evidence: Evidence, snapshot: Snapshot = WELL) -> Disruption:
 
 
 def causes(disruption: Disruption) -> list[int | None]:
-    """The ranks that are no consequence, root first."""
-    return [suspect.index for suspect in disruption.suspects]
+    """The ranks of the evidence that is no consequence, root first. Of all evidence where all of it is consequence."""
+    found = [finding for finding in disruption.findings if not finding.cascade] or disruption.findings
+    return [finding.evidence.pod.index for finding in found if finding.evidence.pod is not None]
 
 
 CASES: dict[str, tuple[list[Evidence], list[int], str, str]] = {
@@ -211,7 +212,8 @@ def test_a_pod_without_a_node_blames_none() -> None:
 
 
 def test_at_most_eight_are_suspected() -> None:
-    assert causes(judged(*(died(1, ERROR, index=index) for index in range(12)))) == list(range(8))
+    disruption = judged(*(died(1, ERROR, index=index) for index in range(12)))
+    assert [suspect.index for suspect in disruption.suspects] == list(range(8))
 
 
 # --- whatever comes -------------------------------------------------------------------------------------------------

@@ -1,13 +1,15 @@
 """The signs of a loss: which of them count, what they are called, when they say it was."""
 
+from datetime import timedelta
+
 import msgspec
 
 from recovery.core.diagnosis.classify import classify
-from recovery.core.diagnosis.evidence import Evidence, LossKind, gather
+from recovery.core.diagnosis.evidence import STALE_AFTER, Evidence, LossKind, gather
 from recovery.core.diagnosis.membership import group_runs_whole, member_jobs
 from recovery.core.model.facts import Condition, ContainerFacts
 from tests.unit.core.driver import Controller, observing
-from tests.unit.core.world import World, at, training, whole
+from tests.unit.core.world import World, at, group, training, whole
 
 
 def only(world: World) -> Evidence:
@@ -30,11 +32,47 @@ def test_a_pod_is_lost_once_in_whatever_state_it_is_seen() -> None:
     assert only(world).key == only(world.pod_gone(3, 30)).key == only(world.pod_failed(3, 137, 5)).key
 
 
-def test_a_crash_loop_says_what_the_kubelet_waits_for() -> None:
-    world = training(restart_policy="OnFailure").container_restarted(2, 1, 0)
-    waiting = msgspec.structs.replace(world.pod(2).containers[0], running_since=None, waiting_reason="CrashLoopBackOff")
-    text = only(world.with_pod(2, containers=(waiting,), ready=False)).text
-    assert text.endswith("exited with exit code 1; the kubelet will restart it (CrashLoopBackOff)")
+def crashed_twice(first_code: int, first_second: int, again_second: int, second_code: int = 1) -> World:
+    """Rank 2 exits, is restarted in place a second later, and exits again."""
+    world = training(restart_policy="OnFailure").container_exited(2, first_code, first_second)
+    return world.container_back(2, first_second + 1).container_exited(2, second_code, again_second)
+
+
+def test_an_exit_has_the_key_of_the_restart_that_it_leads_to_in_whatever_state_it_is_seen() -> None:
+    """The kubelet counts the restart when the new process starts; while it waits the exit is the last one already."""
+    exited = crashed_twice(1, 0, 3)
+    ended = exited.pod(2).containers[0]
+    waiting = msgspec.structs.replace(ended, exit=None, last_exit=ended.exit, waiting_reason="CrashLoopBackOff")
+    waits = exited.with_pod(2, containers=(waiting,))
+    assert gather(exited.snapshot())[-1].key == only(waits).key == only(exited.container_back(2, 10)).key
+    assert only(waits).text.endswith("exited with exit code 1; the kubelet will restart it (CrashLoopBackOff)")
+
+
+def test_two_exits_seen_at_once_are_dated_by_the_first_which_names_the_cause() -> None:
+    controller = Controller()
+    controller.reconcile(crashed_twice(139, 0, 3), 3.5)
+    incident = controller.ledger.current_incident
+    assert incident.started_at == at(0)
+    assert [suspect.exit_code for suspect in incident.suspects] == [139]
+    assert list(controller.ledger.handled.keys) == ["pod-job-1-2-0/node/1", "pod-job-1-2-0/node/2"]
+
+
+def test_an_exit_of_long_ago_does_not_date_the_next_one() -> None:
+    """Before the policy, or long before: its rank ran again since."""
+    late = int(STALE_AFTER.total_seconds()) + 60
+    controller = Controller()
+    controller.reconcile(crashed_twice(139, 0, late), late + 0.5)
+    assert controller.ledger.current_incident.started_at == at(late)
+
+
+def test_an_exit_on_the_way_to_the_first_full_group_does_not_date_the_next_one() -> None:
+    world = group(restart_policy="OnFailure", born=-600).started(2, -590).container_exited(2, 139, -580)
+    world = world.container_back(2, -570)
+    for others in (0, 1, 3):
+        world = world.started(others, -560).pod_ready(others, -560)
+    controller = Controller()
+    controller.reconcile(world.container_exited(2, 1, 3), 3.5)
+    assert controller.ledger.current_incident.started_at == at(3)
 
 
 def test_a_restart_whose_exit_is_forgotten_is_dated_by_the_new_process() -> None:

@@ -47,6 +47,12 @@ def test_of_a_container_that_has_restarted_in_place_the_instance_before_is_read(
     assert (found.previous, found.termination_message) == (True, "CUDA error")
 
 
+def test_of_a_container_that_has_exited_once_more_since_the_instance_before_is_read() -> None:
+    crashed = restarts_in_place().container_exited(2, 139, 0, message="CUDA error").container_back(2, 1)
+    found = known(crashed.container_exited(2, 1, 3, message="no peers"), 139)
+    assert (found.previous, found.termination_message) == (True, "CUDA error")
+
+
 def test_an_exit_that_is_not_the_failure_is_no_evidence_of_it() -> None:
     """It restarted last week. Now its node is lost."""
     assert known(restarts_in_place().container_restarted(2, 1, -600), None) == SuspectLog(
