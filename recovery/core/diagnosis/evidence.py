@@ -382,7 +382,7 @@ def _restarts(pod: PodFacts) -> list[Evidence]:
     """
     if pod.phase in {"Failed", "Succeeded"}:
         return []
-    found = []
+    found: list[Evidence] = []
     for container in pod.containers:
         if container.exit is not None and not _ended_before(container.exit, container.exit.finished_at, pod):
             continue

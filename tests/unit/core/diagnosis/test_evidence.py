@@ -1,7 +1,5 @@
 """The signs of a loss: which of them count, what they are called, when they say it was."""
 
-from datetime import timedelta
-
 import msgspec
 
 from recovery.core.diagnosis.classify import classify
