@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 from xml.etree import ElementTree
 
 REPORTS = Path("build")
@@ -49,6 +50,8 @@ class Stage:
 
     name: str
     seconds: float
+    cpu_seconds: float
+    """Of its processes that have ended and were waited for. Much less than `seconds`: it mostly waits."""
     tests: int | None
     complaint: str
 
@@ -92,14 +95,24 @@ def run_stage(name: str, log: Path | None = None) -> Stage:
     began = time.monotonic()
     with log.open("w") if log else nullcontext() as output:
         print(f"\n== {name}", file=output, flush=True)
-        exit_code = subprocess.run(
-            ["make", "--no-print-directory", name], env=environment, stdout=output, stderr=output, check=False
-        ).returncode
+        exit_code, cpu_seconds = run_target(name, environment, output)
     seconds = time.monotonic() - began
     tests, complaint = check_report(name, report) if name in SUITES else (None, "")
     if exit_code and not complaint:
         complaint = f"{name}: failed"
-    return Stage(name, seconds, tests, complaint)
+    return Stage(name, seconds, cpu_seconds, tests, complaint)
+
+
+def run_target(name: str, environment: dict[str, str], output: TextIO | None) -> tuple[int, float]:
+    """Its exit code, and how many seconds of CPU it took."""
+    target = subprocess.Popen(["make", "--no-print-directory", name], env=environment, stdout=output, stderr=output)
+    try:
+        _, status, usage = os.wait4(target.pid, 0)
+    except KeyboardInterrupt:
+        target.wait()  # Ctrl-C has reached it too; what it started ends before we do.
+        raise
+    target.returncode = os.waitstatus_to_exitcode(status)
+    return target.returncode, usage.ru_utime + usage.ru_stime
 
 
 def slowest(report: Path) -> list[str]:
@@ -110,11 +123,15 @@ def slowest(report: Path) -> list[str]:
 
 
 def table(stages: list[Stage], total_seconds: float) -> str:
-    """Minutes and tests of each stage, and of all. Stages that ran side by side take less than their sum."""
-    rows = [(stage.name, stage.seconds, stage.tests) for stage in stages]
-    rows.append(("total", total_seconds, sum(stage.tests or 0 for stage in stages)))
-    lines = [f"{'stage':<14}{'minutes':>9}{'tests':>7}"]
-    lines += [f"{name:<14}{seconds / 60:>9.1f}{'-' if tests is None else tests:>7}" for name, seconds, tests in rows]
+    """Minutes, minutes of CPU and tests of each stage, and of all. Stages that ran side by side take less than their sum."""
+    rows = [(stage.name, stage.seconds, stage.cpu_seconds, stage.tests) for stage in stages]
+    cpu_seconds, tests_run = sum(stage.cpu_seconds for stage in stages), sum(stage.tests or 0 for stage in stages)
+    rows.append(("total", total_seconds, cpu_seconds, tests_run))
+    lines = [f"{'stage':<14}{'minutes':>9}{'of CPU':>9}{'tests':>7}"]
+    lines += [
+        f"{name:<14}{seconds / 60:>9.1f}{cpu / 60:>9.1f}{'-' if tests is None else tests:>7}"
+        for name, seconds, cpu, tests in rows
+    ]
     return "\n".join(lines)
 
 

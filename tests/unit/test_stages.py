@@ -1,6 +1,7 @@
 """A suite whose tests did not run must not pass for a suite that passed."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -48,9 +49,21 @@ def test_without_a_report_nothing_ran(tmp_path: Path, text: str | None) -> None:
 
 
 def test_the_table_adds_up() -> None:
-    lines = table([Stage("lint", 72, None, ""), Stage("unit", 150, 40, "")], 222).splitlines()
-    assert lines[1].split() == ["lint", "1.2", "-"]
-    assert lines[-1].split() == ["total", "3.7", "40"]
+    lines = table([Stage("lint", 72, 60, None, ""), Stage("unit", 150, 300, 40, "")], 222).splitlines()
+    assert lines[1].split() == ["lint", "1.2", "1.0", "-"]
+    assert lines[-1].split() == ["total", "3.7", "6.0", "40"]
+
+
+def test_the_cpu_time_is_that_of_the_target_and_what_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = tmp_path / "make"
+    make.write_text(f"#!/bin/sh\n{sys.executable} -c 'import time\nwhile time.process_time() < 0.3: pass'\nsleep 0.3\n")
+    make.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.chdir(tmp_path)
+    (stage,) = run_side_by_side(["lint"])
+    assert 0.3 <= stage.cpu_seconds <= stage.seconds - 0.3
 
 
 MAKE = """#!/bin/sh

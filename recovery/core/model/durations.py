@@ -2,6 +2,7 @@
 
 import re
 from datetime import timedelta
+from functools import lru_cache
 
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?", re.ASCII)
 DURATION_MAX = timedelta(days=36525)
@@ -14,6 +15,7 @@ class DurationError(ValueError):
     """A text that is no duration; the message starts with the path of the field."""
 
 
+@lru_cache(maxsize=1024)
 def parse_duration(text: str, path: str) -> timedelta:
     """`1h30m`, `15m`, `10s`, `500ms`. Raises DurationError naming `path`."""
     match = _DURATION.fullmatch(text)

@@ -5,6 +5,7 @@ Only the controller writes these, but whoever may edit them can put there what n
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import cache
 
 import msgspec
 
@@ -33,11 +34,17 @@ def check(value: object, path: str = "$", *, number_max: int = _NUMBER_MAX) -> N
                 raise ValueError(f"Expected a number up to {number_max} - at `{path}`")
         case msgspec.Struct():
             limit = _SECONDS_MAX if isinstance(value, PinnedPolicy) else number_max
-            for field in msgspec.structs.fields(value):
-                check(getattr(value, field.name), f"{path}.{field.encode_name}", number_max=limit)
+            for name, encoded_name in _names(type(value)):
+                check(getattr(value, name), f"{path}.{encoded_name}", number_max=limit)
         case tuple():
             for index, item in enumerate(value):
                 check(item, f"{path}[{index}]", number_max=number_max)
         case Mapping():
             for key, item in value.items():
                 check(item, f"{path}[{key!r}]", number_max=number_max)
+
+
+@cache
+def _names(record: type[msgspec.Struct]) -> tuple[tuple[str, str], ...]:
+    """Of its fields, in Python and in JSON. msgspec resolves all annotations each time that it is asked."""
+    return tuple((field.name, field.encode_name) for field in msgspec.structs.fields(record))

@@ -1,5 +1,6 @@
 """Trials side by side: one process for each core, none of which outlives the command."""
 
+import gc
 import multiprocessing
 import signal
 import traceback
@@ -70,6 +71,7 @@ def _received(connection: Connection, seed: int) -> Any:
 def _serve(connection: Connection, work: Callable[[int], object]) -> None:
     """Until the other side is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; ours are ended by ours.
+    gc.freeze()  # Each trial collects garbage before it begins; what is imported is none.
     while True:
         try:
             seed = connection.recv()
