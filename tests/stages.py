@@ -123,7 +123,7 @@ def slowest(report: Path) -> list[str]:
 
 
 def table(stages: list[Stage], total_seconds: float) -> str:
-    """Minutes, minutes of CPU and tests of each stage, and of all. Stages that ran side by side take less than their sum."""
+    """Minutes, those of CPU, and tests of each stage and of all. Stages side by side take less than their sum."""
     rows = [(stage.name, stage.seconds, stage.cpu_seconds, stage.tests) for stage in stages]
     cpu_seconds, tests_run = sum(stage.cpu_seconds for stage in stages), sum(stage.tests or 0 for stage in stages)
     rows.append(("total", total_seconds, cpu_seconds, tests_run))

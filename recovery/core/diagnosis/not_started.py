@@ -10,10 +10,11 @@ import msgspec
 from recovery.core.diagnosis.finishing import finishing
 from recovery.core.diagnosis.membership import member_count, member_jobs, place, pods_of
 from recovery.core.diagnosis.trained import began_at, pods_of_run, trained_at
-from recovery.core.model.facts import PodFacts, Snapshot
+from recovery.core.model.facts import ContainerFacts, ExitFacts, PodFacts, Snapshot
 from recovery.core.model.ledger import Ledger
 
 _ON_ITS_WAY = frozenset({"", "ContainerCreating", "PodInitializing"})
+_BACK_OFF = "CrashLoopBackOff"
 _MAX_QUOTE = 300
 
 
@@ -129,7 +130,8 @@ def _first_hindered(snapshot: Snapshot) -> _Hindered | None:
             said = f"Job {job.name} cannot create pods: {job.failed_create[:_MAX_QUOTE]}"
             return _Hindered(Hindrance.OTHER, f"Job {job.name}", "FailedCreate", said)
         for pod in sorted(pods, key=lambda pod: (pod.index is None, pod.index or 0, pod.name)):
-            found = None if pod.running or pod.deleting_since is not None else _hindrance(pod)
+            waits = not pod.running and pod.deleting_since is None and pod.phase not in {"Succeeded", "Failed"}
+            found = _hindrance(pod) if waits else None
             if found is not None:
                 return found
     return None
@@ -142,9 +144,33 @@ def _hindrance(pod: PodFacts) -> _Hindered | None:
     # A native sidecar that does not start keeps the training from starting, so the others come last and not never.
     for container in pod.all_containers:
         reason = container.waiting_reason
+        crashes = _crashes(container)
+        if crashes is not None:
+            return _crashed(pod, container, crashes)
         if reason not in _ON_ITS_WAY:
             return _waits(pod, _OF_REASONS.get(reason, Hindrance.OTHER), reason, container.waiting_message)
     return None
+
+
+def _crashes(container: ContainerFacts) -> ExitFacts | None:
+    """The latest exit of a container that fails again and again, or has just failed. None: it does not.
+
+    Read from the exits: a kubelet shows CrashLoopBackOff only when it happens to look at the pod during the wait, and
+    Terminated until then (pod_workers.go, `completeWork`). While the next process runs, the one before tells it.
+    """
+    if container.ready or container.waiting_reason not in {"", _BACK_OFF}:
+        return None
+    ended = container.exit if container.exit is not None else container.last_exit
+    return ended if ended is not None and ended.code != 0 else None
+
+
+def _crashed(pod: PodFacts, container: ContainerFacts, ended: ExitFacts) -> _Hindered:
+    reason = _BACK_OFF if container.restarts else ended.reason or "Error"
+    because = f" ({ended.reason})" if ended.reason not in {"", "Error"} else ""
+    restarts = f"{container.restarts} time" if container.restarts == 1 else f"{container.restarts} times"
+    times = f" and has restarted {restarts}" if container.restarts else ""
+    said = f"container {container.name} exited with exit code {ended.code}{because}{times}"
+    return _waits(pod, Hindrance.OTHER, reason, said)
 
 
 def _waits(pod: PodFacts, kind: Hindrance, reason: str, message: str) -> _Hindered:

@@ -4,10 +4,10 @@ import msgspec
 import pytest
 
 from recovery.core.diagnosis.not_started import Hindrance, NotStarted, not_started
-from recovery.core.model.facts import ContainerFacts
+from recovery.core.model.facts import ContainerFacts, ExitFacts
 from recovery.core.model.reason import Reason
 from tests.unit.core.driver import Controller
-from tests.unit.core.world import World, group, training
+from tests.unit.core.world import World, at, group, training
 
 
 def pulling(world: World, index: int, reason: str, message: str = "") -> World:
@@ -63,6 +63,55 @@ def test_a_group_that_has_not_started_is_reported_in_figures_as_well() -> None:
         cause="rank 3: Unschedulable",
         words="pod train-node-0-3-10 (rank 3, not scheduled) waits: Unschedulable: 0/4 nodes are available",
     )
+
+
+FAILED = ExitFacts(1, "Error", started_at=at(-90), finished_at=at(-60))
+AGAIN = ExitFacts(1, "Error", started_at=at(-50), finished_at=at(-45))
+KILLED = ExitFacts(137, "OOMKilled", started_at=at(-90), finished_at=at(-60))
+DONE = ExitFacts(0, "Completed", started_at=at(-50), finished_at=at(-40))
+
+
+@pytest.mark.parametrize(
+    ("init", "cause", "says"),
+    [
+        (ContainerFacts("fetch", exit=FAILED), "rank 2: Error", "container fetch exited with exit code 1"),
+        (ContainerFacts("fetch", exit=KILLED), "rank 2: OOMKilled", "exited with exit code 137 (OOMKilled)"),
+        (
+            ContainerFacts("fetch", restarts=1, exit=AGAIN, last_exit=KILLED),
+            "rank 2: CrashLoopBackOff",
+            "container fetch exited with exit code 1 and has restarted 1 time",
+        ),
+        (
+            ContainerFacts("fetch", restarts=3, running_since=at(-50), last_exit=FAILED),
+            "rank 2: CrashLoopBackOff",
+            "container fetch exited with exit code 1 and has restarted 3 times",
+        ),
+        (
+            ContainerFacts("fetch", restarts=3, waiting_reason="CrashLoopBackOff", last_exit=FAILED),
+            "rank 2: CrashLoopBackOff",
+            "container fetch exited with exit code 1 and has restarted 3 times",
+        ),
+        (ContainerFacts("fetch", restarts=1, ready=True, exit=DONE, last_exit=FAILED), "rank 3: ErrImagePull", ""),
+        (ContainerFacts("fetch", running_since=at(-50)), "rank 3: ErrImagePull", ""),
+    ],
+)
+def test_an_init_container_that_fails_again_and_again_is_named_in_every_state(
+    init: ContainerFacts, cause: str, says: str
+) -> None:
+    """A kubelet shows CrashLoopBackOff for a moment only; the rest of the time the container is Terminated or runs."""
+    trains = ContainerFacts("node", waiting_reason="PodInitializing")
+    world = group().all_scheduled().with_pod(2, init_containers=(init,), containers=(trains,))
+    found = not_started(pulling(world, 3, "ErrImagePull").snapshot())
+    assert found is not None
+    assert found.cause == cause
+    assert says in found.words
+
+
+def test_a_pod_that_has_failed_keeps_nobody_from_starting() -> None:
+    """Its Job makes another one."""
+    found = not_started(group().started(2, -3590).pod_failed(2, 1, -3580).snapshot())
+    assert found is not None
+    assert found.cause == ""
 
 
 def test_a_job_that_cannot_create_pods_says_what_refuses_them() -> None:
