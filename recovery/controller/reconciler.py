@@ -13,20 +13,17 @@ from datetime import datetime, timedelta
 import msgspec
 import structlog
 
+from recovery.controller.incident_records import IncidentRecords
+from recovery.controller.known_ledgers import KnownLedgers
 from recovery.controller.observer import ControllerObserver
 from recovery.controller.suspect_logs import DEADLINE_SECONDS, SuspectLogs
 from recovery.core.decision.decide import decide
 from recovery.core.decision.protection import protection
-from recovery.core.incident.closed_incident import as_recorded, totals_of
-from recovery.core.incident.folding import folds_with, recorded_alone
 from recovery.core.incident.invariants import violations
-from recovery.core.incident.lifecycle import incident_id, owing
 from recovery.core.model.facts import GroupKey, Snapshot, WorkloadFacts
-from recovery.core.model.fleet_ledger import FleetChange
 from recovery.core.model.ledger import (
     OLDEST_SCHEMA_VERSION,
     SCHEMA_VERSION,
-    Incident,
     Ledger,
     LedgerObject,
     Outcome,
@@ -77,12 +74,6 @@ from recovery.ports import (
 _log = structlog.get_logger("recovery.controller")
 
 _RECORD_AGAIN_AFTER = timedelta(seconds=30)
-_COUNT_AGAIN_AFTER = timedelta(seconds=60)
-_COUNT_AGAIN_AFTER_REFUSAL = timedelta(minutes=10)
-"""Each try reads the group live, and a permission that is missing does not come within a minute."""
-_COUNT_SECONDS_MAX = 5.0
-"""All groups count in the same object, one after the other: if the API server does not answer, each would wait for the
-time-outs of all those before it, and a loss of its own would wait with it."""
 _WORKLOAD_KINDS = frozenset({TRAIN_JOBS.kind, JOB_SETS.kind})
 _MAX_ROUNDS = 4
 """Live reads and refused writes within one reconcile; beyond that the queue's backoff takes over."""
@@ -122,9 +113,8 @@ class Reconciler:
         self._fleet = fleet
         self._ledgers = LedgerWriter(api)
         self._teardown = PodTeardown(api, clock)
-        self._written: dict[GroupKey, dict[str, LedgerObject]] = {}
-        """Our last writes that the cache has not shown yet, by UID of the workload: one that has taken the name must
-        not make us forget what is still to be recorded of the one before it."""
+        self._records = IncidentRecords(ledgers=self._ledgers, fleet=fleet, clock=clock, logs=logs)
+        self._known = KnownLedgers(store)
         self._recorded: dict[GroupKey, frozenset[str]] = {}
         """Ids of recorded incidents whose workload is gone and whose ledger is not, as far as the cache knows."""
 
@@ -149,22 +139,12 @@ class Reconciler:
 
     def ledgers_written(self) -> Iterator[LedgerObject]:
         """Our last writes that the cache has not shown yet, those of jobs that are gone included."""
-        for written in self._written.values():
-            yield from written.values()
+        return self._known.ours()
 
     def log_keys(self, key: GroupKey) -> dict[str, str]:
         """What each log line about the group has: `job`, and `incident` while one is open."""
-        newest = {
-            each.workload_uid: each
-            for each in self._store.ledger_objects()
-            if (each.namespace, each.group) == (key.namespace, key.name)
-        }
-        for uid, ours in self._written.get(key, {}).items():
-            if uid not in newest or not _at_least(newest[uid], ours):
-                newest[uid] = ours
-        incidents = (each.ledger.incident for each in newest.values() if each.readable)
-        open_ = next((each.id for each in incidents if each is not None and each.closing is None), None)
-        return {"job": str(key)} if open_ is None else {"job": str(key), "incident": open_}
+        open_ = self._known.open_incident(key)
+        return {"job": str(key), "incident": open_} if open_ else {"job": str(key)}
 
     async def _reconcile_present(self, key: GroupKey) -> datetime | None:
         snapshot = self._store.snapshot(key)
@@ -176,7 +156,8 @@ class Reconciler:
                 if self._logs is not None:
                     self._logs.forget(key)
                 return None
-            newest, policy, now = self._newest_ledger(key, workload), applicable(policies, workload), self._clock.now()
+            newest = self._known.newest(key, workload.uid)
+            policy, now = applicable(policies, workload), self._clock.now()
             self._observer.facts_read(key, snapshot, policy)
             self._observer.protection_found(key, protection(workload, snapshot, newest, policy, now))
             known = _readable(newest)
@@ -193,12 +174,12 @@ class Reconciler:
             except ReadAgainError as error:
                 _log.info("reading again", **self.log_keys(key), error=str(error), status=error.status)
                 if isinstance(error, UnknownOutcomeError):
-                    await self._read_ledger(key, workload.uid)
+                    await self._known.read_live(key, workload.uid)
                     raise  # the server has trouble of its own: with backoff, not at once
                 snapshot, policies = await self._read_live(key)
                 if await self._collected(key, workload, plan):
-                    await self._record_gone(key, reference_to(workload), plan.ledger)
-                    self._forget(key, workload.uid)
+                    await self._records.record_gone(key, reference_to(workload), plan.ledger)
+                    self._known.forget(key, workload.uid)
                     return None
                 changed = error
                 continue
@@ -214,11 +195,11 @@ class Reconciler:
         if _workload_is_undecodable(self._store.snapshot(key)):
             return None  # which of the ledgers is that of the workload that cannot be read, nothing says
         orphans = []
-        for each in self._orphans(key):
+        for each in self._known.orphans(key):
             if each.readable and each.ledger.incident is not None:
                 orphans.append(each)
             else:
-                self._forget(key, each.workload_uid)
+                self._known.forget(key, each.workload_uid)
         if not orphans:
             self._recorded.pop(key, None)
             return None
@@ -242,59 +223,24 @@ class Reconciler:
                     incident = plan.ledger.current_incident
                 whose = WorkloadReference(orphan.workload_kind, orphan.group, orphan.workload_uid)
                 try:
-                    await self._record_gone(key, whose, orphan.ledger, incident)
+                    await self._records.record_gone(key, whose, orphan.ledger, incident)
                 except ApiError as error:
                     refused = error
                     if not isinstance(error, TryLaterError | UnknownOutcomeError):  # its namespace is gone, for one
-                        self._forget(key, orphan.workload_uid)
+                        self._known.forget(key, orphan.workload_uid)
                     continue
             seen.add(incident.id)
-            self._forget(key, orphan.workload_uid)
+            self._known.forget(key, orphan.workload_uid)
         self._recorded[key] = frozenset(seen)
         return refused
-
-    async def _record_gone(
-        self, key: GroupKey, whose: WorkloadReference, ledger: Ledger, incident: Incident | None = None
-    ) -> None:
-        """Record the last incident of a job that is gone, and count it: no reconcile comes back to its ledger.
-
-        `incident`: as it was closed here. None: as the ledger has it.
-        """
-        closed = as_recorded(incident if incident is not None else ledger.current_incident)
-        if self._logs is not None:
-            closed = self._logs.with_log(key, closed)
-        _, fold = folds_with(ledger, closed)
-        folded = fold is not None and await self._ledgers.fold(key.namespace, whose, fold)
-        created = folded or await self._ledgers.record(key.namespace, whose, closed)
-        try:
-            if not created:
-                closed = await self._ledgers.recorded(key.namespace, whose, closed) or closed
-            await self._count(FleetChange(closed=(*ledger.uncounted, totals_of(whose.uid, closed))))
-        except RefusedError as error:
-            _log.warning(
-                "the incident of a deleted job is not in the fleet's totals",
-                incident=closed.id,
-                job=str(key),
-                error=str(error),
-            )
-
-    def _orphans(self, key: GroupKey) -> tuple[LedgerObject, ...]:
-        """Ledgers of jobs of that name that are gone; of one that the cache has not caught up with, ours."""
-        workload = self._store.snapshot(key).workload
-        orphans = {orphan.workload_uid: orphan for orphan in self._store.orphans(key)}
-        for uid, ours in self._written.get(key, {}).items():
-            cached = orphans.get(uid)
-            if (workload is None or workload.uid != uid) and (cached is None or not _at_least(cached, ours)):
-                orphans[uid] = ours
-        return tuple(orphans.values())
 
     async def _carry_out(self, key: GroupKey, workload: WorkloadFacts, known: LedgerObject | None, plan: Plan) -> Plan:
         """Do what the plan says. Returns it as it was written: with what could not be counted yet."""
         for action in plan.first:
             if isinstance(action, CountIncidents):
-                plan = await self._counted(key, plan, action)
+                plan = await self._records.count(key, plan, action)
             elif isinstance(action, RecordIncident):
-                plan = await self._recorded_in(key, workload, plan, action)
+                plan = await self._records.record(key, workload, plan, action)
             else:
                 await self._do(key, workload, action)
         before = known.ledger if known is not None else Ledger()
@@ -321,48 +267,6 @@ class Reconciler:
             await self._write(key, workload, known, plan.ledger)
         return plan
 
-    async def _recorded_in(self, key: GroupKey, workload: WorkloadFacts, plan: Plan, action: RecordIncident) -> Plan:
-        """Record the incident: in the record that it shares, else in one of its own, which later ones then share."""
-        whose = reference_to(workload)
-        if action.fold is not None:
-            if await self._ledgers.fold(key.namespace, whose, action.fold):
-                return plan
-            plan = msgspec.structs.replace(plan, ledger=recorded_alone(plan.ledger, action.incident))
-        incident = action.incident if self._logs is None else self._logs.with_log(key, action.incident)
-        await self._ledgers.record(key.namespace, whose, incident)
-        return plan
-
-    async def _counted(self, key: GroupKey, plan: Plan, action: CountIncidents) -> Plan:
-        """Add closed incidents to the totals of the fleet. What the API server does not take now stays in the ledger of
-        the group, and is tried again: neither the next incident nor the record of this one waits for statistics."""
-        try:
-            await self._count(action.change)
-        except NotLeadingError:
-            raise
-        except ApiError as error:
-            _log.info(
-                "closed incidents are not in the fleet's totals yet",
-                job=str(key),
-                incident=", ".join(incident_id(each.workload_uid, each.number) for each in action.closed),
-                error=str(error),
-            )
-            refused = isinstance(error, RefusedError)
-            later = self._clock.now() + (_COUNT_AGAIN_AFTER_REFUSAL if refused else _COUNT_AGAIN_AFTER)
-            return msgspec.structs.replace(
-                plan,
-                ledger=owing(plan.ledger, action.closed),
-                requeue_at=later if plan.requeue_at is None else min(later, plan.requeue_at),
-            )
-        return plan
-
-    async def _count(self, change: FleetChange) -> None:
-        """Add closed incidents to the totals, or give up soon: TryLaterError. A repeat recognises what was added."""
-        try:
-            async with asyncio.timeout(_COUNT_SECONDS_MAX):
-                await self._fleet.change(change)
-        except TimeoutError as error:
-            raise TryLaterError(f"the RecoveryConfig is not written within {_COUNT_SECONDS_MAX:g} s") from error
-
     async def _write(self, key: GroupKey, workload: WorkloadFacts, known: LedgerObject | None, after: Ledger) -> None:
         """The one way into the ledger: asked for its invariants, swapped against `known`, told once it is true."""
         before = known.ledger if known is not None else Ledger()
@@ -371,7 +275,7 @@ class Reconciler:
         broken = violations(before, after)
         if broken:
             raise InvariantError(f"{key}: {'; '.join(broken)}")
-        self._keep(key, workload.uid, await self._ledgers.write(key.namespace, workload, known, after))
+        self._known.keep(key, workload.uid, await self._ledgers.write(key.namespace, workload, known, after))
         self._observer.ledger_written(key, before, after)
         _log_change(key, before, after)
 
@@ -379,7 +283,7 @@ class Reconciler:
         """Write what the suspect's log has brought, by a write of its own: one that fails holds up nothing."""
         if self._logs is None or not self._logs.pending(key):
             return
-        known = _readable(self._newest_ledger(key, workload))
+        known = _readable(self._known.newest(key, workload.uid))
         incident = known.ledger.incident if known is not None else None
         if known is None or incident is None:
             self._logs.forget(key)
@@ -398,7 +302,7 @@ class Reconciler:
 
     async def _say_refused(self, key: GroupKey, workload: WorkloadFacts, refused: RefusedError) -> None:
         """An action that the API server will not have done must not stand in the ledger as if it had been."""
-        known = _readable(self._newest_ledger(key, workload))
+        known = _readable(self._known.newest(key, workload.uid))
         if known is None or known.ledger.incident is None or known.ledger.incident.closing is not None:
             return
         evidence = known.ledger.incident.evidence[0]
@@ -426,18 +330,6 @@ class Reconciler:
                     f"{type(action).__name__} is done by the reconcile itself, before its ledger write"
                 )
 
-    def _newest_ledger(self, key: GroupKey, workload: WorkloadFacts) -> LedgerObject | None:
-        """The newest ledger known: the cache's, or our own last write for as long as the cache lags behind it.
-
-        No longer: a RecoveryGroup that the cache had and has no more was deleted, and is gone for us as well.
-        """
-        cached = self._store.ledger_object(key, workload.uid)
-        ours = self._written.get(key, {}).get(workload.uid)
-        if ours is not None and cached is not None and _at_least(cached, ours):
-            self._forget(key, workload.uid)
-            ours = None
-        return cached if ours is None else ours
-
     async def _read_live(self, key: GroupKey) -> tuple[Snapshot, PolicySet]:
         """Everything that the next decision stands on.
 
@@ -450,16 +342,8 @@ class Reconciler:
         # After the group: whoever acted on it had written that down before. And of the workload that was found: it may
         # not be the one that the cache knows by that name.
         if snapshot.workload is not None:
-            await self._read_ledger(key, snapshot.workload.uid)
+            await self._known.read_live(key, snapshot.workload.uid)
         return snapshot, policies
-
-    async def _read_ledger(self, key: GroupKey, workload_uid: str) -> None:
-        """What the API server has is the truth: before a decision on live facts, and after a refused or lost write."""
-        live = await self._store.read_ledger_live(key, workload_uid)
-        if live is None:
-            self._forget(key, workload_uid)
-        else:
-            self._keep(key, workload_uid, live)
 
     async def _collected(self, key: GroupKey, workload: WorkloadFacts, plan: Plan) -> bool:
         """The job is being deleted, and its ledger went before the end of its incident could be written into it."""
@@ -467,15 +351,6 @@ class Reconciler:
         if incident is None or incident.closing is None or incident.closing.outcome_reason != "JobDeleted":
             return False
         return await self._store.read_ledger_live(key, workload.uid) is None
-
-    def _keep(self, key: GroupKey, workload_uid: str, ledger: LedgerObject) -> None:
-        self._written.setdefault(key, {})[workload_uid] = ledger
-
-    def _forget(self, key: GroupKey, workload_uid: str) -> None:
-        written = self._written.get(key, {})
-        written.pop(workload_uid, None)
-        if not written:
-            self._written.pop(key, None)
 
     def _requeue_at(self, key: GroupKey, plan: Plan) -> datetime | None:
         incident = plan.ledger.incident
@@ -538,14 +413,6 @@ def _but_for_words(ledger: Ledger) -> Ledger:
         else None,
         conditions=tuple(msgspec.structs.replace(each, message="") for each in ledger.conditions),
     )
-
-
-def _at_least(cached: LedgerObject, ours: LedgerObject) -> bool:
-    """The cache has seen our write, or one after it. (resourceVersions of one resource are ordered: Kubernetes 1.35.)
-
-    Whatever the UIDs: the one that our RecoveryGroup took the place of is the older one.
-    """
-    return int(cached.resource_version) >= int(ours.resource_version)
 
 
 def _log_change(key: GroupKey, before: Ledger, after: Ledger) -> None:

@@ -71,7 +71,7 @@ class SuspectLogs:
     def pending(self, key: GroupKey) -> bool:
         """A read is under way, or what it has brought is not in the ledger."""
         reading = self._readings.get(key)
-        return reading is not None and (reading.task is not None or reading.found is not None)
+        return self.reading(key) or (reading is not None and reading.found is not None)
 
     def kept(self, key: GroupKey) -> None:
         """The ledger has it, or will never have it. It is remembered that it was read."""
