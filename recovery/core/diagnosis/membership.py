@@ -35,9 +35,9 @@ def pods_of(snapshot: Snapshot, job: JobFacts) -> tuple[PodFacts, ...]:
 
 
 def group_runs_whole(snapshot: Snapshot) -> bool:
-    """Every member of every member Job runs and is Ready, and none is being deleted."""
+    """All member Jobs are there, and every member of them runs and is Ready. What is being deleted does not count."""
     jobs = member_jobs(snapshot)
-    return bool(jobs) and all(_job_runs_whole(snapshot, job) for job in jobs)
+    return len(jobs) >= max(1, snapshot.expected_jobs) and all(_job_runs_whole(snapshot, job) for job in jobs)
 
 
 def _job_runs_whole(snapshot: Snapshot, job: JobFacts) -> bool:

@@ -10,7 +10,7 @@ from recovery.ports import JOB_SETS, JOBS, NODES, PODS, TRAIN_JOBS
 from tests.unit.kube.store_world import JOB_UID, LLM, Body, World, job, load, names, pod
 from tests.unit.kube.test_fleet_facts import node
 
-RELABELS = 20_000
+RELABELS = 500
 OTHER = GroupKey("default", "other")
 _INFORMED = frozenset({"_informers", "_pods_informer", "_nodes_informer", "_client", "_live", "_clock", "_observer"})
 """What the store is told by, not what it keeps: an informer keeps one entry for each object that exists."""
@@ -58,8 +58,8 @@ async def test_relabelled_pods_leave_nothing(world: World, made: Any) -> None:
     await world.tell(PODS, made(0, jobset_name="first"))
     once = sizes(world)
     assert once != without, "the test sees the pod"
-    for start in range(0, RELABELS, 1000):
-        await world.tell(PODS, *(made(0, jobset_name=f"g-{number}") for number in range(start, start + 1000)))
+    for start in range(0, RELABELS, 100):
+        await world.tell(PODS, *(made(0, jobset_name=f"g-{number}") for number in range(start, start + 100)))
     assert sizes(world) == once
     await world.tell(PODS, made(0, jobset_name=f"g-{RELABELS - 1}"), type_="DELETED")
     assert sizes(world) == without
@@ -68,8 +68,8 @@ async def test_relabelled_pods_leave_nothing(world: World, made: Any) -> None:
 async def test_relabelled_jobs_leave_nothing(world: World) -> None:
     await tell_llm(world)
     once = sizes(world)
-    for start in range(0, RELABELS, 1000):
-        await world.tell(JOBS, *(relabelled(job(), f"g-{number}") for number in range(start, start + 1000)))
+    for start in range(0, RELABELS, 100):
+        await world.tell(JOBS, *(relabelled(job(), f"g-{number}") for number in range(start, start + 100)))
     assert sizes(world) == once
     await world.tell(JOBS, relabelled(job(), f"g-{RELABELS - 1}"), type_="DELETED")
     assert sizes(world)["_objects._jobs"] == 0
@@ -79,8 +79,8 @@ async def test_pods_that_change_their_job_leave_nothing(world: World) -> None:
     await tell_llm(world)
     await world.tell(PODS, pod(0))
     once = sizes(world)
-    for start in range(0, RELABELS, 1000):
-        await world.tell(PODS, *(pod(0, job_uid=f"job-{number}") for number in range(start, start + 1000)))
+    for start in range(0, RELABELS, 100):
+        await world.tell(PODS, *(pod(0, job_uid=f"job-{number}") for number in range(start, start + 100)))
     await world.tell(PODS, pod(0))
     assert sizes(world) == once
 

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from recovery.core.diagnosis.evidence import STALE_AFTER
 from recovery.core.diagnosis.finishing import finishing
 from recovery.core.model.facts import PodFacts, ReplicatedJobFacts, Snapshot
 from recovery.core.model.ledger import Outcome, Phase
@@ -235,3 +236,14 @@ def test_the_targets_of_the_success_policy_decide_where_it_names_some() -> None:
 def test_the_launcher_of_a_train_job_is_what_its_success_policy_targets() -> None:
     nodes_done = pair().node(lambda w: w.succeeded(2).with_jobset(success_targets=("launcher",)))
     assert finishing(nodes_done.snapshot()) is None
+
+
+def test_the_half_that_lives_on_is_not_the_whole_group() -> None:
+    """One of two deletions has landed, its Job waits for a finalizer, and the controller comes back much later."""
+    controller = Controller()
+    reconcile(controller, pair().node(lambda w: w.pod_deleted(3, 0)), 0.5)
+    late = STALE_AFTER.total_seconds() + 60
+    half = pair().node(lambda w: w.with_job(deleting_since=whole(1)))
+    reconcile(controller, half, late)
+    assert controller.ledger.current_incident.closing is None
+    assert [trigger.uid for trigger in controller.triggers] == ["job-1", "L-job-1", "L-job-1"]
