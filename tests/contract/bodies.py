@@ -62,9 +62,11 @@ def job_set(name: str, jobs: dict[str, Object], *, parts: dict[str, Object] | No
     return {"metadata": {"name": name}, "spec": {"replicatedJobs": replicated, **fields}}
 
 
-def train_job(name: str, pods: int, *, runtime: str = SHIPPED_RUNTIME) -> Object:
+def train_job(name: str, pods: int, *, runtime: str = SHIPPED_RUNTIME, image: str = "") -> Object:
+    """`image`: empty: the runtime's."""
     gpu = {"nvidia.com/gpu": "1"}
-    trainer = {"numNodes": pods, "resourcesPerNode": {"limits": gpu, "requests": gpu}}
+    trainer: Object = {"numNodes": pods, "resourcesPerNode": {"limits": gpu, "requests": gpu}}
+    trainer |= {"image": image} if image else {}
     return {"metadata": {"name": name}, "spec": {"runtimeRef": {"name": runtime}, "trainer": trainer}}
 
 

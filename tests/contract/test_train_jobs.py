@@ -5,6 +5,7 @@ from recovery.ports import JOB_SETS, JOBS, PODS, TRAIN_JOBS, Propagation, Refuse
 from tests.contract.bodies import TRAINING_RUNTIMES, job_spec, runtime, train_job
 from tests.contract.expectations import expectation, slow_expectation
 from tests.contract.scene import Object, Scene, Story, condition, ready, refused, uid, uids
+from tests.contract.workload import leaves
 
 
 class Group:
@@ -29,10 +30,10 @@ async def followed(scene: Scene) -> Group:
     return Group(*[await scene.follow(kind) for kind in (TRAIN_JOBS, JOB_SETS, JOBS, PODS)])
 
 
-async def started(scene: Scene, pods: int) -> tuple[Group, list[Object]]:
-    """Under the runtime that Trainer ships."""
+async def started(scene: Scene, pods: int, *, image: str = "") -> tuple[Group, list[Object]]:
+    """Under the runtime that Trainer ships. `image`: empty: the runtime's."""
     group = await followed(scene)
-    await scene.create(TRAIN_JOBS, train_job("llm", pods))
+    await scene.create(TRAIN_JOBS, train_job("llm", pods, image=image))
     return group, await scene.running(group.pods, pods)
 
 
@@ -168,7 +169,8 @@ async def test_six_deleted_pods_of_sixteen_do_not_end_the_training_but_are_misse
 
 @expectation
 async def test_a_training_is_saved_when_its_job_is_deleted_before_it_has_failed(scene: Scene) -> None:
-    group, pods = await started(scene, 16)
+    """The Job has failed once its pods have ended: here they take so long that the delete comes before."""
+    group, pods = await started(scene, 16, image=leaves(10))
     old = group.job()
     for pod in pods[:8]:
         scene.exit(pod, 1)

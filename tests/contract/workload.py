@@ -24,6 +24,11 @@ def exits(code: int) -> str:
     return f"exits-{code}"
 
 
+def leaves(seconds: int) -> str:
+    """The image of a container that runs until SIGTERM, and ends so many seconds later."""
+    return f"leaves-{seconds}"
+
+
 class ByImage:
     """`recovery.sim.kubelets.processes.Workload`."""
 
@@ -41,8 +46,11 @@ class ByImage:
             self._timers.after(LEAVE_SECONDS, lambda: process.end(ending))
 
     def process_termed(self, process: ContainerProcess) -> None:
-        if process.container.image != DEAF:
-            self._timers.after(LEAVE_SECONDS, lambda: process.end(Exit(SIGTERM_CODE)))
+        image = process.container.image
+        if image != DEAF:
+            slow = re.fullmatch(r"leaves-(\d+)", image)
+            seconds = float(slow[1]) if slow else LEAVE_SECONDS
+            self._timers.after(seconds, lambda: process.end(Exit(SIGTERM_CODE)))
 
     def process_exited(self, process: ContainerProcess) -> None:
         """Nobody else depends on it."""
