@@ -5,7 +5,7 @@ This bridges the lag of the cache and nothing else: a new process, whose cache h
 
 from collections.abc import Iterator
 
-from recovery.core.model.facts import GroupKey
+from recovery.core.model.facts import GroupKey, WorkloadFacts
 from recovery.core.model.ledger import LedgerObject
 from recovery.ports import GroupStore
 
@@ -36,9 +36,11 @@ class KnownLedgers:
         for written in self._ours.values():
             yield from written.values()
 
-    def orphans(self, key: GroupKey) -> tuple[LedgerObject, ...]:
-        """The ledgers of jobs of that name that are gone; of one that the cache has not caught up with, ours."""
-        workload = self._store.snapshot(key).workload
+    def orphans(self, key: GroupKey, workload: WorkloadFacts | None) -> tuple[LedgerObject, ...]:
+        """The ledgers of jobs of that name that are gone; of one that the cache has not caught up with, ours.
+
+        `workload`: the job of that name that is there. None: there is none.
+        """
         orphans = {orphan.workload_uid: orphan for orphan in self._store.orphans(key)}
         for uid, ours in self._ours.get(key, {}).items():
             cached = orphans.get(uid)

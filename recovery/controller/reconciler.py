@@ -126,8 +126,11 @@ class Reconciler:
         """
         if not self._store.synced():
             raise TryLaterError("a cache is not in sync, so nothing is decided")
-        refused = await self._record_orphans(key)
-        again = await self._reconcile_present(key)
+        snapshot, refused = self._store.snapshot(key), None
+        if orphans := self._orphans(key, snapshot):
+            refused = await self._record_orphans(key, orphans)
+            snapshot = self._store.snapshot(key)
+        again = await self._reconcile_present(key, snapshot)
         if refused is None:
             return again
         if self._store.snapshot(key).workload is None:
@@ -146,8 +149,7 @@ class Reconciler:
         open_ = self._known.open_incident(key)
         return {"job": str(key), "incident": open_} if open_ else {"job": str(key)}
 
-    async def _reconcile_present(self, key: GroupKey) -> datetime | None:
-        snapshot = self._store.snapshot(key)
+    async def _reconcile_present(self, key: GroupKey, snapshot: Snapshot) -> datetime | None:
         policies = self._store.policies(key.namespace)
         changed: ReadAgainError | None = None
         for _ in range(_MAX_ROUNDS):
@@ -187,22 +189,25 @@ class Reconciler:
             return self._requeue_at(key, plan)
         raise RestlessGroupError(f"the objects of {key} changed under each of {_MAX_ROUNDS} tries") from changed
 
-    async def _record_orphans(self, key: GroupKey) -> ApiError | None:
-        """Record the incidents of jobs of that name that vanished in the middle of one, before their ledgers vanish.
-
-        Returns what kept it from one of them; None: nothing did. The ledgers are not written any more.
-        """
-        if _workload_is_undecodable(self._store.snapshot(key)):
-            return None  # which of the ledgers is that of the workload that cannot be read, nothing says
+    def _orphans(self, key: GroupKey, snapshot: Snapshot) -> tuple[LedgerObject, ...]:
+        """The ledgers of jobs of that name that vanished in the middle of an incident."""
+        if _workload_is_undecodable(snapshot):
+            return ()  # which of the ledgers is that of the workload that cannot be read, nothing says
         orphans = []
-        for each in self._known.orphans(key):
+        for each in self._known.orphans(key, snapshot.workload):
             if each.readable and each.ledger.incident is not None:
                 orphans.append(each)
             else:
                 self._known.forget(key, each.workload_uid)
         if not orphans:
             self._recorded.pop(key, None)
-            return None
+        return tuple(orphans)
+
+    async def _record_orphans(self, key: GroupKey, orphans: tuple[LedgerObject, ...]) -> ApiError | None:
+        """Record the incidents of jobs that vanished, before their ledgers vanish; these are not written any more.
+
+        Returns what kept it from one of them; None: nothing did.
+        """
         recorded = self._recorded.get(key, frozenset())
         new = any(orphan.ledger.current_incident.id not in recorded for orphan in orphans)
         # By the API server: a cache that lags must not declare the workload gone.
