@@ -133,8 +133,8 @@ bench: $(STAMP) $(if $(filter simulation scrapes attacks capacity,$(ARGS)),,chec
 	@$(BIN)/python -m tests.bench $(ARGS)
 
 test: $(STAMP)  ## the whole check: lint, unit tests, examples, seeds, simulation, control plane, Prometheus, walks, the image, real nodes, cluster tests; a skipped test fails it
-	@$(BIN)/python -m tests.stages lint unit examples seeds simulation cluster-build contract prometheus walks test-image \
-	  real-nodes+test-cluster
+	@$(BIN)/python -m tests.stages lint unit examples seeds simulation cluster-build contract+prometheus \
+	  walks+test-image real-nodes+test-cluster
 
 manifests: $(STAMP)  ## generate CRDs, the reference, metrics page, recording rules, alerts and dashboards
 	@$(BIN)/python -m recovery.crds

@@ -6,7 +6,7 @@ the end of the run names the slowest tests, so that minutes are cut where they g
 
 Targets joined by a plus run side by side, because they mostly wait. What they print follows when each has ended.
 
-    python -m tests.stages lint unit examples seeds simulation cluster-build contract prometheus walks test-image
+    python -m tests.stages lint unit examples seeds simulation cluster-build contract+prometheus walks+test-image
         real-nodes+test-cluster
 """
 
