@@ -62,7 +62,7 @@ examples: $(STAMP) $(EXAMPLES_STAMP)  ## the example trainings: killed, run agai
 # Alone: it starts a process for each core itself, and xdist would start as many once more.
 seeds: $(STAMP)  ## the controller in a modelled cluster: 1,000 trials under faults that a seed draws
 	@rm -f build/seeds.txt
-	$(BIN)/python -m pytest tests/simulation/test_seeds.py --timeout=1200 --junitxml=build/seeds.xml $(ARGS)
+	$(BIN)/python -m pytest tests/simulation/test_seeds.py --timeout=3600 --junitxml=build/seeds.xml $(ARGS)
 	@cat build/seeds.txt
 
 simulation: $(STAMP)  ## the same cluster: incidents stopped at every write, the canaries, storms, determinism, seven days of a fleet
@@ -133,7 +133,7 @@ bench: $(STAMP) $(if $(filter simulation scrapes attacks capacity,$(ARGS)),,chec
 	@$(BIN)/python -m tests.bench $(ARGS)
 
 test: $(STAMP)  ## the whole check: lint, unit tests, examples, seeds, simulation, control plane, Prometheus, walks, the image, real nodes, cluster tests; a skipped test fails it
-	@$(BIN)/python -m tests.stages lint unit examples seeds simulation cluster-build contract+prometheus \
+	@$(BIN)/python -m tests.stages lint unit examples simulation ~seeds cluster-build contract+prometheus \
 	  walks+test-image real-nodes+test-cluster
 
 manifests: $(STAMP)  ## generate CRDs, the reference, metrics page, recording rules, alerts and dashboards

@@ -4,18 +4,20 @@ A suite that collects nothing, or skips what it cannot run here, ends with succe
 JUnit report is read: no tests, or a skipped one (an expected failure is one too), fail the run. From the same reports
 the end of the run names the slowest tests, so that minutes are cut where they go.
 
-Targets joined by a plus run side by side, because they mostly wait. What they print follows when each has ended.
+Targets joined by a plus run side by side, because they mostly wait. What they print follows when each has ended. One
+behind a tilde runs beside all that follow it, on what these leave of the cores, and ends with them or after them.
 
-    python -m tests.stages lint unit examples seeds simulation cluster-build contract+prometheus walks+test-image
+    python -m tests.stages lint unit examples simulation ~seeds cluster-build contract+prometheus walks+test-image
         real-nodes+test-cluster
 """
 
 import os
+import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import nullcontext
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -39,6 +41,9 @@ SUITES = frozenset(
 """Targets that write a report of their name."""
 NOT_EVERYWHERE = frozenset({"real-nodes"})
 """Suites that a developer's machine may skip, because they need root and cgroups. CI may not."""
+BACKGROUND = "~"
+GRACE_SECONDS = 20.0
+"""For an interrupted target to end what it has started."""
 SLOWEST_COUNT = 10
 SLOW_SECONDS = 1.0
 """Faster tests are never named among the slowest."""
@@ -86,8 +91,41 @@ def run_side_by_side(names: list[str]) -> list[Stage]:
     return [each.result() for each in running]
 
 
-def run_stage(name: str, log: Path | None = None) -> Stage:
-    """`log`: a file for what it prints. None: that is printed."""
+class Background:
+    """Targets that run at the lowest priority beside others, each in a session of its own."""
+
+    def __init__(self) -> None:
+        REPORTS.mkdir(exist_ok=True)
+        self._threads = ThreadPoolExecutor()
+        self._running: dict[str, Future[Stage]] = {}
+        self._targets: list[subprocess.Popen[bytes]] = []
+
+    def begin(self, name: str) -> None:
+        print(f"\n== {name}, in the background", flush=True)
+        log = REPORTS / f"{name}.log"
+        self._running[name] = self._threads.submit(run_stage, name, log, background=self._targets)
+
+    def results(self) -> list[Stage]:
+        """Waits until they have ended, and prints what they printed."""
+        for name, running in self._running.items():
+            running.result()
+            print((REPORTS / f"{name}.log").read_text(errors="replace"), end="", flush=True)
+        return [running.result() for running in self._running.values()]
+
+    def end(self) -> None:
+        """Ends what still runs, by force in the end. Afterwards nothing of it is left."""
+        for how in (signal.SIGINT, signal.SIGINT, signal.SIGKILL):
+            for target in self._targets:
+                if target.returncode is None:
+                    with suppress(ProcessLookupError):
+                        os.killpg(target.pid, how)
+            if not wait(self._running.values(), timeout=GRACE_SECONDS).not_done:
+                break
+        self._threads.shutdown()
+
+
+def run_stage(name: str, log: Path | None = None, *, background: list[subprocess.Popen[bytes]] | None = None) -> Stage:
+    """`log`: a file for what it prints. None: that is printed. `background`: as for `run_target`."""
     report = REPORTS / f"{name}.xml"
     report.unlink(missing_ok=True)
     # Variables travel by the environment: MAKEFLAGS would also hand on a job server that ends at this process.
@@ -95,7 +133,7 @@ def run_stage(name: str, log: Path | None = None) -> Stage:
     began = time.monotonic()
     with log.open("w") if log else nullcontext() as output:
         print(f"\n== {name}", file=output, flush=True)
-        exit_code, cpu_seconds = run_target(name, environment, output)
+        exit_code, cpu_seconds = run_target(name, environment, output, background)
     seconds = time.monotonic() - began
     tests, complaint = check_report(name, report) if name in SUITES else (None, "")
     if exit_code and not complaint:
@@ -103,9 +141,26 @@ def run_stage(name: str, log: Path | None = None) -> Stage:
     return Stage(name, seconds, cpu_seconds, tests, complaint)
 
 
-def run_target(name: str, environment: dict[str, str], output: TextIO | None) -> tuple[int, float]:
-    """Its exit code, and how many seconds of CPU it took."""
-    target = subprocess.Popen(["make", "--no-print-directory", name], env=environment, stdout=output, stderr=output)
+def run_target(
+    name: str,
+    environment: dict[str, str],
+    output: TextIO | None,
+    background: list[subprocess.Popen[bytes]] | None,
+) -> tuple[int, float]:
+    """Its exit code, and how many seconds of CPU it took.
+
+    `background`: run it at the lowest priority, in a session of its own, and add it to this list. None: as we run.
+    """
+    command = ["make", "--no-print-directory", name]
+    if background is None:
+        target = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
+    else:
+        command = ["nice", "-n", "19", *command]
+        target = subprocess.Popen(command, env=environment, stdout=output, stderr=output, start_new_session=True)
+        background.append(target)
+        # Where Linux shares the cores among sessions first, `nice` counts only within one (sched(7), autogroup).
+        with suppress(OSError):
+            Path(f"/proc/{target.pid}/autogroup").write_text("19")
     try:
         _, status, usage = os.wait4(target.pid, 0)
     except KeyboardInterrupt:
@@ -138,10 +193,19 @@ def table(stages: list[Stage], total_seconds: float) -> str:
 def main(names: list[str]) -> int:
     stages: list[Stage] = []
     began = time.monotonic()
-    for name in names:
-        stages += run_side_by_side(name.split("+"))
-        if any(stage.complaint for stage in stages):
-            break
+    background = Background()
+    try:
+        for name in names:
+            if name.startswith(BACKGROUND):
+                background.begin(name.removeprefix(BACKGROUND))
+                continue
+            stages += run_side_by_side(name.split("+"))
+            if any(stage.complaint for stage in stages):
+                break
+        else:
+            stages += background.results()
+    finally:
+        background.end()
     for stage in stages:
         if stage.tests and (lines := slowest(REPORTS / f"{stage.name}.xml")):
             print("\n".join((f"\n== {stage.name}: slowest tests", *lines)))

@@ -97,7 +97,8 @@ async def test_killed_after_the_ledger_is_written(
 async def test_killed_after_the_trigger(
     training: StartsTraining, controller: StartsController, proxy: ApiProxy
 ) -> None:
-    """The Job is being deleted, but the first controller never heard so: it is not deleted again."""
+    """The pods were asked to go and the Job is being deleted, but the first controller never heard so: neither is asked
+    again."""
     job = await training(runtime=PREPARED)
     async with controller() as first:
         hold = proxy.hold(triggers, after=True)
@@ -105,9 +106,11 @@ async def test_killed_after_the_trigger(
         await hold.wait()
         await first.kill()
     assert [write.status for write in proxy.writes(triggers)] == [200]
-    assert proxy.writes(deletes_pod) == []
+    asked = [write.path for write in proxy.writes(deletes_pod)]
+    assert len(asked) == len(set(asked)) == job.ranks
     async with controller():
         await assert_recovered_once(job, proxy, before, suspects=[before[VICTIM]])
+    assert [write.path for write in proxy.writes(deletes_pod)] == asked
 
 
 async def test_killed_amid_the_pod_deletes(

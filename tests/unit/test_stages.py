@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.stages import Stage, check_report, run_side_by_side, slowest, table
+from tests.stages import Stage, check_report, main, run_side_by_side, slowest, table
 
 RAN = '<testcase classname="tests.unit.test_a" name="test_ran"/>'
 SKIPPED = '<testcase classname="tests.unit.test_a" name="test_not"><skipped message="no"/></testcase>'
@@ -94,6 +94,41 @@ def test_targets_that_run_side_by_side_are_judged_and_printed_one_by_one(
     printed = capsys.readouterr().out
     assert "begin contract\nend contract" in printed
     assert "begin walks\nend walks" in printed
+
+
+BUSY = """#!/bin/sh
+if [ "$2" = seeds ]; then
+  trap 'echo interrupted; exit 1' INT
+  touch seeds.began
+  nice > seeds.nice
+  for _ in $(seq 300); do [ -e walks.ended ] && break; sleep 0.1; done
+  [ -e walks.ended ] || exit 1
+else
+  for _ in $(seq 300); do [ -e seeds.began ] && break; sleep 0.1; done
+  [ -e seeds.began ] || exit 1
+  touch "$2.$(cat verdict)"
+  [ "$(cat verdict)" = ended ] || exit 1
+fi
+echo '<testsuites><testsuite><testcase name="a"/></testsuite></testsuites>' > "build/$2.xml"
+"""
+"""`seeds` runs until `walks` has ended, `walks` until `seeds` has begun; how it ends stands in the file `verdict`."""
+
+
+@pytest.mark.parametrize(("verdict", "exit_code"), [("ended", 0), ("failed", 1)])
+def test_a_target_in_the_background_runs_beside_the_others_and_not_longer_than_one_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], verdict: str, exit_code: int
+) -> None:
+    make = tmp_path / "make"
+    make.write_text(BUSY)
+    make.chmod(0o755)
+    (tmp_path / "verdict").write_text(verdict)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.chdir(tmp_path)
+    assert main(["~seeds", "walks"]) == exit_code
+    printed = capfd.readouterr().out
+    assert ("\nseeds  " in printed) == (exit_code == 0), "what was interrupted has no result"
+    assert "interrupted" in (tmp_path / "build" / "seeds.log").read_text() or exit_code == 0
+    assert (tmp_path / "seeds.nice").read_text() == "19\n"
 
 
 def test_the_slowest_tests_come_first_and_fast_ones_not_at_all(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from recovery.core.diagnosis.resized import resized
 from recovery.core.diagnosis.trained import began_at
 from recovery.core.incident import attempt_limits, fencing, lifecycle, phases
 from recovery.core.incident.attempt_limits import Refusal, restart_of
-from recovery.core.incident.preconditions import barred, no_trigger
+from recovery.core.incident.preconditions import barred, no_trigger, paused
 from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
 from recovery.core.model.ledger import Attempt, AttemptAction, Incident, Ledger, Outcome, Phase, Told
 from recovery.core.model.reason import Explanation, Reason, Sentence, all_of, as_said, because, told
@@ -49,6 +49,7 @@ from recovery.core.plan.steps import (
     say_of_attempt,
     stand_aside,
 )
+from recovery.core.policy.resolved import Policy
 
 TOUCH_AFTER = timedelta(seconds=60)
 """A Job without pods for this long is touched, so that its controller syncs it again (k/k 131917, 132042)."""
@@ -193,7 +194,7 @@ def _reissue(context: ReconcileContext, ledger: Ledger, restart: Attempt) -> Pla
         why = told(Sentence.READY_MEANWHILE, Reason.RUNS_WHOLE_AGAIN, ranks=open_.ranks)
         return close(ledger, Outcome.SUPERSEDED, why, context.now)
     stale_at = restart.started_at + STALE_AFTER
-    bar = barred(context.workload, context.policy, forced=open_.forced)
+    bar = barred(context.workload, context.policy, forced=open_.forced or _finishes(context, ledger))
     if bar is not None:
         return say(ledger, not_carried_out(open_, bar), requeue_at=stale_at if stale_at > context.now else None)
     if not snapshot.live:
@@ -213,6 +214,19 @@ def _reissue(context: ReconcileContext, ledger: Ledger, restart: Attempt) -> Pla
         return hold_back(context, ledger, found, Refusal(changed, None, exhausted=False))
     ledger = say_as_attempted(ledger, restart)
     return takedown(context, ledger)
+
+
+def _finishes(context: ReconcileContext, ledger: Ledger) -> bool:
+    """Part of the group is down for this attempt, and all that bars the rest is that the circuit breaker is open.
+
+    The attempt itself may have opened it. A Job that is claimed has lost its pods; one that is gone has been deleted.
+    """
+    if not isinstance(context.policy, Policy) or context.policy.breaker is None or paused(context.workload):
+        return False
+    open_ = ledger.current_incident
+    attempt_id = lifecycle.attempt_id(open_)
+    alive = {job.uid: job for job in context.snapshot.jobs if job.deleting_since is None}
+    return any(uid not in alive or alive[uid].torn_down_by == attempt_id for uid in open_.target.job_uids)
 
 
 def not_carried_out(open_: Incident, bar: Explanation) -> Explanation:

@@ -3,13 +3,15 @@
 from collections.abc import Callable
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from recovery.core.model.facts import ExitCodesRequirement, PodFailureRule
 from recovery.core.model.ledger import Outcome, Phase
-from recovery.core.model.reason import Reason
+from recovery.core.model.reason import Reason, as_said
 from recovery.core.plan.actions import ClaimJob, DeleteJob, DeletePods, RaiseBackoffLimit, SuspendWorkload
 from recovery.core.policy.resolved import Backoff, Policy
+from recovery.core.policy.spec import Mode
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.world import World, at, training
 
@@ -51,6 +53,24 @@ def test_the_one_claim_of_an_attempt_is_followed_by_the_trigger_though_its_delet
     controller, world = Controller(SHORT), lost(training())
     controller.reconcile(world, 0.2)
     assert kinds(controller, claimed(world), 0.4) == [DeleteJob, RaiseBackoffLimit, DeletePods]
+
+
+def test_a_teardown_that_has_begun_is_finished_though_the_circuit_breaker_has_opened() -> None:
+    """The restart itself may have opened it. Half done, the group would have its pods replaced one by one."""
+    controller, world = Controller(SHORT), lost(training())
+    controller.reconcile(world, 0.2)
+    opened = as_said(Reason.BREAKER_OPEN, "the circuit breaker is open: 1 recovery")
+    controller.policy = msgspec.structs.replace(SHORT, mode=Mode.OBSERVE, breaker=opened)
+    assert kinds(controller, world, 0.3) == [], "nothing has begun"
+    assert kinds(controller, claimed(world).paused(), 0.4) == []
+    assert kinds(controller, claimed(world), 0.5) == [DeleteJob, RaiseBackoffLimit, DeletePods]
+
+
+def test_a_teardown_that_has_begun_stops_when_the_policy_is_switched_to_observe() -> None:
+    controller, world = Controller(SHORT), lost(training())
+    controller.reconcile(world, 0.2)
+    controller.policy = msgspec.structs.replace(SHORT, mode=Mode.OBSERVE)
+    assert kinds(controller, claimed(world), 0.5) == []
 
 
 def test_a_job_that_has_changed_since_is_claimed_by_what_it_is_now() -> None:
