@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 import msgspec
 import structlog
 
-from recovery.controller.incident_records import IncidentRecords
+from recovery.controller.incident_recorder import IncidentRecorder
 from recovery.controller.known_ledgers import KnownLedgers
 from recovery.controller.observer import ControllerObserver
 from recovery.controller.suspect_logs import DEADLINE_SECONDS, SuspectLogs
@@ -113,7 +113,7 @@ class Reconciler:
         self._fleet = fleet
         self._ledgers = LedgerWriter(api)
         self._teardown = PodTeardown(api, clock)
-        self._records = IncidentRecords(ledgers=self._ledgers, fleet=fleet, clock=clock, logs=logs)
+        self._records = IncidentRecorder(ledgers=self._ledgers, fleet=fleet, clock=clock, logs=logs)
         self._known = KnownLedgers(store)
         self._recorded: dict[GroupKey, frozenset[str]] = {}
         """Ids of recorded incidents whose workload is gone and whose ledger is not, as far as the cache knows."""

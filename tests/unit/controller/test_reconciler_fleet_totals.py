@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from recovery.controller import incident_records
+from recovery.controller import incident_recorder
 from recovery.controller.reconciler import Reconciler
 from recovery.core.model.config import CONFIG_NAME, ConfigFacts, ConfigSpec
 from recovery.core.model.fleet_ledger import FleetChange, FleetLedger, FleetTotals
@@ -201,7 +201,7 @@ async def test_what_the_server_does_not_take_holds_up_nothing_and_is_counted_lat
 async def test_a_server_that_never_answers_does_not_keep_the_ledger_from_forgetting_the_incident(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(incident_records, "_COUNT_SECONDS_MAX", 0.01)
+    monkeypatch.setattr(incident_recorder, "_COUNT_SECONDS_MAX", 0.01)
     story = Story()
     story.api.never_answers = True
     await story.run()

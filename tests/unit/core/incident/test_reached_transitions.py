@@ -371,17 +371,20 @@ def test_a_restart_that_was_never_carried_out_ends_superseded() -> None:
 
 @pytest.mark.parametrize("phase", [Phase.FENCING, Phase.TEARING_DOWN])
 def test_so_does_one_that_the_jobset_counted_and_nobody_carried_out(phase: Phase) -> None:
-    """The launcher's Job is back; then the JobSet counts a restart that it never makes, and the job is paused."""
+    """Both Jobs are back and run; then the JobSet counts a restart that it never makes, and the job is paused."""
     controller = Controller()
     start = Pair(training(4).pod_deleted(3, 0), launcher_of(training(1)))
     reconcile(controller, start, 0.2)
-    going = FACTS[phase](start.nodes)
     reconcile(controller, start.node(FACTS[phase]).launch(lambda world: world.job_deleted(301).all_deleted(301)), 302)
     assert controller.phase() is phase
-    launcher = launcher_of(training(1).job_gone().job_created(303).pods_created(303).all_ready(304))
+    back = Pair(ready_again(training(4)).with_jobset(restarts=1).paused(), launcher_of(ready_again(training(1))))
     for seconds in (310, 2000):
-        reconcile(controller, Pair(going.with_jobset(restarts=1).paused(), launcher), seconds)
+        reconcile(controller, back, seconds)
     assert ended(controller) == (phase, "Superseded/RunsWholeAgain")
+
+
+def ready_again(world: World) -> World:
+    return world.job_gone().job_created(303).pods_created(303).all_ready(304)
 
 
 @pytest.mark.parametrize("phase", UNDER_WAY)

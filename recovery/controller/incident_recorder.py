@@ -28,7 +28,7 @@ _COUNT_SECONDS_MAX = 5.0
 time-outs of all those before it, and a loss of its own would wait with it."""
 
 
-class IncidentRecords:
+class IncidentRecorder:
     """Writes the records of closed incidents and the totals of the fleet."""
 
     def __init__(
