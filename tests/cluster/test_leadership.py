@@ -6,7 +6,8 @@ What a frozen leader had sent is let go only after the other one has led, so tha
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from datetime import datetime
 from itertools import count
 
@@ -14,7 +15,7 @@ import pytest
 
 from recovery import api_verbs
 from recovery.ports import LEASES
-from tests.cluster.acts import lose
+from tests.cluster.acts import lose, object_kept
 from tests.cluster.api_proxy import ApiProxy, Hold, SeenRequest
 from tests.cluster.conftest import StartsController, StartsTraining
 from tests.cluster.controller_record import RECONCILES, ask, scrape
@@ -26,6 +27,7 @@ pytestmark = pytest.mark.usefixtures("no_complaints")
 PREPARED = "torch-recoverable"
 RANKS = 8
 VICTIM = 5
+START_SECONDS = 3.0
 
 HoldsIn = Callable[[ApiProxy], Hold]
 
@@ -57,12 +59,28 @@ PHASES = pytest.mark.parametrize(
 )
 
 
+@asynccontextmanager
+async def lasting(phase: str, job: Job) -> AsyncIterator[None]:
+    """No pod goes, and none starts, so soon that one reconcile passes the phase by."""
+    pods = f"{job.child}-0-"
+    if phase == "TearingDown":
+        async with object_kept(job, await job.pod_of_rank(0)):
+            yield
+    elif phase == "Starting":
+        job.fleet.kubelets.delay_start(pods, START_SECONDS, namespace=job.namespace)
+        yield
+        job.fleet.kubelets.delay_start(pods, 0.0, namespace=job.namespace)
+    else:
+        yield
+
+
 async def reach(phase: str, hold_in: HoldsIn, job: Job, proxy: ApiProxy) -> tuple[Before, Hold]:
     """Break the training and wait until the leader is in that phase, with a request under way."""
     hold = hold_in(proxy)
     before = await remember(job)
-    await lose(job, VICTIM)
-    await hold.wait()
+    async with lasting(phase, job):
+        await lose(job, VICTIM)
+        await hold.wait()
     assert (await job.ledger())["phase"] == phase
     hold.withdraw()
     return before, hold
