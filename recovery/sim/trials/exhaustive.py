@@ -20,6 +20,10 @@ from recovery.sim.trials.trial import TrialOutcome, run_trial
 RESTART_SECONDS = 5.0
 FAILURE_SECONDS = 60.0
 """When the incident begins: the group has trained for a while."""
+SHORT_SECONDS = 300.0
+"""For an incident whose fault is momentary: everybody trains again within a minute or two."""
+HEALING_SECONDS = 900.0
+"""As long as the longest timeout of the policy: one that a stop leaves armed has fired by the end."""
 ENFORCE: Mapping[str, object] = {"mode": "Enforce"}
 
 
@@ -68,15 +72,20 @@ def _rule(name: str, action: str, **when: object) -> Mapping[str, object]:
 
 
 def _plan(
-    *faults: TrialFault, job: JobPlan = _JOB, others: int = 0, replicas: int = 1, spare_nodes: int = 1
+    *faults: TrialFault,
+    job: JobPlan = _JOB,
+    others: int = 0,
+    replicas: int = 1,
+    spare_nodes: int = 1,
+    active_seconds: float = 1200.0,
 ) -> TrialPlan:
-    """`others`: so many more jobs like it."""
+    """`others`: so many more jobs like it. `active_seconds`: no fault lasts longer."""
     return TrialPlan(
         seed=1,
         jobs=(job, *(replace(job, name=f"{job.name}-{number}") for number in range(others))),
         faults=faults,
-        active_seconds=1200.0,
-        healing_seconds=900.0,
+        active_seconds=active_seconds,
+        healing_seconds=HEALING_SECONDS,
         replicas=replicas,
         lease_seconds=15,
         config=_ALLOWED,
@@ -85,17 +94,21 @@ def _plan(
 
 
 CANONICAL: Mapping[str, TrialPlan] = {
-    "pod": _plan(_fault(0, FaultKind.POD_KILL)),
+    "pod": _plan(_fault(0, FaultKind.POD_KILL), active_seconds=SHORT_SECONDS),
     "eight pods that go before their Job": _plan(
         _fault(0, FaultKind.CONTAINER_KILL, pods=8),
         job=replace(_JOB, pods=8, policy={**ENFORCE, "teardown": {"graceSeconds": 5}}),
+        active_seconds=SHORT_SECONDS,
     ),
     "two Jobs": _plan(
-        _fault(0, FaultKind.POD_KILL), job=replace(_JOB, runtime=PlannedRuntime.SEVERAL_JOBS, grace_seconds=5)
+        _fault(0, FaultKind.POD_KILL),
+        job=replace(_JOB, runtime=PlannedRuntime.SEVERAL_JOBS, grace_seconds=5),
+        active_seconds=SHORT_SECONDS,
     ),
     "JobSet's own restart": _plan(
         _fault(0, FaultKind.CONTAINER_KILL, code=NATIVE_CODE),
         job=replace(_JOB, runtime=PlannedRuntime.NATIVE, grace_seconds=5),
+        active_seconds=SHORT_SECONDS,
     ),
     "budget exhausted": _plan(
         _fault(0, FaultKind.CRASH_LOOP, seconds=400.0),
@@ -106,9 +119,13 @@ CANONICAL: Mapping[str, TrialPlan] = {
             policy={**ENFORCE, "budget": {"limit": 1, "onExhausted": "Suspend", "window": "10m"}},
         ),
     ),
-    "leader hand-over": _plan(_fault(0, FaultKind.POD_KILL), job=replace(_JOB, grace_seconds=5), replicas=2),
+    "leader hand-over": _plan(
+        _fault(0, FaultKind.POD_KILL), job=replace(_JOB, grace_seconds=5), replicas=2, active_seconds=SHORT_SECONDS
+    ),
     "TrainJob deleted": _plan(
-        _fault(0, FaultKind.CONTAINER_KILL), _fault(1, FaultKind.USER_RECREATE, at=FAILURE_SECONDS + 4.0)
+        _fault(0, FaultKind.CONTAINER_KILL),
+        _fault(1, FaultKind.USER_RECREATE, at=FAILURE_SECONDS + 4.0),
+        active_seconds=SHORT_SECONDS,
     ),
     "node": _plan(_fault(0, FaultKind.NODE_POWER_LOSS, seconds=600.0), job=replace(_JOB, policy=_ASSUME_DEAD)),
     "drain": _plan(_fault(0, FaultKind.NODE_DRAIN, seconds=600.0, pods=2), spare_nodes=2),
@@ -125,6 +142,7 @@ CANONICAL: Mapping[str, TrialPlan] = {
     "FailJob": _plan(
         _fault(0, FaultKind.CONTAINER_KILL, code=139),
         job=replace(_JOB, policy=_rule("segfault", "FailJob", onExitCodes={"operator": "In", "values": [139]})),
+        active_seconds=SHORT_SECONDS,
     ),
 }
 """By name: the incidents in which a stop at any write has to be harmless. Later features add theirs."""
