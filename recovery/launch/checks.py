@@ -5,7 +5,18 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from recovery.launch import environment, launchers, mpi, names, processes, resources, runtimes, torch_env, volcano
+from recovery.launch import (
+    environment,
+    launchers,
+    mpi,
+    names,
+    processes,
+    rendezvous,
+    resources,
+    runtimes,
+    torch_env,
+    volcano,
+)
 from recovery.launch.findings import Code, LintFinding
 from recovery.launch.launch import Launch, Setting
 from recovery.launch.recoverability import (
@@ -50,6 +61,7 @@ LAUNCH_CHECKS: tuple[LaunchCheck, ...] = (
     LaunchCheck(mpi.CODES, mpi.check, mpi.settings),
     LaunchCheck(environment.CODES, environment.check),
     LaunchCheck(launchers.CODES, launchers.check),
+    LaunchCheck(rendezvous.CODES, rendezvous.check),
     LaunchCheck(training_container.CODES, training_container.check, training_container.settings),
     LaunchCheck(pods.CODES, pods.check, effective.settings),
     LaunchCheck(nodes.CODES, nodes.check),

@@ -30,6 +30,8 @@ class Torchrun(msgspec.Struct, frozen=True):
 
     flags: dict[str, str]
     """As written, without the leading dashes and with `-` for `_`: `nproc-per-node`. A switch has an empty value."""
+    script: str = ""
+    """The first word that is no flag. A shell or Helm may make more flags of `$FLAGS`. Empty: only flags are there."""
 
 
 class Script(msgspec.Struct, frozen=True):
@@ -91,7 +93,7 @@ def _made_out(words: Sequence[str]) -> Torchrun | Script | None:
     if not rest:
         return None
     if _name(rest[0]) == "torchrun":
-        return Torchrun(_flags(rest[1:]))
+        return _torchrun(rest[1:])
     if _PYTHON.fullmatch(_name(rest[0])):
         return _python(rest)
     return None
@@ -102,7 +104,7 @@ def _python(words: Sequence[str]) -> Torchrun | Script | None:
     while number < len(words) and words[number].startswith("-"):
         if words[number] == "-m":
             module = words[number + 1] if number + 1 < len(words) else ""
-            return Torchrun(_flags(words[number + 2 :])) if module in _TORCHRUN_MODULES else None
+            return _torchrun(words[number + 2 :]) if module in _TORCHRUN_MODULES else None
         if words[number] == "-c":
             return None
         number += 2 if words[number] in _PYTHON_FLAGS_WITH_VALUE else 1
@@ -111,15 +113,15 @@ def _python(words: Sequence[str]) -> Torchrun | Script | None:
     return None
 
 
-def _flags(words: Iterable[str]) -> dict[str, str]:
-    """Flags before the script; what follows it is the script's own."""
+def _torchrun(words: Iterable[str]) -> Torchrun:
+    """What follows the script is the script's own."""
     found: dict[str, str] = {}
     waiting = ""
     for word in words:
         if waiting:
             found[waiting], waiting = word, ""
         elif not word.startswith("-"):
-            break
+            return Torchrun(found, word)
         else:
             flag, equals, value = word.partition("=")
             name = flag.replace("_", "-")
@@ -127,7 +129,7 @@ def _flags(words: Iterable[str]) -> dict[str, str]:
                 found[name.lstrip("-")] = value
             else:
                 waiting = name.lstrip("-")
-    return found
+    return Torchrun(found)
 
 
 def _name(word: str) -> str:

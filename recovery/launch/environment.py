@@ -23,8 +23,8 @@ TORCHTUNE = ("tune", "run")
 """The command by which Trainer knows torchtune: exactly these two words."""
 
 _NODES_INSTEAD = (
-    "remove it and set spec.trainer.numNodes; for an elastic range write torchrun --nnodes=min:max in "
-    "spec.trainer.command"
+    "remove it and set spec.trainer.numNodes; for an elastic range write torchrun --nnodes=min:max --rdzv-backend=c10d "
+    "--rdzv-endpoint=host:port in spec.trainer.command"
 )
 _ENDPOINT_INSTEAD = (
     "remove it; for an endpoint of your own write torchrun --rdzv-endpoint=host:port in spec.trainer.command"

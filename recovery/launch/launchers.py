@@ -41,13 +41,15 @@ def _no_launcher(launch: Launch, member: Member, run: Script, found: Processes |
         f"`{run.text}` starts 1 process where {found.count} are meant on each node ({found.rule}), unless the script "
         "starts the others itself"
     )
-    yield LintFinding(NO_LAUNCHER, _place(launch, member), message, f"write torchrun in place of {run.text.split()[0]}")
+    yield LintFinding(
+        NO_LAUNCHER, place_of_command(launch, member), message, f"write torchrun in place of {run.text.split()[0]}"
+    )
 
 
 def _nodes(launch: Launch, member: Member, run: Torchrun) -> Iterator[LintFinding]:
     if "standalone" in run.flags and member.pods > 1:
         message = f"torchrun --standalone makes each of the {member.pods} pods train by itself"
-        yield LintFinding(FLAGS_CONTRADICT, _place(launch, member), message, "remove --standalone")
+        yield LintFinding(FLAGS_CONTRADICT, place_of_command(launch, member), message, "remove --standalone")
         return
     asked = run.flags.get("nnodes", "")
     matched = _RANGE.fullmatch(asked)
@@ -60,7 +62,9 @@ def _nodes(launch: Launch, member: Member, run: Torchrun) -> Iterator[LintFindin
         waits = f"the {member.pods} pods wait for {least - member.pods} more that never come"
         follows = left_out if member.pods > most else waits
         message = f"torchrun goes by --nnodes={asked}, whatever numNodes says: {follows}"
-        yield LintFinding(FLAGS_CONTRADICT, _place(launch, member), message, "remove --nnodes: Trainer sets PET_NNODES")
+        yield LintFinding(
+            FLAGS_CONTRADICT, place_of_command(launch, member), message, "remove --nnodes: Trainer sets PET_NNODES"
+        )
 
 
 def _processes(launch: Launch, member: Member, run: Torchrun, found: Processes | None) -> Iterator[LintFinding]:
@@ -73,11 +77,11 @@ def _processes(launch: Launch, member: Member, run: Torchrun, found: Processes |
             f"torchrun --nproc-per-node={asked} starts {asked} on each node, which has {found.count} {found.device}"
         )
     mend = "remove --nproc-per-node: Trainer sets PET_NPROC_PER_NODE"
-    yield LintFinding(FLAGS_CONTRADICT, _place(launch, member), message, mend)
+    yield LintFinding(FLAGS_CONTRADICT, place_of_command(launch, member), message, mend)
 
 
-def _place(launch: Launch, member: Member) -> Place:
-    """Of the command, in whichever object it is written."""
+def place_of_command(launch: Launch, member: Member) -> Place:
+    """In whichever object it is written."""
     trainer = launch.train_job.trainer if launch.train_job is not None else None
     if trainer is not None and (trainer.command or trainer.args):
         return trainer.place / ("command" if trainer.command else "args")

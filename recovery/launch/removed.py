@@ -35,7 +35,7 @@ _METADATA = (
 )
 _TRAINER_INSTEAD = "write image, command, args, env and resourcesPerNode under spec.trainer, the rest into a runtime"
 _REPLICAS = Removed(_IN_V1, f"set spec.runtimeRef.name and spec.trainer.numNodes; {_TRAINER_INSTEAD}")
-_ELASTIC = "write torchrun --nnodes=min:max in spec.trainer.command"
+_ELASTIC = "write torchrun --nnodes=min:max --rdzv-backend=c10d --rdzv-endpoint=host:port in spec.trainer.command"
 
 _TRAIN_JOB: Mapping[str, Removed] = {
     "podSpecOverrides": Removed("it is gone since Trainer 2.1", _PATCH),

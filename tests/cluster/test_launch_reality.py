@@ -40,6 +40,7 @@ FAILS_LATER = frozenset(
     {
         *("bad-number", "name-too-long", "no-trainer-job", "patch-nowhere", "master-nowhere"),
         *("pod-failure-policy-refused", "gang-waits-for-itself", "resources-refused"),
+        *("range-waits", "endpoint-missing"),
     }
 )
 """Errors that nobody refuses when the objects are written: no pods come of them, or none that train as written."""

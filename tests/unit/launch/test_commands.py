@@ -12,26 +12,32 @@ def run(*command: str, args: tuple[str, ...] = ()) -> Torchrun | Script | None:
 
 
 @pytest.mark.parametrize(
-    ("command", "flags"),
+    ("command", "flags", "script"),
     [
-        (("torchrun", "train.py"), {}),
-        (("/opt/venv/bin/torchrun", "--nnodes=2", "train.py"), {"nnodes": "2"}),
-        (("torchrun", "--nnodes", "2", "--nproc_per_node=gpu", "train.py"), {"nnodes": "2", "nproc-per-node": "gpu"}),
-        (("torchrun", "--standalone", "train.py"), {"standalone": ""}),
-        (("torchrun", "--rdzv-conf", "timeout=60", "-m", "train"), {"rdzv-conf": "timeout=60", "m": ""}),
+        (("torchrun", "train.py"), {}, "train.py"),
+        (("/opt/venv/bin/torchrun", "--nnodes=2", "train.py"), {"nnodes": "2"}, "train.py"),
+        (("torchrun", "--nnodes", "2", "--nproc_per_node=gpu", "train.py"),
+         {"nnodes": "2", "nproc-per-node": "gpu"}, "train.py"),
+        (("torchrun", "--standalone", "train.py"), {"standalone": ""}, "train.py"),
+        (("torchrun", "--rdzv-conf", "timeout=60", "-m", "train"), {"rdzv-conf": "timeout=60", "m": ""}, "train"),
         # What follows the script is the script's own.
-        (("torchrun", "train.py", "--nnodes=3"), {}),
-        (("python", "-m", "torch.distributed.run", "--nnodes=2", "train.py"), {"nnodes": "2"}),
-        (("python3.11", "-u", "-X", "dev", "-m", "torch.distributed.launch", "t.py"), {}),
-        (("bash", "-c", "torchrun --nnodes=2 train.py"), {"nnodes": "2"}),
+        (("torchrun", "train.py", "--nnodes=3"), {}, "train.py"),
+        (("python", "-m", "torch.distributed.run", "--nnodes=2", "train.py"), {"nnodes": "2"}, "train.py"),
+        (("python3.11", "-u", "-X", "dev", "-m", "torch.distributed.launch", "t.py"), {}, "t.py"),
+        (("bash", "-c", "torchrun --nnodes=2 train.py"), {"nnodes": "2"}, "train.py"),
         (("bash", "-exc", "cd /w && export A=1; exec torchrun --nnodes=2 \\\n --tee=3 train.py | tee log"),
-         {"nnodes": "2", "tee": "3"}),
-        (("sh", "-c", "OMP_NUM_THREADS=8 torchrun --nnodes=2 train.py > log 2>&1"), {"nnodes": "2"}),
-        (("sh", "-c", "torchrun --nproc-per-node=$GPUS train.py"), {"nproc-per-node": "$GPUS"}),
+         {"nnodes": "2", "tee": "3"}, "train.py"),
+        (("sh", "-c", "OMP_NUM_THREADS=8 torchrun --nnodes=2 train.py > log 2>&1"), {"nnodes": "2"}, "train.py"),
+        (("sh", "-c", "torchrun --nproc-per-node=$GPUS train.py"), {"nproc-per-node": "$GPUS"}, "train.py"),
     ],
 )  # fmt: skip
-def test_torchrun(command: tuple[str, ...], flags: dict[str, str]) -> None:
-    assert run(*command) == Torchrun(flags)
+def test_torchrun(command: tuple[str, ...], flags: dict[str, str], script: str) -> None:
+    assert run(*command) == Torchrun(flags, script)
+
+
+def test_what_is_no_flag_ends_the_flags() -> None:
+    assert run("torchrun", "--tee=3") == Torchrun({"tee": "3"}, "")
+    assert run("sh", "-c", "torchrun --tee=3 $FLAGS train.py") == Torchrun({"tee": "3"}, "$FLAGS")
 
 
 @pytest.mark.parametrize(
@@ -79,5 +85,5 @@ def test_nothing_is_concluded_from_another_command(command: tuple[str, ...]) -> 
 
 
 def test_args_follow_the_command() -> None:
-    assert run("torchrun", args=("--nnodes=2", "train.py")) == Torchrun({"nnodes": "2"})
-    assert run(args=("torchrun", "--nnodes=2", "train.py")) == Torchrun({"nnodes": "2"})
+    assert run("torchrun", args=("--nnodes=2", "train.py")) == Torchrun({"nnodes": "2"}, "train.py")
+    assert run(args=("torchrun", "--nnodes=2", "train.py")) == Torchrun({"nnodes": "2"}, "train.py")

@@ -32,8 +32,8 @@ def test_who_wants_an_elastic_range_is_told_how() -> None:
     (finding,) = check(group(job_env("PET_NNODES")))
 
     assert finding.mend == (
-        "remove it and set spec.trainer.numNodes; for an elastic range write torchrun --nnodes=min:max in "
-        "spec.trainer.command"
+        "remove it and set spec.trainer.numNodes; for an elastic range write torchrun --nnodes=min:max "
+        "--rdzv-backend=c10d --rdzv-endpoint=host:port in spec.trainer.command"
     )
     assert written(finding.place.path) == "spec.trainer.env[0]"
 

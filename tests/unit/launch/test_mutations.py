@@ -142,7 +142,12 @@ REFUSED: dict[str, dict[str, set[str]]] = {
         f"{RUNTIME}replicatedJobs[1].{STEP}": {"no-trainer-job"},
         f"{RUNTIME}replicatedJobs[1].{POD}containers[0].name": {"missing-container"},
     },
-    "JobSet of jobset": NEEDED,
+    "JobSet of jobset": {
+        **NEEDED,
+        # Its first word is the endpoint of the c10d rendezvous.
+        f"spec.replicatedJobs[0].{POD}containers[0].args": {"endpoint-missing"},
+        f"spec.replicatedJobs[0].{POD}containers[0].args[0]": {"endpoint-missing"},
+    },
     "Job of volcano": {
         **NEEDED,
         # Volcano's webhook refuses a minAvailable above the sum of the replicas; without its master the plugin sets
