@@ -7,10 +7,10 @@ from typing import NoReturn
 
 from recovery.cli.exit_codes import EXIT_FAILURE
 from recovery.cli.formatting import LintFormat
+from recovery.cli.lint_checks import lint_all
 from recovery.cli.lint_formats import as_data, as_sarif, print_github, print_json, print_text
 from recovery.cli.manifest_files import Located, Manifests, RuntimeSource, located, with_manifests
 from recovery.launch.findings import Severity
-from recovery.launch.lint import lint
 from recovery.launch.recoverability.words import counted
 
 
@@ -21,7 +21,7 @@ def show_lint(names: Sequence[str], output: LintFormat, cluster: RuntimeSource |
 
 
 def _lint(manifests: Manifests, output: LintFormat) -> int:
-    found = located(lint(manifests.documents), manifests.documents)
+    found = located(lint_all(manifests.documents), manifests.documents)
     match output:
         case LintFormat.TEXT:
             print_text(found)

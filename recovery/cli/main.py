@@ -394,7 +394,7 @@ def lint(
     context: Context = None,
     namespace: Namespace = None,
 ) -> None:
-    """Tell what is wrong with TrainJobs, runtimes, JobSets and Volcano Jobs before they start."""
+    """Tell what is wrong with jobs and runtimes before they start, and with policies before they are applied."""
     from recovery.cli.lint import show_lint
 
     show_lint(files, output, _cluster(kubeconfig, context, namespace, asked=cluster))

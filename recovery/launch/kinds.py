@@ -22,8 +22,14 @@ VOLCANO_JOB = ManifestKind("Job", "batch.volcano.sh/v1alpha1")
 PYTORCH_JOB = ManifestKind("PyTorchJob", "kubeflow.org/v1")
 """Of training-operator v1: known, so that the way to Trainer v2 can be told; nothing of it is judged."""
 
+RECOVERY_POLICY = ManifestKind("RecoveryPolicy", "recovery.trainjob.dev/v1alpha1")
+CLUSTER_RECOVERY_POLICY = ManifestKind("ClusterRecoveryPolicy", "recovery.trainjob.dev/v1alpha1")
+RECOVERY_CONFIG = ManifestKind("RecoveryConfig", "recovery.trainjob.dev/v1alpha1")
+
 RUNTIMES = (TRAINING_RUNTIME, CLUSTER_TRAINING_RUNTIME)
-KINDS = (TRAIN_JOB, *RUNTIMES, JOB_SET, VOLCANO_JOB, PYTORCH_JOB)
+OWN = (RECOVERY_POLICY, CLUSTER_RECOVERY_POLICY, RECOVERY_CONFIG)
+"""Of this project."""
+KINDS = (TRAIN_JOB, *RUNTIMES, JOB_SET, VOLCANO_JOB, PYTORCH_JOB, *OWN)
 
 
 def kind_of(name: str, api_version: str) -> ManifestKind | None:
@@ -35,5 +41,5 @@ def nearest(name: str, api_version: str) -> ManifestKind | None:
     """The kind that was meant where the apiVersion is another than ours: the same name, and nothing else has it, or the
     same group. A `Job` of `batch/v1` is no mistake. None: there is none."""
     group = api_version.partition("/")[0]
-    own = (TRAIN_JOB, *RUNTIMES, JOB_SET)
+    own = (TRAIN_JOB, *RUNTIMES, JOB_SET, *OWN)
     return next((kind for kind in KINDS if kind.name == name and (kind in own or kind.group == group)), None)

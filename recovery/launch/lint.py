@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from recovery.launch import containers, reading, removed
+from recovery.launch import containers, own_kinds, reading, removed
 from recovery.launch import documents as texts
 from recovery.launch.checks import LAUNCH_CHECKS, VOLCANO_CHECKS
 from recovery.launch.documents import Document
@@ -19,7 +19,7 @@ from recovery.launch.resolving import launch_of, launch_of_job_set, launch_of_ru
 from recovery.launch.views import JobSet, Runtime, TrainJob, VolcanoJob
 
 IGNORE_ANNOTATION = "recovery.trainjob.dev/lint-ignore"
-"""On a TrainJob, runtime, JobSet or Volcano Job, set by a person: names of codes, with commas between them. Findings of
+"""On an object that is judged, set by a person: names of codes, with commas between them. Findings of
 these are not told of that object, nor, where it is a TrainJob, of its runtime on its behalf."""
 
 UNKNOWN_RUNTIME = Code("unknown-runtime", Severity.NOTE, "the runtime of a TrainJob is not among the given files")
@@ -31,6 +31,7 @@ CODES: tuple[Code, ...] = (
     *removed.CODES,
     UNKNOWN_RUNTIME,
     UNKNOWN_CODE,
+    *own_kinds.CODES,
     *(code for each in LAUNCH_CHECKS for code in each.codes),
     *(code for each in VOLCANO_CHECKS for code in each.codes),
 )
@@ -141,10 +142,12 @@ def _subject(document: Document, given: _Given) -> Subject:
 
 def _judged(subject: Subject, given: _Given) -> Iterator[LintFinding]:
     """What is wrong with an object and what it starts, without what is silenced there, or where the finding lies."""
-    own = _ignored(subject.document)
+    own = ignored_codes(subject.document)
     yield from _unknown_codes(subject.document)
     for finding in (*given.readings[subject.document.number].findings, *_of_group(subject.group, given)):
-        if finding.code.name not in own and finding.code.name not in _ignored(given.documents[finding.place.document]):
+        if finding.code.name not in own and finding.code.name not in ignored_codes(
+            given.documents[finding.place.document]
+        ):
             yield finding
 
 
@@ -175,7 +178,7 @@ def _unknown_runtime(job: TrainJob, given: _Given) -> Iterator[LintFinding]:
     yield LintFinding(UNKNOWN_RUNTIME, reference.place, message, mend)
 
 
-def _ignored(document: Document) -> list[str]:
+def ignored_codes(document: Document) -> list[str]:
     """Names of the codes that the object silences."""
     metadata = document.body.get("metadata")
     annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
@@ -185,7 +188,7 @@ def _ignored(document: Document) -> list[str]:
 
 def _unknown_codes(document: Document) -> Iterator[LintFinding]:
     known = [code.name for code in CODES]
-    unknown = [name for name in _ignored(document) if name not in known]
+    unknown = [name for name in ignored_codes(document) if name not in known]
     if not unknown:
         return
     near = difflib.get_close_matches(unknown[0][:_NAME_MAX], known, n=1)

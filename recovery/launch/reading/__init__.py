@@ -14,6 +14,7 @@ from recovery.launch.findings import Code, LintFinding, Severity
 from recovery.launch.kinds import (
     CLUSTER_TRAINING_RUNTIME,
     JOB_SET,
+    OWN,
     PYTORCH_JOB,
     TRAIN_JOB,
     TRAINING_RUNTIME,
@@ -31,8 +32,9 @@ from recovery.launch.reading.volcano import volcano_job
 from recovery.launch.views import Object, PyTorchJob
 
 UNKNOWN_KIND = Code("unknown-kind", Severity.NOTE, "an object of this kind is not judged")
+WRONG_API_VERSION = Code("wrong-api-version", Severity.ERROR, "a kind that is known, of an apiVersion that is not")
 OLD_API = Code("old-api", Severity.NOTE, "the object is of training-operator v1")
-CODES = (*fields.CODES, *numbers.CODES, *objects.CODES, *trainjobs.CODES, UNKNOWN_KIND, OLD_API)
+CODES = (*fields.CODES, *numbers.CODES, *objects.CODES, *trainjobs.CODES, UNKNOWN_KIND, WRONG_API_VERSION, OLD_API)
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -52,6 +54,9 @@ def read(document: Document) -> Reading:
     kind = kind_of(document.kind, document.api_version)
     if kind is None:
         _unknown(body, document)
+        return Reading(None, tuple(found))
+    if kind in OWN:
+        name_of(body)
         return Reading(None, tuple(found))
     return Reading(_READERS[kind](body), tuple(found))
 
@@ -81,7 +86,7 @@ def _unknown(body: Field, document: Document) -> None:
         body["kind"].finding(UNKNOWN_KIND, f"a {document.kind} of {document.api_version} is not judged here", "")
         return
     body["apiVersion"].finding(
-        UNKNOWN_KIND,
+        WRONG_API_VERSION,
         f"there is no {document.kind} of {document.api_version} that is known here, so nothing of it is judged",
         f"write apiVersion: {meant.api_version}",
     )

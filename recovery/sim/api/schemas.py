@@ -65,7 +65,11 @@ class Schema:
     def complete(self, body: Body, before: Body | None) -> None:
         """Take away its unknown fields and nulls and fill in the defaults; what it shares with `before` is complete."""
         known = before or {}
-        shared = {name: value for name, value in body.items() if name in _OBJECT_FIELDS or value is known.get(name)}
+        shared = {
+            name: value
+            for name, value in body.items()
+            if name in _OBJECT_FIELDS or (name in known and value is known[name])
+        }
         completed = self._root.completed({name: value for name, value in body.items() if name not in shared})
         body.clear()
         body.update({**shared, **completed})

@@ -146,7 +146,7 @@ def test_of_a_folder_only_what_is_meant_as_an_object_of_ours_is_told(tmp_path: P
     [
         ("kind: TrainJob\nspec: {}\n", "not-an-object"),
         ("apiVersion: trainer.kubeflow.org/v1alpha1\nspec: {}\n", "not-an-object"),
-        ("kind: TrainJob\napiVersion: trainer.kubeflow.org/v2\n", "unknown-kind"),
+        ("kind: TrainJob\napiVersion: trainer.kubeflow.org/v2\n", "wrong-api-version"),
         ("kind: [\n", "not-yaml"),
     ],
 )
@@ -203,7 +203,7 @@ def test_ctrl_c_is_130_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None
     def interrupted(_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("recovery.cli.lint.lint", interrupted)
+    monkeypatch.setattr("recovery.cli.lint.lint_all", interrupted)
     assert recovery("lint", "-", stdin=TORCH, exit_code=130).output == ""
 
 
@@ -334,7 +334,7 @@ def test_sarif_results_name_rule_level_message_and_place(tmp_path: Path, monkeyp
 
 def test_sarif_takes_braces_for_placeholders_so_they_are_doubled() -> None:
     text = "kind: TrainJob\napiVersion: '{0}'\n"
-    (result,) = sarif("-", stdin=text)["results"]
+    (result,) = sarif("-", stdin=text, exit_code=1)["results"]
     assert "{{0}}" in result["message"]["text"]
 
 

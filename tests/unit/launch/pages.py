@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import yaml
 
+from recovery.cli.lint_checks import lint_all
 from recovery.launch.documents import documents
 from recovery.launch.findings import Code, LintFinding
-from recovery.launch.lint import lint
 
 PAGES = Path(__file__).parents[3] / "docs/lint"
 BASES = Path(__file__).parent / "bases"
@@ -38,7 +38,7 @@ class Example(msgspec.Struct, frozen=True):
         return yaml.safe_dump_all(objects, sort_keys=False)
 
     def findings(self) -> tuple[LintFinding, ...]:
-        return lint(documents(self.manifest()))
+        return lint_all(documents(self.manifest()))
 
 
 def examples(code: Code) -> dict[str, Example]:

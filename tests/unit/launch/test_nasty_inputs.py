@@ -134,8 +134,8 @@ def test_braces_in_a_command_are_no_template() -> None:
         (
             JOB.replace("v1alpha1", "v1beta1"),
             [
-                "1 note unknown-kind: there is no TrainJob of trainer.kubeflow.org/v1beta1 that is known here, so "
-                "nothing of it is judged"
+                "1 error wrong-api-version: there is no TrainJob of trainer.kubeflow.org/v1beta1 that is known here, "
+                "so nothing of it is judged"
             ],
         ),
         (

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from recovery.launch.documents import document_of, documents
+from recovery.launch.findings import Severity
 from recovery.launch.places import written
 from recovery.launch.reading import Reading, read
 from recovery.launch.views import JobSet, PyTorchJob, Runtime, TrainJob, VolcanoJob
@@ -355,21 +356,38 @@ def test_a_field_that_a_runtime_does_not_have(spec: dict[str, Any], field: str) 
 
 
 @pytest.mark.parametrize(
-    ("kind", "api_version", "field", "mend"),
+    ("kind", "api_version", "known"),
     [
-        ("TrainJob", "trainer.kubeflow.org/v1", "apiVersion", "write apiVersion: trainer.kubeflow.org/v1alpha1"),
-        ("TrainJob", "kubeflow.org/v1", "apiVersion", "write apiVersion: trainer.kubeflow.org/v1alpha1"),
-        ("JobSet", "jobset.x-k8s.io/v1", "apiVersion", "write apiVersion: jobset.x-k8s.io/v1alpha2"),
-        ("Job", "batch.volcano.sh/v1", "apiVersion", "write apiVersion: batch.volcano.sh/v1alpha1"),
-        ("Job", "batch/v1", "kind", ""),
-        ("RecoveryPolicy", "recovery.trainjob.dev/v1alpha1", "kind", ""),
+        ("TrainJob", "trainer.kubeflow.org/v1", "trainer.kubeflow.org/v1alpha1"),
+        ("TrainJob", "kubeflow.org/v1", "trainer.kubeflow.org/v1alpha1"),
+        ("JobSet", "jobset.x-k8s.io/v1", "jobset.x-k8s.io/v1alpha2"),
+        ("Job", "batch.volcano.sh/v1", "batch.volcano.sh/v1alpha1"),
+        ("RecoveryPolicy", "recovery.trainjob.dev/v1", "recovery.trainjob.dev/v1alpha1"),
     ],
 )
-def test_what_is_not_judged_is_told(kind: str, api_version: str, field: str, mend: str) -> None:
+def test_a_known_kind_of_another_api_version_is_an_error(kind: str, api_version: str, known: str) -> None:
     reading = read(document_of({"kind": kind, "apiVersion": api_version}))
 
-    assert (reading.view, told(reading)) == (None, [("unknown-kind", field)])
-    assert reading.findings[0].mend == mend
+    assert (reading.view, told(reading)) == (None, [("wrong-api-version", "apiVersion")])
+    assert reading.findings[0].code.severity is Severity.ERROR
+    assert reading.findings[0].mend == f"write apiVersion: {known}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "api_version"), [("Job", "batch/v1"), ("RecoveryGroup", "recovery.trainjob.dev/v1alpha1")]
+)
+def test_what_is_not_judged_is_told(kind: str, api_version: str) -> None:
+    reading = read(document_of({"kind": kind, "apiVersion": api_version}))
+
+    assert (reading.view, told(reading)) == (None, [("unknown-kind", "kind")])
+
+
+@pytest.mark.parametrize("kind", ["RecoveryPolicy", "ClusterRecoveryPolicy", "RecoveryConfig"])
+def test_our_own_kinds_start_nothing(kind: str) -> None:
+    about = {"kind": kind, "apiVersion": "recovery.trainjob.dev/v1alpha1"}
+
+    assert read(document_of({**about, "metadata": {"name": "default"}})) == Reading(None, ())
+    assert told(read(document_of(about))) == [("missing-field", "")]
 
 
 def test_a_pytorch_job_is_old() -> None:

@@ -37,7 +37,7 @@ _READ_FOR_THEIR_MANAGERS = frozenset({RECOVERY_POLICIES, CLUSTER_RECOVERY_POLICI
 @cache
 def recovery_kinds() -> tuple[ServedKind, ...]:
     """Policies, the RecoveryConfig, RecoveryGroups and RecoveryIncidents. Raises FileNotFoundError without CRDs."""
-    return tuple(_kind(resource, _definition(resource)) for resource in _RESOURCES)
+    return tuple(_kind(resource, definition(resource)) for resource in _RESOURCES)
 
 
 def definitions() -> Traversable:
@@ -46,8 +46,9 @@ def definitions() -> Traversable:
     return packaged if packaged.is_dir() else _REPOSITORY / "manifests" / "crd"
 
 
-def _definition(resource: Resource) -> Any:
-    """The version of the CRD that is served, as YAML has it."""
+@cache
+def definition(resource: Resource) -> Any:
+    """The version of its CRD that is served, as YAML has it."""
     text = (definitions() / f"{resource.plural}.yaml").read_text(encoding="utf-8")
     versions = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))["spec"]["versions"]  # noqa: S506 - the safe loader in C
     return next(version for version in versions if version["name"] == resource.version)

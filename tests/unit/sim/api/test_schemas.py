@@ -78,6 +78,12 @@ def test_null_means_absent_unless_the_field_may_be_null() -> None:
     assert completed(schema, {"grace": None, "plain": None, "mode": None}) == {"grace": None, "mode": "Observe"}
 
 
+def test_null_means_absent_at_the_top_of_an_object_that_is_new() -> None:
+    body: Body = {"metadata": {}, "spec": None}
+    schema_of(plain={"type": "integer"}).complete(body, None)
+    assert body == {"metadata": {}}
+
+
 def test_what_is_shared_with_others_is_never_changed() -> None:
     schema = schema_of(budget={"type": "object", "properties": {"limit": {"type": "integer", "default": 10}}})
     template: Body = {"budget": {"x": 1}}

@@ -1,0 +1,164 @@
+"""Lint of RecoveryPolicies, ClusterRecoveryPolicies and the RecoveryConfig.
+
+The API server judges them in the same way: by the schema and the rules of their CRDs, then by the rules of the webhook.
+The controller goes by the same rules. What a cluster allows is left to its webhook, which knows the RecoveryConfig.
+"""
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+from recovery.launch.documents import Document
+from recovery.launch.fields import UNKNOWN_FIELD
+from recovery.launch.findings import LintFinding
+from recovery.launch.lint import ignored_codes
+from recovery.launch.own_kinds import POLICY_DOUBTFUL, POLICY_REFUSED, is_ours
+from recovery.launch.places import Path, Place, written
+
+_LOOK_UP = "see docs/reference.md for what the field takes"
+_BESIDE_THE_FIELDS = frozenset({"apiVersion", "kind", "metadata", "status"})
+_ALLOWS_ALL: Mapping[str, Any] = {"allow": {"failJob": True, "cordon": True, "assumeDead": True}}
+_NO_FIELD = "<nil>"
+"""In place of a path: a rule of the whole object is broken."""
+_RULES_NOT_ASKED = "some validation rules were not checked"
+_QUOTED = re.compile(r'"([^"]*)"')
+_TYPE = re.compile(r"must be of type ([a-z,]+)")
+
+
+def check(documents: Sequence[Document]) -> Iterator[LintFinding]:
+    """What is wrong with those of ours, without what their annotations silence."""
+    ignored = {document.number: ignored_codes(document) for document in documents}
+    yield from (each for each in _found(documents) if each.code.name not in ignored[each.place.document])
+
+
+def _found(documents: Sequence[Document]) -> Iterator[LintFinding]:
+    admitted: list[tuple[Document, Mapping[str, Any]]] = []
+    for document in documents:
+        if is_ours(document):
+            completed, found = _by_schema(document)
+            yield from found
+            if not found:
+                admitted.append((document, completed))
+    yield from _by_webhook(admitted)
+
+
+def _by_schema(document: Document) -> tuple[Mapping[str, Any], list[LintFinding]]:
+    """The object as the API server completes it, and why it does not admit it."""
+    # Loaded here: manifests of jobs do without the embedded API server.
+    from recovery.sim.api.kinds.recovery import definition, recovery_kinds  # noqa: PLC0415
+
+    kind = next(each for each in recovery_kinds() if each.resource.kind == document.kind)
+    schema = definition(kind.resource)["schema"]["openAPIV3Schema"]
+    found = [
+        finding
+        for name, value in document.body.items()
+        if name not in _BESIDE_THE_FIELDS
+        for finding in _unknown_fields(schema, value, Place(document.number) / str(name))
+    ]
+    body = deepcopy(dict(document.body))
+    kind.default(body, None)
+    for cause in kind.validate(body, None):
+        if _RULES_NOT_ASKED in cause.message:
+            continue
+        place = Place(document.number, _path_of(cause.field, document.body))
+        of_object = cause.field == _NO_FIELD
+        message, mend = _advice(cause.message if of_object else f"{cause.field}: {cause.message}")
+        mend = _mend_of(cause.field, cause.reason, cause.message) or mend
+        found.append(LintFinding(POLICY_REFUSED, place, message, mend))
+    return body, found
+
+
+def _advice(sentence: str) -> tuple[str, str]:
+    """The sentence, and what to do, which follows a semicolon in many of them."""
+    message, semicolon, advice = sentence.rpartition("; ")
+    return (message, advice) if semicolon else (sentence, _LOOK_UP)
+
+
+def _mend_of(field: str, reason: str, message: str) -> str:
+    """Where the words of the API server do not say it. Empty: they do."""
+    if reason == "FieldValueRequired":
+        return f"write {field}"
+    if reason == "FieldValueNotSupported":
+        written_value, *supported = _QUOTED.findall(message)
+        near = difflib.get_close_matches(written_value, supported, n=1)
+        return f"did you mean {near[0]}?" if near else f"write {' or '.join(supported)}"
+    wanted = _TYPE.search(message)
+    return f"write {_as_written(wanted[1])}" if wanted else ""
+
+
+def _as_written(types: str) -> str:
+    names = {"integer": "a whole number", "boolean": "true or false", "array": "a list", "string": "text in quotes"}
+    return " or ".join(names.get(name, f"an {name}" if name == "object" else f"a {name}") for name in types.split(","))
+
+
+def _unknown_fields(parent: Mapping[str, Any], value: Any, place: Place) -> Iterator[LintFinding]:
+    """`parent`: the schema of the object that has this field. The API server drops such a field, and what is below."""
+    known = parent.get("properties", {})
+    name = str(place.path[-1])
+    if known and name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        mend = f"did you mean {near[0]}?" if near else f"remove it; known here are {', '.join(sorted(known))}"
+        yield LintFinding(UNKNOWN_FIELD, place, f"there is no field {written(place.path)}", mend)
+        return
+    yield from _below(known.get(name) or parent.get("additionalProperties") or {}, value, place)
+
+
+def _below(schema: Mapping[str, Any], value: Any, place: Place) -> Iterator[LintFinding]:
+    if isinstance(value, dict):
+        for name, each in value.items():
+            yield from _unknown_fields(schema, each, place / str(name))
+    elif isinstance(value, list):
+        for number, each in enumerate(value):
+            yield from _below(schema.get("items", {}), each, place / number)
+
+
+def _path_of(field: str, body: Mapping[str, Any]) -> Path:
+    """Of a field as the API server writes it: keys of maps may have dots in them. As far as it is there."""
+    path: list[str | int] = []
+    value: Any = body
+    rest = field
+    while rest:
+        if isinstance(value, list):
+            index = re.match(r"\[(\d+)\]\.?", rest)
+            if index is None or int(index[1]) >= len(value):
+                break
+            step: str | int = int(index[1])
+            length = index.end()
+        else:
+            keys = [key for key in value if _begins(rest, str(key))] if isinstance(value, dict) else []
+            if not keys:
+                break
+            step = max(keys, key=len)
+            length = len(str(step)) + (rest[len(str(step)) :][:1] == ".")
+        path.append(step)
+        value, rest = value[step], rest[length:]
+    return tuple(path)
+
+
+def _begins(text: str, key: str) -> bool:
+    return text.startswith(key) and text[len(key) :][:1] in ("", ".", "[")
+
+
+def _by_webhook(admitted: Sequence[tuple[Document, Mapping[str, Any]]]) -> Iterator[LintFinding]:
+    """`admitted`: by the schema, and the objects as it completes them."""
+    from recovery.admission.objects import JUDGED, JudgedObject  # noqa: PLC0415
+    from recovery.admission.verdict import judge  # noqa: PLC0415
+    from recovery.ports import RECOVERY_CONFIGS  # noqa: PLC0415
+
+    resources = {resource.kind: resource for resource in JUDGED}
+    judged: dict[int, JudgedObject] = {}
+    for document, body in admitted:
+        metadata = body["metadata"] if isinstance(body.get("metadata"), dict) else {}
+        name, namespace = (str(metadata.get(field) or "") for field in ("name", "namespace"))
+        judged[document.number] = JudgedObject(resources[document.kind], namespace, name, body.get("spec") or {})
+    everything = JudgedObject(RECOVERY_CONFIGS, "", "default", _ALLOWS_ALL)
+    for document, _ in admitted:
+        own = judged[document.number]
+        others = [each for each in judged.values() if (each.resource, each.namespace) == (own.resource, own.namespace)]
+        verdict = judge(own, others, everything)
+        for code, sentences in ((POLICY_REFUSED, verdict.errors), (POLICY_DOUBTFUL, verdict.warnings)):
+            for sentence in sentences:
+                place = Place(document.number, _path_of(sentence.partition(":")[0], document.body))
+                yield LintFinding(code, place, *_advice(sentence))

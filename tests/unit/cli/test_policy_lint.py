@@ -1,0 +1,136 @@
+"""`recovery lint` of our own kinds: what the API server and the webhook would say, without them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recovery.cli.lint_checks import lint_all
+from recovery.launch.documents import documents
+from recovery.launch.findings import Severity
+from tests.unit.cli.manifests import recovery
+
+REPOSITORY = Path(__file__).parents[3]
+
+
+def told(kind: str, spec: str, name: str = "default", namespace: str = "research") -> list[tuple[int, str, str]]:
+    """Line, code and fix of each finding; the spec begins in line 5."""
+    where = f", namespace: {namespace}" if kind == "RecoveryPolicy" else ""
+    text = (
+        f"apiVersion: recovery.trainjob.dev/v1alpha1\nkind: {kind}\nmetadata: {{name: {name}{where}}}\nspec:\n{spec}\n"
+    )
+    given = documents(text)
+    return [
+        (given[0].line_of(finding.place.path), f"{finding.code.name}: {finding.message}", finding.mend)
+        for finding in lint_all(given)
+    ]
+
+
+def test_three_slips_are_told_at_once_each_at_its_line_with_its_fix() -> None:
+    assert told("RecoveryPolicy", "  mode: Enforced\n  budget:\n    limt: 4\n    window: soon") == [
+        (
+            5,
+            'policy-refused: spec.mode: Unsupported value: "Enforced": supported values: "Observe", "Enforce"',
+            "did you mean Enforce?",
+        ),
+        (7, "unknown-field: there is no field spec.budget.limt", "did you mean limit?"),
+    ]
+    assert told("RecoveryPolicy", "  mode: Enforce\n  budget:\n    window: soon") == [
+        (
+            7,
+            'policy-refused: spec.budget.window: Invalid value: "soon": not a duration',
+            "write it like 24h, 15m, 10s or 500ms",
+        )
+    ]
+
+
+LOOK_UP = "see docs/reference.md for what the field takes"
+
+
+@pytest.mark.parametrize(
+    ("spec", "line", "said", "mend"),
+    [
+        ("  priority: high", 5, "spec.priority: Invalid value", "write a whole number"),
+        ("  rules:\n  - action: FailJob", 6, "spec.rules[0].name: Required value", "write spec.rules[0].name"),
+        (
+            "  rules:\n  - name: a\n    action: Shrink",
+            7,
+            "spec.rules[0].action: Forbidden: Shrink is not built yet",
+            "use RecreateGroup, or ReplaceNode to leave the node",
+        ),
+        ("  elastic: {minNodes: 2, maxNodes: 4}", 5, "spec.elastic: Forbidden: not built yet", "remove it"),
+        ("  backoff: {initial: 10m}", 5, "spec.backoff.max: Invalid value: must not be shorter than initial", LOOK_UP),
+        (
+            "  selector:\n    matchLabels:\n      a.b/c: 5",
+            7,
+            "spec.selector.matchLabels.a.b/c: ",
+            "write text in quotes",
+        ),
+        ("  - a", 4, "spec: Invalid value", "write an object"),
+    ],
+)
+def test_what_the_api_server_refuses_is_an_error_at_its_line(spec: str, line: int, said: str, mend: str) -> None:
+    ((at, message, fix),) = told("RecoveryPolicy", spec)
+    assert (at, fix) == (line, mend)
+    assert message.startswith(f"policy-refused: {said}")
+
+
+def test_a_rule_of_the_whole_object_is_told_at_its_beginning() -> None:
+    ((line, message, _),) = told("RecoveryConfig", "  {}", name="other")
+    assert (line, message) == (
+        1,
+        "policy-refused: Invalid value: there is one RecoveryConfig in a cluster, and its name is default",
+    )
+
+
+def test_fields_below_one_that_is_unknown_are_not_told_of_as_well() -> None:
+    assert [message for _, message, _ in told("ClusterRecoveryPolicy", "  elastics: {minNodez: 2}\n  rulez: []")] == [
+        "unknown-field: there is no field spec.elastics",
+        "unknown-field: there is no field spec.rulez",
+    ]
+
+
+def test_labels_are_no_fields() -> None:
+    assert told("RecoveryPolicy", "  selector: {matchLabels: {team: a, example.com/team: b}}") == []
+
+
+def policies(**specs: Mapping[str, Any]) -> str:
+    return "\n---\n".join(
+        f"apiVersion: recovery.trainjob.dev/v1alpha1\nkind: RecoveryPolicy\nmetadata: {{name: {name}}}\nspec: {spec}"
+        for name, spec in specs.items()
+    )
+
+
+def test_policies_that_hide_each_other_are_a_warning() -> None:
+    found = lint_all(documents(policies(a={"priority": 1}, b={"priority": 1}, c={"priority": 2})))
+    assert [(each.code.name, each.code.severity, each.place.document) for each in found] == [
+        ("policy-doubtful", Severity.WARNING, 0),
+        ("policy-doubtful", Severity.WARNING, 1),
+    ]
+    assert {each.mend for each in found} == {"give each a priority or a selector of its own"}
+
+
+def test_a_code_is_silenced_on_the_object() -> None:
+    annotation = 'annotations: {recovery.trainjob.dev/lint-ignore: "policy-refused"}'
+    text = policies(a={"mode": "Enforced", "x": 1}).replace("{name: a}", f"{{name: a, {annotation}}}")
+    assert [each.code.name for each in lint_all(documents(text))] == ["unknown-field"]
+
+
+def test_what_a_cluster_allows_is_left_to_the_cluster() -> None:
+    asks = {"mode": "Enforce", "budget": {"onExhausted": "FailJob"}}
+    assert lint_all(documents(policies(a=asks))) == ()
+
+
+@pytest.mark.parametrize("field", ["metadata", "spec"])
+@pytest.mark.parametrize("value", ["null", "[]", "text", "7", "{name: [], namespace: {}}"])
+def test_no_value_is_too_odd(field: str, value: str) -> None:
+    about = "apiVersion: recovery.trainjob.dev/v1alpha1\nkind: RecoveryPolicy\n"
+    other = "spec: {}" if field == "metadata" else "metadata: {name: a}"
+    assert lint_all(documents(f"{about}{field}: {value}\n{other}\n"))
+
+
+def test_the_shipped_policies_are_clean_and_judged() -> None:
+    said = recovery("lint", str(REPOSITORY / "policies"))
+    assert said.stdout == ""
+    assert "nothing that is judged" not in said.stderr
