@@ -105,12 +105,14 @@ class Background:
         log = REPORTS / f"{name}.log"
         self._running[name] = self._threads.submit(run_stage, name, log, background=self._targets)
 
-    def results(self) -> list[Stage]:
-        """Waits until they have ended, and prints what they printed."""
+    def results(self, *, waits: bool) -> list[Stage]:
+        """Prints what they printed. `waits` False: of those that have ended by now."""
+        stages = []
         for name, running in self._running.items():
-            running.result()
-            print((REPORTS / f"{name}.log").read_text(errors="replace"), end="", flush=True)
-        return [running.result() for running in self._running.values()]
+            if waits or running.done():
+                stages.append(running.result())
+                print((REPORTS / f"{name}.log").read_text(errors="replace"), end="", flush=True)
+        return stages
 
     def end(self) -> None:
         """Ends what still runs, by force in the end. Afterwards nothing of it is left."""
@@ -201,9 +203,10 @@ def main(names: list[str]) -> int:
                 continue
             stages += run_side_by_side(name.split("+"))
             if any(stage.complaint for stage in stages):
+                stages += background.results(waits=False)
                 break
         else:
-            stages += background.results()
+            stages += background.results(waits=True)
     finally:
         background.end()
     for stage in stages:

@@ -101,17 +101,19 @@ if [ "$2" = seeds ]; then
   trap 'echo interrupted; exit 1' INT
   touch seeds.began
   nice > seeds.nice
-  for _ in $(seq 300); do [ -e walks.ended ] && break; sleep 0.1; done
-  [ -e walks.ended ] || exit 1
+  for _ in $(seq 300); do [ -e walks.ended ] && break; [ -e soon ] && break; sleep 0.1; done
+  [ -e walks.ended ] || [ -e soon ] || exit 1
 else
   for _ in $(seq 300); do [ -e seeds.began ] && break; sleep 0.1; done
   [ -e seeds.began ] || exit 1
+  [ -e soon ] && sleep 1
   touch "$2.$(cat verdict)"
   [ "$(cat verdict)" = ended ] || exit 1
 fi
 echo '<testsuites><testsuite><testcase name="a"/></testsuite></testsuites>' > "build/$2.xml"
 """
-"""`seeds` runs until `walks` has ended, `walks` until `seeds` has begun; how it ends stands in the file `verdict`."""
+"""`seeds` runs until `walks` has ended, or not at all if there is a file `soon`; `walks` runs until `seeds` has begun,
+and then a second if `seeds` ends soon. How it ends stands in the file `verdict`."""
 
 
 @pytest.mark.parametrize(("verdict", "exit_code"), [("ended", 0), ("failed", 1)])
@@ -129,6 +131,20 @@ def test_a_target_in_the_background_runs_beside_the_others_and_not_longer_than_o
     assert ("\nseeds  " in printed) == (exit_code == 0), "what was interrupted has no result"
     assert "interrupted" in (tmp_path / "build" / "seeds.log").read_text() or exit_code == 0
     assert (tmp_path / "seeds.nice").read_text() == "19\n"
+
+
+def test_a_target_in_the_background_that_has_ended_has_a_result_though_another_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    make = tmp_path / "make"
+    make.write_text(BUSY)
+    make.chmod(0o755)
+    (tmp_path / "verdict").write_text("failed")
+    (tmp_path / "soon").touch()
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.chdir(tmp_path)
+    assert main(["~seeds", "walks"]) == 1
+    assert "\nseeds  " in capfd.readouterr().out
 
 
 def test_the_slowest_tests_come_first_and_fast_ones_not_at_all(tmp_path: Path) -> None:

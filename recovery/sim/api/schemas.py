@@ -39,11 +39,12 @@ _BLOCKING = frozenset(
     {"FieldValueNotSupported", "FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany", "FieldValueTypeInvalid"}
 )
 """Reasons of causes that leave no object of which the rules could speak."""
-_NOT_ASKED = FieldCause(
+RULES_NOT_ASKED = FieldCause(
     "<nil>",
     "Invalid value: null: some validation rules were not checked because the object was invalid; "
     "correct the existing errors to complete validation",
 )
+"""Told beside other causes, and of no field."""
 _TIME_OF_DAY = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(\.[0-9]+)?(z|[+-][0-9]{2}:[0-9]{2})")
 
 _Limit = Callable[[Any, str], FieldCause | None]
@@ -81,7 +82,7 @@ class Schema:
         if before is not None:
             causes = [_of_status(cause) for cause in causes]
         if any(cause.reason in _BLOCKING for cause in causes):
-            causes.append(_NOT_ASKED)
+            causes.append(RULES_NOT_ASKED)
         else:
             self._root.ask(body, before, "", causes)
         return tuple(causes)
