@@ -15,7 +15,10 @@ from recovery.launch.quantity import shown
 from recovery.launch.views import Container, PodTemplate, Resources, VolcanoJob
 
 RESOURCES_REFUSED = Code("resources-refused", Severity.ERROR, "the requests and limits of a container contradict")
-CODES = (RESOURCES_REFUSED,)
+QUANTITY_UNQUOTED = Code(
+    "quantity-unquoted", Severity.WARNING, "every later write of the TrainJob's runtimePatches is refused"
+)
+CODES = (RESOURCES_REFUSED, QUANTITY_UNQUOTED)
 
 _KUBERNETES = "kubernetes.io/"
 _HUGE_PAGES = "hugepages-"
@@ -26,9 +29,24 @@ def check(launch: Launch) -> Iterator[LintFinding]:
     if launch.runtime is not None and launch.train_job is None:
         return
     trainer = launch.train_job.trainer if launch.train_job is not None else None
+    if trainer is not None and trainer.resources is not None:
+        yield from _unquoted(trainer.resources)
     merged = trainer.resources.place if trainer is not None and trainer.resources is not None else None
     for job in launch.job_set.jobs:
         yield from _of(job.pods, merged)
+
+
+def _unquoted(resources: Resources) -> Iterator[LintFinding]:
+    """Trainer's defaulter writes an object that has runtimePatches back with its quantities in quotes. The rule of the
+    CRD that spec.trainer is immutable takes `"8"` for a change of `8`."""
+    if not resources.unquoted:
+        return
+    names = ", ".join(dict.fromkeys(str(place.path[-1]) for place in resources.unquoted))
+    message = (
+        f"{names} of resourcesPerNode is a number: every later write of runtimePatches, as Kueue sends it, is refused "
+        '("spec.trainer: field is immutable")'
+    )
+    yield LintFinding(QUANTITY_UNQUOTED, resources.unquoted[0], message, "write each in quotes")
 
 
 def check_volcano(job: VolcanoJob) -> Iterator[LintFinding]:

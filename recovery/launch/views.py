@@ -29,6 +29,8 @@ class Resources(msgspec.Struct, frozen=True):
     limits: Mapping[str, Decimal] = {}
     claims: tuple[str, ...] = ()
     """Names of the pod's resource claims (DRA) that the container uses."""
+    unquoted: tuple[Place, ...] = ()
+    """Of the quantities that are written as numbers: `8`, not `"8"`."""
 
 
 class Mount(msgspec.Struct, frozen=True):

@@ -43,6 +43,12 @@ def resources(field: Field) -> Resources | None:
         requests=_quantities(field["requests"]),
         limits=_quantities(field["limits"]),
         claims=tuple(each["name"].text() for each in field["claims"].items()),
+        unquoted=tuple(
+            quantity.place
+            for part in ("requests", "limits")
+            for _, quantity in field[part].fields()
+            if isinstance(quantity.value, int | float) and not isinstance(quantity.value, bool)
+        ),
     )
 
 

@@ -79,7 +79,9 @@ spec:
 
 
 def test_the_sum_of_job_and_runtime_is_judged_and_the_line_is_of_the_job() -> None:
-    trainer = "kind: TrainJob\nspec: {trainer: {resourcesPerNode: {requests: {nvidia.com/gpu: 8}, limits: null}}}\n---"
+    trainer = (
+        "kind: TrainJob\nspec: {trainer: {resourcesPerNode: {requests: {nvidia.com/gpu: '8'}, limits: null}}}\n---"
+    )
     launch = group(trainer + RUNTIME.replace("RESOURCES", "{limits: {nvidia.com/gpu: 1}}"))
 
     (found,) = check(launch)
@@ -94,9 +96,29 @@ def test_the_sum_of_job_and_runtime_is_judged_and_the_line_is_of_the_job() -> No
 
 
 def test_what_the_job_adds_may_fix_what_the_runtime_leaves_out() -> None:
-    trainer = "kind: TrainJob\nspec: {trainer: {resourcesPerNode: {requests: null, limits: {nvidia.com/gpu: 8}}}}\n---"
+    trainer = (
+        "kind: TrainJob\nspec: {trainer: {resourcesPerNode: {requests: null, limits: {nvidia.com/gpu: '8'}}}}\n---"
+    )
 
     assert told(check, group(trainer + RUNTIME.replace("RESOURCES", "{requests: {nvidia.com/gpu: 8}}"))) == []
+
+
+@pytest.mark.parametrize(
+    ("limits", "names"),
+    [("{cpu: 96, memory: 9Gi}", "cpu"), ("{cpu: 0.5, nvidia.com/gpu: 8}", "cpu, nvidia.com/gpu")],
+)
+def test_a_quantity_of_the_job_without_quotes_makes_it_immutable(limits: str, names: str) -> None:
+    job = f"kind: TrainJob\nspec: {{trainer: {{resourcesPerNode: {{requests: null, limits: {limits}}}}}}}"
+
+    (found,) = check(group(job))
+
+    assert (found.code.name, found.mend) == ("quantity-unquoted", "write each in quotes")
+    assert found.message.startswith(f"{names} of resourcesPerNode is a number: ")
+    assert written(found.place.path) == "spec.trainer.resourcesPerNode.limits.cpu"
+
+
+def test_quotes_matter_in_a_train_job_only() -> None:
+    assert told(check, group(job_set("{limits: {nvidia.com/gpu: 8}}"), base="jobset")) == []
 
 
 def test_a_runtime_by_itself_is_only_half_of_it() -> None:
