@@ -21,6 +21,7 @@ from tests.cluster.scene import apply, policy
 from tests.image.build import provide_image
 from tests.real_nodes import figures
 from tests.real_nodes.installation import Installation
+from tests.real_nodes.token_reader import TokenReader
 from tests.real_nodes.trainings import EVERY, PREPARED, TORCH, Training
 from tests.real_nodes.unbroken import Unbroken
 
@@ -70,6 +71,14 @@ async def installation(cluster: RealCluster) -> Installation:
     made = Installation(cluster)
     await made.apply()
     return made
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def token_reader(installation: Installation) -> TokenReader:
+    """Its token grows old beside the tests that use this fixture: none of them may end a kubelet or a node."""
+    reader = TokenReader(installation.cluster)
+    await reader.start()
+    return reader
 
 
 @pytest.fixture(scope="session")

@@ -56,10 +56,14 @@ async def test_the_pod_of_a_killed_process(cluster: RealCluster, policy: str, re
             "the kubelet reports the end", lambda: pods.ended(cluster, name, exit_code=137, reason="Error")
         )
         phase = "Running" if restarts else "Failed"
-        await pods.eventually(f"the pod is {phase}", lambda: pods.is_in_phase(cluster, name, phase))
-        container = await pods.main_container(cluster, name)
-        assert container["restartCount"] == (1 if restarts else 0)
-        assert ("terminated" in container["lastState"]) == restarts
+
+        async def is_settled() -> bool:
+            """Of a pod that goes on, the end is its container's state for a while, and only then its last state."""
+            restarted = "terminated" in (await pods.main_container(cluster, name))["lastState"]
+            return restarted == restarts and await pods.is_in_phase(cluster, name, phase)
+
+        await pods.eventually(f"the pod is {phase}", is_settled)
+        assert (await pods.main_container(cluster, name))["restartCount"] == (1 if restarts else 0)
     finally:
         await pods.remove(cluster, name)
 

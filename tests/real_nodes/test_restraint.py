@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import pytest_asyncio
 import yaml
 
@@ -16,6 +17,7 @@ from tests.real_nodes.installation import Installation
 from tests.real_nodes.pods import eventually
 from tests.real_nodes.trainings import Training
 
+pytestmark = pytest.mark.usefixtures("token_reader")
 RANKS = 3
 ACCOMPANIED = "torch-accompanied"
 """A runtime: beside each rank a helper that has done its work, and a sidecar that fails again and again."""

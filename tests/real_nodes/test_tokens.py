@@ -1,17 +1,18 @@
 """The token of a replica is exchanged by its kubelet while the process runs, and the old one is refused.
 
-A projected token lives 600 s or more, and no kubelet and no API server has a setting for less. Here the old tokens are
-made invalid at once: their ServiceAccount is made anew, under another UID. A kubelet that starts has forgotten the
-tokens that it had fetched, fetches others and writes them into the volume of the pod that runs on.
+A projected token lives 600 s or more, and no kubelet and no API server has a setting for less; test_token_rotation
+waits for that. Here the old tokens are made invalid at once: their ServiceAccount is deleted and created, under another
+UID. A kubelet that starts has forgotten the tokens that it had fetched, fetches others and writes them into the
+volume of the pod that runs on.
 """
 
 import json
-from pathlib import Path
 from typing import Any
 
 from tests.cluster.scene import apply, policy
 from tests.real_nodes.installation import LEASE, SYSTEM, Installation
 from tests.real_nodes.pods import eventually
+from tests.real_nodes.tokens import is_accepted, token_of
 
 ACCOUNT = "recovery-controller"
 
@@ -23,12 +24,12 @@ async def test_replicas_whose_tokens_are_refused_go_on_with_those_that_their_kub
     pods = await installation.pods()
     processes = [installation.processes_of(pod)[0] for pod in pods]
     old = [token_of(process) for process in processes]
-    assert [await is_accepted(installation, token) for token in old] == [True, True]
+    assert [await is_accepted(cluster.control_plane, token) for token in old] == [True, True]
 
     await recreate_account(installation)
 
     async def old_ones_are_refused() -> bool:
-        return not any([await is_accepted(installation, token) for token in old])
+        return not any([await is_accepted(cluster.control_plane, token) for token in old])
 
     await eventually("the old tokens are refused", old_ones_are_refused)
     for node in cluster.nodes:
@@ -38,7 +39,7 @@ async def test_replicas_whose_tokens_are_refused_go_on_with_those_that_their_kub
 
     async def new_ones_are_there() -> bool:
         new = [token_of(process) for process in processes]
-        return not set(new) & set(old) and all([await is_accepted(installation, token) for token in new])
+        return not set(new) & set(old) and all([await is_accepted(cluster.control_plane, token) for token in new])
 
     await eventually("the kubelets have brought other tokens", new_ones_are_there)
     before = await renewed_at(installation)
@@ -52,22 +53,6 @@ async def test_replicas_whose_tokens_are_refused_go_on_with_those_that_their_kub
         await cluster.ready(node)
     await installation.whole_again()
     assert [installation.processes_of(pod)[0] for pod in await installation.pods()] == processes
-
-
-def token_of(process: int) -> str:
-    """What that process reads now."""
-    mounts = [line.split()[4] for line in Path(f"/proc/{process}/mountinfo").read_text().splitlines()]
-    [folder] = [mount for mount in mounts if mount.endswith("/kubernetes.io/serviceaccount")]
-    return Path(f"/proc/{process}/root{folder}/token").read_text()
-
-
-async def is_accepted(installation: Installation, token: str) -> bool:
-    """Whether the API server takes it. It remembers for 10 s that it did."""
-    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
-    printed = await installation.cluster.control_plane.kubectl(
-        "create", "-f", "-", "-o", "json", stdin=json.dumps(review)
-    )
-    return bool(json.loads(printed)["status"].get("authenticated", False))
 
 
 async def recreate_account(installation: Installation) -> None:

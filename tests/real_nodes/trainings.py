@@ -152,8 +152,11 @@ class Training:
             raise AssertionError(f"{count} closed incidents expected\n{await self.describe()}") from None
 
     async def record(self) -> Object:
-        """Of the job's one incident, which is over."""
-        [record] = await self._list("recoveryincidents")
+        """Of the job's one incident, which is over. It is written after the ledger."""
+        async with asyncio.timeout(GUARD_SECONDS):
+            while not (records := await self._list("recoveryincidents")):
+                await asyncio.sleep(0.1)
+        [record] = records
         return dict(record["spec"])
 
     async def fences(self) -> None:
