@@ -11,18 +11,18 @@ from copy import deepcopy
 from typing import Any
 
 from recovery.launch.documents import Document
-from recovery.launch.fields import UNKNOWN_FIELD
+from recovery.launch.fields import Field
 from recovery.launch.findings import LintFinding
 from recovery.launch.lint import ignored_codes
 from recovery.launch.own_kinds import POLICY_DOUBTFUL, POLICY_REFUSED, is_ours
-from recovery.launch.places import Path, Place, written
+from recovery.launch.places import Path, Place
 
 _LOOK_UP = "see docs/reference.md for what the field takes"
 _BESIDE_THE_FIELDS = frozenset({"apiVersion", "kind", "metadata", "status"})
 _ALLOWS_ALL: Mapping[str, Any] = {"allow": {"failJob": True, "cordon": True, "assumeDead": True}}
 _NO_FIELD = "<nil>"
 """In place of a path: a rule of the whole object is broken."""
-_QUOTED = re.compile(r'"([^"]*)"')
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _TYPE = re.compile(r"must be of type ([a-z,]+)")
 
 
@@ -98,9 +98,9 @@ def _unknown_fields(parent: Mapping[str, Any], value: Any, place: Place) -> Iter
     known = parent.get("properties", {})
     name = str(place.path[-1])
     if known and name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
-        mend = f"did you mean {near[0]}?" if near else f"remove it; known here are {', '.join(sorted(known))}"
-        yield LintFinding(UNKNOWN_FIELD, place, f"there is no field {written(place.path)}", mend)
+        found: list[LintFinding] = []
+        Field(value, place, found).unknown(tuple(known))
+        yield from found
         return
     yield from _below(known.get(name) or parent.get("additionalProperties") or {}, value, place)
 

@@ -23,6 +23,7 @@ ENDPOINT_MISSING = Code("endpoint-missing", Severity.ERROR, "c10d without an end
 CODES = (RANGE_WAITS, RANGE_NOT_ELASTIC, ENDPOINT_MISSING)
 
 _RANGE = re.compile(r"([0-9]{1,9}):([0-9]{1,9})")
+_VARIABLES = "PET_RDZV_"
 _STATIC = "static"
 _C10D = "c10d"
 
@@ -33,7 +34,10 @@ def check(launch: Launch) -> Iterator[LintFinding]:
         return
     (member,) = launch.members
     run = run_by(member.main) if member.main is not None else None
-    if not isinstance(run, Torchrun) or "standalone" in run.flags or is_placeholder(run.script):
+    if member.main is None or not isinstance(run, Torchrun) or "standalone" in run.flags:
+        return
+    # A shell may set the variables itself, or have more flags in one of its own.
+    if is_placeholder(run.script) or any(_VARIABLES in word for word in (*member.main.command, *member.main.args)):
         return
     backend = _told(member, run, "rdzv-backend", _STATIC)
     if backend == _STATIC:
@@ -76,7 +80,8 @@ def _told(member: Member, run: Torchrun, flag: str, default: str) -> str | None:
         return run.flags[flag]
     name = f"PET_{flag.replace('-', '_').upper()}"
     variables = member.main.env if member.main is not None else ()
-    return next((each.value for each in reversed(variables) if each.name == name), default)
+    elsewhere = member.main is not None and member.main.has_env_from
+    return next((each.value for each in reversed(variables) if each.name == name), None if elsewhere else default)
 
 
 def _endpoint(launch: Launch, member: Member) -> str:

@@ -50,6 +50,8 @@ class Container(msgspec.Struct, frozen=True):
     command: tuple[str, ...] = ()
     args: tuple[str, ...] = ()
     env: tuple[EnvVar, ...] = ()
+    has_env_from: bool = False
+    """It has more variables, from ConfigMaps or Secrets, that cannot be known here."""
     resources: Resources | None = None
     mounts: tuple[Mount, ...] = ()
     termination_message_policy: str = ""

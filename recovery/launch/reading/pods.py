@@ -60,6 +60,7 @@ def _container(field: Field) -> Container:
         command=field["command"].texts(),
         args=field["args"].texts(),
         env=env(field["env"]),
+        has_env_from=field["envFrom"].there,
         resources=resources(field["resources"]),
         mounts=tuple(_mount(each) for each in field["volumeMounts"].items()),
         termination_message_policy=field["terminationMessagePolicy"].text(),

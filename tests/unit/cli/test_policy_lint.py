@@ -34,7 +34,7 @@ def test_three_slips_are_told_at_once_each_at_its_line_with_its_fix() -> None:
             'policy-refused: spec.mode: Unsupported value: "Enforced": supported values: "Observe", "Enforce"',
             "did you mean Enforce?",
         ),
-        (7, "unknown-field: there is no field spec.budget.limt", "did you mean limit?"),
+        (7, "unknown-field: there is no field spec.budget.limt", "did you mean limit? Else remove it"),
     ]
     assert told("RecoveryPolicy", "  mode: Enforce\n  budget:\n    window: soon") == [
         (
@@ -51,6 +51,7 @@ LOOK_UP = "see docs/reference.md for what the field takes"
 @pytest.mark.parametrize(
     ("spec", "line", "said", "mend"),
     [
+        ("  mode: 'En\"forced'", 5, 'spec.mode: Unsupported value: "En\\"forced"', "did you mean Enforce?"),
         ("  priority: high", 5, "spec.priority: Invalid value", "write a whole number"),
         ("  rules:\n  - action: FailJob", 6, "spec.rules[0].name: Required value", "write spec.rules[0].name"),
         (

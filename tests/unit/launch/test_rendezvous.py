@@ -77,6 +77,28 @@ def test_what_is_right_or_not_known_is_not_told_of(flags: tuple[str, ...]) -> No
     assert told(check, group(commanded(*flags))) == []
 
 
+@pytest.mark.parametrize(
+    "script",
+    [
+        "PET_RDZV_ENDPOINT=llama-node-0-0.llama:29500 torchrun --rdzv-backend=c10d train.py",
+        "export PET_RDZV_BACKEND=c10d PET_RDZV_ENDPOINT=a:1; exec torchrun --nnodes=12:20 train.py",
+    ],
+)
+def test_a_shell_that_sets_the_variables_itself_is_not_judged(script: str) -> None:
+    assert told(check, group(f"kind: TrainJob\nspec: {{trainer: {{command: [bash, -c, '{script}']}}}}")) == []
+
+
+@pytest.mark.parametrize("flags", [("--nnodes=12:20",), (C10D,)])
+def test_variables_from_elsewhere_may_be_right(flags: tuple[str, ...]) -> None:
+    """As the runtime's container gets them: admission must not refuse a job that would train."""
+    runtime = """---
+kind: ClusterTrainingRuntime
+spec: {template: {spec: {replicatedJobs: [{name: node, template: {spec: {template: {spec: {containers: [
+  {name: node, envFrom: [{configMapRef: {name: rendezvous}}]}]}}}}}]}}}
+"""
+    assert told(check, group(f"{commanded(*flags)}\n{runtime}")) == []
+
+
 def test_one_pod_by_itself_needs_no_endpoint() -> None:
     alone = "kind: TrainJob\nspec: {trainer: {numNodes: 1, command: [torchrun, --rdzv-backend=c10d, train.py]}}"
 
