@@ -3,8 +3,9 @@
     torchrun --nproc-per-node=2 ddp.py --checkpoint-dir=checkpoints
 
 Started again with the same command, whatever ended it, it goes on from its newest checkpoint with the very batches that
-would have come next. Each rank has the whole state, so rank 0 alone writes the checkpoint; fsdp.py is the same training
-for models that do not fit on one GPU. docs/training.md says which part is there for what.
+would have come next, on as many ranks as there are then. Each rank has the whole state, so rank 0 alone writes the
+checkpoint; fsdp.py is the same training for models that do not fit on one GPU. docs/training.md says which part is
+there for what, and docs/elastic-training.md what another number of ranks asks for.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, Dataset, DistributedSampler, Subset
+from torch.utils.data import DataLoader, Dataset
 
 VOCABULARY, LENGTH, WIDTH, LAYERS, SEQUENCES = 32, 32, 64, 2, 4096
 
@@ -37,7 +39,9 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="A training that recovers, with DistributedDataParallel.")
     parser.add_argument("--steps", type=int, default=1000, help="how many in all, those before a failure included")
     parser.add_argument("--batch-size", type=int, default=32, help="sequences in a step, of all ranks together")
+    parser.add_argument("--micro-batch-size", type=int, default=32, help="how many a rank has in memory at once")
     parser.add_argument("--learning-rate", type=float, default=3e-3)
+    parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--checkpoint-dir", type=Path, required=True, help="on a volume that outlives pod and node")
     parser.add_argument("--checkpoint-every", type=int, default=100, help="steps")
@@ -76,12 +80,12 @@ class Corpus(Dataset[torch.Tensor]):
 class Model(nn.Module):
     """A transformer that foretells the next token."""
 
-    def __init__(self) -> None:
+    def __init__(self, dropout: float) -> None:
         super().__init__()
         self.token = nn.Embedding(VOCABULARY, WIDTH)
         self.position = nn.Embedding(LENGTH, WIDTH)
         self.layers = nn.ModuleList(
-            nn.TransformerEncoderLayer(WIDTH, 4, 4 * WIDTH, dropout=0.1, batch_first=True, norm_first=True)
+            nn.TransformerEncoderLayer(WIDTH, 4, 4 * WIDTH, dropout=dropout, batch_first=True, norm_first=True)
             for _ in range(LAYERS)
         )
         self.head = nn.Linear(WIDTH, VOCABULARY)
@@ -105,18 +109,39 @@ def batches(first_step: int, args: argparse.Namespace) -> Iterator[tuple[int, to
     """Epoch and this rank's batch of each step from `first_step` (from 0) on, as if the training had never stopped.
 
     The order of an epoch follows from seed and epoch alone, and step n takes the n-th batch of it, whatever the number
-    of ranks: so a step number is all that has to be remembered.
+    of ranks: so a step number is all that has to be remembered. Ranks that do not divide the batch share it unevenly,
+    by one sequence.
     """
-    corpus, world = Corpus(args.seed), dist.get_world_size()
-    sampler: DistributedSampler[int] = DistributedSampler(corpus, seed=args.seed, drop_last=True)
-    share = args.batch_size // world
-    first_epoch, done = divmod(first_step, len(corpus) // args.batch_size)
+    corpus, rank, world, size = Corpus(args.seed), dist.get_rank(), dist.get_world_size(), args.batch_size
+    first_epoch, done = divmod(first_step, len(corpus) // size)
     for epoch in itertools.count(first_epoch):
-        sampler.set_epoch(epoch)
-        ahead = list(sampler)[done * share :]  # what was trained before the failure is not even loaded
+        order = torch.randperm(len(corpus), generator=torch.Generator().manual_seed(args.seed + epoch)).tolist()
+        starts = range(done * size, len(corpus) - size + 1, size)  # what was trained already is not even loaded
         done = 0
-        for batch in DataLoader(Subset(corpus, ahead), batch_size=share, drop_last=True):
+        for batch in DataLoader(corpus, batch_sampler=[order[at : at + size][rank::world] for at in starts]):
             yield epoch, batch
+
+
+def pieces_of(args: argparse.Namespace, world: int) -> int:
+    """In how many pieces a rank trains its share: all in as many, or one would wait in a collective for ever."""
+    smallest_share, uneven = divmod(args.batch_size, world)
+    pieces = math.ceil((smallest_share + bool(uneven)) / args.micro_batch_size)
+    if smallest_share < pieces:
+        raise ValueError(
+            f"--batch-size={args.batch_size} and --micro-batch-size={args.micro_batch_size} make {pieces} pieces, but "
+            f"some of {world} ranks have {smallest_share} sequences: run fewer ranks, or as many as divide the batch"
+        )
+    return pieces
+
+
+def share_of_loss(model: nn.Module, tokens: torch.Tensor, args: argparse.Namespace) -> torch.Tensor:
+    """What these sequences add to the mean loss of the whole batch, times the ranks, over which gradients are averaged.
+
+    A mean over the rank's own sequences would give more weight to those of a rank that has fewer.
+    """
+    logits = model(tokens[:, :-1])
+    loss = nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten(), reduction="sum")
+    return loss * dist.get_world_size() / (args.batch_size * LENGTH)
 
 
 class Termination:
@@ -238,7 +263,8 @@ def join(args: argparse.Namespace) -> torch.device:
 
 def settings_of(args: argparse.Namespace) -> dict[str, Any]:
     """What decides on the loss curve: with other values a checkpoint is of another training."""
-    return {"seed": args.seed, "batch_size": args.batch_size, "learning_rate": args.learning_rate}
+    names = ("seed", "batch_size", "learning_rate", "dropout")
+    return {name: getattr(args, name) for name in names}
 
 
 def check_settings(written: dict[str, Any], args: argparse.Namespace) -> None:
@@ -272,12 +298,11 @@ def resume(
 def train(args: argparse.Namespace, device: torch.device, termination: Termination) -> bool:
     """To the last step, or until a rank is asked to end. True: all steps are done."""
     rank, world = dist.get_rank(), dist.get_world_size()
-    if args.batch_size % world:
-        raise ValueError(f"--batch-size={args.batch_size} cannot be shared by {world} ranks; name a multiple")
+    pieces = pieces_of(args, world)
     log = Log(args.loss_log)
     checkpoints = Checkpoints(args.checkpoint_dir, log) if rank == 0 else None
     torch.manual_seed(args.seed)
-    plain = Model().to(device)
+    plain = Model(args.dropout).to(device)
     model = DistributedDataParallel(plain, device_ids=[device.index] if device.type == "cuda" else None)
     optimizer = torch.optim.AdamW(plain.parameters(), lr=args.learning_rate)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, warm_up_and_decay)
@@ -287,17 +312,19 @@ def train(args: argparse.Namespace, device: torch.device, termination: Terminati
     for step, (epoch, batch) in zip(range(done + 1, args.steps + 1), batches(done, args), strict=False):
         # Dropout follows from seed, step and rank, so that no state of a generator has to be stored.
         torch.manual_seed(args.seed + step * world + rank)
-        tokens = batch.to(device)
-        logits = model(tokens[:, :-1])
-        loss = nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
-        loss.backward()
+        loss = torch.zeros((), device=device)
+        for at, piece in enumerate(batch.to(device).tensor_split(pieces), start=1):
+            with nullcontext() if at == pieces else model.no_sync():  # the ranks exchange gradients once
+                part = share_of_loss(model, piece, args)
+                part.backward()
+            loss += part.detach()
         optimizer.step()
         optimizer.zero_grad()
         learning_rate = scheduler.get_last_lr()[0]
         scheduler.step()
 
         # The pod of one rank is drained: only together can they end after the same step.
-        shared = torch.stack([loss.detach(), torch.tensor(float(termination.asked.is_set()), device=device)])
+        shared = torch.stack([loss, torch.tensor(float(termination.asked.is_set()), device=device)])
         dist.all_reduce(shared)
         mean_loss, stop = shared[0].item() / world, bool(shared[1])
         log.say(step=step, epoch=epoch, loss=mean_loss, learning_rate=learning_rate)

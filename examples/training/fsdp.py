@@ -6,7 +6,7 @@ The training of ddp.py, for models that do not fit on one GPU. No rank has the w
 all at once, and rank 0 alone decides that a checkpoint is there: it gives the folder its name when all parts are on the
 disk. (The other way, all of it gathered on rank 0, needs the host memory of the whole model and optimizer there, and
 writes through one network card.) The parts are read by any number of ranks. docs/training.md says which part is there
-for what.
+for what, and docs/elastic-training.md what another number of ranks asks for.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -34,7 +34,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.distributed.fsdp import fully_shard
-from torch.utils.data import DataLoader, Dataset, DistributedSampler, Subset
+from torch.utils.data import DataLoader, Dataset
 
 Value = TypeVar("Value")
 VOCABULARY, LENGTH, WIDTH, LAYERS, SEQUENCES = 32, 32, 64, 2, 4096
@@ -44,7 +44,9 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="A training that recovers, with FSDP2.")
     parser.add_argument("--steps", type=int, default=1000, help="how many in all, those before a failure included")
     parser.add_argument("--batch-size", type=int, default=32, help="sequences in a step, of all ranks together")
+    parser.add_argument("--micro-batch-size", type=int, default=32, help="how many a rank has in memory at once")
     parser.add_argument("--learning-rate", type=float, default=3e-3)
+    parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--checkpoint-dir", type=Path, required=True, help="on a volume that outlives pod and node")
     parser.add_argument("--checkpoint-every", type=int, default=100, help="steps")
@@ -83,12 +85,12 @@ class Corpus(Dataset[torch.Tensor]):
 class Model(nn.Module):
     """A transformer that foretells the next token."""
 
-    def __init__(self) -> None:
+    def __init__(self, dropout: float) -> None:
         super().__init__()
         self.token = nn.Embedding(VOCABULARY, WIDTH)
         self.position = nn.Embedding(LENGTH, WIDTH)
         self.layers = nn.ModuleList(
-            nn.TransformerEncoderLayer(WIDTH, 4, 4 * WIDTH, dropout=0.1, batch_first=True, norm_first=True)
+            nn.TransformerEncoderLayer(WIDTH, 4, 4 * WIDTH, dropout=dropout, batch_first=True, norm_first=True)
             for _ in range(LAYERS)
         )
         self.head = nn.Linear(WIDTH, VOCABULARY)
@@ -112,18 +114,39 @@ def batches(first_step: int, args: argparse.Namespace) -> Iterator[tuple[int, to
     """Epoch and this rank's batch of each step from `first_step` (from 0) on, as if the training had never stopped.
 
     The order of an epoch follows from seed and epoch alone, and step n takes the n-th batch of it, whatever the number
-    of ranks: so a step number is all that has to be remembered.
+    of ranks: so a step number is all that has to be remembered. Ranks that do not divide the batch share it unevenly,
+    by one sequence.
     """
-    corpus, world = Corpus(args.seed), dist.get_world_size()
-    sampler: DistributedSampler[int] = DistributedSampler(corpus, seed=args.seed, drop_last=True)
-    share = args.batch_size // world
-    first_epoch, done = divmod(first_step, len(corpus) // args.batch_size)
+    corpus, rank, world, size = Corpus(args.seed), dist.get_rank(), dist.get_world_size(), args.batch_size
+    first_epoch, done = divmod(first_step, len(corpus) // size)
     for epoch in itertools.count(first_epoch):
-        sampler.set_epoch(epoch)
-        ahead = list(sampler)[done * share :]  # what was trained before the failure is not even loaded
+        order = torch.randperm(len(corpus), generator=torch.Generator().manual_seed(args.seed + epoch)).tolist()
+        starts = range(done * size, len(corpus) - size + 1, size)  # what was trained already is not even loaded
         done = 0
-        for batch in DataLoader(Subset(corpus, ahead), batch_size=share, drop_last=True):
+        for batch in DataLoader(corpus, batch_sampler=[order[at : at + size][rank::world] for at in starts]):
             yield epoch, batch
+
+
+def pieces_of(args: argparse.Namespace, world: int) -> int:
+    """In how many pieces a rank trains its share: all in as many, or one would wait in a collective for ever."""
+    smallest_share, uneven = divmod(args.batch_size, world)
+    pieces = math.ceil((smallest_share + bool(uneven)) / args.micro_batch_size)
+    if smallest_share < pieces:
+        raise ValueError(
+            f"--batch-size={args.batch_size} and --micro-batch-size={args.micro_batch_size} make {pieces} pieces, but "
+            f"some of {world} ranks have {smallest_share} sequences: run fewer ranks, or as many as divide the batch"
+        )
+    return pieces
+
+
+def share_of_loss(model: nn.Module, tokens: torch.Tensor, args: argparse.Namespace) -> torch.Tensor:
+    """What these sequences add to the mean loss of the whole batch, times the ranks, over which gradients are averaged.
+
+    A mean over the rank's own sequences would give more weight to those of a rank that has fewer.
+    """
+    logits = model(tokens[:, :-1])
+    loss = nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten(), reduction="sum")
+    return loss * dist.get_world_size() / (args.batch_size * LENGTH)
 
 
 class Termination:
@@ -197,20 +220,21 @@ class Checkpoints:
             shutil.rmtree(path, ignore_errors=True)
         self.log.say(event="saved", step=step)
 
-    def read_newest(self, state: dict[str, Any]) -> bool:
-        """Fill `state` from the newest one that can be read. False: there is none, and training begins at step 0."""
+    def newest(self, to_fill: Callable[[], dict[str, Any]]) -> dict[str, Any] | None:
+        """A state, filled from the newest one that can be read. None: there is none, and training begins at step 0."""
         paths = said_by_rank_0(self._paths())
         for path in reversed(paths):
+            state = to_fill()
             try:
                 dcp.load(state, checkpoint_id=path)
             except CheckpointException as error:  # in all ranks, whichever could not read its part
                 reason = next(iter(error.failures.values()))[0]
                 self.log.say(event="skipped", checkpoint=str(path), error=reason_of(reason))
             else:
-                return True
+                return state
         if paths:  # beginning anew would overwrite, one after the other, what a person may still save
             raise RuntimeError(f"no checkpoint in {self.folder} can be read; move them away to begin at step 0")
-        return False
+        return None
 
     def _paths(self) -> list[Path]:
         return sorted(self.folder.glob("step-*"))
@@ -256,7 +280,8 @@ def join(args: argparse.Namespace) -> torch.device:
 
 def settings_of(args: argparse.Namespace) -> dict[str, Any]:
     """What decides on the loss curve: with other values a checkpoint is of another training."""
-    return {"seed": args.seed, "batch_size": args.batch_size, "learning_rate": args.learning_rate}
+    names = ("seed", "batch_size", "learning_rate", "dropout")
+    return {name: getattr(args, name) for name in names}
 
 
 def check_settings(written: dict[str, Any], args: argparse.Namespace) -> None:
@@ -274,7 +299,11 @@ def state_of(
     scheduler: torch.optim.lr_scheduler.LRScheduler,
     args: argparse.Namespace,
 ) -> dict[str, Any]:
-    """This rank's part of it; of what all ranks have in common, one writes it."""
+    """This rank's part of it; of what all ranks have in common, one writes it.
+
+    Before the first step it is only to be overwritten: it has the optimizer make its moments, by a step that counts
+    (pytorch/pytorch#164929).
+    """
     of_model, of_optimizer = get_state_dict(model, optimizer)
     state = {"step": step, "settings": settings_of(args), "scheduler": scheduler.state_dict()}
     return state | {"model": of_model, "optimizer": of_optimizer}
@@ -288,8 +317,8 @@ def resume(
     args: argparse.Namespace,
 ) -> int:
     """How many steps are done. Each rank reads the part that it has now, whoever wrote it."""
-    state = state_of(0, model, optimizer, scheduler, args)
-    if not checkpoints.read_newest(state):
+    state = checkpoints.newest(lambda: state_of(0, model, optimizer, scheduler, args))
+    if state is None:
         return 0
     check_settings(state["settings"], args)
     set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
@@ -300,12 +329,11 @@ def resume(
 def train(args: argparse.Namespace, device: torch.device, termination: Termination) -> bool:
     """To the last step, or until a rank is asked to end. True: all steps are done."""
     rank, world = dist.get_rank(), dist.get_world_size()
-    if args.batch_size % world:
-        raise ValueError(f"--batch-size={args.batch_size} cannot be shared by {world} ranks; name a multiple")
+    pieces = pieces_of(args, world)
     log = Log(args.loss_log)
     checkpoints = Checkpoints(args.checkpoint_dir, log)
     torch.manual_seed(args.seed)
-    model = Model().to(device)
+    model = Model(args.dropout).to(device)
     mesh = init_device_mesh(device.type, (world,))
     for layer in model.layers:
         fully_shard(layer, mesh=mesh)
@@ -318,17 +346,19 @@ def train(args: argparse.Namespace, device: torch.device, termination: Terminati
     for step, (epoch, batch) in zip(range(done + 1, args.steps + 1), batches(done, args), strict=False):
         # Dropout follows from seed, step and rank, so that no state of a generator has to be stored.
         torch.manual_seed(args.seed + step * world + rank)
-        tokens = batch.to(device)
-        logits = model(tokens[:, :-1])
-        loss = nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
-        loss.backward()
+        loss = torch.zeros((), device=device)
+        # The ranks exchange gradients after each piece: to keep whole ones until the last, FSDP has no memory.
+        for piece in batch.to(device).tensor_split(pieces):
+            part = share_of_loss(model, piece, args)
+            part.backward()
+            loss += part.detach()
         optimizer.step()
         optimizer.zero_grad()
         learning_rate = scheduler.get_last_lr()[0]
         scheduler.step()
 
         # The pod of one rank is drained: only together can they end after the same step.
-        shared = torch.stack([loss.detach(), torch.tensor(float(termination.asked.is_set()), device=device)])
+        shared = torch.stack([loss, torch.tensor(float(termination.asked.is_set()), device=device)])
         dist.all_reduce(shared)
         mean_loss, stop = shared[0].item() / world, bool(shared[1])
         log.say(step=step, epoch=epoch, loss=mean_loss, learning_rate=learning_rate)

@@ -132,17 +132,6 @@ def test_where_no_checkpoint_can_be_read_it_does_not_begin_again(training: Train
     assert training.curve() == {}
 
 
-@with_fsdp_alone
-def test_another_number_of_ranks_goes_on_from_the_same_checkpoint(training: Training, unbroken: Training) -> None:
-    shutil.copytree(unbroken.checkpoints, training.checkpoints)
-    [_, newest] = sorted(training.checkpoints.glob("step-*"))
-    truncate(newest)
-    launch = training.runs_to_its_end(ranks=1)
-    assert (launch.process.returncode, events(launch, "resumed")) == (0, [STEPS - EVERY]), launch.said[-4000:]
-    expected = {step: loss for step, loss in unbroken.curve().items() if step > STEPS - EVERY}
-    assert training.curve() == pytest.approx(expected, rel=0.1), "dropout differs"
-
-
 def test_checkpoints_of_another_training_are_refused(training: Training, unbroken: Training) -> None:
     shutil.copytree(unbroken.checkpoints, training.checkpoints)
     launch = training.runs_to_its_end("--batch-size=64", ranks=1)

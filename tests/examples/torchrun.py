@@ -1,4 +1,4 @@
-"""A training of two ranks under torchrun, as a user starts it, and what the tests do to it.
+"""A training of some ranks under torchrun, as a user starts it, and what the tests do to it.
 
 torchrun starts each rank in a session of its own, so that no process group ends them all: they are found and ended by
 their process ids.
@@ -69,6 +69,14 @@ class Launch:
     def kill_rank(self, rank: int) -> None:
         os.kill(self.ranks()[rank], signal.SIGKILL)
 
+    def kill(self) -> None:
+        """torchrun and all ranks at once, as nodes end them that are lost."""
+        left = self.ranks()
+        for pid in (self.process.pid, *left.values()):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+
     def exit_code(self) -> int:
         return self.process.wait(GUARD_SECONDS)
 
@@ -118,11 +126,7 @@ class Training:
         try:
             yield launch
         finally:
-            left = launch.ranks()
-            for pid in (process.pid, *left.values()):
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            process.wait()
+            launch.kill()
 
     def runs_to_its_end(self, *options: str, ranks: int = 2) -> Launch:
         """It ends by itself, however that is."""
