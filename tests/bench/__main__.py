@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tests.bench import attacks, capacity, idle_jobs, nodes, recoveries, scrapes, simulation
+from tests.bench.gpu_hours import arms as gpu_hours
 
 
 def _simulation() -> None:
@@ -55,6 +56,13 @@ def _capacity() -> None:
     _keep("capacity", [asdict(row) for row in rows])
 
 
+def _gpu_hours() -> None:
+    results = gpu_hours.measure()
+    print(gpu_hours.table(results), flush=True)
+    rows = [asdict(row) for row in (*results.main, *results.varied)]
+    _keep("gpu-hours", [*rows, *(asdict(each) for each in results.compared)])
+
+
 def _keep(part: str, rows: list[dict[str, object]]) -> None:
     target = Path(f"build/bench-{part}.json")
     target.parent.mkdir(exist_ok=True)
@@ -69,6 +77,7 @@ PARTS = {
     "scrapes": _scrapes,
     "attacks": _attacks,
     "capacity": _capacity,
+    "gpu-hours": _gpu_hours,
 }
 
 
