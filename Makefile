@@ -128,8 +128,9 @@ REAL ?=
 demo: $(STAMP) $(if $(REAL),check-go)  ## three incidents of a 1,024-GPU job, in one process; REAL=1: one, on a real control plane
 	@$(BIN)/python -m $(if $(REAL),tests.cluster.demo,recovery.sim.demo)
 
-# What `make bench` measures: all, or parts of it; `simulation`, `scrapes`, `attacks` and `capacity` need no Go.
-bench: $(STAMP) $(if $(filter simulation scrapes attacks capacity,$(ARGS)),,check-go)  ## ratios measured in one run; ARGS=simulation: of the simulation alone, without Go
+# What `make bench` measures: all, or parts of it; `simulation`, `scrapes`, `attacks`, `capacity` and `gpu-hours` need
+# no Go.
+bench: $(STAMP) $(if $(filter simulation scrapes attacks capacity gpu-hours,$(ARGS)),,check-go)  ## ratios measured in one run; ARGS=simulation: of the simulation alone, without Go
 	@$(BIN)/python -m tests.bench $(ARGS)
 
 test: $(STAMP)  ## the whole check: lint, unit tests, examples, seeds, simulation, control plane, Prometheus, walks, the image, real nodes, cluster tests; a skipped test fails it

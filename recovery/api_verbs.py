@@ -112,9 +112,15 @@ async def create(
     namespace: str | None = None,
     name: str | None = None,
     subresource: str = "",
+    dry_run: bool = False,
 ) -> bytes:
-    """POST. `name` with `subresource` addresses a subresource of an object (`pods/eviction`)."""
-    return await api.send(ApiRequest("create", resource, namespace, name, subresource, body=_encode(body)))
+    """POST. `name` with `subresource` addresses a subresource of an object (`pods/eviction`).
+
+    `dry_run`: the answer is the object as it would be, admission included, and there is none.
+    """
+    query = {"dryRun": "All" if dry_run else ""}
+    request = ApiRequest("create", resource, namespace, name, subresource, _present(query), body=_encode(body))
+    return await api.send(request)
 
 
 async def patch(

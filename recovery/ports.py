@@ -127,8 +127,14 @@ class ApiRequest(msgspec.Struct, frozen=True):
         return _METHODS[self.verb]
 
     @property
+    def dry_run(self) -> bool:
+        """The server does all that it would do for the request, and stores nothing."""
+        return bool(self.parameter("dryRun"))
+
+    @property
     def writes(self) -> bool:
-        return self.method != "GET"
+        """It may change something. A dry run never does: like a read it may be sent again."""
+        return self.method != "GET" and not self.dry_run
 
     @property
     def timeout_seconds(self) -> int:
@@ -290,7 +296,10 @@ class GroupStore(Protocol):
         ...
 
     def snapshot(self, key: GroupKey) -> Snapshot:
-        """The cached facts; a key that is not known gives a snapshot without a workload."""
+        """The cached facts; a key that is not known gives a snapshot without a workload.
+
+        Those of a group that has fewer nodes than it is to have, and no open incident, include the fleet.
+        """
         ...
 
     def progress(self, key: GroupKey) -> Progress | None:
@@ -346,7 +355,8 @@ class GroupStore(Protocol):
         ...
 
     def subscribe(self, changed: Callable[[GroupKey], None]) -> None:
-        """Call `changed` for a group whenever a fact, a policy or its RecoveryGroup changed."""
+        """Call `changed` for a group whenever a fact, a policy or its RecoveryGroup changed, or, if it has fewer nodes
+        than it is to have, when there may be room for more."""
         ...
 
     async def read_live(self, key: GroupKey) -> Snapshot:
@@ -355,7 +365,8 @@ class GroupStore(Protocol):
         An object that cannot be read is named in the snapshot, and is there in its last readable state if there is one.
 
         So are nodes, but for those that the pods name and that the cache has not as Ready, or has out of service: these
-        are read as well, and the Leases of those that are not reachable.
+        are read as well, and the Leases of those that are not reachable. For a group that has fewer nodes than it is to
+        have, and no open incident, so are the pods of all workloads on the nodes where there seems to be room.
         """
         ...
 

@@ -10,9 +10,11 @@ from typing import Any
 
 import msgspec
 
-from recovery.cli import explain_lines, explain_nodes_and_deadlines
+from recovery.cli import explain_lines, explain_nodes_and_deadlines, explain_size
 from recovery.cli.applied_policy import AppliedPolicy, policy_of
+from recovery.cli.birth_policy import BirthPolicy, read_birth_policy
 from recovery.cli.connection import CommandError, Connection, chosen_namespace, connect, execute
+from recovery.cli.elastic_outlook import ElasticOutlook, elastic_outlook
 from recovery.cli.exit_codes import print_error
 from recovery.cli.formatting import AccountOutput, age, print_data, printable
 from recovery.cli.job_lookup import absence, title_of
@@ -70,9 +72,10 @@ async def _explain(
             raise await absence(connection.client, key, reading.snapshot.undecodable)
         explanation = _Explanation(key, workload, reading, now)
         if explanation.asks_the_fleet:
-            snapshot = await with_fleet(connection.client, reading.snapshot, now)
+            snapshot = await with_fleet(connection.client, reading.snapshot, now, room=explanation.seeks_room)
             reading = msgspec.structs.replace(reading, snapshot=snapshot)
-            explanation = _Explanation(key, workload, reading, now)
+            birth_policy = await read_birth_policy(connection.client) if explanation.outlook is not None else None
+            explanation = _Explanation(key, workload, reading, now, birth_policy)
     if output is AccountOutput.TEXT:
         explanation.print()
     else:
@@ -99,7 +102,16 @@ async def _incident(connection: Connection, key: GroupKey, reading: JobReading, 
 class _Explanation:
     """Everything that is told of one job."""
 
-    def __init__(self, key: GroupKey, workload: WorkloadFacts, reading: JobReading, now: datetime) -> None:
+    def __init__(
+        self,
+        key: GroupKey,
+        workload: WorkloadFacts,
+        reading: JobReading,
+        now: datetime,
+        birth_policy: BirthPolicy | None = None,
+    ) -> None:
+        """`birth_policy` None: nobody has asked for it."""
+        self._birth_policy = birth_policy
         self._key = key
         self._workload = workload
         self._reading = reading
@@ -116,12 +128,36 @@ class _Explanation:
 
     @property
     def asks_the_fleet(self) -> bool:
-        """All nodes of the cluster have a say in the decision: an incident is open, or would be opened."""
-        return self._plan is not None and self._plan.ledger.incident is not None
+        """All nodes of the cluster have a say in what is told."""
+        return self._decided_by_fleet or self.outlook is not None
+
+    @property
+    def _decided_by_fleet(self) -> bool:
+        """They have a say in the decision: an incident is open, or would be opened, or the group has fewer nodes than
+        it is to have."""
+        return self._plan is not None and (self._plan.ledger.incident is not None or self._grows)
+
+    @property
+    def _grows(self) -> bool:
+        """It is to grow once there is room for it."""
+        return self._ledger.elastic is not None and self._ledger.incident is None
+
+    @property
+    def seeks_room(self) -> bool:
+        """It is told whether there is room for more pods of the group."""
+        return self._grows or self.outlook is not None
+
+    @property
+    def outlook(self) -> ElasticOutlook | None:
+        """What a loss would mean. None: the group is not elastic, or something has been lost already."""
+        plan = self._plan
+        if plan is None or plan.ledger.incident is not None:
+            return None
+        return elastic_outlook(self._reading.snapshot, self._ledger, self._selection.policy)
 
     def _not_asked(self) -> str:
         """What the decision leaves out; empty: nothing."""
-        left_out = self.asks_the_fleet and self._reading.snapshot.fleet is None
+        left_out = self._decided_by_fleet and self._reading.snapshot.fleet is None
         return "nodes may not be listed, so caps, feasible nodes and storms were not asked" if left_out else ""
 
     def _protection(self) -> Protection:
@@ -143,6 +179,7 @@ class _Explanation:
         self._print_if_any(
             "Next", explain_nodes_and_deadlines.next_lines(plan, self._reading.snapshot, self._selection.decides, now)
         )
+        self._print_if_any("Size", explain_size.size_lines(ledger, self.outlook, self._birth_policy))
         self._print_if_any("Nodes", self._node_lines(plan))
         self._print_if_any("Requests", explain_lines.request_lines(self._workload, ledger))
         if ledger.incident is not None:
@@ -164,9 +201,10 @@ class _Explanation:
         config = self._reading.policies.config
         fleet = config.fleet if config is not None else FleetLedger()
         incident = plan.ledger.incident if plan is not None else None
-        return explain_nodes_and_deadlines.node_lines(
+        yield from explain_nodes_and_deadlines.node_lines(
             self._reading.snapshot, self._selection.decides, fleet, incident, self._now
         )
+        yield from explain_nodes_and_deadlines.avoided_lines(self._ledger, self._now)
 
     def as_data(self) -> dict[str, Any]:
         """The row of `status -o json` and what the text tells beyond it. `decision` null: nothing is decided."""
@@ -187,6 +225,7 @@ class _Explanation:
             "next": list(explain_nodes_and_deadlines.next_lines(plan, snapshot, self._selection.decides, self._now))
             if plan
             else [],
+            "elastic": explain_size.size_data(ledger, self.outlook, self._birth_policy),
             "nodes": list(self._node_lines(plan)),
             "ledgerProblem": self._unreadable,
             "requests": msgspec.to_builtins(ledger.requests),

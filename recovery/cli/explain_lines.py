@@ -15,7 +15,7 @@ from recovery.core.incident.preconditions import paused
 from recovery.core.model.annotations import PAUSED_ANNOTATION, TRAINING_CONTAINER_ANNOTATION
 from recovery.core.model.facts import ContainerFacts, JobFacts, PodFacts, Snapshot, WorkloadFacts
 from recovery.core.model.fleet_ledger import FleetChange
-from recovery.core.model.ledger import Attempt, AttemptAction, ClosedIncident, Incident, Ledger, PhaseSpan, Suspect
+from recovery.core.model.ledger import JOB_TRIGGERS, Attempt, ClosedIncident, Incident, Ledger, PhaseSpan, Suspect
 from recovery.core.model.protection import Protection
 from recovery.core.model.rules import Rule
 from recovery.core.model.suspect_log import SuspectLog
@@ -267,8 +267,8 @@ def incident_lines(incident: Incident, now: datetime) -> Iterator[str]:
         yield f"{incident.id}, {closing.outcome} ({closing.outcome_reason}) after {length}, mode {incident.mode}"
     yield incident.message
     detected = duration(incident.detected_at - incident.started_at)
-    lost = sum(_idle_gpu_seconds(span, incident.gpus, now) for span in incident.phases)
-    released = sum(_released_gpu_seconds(span, incident.gpus, now) for span in incident.phases)
+    lost = sum(_idle_gpu_seconds(span, incident.gpus_in(span), now) for span in incident.phases)
+    released = sum(_released_gpu_seconds(span, incident.gpus_in(span), now) for span in incident.phases)
     charged = "charged to the budget" if incident.charged else "not charged to the budget"
     yield f"class {incident.disruption_class}, cause {incident.cause}, {charged}"
     decided = _decided_by(incident)
@@ -280,16 +280,13 @@ def incident_lines(incident: Incident, now: datetime) -> Iterator[str]:
         yield "the JobSet is being made to fail"
     yield f"failed at {moment(incident.started_at)}, detected {detected} later"
     freed = f", {released:.0f} released by our suspension" if released else ""
-    yield f"{incident.ranks} ranks, {incident.gpus} GPUs, {lost:.0f} idle GPU-seconds{freed}"
+    yield f"{incident.ranks} ranks, {incident.gpus_now} GPUs, {lost:.0f} idle GPU-seconds{freed}"
     yield from _titled("Evidence", (f"- {text}" for text in incident.evidence))
     yield from _titled("Suspects", _suspects(incident.suspects))
     yield from _log_lines(incident.suspect_log)
     yield from _titled("Considered, and not done", (f"- {each.action}: {each.message}" for each in incident.considered))
     yield from _titled("Attempts", _attempts(incident.attempts))
-    yield from _titled("Phases", _phases(incident.phases, incident.gpus, now))
-
-
-_BY_VERDICT = {AttemptAction.RECREATE_GROUP, AttemptAction.REPLACE_NODE}
+    yield from _titled("Phases", _phases(incident, now))
 
 
 def _decided_by(incident: Incident) -> str:
@@ -298,9 +295,9 @@ def _decided_by(incident: Incident) -> str:
     policy = f"policy {pinned.policy_name}, generation {pinned.policy_generation}"
     if incident.rule:
         return f"decided by rule {incident.rule} of {policy}"
-    if incident.disruption_class == DisruptionClass.MANUAL:
+    if incident.disruption_class in {DisruptionClass.MANUAL, DisruptionClass.GROWTH}:
         return ""
-    if incident.would or any(attempt.action in _BY_VERDICT for attempt in incident.attempts):
+    if incident.would or any(attempt.action in JOB_TRIGGERS for attempt in incident.attempts):
         return f"decided by the default ({pinned.restart}) of {policy}: no rule matched"
     return ""
 
@@ -361,11 +358,11 @@ def _attempt_words(attempt: Attempt) -> str:
     return f"{attempt.action} of {', '.join(attempt.nodes)}" if attempt.nodes else str(attempt.action)
 
 
-def _phases(phases: Sequence[PhaseSpan], gpus: int, now: datetime) -> list[str]:
+def _phases(incident: Incident, now: datetime) -> list[str]:
     rows = []
-    for span in phases:
+    for span in incident.phases:
         length = duration((span.ended_at or now) - span.started_at)
-        lost = _idle_gpu_seconds(span, gpus, now)
+        lost = _idle_gpu_seconds(span, incident.gpus_in(span), now)
         lasting = f"{length} so far" if span.ended_at is None else length
         rows.append((str(span.phase), moment(span.started_at), lasting, f"{lost:.0f}"))
     return aligned(("PHASE", "SINCE", "DURATION", "IDLE-GPU-SECONDS"), rows) if rows else []

@@ -48,6 +48,14 @@ def node_lines(
         yield f"its failure is part of {incident.storm}: {incident.storm_what}"
 
 
+def avoided_lines(ledger: Ledger, now: datetime) -> Iterator[str]:
+    """The nodes that this group alone stays off, though nobody else is kept off them."""
+    for each in ledger.avoided:
+        if now < each.until:
+            why = f": {each.reason}" if each.reason else ""
+            yield f"this group alone avoids node {each.node} until {moment(each.until)}{why}"
+
+
 def _names(snapshot: Snapshot, incident: Incident | None) -> list[str]:
     found = [pod.node for pod in snapshot.pods]
     if incident is not None:

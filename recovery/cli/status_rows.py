@@ -57,8 +57,8 @@ class JobRow(msgspec.Struct, frozen=True):
     phase: str
     """The incident's phase; without an incident Healthy, that it has not started, or why nobody watches the job."""
     cause: str
-    """Of the open incident; what keeps the job from starting, or which node is silent; of the last incident. Empty:
-    none of them."""
+    """Of the open incident; what keeps the job from starting, or which node is silent; how many of its nodes a smaller
+    group has; of the last incident. Empty: none of them."""
     action: str
     idle_gpus: int
     """Of the open incident; of a job that has not started those that its pods hold already."""
@@ -84,6 +84,10 @@ class JobRow(msgspec.Struct, frozen=True):
     """Whether a loss starts a recovery, and if not, why not."""
     enforce_estimate: EnforceEstimate
     """Of its incidents in mode Observe."""
+    nodes: int | None = None
+    """Of an elastic group that has fewer than it is to have. None: it has all of them."""
+    wanted_nodes: int | None = None
+    """How many that group is to have."""
 
 
 def rows_of(fleet: Fleet, now: datetime) -> dict[GroupKey, JobRow]:
@@ -127,12 +131,13 @@ def job_row(
         seen = readiness_of(snapshot, workload, ledger, selection.decides, now)
     # The last incident was one of a run before: beside the phase of this one it would read like its cause.
     last = ledger if ledger is not None and not seen.phase else Ledger()
+    size = ledger.elastic if ledger is not None else None
     return JobRow(
         namespace=key.namespace,
         job=key.name,
         kind=workload.kind,
         phase=seen.phase or phase,
-        cause=seen.cause or last.cause,
+        cause=seen.cause or _size_words(last) or last.cause,
         action=last.action,
         idle_gpus=seen.idle_gpus or last.idle_gpus,
         restarts=ledger.totals.restarts if ledger is not None else 0,
@@ -150,7 +155,17 @@ def job_row(
         message=seen.reason or _restrained_words(last) or last.message,
         protection=protection(workload, snapshot, group, selection.decides, now),
         enforce_estimate=ledger.totals.enforce_estimate if ledger is not None else EnforceEstimate(),
+        nodes=size.nodes if size is not None else None,
+        wanted_nodes=size.wanted_nodes if size is not None else None,
     )
+
+
+def _size_words(ledger: Ledger) -> str:
+    """Of a group that runs with fewer nodes than it is to have. Empty: it has all of them, or an incident is open."""
+    size = ledger.elastic
+    if size is None or ledger.incident is not None:
+        return ""
+    return f"{size.nodes}/{size.wanted_nodes} nodes"
 
 
 def _restrained_words(ledger: Ledger) -> str:
@@ -204,6 +219,7 @@ def as_data(row: JobRow) -> dict[str, Any]:
         "cause": row.cause,
         "action": row.action,
         "idleGPUs": row.idle_gpus,
+        "size": None if row.nodes is None else {"nodes": row.nodes, "wantedNodes": row.wanted_nodes},
         "restarts": row.restarts,
         "budget": {"remaining": row.budget_left, "limit": row.budget_limit},
         "policy": {"kind": row.policy_kind, "name": row.policy, "mode": row.mode},

@@ -20,6 +20,7 @@ from recovery.controller.suspect_logs import DEADLINE_SECONDS, SuspectLogs
 from recovery.core.decision.decide import decide
 from recovery.core.decision.protection import protection
 from recovery.core.incident.invariants import violations
+from recovery.core.model.birth_settings import BirthTrial
 from recovery.core.model.facts import GroupKey, Snapshot, WorkloadFacts
 from recovery.core.model.ledger import (
     OLDEST_SCHEMA_VERSION,
@@ -48,12 +49,13 @@ from recovery.core.plan.actions import (
     ResumeWorkload,
     SuspendWorkload,
     TouchJob,
+    TryBirth,
 )
 from recovery.core.plan.log_to_read import log_to_read
 from recovery.core.plan.status_conditions import summarise
 from recovery.core.plan.steps import close, note
 from recovery.core.policy.selection import PolicySet, applicable
-from recovery.executors import events, group_recreate, job_failure, suspension
+from recovery.executors import birth_settings, events, group_recreate, job_failure, suspension
 from recovery.executors.fleet_ledger import FleetWriter
 from recovery.executors.pod_teardown import PodTeardown
 from recovery.executors.status import LedgerWriter, WorkloadReference, reference_to
@@ -115,6 +117,8 @@ class Reconciler:
         self._teardown = PodTeardown(api, clock)
         self._records = IncidentRecorder(ledgers=self._ledgers, fleet=fleet, clock=clock, logs=logs)
         self._known = KnownLedgers(store)
+        self._trials: dict[GroupKey, BirthTrial] = {}
+        """The latest dry run with the birth settings of each group that has some."""
         self._recorded: dict[GroupKey, frozenset[str]] = {}
         """Ids of recorded incidents whose workload is gone and whose ledger is not, as far as the cache knows."""
 
@@ -164,7 +168,7 @@ class Reconciler:
             self._observer.protection_found(key, protection(workload, snapshot, newest, policy, now))
             known = _readable(newest)
             before = known.ledger if known is not None else Ledger()
-            plan = decide(snapshot, before, policy, now)
+            plan = decide(self._with_trial(key, snapshot, before), before, policy, now)
             if any(isinstance(action, ReadLive) for action in plan.actions):
                 snapshot, policies = await self._read_live(key)
                 continue
@@ -188,6 +192,16 @@ class Reconciler:
             await self._keep_log(key, workload)
             return self._requeue_at(key, plan)
         raise RestlessGroupError(f"the objects of {key} changed under each of {_MAX_ROUNDS} tries") from changed
+
+    def _with_trial(self, key: GroupKey, snapshot: Snapshot, ledger: Ledger) -> Snapshot:
+        """The snapshot with what the latest dry run has shown of the settings in the ledger."""
+        trial = self._trials.get(key)
+        if trial is None:
+            return snapshot
+        if ledger.birth_settings is None:
+            del self._trials[key]
+            return snapshot
+        return msgspec.structs.replace(snapshot, birth_trial=trial)
 
     def _orphans(self, key: GroupKey, snapshot: Snapshot) -> tuple[LedgerObject, ...]:
         """The ledgers of jobs of that name that vanished in the middle of an incident."""
@@ -330,6 +344,8 @@ class Reconciler:
                 await job_failure.fail_jobset(self._api, key.namespace, action, self._clock.now())
             case EmitEvent():
                 await events.emit(self._api, key.namespace, workload, action, self._clock.now())
+            case TryBirth():
+                self._trials[key] = await birth_settings.try_birth(self._api, key.namespace, action)
             case CountIncidents() | RecordIncident() | ReadLive():
                 raise AssertionError(
                     f"{type(action).__name__} is done by the reconcile itself, before its ledger write"
@@ -403,7 +419,7 @@ def _stops(action: Action, error: ApiError) -> bool:
 
 
 def _changes_cluster(action: Action) -> bool:
-    return not isinstance(action, EmitEvent)
+    return not isinstance(action, EmitEvent | TryBirth)
 
 
 def _but_for_words(ledger: Ledger) -> Ledger:

@@ -8,7 +8,7 @@ import yaml
 from recovery.core.model import annotations
 from recovery.crds import docstrings
 from recovery.crds.definitions import Definition
-from recovery.crds.schema import NOT_BUILT, RULES, Schema, unbuilt
+from recovery.crds.schema import NOT_BUILT, RULES, Schema
 from recovery.crds.schema_keywords import DURATION
 
 _HEAD = """\
@@ -25,11 +25,6 @@ and writes. [policy.md](policy.md) is the guide. "We" is the controller.
 - A *workload* is a TrainJob, or a JobSet that nothing controls.
 """
 
-_LATER = """\
-These are declared, so that nothing is pruned in silence, and refused by name in this version:
-`Forbidden: not built yet in this version; remove it`.
-"""
-
 _RECORD = """\
 `spec.workloadRef` and `spec.group` are those of its RecoveryGroup. The rest are the fields of that group's
 `status.incident`, with those of its `closing` beside them, and this:
@@ -44,14 +39,13 @@ _ANNOTATIONS = """\
 
 
 class _Row(msgspec.Struct, frozen=True):
-    """A line of a table. `later`: the field is not built."""
+    """A line of a table."""
 
     path: str
     type: str
     default: str
     allowed: str
     meaning: str
-    later: bool
 
 
 def reference(definitions: tuple[Definition, ...]) -> str:
@@ -87,16 +81,9 @@ def _introduction(definition: Definition) -> str:
 
 
 def _tables(definition: Definition) -> Iterator[str]:
-    """Of `spec` what is built and what is not, then of `status`."""
-    rows = _rows_of(definition, "spec")
-    yield f"### {definition.kind} `spec`\n"
-    yield _table([row for row in rows if not row.later])
-    if later := [row for row in rows if row.later]:
-        yield f"### {definition.kind} `spec`, not built yet\n"
-        yield _LATER
-        yield _table(later)
-    yield f"### {definition.kind} `status`\n"
-    yield _table(_rows_of(definition, "status"))
+    for part in ("spec", "status"):
+        yield f"### {definition.kind} `{part}`\n"
+        yield _table(_rows_of(definition, part))
 
 
 def _only_in_the_record(incident: Definition, group: Definition) -> list[_Row]:
@@ -111,21 +98,16 @@ def _only_in_the_record(incident: Definition, group: Definition) -> list[_Row]:
 
 
 def _rows_of(definition: Definition, part: str) -> list[_Row]:
-    schema = definition.schema()["properties"][part]
-    # The rule of a whole field stands at its parent, and names it.
-    missing = {path for path, rule in unbuilt(schema, part) if "fieldPath" in rule}
-    return list(_rows(schema, part, missing, later=False))
+    return list(_rows(definition.schema()["properties"][part], part))
 
 
-def _rows(schema: Schema, path: str, missing: set[str], *, later: bool) -> Iterator[_Row]:
+def _rows(schema: Schema, path: str) -> Iterator[_Row]:
     for name, node in schema.get("properties", {}).items():
         here = f"{path}.{name}"
-        unbuilt_here = later or here in missing
         default = "required" if name in schema.get("required", []) else _default(node)
-        meaning = node.get("description", "").removesuffix("Not built yet.").rstrip()
-        yield _Row(here, _type(node), default, "; ".join(_allowed(node)), meaning, unbuilt_here)
-        yield from _rows(node, here, missing, later=unbuilt_here)
-        yield from _rows(node.get("items", {}), f"{here}[]", missing, later=unbuilt_here)
+        yield _Row(here, _type(node), default, "; ".join(_allowed(node)), node.get("description", ""))
+        yield from _rows(node, here)
+        yield from _rows(node.get("items", {}), f"{here}[]")
 
 
 def _type(node: Schema) -> str:
@@ -183,9 +165,8 @@ def _text_limits(node: Schema) -> Iterator[str]:
 
 
 def _tells_something(rule: Schema) -> bool:
-    """Not the rules that say `duration`, which is the type here, nor those about fields of the table for later."""
-    about_a_later_field = NOT_BUILT in rule["message"] and "fieldPath" in rule
-    return rule["rule"] != f"self.matches('{DURATION}')" and not about_a_later_field
+    """Not the rules that say `duration`, which is the type here."""
+    return bool(rule["rule"] != f"self.matches('{DURATION}')")
 
 
 def _in_words(rule: Schema) -> str:

@@ -1,21 +1,17 @@
-"""What the schema of a RecoveryPolicy says beyond `core.policy.spec.PolicySpec`: bounds, CEL rules, fields for later.
+"""What the schema of a RecoveryPolicy says beyond `core.policy.spec.PolicySpec`: bounds, CEL rules, values for later.
 
-The whole design is declared, so that a policy written for a later version is never pruned in silence: what is not built
-is refused by name. To build a field is to give it to the struct, and to move what stands here from LATER to SAYS.
-A field for later has no default, because a default would trip its own refusal.
+A value that is declared and not built is refused by name, with what to use instead.
 """
 
 from recovery.core.policy import rule_validation
 from recovery.core.policy.spec import ASSUME_DEAD_AFTER_MAX, SETTLE_MAX
-from recovery.crds.schema import NOT_BUILT, RULES, Later, Overlay, Schema
+from recovery.crds.schema import NOT_BUILT, RULES, Overlay, Schema
 from recovery.crds.schema_keywords import (
     DNS_LABEL,
     DURATION,
     INT32_MAX,
     bounded_duration,
     integer,
-    items,
-    later_duration,
     limits,
     longer_than_nothing,
     no_longer_than,
@@ -73,7 +69,6 @@ SAYS: dict[str, Schema] = {
 
 UNBUILT_ACTIONS = {
     "RestartInPlace": "pods are always recreated; use RecreateGroup",
-    "Shrink": "a group always comes back whole; use RecreateGroup, or ReplaceNode to leave the node",
 }
 """The actions that are declared and not built: why, and what to use."""
 
@@ -131,23 +126,21 @@ RULE_SAYS: dict[str, Schema] = {
     f"{_WHEN}.targetReplicatedJobs[]": limits(63, pattern=DNS_LABEL),
 }
 
-_ELASTIC: Schema = {
-    "type": "object",
-    "description": "Its presence makes the group elastic: it may go on with fewer nodes. Not built yet.",
-    "required": ["minNodes", "maxNodes"],
-    "properties": {
-        "minNodes": integer(1, 100000),
-        "maxNodes": integer(1, 100000),
-        "allowedSizes": items(
-            integer(1, 100000), "Numbers of nodes; every one where it is absent.", most=100, unique=True
-        ),
-        "growBackAfter": later_duration("How long it stays small at least.", default="5m"),
+_NODES_MAX = 100_000
+
+ELASTIC_SAYS: dict[str, Schema] = {
+    "spec.elastic": {
+        RULES: [rule("self.minNodes <= self.maxNodes", "must not be larger than maxNodes", field_path=".minNodes")]
     },
-    RULES: [rule("self.minNodes <= self.maxNodes", "must not be larger than maxNodes", field_path=".minNodes")],
+    "spec.elastic.minNodes": integer(1, _NODES_MAX),
+    "spec.elastic.maxNodes": integer(1, _NODES_MAX),
+    "spec.elastic.allowedSizes": sized(100, unique=True),
+    "spec.elastic.allowedSizes[]": integer(1, _NODES_MAX),
+    "spec.elastic.multipleOf": integer(1, _NODES_MAX),
+    "spec.elastic.shrinkAfter": bounded_duration(),
+    "spec.elastic.growBackAfter": bounded_duration(
+        longer_than_nothing("the group would be restarted with each node that comes")
+    ),
 }
 
-LATER: dict[str, Later] = {
-    "spec.elastic": Later(_ELASTIC),
-}
-
-POLICY = Overlay(says=SAYS | RULE_SAYS, later=LATER, further_values={f"{_RULE}.action": tuple(UNBUILT_ACTIONS)})
+POLICY = Overlay(says=SAYS | RULE_SAYS | ELASTIC_SAYS, further_values={f"{_RULE}.action": tuple(UNBUILT_ACTIONS)})

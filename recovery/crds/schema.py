@@ -1,6 +1,6 @@
 """A struct of `recovery.core` as an OpenAPI v3 schema, completed by what stands beside it in an `Overlay`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from enum import Enum
 from typing import Any, TypeAlias
 
@@ -25,20 +25,11 @@ class GeneratorError(Exception):
     """The data of this package does not fit the structs; the message names the path."""
 
 
-class Later(msgspec.Struct, frozen=True):
-    """A field that is declared and that no struct has, because it is not built."""
-
-    schema: Schema
-    refused: bool = True
-    """Wherever it stands. False: one of its values is what holds today; a rule of its schema refuses the others."""
-
-
 class Overlay(msgspec.Struct, frozen=True):
     """What a schema says beyond its struct, by path; `[]` stands for the items of a list, `.*` for a map's values."""
 
     says: Mapping[str, Schema] = {}
     """Keywords that are added to the field's own, or put in their place."""
-    later: Mapping[str, Later] = {}
     further_values: Mapping[str, tuple[str, ...]] = {}
     """Of enums: what a later controller may write. An older CRD must not refuse a newer ledger for its words."""
     earlier: Mapping[str, Schema] = {}
@@ -78,7 +69,7 @@ class _Builder:
 
     def complain_of_the_rest(self) -> None:
         overlay = self._overlay
-        wanted = {*overlay.says, *overlay.later, *overlay.earlier, *overlay.further_values, *(overlay.defaults or ())}
+        wanted = {*overlay.says, *overlay.earlier, *overlay.further_values, *(overlay.defaults or ())}
         if missing := sorted(wanted - self._used):
             raise GeneratorError(f"no struct has the field {', '.join(missing)}")
 
@@ -93,24 +84,14 @@ class _Builder:
         schema: Schema = {"type": "object", "description": docstrings.of_type(struct), "properties": properties}
         if required:
             schema["required"] = required
-        for later_path, later in self._overlay.later.items():
-            parent, _, name = later_path.rpartition(".")
-            if parent == path:
-                self._declare(schema, name, later)
-                self._used.add(later_path)
         for earlier_path, earlier in self._overlay.earlier.items():
             parent, _, name = earlier_path.rpartition(".")
             if parent == path:
-                self._declare(schema, name, Later(earlier, refused=False))
+                if name in properties:
+                    raise GeneratorError(f"{name} is built: its struct has it, so that it is not declared beside it")
+                properties[name] = earlier
                 self._used.add(earlier_path)
         return schema
-
-    def _declare(self, schema: Schema, name: str, later: Later) -> None:
-        if name in schema["properties"]:
-            raise GeneratorError(f"{name} is built: its struct has it, so that it is not to be declared beside it")
-        schema["properties"][name] = later.schema
-        if later.refused:
-            schema[RULES] = [*schema.get(RULES, []), refusal(name)]
 
     def _field(self, field: inspect.Field, said: str, path: str) -> Schema:
         info, optional = _without_none(field.type)
@@ -164,27 +145,6 @@ class _Builder:
         said = self._overlay.says.get(path, {})
         rules = [*schema.get(RULES, []), *said.get(RULES, [])]
         return schema | said | ({RULES: rules} if rules else {})
-
-
-def refusal(name: str) -> Schema:
-    """The rule of an object that its field is not built. Without its path the API server would name the object."""
-    return {
-        "rule": f"!has(self.{name})",
-        "fieldPath": f".{name}",
-        "reason": "FieldValueForbidden",
-        "message": f"{NOT_BUILT}; remove it",
-    }
-
-
-def unbuilt(schema: Schema, path: str) -> Iterator[tuple[str, Schema]]:
-    """Everything that is refused as not built: its path, and the rule that says so."""
-    for rule in schema.get(RULES, []):
-        if NOT_BUILT in rule["message"]:
-            yield path + rule.get("fieldPath", ""), rule
-    for name, child in schema.get("properties", {}).items():
-        yield from unbuilt(child, f"{path}.{name}")
-    if "items" in schema:
-        yield from unbuilt(schema["items"], f"{path}[]")
 
 
 def _open(enum: type[Enum]) -> bool:

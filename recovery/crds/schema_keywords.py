@@ -48,13 +48,6 @@ def sized(most: int, *, least: int = 0, unique: bool = False) -> Schema:
     return {"maxItems": most} | ({"minItems": least} if least else {}) | kind
 
 
-def items(of: Schema, description: str, *, most: int, least: int = 0, unique: bool = False) -> Schema:
-    schema: Schema = {"type": "array", "maxItems": most, "description": description, "items": of}
-    if least:
-        schema["minItems"] = least
-    return schema | {"x-kubernetes-list-type": "set" if unique else "atomic"}
-
-
 def bounded_duration(*rules: Schema) -> Schema:
     """Of a field that the structs have: refused in words, which a `pattern` alone does not give."""
     format_rule = rule(f"self.matches('{DURATION}')", "not a duration; write it like 24h, 15m, 10s or 500ms")
@@ -69,9 +62,3 @@ def no_longer_than(longest: str, because: str) -> Schema:
     """What is no duration has been told by another rule; duration() would only fail over it once more."""
     cel = f"!self.matches('{DURATION}') || duration(self) <= duration('{longest}')"
     return rule(cel, f"must not be longer than {longest}: {because}")
-
-
-def later_duration(description: str, default: str = "") -> Schema:
-    """Of a field that is not built."""
-    schema = text(description, longest=16, shortest=2, pattern=DURATION)
-    return schema | ({"default": default} if default else {})

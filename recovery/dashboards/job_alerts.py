@@ -16,6 +16,7 @@ _LIMIT = job_series("recovery_restart_budget_limit")
 _GPUS = job_series("recovery_job_gpus")
 _PROGRESS_AT = job_series("recovery_job_progress_timestamp_seconds")
 _PROGRESS = job_series("recovery_job_progress_ratio")
+_SMALLER_SINCE = job_series("recovery_group_reduced_start_timestamp_seconds")
 
 OVERDUE_SECONDS = 600
 IDLE_GPUS_MIN = 64
@@ -23,6 +24,7 @@ IDLE_SHARE = 0.1
 LOW_SHARE = 0.25
 LOOP_RESTARTS = 3
 STALLED_SECONDS = 1800
+SMALLER_SECONDS = 3600
 SEEN_SLACK_SECONDS = 60
 """A member may have died that long after the last sample in which its incident was open."""
 
@@ -152,5 +154,16 @@ JOB_ALERTS = (
         summary=f"{_JOB} has reported no progress for {{{{ $value | humanizeDuration }}}}.",
         description=f"{_JOB} reported progress before, and stopped. No incident is open, so it may hang. {_EXPLAIN}",
         per_job=True,
+    ),
+    Alert(
+        name="RecoveryFewerNodes",
+        expr=f"time() - {_SMALLER_SINCE} > {SMALLER_SECONDS}",
+        for_seconds=60,
+        severity=AlertSeverity.WARNING,
+        summary=f"{_JOB} has had fewer nodes than it is to have for {{{{ $value | humanizeDuration }}}}.",
+        description=f"{_JOB} lost nodes that nothing has replaced, so it trains more slowly. "
+        f"It grows by itself once there is room. {_EXPLAIN}",
+        per_job=True,
+        explained_by=("RecoveryCircuitBreakerOpen", "RecoveryPaused"),
     ),
 )

@@ -292,6 +292,39 @@ def _nodes() -> list[AnyPanel]:
             decimals=0,
             if_none="Started",
         ),
+        lines(
+            "Nodes of a smaller group",
+            "Nodes that the group has, and nodes that it is to have, while a policy with elastic lets it run with"
+            " fewer. Lines that stay apart: nothing replaces the lost nodes. See the runbook of RecoveryFewerNodes.",
+            [
+                Query(of_jobs("group_nodes"), f"{_JOB} has"),
+                Query(of_jobs("group_nodes_wanted"), f"{_JOB} is to have"),
+            ],
+            unit="none",
+            stepped=True,
+            if_none="It has all of its nodes",
+        ),
+        one_number(
+            "Time with fewer nodes",
+            "How long the group ran with fewer nodes than it is to have in this time range. Its incidents do not"
+            " count. The figure is two minutes behind.",
+            f"sum(increase({of_jobs('group_reduced_seconds_total')}[$__range]))",
+            unit="s",
+            steps=((None, NEUTRAL),),
+            width=6,
+            height=8,
+        ),
+        one_number(
+            "GPU time gained",
+            "GPU-hours that the group ran with fewer nodes in this time range. It would have waited for nodes"
+            " otherwise.",
+            f"sum(increase({of_jobs('gpu_gained_seconds_total')}[$__range])) / 3600",
+            unit=GPU_HOURS,
+            steps=((None, NEUTRAL),),
+            width=6,
+            height=8,
+            decimals=1,
+        ),
     ]
 
 

@@ -47,6 +47,7 @@ CLASS_COLORS = {
     "CommunicationFailure": "#BBEE00",
     "JobFailed": "#997777",
     "Manual": "#99BB33",
+    "Growth": "#EE55DD",
     "Unknown": "#999999",
     "unknown": "#99BBEE",
 }

@@ -212,8 +212,10 @@ def lines(
     stepped: bool = False,
     top: float | None = None,
     to: builders.DashboardLink | None = None,
+    if_none: str = "",
 ) -> timeseries.Panel:
-    """Values over time. `stacked`: areas that add up. `stepped`: values hold until the next one. `top`: of the axis."""
+    """Values over time. `stacked`: areas that add up. `stepped`: values hold until the next one. `top`: of the axis.
+    `if_none` stands where the queries return nothing."""
     panel = (
         timeseries.Panel()
         .title(title)
@@ -246,6 +248,8 @@ def lines(
         panel.max(top)
     for name, color in (colors or {}).items():
         panel.override_by_name(name, [_color(color)])
+    if if_none:
+        panel.no_value(if_none)
     return panel.data_links([to]) if to is not None else panel
 
 

@@ -1,5 +1,6 @@
 """The ledger's way to the API server: RecoveryGroup.status by compare-and-swap, and the record of a closed incident."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 import msgspec
@@ -7,6 +8,7 @@ import structlog
 
 from recovery import api_verbs
 from recovery.core.incident.lifecycle import incident_id
+from recovery.core.model.annotations import BIRTH_SETTINGS_LABEL, BIRTH_SETTINGS_LABELLED
 from recovery.core.model.facts import WorkloadFacts
 from recovery.core.model.folded_incidents import FoldedIncidents
 from recovery.core.model.incident_record import decode_recorded
@@ -19,7 +21,9 @@ from recovery.ports import (
     ApiClient,
     NotFoundError,
     PatchKind,
+    ReadAgainError,
     RefusedError,
+    TryLaterError,
 )
 from recovery.workloads import resource_of
 from recovery.workloads.naming import recovery_group_name
@@ -65,6 +69,7 @@ class LedgerWriter:
     def __init__(self, api: ApiClient) -> None:
         self._api = api
         self._told_of_crd = False
+        self._told_of_label = False
 
     async def write(
         self, namespace: str, workload: WorkloadFacts, known: LedgerObject | None, ledger: Ledger
@@ -78,9 +83,15 @@ class LedgerWriter:
         A CRD of an older version drops what it does not know. That is said, once, and the recovery goes on: what every
         version knows, the target and its attempts, is what makes it happen once; and to hold here would hold this
         reconcile only, as the next one reads what was kept.
+
+        The label by which the API server finds birth settings is there before them, and goes after them. So a process
+        that dies in between leaves a label too many at most, which costs a little and which the next write takes away.
         """
+        wanted = ledger.birth_settings is not None
         if known is None:
-            known = await self._create(namespace, workload)
+            known = await self._create(namespace, workload, labelled=wanted)
+        elif wanted and not known.labelled:
+            known = await self._label(known)
         body = [
             # With a resourceVersion of its own the patch is refused with 409 if anything was written in between.
             {"op": "replace", "path": "/metadata/resourceVersion", "value": known.resource_version},
@@ -99,22 +110,79 @@ class LedgerWriter:
                 job=f"{namespace}/{workload.name}",
                 ledger=known.name,
             )
-        return msgspec.structs.replace(
+        now = msgspec.structs.replace(
             known,
             resource_version=written.metadata.resource_version,
             ledger=ledger,
             schema_version=ledger.schema_version,
         )
+        return await self._unlabel(now) if now.labelled and not wanted else now
 
-    async def _create(self, namespace: str, workload: WorkloadFacts) -> LedgerObject:
+    async def _label(self, known: LedgerObject) -> LedgerObject:
+        """The labelled object, if it was as it is known; raises ConflictError if it was not.
+
+        Where the API server refuses the label (the role is not that of `manifests/components/birth-settings`), the
+        settings have no effect, which a dry run shows; the ledger is written all the same.
+        """
+        metadata = {
+            "uid": known.uid,
+            "resourceVersion": known.resource_version,
+            "labels": {BIRTH_SETTINGS_LABEL: BIRTH_SETTINGS_LABELLED},
+        }
+        try:
+            version = await self._patch_metadata(known, metadata)
+        except RefusedError as error:
+            self._tell_of_label(known, error)
+            return known
+        return msgspec.structs.replace(known, resource_version=version, labelled=True)
+
+    async def _unlabel(self, known: LedgerObject) -> LedgerObject:
+        """Without its label, if that can be taken away now: the ledger stands, and the next write tries it again."""
+        metadata = {
+            "uid": known.uid,
+            # Somebody may have entered settings since: a label that is taken away late would leave them without effect.
+            "resourceVersion": known.resource_version,
+            "labels": {BIRTH_SETTINGS_LABEL: None},
+        }
+        try:
+            version = await self._patch_metadata(known, metadata)
+        except RefusedError as error:
+            self._tell_of_label(known, error)
+            return known
+        except (ReadAgainError, TryLaterError) as error:
+            _log.info("a ledger without birth settings keeps its label", ledger=known.name, error=str(error))
+            return known
+        return msgspec.structs.replace(known, resource_version=version, labelled=False)
+
+    async def _patch_metadata(self, known: LedgerObject, metadata: Mapping[str, object]) -> str:
+        """The new resourceVersion."""
+        body = {"metadata": metadata}
+        answer = await api_verbs.patch(
+            self._api, RECOVERY_GROUPS, known.name, body, kind=PatchKind.MERGE, namespace=known.namespace
+        )
+        return msgspec.json.decode(answer, type=_Written).metadata.resource_version
+
+    def _tell_of_label(self, known: LedgerObject, error: RefusedError) -> None:
+        if not self._told_of_label:
+            self._told_of_label = True
+            _log.warning(
+                "a ledger cannot be labelled, so its birth settings cannot be switched on or off; "
+                "its role is in manifests/components/birth-settings",
+                ledger=f"{known.namespace}/{known.name}",
+                error=str(error),
+            )
+
+    async def _create(self, namespace: str, workload: WorkloadFacts, *, labelled: bool = False) -> LedgerObject:
         name = recovery_group_name(workload.name, workload.uid)
         reference = reference_to(workload)
+        labels = {"labels": {BIRTH_SETTINGS_LABEL: BIRTH_SETTINGS_LABELLED}} if labelled else {}
         body = {
             "apiVersion": RECOVERY_GROUPS.api_version,
             "kind": RECOVERY_GROUPS.kind,
             "metadata": {
                 "name": name,
                 "namespace": namespace,
+                **labels,
                 # Not a controller reference and not blocking: the job's deletion must never wait for us.
                 "ownerReferences": [
                     {"apiVersion": resource_of(workload).api_version, **msgspec.structs.asdict(reference)}
@@ -133,6 +201,7 @@ class LedgerWriter:
             group=workload.name,
             ledger=Ledger(),
             workload_kind=workload.kind,
+            labelled=labelled,
         )
 
     async def record(self, namespace: str, workload: WorkloadReference, incident: Incident) -> bool:

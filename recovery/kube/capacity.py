@@ -1,4 +1,4 @@
-"""Which nodes would take which pods, all nodes counted, free or not.
+"""Which nodes would take which pods: all nodes counted, free or not, and those with accelerators free.
 
 What a node must be like is read as the scheduler reads it: `ToleratesTaint` in `k8s.io/api/core/v1`, selector and
 required affinity in `k8s.io/component-helpers/scheduling/corev1/nodeaffinity`. CPU, memory, volumes, devices of DRA
@@ -9,7 +9,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping
 from functools import reduce
 from itertools import chain, islice
-from operator import or_
+from operator import and_, or_
 
 import msgspec
 
@@ -84,13 +84,18 @@ class Capacity:
         """Grows whenever an answer may have become another one."""
         return self._index.states
 
-    def changed(self, before: NodeFacts | None, after: NodeFacts | None) -> None:
+    def changed(self, before: NodeFacts | None, after: NodeFacts | None) -> bool:
         """A node is there (`before` None), gone (`after` None) or another. Most changes are news of the kubelet's that
-        decide nothing here."""
+        decide nothing here. Returns whether this one does."""
         node = after or before
         if node is None or (before is not None and after is not None and admits(before) == admits(after)):
-            return
+            return False
         self._changed[node.name] = None
+        return True
+
+    def use(self, node: str, gpus: int) -> None:
+        """So many accelerators of the node are in use."""
+        self._index.use(node, gpus)
 
     def current(self) -> bool:
         """Every change is taken account of, a few of them now. False: too many have changed since, call `index_some`
@@ -128,15 +133,24 @@ class Capacity:
         largest = max((demand.gpus for demand in demands), default=0)
         return FittingNodes(by_tolerations, largest, self._index.kinds)
 
-    def room_on(self, fitting: FittingNodes) -> PodRoom:
-        """Where pods could run, as the nodes that fit are now."""
-        feasible = in_all = 0
-        for tolerations, nodes in fitting.by_tolerations.items():
-            in_all |= nodes
-            feasible |= nodes & self._index.open & ~self._kept_off_now(tolerations)
+    def room_on(self, fitting: FittingNodes, feasible: NodeSet | None = None) -> PodRoom:
+        """Where pods could run, as the nodes that fit are now. `feasible`: what `open_on` says, where that is known."""
+        feasible = self.open_on(fitting) if feasible is None else feasible
+        in_all = reduce(or_, fitting.by_tolerations.values(), 0)
         fewest = self._index.fewest_gpus(feasible)
         by_gpus = max(1, fewest // fitting.gpus) if fitting.gpus else 0
-        return PodRoom(self._named(feasible), in_all.bit_count(), by_gpus)
+        return PodRoom(self.names(feasible), in_all.bit_count(), by_gpus)
+
+    def open_on(self, fitting: FittingNodes) -> NodeSet:
+        """Those of the nodes that fit which take pods now. A set holds until a node comes or goes."""
+        return reduce(
+            or_,
+            (
+                nodes & self._index.open & ~self._kept_off_now(tolerations)
+                for tolerations, nodes in fitting.by_tolerations.items()
+            ),
+            0,
+        )
 
     def room(self, demands: tuple[Demand, ...]) -> PodRoom | None:
         """For pods that ask for one of these. None: it is not known, as not every change of a node is taken account of
@@ -144,6 +158,39 @@ class Capacity:
         if not self.current() or self.cost(demands) > COST_MAX:
             return None
         return self.room_on(self.fitting(demands))
+
+    def open_to_each(self, demands: tuple[Demand, ...]) -> NodeSet | None:
+        """The nodes that would take now a pod with whichever of these demands; at least one is asked about. None: not
+        known, as for `room`."""
+        if not self.current() or self.cost(demands) > COST_MAX:
+            return None
+        return reduce(and_, (self.open_on(self.fitting((demand,))) for demand in demands))
+
+    def free_for(self, nodes: NodeSet, gpus: int) -> list[tuple[int, NodeSet]]:
+        """Those of the nodes with accelerators free for a pod that asks for so many, by how many such pods."""
+        return [(free // gpus, having & nodes) for free, having in self._index.by_free_gpus() if free >= gpus]
+
+    def nodes_called(self, names: Iterable[str]) -> NodeSet:
+        """Those of them that are indexed."""
+        return self._index.of(names)
+
+    def labelled(self, key: str) -> NodeSet:
+        """The nodes that have the label, whatever its value."""
+        return self._index.with_key(key)
+
+    def names(self, nodes: NodeSet) -> tuple[str, ...]:
+        """One tuple for all groups that could run on the same nodes: hundreds of groups may name thousands of nodes."""
+        if self._names_kinds != self._index.kinds:
+            self._names.clear()
+            self._names_kinds = self._index.kinds
+        if nodes not in self._names:
+            self._names[nodes] = self._index.names(nodes)
+            self.naming_cost += len(self._names[nodes]) // _NAMED_AT_COST
+            if len(self._names) > _NAMES_KEPT_MAX:
+                self._names.popitem(last=False)
+        else:
+            self._names.move_to_end(nodes)
+        return self._names[nodes]
 
     def _cost(self, demand: Demand) -> int:
         requirements = chain.from_iterable(demand.affinity or ())
@@ -185,20 +232,6 @@ class Capacity:
                 known.clear()
             known[tolerations] = _kept_off(tolerations, self._index, passing=passing)
         return known[tolerations]
-
-    def _named(self, nodes: NodeSet) -> tuple[str, ...]:
-        """One tuple for all groups that could run on the same nodes: hundreds of groups may name thousands of nodes."""
-        if self._names_kinds != self._index.kinds:
-            self._names.clear()
-            self._names_kinds = self._index.kinds
-        if nodes not in self._names:
-            self._names[nodes] = self._index.names(nodes)
-            self.naming_cost += len(self._names[nodes]) // _NAMED_AT_COST
-            if len(self._names) > _NAMES_KEPT_MAX:
-                self._names.popitem(last=False)
-        else:
-            self._names.move_to_end(nodes)
-        return self._names[nodes]
 
 
 def scarce(demands: tuple[Demand, ...]) -> tuple[Demand, ...]:

@@ -14,7 +14,7 @@ import msgspec
 
 from recovery import api_verbs
 from recovery.core.model.config import CONFIG_NAME, ConfigFacts
-from recovery.core.model.facts import GroupKey, NodeFacts, Snapshot, UndecodableObject, WorkloadFacts
+from recovery.core.model.facts import GroupKey, NodeFacts, Room, Snapshot, UndecodableObject, WorkloadFacts
 from recovery.core.model.ledger import LedgerObject
 from recovery.core.plan.steps import message_of
 from recovery.core.policy.resolved import PolicyFacts
@@ -22,13 +22,16 @@ from recovery.core.policy.selection import PolicySet
 from recovery.decoding import decoded
 from recovery.kube.capacity import Capacity
 from recovery.kube.fleet_facts import LostNodes, fleet_facts
+from recovery.kube.gpus_in_use import free_gpus
 from recovery.kube.job_history import JobHistories
 from recovery.kube.live_reader import LiveReader
+from recovery.kube.node_uses import NODES_LOOKED_AT_MAX, NodeUses
 from recovery.kube.projections.metadata import ObjectEntry
 from recovery.kube.projections.nodes import decode_node
 from recovery.kube.projections.recovery import decode_config, decode_policy, decode_recovery_group
 from recovery.kube.projections.workloads import JobSetRecord, decode_job_set, decode_train_job
 from recovery.kube.response_envelopes import read_page
+from recovery.kube.room import places, room_in, wish_of
 from recovery.kube.snapshots import Parts, snapshot_of
 from recovery.ports import (
     CLUSTER_RECOVERY_POLICIES,
@@ -161,9 +164,10 @@ async def read_job(client: ApiClient, key: GroupKey) -> JobReading:
     )
 
 
-async def with_fleet(client: ApiClient, snapshot: Snapshot, now: datetime) -> Snapshot:
+async def with_fleet(client: ApiClient, snapshot: Snapshot, now: datetime, *, room: bool = False) -> Snapshot:
     """The snapshot with what a verdict asks of all nodes: caps, storms, where the group could run. They are listed for
-    it; where they may not be, the snapshot stays as it was. Raises ApiError.
+    it; where they may not be, the snapshot stays as it was. `room`: and for how many more of its pods there is room.
+    Raises ApiError.
 
     Less than a running controller knows: nodes that are gone, or back, are no loss of late, and no other group waits.
     """
@@ -174,9 +178,33 @@ async def with_fleet(client: ApiClient, snapshot: Snapshot, now: datetime) -> Sn
     lost = LostNodes()
     for entry in sorted(listed.entries, key=lambda entry: entry.value.ready_since or now):
         lost.seen(None, entry.value, now, listed=True)
-    capacity = Capacity({entry.name: entry.value for entry in listed.entries})
+    nodes = {entry.name: entry.value for entry in listed.entries}
+    capacity = Capacity(nodes)
     capacity.index_some(capacity.nodes)  # a command has nothing else to do meanwhile
-    return msgspec.structs.replace(snapshot, fleet=fleet_facts(snapshot, capacity, lost.of_late(now), ()))
+    facts = fleet_facts(snapshot, capacity, lost.of_late(now), ())
+    if room:
+        facts = msgspec.structs.replace(facts, room=await _room(client, snapshot, capacity, nodes))
+    return msgspec.structs.replace(snapshot, fleet=facts)
+
+
+async def _room(
+    client: ApiClient, snapshot: Snapshot, capacity: Capacity, nodes: Mapping[str, NodeFacts]
+) -> Room | None:
+    """By the pods on the nodes that would take a pod of the group. None: those are too many to be asked about one by
+    one, or they may not be asked about."""
+    wish = wish_of(snapshot)
+    found = places(wish, capacity) if wish is not None else None
+    if wish is None or found is None:
+        return None
+    if wish.gpus:
+        names = [name for _, having in found for name in capacity.names(having)]
+        if len(names) > NODES_LOOKED_AT_MAX:
+            return None
+        seen = await NodeUses(client).read(names)
+        found = places(wish, capacity, free_gpus(seen, nodes))
+        if len(seen) < len(names) or found is None:
+            return None
+    return room_in(found, wish, capacity, ())
 
 
 async def _workloads(client: ApiClient, namespace: str | None) -> _Workloads:

@@ -1,12 +1,17 @@
-"""What a decision about one group has to know of all nodes: which were lost of late, and where the group could run."""
+"""What a decision about one group has to know of all nodes: which were lost of late, where the group could run, and
+where there is room for more of it."""
 
 import asyncio
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 
-from recovery.core.model.facts import FleetFacts, GroupKey, LostNode, NodeFacts, Snapshot, WaitingGroup
+import msgspec
+
+from recovery.core.model.facts import FleetFacts, GroupKey, LostNode, NodeFacts, Room, Snapshot, WaitingGroup
 from recovery.kube.capacity import NODES_AT_ONCE_MAX, Capacity, pods_per_node, scarce
+from recovery.kube.gpus_in_use import GpusInUse, NodeUse, free_gpus
 from recovery.kube.pending_groups import COST_AT_ONCE_MAX, PodsToPlace, WaitingGroups
+from recovery.kube.room import places, room_in, some_of, wish_of
 from recovery.kube.snapshots import Parts
 from recovery.ports import Clock
 
@@ -91,29 +96,34 @@ class FleetIndex:
         *,
         clock: Clock,
         known: Callable[[GroupKey], None],
+        in_use: GpusInUse | None = None,
+        room_changed: Callable[[], None] = lambda: None,
     ) -> None:
         """`nodes`: by name, kept current by its owner. `parts`: of a group. `known`: what was not known when the facts
-        of this group were asked for is known now."""
+        of this group were asked for is known now. `in_use` None: nothing is. `room_changed`: there may be room for more
+        of some group than there was."""
         self._clock = clock
         self._known = known
+        self._room_changed = room_changed
+        self._nodes = nodes
         self._lost = LostNodes()
         self._capacity = Capacity(nodes)
         self._waiting = WaitingGroups(to_place, self._capacity, parts)
         self._asked: dict[GroupKey, None] = {}
         """Groups whose facts were not all known."""
         self._behind = asyncio.Event()
+        self._in_use = in_use if in_use is not None else GpusInUse()
+        self._in_use.follow(self._use_changed)
 
     def node_seen(self, before: NodeFacts | None, node: NodeFacts, *, listed: bool) -> None:
         """`before` None: it was not known. `listed`: nor was any other, this is the first list."""
         self._lost.seen(before, node, self._clock.now(), listed=listed)
-        self._capacity.changed(before, node)
-        self._look_behind()
+        self._capacity_changed(before, node)
 
     def node_gone(self, before: NodeFacts | None, node: NodeFacts) -> None:
         """`before`: as it was known until now. `node`: the last that was seen of it."""
         self._lost.gone(node, self._clock.now())
-        self._capacity.changed(before, None)
-        self._look_behind()
+        self._capacity_changed(before, None)
 
     def group_changed(self, key: GroupKey) -> None:
         """An object of the group has changed."""
@@ -121,12 +131,32 @@ class FleetIndex:
 
     def facts(self, snapshot: Snapshot) -> FleetFacts:
         """For a decision about the group of the snapshot. What is not known yet becomes so soon, and `known` tells."""
+        now = self._clock.now()
+        self._in_use.forget(now)
         waiting = self._waiting.besides(snapshot.key)
-        found = fleet_facts(snapshot, self._capacity, self._lost.of_late(self._clock.now()), waiting)
+        found = fleet_facts(snapshot, self._capacity, self._lost.of_late(now), waiting)
         if waiting is None or not self._capacity.current():
             self._asked[snapshot.key] = None
             self._behind.set()
-        return found
+            return found
+        return msgspec.structs.replace(found, room=self._room(snapshot, None))
+
+    def room_on(self, snapshot: Snapshot, seen: Mapping[str, NodeUse]) -> Room | None:
+        """For more pods of the group, on nodes whose pods have just been listed. None: it is not known."""
+        return self._room(snapshot, seen) if self._waiting.besides(snapshot.key) is not None else None
+
+    def doubtful(self, snapshot: Snapshot, most: int) -> tuple[str, ...]:
+        """Nodes on which there is room for the group unless others fill them, those with most room first."""
+        wish = wish_of(snapshot)
+        found = places(wish, self._capacity) if wish is not None and wish.gpus else None
+        names: list[str] = []
+        for _, nodes in found or ():
+            names += self._capacity.names(some_of(nodes, most - len(names)))
+        return tuple(names)
+
+    def seen(self, found: Mapping[str, NodeUse]) -> None:
+        """The pods on these nodes have just been listed."""
+        self._in_use.looked_at(found, self._clock.now())
 
     async def run(self) -> None:
         """Catch up whenever that takes more than a moment, in slices of some milliseconds. Until cancelled."""
@@ -141,9 +171,25 @@ class FleetIndex:
             # Where everything changes all the time, counting it takes a small share of the time.
             await self._clock.sleep(_PAUSE_SECONDS)
 
-    def _look_behind(self) -> None:
+    def _room(self, snapshot: Snapshot, seen: Mapping[str, NodeUse] | None) -> Room | None:
+        """Once it is known who waits. `seen` None: on all nodes, as far as the watches tell."""
+        wish = wish_of(snapshot)
+        free = free_gpus(seen, self._nodes) if seen is not None else None
+        found = places(wish, self._capacity, free) if wish is not None else None
+        if wish is None or found is None:
+            return None
+        return room_in(found, wish, self._capacity, self._waiting.claims(snapshot.key))
+
+    def _capacity_changed(self, before: NodeFacts | None, after: NodeFacts | None) -> None:
+        if self._capacity.changed(before, after):
+            self._room_changed()
         if self._capacity.behind > NODES_AT_ONCE_MAX:
             self._behind.set()
+
+    def _use_changed(self, node: str, before: int, after: int) -> None:
+        self._capacity.use(node, after)
+        if after < before:
+            self._room_changed()
 
     def _catch_up(self) -> bool:
         """One slice. Returns whether there is more to do."""

@@ -9,6 +9,7 @@ import msgspec
 
 from recovery.core.diagnosis.training_container import Selection, assigned, select
 from recovery.core.model.facts import GroupKey, JobFacts, PodFacts, Progress, WorkloadFacts
+from recovery.kube.gpus_in_use import GpusInUse
 from recovery.kube.job_history import JobHistories
 from recovery.kube.nested_index import remove
 from recovery.kube.pending_groups import PodsToPlace
@@ -38,6 +39,7 @@ class GroupObjects:
         self._lists_pods = lists_pods
         self.histories = JobHistories()
         self.to_place = PodsToPlace()
+        self.in_use = GpusInUse()
         self._selections: dict[str, Selection] = {}
         """Which containers train, by Job UID."""
         self._train_jobs: dict[GroupKey, WorkloadFacts] = {}
@@ -130,6 +132,7 @@ class GroupObjects:
         before = mine.get(entry.name)
         mine[entry.name] = entry.value
         self.to_place.changed(key, before, entry.value)
+        self.in_use.pod_changed(before, entry.value)
         before_node = before.facts.node if before is not None else ""
         if before_node != pod.node:
             self._count_on_node(before_node, key, -1)
@@ -149,6 +152,7 @@ class GroupObjects:
         before = remove(self._pods, key, pod_name)
         if before is not None:
             self.to_place.changed(key, before, None)
+            self.in_use.pod_changed(before, None)
             self._count_on_node(before.facts.node, key, -1)
 
     def drop_pod(self, entry: ObjectEntry[PodRecord]) -> None:

@@ -46,6 +46,7 @@ from recovery.kube.projections.recovery import (
     decode_recovery_group,
 )
 from recovery.kube.projections.workloads import decode_job, decode_job_set, decode_train_job
+from recovery.kube.smaller_groups import RoomCheck, RoomNews
 from recovery.kube.snapshots import Parts, snapshot_of
 from recovery.kube.undecodable_objects import UndecodableObjects
 from recovery.ports import (
@@ -95,9 +96,17 @@ class KubeGroupStore:
         )
         self._ledgers = LedgerIndex(clock, notify=self._notify, report=self._report)
         self._nodes: dict[str, NodeFacts] = {}
+        self._room_news = RoomNews(self._ledgers.smaller, clock=clock, tell=self._tell)
         self._fleet = FleetIndex(
-            self._nodes, self._objects.to_place, self._objects.parts, clock=clock, known=self._notify
+            self._nodes,
+            self._objects.to_place,
+            self._objects.parts,
+            clock=clock,
+            known=self._notify,
+            in_use=self._objects.in_use,
+            room_changed=self._room_news.changed,
         )
+        self._room_check = RoomCheck(client, self._fleet)
         self._policies: dict[str, dict[str, PolicyFacts]] = {}
         """By namespace; those of the cluster have none."""
         self._config: ConfigFacts | None = None
@@ -124,6 +133,7 @@ class KubeGroupStore:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(endless("index of the fleet", self._fleet.run))
+                tasks.create_task(endless("news of room", self._room_news.run))
                 for informer in self._informers:
                     tasks.create_task(endless(f"watch of {informer.resource.plural}", informer.run))
         except* (RefusedError, BackgroundTaskError) as group:
@@ -142,7 +152,7 @@ class KubeGroupStore:
         absent: frozenset[str] = frozenset()
         if self._nodes_informer.synced:
             absent = frozenset(pod.facts.node for pod in parts.pods if pod.facts.node not in self._nodes)
-        return snapshot_of(
+        snapshot = snapshot_of(
             key,
             parts,
             incarnations=self._objects.histories,
@@ -151,6 +161,11 @@ class KubeGroupStore:
             unknown_nodes=self._undecodable.nodes(),
             stale=self.stale(),
         )
+        if not self._seeks_room(snapshot):
+            return snapshot
+        # Room is dated from when it is first seen, and a live reading for that would be one every few seconds. All
+        # other decisions ask the fleet on live facts alone.
+        return msgspec.structs.replace(snapshot, fleet=self._fleet.facts(snapshot))
 
     def nodes(self) -> Mapping[str, NodeFacts]:
         return MappingProxyType(self._nodes)
@@ -217,7 +232,11 @@ class KubeGroupStore:
             live=True,
             stale=self.stale(),
         )
-        return msgspec.structs.replace(snapshot, fleet=self._fleet.facts(snapshot), read_at=read_at)
+        facts = self._fleet.facts(snapshot)
+        # That costs a request for each node where there seems to be room: only who would restart for it has them sent.
+        if self._seeks_room(snapshot):
+            facts = await self._room_check.checked(snapshot, facts)
+        return msgspec.structs.replace(snapshot, fleet=facts, read_at=read_at)
 
     async def read_config_live(self) -> ConfigFacts | None:
         return await self._live.config(self._report)
@@ -321,8 +340,19 @@ class KubeGroupStore:
             if node is None or not node.ready or any(taint.key == OUT_OF_SERVICE_TAINT for taint in node.taints):
                 yield name
 
+    def _seeks_room(self, snapshot: Snapshot) -> bool:
+        """The group runs with fewer nodes than it is to have, and no incident is open, so that no recovery waits."""
+        workload = snapshot.workload
+        found = self._ledgers.of(snapshot.key, workload.uid) if workload is not None else None
+        if found is None or not found.readable:
+            return False
+        return found.ledger.elastic is not None and found.ledger.incident is None
+
     def _notify(self, key: GroupKey) -> None:
         self._fleet.group_changed(key)
+        self._tell(key)
+
+    def _tell(self, key: GroupKey) -> None:
         for changed in self._subscribers:
             changed(key)
 

@@ -1,6 +1,6 @@
 """The ledgers of all groups, and for a while those that vanished in the middle of an incident."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import msgspec
 
@@ -37,6 +37,8 @@ class LedgerIndex:
         self._report = report
         self._ledgers_of: dict[GroupKey, dict[str, LedgerObject]] = {}
         """By name and UID of the workload: a copy that was restored into another namespace is not this one's."""
+        self._smaller: dict[GroupKey, dict[str, None]] = {}
+        """The UIDs of the workloads whose ledger says that the group runs with fewer nodes than it is to have."""
         self._collected: dict[GroupKey, dict[str, _Collected]] = {}
         """Ledgers that vanished in the middle of an incident: nobody else has what is still to be recorded."""
 
@@ -47,6 +49,10 @@ class LedgerIndex:
     def all(self) -> tuple[LedgerObject, ...]:
         """In no order."""
         return tuple(ledger for ledgers in self._ledgers_of.values() for ledger in ledgers.values())
+
+    def smaller(self) -> Collection[GroupKey]:
+        """The groups that run with fewer nodes than they are to have, or are being given another size; a view."""
+        return self._smaller.keys()
 
     def orphans(self, key: GroupKey, present: str) -> tuple[LedgerObject, ...]:
         """Those of workloads of that name other than the one of the UID `present`."""
@@ -70,6 +76,10 @@ class LedgerIndex:
             self._report(RECOVERY_GROUPS, title, ledger.ledger.message)
         key = GroupKey(entry.namespace, ledger.group)
         self._ledgers_of.setdefault(key, {})[ledger.workload_uid] = ledger
+        if ledger.readable and ledger.ledger.elastic is not None:
+            self._smaller.setdefault(key, {})[ledger.workload_uid] = None
+        else:
+            remove(self._smaller, key, ledger.workload_uid)
         remove(self._collected, key, ledger.workload_uid)
         self._notify(key)
 
@@ -79,6 +89,7 @@ class LedgerIndex:
         known = self.of(key, ledger.workload_uid)
         if known is not None and known.uid == entry.uid:
             remove(self._ledgers_of, key, ledger.workload_uid)
+            remove(self._smaller, key, ledger.workload_uid)
             if ledger.readable and ledger.ledger.incident is not None:
                 self._remember(key, ledger)
             self._notify(key)

@@ -24,7 +24,7 @@ from recovery.kube.projections.events import EventRecord, decode_event
 from recovery.kube.projections.metadata import ObjectEntry
 from recovery.kube.projections.pods import decode_pod
 from recovery.kube.projections.recovery import decode_config, decode_policy, decode_recovery_group
-from recovery.kube.projections.workloads import decode_job, decode_job_set, decode_train_job
+from recovery.kube.projections.workloads import JobSetRecord, decode_job, decode_job_set, decode_train_job
 from recovery.kube.response_envelopes import read_page
 from recovery.kube.snapshots import Parts
 from recovery.ports import (
@@ -44,7 +44,7 @@ from recovery.ports import (
     Resource,
     UndecodableError,
 )
-from recovery.workloads.jobset import group_selector
+from recovery.workloads.jobset import JOB_CREATION_FAILED, group_selector
 from recovery.workloads.naming import recovery_group_name
 
 T = TypeVar("T")
@@ -77,6 +77,8 @@ class LiveReader:
         told = await asyncio.gather(
             *(self._with_failed_create(key, job.facts, empty=job.facts.uid not in with_pods) for job in jobs)
         )
+        if jobset is not None and not unread_jobs:
+            jobset = await self._with_failed_job(key, jobset, (job.facts for job in jobs))
         undecodable = (*unread_train_job, *unread_jobset, *unread_jobs, *unread_pods)
         return Parts(train_job=train_job, jobset=jobset, jobs=tuple(told), pods=pods, undecodable=undecodable)
 
@@ -167,13 +169,30 @@ class LiveReader:
         at_rest = job.suspended or job.deleting_since is not None or job.condition("Complete") is not None
         if not empty or at_rest:
             return job
-        selector = f"involvedObject.uid={job.uid},reason=FailedCreate"
+        newest = await self._newest_event(key, job.uid, "FailedCreate")
+        return job if newest is None else msgspec.structs.replace(job, failed_create=newest.message)
+
+    async def _with_failed_job(self, key: GroupKey, jobset: JobSetRecord, jobs: Iterable[JobFacts]) -> JobSetRecord:
+        """A JobSet without a Job that still has something to do, and why: its controller tells in Events what refuses
+        them. It tries again after delays that double, so that most of the time nothing happens."""
+        facts = jobset.facts
+        at_rest = facts.suspended or facts.deleting_since is not None or bool(facts.terminal_state)
+        if at_rest or any(job.condition("Complete") is None for job in jobs):
+            return jobset
+        newest = await self._newest_event(key, facts.uid, JOB_CREATION_FAILED)
+        if newest is None:
+            return jobset
+        told = msgspec.structs.replace(facts, failed_create=newest.message, failed_create_at=newest.at)
+        return msgspec.structs.replace(jobset, facts=told)
+
+    async def _newest_event(self, key: GroupKey, uid: str, reason: str) -> EventRecord | None:
+        """About the object of that UID. None: there is none, or the role may not read Events."""
+        selector = f"involvedObject.uid={uid},reason={reason}"
         try:
             body = await api_verbs.list_page(self._client, EVENTS, namespace=key.namespace, field_selector=selector)
         except ForbiddenError:
-            return job
-        newest = max(_events(body), key=lambda event: event.at, default=EventRecord())
-        return msgspec.structs.replace(job, failed_create=newest.message)
+            return None
+        return max(_events(body), key=lambda event: event.at, default=None)
 
 
 async def _or_undecodable(reading: Awaitable[T]) -> tuple[T | None, tuple[UndecodableObject, ...]]:

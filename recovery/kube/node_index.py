@@ -40,6 +40,9 @@ class NodeIndex:
         self._with_label: dict[str, dict[str, NodeSet]] = {}
         self._with_gpus: dict[int, NodeSet] = {}
         self._with_taint: dict[Taint, NodeSet] = {}
+        self._in_use: dict[str, int] = {}
+        """Accelerators in use, by the name of the node, indexed or not; only where there are any."""
+        self._with_free: dict[int, NodeSet] = {}
         self.all: NodeSet = 0
         self.open: NodeSet = 0
         """Those whose state lets new pods in, but for taints: Ready, not cordoned, not being deleted."""
@@ -88,8 +91,33 @@ class NodeIndex:
         self.kinds += 1
         self.states += 1
 
+    def use(self, name: str, gpus: int) -> None:
+        """So many accelerators of the node are in use. Costs the same however many nodes and pods there are."""
+        node = self._nodes.get(name)
+        if node is not None:
+            _take_out(self._with_free, self._free_gpus(node), self._bits[name])
+        if gpus:
+            self._in_use[name] = gpus
+        else:
+            self._in_use.pop(name, None)
+        if node is not None:
+            free = self._free_gpus(node)
+            self._with_free[free] = self._with_free.get(free, 0) | self._bits[name]
+
+    def by_free_gpus(self) -> Iterable[tuple[int, NodeSet]]:
+        """Each number of accelerators that are free on a node, and the nodes with just so many."""
+        return self._with_free.items()
+
+    def of(self, names: Iterable[str]) -> NodeSet:
+        """Those that have these names and are indexed."""
+        return reduce(or_, (self._bits.get(name, 0) for name in names), 0)
+
     def with_label(self, key: str, value: str) -> NodeSet:
         return self._with_label.get(key, {}).get(value, 0)
+
+    def with_key(self, key: str) -> NodeSet:
+        """Those that have the label, whatever its value."""
+        return self._with_key.get(key, 0)
 
     def with_gpus(self, least: int) -> NodeSet:
         """Those that have so many accelerators or more."""
@@ -155,6 +183,8 @@ class NodeIndex:
 
     def _put_in_kind(self, node: NodeFacts, bit: NodeSet) -> None:
         self._with_gpus[node.gpus] = self._with_gpus.get(node.gpus, 0) | bit
+        free = self._free_gpus(node)
+        self._with_free[free] = self._with_free.get(free, 0) | bit
         for key, value in node.labels.items():
             self._with_key[key] = self._with_key.get(key, 0) | bit
             values = self._with_label.setdefault(key, {})
@@ -162,12 +192,17 @@ class NodeIndex:
 
     def _take_out_kind(self, node: NodeFacts, bit: NodeSet) -> None:
         _take_out(self._with_gpus, node.gpus, bit)
+        _take_out(self._with_free, self._free_gpus(node), bit)
         for key, value in node.labels.items():
             _take_out(self._with_key, key, bit)
             values = self._with_label[key]
             _take_out(values, value, bit)
             if not values:
                 del self._with_label[key]
+
+    def _free_gpus(self, node: NodeFacts) -> int:
+        """A node whose device plugin has taken devices away may have fewer than are in use."""
+        return max(0, node.gpus - self._in_use.get(node.name, 0))
 
 
 def admits(node: NodeFacts) -> object:

@@ -11,6 +11,7 @@ import msgspec
 from recovery.core.diagnosis.membership import member_count
 from recovery.core.model.facts import Demand, GroupKey, JobFacts, JobSetFacts, PodFacts, WaitingGroup, WorkloadFacts
 from recovery.kube.capacity import COST_MAX, Capacity, FittingNodes, PodRoom, pods_per_node, scarce
+from recovery.kube.node_index import NodeSet
 from recovery.kube.projections.pods import PodRecord
 from recovery.kube.snapshots import Parts
 from recovery.workloads import adapter_of
@@ -21,6 +22,8 @@ COST_AT_ONCE_MAX = 5_000
 MemberDemand = tuple[str, str, Demand]
 """What some pods ask for, with the UID of their Job and the name of their ReplicatedJob."""
 
+_HELD_AT_COST = 5
+"""So many nodes are found by name in the time that the unit of cost takes."""
 _ENDED = frozenset({"Succeeded", "Failed"})
 
 
@@ -69,6 +72,18 @@ def _to_place(pod: PodFacts) -> bool:
     return pod.phase not in _ENDED and (not pod.node or pod.deleting_since is not None)
 
 
+class NodeClaim(msgspec.Struct, frozen=True):
+    """What a group that waits is still going to take."""
+
+    key: GroupKey
+    nodes: int
+    """How many nodes, beside those on which its members are."""
+    feasible: NodeSet
+    """Of these."""
+    gpus: int
+    """What the largest of its pods asks for."""
+
+
 class WaitingGroups:
     """The groups that wait, each counted again only when it, or a node, has changed."""
 
@@ -102,6 +117,11 @@ class WaitingGroups:
         waiting = ((key, counted.waiting) for key, counted in self._counted.items() if key != own)
         return tuple(each for _, each in waiting if each is not None)
 
+    def claims(self, own: GroupKey) -> tuple[NodeClaim, ...]:
+        """What the groups of `besides` are still going to take, as they were counted when that was asked last."""
+        counted = ((key, counted.claim) for key, counted in self._counted.items() if key != own)
+        return tuple(claim for _, claim in counted if claim is not None)
+
     def count_some(self, most: int) -> bool:
         """Count groups that have changed, until that has cost so much. Returns whether there are more. The nodes have
         to be current."""
@@ -129,11 +149,18 @@ class WaitingGroups:
         counted = frozenset(demands)
         replicated_jobs = {name for _, name, demand in asked if demand in counted}
         jobs = (job for job in parts.jobs if job.replicated_job in replicated_jobs and not _over(job))
+        held = frozenset(
+            record.facts.node
+            for record in parts.pods
+            if record.replicated_job in replicated_jobs and record.facts.holds_gpus
+        )
         self._counted[key] = _Counted(
             demands=demands,
             fitting=before.fitting if before is not None and before.demands == demands else None,
             members=sum(map(member_count, jobs)),
             sharing=pods_per_node(PodRoom(), (record.facts for record in parts.pods)),
+            held=held,
+            held_nodes=self._capacity.nodes_called(held),
         )
         return 1 + len(wanted) + len(parts.pods) + self._count_on_nodes(key)
 
@@ -142,15 +169,23 @@ class WaitingGroups:
         counted, cost, named = self._counted.get(key), 1, self._capacity.naming_cost
         if counted is None:
             return cost
-        fitting = counted.fitting
+        fitting, held_nodes = counted.fitting, counted.held_nodes
         if fitting is None or not self._capacity.still_fit(fitting):
+            held_nodes = self._capacity.nodes_called(counted.held)
+            cost += len(counted.held) // _HELD_AT_COST
             more = self._capacity.cost(counted.demands)
             fitting = None
             if 0 < more <= COST_MAX:
                 cost += more
                 fitting = self._capacity.fitting(counted.demands)
-        room = self._capacity.room_on(fitting) if fitting is not None else PodRoom()
-        self._counted[key] = msgspec.structs.replace(counted, fitting=fitting, waiting=_waiting(key, counted, room))
+        waiting = claim = None
+        if fitting is not None:
+            feasible = self._capacity.open_on(fitting)
+            waiting = _waiting(key, counted, self._capacity.room_on(fitting, feasible))
+            claim = _claim(waiting, held_nodes, feasible, fitting.gpus) if waiting is not None else None
+        self._counted[key] = msgspec.structs.replace(
+            counted, fitting=fitting, held_nodes=held_nodes, waiting=waiting, claim=claim
+        )
         return cost + self._capacity.naming_cost - named
 
 
@@ -165,8 +200,14 @@ class _Counted(msgspec.Struct, frozen=True):
     """Of its ReplicatedJobs of which some have to be placed."""
     sharing: int
     """How many of its pods share a node, where they ask for no accelerators."""
+    held: frozenset[str]
+    """The nodes on which its members are, those on their way out included."""
+    held_nodes: NodeSet
+    """The same, as far as they are known."""
     waiting: WaitingGroup | None = None
     """None: it does not wait."""
+    claim: NodeClaim | None = None
+    """None: it does not wait, or waits for no more nodes than it is on."""
 
 
 def _asked_by_members(parts: Parts, wanted: tuple[MemberDemand, ...]) -> tuple[MemberDemand, ...]:
@@ -193,6 +234,12 @@ def _waiting(key: GroupKey, counted: _Counted, room: PodRoom) -> WaitingGroup | 
     """
     needed = -(-counted.members // (room.pods_by_gpus or counted.sharing))
     return WaitingGroup(key, needed, room.feasible) if 0 < needed <= room.in_all else None
+
+
+def _claim(waiting: WaitingGroup, held: NodeSet, feasible: NodeSet, gpus: int) -> NodeClaim | None:
+    """Pods that are on their way out hold nodes as well: those that follow them find at least these free."""
+    more = waiting.needed - (held & feasible).bit_count()
+    return NodeClaim(waiting.key, more, feasible, gpus) if more > 0 else None
 
 
 def _at_rest(workload: WorkloadFacts, jobset: JobSetFacts) -> bool:

@@ -8,7 +8,7 @@ import msgspec
 from recovery.core.incident.closed_incident import handling_of, restarts_of_incident
 from recovery.core.model.folded_incidents import FoldedNode
 from recovery.core.model.incident_record import IncidentRecord
-from recovery.core.model.ledger import Attempt, AttemptAction, Incident, IncidentHandling, Phase
+from recovery.core.model.ledger import JOB_TRIGGERS, Attempt, AttemptAction, Incident, IncidentHandling, Phase
 from recovery.core.model.reason import Reason
 from recovery.core.model.suspect_log import LogAbsence, SuspectLog
 from recovery.report.enforce_words import EnforceAccount, enforce_account
@@ -275,16 +275,13 @@ def _attempt(attempt: Attempt) -> AttemptAccount:
     )
 
 
-_DELETING = {AttemptAction.RECREATE_GROUP, AttemptAction.REPLACE_NODE}
-
-
 def _writes(incident: Incident) -> Iterator[ApiWrite]:
     """The triggers. The record keeps the UIDs of the latest target only, and no deletes of single pods."""
     latest = incident.attempt
     for attempt in incident.attempts:
         if attempt.nodes:
             yield ApiWrite(attempt.started_at, "patch", "nodes", attempt.nodes)
-        if attempt.action in _DELETING:
+        if attempt.action in JOB_TRIGGERS:
             yield ApiWrite(attempt.started_at, "delete", "jobs", incident.target.job_uids if attempt is latest else ())
         elif attempt.action is AttemptAction.RECREATE_JOB_SET:
             uids = (attempt.job_set_uid,) if attempt.job_set_uid else ()

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from recovery.core.diagnosis.classify import DisruptionClass
-from recovery.core.model.ledger import AttemptAction, IncidentHandling, Outcome, Phase
+from recovery.core.model.ledger import JOB_TRIGGERS, IncidentHandling, Outcome, Phase
 from recovery.report.document import (
     Bar,
     Block,
@@ -236,9 +236,6 @@ def _number(value: int | None) -> str:
     return "-" if value is None else str(value)
 
 
-_BY_VERDICT = {AttemptAction.RECREATE_GROUP, AttemptAction.REPLACE_NODE}
-
-
 def _decision(account: IncidentAccount) -> str:
     """One sentence; in mode Observe a second one."""
     decided = account.decided_by
@@ -246,9 +243,11 @@ def _decision(account: IncidentAccount) -> str:
     would = f" In mode Observe, the controller would have done: {account.would}." if account.would else ""
     if account.failure_class == DisruptionClass.MANUAL:
         return f"A person asked for the restart.{would}"
+    if account.failure_class == DisruptionClass.GROWTH:
+        return f"There was room for more nodes, as elastic of {policy} has it."
     if decided.rule:
         return f"Rule {decided.rule} of {policy} decided.{would}"
-    if account.would or any(each.action in _BY_VERDICT for each in account.attempts):
+    if account.would or any(each.action in JOB_TRIGGERS for each in account.attempts):
         return f"No rule matched, so the default of {policy} decided: {decided.restart}.{would}"
     return f"The controller restarted nothing under {policy}: {account.reason}."
 

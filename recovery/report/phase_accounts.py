@@ -37,7 +37,7 @@ class PhaseAccount(msgspec.Struct, frozen=True, rename="camel"):
 
 def phase_accounts(incident: Incident, now: datetime) -> tuple[PhaseAccount, ...]:
     """In the order of the record."""
-    return tuple(_account(span, incident.gpus, now) for span in incident.phases)
+    return tuple(_account(span, incident.gpus_in(span), now) for span in incident.phases)
 
 
 def _account(span: PhaseSpan, gpus: int, now: datetime) -> PhaseAccount:

@@ -16,7 +16,7 @@ from recovery.core.incident.counterfactual import (
     RESTART_SECONDS_PER_POD,
     WITHOUT_BASELINE,
 )
-from recovery.core.model.ledger import AttemptAction, Incident, Outcome, Phase
+from recovery.core.model.ledger import JOB_TRIGGERS, Incident, Outcome, Phase
 from recovery.report.phase_accounts import PhaseAccount
 
 
@@ -127,7 +127,6 @@ _SECONDS_PER_POD = FigureInput(
 _RANKS_THAT_END_JOB = 8
 """So many container restarts under `backoffLimit: 6` failed the JobSet for good, measured among 16 pods."""
 
-_OURS = {AttemptAction.RECREATE_GROUP, AttemptAction.REPLACE_NODE}
 _PLACED_AGAIN = frozenset({Phase.TEARING_DOWN, Phase.SCHEDULING})
 """JobSet gives the old pods their own grace, which is never shorter, and waits for the same capacity."""
 _COMING_UP = frozenset({Phase.STARTING, Phase.RENDEZVOUS, "Resuming"})
@@ -154,7 +153,7 @@ def _own(name: str, phases: Iterable[PhaseAccount], among: Set[str], what: str) 
 def _not_compared(incident: Incident) -> NotCompared | None:
     if incident.closing is None or incident.closing.outcome is not Outcome.RECOVERED:
         return NotCompared.NOT_RECOVERED
-    if not any(attempt.action in _OURS for attempt in incident.attempts):
+    if not any(attempt.action in JOB_TRIGGERS for attempt in incident.attempts):
         return NotCompared.NOT_RESTARTED_BY_CONTROLLER
     if incident.disruption_class in WITHOUT_BASELINE:
         return NotCompared.NO_BASELINE

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from recovery.ports import LEASES, Clock, Entropy, PatchKind
+from recovery.sim.api.birth_settings import BirthSettingsPolicy
 from recovery.sim.api.client import ModelClient
 from recovery.sim.api.kinds.core import core_kinds
 from recovery.sim.api.kinds.jobs import job_kind
@@ -19,6 +20,7 @@ from recovery.sim.api.kinds.jobsets import jobset_kind
 from recovery.sim.api.kinds.pods import PodAdmission
 from recovery.sim.api.kinds.recovery import recovery_kinds
 from recovery.sim.api.kinds.trainjobs import trainer_kinds
+from recovery.sim.api.metadata import micro_timestamp
 from recovery.sim.api.server import ApiServer
 from recovery.sim.controllers.garbage import GarbageCollector
 from recovery.sim.controllers.job import JobController
@@ -32,7 +34,6 @@ from recovery.sim.controllers.trainer import TrainerController
 from recovery.sim.kubelets.kubelet import Kubelets
 from recovery.sim.kubelets.kubelet_context import KubeletSettings
 from recovery.sim.kubelets.node_run import LEASE_DURATION_SECONDS, LEASE_NAMESPACE, NodeDeath, NodeSpec
-from recovery.sim.kubelets.pod_status import micro_timestamp
 from recovery.sim.training.trace import Trace
 from recovery.sim.training.training import TrainingSettings, TrainingWorld
 
@@ -47,6 +48,8 @@ class ClusterSettings:
     request_seconds: tuple[float, float] = (0.0, 0.0)
     """The least and most that a request of any controller takes to arrive."""
     kubelets: KubeletSettings = field(default_factory=KubeletSettings)
+    birth_settings: bool = False
+    """`manifests/components/birth-settings` is installed."""
 
 
 class EmbeddedCluster:
@@ -73,6 +76,7 @@ class EmbeddedCluster:
             *recovery_kinds(),
         )
         self.server = ApiServer(kinds, clock=clock, entropy=entropy)
+        self.birth_settings = BirthSettingsPolicy(self.server, clock, installed=settings.birth_settings)
         client = ModelClient(self.server, "kubelet")
         self.world = TrainingWorld(client, clock, entropy, training)
         self.trace: Trace = self.world.trace

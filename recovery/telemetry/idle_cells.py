@@ -117,7 +117,8 @@ def running_of(ledger: Ledger, now: datetime) -> tuple[IdleCells, float]:
     if span is None or incident is None:
         return cells, 0.0
     seconds = max(0.0, (surely_lost_until(incident, now) - span.started_at).total_seconds())
-    gpu_seconds = math.floor(seconds * incident.gpus * 1000) / 1000  # rounded up it could be more than what is booked
+    # Rounded up it could be more than what is booked.
+    gpu_seconds = math.floor(seconds * incident.gpus_in(span) * 1000) / 1000
     if span.released:
         return cells, gpu_seconds
     add(cells, incident.disruption_class, span.phase, gpu_seconds)

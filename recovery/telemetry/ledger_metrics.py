@@ -11,6 +11,7 @@ because the ledger drops them once the incident is recorded.
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from enum import Enum, auto
 
 import msgspec
 from prometheus_client.core import Metric
@@ -19,7 +20,7 @@ from prometheus_client.registry import Collector
 from recovery.core.incident import budget
 from recovery.core.incident.lifecycle import restarted
 from recovery.core.model.facts import GroupKey, Progress
-from recovery.core.model.ledger import Incident, Ledger, Phase
+from recovery.core.model.ledger import ElasticState, Incident, Ledger, Phase
 from recovery.ports import Clock, GroupStore
 from recovery.telemetry.catalogue import MetricRecord, of_jobs
 from recovery.telemetry.catalogue.label_values import (
@@ -49,6 +50,7 @@ from recovery.telemetry.idle_cells import (
 )
 from recovery.telemetry.jobs_found import FoundJob, FoundJobs
 from recovery.telemetry.pieces import Pieces, complete
+from recovery.telemetry.smaller_groups import smaller_group, smaller_run
 
 _MEETING = frozenset({"Starting", "Rendezvous", "Resuming"})
 """Phases in which the members of a restarted group come together."""
@@ -56,8 +58,19 @@ _MEETING = frozenset({"Starting", "Rendezvous", "Resuming"})
 _JOBS_AT_ONCE = 20
 """Between two turns of others: some 300 samples, less than a millisecond."""
 
-_RELEASED = None
-"""In place of a cell: the GPU-seconds that a suspension has released."""
+
+class _Sum(Enum):
+    """In place of a cell: what a counter without labels of its own has come to."""
+
+    RELEASED = auto()
+    """GPU-seconds that a suspension has released."""
+    SMALLER = auto()
+    """Seconds with fewer nodes than the group is to have."""
+    GAINED = auto()
+    """GPU-seconds that it ran meanwhile."""
+
+
+_Counted = IdleCell | _Sum
 
 
 class _Job(msgspec.Struct, frozen=True):
@@ -78,8 +91,8 @@ class _Job(msgspec.Struct, frozen=True):
 Samples = Mapping[tuple[str, ...], float]
 _Values = Callable[[_Job], Samples]
 """One job's values by the values of the labels that come after those of a job."""
-_Cells = dict[IdleCell | None, float]
-"""GPU-seconds of one job."""
+_Cells = dict[_Counted, float]
+"""What the counters of one job have come to."""
 
 
 class LedgerCollector(Collector):
@@ -92,7 +105,7 @@ class LedgerCollector(Collector):
         self._store: GroupStore | None = None
         self.leads = False
         """Whether this process acts, and so tells of the jobs."""
-        self._reached: Monotone[tuple[str, IdleCell | None]] = Monotone()
+        self._reached: Monotone[tuple[str, _Counted]] = Monotone()
         """By UID of the RecoveryGroup."""
         self._last_phases: dict[GroupKey, Mapping[str, float]] = {}
 
@@ -123,7 +136,7 @@ class LedgerCollector(Collector):
         self, jobs: Sequence[_Job], last_phases: Mapping[GroupKey, Mapping[str, float]], now: datetime
     ) -> Pieces:
         ledgers = [job for job in jobs if job.readable]
-        told = yield from self._gpu_seconds(ledgers, now)
+        told = yield from self._counted(ledgers, now)
         of_all: tuple[tuple[MetricRecord, _Values], ...] = (
             (of_jobs.JOB_GPUS, _gpus),
             (of_jobs.JOB_INFO, _info),
@@ -133,7 +146,9 @@ class LedgerCollector(Collector):
         of_ledgers: tuple[tuple[MetricRecord, _Values], ...] = (
             (of_jobs.GPU_IDLE_SECONDS, lambda job: _by_reason(told[job.group_uid])),
             (of_jobs.GPU_IDLE_BY_CLASS_SECONDS, lambda job: _by_class(told[job.group_uid])),
-            (of_jobs.GPU_RELEASED_SECONDS, lambda job: {(): thousandths(told[job.group_uid][_RELEASED])}),
+            (of_jobs.GPU_RELEASED_SECONDS, lambda job: {(): thousandths(told[job.group_uid][_Sum.RELEASED])}),
+            (of_jobs.GROUP_REDUCED_SECONDS, lambda job: {(): thousandths(told[job.group_uid][_Sum.SMALLER])}),
+            (of_jobs.GPU_GAINED_SECONDS, lambda job: {(): thousandths(told[job.group_uid][_Sum.GAINED])}),
             (of_jobs.FAILURES, _failures),
             (of_jobs.GROUP_RESTARTS, lambda job: {(SCOPE,): job.ledger.totals.restarts}),
             (of_jobs.GPUS_IDLE, _gpus_idle),
@@ -146,6 +161,10 @@ class LedgerCollector(Collector):
             (of_jobs.INCIDENT_START, _incident_start),
             (of_jobs.INCIDENT_INFO, _incident_info),
             (of_jobs.RENDEZVOUS_PARTICIPANTS, _participants),
+            (of_jobs.GROUP_NODES, lambda job: _of_smaller(job, lambda size: size.nodes)),
+            (of_jobs.GROUP_NODES_WANTED, lambda job: _of_smaller(job, lambda size: size.wanted_nodes)),
+            (of_jobs.GROUP_REDUCED_START, lambda job: _of_smaller(job, lambda size: size.since.timestamp())),
+            (of_jobs.GROUP_FAILED_GROWTHS, lambda job: _of_smaller(job, lambda size: size.failed_growths)),
             (of_jobs.BUDGET_REMAINING, lambda job: {(): _budget(job, now)[0]}),
             (of_jobs.BUDGET_LIMIT, lambda job: {(): _budget(job, now)[1]}),
         )
@@ -154,9 +173,9 @@ class LedgerCollector(Collector):
         for record, values in of_ledgers:
             yield from _filled(record, ledgers, values)
 
-    def _gpu_seconds(self, jobs: Sequence[_Job], now: datetime) -> Generator[None, None, Mapping[str, _Cells]]:
-        """What is booked, and what surely counts of the phase that lasts, by UID of the RecoveryGroup."""
-        values: dict[tuple[str, IdleCell | None], float] = {}
+    def _counted(self, jobs: Sequence[_Job], now: datetime) -> Generator[None, None, Mapping[str, _Cells]]:
+        """What is booked, and what surely counts of what lasts, by UID of the RecoveryGroup."""
+        values: dict[tuple[str, _Counted], float] = {}
         for job in _in_turns(jobs):
             if job is None:
                 yield
@@ -164,7 +183,10 @@ class LedgerCollector(Collector):
             running, released = running_of(job.ledger, now)
             booked = booked_in(job.ledger.totals)
             values |= {(job.group_uid, cell): seconds for cell, seconds in merged(booked, running).items()}
-            values[job.group_uid, _RELEASED] = job.ledger.totals.released_gpu_seconds + released
+            values[job.group_uid, _Sum.RELEASED] = job.ledger.totals.released_gpu_seconds + released
+            smaller = smaller_run(job.ledger, now)
+            values[job.group_uid, _Sum.SMALLER] = smaller.seconds
+            values[job.group_uid, _Sum.GAINED] = smaller.gpu_seconds
         told: dict[str, _Cells] = {job.group_uid: {} for job in jobs}
         self._reached.keep_only(lambda key: key[0] in told)
         for (uid, cell), seconds in self._reached.raised(values).items():
@@ -213,7 +235,7 @@ def _filled(record: MetricRecord, jobs: Iterable[_Job], values: _Values) -> Piec
 def _by_reason(cells: _Cells) -> Samples:
     seconds = dict.fromkeys(COUNTED_REASONS, 0.0)
     for cell, spent in cells.items():
-        if cell is not None:
+        if isinstance(cell, IdleCell):
             seconds[cell.reason] += spent
     return {(reason, badput_of(reason)): thousandths(spent) for reason, spent in seconds.items()}
 
@@ -221,7 +243,7 @@ def _by_reason(cells: _Cells) -> Samples:
 def _by_class(cells: _Cells) -> Samples:
     seconds = dict.fromkeys(FAILURE_CLASSES, 0.0)
     for cell, spent in cells.items():
-        if cell is not None:
+        if isinstance(cell, IdleCell):
             seconds[cell.failure_class] += spent
     return {(name,): thousandths(spent) for name, spent in seconds.items()}
 
@@ -229,7 +251,7 @@ def _by_class(cells: _Cells) -> Samples:
 def _gpus(job: _Job) -> Samples:
     """While an incident is open those that were noted when it opened; between incidents those of its pods."""
     incident = open_incident(job.ledger) if job.readable else None
-    return {(): job.found.gpus if incident is None else incident.gpus}
+    return {(): job.found.gpus if incident is None else incident.gpus_now}
 
 
 def _info(job: _Job) -> Samples:
@@ -264,14 +286,14 @@ def _gpus_idle(job: _Job) -> Samples:
     if incident is not None and not (span is not None and span.released):
         # Observed, stood aside from, left to Kubernetes: no decision follows, and the group hangs.
         nothing_done = job.ledger.phase is Phase.DECIDED and not restarted(job.ledger)
-        idle[(HUNG if nothing_done else IDLE_REASONS.get(job.ledger.phase, HUNG),)] = float(incident.gpus)
+        idle[(HUNG if nothing_done else IDLE_REASONS.get(job.ledger.phase, HUNG),)] = float(incident.gpus_now)
     return idle
 
 
 def _gpus_released(job: _Job) -> Samples:
     incident, span = open_incident(job.ledger), running_span(job.ledger)
     released = incident is not None and span is not None and span.released
-    return {(): float(incident.gpus) if released and incident is not None else 0.0}
+    return {(): float(incident.gpus_now) if released and incident is not None else 0.0}
 
 
 def _failures(job: _Job) -> Samples:
@@ -297,6 +319,11 @@ def _participants(job: _Job) -> Samples:
     if incident is None or job.ledger.phase not in _MEETING:
         return {}
     return {(JOINED,): min(job.found.members_ready, incident.ranks), (EXPECTED,): incident.ranks}
+
+
+def _of_smaller(job: _Job, value: Callable[[ElasticState], float]) -> Samples:
+    size = smaller_group(job.ledger)
+    return {(): value(size)} if size is not None else {}
 
 
 def _phase_durations(incident: Incident) -> Mapping[str, float]:

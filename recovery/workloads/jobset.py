@@ -16,10 +16,19 @@ the TrainJob."""
 REPLICATED_JOB_LABEL = "jobset.sigs.k8s.io/replicatedjob-name"
 """On Jobs and pods. Written by JobSet; read here to tell members from those that prepare for them."""
 
+JOBSET_UID_LABEL = "jobset.sigs.k8s.io/jobset-uid"
+"""On Jobs and pods. Written by JobSet; by it the admission policy tells for which Jobs birth settings are."""
+
 RESTART_ATTEMPT_LABEL = "jobset.sigs.k8s.io/restart-attempt"
 """On Jobs and pods: `status.restarts` of the JobSet when the Job was made. Written by JobSet, which deletes Jobs with a
 lower one; read by `core` to recognise the platform's own restarts. Never written by us: a value that is no integer
 wedges JobSet's reconciler."""
+
+REPLICAS_LABEL = "jobset.sigs.k8s.io/replicatedjob-replicas"
+JOB_INDEX_LABEL = "jobset.sigs.k8s.io/job-index"
+GROUP_NAME_LABEL = "jobset.sigs.k8s.io/group-name"
+"""On Jobs and pods, with the two above. Written by JobSet; read by nobody here, and written for the dry run of a Job
+because policies of others may select by them."""
 
 COMPLETION_INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 """On pods of Indexed Jobs. Written by the Job controller; read here as the pod's index, from which torchrun's node rank
@@ -31,6 +40,9 @@ read here to see whether the next failure is the last that the index may have (K
 
 DEPENDENCY_COMPLETE = "Complete"
 """`dependsOn[].status` of a ReplicatedJob that starts when another one is finished; the other status is Ready."""
+
+JOB_CREATION_FAILED = "JobCreationFailed"
+"""Reason of the Event by which JobSet says that a Job, or several, could not be created; the message has the errors."""
 
 COMPLETED_CONDITION = "Completed"
 """How JobSet calls the condition of a finished JobSet; TrainJobs and Jobs, and so `core`, say Complete."""

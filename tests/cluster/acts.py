@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 
@@ -57,6 +57,12 @@ async def no_room(fleet: Fleet, *, but_on: int = 0) -> AsyncIterator[None]:
 
 
 _NO_ROOM = "tests.recovery.trainjob.dev/no-room"
+
+
+async def set_room(fleet: Fleet, nodes: Iterable[str], *, room: bool) -> None:
+    """These nodes take new pods, or take none."""
+    for name in nodes:
+        await _taint(fleet, name, [] if room else [{"key": _NO_ROOM, "effect": "NoSchedule"}])
 
 
 async def _taint(fleet: Fleet, node: str, ours: list[Object]) -> None:

@@ -183,6 +183,10 @@ class Job:
                 return str(pod["metadata"]["name"])
         raise AssertionError(f"rank {rank} of {self.training} has no pod")
 
+    async def delete_pod(self, name: str) -> None:
+        """As `kubectl delete pod --grace-period=1` does."""
+        await self._delete(PODS, name, grace_seconds=1)
+
     async def groups(self) -> list[Object]:
         """The RecoveryGroups of the namespace that belong to this job."""
         items = await self.items(RECOVERY_GROUPS)
@@ -282,6 +286,13 @@ async def install(control_plane: ControlPlane) -> None:
     for given in (("-k", "tests/cluster/without_replicas"), *(("-f", runtime) for runtime in runtimes)):
         await control_plane.kubectl("apply", "--server-side", given[0], str(REPOSITORY / given[1]))
     await control_plane.kubectl("wait", "--for=condition=Established", "--timeout=180s", "crd", "--all")
+
+
+async def install_component(control_plane: ControlPlane, name: str) -> None:
+    """What `manifests/components/NAME` adds to that: kubectl takes components only within a kustomization."""
+    for file in sorted((REPOSITORY / "manifests" / "components" / name).glob("*.yaml")):
+        if file.name != "kustomization.yaml":
+            await control_plane.kubectl("apply", "--server-side", "-f", str(file))
 
 
 CONTAINER_USER = ("unshare", "--user", "--map-user=65532", "--map-group=65532")

@@ -35,7 +35,6 @@ POLICIES = REPOSITORY / "policies"
 CONTROLLER = "--as=system:serviceaccount:recovery-system:recovery-controller"
 WORKLOAD = {"kind": "TrainJob", "name": "llm", "uid": "0b5e1a52-7f0a-4a5c-9d6e-000000000001"}
 OURS = (RECOVERY_POLICIES, CLUSTER_RECOVERY_POLICIES, RECOVERY_CONFIGS, RECOVERY_GROUPS, RECOVERY_INCIDENTS)
-LATER = "not built yet in this version; remove it"
 
 BAD_SPECS: dict[str, tuple[dict[str, Any], str]] = {
     "unknown mode": ({"mode": "enforce"}, 'spec.mode: Unsupported value: "enforce": supported values: "Observe"'),
@@ -83,10 +82,6 @@ BAD_SPECS: dict[str, tuple[dict[str, Any], str]] = {
         {"rules": [{"name": "a", "action": "Ignore"}, {"name": "b", "action": "RestartInPlace"}]},
         r"spec.rules\[1\].action: Forbidden: RestartInPlace is not built yet .*; use RecreateGroup",
     ),
-    "another action of later": (
-        {"rules": [{"name": "a", "action": "Shrink"}]},
-        r"spec.rules\[0\].action: Forbidden: Shrink is not built yet .*; use RecreateGroup, or ReplaceNode",
-    ),
     "backoff in words": (
         {"backoff": {"initial": "a bit"}},
         "spec.backoff.initial: Invalid value: .*not a duration; write it",
@@ -103,7 +98,23 @@ BAD_SPECS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "factor below one": ({"backoff": {"factor": 0.5}}, "spec.backoff.factor in body should be greater than or equal"),
     "factor beyond bounds": ({"backoff": {"factor": 101}}, "spec.backoff.factor in body should be less than or equal"),
-    "elastic": ({"elastic": {"minNodes": 1, "maxNodes": 2}}, f"spec.elastic: Forbidden: {LATER}"),
+    "elastic without sizes": ({"elastic": {}}, "spec.elastic.minNodes: Required value"),
+    "elastic sizes the wrong way round": (
+        {"elastic": {"minNodes": 5, "maxNodes": 4}},
+        "spec.elastic.minNodes: Invalid value: .*must not be larger than maxNodes",
+    ),
+    "no nodes at all": (
+        {"elastic": {"minNodes": 0, "maxNodes": 4}},
+        "spec.elastic.minNodes in body should be greater than or equal to 1",
+    ),
+    "growth at once": (
+        {"elastic": {"minNodes": 1, "maxNodes": 4, "growBackAfter": "0s"}},
+        "spec.elastic.growBackAfter: Invalid value: .*must be longer than 0s",
+    ),
+    "shrinking in words": (
+        {"elastic": {"minNodes": 1, "maxNodes": 4, "shrinkAfter": "soon"}},
+        "spec.elastic.shrinkAfter: Invalid value: .*not a duration",
+    ),
     "settle in words": ({"settle": "a bit"}, "spec.settle: Invalid value: .*not a duration; write it"),
     "settle beyond bounds": ({"settle": "30s1ms"}, "spec.settle: Invalid value: .*must not be longer than 30s"),
     "fencing": (
@@ -240,6 +251,8 @@ GOOD_SPECS: dict[str, dict[str, Any]] = {
         "rules": [
             {"name": "everything", "action": "FailJob", "charge": False, "when": EVERY_REQUIREMENT},
             {"name": "bad-gpu", "action": "ReplaceNode", "when": {"onNodeTaints": [{"key": "example.com/gpu"}]}},
+            {"name": "odd-node", "action": "AvoidNode", "when": {"onClass": ["Unknown"]}},
+            {"name": "preempted", "action": "Shrink", "when": {"onClass": ["PodDisrupted"]}},
             {"name": "the-rest", "action": "RecreateGroup"},
         ],
         "overrideNative": True,
@@ -249,7 +262,18 @@ GOOD_SPECS: dict[str, dict[str, Any]] = {
         "backoff": {"initial": "1m500ms", "factor": 1.5, "max": "1h0m0s5ms", "resetAfter": "2h"},
         "teardown": {"graceSeconds": 5, "fencing": {"mode": "AssumeDead", "assumeDeadAfter": "0s"}},
         "timeouts": {"start": "500ms", "rendezvous": "99999h9999999m"},
+        "elastic": {
+            "minNodes": 2,
+            "maxNodes": 16,
+            "allowedSizes": [2, 8, 16],
+            "multipleOf": 2,
+            "shrinkAfter": "0s",
+            "growBackAfter": "1h",
+            "charge": True,
+        },
     },
+    "elastic, the rest by default": {"elastic": {"minNodes": 1, "maxNodes": 100000}},
+    "not elastic": {"elastic": None},
     "no rules": {"rules": []},
     "the default of a rule": {"rules": [{"name": "a", "action": "RecreateGroup"}], "settle": "0s"},
     "grace of the pod": {"teardown": {"graceSeconds": None}},

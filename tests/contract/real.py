@@ -25,7 +25,7 @@ from recovery.sim.kubelets.kubelet_context import KubeletSettings
 from recovery.sim.kubelets.node_run import NodeSpec
 from tests.cluster.controlplane.build import provide
 from tests.cluster.controlplane.start import ControlPlane, ControlPlaneSettings
-from tests.cluster.scene import install
+from tests.cluster.scene import install, install_component
 from tests.contract.expectations import Expectation
 from tests.contract.scene import NAMESPACES, Scene, closing
 from tests.contract.workload import KUBELET, NODES, ByImage
@@ -82,6 +82,7 @@ async def _running(
     """The outcomes to come, by the keys of the expectations; at most `together` of those that are not slow at once."""
     async with ControlPlane.start(ControlPlaneSettings(request_limits=limits), provide()) as control_plane:
         await install(control_plane)
+        await install_component(control_plane, "birth-settings")
         async with stage_on(control_plane) as stage:
             slots = asyncio.Semaphore(together)
             ordered = sorted(expectations, key=lambda expectation: not expectation.slow)

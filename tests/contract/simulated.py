@@ -26,9 +26,11 @@ Answer = TypeVar("Answer")
 TRAVEL_SECONDS = 0.002
 LIMIT_SECONDS = 1200.0
 """Of one expectation."""
-RAISED_LIMITS = ClusterSettings(manager_requests_per_second=500.0, manager_burst=1000, kubelets=KUBELET)
+RAISED_LIMITS = ClusterSettings(
+    manager_requests_per_second=500.0, manager_burst=1000, kubelets=KUBELET, birth_settings=True
+)
 """As in the real world."""
-STOCK_LIMITS = ClusterSettings(kubelets=KUBELET)
+STOCK_LIMITS = ClusterSettings(kubelets=KUBELET, birth_settings=True)
 
 
 class SimulatedWorld:

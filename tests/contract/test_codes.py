@@ -178,8 +178,8 @@ async def test_our_kinds_refuse_what_their_schema_does_not_allow(scene: Scene) -
         ({"budget": {"limit": -1}}, "spec.budget.limit in body should be greater than or equal to 0"),
         ({"budget": {"limit": "ten"}}, "spec.budget.limit in body must be of type integer"),
         ({"timeouts": {"start": ""}}, "spec.timeouts.start in body should be at least 2 chars"),
-        ({"rules": [{"name": "a", "action": "Shrink"}]}, "spec.rules[0].action: Forbidden: "),
-        ({"elastic": {"minNodes": 1, "maxNodes": 2}}, "spec.elastic: Forbidden: "),
+        ({"rules": [{"name": "a", "action": "RestartInPlace"}]}, "spec.rules[0].action: Forbidden: "),
+        ({"elastic": {"minNodes": 0, "maxNodes": 2}}, "spec.elastic.minNodes in body should be greater than"),
     ):
         with refused(RefusedError) as refusal:
             await scene.create(RECOVERY_POLICIES, recovery_policy(**spec))

@@ -245,4 +245,7 @@ SCENARIOS: dict[str, Scenario] = {
         "60m10s",
         JOB_LABELS,
     ),
+    "RecoveryFewerNodes": Scenario(
+        {job("group_reduced_start_timestamp_seconds"): "_x5 300x79 stale"}, "65m10s", "68m10s", "90m10s", JOB_LABELS
+    ),
 }

@@ -34,6 +34,11 @@ ABSENT = {
     "recovery_missing_permissions",
     # No container fails in the way of broken hardware, so no node is suspected.
     "recovery_node_suspicions",
+    # No group goes on with fewer nodes.
+    "recovery_group_nodes",
+    "recovery_group_nodes_wanted",
+    "recovery_group_reduced_start_timestamp_seconds",
+    "recovery_group_failed_growths",
 }
 
 

@@ -7,17 +7,16 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from recovery.core.decision import backoff, fleet_changes
+from recovery.core.decision import avoidance, backoff, fleet_changes, settings
 from recovery.core.decision import verdict as verdicts
 from recovery.core.decision.hold import hold_back
 from recovery.core.decision.resuming import settling_until, whole_again
 from recovery.core.decision.teardown import free_the_dead, trigger
-from recovery.core.decision.verdict import Alternative, Call, Verdict
+from recovery.core.decision.verdict import Call, Verdict
 from recovery.core.diagnosis import native_policies
 from recovery.core.diagnosis.evidence import Evidence
 from recovery.core.diagnosis.finish_overdue import overdue
 from recovery.core.diagnosis.membership import member_count, member_jobs, place, pods_of
-from recovery.core.diagnosis.resized import resized
 from recovery.core.fleet import storm as storms
 from recovery.core.incident import attempt_limits, lifecycle
 from recovery.core.incident.attempt_limits import Refusal
@@ -137,14 +136,14 @@ def _observe(context: ReconcileContext, ledger: Ledger, found: Explanation, verd
     """
     if enforced_now(context):
         return _observed(context, ledger, found)
-    verdict = fleet_changes.admitted(context, ledger, _with_size_kept(context, verdict))
+    verdict = _admitted(context, ledger, verdict)
     ledger = _noted(ledger, verdict, context.now)
     refusal = attempt_limits.refused(ledger, context.now, free=not verdict.charge)
     call, reason, would = verdict.call, verdict.why.reason, _would(context, ledger, verdict)
     match verdict.call:
         case Call.WAIT:
             return say(ledger, seen_then(found, verdict.why), requeue_at=verdict.requeue_at)
-        case Call.RECREATE_GROUP | Call.REPLACE_NODE if refusal is not None:
+        case Call.RECREATE_GROUP | Call.REPLACE_NODE | Call.AVOID_NODE | Call.SHRINK if refusal is not None:
             exhausted = ledger.current_incident.pinned.on_exhausted if refusal.exhausted else ""
             reason, call = refusal.why.reason, Call.HOLD
             would = told(Sentence.WOULD_HOLD, reason, why=refusal.why, on_exhausted=exhausted)
@@ -173,7 +172,7 @@ def _would(context: ReconcileContext, ledger: Ledger, verdict: Verdict) -> Expla
             return told(Sentence.WOULD_FAIL, reason)
         case Call.HOLD | Call.WAIT:
             return told(Sentence.WOULD_HOLD, reason, why=verdict.why, on_exhausted="")
-        case Call.RECREATE_GROUP | Call.REPLACE_NODE:
+        case Call.RECREATE_GROUP | Call.REPLACE_NODE | Call.AVOID_NODE | Call.SHRINK | Call.GROW:
             return told(
                 Sentence.WOULD_RESTART,
                 reason,
@@ -236,7 +235,7 @@ def carry_out(
 ) -> Plan:
     """What the verdict calls for, as far as the budget and the caps allow it."""
     now = context.now
-    verdict = fleet_changes.admitted(context, ledger, _with_size_kept(context, verdict))
+    verdict = _admitted(context, ledger, verdict)
     ledger = _noted(ledger, verdict, now)
     match verdict.call:
         case Call.WAIT:
@@ -249,23 +248,41 @@ def carry_out(
     refusal = attempt_limits.refused(ledger, now, free=not verdict.charge)
     if refusal is not None:
         return hold_back(context, ledger, found, refusal)
-    why = (
-        _first_restart(context, ledger, found, verdict)
-        if attempt == 1
-        else _next_restart(context, found, verdict, attempt)
-    )
+    prepared = settings.prepared(context, ledger, found, verdict)
+    if isinstance(prepared, Plan):
+        return prepared
+    ledger, verdict = prepared
+    if verdict.call is Call.HOLD:
+        return hold_back(context, _noted(ledger, verdict, now), found, _final(verdict))
+    if verdict.call is Call.NONE:
+        return as_before(stand_aside(_noted(ledger, verdict, now), seen_then(found, verdict.why), now))
+    if verdict.call is Call.SHRINK:
+        why = _smaller(context, found, verdict, attempt)
+    elif attempt == 1:
+        why = _first_restart(context, ledger, found, verdict)
+    else:
+        why = _next_restart(context, found, verdict, attempt)
     return trigger(context, ledger, why, verdict=verdict, lost=lost)
 
 
-def _with_size_kept(context: ReconcileContext, verdict: Verdict) -> Verdict:
-    """No restart where a user has resized a Job: the next one would have the size of the template."""
-    if verdict.call not in {Call.RECREATE_GROUP, Call.REPLACE_NODE}:
-        return verdict
-    why = resized(context.snapshot)
-    if why is None:
-        return verdict
-    considered = (*verdict.considered, Alternative(verdict.call, why, verdict.node))
-    return msgspec.structs.replace(verdict, call=Call.HOLD, why=why, node="", considered=considered)
+def _admitted(context: ReconcileContext, ledger: Ledger, verdict: Verdict) -> Verdict:
+    """The verdict as far as a user's size, the caps of the fleet and the nodes of the group allow it."""
+    kept = settings.with_size_kept(context, ledger, verdict)
+    wished = avoidance.admitted(context, fleet_changes.admitted(context, ledger, kept))
+    return avoidance.instead(context, wished)
+
+
+def _smaller(context: ReconcileContext, found: Explanation, verdict: Verdict, attempt: int) -> Explanation:
+    return told(
+        Sentence.SHRINKS,
+        verdict.why.reason,
+        found=found,
+        why=verdict.why,
+        attempt=attempt,
+        nodes=verdict.nodes,
+        jobs=_names(context.snapshot),
+        free="" if verdict.charge else _free(verdict),
+    )
 
 
 def _first_restart(context: ReconcileContext, ledger: Ledger, found: Explanation, verdict: Verdict) -> Explanation:

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from recovery.core.decision import backoff, black_holes, manual
+from recovery.core.decision import backoff, black_holes, growth, manual, resizing
 from recovery.core.decision.advance import decide_opened, in_incident
 from recovery.core.decision.terminal_jobset import failed
 from recovery.core.diagnosis import group_conditions, matching, not_started
@@ -238,7 +238,17 @@ def _settled(ledger: Ledger) -> tuple[object, ...]:
         if found is not None
         else None
     )
-    return settled, ledger.epoch, ledger.handled, ledger.requests, ledger.uncounted, ledger.phase is Phase.HELD
+    size = ledger.elastic
+    return (
+        settled,
+        ledger.epoch,
+        ledger.handled,
+        ledger.requests,
+        ledger.uncounted,
+        ledger.phase is Phase.HELD,
+        ledger.birth_settings,
+        (size.nodes, size.wanted_nodes, size.failed_growths) if size is not None else None,
+    )
 
 
 def _between_incidents(context: ReconcileContext, ledger: Ledger) -> Plan:
@@ -252,7 +262,7 @@ def _between_incidents(context: ReconcileContext, ledger: Ledger) -> Plan:
         return answer(ledger, _unusable(policy))
     alone = left_alone(snapshot, workload)
     if alone is not None:
-        return answer(ledger, alone)
+        return answer(resizing.at_an_end(ledger, workload, context.now), alone)
     if paused(workload):
         return answer(ledger, told(Sentence.PAUSED_UNTIL_RESUMED, Reason.JOB_PAUSED))
     if policy.global_pause is not None:
@@ -332,7 +342,13 @@ def _no_failure(context: ReconcileContext, ledger: Ledger, policy: Policy, why: 
         elif found.words:
             why = because(Reason.NOT_STARTED, words=found.words)
     requeue_at = min((each for each in (requeue_at, asked.requeue_at) if each is not None), default=None)
-    plan = answer(ledger, why, actions=asked.actions(ledger.epoch), requeue_at=requeue_at)
+    rest = resizing.at_rest(context, ledger, policy)
+    if rest.grows is not None and silent is None:
+        return growth.begin(context, rest.ledger, policy, rest.grows)
+    if rest.why is not None and found is None and silent is None:
+        why = rest.why
+    requeue_at = min((each for each in (requeue_at, rest.requeue_at) if each is not None), default=None)
+    plan = answer(rest.ledger, why, actions=asked.actions(ledger.epoch), requeue_at=requeue_at)
     return msgspec.structs.replace(plan, not_started=found)
 
 

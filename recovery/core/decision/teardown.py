@@ -9,7 +9,8 @@ from recovery.core.decision.verdict import Call, Verdict
 from recovery.core.diagnosis import job_limits
 from recovery.core.diagnosis.evidence import Evidence
 from recovery.core.diagnosis.finish_overdue import left_to_finish
-from recovery.core.incident import lifecycle, phases
+from recovery.core.incident import lifecycle, phases, sizes
+from recovery.core.incident.attempt_limits import restart_of
 from recovery.core.incident.preconditions import barred
 from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
 from recovery.core.model.ledger import AttemptAction, Ledger, Outcome, Phase
@@ -48,7 +49,9 @@ def trigger(
     done = left_to_finish(context.snapshot, ledger.handled)
     if done is not None:
         return close(ledger, Outcome.SUPERSEDED, left_alone(done), context.now)
-    if not by_hand:
+    resizes = verdict is not None and verdict.call in {Call.SHRINK, Call.GROW}
+    # Another size is no further try at what has failed: `resizing` has its own waits.
+    if not by_hand and not resizes:
         hurry = _no_time_to_wait(context, ledger, lost)
         waits = backoff.withheld(context, ledger, why, lost or lifecycle.present(context.snapshot, ledger), hurry)
         if waits is not None:
@@ -56,14 +59,34 @@ def trigger(
         ledger, why = backoff.taken(context, ledger, why, hurry)
     target = lifecycle.target_of(context.snapshot)
     nodes = (verdict.node,) if verdict is not None and verdict.call is Call.REPLACE_NODE else ()
-    action = AttemptAction.REPLACE_NODE if nodes else AttemptAction.RECREATE_GROUP
+    action = _ACTIONS[verdict.call] if verdict is not None else AttemptAction.RECREATE_GROUP
+    undoes = _is_growth(ledger)
     free = by_hand or (verdict is not None and not verdict.charge)
     after = attempt(ledger, action, target, why, context.now, free_of_charge=free, nodes=nodes)
     after = verdicts.remembered(after, verdict.mark if verdict is not None else None)
     after = phases.enter(after, Phase.DECIDED, context.now)
+    job = sizes.only_job(context.snapshot)
+    if verdict is not None and resizes and job is not None:
+        undone = undoes and verdict.call is Call.SHRINK
+        after = sizes.begun(after, context.snapshot, job, verdict.nodes, context.now, undoes=undone)
     if lost:
         after = lifecycle.more_evidence(after, lost)
     return takedown(context, after)
+
+
+_ACTIONS = {
+    Call.RECREATE_GROUP: AttemptAction.RECREATE_GROUP,
+    Call.REPLACE_NODE: AttemptAction.REPLACE_NODE,
+    Call.AVOID_NODE: AttemptAction.AVOID_NODE,
+    Call.SHRINK: AttemptAction.SHRINK,
+    Call.GROW: AttemptAction.GROW,
+}
+
+
+def _is_growth(ledger: Ledger) -> bool:
+    """A growth is the latest restart of the incident."""
+    restart = restart_of(ledger)
+    return restart is not None and restart.action is AttemptAction.GROW
 
 
 def left_alone(done: Explanation) -> Explanation:

@@ -52,11 +52,18 @@ class Call(StrEnum):
 
     RECREATE_GROUP = "RecreateGroup"
     REPLACE_NODE = "ReplaceNode"
+    AVOID_NODE = "AvoidNode"
+    SHRINK = "Shrink"
+    GROW = "Grow"
     FAIL_JOB = "FailJob"
     IGNORE = "Ignore"
     HOLD = "Hold"
     WAIT = "Wait"
     NONE = "None"
+
+
+RESTARTS = frozenset({Call.RECREATE_GROUP, Call.REPLACE_NODE, Call.AVOID_NODE, Call.SHRINK, Call.GROW})
+"""Calls for a trigger."""
 
 
 class Alternative(msgspec.Struct, frozen=True):
@@ -77,7 +84,9 @@ class Verdict(msgspec.Struct, frozen=True):
     """The rule that decided; empty: the default did."""
     charge: bool = True
     node: str = ""
-    """ReplaceNode: which."""
+    """ReplaceNode, AvoidNode: which."""
+    nodes: int = 0
+    """Shrink, Grow: the size that the group gets."""
     still_runs: bool = False
     """Nothing has been lost yet: a rule acts on what it says of a node on which a member runs."""
     considered: tuple[Alternative, ...] = ()
@@ -143,6 +152,8 @@ def _root(disruption: Disruption, answer: Answer) -> Finding:
 _BY_RULE = {
     RuleAction.RECREATE_GROUP: Reason.RULE_RECREATE_GROUP,
     RuleAction.REPLACE_NODE: Reason.RULE_REPLACE_NODE,
+    RuleAction.AVOID_NODE: Reason.RULE_AVOID_NODE,
+    RuleAction.SHRINK: Reason.RULE_SHRINK,
     RuleAction.FAIL_JOB: Reason.RULE_FAIL_JOB,
     RuleAction.IGNORE: Reason.RULE_IGNORE,
 }
@@ -215,6 +226,9 @@ def _by_rule(context: ReconcileContext, ledger: Ledger, match: Match, *, only_fa
         case RuleAction.REPLACE_NODE:
             wish = _replacing(context, match.finding, says, rule.name, charge=rule.charge, only_faults=only_faults)
             return _confirmed(context, ledger, wish, match.finding, rule)
+        case RuleAction.AVOID_NODE:
+            node = match.finding.evidence.pod.node if match.finding.evidence.pod is not None else ""
+            return Verdict(Call.AVOID_NODE, says, rule=rule.name, charge=rule.charge, node=node, still_runs=only_faults)
         case _:
             return Verdict(Call.RECREATE_GROUP, says, rule=rule.name, charge=rule.charge)
 

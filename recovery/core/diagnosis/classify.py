@@ -260,6 +260,7 @@ _GOES_DOWN = frozenset({"FailureTarget", "Failed"})
 
 _RANK_OF_KIND = {
     LossKind.MANUAL: 0,
+    LossKind.ROOM: 0,
     LossKind.NODE_LOST: 0,
     LossKind.NODE_FAULT: 0,
     LossKind.POD_DISRUPTED: 0,
@@ -278,6 +279,7 @@ _BY_KIND = {
     LossKind.JOB_FAILING: DisruptionClass.JOB_FAILED,
     LossKind.JOB_SET_FAILED: DisruptionClass.JOB_FAILED,
     LossKind.MANUAL: DisruptionClass.MANUAL,
+    LossKind.ROOM: DisruptionClass.GROWTH,
 }
 
 

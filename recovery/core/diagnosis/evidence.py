@@ -53,6 +53,7 @@ class LossKind(StrEnum):
     JOB_FAILING = "JobFailing"
     JOB_SET_FAILED = "JobSetFailed"
     MANUAL = "Manual"
+    ROOM = "Room"
 
 
 class Evidence(msgspec.Struct, frozen=True):

@@ -137,11 +137,11 @@ def _may_target(rule: Rule, names: set[str]) -> bool:
 def node_faults(rules: tuple[Rule, ...], snapshot: Snapshot, now: datetime) -> tuple[Evidence, ...]:
     """Evidence that rules themselves make of nodes: a member runs on one whose conditions or taints a rule names.
 
-    Only of rules that ask for nothing but nodes (conditions, taints, ReplicatedJobs), with action RecreateGroup or
-    ReplaceNode: who writes such a rule wants it acted upon though the member still runs. Its key names the pod and the
-    rule, so that it is dealt with once for each pod. It is dated from when the rule began to hold; None: a taint does
-    not say (`timeAdded`), and none of the other requirements does. Such a one is evidence for ReplaceNode only: a group
-    that tolerates the taint may come back to it, and RecreateGroup would begin again for ever.
+    Only of rules that ask for nothing but nodes (conditions, taints, ReplicatedJobs), with action RecreateGroup,
+    ReplaceNode or AvoidNode: who writes such a rule wants it acted upon though the member still runs. Its key names the
+    pod and the rule, so that it is dealt with once for each pod. It is dated from when the rule began to hold; None: a
+    taint does not say (`timeAdded`), and none of the other requirements does. Such a one is evidence for ReplaceNode
+    only: a group that tolerates the taint may come back to it, and RecreateGroup would begin again for ever.
     """
     return tuple(
         Evidence(
@@ -185,11 +185,14 @@ def _faults(rules: Iterable[Rule], snapshot: Snapshot) -> Iterator[tuple[PodFact
                     yield pod, rule, holds
 
 
+_LEAVES_THE_NODE = frozenset({RuleAction.RECREATE_GROUP, RuleAction.REPLACE_NODE, RuleAction.AVOID_NODE})
+
+
 def _asks_of_nodes_alone(rule: Rule) -> bool:
     when = rule.when
     other = when.on_exit_codes or when.on_pod_conditions or when.on_message_pattern or when.on_class
     nodes = when.on_node_conditions or when.on_node_taints
-    return bool(nodes) and not other and rule.action in {RuleAction.RECREATE_GROUP, RuleAction.REPLACE_NODE}
+    return bool(nodes) and not other and rule.action in _LEAVES_THE_NODE
 
 
 def _node_holds(when: When, pod: PodFacts, snapshot: Snapshot) -> _Holds | None:

@@ -1,10 +1,11 @@
-"""Whether a user has given a child Job another size than the template in its JobSet has.
+"""Whether a user has given a child Job another size than it was created with.
 
-JobSet leaves such a Job alone, but makes its successor by the template: a restart would undo the size.
+JobSet leaves such a Job alone, but makes its successor by the template, and the birth settings of the ledger give the
+successor the size that they say. A restart would undo the user's size.
 """
 
 from recovery.core.diagnosis.membership import member_count, member_jobs
-from recovery.core.model.facts import ReplicatedJobFacts, Snapshot
+from recovery.core.model.facts import JobFacts, ReplicatedJobFacts, Snapshot
 from recovery.core.model.reason import Explanation, Reason, because
 
 
@@ -12,12 +13,19 @@ def resized(snapshot: Snapshot) -> Explanation | None:
     """Which Job has another size than its successor would have. None: none has, or no template tells."""
     if snapshot.jobset is None:
         return None
-    sizes = {each.name: _size(each) for each in snapshot.jobset.replicated_jobs}
     for job in member_jobs(snapshot):
-        size, template = member_count(job), sizes.get(job.replicated_job)
+        size, born = member_count(job), job.born_nodes
+        template = template_size(snapshot, job) if born is None else born
         if template is not None and size != template:
             return because(Reason.USER_RESIZED, job=job.name, size=size, template=template)
     return None
+
+
+def template_size(snapshot: Snapshot, job: JobFacts) -> int | None:
+    """The size that JobSet itself gives the Job's successor. None: the template does not tell."""
+    jobset = snapshot.jobset
+    found = (each for each in (jobset.replicated_jobs if jobset is not None else ()) if each.name == job.replicated_job)
+    return next((_size(each) for each in found), None)
 
 
 def _size(template: ReplicatedJobFacts) -> int | None:

@@ -40,6 +40,8 @@ class DisruptionClass(StrEnum):
     COMMUNICATION_FAILURE = "CommunicationFailure"
     JOB_FAILED = "JobFailed"
     MANUAL = "Manual"
+    GROWTH = "Growth"
+    """Nothing was lost: a smaller group gets nodes again."""
     UNKNOWN = "Unknown"
 
 

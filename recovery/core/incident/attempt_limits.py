@@ -7,10 +7,10 @@ import msgspec
 from recovery.core.incident import budget
 from recovery.core.incident.lifecycle import MAX_ATTEMPTS
 from recovery.core.model.durations import in_words
-from recovery.core.model.ledger import Attempt, AttemptAction, Ledger
+from recovery.core.model.ledger import JOB_TRIGGERS, Attempt, AttemptAction, Ledger
 from recovery.core.model.reason import Detail, Explanation, Reason, Sentence, as_said, because, told
 
-OURS = frozenset({AttemptAction.RECREATE_GROUP, AttemptAction.REPLACE_NODE, AttemptAction.RECREATE_JOB_SET})
+OURS = JOB_TRIGGERS | {AttemptAction.RECREATE_JOB_SET}
 """What we have triggered ourselves."""
 
 

@@ -7,17 +7,16 @@ from datetime import datetime
 
 from recovery.core.diagnosis.signature import DisruptionClass
 from recovery.core.model.enforce_estimate import EnforceEstimate
-from recovery.core.model.ledger import AttemptAction, Incident, Outcome, Phase
+from recovery.core.model.ledger import JOB_TRIGGERS, AttemptAction, Incident, Outcome, Phase
 from recovery.core.policy.spec import Mode
 
 COLLECTIVE_TIMEOUT_SECONDS = 600.0
 """PyTorch, `torch.distributed.init_process_group`: the default timeout of the NCCL backend is 10 minutes."""
 RESTART_SECONDS_PER_POD = 0.15
 """JobSet's own restart on a real control plane at stock limits, grace 0: 5.0 s for 32 pods, 19.4 s for 128."""
-WITHOUT_BASELINE = frozenset({DisruptionClass.MANUAL, DisruptionClass.JOB_FAILED})
+WITHOUT_BASELINE = frozenset({DisruptionClass.MANUAL, DisruptionClass.GROWTH, DisruptionClass.JOB_FAILED})
 """Nothing was measured of what the platform does about these."""
 
-_RESTARTS = frozenset({AttemptAction.RECREATE_GROUP, AttemptAction.REPLACE_NODE})
 _COMING_BACK = frozenset(
     {Phase.TEARING_DOWN, Phase.SCHEDULING, Phase.STARTING, Phase.RENDEZVOUS, Phase.RESUMING},
 )
@@ -33,7 +32,7 @@ def enforce_estimate(incident: Incident, previous_started_at: datetime | None) -
     what passed before. Where it restarted a rank in place, the others wait for it until their collective times out, or
     until the next failure, whichever is earlier; the time to start is the same in both cases, and left out.
     """
-    if incident.mode != Mode.OBSERVE or incident.would not in _RESTARTS:
+    if incident.mode != Mode.OBSERVE or incident.would not in JOB_TRIGGERS:
         return EnforceEstimate()
     observed = incident.closing is not None and incident.closing.outcome is Outcome.OBSERVED
     if not observed or incident.disruption_class in WITHOUT_BASELINE:

@@ -11,7 +11,7 @@ from recovery.core.incident.lifecycle import MAX_ATTEMPTS, MAX_EVIDENCE, MAX_HAN
 from recovery.core.incident.phases import MAX_SPANS
 from recovery.core.incident.requests import Verb
 from recovery.core.incident.transitions import ALLOWED_NEXT, ATTEMPTS, BY_RESTART, ending_of, taken
-from recovery.core.model.ledger import Attempt, AttemptAction, Incident, Ledger, Phase, Totals
+from recovery.core.model.ledger import RESIZES, Attempt, AttemptAction, Incident, Ledger, Phase, Totals
 from recovery.core.policy.spec import Mode
 
 _ROUNDING_GPU_SECONDS = 0.01
@@ -53,6 +53,8 @@ def _totals(before: Ledger, after: Ledger) -> list[str]:
         *((f"failures of {key}", value, new.failures.get(key, 0)) for key, value in old.failures.items()),
         ("restarts that Enforce would have made", old.enforce_estimate.restarts, new.enforce_estimate.restarts),
         ("released GPU-seconds", old.released_gpu_seconds, new.released_gpu_seconds),
+        ("seconds with fewer nodes", old.reduced_seconds, new.reduced_seconds),
+        ("gained GPU-seconds", old.gained_gpu_seconds, new.gained_gpu_seconds),
         *((f"idle in {key}", value, new.idle_gpu_seconds.get(key, 0)) for key, value in old.idle_gpu_seconds.items()),
         *(
             (f"idle of {key} in {phase}", value, new.idle_gpu_seconds_by_class.get(key, {}).get(phase, 0))
@@ -150,7 +152,9 @@ def _identity(before: Ledger, after: Ledger) -> list[str]:
         return [] if new == old else [f"ClosedIsFinal: the closed incident {old.id} is changed"]
     if new is None or new.id != old.id:
         return [f"ClosesFirst: the open incident {old.id} gives way to {new.id if new is not None else 'none'}"]
-    fixed = ("number", "started_at", "detected_at", "mode", "pinned", "gpus", "ranks", "disruption_class", "cause")
+    fixed = ["number", "started_at", "detected_at", "mode", "pinned", "gpus", "disruption_class", "cause"]
+    if after.epoch == before.epoch or not RESIZES & {attempt.action for attempt in new.attempts}:
+        fixed.append("ranks")
     return [
         f"Pinned: {name} of incident {old.id} is changed" for name in fixed if getattr(old, name) != getattr(new, name)
     ]
@@ -202,8 +206,11 @@ def _phases(after: Ledger, incident: Incident) -> list[str]:
         if seconds < 0:
             found.append(f"Phases: {span.phase} lasts {seconds} s")
         booked = span.idle_gpu_seconds + span.released_gpu_seconds
-        if abs(seconds * incident.gpus - booked) > _ROUNDING_GPU_SECONDS * MAX_SPANS:
-            found.append(f"IdleBooked: {booked} GPU-seconds for {seconds} s of {incident.gpus} GPUs")
+        if span is spans[0] and len(spans) >= MAX_SPANS:
+            continue  # it may be several, in which the group had several sizes
+        gpus = incident.gpus_in(span)
+        if abs(seconds * gpus - booked) > _ROUNDING_GPU_SECONDS * MAX_SPANS:
+            found.append(f"IdleBooked: {booked} GPU-seconds for {seconds} s of {gpus} GPUs")
     return [*found, *_end(after, spans[-1].ended_at, spans[-1].phase, closing.ended_at if closing else None)]
 
 

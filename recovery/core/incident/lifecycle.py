@@ -11,7 +11,7 @@ import msgspec
 from recovery.core.diagnosis.classify import Disruption
 from recovery.core.diagnosis.evidence import Evidence, gather
 from recovery.core.diagnosis.membership import member_count, restarts_of
-from recovery.core.incident import budget, phases
+from recovery.core.incident import budget, phases, sizes
 from recovery.core.incident.closed_incident import as_recorded, handling_of, restarts_of_incident
 from recovery.core.incident.counterfactual import enforce_estimate
 from recovery.core.incident.folding import fingerprint_of
@@ -99,6 +99,8 @@ def open_incident(
         progress_at=progress.updated_at if progress is not None else None,
         probe_proven=any(pod.joined_probe and pod.ready for pod in snapshot.pods),
     )
+    # What the group has run with fewer nodes ends with the failure.
+    ledger = sizes.booked(ledger, failed_at)
     whole_since = ledger.handled.until
     rested = whole_since is None or failed_at - whole_since >= policy.backoff.reset_after
     failures = dict(ledger.totals.failures)
@@ -257,7 +259,9 @@ def close(ledger: Ledger, closing: Closing) -> Ledger:
     if estimate.restarts:
         incident = msgspec.structs.replace(incident, enforce_estimate=estimate)
         totals = msgspec.structs.replace(totals, enforce_estimate=summed((totals.enforce_estimate, estimate)))
-    return msgspec.structs.replace(ledger, phase=Phase.HEALTHY, incident=incident, totals=totals)
+    closed = msgspec.structs.replace(ledger, phase=Phase.HEALTHY, incident=incident, totals=totals)
+    runs = closing.outcome in {Outcome.RECOVERED, Outcome.OBSERVED, Outcome.HELD}
+    return sizes.running(closed, ended_at) if runs else closed
 
 
 def into_history(ledger: Ledger, snapshot: Snapshot) -> Ledger:

@@ -218,7 +218,14 @@ def _begin_span(ledger: Ledger, phase: Phase, at: datetime) -> Ledger:
             released_gpu_seconds=round(oldest.released_gpu_seconds + second.released_gpu_seconds, 3),
         )
         spans = (merged, *spans[2:])
-    return ledger.with_incident(phases=(*spans, PhaseSpan(phase=phase, started_at=began_at)))
+    gpus = spans[-1].gpus if spans else None
+    return ledger.with_incident(phases=(*spans, PhaseSpan(phase=phase, started_at=began_at, gpus=gpus)))
+
+
+def resize(ledger: Ledger, gpus: int) -> Ledger:
+    """The group has so many GPUs from the phase on that has just begun."""
+    spans = ledger.current_incident.phases
+    return ledger.with_incident(phases=(*spans[:-1], msgspec.structs.replace(spans[-1], gpus=gpus)))
 
 
 def close_span(ledger: Ledger, at: datetime) -> Ledger:
@@ -231,7 +238,7 @@ def close_span(ledger: Ledger, at: datetime) -> Ledger:
         return ledger
     span, totals = incident.phases[-1], ledger.totals
     ended_at = max(at, span.started_at)
-    spent = round((ended_at - span.started_at).total_seconds() * incident.gpus, 3)
+    spent = round((ended_at - span.started_at).total_seconds() * incident.gpus_in(span), 3)
     if span.released:
         closed = msgspec.structs.replace(span, ended_at=ended_at, released_gpu_seconds=spent)
         booked = msgspec.structs.replace(totals, released_gpu_seconds=_sum(totals.released_gpu_seconds, spent))

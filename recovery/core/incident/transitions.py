@@ -205,6 +205,27 @@ ATTEMPTS: Mapping[AttemptAction, AttemptLife] = MappingProxyType(
                 becomes=frozenset({AttemptAction.ADOPTED}),
             ),
             AttemptLife(
+                AttemptAction.AVOID_NODE,
+                "the same, and the group alone comes back on other nodes than the suspect's",
+                _ENFORCE,
+                _AT_ONCE,
+                becomes=frozenset({AttemptAction.ADOPTED}),
+            ),
+            AttemptLife(
+                AttemptAction.SHRINK,
+                "not all members find a node: the group comes back with fewer",
+                _ENFORCE,
+                _AT_ONCE,
+                becomes=frozenset({AttemptAction.ADOPTED}),
+            ),
+            AttemptLife(
+                AttemptAction.GROW,
+                "there is room again: the group comes back with more nodes",
+                _ENFORCE,
+                _AT_ONCE,
+                becomes=frozenset({AttemptAction.ADOPTED}),
+            ),
+            AttemptLife(
                 AttemptAction.RECREATE_JOB_SET,
                 "the controller deletes a failed JobSet; Adopted: the next one restarts while old Jobs are left",
                 _ENFORCE,

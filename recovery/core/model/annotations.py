@@ -73,3 +73,26 @@ it once. From then on a pod of it that succeeds has been asked to go, and is no 
 TOUCHED_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}touched"
 """On a Job that got no pods, set by the watchdog so that the Job controller looks at it again: the attempt for which
 that was done, because one attempt touches once."""
+
+
+BIRTH_SETTINGS_LABEL = f"{OWN_ANNOTATION_PREFIX}birth-settings"
+"""On a RecoveryGroup, with the value `true`: its status has birth settings. The API server evaluates the admission
+policy for each labelled RecoveryGroup of the namespace whenever a Job is created there, so no other carries it."""
+BIRTH_SETTINGS_LABELLED = "true"
+
+
+BIRTH_SETTINGS_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}birth-settings"
+"""On a Job: the revision of the birth settings that it was created with."""
+
+
+NODES_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}nodes"
+"""On a Job with a size of its own, and on its pods: how many nodes the group has. A launch that does not read
+`PET_NNODES` reads it through the downward API."""
+
+
+HOSTNAME_LABEL = "kubernetes.io/hostname"
+"""On a node, by its kubelet: what a required node affinity names it by."""
+
+
+SPARE_LABEL = f"{OWN_ANNOTATION_PREFIX}spare"
+"""On a node, set by a person: it is kept free for groups that have lost one. Its value does not matter."""

@@ -9,6 +9,8 @@ from datetime import datetime
 
 import msgspec
 
+from recovery.core.model.birth_settings import BirthTrial
+
 
 class GroupKey(msgspec.Struct, frozen=True, order=True):
     """Names a group of pods that fail and restart together, by the name of its JobSet and of its TrainJob."""
@@ -264,6 +266,14 @@ class JobFacts(msgspec.Struct, frozen=True):
     torn_down_by: str = ""
     """The attempt that deletes the pods of this Job before the Job (annotation `recovery.trainjob.dev/torn-down-by`).
     Empty: none does."""
+    birth_revision: str = ""
+    """The birth settings that it was created with (annotation `recovery.trainjob.dev/birth-settings`). Empty: none."""
+    born_nodes: int | None = None
+    """The size that it was created with in place of its template's (annotation `recovery.trainjob.dev/nodes`). None: it
+    has no such annotation, or one that is no number."""
+    gang: str = ""
+    """The label or field of its pods by which a scheduler places all of them or none, with a size of its own, such as
+    `scheduling.x-k8s.io/pod-group`. Empty: none."""
     failed_create: str = ""
     """Message of the newest FailedCreate Event of the Job; filled by live reads of a Job without pods only."""
 
@@ -331,6 +341,11 @@ class JobSetFacts(msgspec.Struct, frozen=True):
     JobSet 0.12 has no such field."""
     conditions: tuple[Condition, ...] = ()
     deleting_since: datetime | None = None
+    failed_create: str = ""
+    """Message of the newest Event by which JobSet says that it could not create a Job; filled by live reads of a JobSet
+    without Jobs only. Events live for an hour: it may be about a Job that could be created afterwards."""
+    failed_create_at: datetime | None = None
+    """When that was, as far as the Event tells: JobSet tries again and again, and mostly dates the second time only."""
 
     def condition(self, type_: str) -> Condition | None:
         """The condition of that type if its status is True, else None."""
@@ -443,6 +458,19 @@ class WaitingGroup(msgspec.Struct, frozen=True):
     """Nodes on which they could run, as `FleetFacts.feasible`; where some ask for accelerators, those of these."""
 
 
+class Room(msgspec.Struct, frozen=True):
+    """Where more pods of a group could run now, beside those that it has, after the groups that wait before it."""
+
+    pods: int
+    """How many."""
+    nodes: tuple[str, ...] = ()
+    """On which nodes, by name."""
+    spares: tuple[str, ...] = ()
+    """Those of them that carry the label `recovery.trainjob.dev/spare`."""
+    reserved: int = 0
+    """How many nodes were left to groups that wait."""
+
+
 class FleetFacts(msgspec.Struct, frozen=True):
     """What a decision about one group has to know of all nodes of the cluster."""
 
@@ -462,6 +490,8 @@ class FleetFacts(msgspec.Struct, frozen=True):
     waiting: tuple[WaitingGroup, ...] | None = ()
     """The other groups that wait for nodes; not those that want more nodes than there are of the kind. None: it is not
     known yet."""
+    room: Room | None = None
+    """For how many more pods of the group there is room now. None: it is not known, or was not asked."""
 
 
 class UndecodableObject(msgspec.Struct, frozen=True):
@@ -516,6 +546,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     """How many member Jobs the JobSet's spec asks for; 0: not known. Fewer may exist while JobSet makes them."""
     live: bool = False
     """Read from the API server for this decision, not from a cache."""
+    birth_trial: BirthTrial | None = None
+    """What the latest dry run with birth settings has shown. None: none was made by this process."""
     read_at: datetime | None = None
     """When that reading began: a slow API server takes its time, and the facts are older than the decision. None: from
     a cache."""

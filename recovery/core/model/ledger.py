@@ -10,18 +10,24 @@ from enum import StrEnum
 
 import msgspec
 
+from recovery.core.model.birth_settings import BirthSettings
 from recovery.core.model.earlier_failures import FailureMark, Handled
 from recovery.core.model.enforce_estimate import EnforceEstimate
 from recovery.core.model.folded_incidents import FoldedIncidents
 from recovery.core.model.pinned_policy import PinnedPolicy
 from recovery.core.model.reason import Reason
+from recovery.core.model.rules import RuleAction
 from recovery.core.model.suspect_log import SuspectLog
 
 OLDEST_SCHEMA_VERSION = 1
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 """2 added suspensions, backoff and requests; 3 rules, classes of causes, fencing and nodes that are replaced; 4 tells
-reasons as codes beside their messages; 5 has the phase Resuming. `core.model.ledger_v3` reads the versions before 4.
+reasons as codes beside their messages; 5 has the phase Resuming; 6 has sizes and birth settings. `core.model.ledger_v3`
+reads the versions before 4.
 """
+WITHOUT_SIZES = 5
+"""The version of a ledger that has the phase Resuming and no birth settings, no elastic size and no attempt that came
+with version 6: those a controller of version 5 would drop, or could not read."""
 WITHOUT_RESUMING = 4
 """The version of a ledger whose incident has never been in Resuming. A controller that knows only 4 cannot read that
 phase, and can read all else: so the others are labelled 4, and it holds only the groups whose ledger has that phase."""
@@ -65,16 +71,27 @@ class IncidentHandling(StrEnum):
 
 
 class AttemptAction(StrEnum):
-    """RecreateGroup: our trigger. ReplaceNode: the same, with the suspect's node quarantined first. RecreateJobSet: the
-    whole JobSet, after it had failed for good. Adopted: the platform's own restart. None: left to the platform, because
-    its own policy or a rule of ours decides so, or because the Job replaces the member itself.
+    """RecreateGroup: our trigger. ReplaceNode: the same, with the suspect's node quarantined first. AvoidNode: the
+    same, with the suspect's node excluded for this group alone. Shrink: our trigger, and the group comes back with
+    fewer nodes. Grow: with more. RecreateJobSet: the whole JobSet, after it had failed for good. Adopted: the
+    platform's own restart. None: left to the platform, because its own policy or a rule of ours decides so, or because
+    the Job replaces the member itself.
     """
 
     RECREATE_GROUP = "RecreateGroup"
     REPLACE_NODE = "ReplaceNode"
+    AVOID_NODE = "AvoidNode"
+    SHRINK = "Shrink"
+    GROW = "Grow"
     RECREATE_JOB_SET = "RecreateJobSet"
     ADOPTED = "Adopted"
     NONE = "None"
+
+
+RESIZES = frozenset({AttemptAction.SHRINK, AttemptAction.GROW})
+"""Attempts after which the group has another number of nodes."""
+JOB_TRIGGERS = frozenset({AttemptAction.RECREATE_GROUP, AttemptAction.REPLACE_NODE, AttemptAction.AVOID_NODE}) | RESIZES
+"""Attempts that delete the child Jobs."""
 
 
 class Told(StrEnum):
@@ -191,6 +208,9 @@ class PhaseSpan(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
     as idle. A phase in which that changes has a span for each."""
     released_gpu_seconds: float = 0.0
     """Beside idle ones only in the oldest span, which may be several merged into one."""
+    gpus: int | None = None
+    """GPUs of the group in it, where an attempt has changed the size of the group. None: as many as when the incident
+    opened."""
 
 
 class Closing(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -233,7 +253,7 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     gpus: int = 0
     """GPUs of the whole group: all of them idle while one member is missing."""
     ranks: int = 0
-    """Members of the group."""
+    """Members of the group, as the latest attempt that has resized it left them."""
     suspects: tuple[Suspect, ...] = ()
     suspect_log: SuspectLog | None = None
     """What the first suspect last wrote, for people alone: nothing is decided by it. None: nothing was restarted, it is
@@ -304,6 +324,15 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     @property
     def attempt(self) -> Attempt | None:
         return self.attempts[-1] if self.attempts else None
+
+    def gpus_in(self, span: PhaseSpan) -> int:
+        """GPUs of the group in that phase of the incident."""
+        return self.gpus if span.gpus is None else span.gpus
+
+    @property
+    def gpus_now(self) -> int:
+        """GPUs of the group in the latest phase."""
+        return self.gpus_in(self.phases[-1]) if self.phases else self.gpus
 
     @property
     def held(self) -> Held | None:
@@ -378,6 +407,10 @@ class Totals(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     above. What an earlier version has booked has no class, and is read as of class Unknown (`ledger_restore`)."""
     released_gpu_seconds: float = 0.0
     """GPU-seconds in which our own suspension had freed the GPUs. No part of the idle ones."""
+    reduced_seconds: float = 0.0
+    """Seconds in which the group ran with fewer nodes than it was to have."""
+    gained_gpu_seconds: float = 0.0
+    """GPU-seconds that the group ran meanwhile, and would have waited for nodes otherwise."""
     enforce_estimate: EnforceEstimate = EnforceEstimate()
 
 
@@ -419,6 +452,41 @@ class LedgerCondition(msgspec.Struct, frozen=True, rename="camel"):
     observed_generation: int = 0
 
 
+class AvoidedNode(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A node that this group alone stays off."""
+
+    node: str
+    host: str
+    """The value of its label `kubernetes.io/hostname`."""
+    since: datetime
+    until: datetime
+    """As long as a suspicion counts (`suspicion.within` of the RecoveryConfig)."""
+    reason: str = ""
+    """Why, as a sentence."""
+
+
+class ElasticState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A group that runs with fewer nodes than it is to have, or is being given another size."""
+
+    nodes: int
+    """How many it has, or is to have after the restart that is under way."""
+    wanted_nodes: int
+    """How many it is to have: what its JobSet says, or what its user has resized it to."""
+    since: datetime
+    """Since when it has had fewer."""
+    gpus: int = 0
+    """Of the group with `nodes`."""
+    running_since: datetime | None = None
+    """Since when it has run with that size; what it computes since then is not in the totals yet. None: it does not
+    run, because an incident is open."""
+    room_since: datetime | None = None
+    """Since when there has been room for `room_nodes`, without a break. None: there is room for no larger size."""
+    room_nodes: int | None = None
+    """The larger allowed size that there is room for. None: there is none."""
+    failed_growths: int = 0
+    """Growths in a row that had to be undone. Each doubles the wait before the next one."""
+
+
 class Ledger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """`RecoveryGroup.status`."""
 
@@ -443,6 +511,14 @@ class Ledger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     None: nothing is waited for."""
     requests: tuple[RequestAnswer, ...] = ()
     """The newest answer for each verb."""
+    birth_revisions: int = 0
+    """How many birth settings there have been: the revision of the latest."""
+    birth_settings: BirthSettings | None = None
+    """What the Jobs of the group are created with. None: what their template says."""
+    avoided: tuple[AvoidedNode, ...] = ()
+    """Nodes that the group stays off, at most 16; the birth settings say so to the API server."""
+    elastic: ElasticState | None = None
+    """None: the group has all nodes that it is to have, or is not elastic."""
     handled: Handled = Handled()
     failures: tuple[FailureMark, ...] = ()
     """How the latest failures showed, oldest first, at most 4."""
@@ -482,10 +558,22 @@ class Ledger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
         return msgspec.structs.replace(self, incident=msgspec.structs.replace(self.current_incident, **changes))
 
 
-def schema_version_of(incident: Incident | None) -> int:
+_OF_VERSION_6 = frozenset({AttemptAction.AVOID_NODE, AttemptAction.SHRINK, AttemptAction.GROW})
+_RULES_OF_VERSION_6 = frozenset({RuleAction.AVOID_NODE, RuleAction.SHRINK})
+
+
+def schema_version_of(incident: Incident | None, ledger: "Ledger | None" = None) -> int:
     """The lowest version whose controllers can read a ledger, or a record, with this incident."""
-    resumed = incident is not None and any(span.phase is Phase.RESUMING for span in incident.phases)
-    return SCHEMA_VERSION if resumed else WITHOUT_RESUMING
+    sized = ledger is not None and bool(ledger.birth_settings or ledger.elastic or ledger.avoided)
+    if incident is None:
+        return SCHEMA_VERSION if sized else WITHOUT_RESUMING
+    if (
+        sized
+        or any(attempt.action in _OF_VERSION_6 for attempt in incident.attempts)
+        or any(rule.action in _RULES_OF_VERSION_6 for rule in incident.pinned.rules)
+    ):
+        return SCHEMA_VERSION
+    return WITHOUT_SIZES if any(span.phase is Phase.RESUMING for span in incident.phases) else WITHOUT_RESUMING
 
 
 class LedgerObject(msgspec.Struct, frozen=True):
@@ -502,6 +590,8 @@ class LedgerObject(msgspec.Struct, frozen=True):
     workload_kind: str = "TrainJob"
     schema_version: int = WITHOUT_RESUMING
     """As found; -1: a status that cannot be decoded."""
+    labelled: bool = False
+    """It carries `BIRTH_SETTINGS_LABEL`, by which the API server finds its birth settings."""
 
     @property
     def readable(self) -> bool:

@@ -51,7 +51,7 @@ def _every_second_of_a_kind(incident: Incident) -> Incident:
     for span in incident.phases:
         found = span
         if span.ended_at is not None:
-            length = (span.ended_at - span.started_at).total_seconds() * incident.gpus
+            length = (span.ended_at - span.started_at).total_seconds() * incident.gpus_in(span)
             missing = round(length - span.idle_gpu_seconds - span.released_gpu_seconds, 3)
             if missing > _MERGED_GPU_SECONDS:
                 released = round(span.released_gpu_seconds + missing, 3)

@@ -5,6 +5,19 @@ import msgspec
 from recovery.core.model.rules import Rule
 
 
+class PinnedElastic(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """`spec.elastic` with its durations parsed."""
+
+    min_nodes: int
+    max_nodes: int
+    allowed_sizes: tuple[int, ...] = ()
+    """Empty: every one."""
+    multiple_of: int = 1
+    shrink_after_seconds: float = 120.0
+    grow_back_after_seconds: float = 300.0
+    charge: bool = False
+
+
 class PinnedPolicy(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """What the policy said when the incident opened; later edits of it count from the next incident on."""
 
@@ -31,5 +44,7 @@ class PinnedPolicy(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     rules: tuple[Rule, ...] = ()
     override_native: bool = False
     settle_seconds: float = 0.0
+    elastic: PinnedElastic | None = None
+    """None: the group always comes back with all of its nodes."""
     reset_after_seconds: float = 0.0
     """0: an older version opened the incident."""

@@ -111,6 +111,10 @@ class Reason(StrEnum):
     """A rule says RecreateGroup."""
     RULE_REPLACE_NODE = "RuleReplaceNode"
     """A rule says ReplaceNode."""
+    RULE_AVOID_NODE = "RuleAvoidNode"
+    """A rule says AvoidNode."""
+    RULE_SHRINK = "RuleShrink"
+    """A rule says Shrink: the group is recreated, and goes on with fewer nodes at once where not all come back."""
     RULE_FAIL_JOB = "RuleFailJob"
     """A rule says FailJob, and RecoveryConfig allows it."""
     RULE_FAIL_JOB_NOT_ALLOWED = "RuleFailJobNotAllowed"
@@ -157,6 +161,32 @@ class Reason(StrEnum):
     """Only messages of one namespace blame the node, and nothing of the node confirms them."""
     NODE_UNKNOWN = "NodeUnknown"
     """No node is known for the failure."""
+
+    # --- the size of an elastic group, and settings at birth ----------------------------------------------------------
+    NODE_NOT_AVOIDED = "NodeNotAvoided"
+    """The group cannot avoid the node."""
+    AVOIDANCE_ENDED = "AvoidanceEnded"
+    """Pods of the group find no node while it avoids some: it avoids none any more."""
+    NODES_NOT_REPLACED = "NodesNotReplaced"
+    """Lost nodes were not replaced in time: the group goes on with fewer."""
+    BELOW_MIN_NODES = "BelowMinNodes"
+    """Fewer nodes are left than the smallest allowed size takes: the group waits for capacity."""
+    ROOM_AGAIN = "RoomAgain"
+    """There has been room for more nodes long enough: the group grows."""
+    WAITING_FOR_ROOM = "WaitingForRoom"
+    """The group runs with fewer nodes than it is to have, and waits for room to grow."""
+    GROWTH_UNDONE = "GrowthUndone"
+    """Not all nodes of a growth were there: the group goes back to a smaller size."""
+    SIZE_FIXED = "SizeFixed"
+    """The size of the group cannot be changed."""
+    INDEX_SUCCEEDED = "IndexSucceeded"
+    """A member has succeeded already, so another size would end the Job or lose what it has done."""
+    TRYING_BIRTH_SETTINGS = "TryingBirthSettings"
+    """A dry run shows whether the Job can be created with its birth settings."""
+    BIRTH_SETTINGS_REFUSED = "BirthSettingsRefused"
+    """The API server refuses the Job with its birth settings: they are withdrawn."""
+    BIRTH_SETTINGS_NOT_APPLIED = "BirthSettingsNotApplied"
+    """The API server creates the Job without its birth settings: the component is not installed."""
 
     # --- why no attempt may be made -----------------------------------------------------------------------------------
     BUDGET_EXHAUSTED = "BudgetExhausted"
@@ -278,6 +308,7 @@ class Sentence(StrEnum):
     ANSWERED_BY_INCIDENT = auto()
     ATTEMPTS_BY_BUDGET = auto()
     ATTEMPTS_WHATEVER_BUDGET = auto()
+    AVOIDS = auto()
     BACKOFF_ENDS_EARLY = auto()
     BOTH = auto()
     BREAKER_CLOSED = auto()
@@ -292,6 +323,7 @@ class Sentence(StrEnum):
     FAILURE_POLICY_AT_ONCE = auto()
     FORCE_OVERRIDES = auto()
     FREE_OF_CHARGE = auto()
+    GROWS = auto()
     HELD = auto()
     HELD_FAILING = auto()
     HELD_FAILING_BY_BUDGET = auto()
@@ -338,6 +370,7 @@ class Sentence(StrEnum):
     RULE_IGNORES = auto()
     RULE_SAYS = auto()
     SEEN_THEN = auto()
+    SHRINKS = auto()
     SINCE_BREAKER_CLOSED = auto()
     SINCE_ENFORCED = auto()
     STANDING_ASIDE = auto()

@@ -14,12 +14,16 @@ class RuleAction(StrEnum):
     """What is done about a disruption that a rule matches.
 
     RecreateGroup: all pods of the group are recreated. ReplaceNode: the same, and the suspect's node is quarantined
-    first, so that the group comes back on others. FailJob: the JobSet is made to fail, where RecoveryConfig allows it;
-    else the group is held. Ignore: nothing; it is left to Kubernetes, and costs no budget.
+    first, so that the group comes back on others. AvoidNode: the same, and the group alone comes back on other nodes
+    than the suspect's; nobody else is kept off. Shrink: all pods are recreated, and if not all of them find a node, the
+    group goes on with fewer at once, as `elastic` allows. FailJob: the JobSet is made to fail, where RecoveryConfig
+    allows it; else the group is held. Ignore: nothing; it is left to Kubernetes, and costs no budget.
     """
 
     RECREATE_GROUP = "RecreateGroup"
     REPLACE_NODE = "ReplaceNode"
+    AVOID_NODE = "AvoidNode"
+    SHRINK = "Shrink"
     FAIL_JOB = "FailJob"
     IGNORE = "Ignore"
 

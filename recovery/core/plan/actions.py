@@ -9,6 +9,7 @@ from datetime import datetime
 import msgspec
 
 from recovery.core.diagnosis.not_started import NotStarted
+from recovery.core.model.birth_settings import BirthSettings
 from recovery.core.model.fleet_ledger import FleetChange
 from recovery.core.model.folded_incidents import FoldedIncidents
 from recovery.core.model.ledger import Incident, IncidentTotals, Ledger
@@ -158,6 +159,17 @@ class FailJobSet(msgspec.Struct, frozen=True):
     job: JobRef | None = None
 
 
+class TryBirth(msgspec.Struct, frozen=True):
+    """Ask the API server, by a dry run, what the group's Job would be like with the birth settings of the ledger.
+
+    The reconcile that follows finds the answer in its snapshot (`Snapshot.birth_trial`).
+    """
+
+    job_set: str
+    """Name of the JobSet whose template the Job is made of."""
+    settings: BirthSettings
+
+
 class RecordIncident(msgspec.Struct, frozen=True):
     """Create the RecoveryIncident of a closed incident; one that exists already is this one (its name is its id)."""
 
@@ -204,6 +216,7 @@ Action = (
     | ResumeWorkload
     | DeleteJobSet
     | FailJobSet
+    | TryBirth
     | RecordIncident
     | CountIncidents
     | EmitEvent

@@ -84,6 +84,9 @@ def _attempts(known: Incident | None, incident: Incident) -> list[EmitEvent]:
 _BY_ACTION = {
     AttemptAction.RECREATE_GROUP: "RecreatingGroup",
     AttemptAction.REPLACE_NODE: "ReplacingNode",
+    AttemptAction.AVOID_NODE: "AvoidingNode",
+    AttemptAction.SHRINK: "ShrinkingGroup",
+    AttemptAction.GROW: "GrowingGroup",
     AttemptAction.RECREATE_JOB_SET: "RecreatingJobSet",
     AttemptAction.ADOPTED: "RestartAdopted",
 }

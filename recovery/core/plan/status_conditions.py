@@ -22,7 +22,7 @@ def summarise(
     open_ = incident if incident is not None and incident.closing is None else None
     last = ledger.history[0] if ledger.history else None
     shown = msgspec.structs.replace(
-        ledger, schema_version=schema_version_of(incident), next_attempt_at=_next_attempt_at(ledger, open_)
+        ledger, schema_version=schema_version_of(incident, ledger), next_attempt_at=_next_attempt_at(ledger, open_)
     )
     if incident is not None:
         attempt = incident.attempt
@@ -32,7 +32,7 @@ def summarise(
             action=str(attempt.action) if attempt is not None else "None",
             reason=incident.reason,
             message=incident.message,
-            idle_gpus=incident.gpus if ledger.holds_gpus_idle else 0,
+            idle_gpus=incident.gpus_now if ledger.holds_gpus_idle else 0,
             budget=_budget(ledger.budget, incident, now),
         )
     elif last is not None:

@@ -24,6 +24,7 @@ def pinned_policy_of(policy: Policy) -> PinnedPolicy:
         resume_timeout_seconds=policy.resume_timeout.total_seconds(),
         finish_timeout_seconds=policy.finish_timeout.total_seconds(),
         rules=policy.rules,
+        elastic=policy.elastic,
         override_native=policy.override_native,
         settle_seconds=policy.settle.total_seconds(),
         reset_after_seconds=policy.backoff.reset_after.total_seconds(),

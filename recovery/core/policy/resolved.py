@@ -7,10 +7,12 @@ import msgspec
 from recovery.core.model.config import CONFIG_NAME, ConfigFacts, ConfigSpec
 from recovery.core.model.durations import parse_duration
 from recovery.core.model.fleet_ledger import FleetLedger, FleetLimits
+from recovery.core.model.pinned_policy import PinnedElastic
 from recovery.core.model.reason import Explanation
 from recovery.core.model.rules import Rule
 from recovery.core.policy.enforcement import Enforcement, enforcement
 from recovery.core.policy.spec import (
+    ElasticSpec,
     FencingMode,
     Mode,
     OnExhausted,
@@ -107,6 +109,8 @@ class Policy(msgspec.Struct, frozen=True):
     limits: FleetLimits = FleetLimits()
     fleet: FleetLedger = FleetLedger()
     """What spans groups, as it was when this reconcile began."""
+    elastic: PinnedElastic | None = None
+    """None: groups always come back with all of their nodes."""
     namespace: str = ""
     """Of the RecoveryPolicy, whose rules a tenant may have written. Empty: a ClusterRecoveryPolicy."""
 
@@ -156,7 +160,20 @@ def resolve(facts: PolicyFacts, config: ConfigFacts | None = None) -> Policy:
         may_assume_dead=allowed.allow.assume_dead,
         limits=fleet_limits(allowed),
         fleet=config.fleet if config is not None else FleetLedger(),
+        elastic=_elastic(spec.elastic) if spec.elastic is not None else None,
         namespace=facts.namespace,
+    )
+
+
+def _elastic(spec: ElasticSpec) -> PinnedElastic:
+    return PinnedElastic(
+        min_nodes=spec.min_nodes,
+        max_nodes=spec.max_nodes,
+        allowed_sizes=tuple(sorted(spec.allowed_sizes)),
+        multiple_of=spec.multiple_of,
+        shrink_after_seconds=parse_duration(spec.shrink_after, "spec.elastic.shrinkAfter").total_seconds(),
+        grow_back_after_seconds=parse_duration(spec.grow_back_after, "spec.elastic.growBackAfter").total_seconds(),
+        charge=spec.charge,
     )
 
 

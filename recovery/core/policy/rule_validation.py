@@ -11,8 +11,9 @@ from recovery.core.model import patterns
 from recovery.core.model.durations import unreadable
 from recovery.core.model.rules import ExitCodes, NodeConditionRule, Operator, PodConditionRule, Rule, RuleAction, When
 
-CLASSES = tuple(str(each) for each in DisruptionClass if each is not DisruptionClass.MANUAL)
-"""Those that a rule can name: what a person asks for is no failure, and no rule is asked about it."""
+_NO_FAILURES = frozenset({DisruptionClass.MANUAL, DisruptionClass.GROWTH})
+CLASSES = tuple(str(each) for each in DisruptionClass if each not in _NO_FAILURES)
+"""Those that a rule can name: no rule is asked about what a person asks for, nor about a group that grows."""
 EXIT_CODES_MAX = 255
 _PROGRESS = frozenset({"Initialized", "Ready", "ContainersReady", "PodReadyToStartContainers"})
 """Conditions of a pod that tell how far it has come; the facts leave them out."""

@@ -149,6 +149,30 @@ class TimeoutsSpec(msgspec.Struct, frozen=True, rename="camel"):
     runs on; then a condition names that container. Nothing is restarted for it."""
 
 
+class ElasticSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """Lets a group go on with fewer nodes where lost ones are not replaced. Absent: it waits for all of its nodes.
+
+    A size is a number of pods of the one Job that trains. It is never larger than the size that the job asks for. It
+    takes the component `birth-settings`, by which the API server creates the Job with its size.
+    """
+
+    min_nodes: int
+    """The group never goes on with fewer."""
+    max_nodes: int
+    """The largest size that it is shrunk to, or grown to. The size that the job asks for is allowed in any case."""
+    allowed_sizes: tuple[int, ...] = ()
+    """The sizes between both that the training can run with. Empty: every one, or those of `multipleOf`."""
+    multiple_of: int = 1
+    """Every size is a multiple of it, such as the nodes of one model replica."""
+    shrink_after: str = "2m"
+    """How long lost nodes may take to be replaced. It counts from the failure. A rule that says Shrink does not wait
+    for it."""
+    grow_back_after: str = "5m"
+    """How long there must have been room without a break before the group grows. A growth that fails doubles it."""
+    charge: bool = False
+    """Does a change of the size cost budget."""
+
+
 class PolicySpec(msgspec.Struct, frozen=True, rename="camel"):
     """`spec` of a RecoveryPolicy or a ClusterRecoveryPolicy, as far as this version acts on it."""
 
@@ -168,3 +192,5 @@ class PolicySpec(msgspec.Struct, frozen=True, rename="camel"):
     backoff: BackoffSpec = BackoffSpec()
     teardown: TeardownSpec = TeardownSpec()
     timeouts: TimeoutsSpec = TimeoutsSpec()
+    elastic: ElasticSpec | None = None
+    """None: the group always comes back with all of its nodes."""

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 from recovery.core.model.config import ConfigSpec
 from recovery.core.model.durations import parse_duration, unreadable
+from recovery.core.model.rules import RuleAction
 from recovery.core.policy import rule_validation
-from recovery.core.policy.spec import ASSUME_DEAD_AFTER_MAX, SETTLE_MAX, PolicySpec
+from recovery.core.policy.spec import ASSUME_DEAD_AFTER_MAX, SETTLE_MAX, ElasticSpec, PolicySpec
 
 
 def problems(spec: PolicySpec) -> Iterator[str]:
@@ -31,6 +32,9 @@ def problems(spec: PolicySpec) -> Iterator[str]:
         yield f"spec.backoff.factor: {backoff.factor} is not between 1 and 100"
     yield from unreadable(backoff.reset_after, "spec.backoff.resetAfter")
     yield from rule_validation.problems(spec.rules, "spec.rules")
+    yield from _of_shrink_rules(spec)
+    if spec.elastic is not None:
+        yield from _of_elastic(spec.elastic)
     yield from _longer_than(SETTLE_MAX, spec.settle, "spec.settle", "nothing is repaired while the cause settles")
     yield from _longer_than(
         ASSUME_DEAD_AFTER_MAX,
@@ -38,6 +42,36 @@ def problems(spec: PolicySpec) -> Iterator[str]:
         "spec.teardown.fencing.assumeDeadAfter",
         "the group waits all that time",
     )
+
+
+def _of_shrink_rules(spec: PolicySpec) -> Iterator[str]:
+    if spec.elastic is not None:
+        return
+    for number, rule in enumerate(spec.rules):
+        if rule.action is RuleAction.SHRINK:
+            yield (
+                f"spec.rules[{number}].action: Shrink needs spec.elastic, which says how far; add spec.elastic, or use "
+                "RecreateGroup"
+            )
+
+
+def _of_elastic(elastic: ElasticSpec) -> Iterator[str]:
+    path, least, most = "spec.elastic", elastic.min_nodes, elastic.max_nodes
+    for name, value in (("minNodes", least), ("maxNodes", most), ("multipleOf", elastic.multiple_of)):
+        if value < 1:
+            yield f"{path}.{name}: {value} is less than 1"
+    if least > most:
+        yield f"{path}.minNodes: {least} is larger than maxNodes, {most}"
+    for number, size in enumerate(elastic.allowed_sizes):
+        if not least <= size <= most:
+            yield f"{path}.allowedSizes[{number}]: {size} is not between minNodes, {least}, and maxNodes, {most}"
+        elif size % max(elastic.multiple_of, 1):
+            yield f"{path}.allowedSizes[{number}]: {size} is no multiple of multipleOf, {elastic.multiple_of}"
+    step = max(elastic.multiple_of, 1)
+    if not elastic.allowed_sizes and 1 <= least <= most and (most // step) * step < least:
+        yield f"{path}.multipleOf: no multiple of {step} lies between minNodes, {least}, and maxNodes, {most}"
+    yield from unreadable(elastic.shrink_after, f"{path}.shrinkAfter")
+    yield from _no_time(elastic.grow_back_after, f"{path}.growBackAfter", "the group would be restarted with each node")
 
 
 def config_problems(spec: ConfigSpec) -> Iterator[str]:

@@ -5,7 +5,7 @@ detail changes the sentence, a function takes the details instead.
 """
 
 from recovery.core.model.reason import Detail, Explanation, Reason, Sentence
-from recovery.core.sentences import decision, diagnosis, fleet, incident, plan
+from recovery.core.sentences import decision, diagnosis, fleet, incident, plan, sizes
 from recovery.core.sentences.text import Details, Text
 
 TEXTS: dict[Sentence | Reason, Text] = {
@@ -14,6 +14,7 @@ TEXTS: dict[Sentence | Reason, Text] = {
     **incident.TEXTS,
     **plan.TEXTS,
     **decision.TEXTS,
+    **sizes.TEXTS,
 }
 
 

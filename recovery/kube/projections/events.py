@@ -12,17 +12,23 @@ class _Involved(msgspec.Struct, frozen=True):
     uid: str = ""
 
 
+class _Series(msgspec.Struct, frozen=True, rename="camel"):
+    last_observed_time: Date | None = None
+
+
 class EventRecord(msgspec.Struct, frozen=True, rename="camel"):
-    """An Event, dated by whichever of the two ways its author used."""
+    """An Event, dated by whichever of the ways its author used: one of `events.k8s.io` has a series once it repeats."""
 
     message: str = ""
     event_time: Date | None = None
     last_timestamp: Date | None = None
+    series: _Series | None = None
     involved_object: _Involved = _Involved()
 
     @property
     def at(self) -> datetime:
-        return clamped(self.last_timestamp or self.event_time or EARLIEST)
+        repeated_at = self.series.last_observed_time if self.series is not None else None
+        return clamped(self.last_timestamp or repeated_at or self.event_time or EARLIEST)
 
 
 decode_event = msgspec.json.Decoder(EventRecord).decode

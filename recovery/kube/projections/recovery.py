@@ -7,7 +7,7 @@ import msgspec
 
 from recovery.core.fleet.quarantine import parsed_time
 from recovery.core.model import ledger_v3
-from recovery.core.model.annotations import RESET_BREAKER_ANNOTATION
+from recovery.core.model.annotations import BIRTH_SETTINGS_LABEL, BIRTH_SETTINGS_LABELLED, RESET_BREAKER_ANNOTATION
 from recovery.core.model.config import ConfigFacts, ConfigSpec
 from recovery.core.model.fleet_ledger import FleetLedger
 from recovery.core.model.ledger import (
@@ -152,8 +152,16 @@ class _GroupSpec(msgspec.Struct, frozen=True, rename="camel"):
     workload_ref: _WorkloadRef
 
 
+class _GroupLabels(msgspec.Struct, frozen=True):
+    birth_settings: str = msgspec.field(name=BIRTH_SETTINGS_LABEL, default="")
+
+
+class _GroupMetadata(Metadata, frozen=True, rename="camel"):
+    labels: _GroupLabels = _GroupLabels()
+
+
 class _Group(msgspec.Struct, frozen=True):
-    metadata: Metadata
+    metadata: _GroupMetadata
     spec: _GroupSpec
     status: msgspec.Raw = msgspec.Raw(b"{}")
 
@@ -185,6 +193,7 @@ def decode_recovery_group(raw: bytes | msgspec.Raw) -> ObjectEntry[LedgerObject]
         ledger=ledger,
         workload_kind=group.spec.workload_ref.kind,
         schema_version=version,
+        labelled=meta.labels.birth_settings == BIRTH_SETTINGS_LABELLED,
     )
     return meta.entry(facts)
 
@@ -202,7 +211,7 @@ def _ledger(status: msgspec.Raw) -> tuple[int, Ledger]:
             else ledger_v3.restore_told(_decode_ledger(status), status)
         )
         check(ledger)
-        labelled = msgspec.structs.replace(ledger, schema_version=schema_version_of(ledger.incident))
+        labelled = msgspec.structs.replace(ledger, schema_version=schema_version_of(ledger.incident, ledger))
         return version, restore_account(labelled)
     except (ValueError, OverflowError) as error:
         return UNREADABLE_SCHEMA_VERSION, Ledger(message=f"status is not a ledger of this version: {error}")

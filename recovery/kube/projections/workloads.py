@@ -6,6 +6,8 @@ from typing import Annotated
 import msgspec
 
 from recovery.core.model.annotations import (
+    BIRTH_SETTINGS_ANNOTATION,
+    NODES_ANNOTATION,
     OWN_ANNOTATION_PREFIX,
     TORN_DOWN_BY_ANNOTATION,
     TOUCHED_ANNOTATION,
@@ -45,6 +47,16 @@ from recovery.workloads.jobset import (
     RESTART_ATTEMPT_LABEL,
 )
 from recovery.workloads.trainjob import ANCESTOR_LABEL
+
+COSCHEDULING_LABEL = "scheduling.x-k8s.io/pod-group"
+"""Of the coscheduling plugin of scheduler-plugins; Trainer's plugin of that name writes it into the pod templates."""
+COSCHEDULING_OLD_LABEL = "pod-group.scheduling.sigs.k8s.io"
+COSCHEDULING_LIGHT_LABEL = "pod-group.scheduling.sigs.k8s.io/name"
+"""What the same plugin read before its API group had its present name."""
+VOLCANO_ANNOTATION = "scheduling.k8s.io/group-name"
+"""Of Volcano; Trainer's plugin `volcano` writes it into the pod templates."""
+VOLCANO_OWN_ANNOTATION = "scheduling.volcano.sh/group-name"
+KOORDINATOR_ANNOTATION = "gang.scheduling.koordinator.sh/name"
 
 
 class _WorkloadMetadata(Metadata, frozen=True, rename="camel"):
@@ -296,6 +308,8 @@ class _JobLabels(msgspec.Struct, frozen=True):
 class _JobAnnotations(msgspec.Struct, frozen=True):
     touched: str = msgspec.field(name=TOUCHED_ANNOTATION, default="")
     torn_down_by: str = msgspec.field(name=TORN_DOWN_BY_ANNOTATION, default="")
+    birth_revision: str = msgspec.field(name=BIRTH_SETTINGS_ANNOTATION, default="")
+    nodes: str = msgspec.field(name=NODES_ANNOTATION, default="")
 
 
 class _JobMetadata(Metadata, frozen=True, rename="camel"):
@@ -341,14 +355,26 @@ class _PodFailurePolicy(msgspec.Struct, frozen=True):
 class _TemplateSpec(msgspec.Struct, frozen=True, rename="camel"):
     restart_policy: str = "Never"
     containers: list[ContainerSpec] = []
+    scheduling_group: msgspec.Raw = msgspec.Raw(b"null")
+    workload_ref: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class _TemplateAnnotations(msgspec.Struct, frozen=True):
     training_container: str = msgspec.field(name=TRAINING_CONTAINER_ANNOTATION, default="")
+    volcano: str = msgspec.field(name=VOLCANO_ANNOTATION, default="")
+    volcano_own: str = msgspec.field(name=VOLCANO_OWN_ANNOTATION, default="")
+    koordinator: str = msgspec.field(name=KOORDINATOR_ANNOTATION, default="")
+
+
+class _TemplateLabels(msgspec.Struct, frozen=True):
+    coscheduling: str = msgspec.field(name=COSCHEDULING_LABEL, default="")
+    coscheduling_old: str = msgspec.field(name=COSCHEDULING_OLD_LABEL, default="")
+    coscheduling_light: str = msgspec.field(name=COSCHEDULING_LIGHT_LABEL, default="")
 
 
 class _TemplateMetadata(msgspec.Struct, frozen=True):
     annotations: _TemplateAnnotations = _TemplateAnnotations()
+    labels: _TemplateLabels = _TemplateLabels()
 
 
 class _Template(msgspec.Struct, frozen=True):
@@ -365,6 +391,33 @@ class _JobSpec(msgspec.Struct, frozen=True, rename="camel"):
     suspend: bool | None = None
     template: _Template = _Template()
     pod_failure_policy: _PodFailurePolicy = _PodFailurePolicy()
+
+
+def _gang(template: _Template) -> str:
+    """What in the template puts its pods into a gang that somebody else has sized. Empty: nothing.
+
+    Not the PodGroup that the Job controller itself makes where the gate is on: that one has the size of the Job.
+    """
+    labels, annotations, spec = template.metadata.labels, template.metadata.annotations, template.spec
+    found = {
+        COSCHEDULING_LABEL: labels.coscheduling,
+        COSCHEDULING_OLD_LABEL: labels.coscheduling_old,
+        COSCHEDULING_LIGHT_LABEL: labels.coscheduling_light,
+        VOLCANO_ANNOTATION: annotations.volcano,
+        VOLCANO_OWN_ANNOTATION: annotations.volcano_own,
+        KOORDINATOR_ANNOTATION: annotations.koordinator,
+        "spec.schedulingGroup": bytes(spec.scheduling_group) != b"null",
+        "spec.workloadRef": bytes(spec.workload_ref) != b"null",
+    }
+    return next((name for name, value in found.items() if value), "")
+
+
+def _nodes(text: str) -> int | None:
+    """None: the Job has no such annotation, or somebody has written into it what is no number of pods."""
+    try:
+        return whole_number(text, "") if text else None
+    except ValueError:
+        return None
 
 
 class _JobStatus(msgspec.Struct, frozen=True, rename="camel"):
@@ -415,5 +468,8 @@ def decode_job(raw: bytes | msgspec.Raw) -> ObjectEntry[JobRecord]:
         conditions=conditions(status.conditions),
         touched=meta.annotations.touched,
         torn_down_by=meta.annotations.torn_down_by,
+        birth_revision=meta.annotations.birth_revision,
+        born_nodes=_nodes(meta.annotations.nodes),
+        gang=_gang(spec.template),
     )
     return meta.entry(JobRecord(GroupKey(namespace=meta.namespace, name=meta.labels.group), facts, status.ready))

@@ -47,8 +47,11 @@ class ModelClient:
 def answer(server: ApiServer, actor: str, request: ApiRequest) -> bytes:
     """The body of the answer to a get, list, create, patch or delete. Raises StatusError, and then nothing was changed.
 
-    What the request asks is read from its query and its body, which are all that would have crossed the wire.
+    What the request asks is read from its query and its body, which are all that would have crossed the wire. A dry run
+    is modelled of creates alone.
     """
+    if request.dry_run and request.verb != "create":
+        raise ValueError(f"{request}: no dry run of that verb is modelled")
     with server.acting(actor):
         match request.verb:
             case "get":
@@ -114,6 +117,7 @@ def _create(server: ApiServer, request: ApiRequest) -> dict[str, Any]:
         namespace=request.namespace,
         name=request.name,
         subresource=request.subresource,
+        dry_run=request.dry_run,
     )
 
 

@@ -23,6 +23,11 @@ def timestamp(moment: datetime) -> str:
     return f"{moment.isoformat()[:19]}Z"
 
 
+def micro_timestamp(moment: datetime) -> str:
+    """As `metav1.MicroTime` has it."""
+    return moment.isoformat(timespec="microseconds")[: -len("+00:00")] + "Z"
+
+
 def moment_of(text: str) -> datetime:
     return datetime.fromisoformat(text)
 

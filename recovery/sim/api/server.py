@@ -49,6 +49,7 @@ class ApiServer:
         self._clock = clock
         self._entropy = entropy
         self._store = Store(kinds)
+        self._mutators: dict[Resource, Callable[[Body], Body]] = {}
 
     @property
     def revision(self) -> int:
@@ -96,6 +97,12 @@ class ApiServer:
     def subscribe(self, told: Callable[[ObjectChange], None], *resources: Resource) -> None:
         """Call `told` with each change, at once and in order; no resources: of all kinds. It must not write."""
         self._store.subscribe(told, resources)
+
+    def mutate_new(self, resource: Resource, mutated: Callable[[Body], Body]) -> None:
+        """Have `mutated` decide what becomes of each object of that kind when it is created, as a mutating admission
+        policy does. It gets what was sent, with the namespace, and changes no part of that in place."""
+        assert resource not in self._mutators, "one for each kind"
+        self._mutators[resource] = mutated
 
     # The verbs.
 
@@ -154,10 +161,15 @@ class ApiServer:
         namespace: str | None = None,
         name: str | None = None,
         subresource: str = "",
+        dry_run: bool = False,
     ) -> Body:
-        """The body becomes the server's. `pods/binding` and `pods/eviction` are creates with a name."""
+        """The body becomes the server's. `pods/binding` and `pods/eviction` are creates with a name.
+
+        `dry_run`: the object as it would be stored, but for its resourceVersion; not of subresources.
+        """
         table = self._table(resource)
         if subresource:
+            assert not dry_run, "no dry run of a subresource is modelled"
             return self._create_below(table, (namespace or "", name or ""), subresource, body)
         metadata = body["metadata"] = dict(body.get("metadata") or {})
         self._place(table, metadata, namespace)
@@ -172,6 +184,8 @@ class ApiServer:
             metadata["generation"] = 1
         drop_empty(metadata)
         body["apiVersion"], body["kind"] = resource.api_version, resource.kind
+        if resource in self._mutators:
+            body = self._mutators[resource](body)
         if table.kind.has_status and resource != NODES:  # a kubelet registers its node with a status
             body.pop("status", None)
         if table.fills_in:
@@ -181,6 +195,8 @@ class ApiServer:
         if key in table.records:
             deleting = "deletionTimestamp" in table.records[key].body["metadata"]
             raise already_exists(resource, key[1], deleting=deleting)
+        if dry_run:
+            return body
         if table.kind.tracks_managers:
             self._note_manager(body, None, "")
         self._store.add(table, body, _actor.get())

@@ -18,7 +18,6 @@ from recovery.sim.controllers.request_limiter import Limiter
 K = TypeVar("K", bound=Hashable)
 
 FIRST_RETRY_SECONDS = 0.005
-LONGEST_RETRY_SECONDS = 30.0
 CONFLICTS = frozenset({404, 409, 410, 422})
 """The object is no longer what the sync took it for: sync again. Anything else is a bug of the model."""
 
@@ -32,6 +31,8 @@ class ModelController(ABC, Generic[K]):
 
     name = ""
     """As the actor of its writes."""
+    longest_retry_seconds = 30.0
+    """The most between two tries of a sync that fails."""
 
     def __init__(
         self,
@@ -109,7 +110,7 @@ class ModelController(ABC, Generic[K]):
             if error.code not in CONFLICTS:
                 raise
             failures = self._failures[key] = self._failures.get(key, 0) + 1
-            self.enqueue_after(key, min(LONGEST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** (failures - 1)))
+            self.enqueue_after(key, min(self.longest_retry_seconds, FIRST_RETRY_SECONDS * 2.0 ** (failures - 1)))
         else:
             self._failures.pop(key, None)
         finally:

@@ -7,7 +7,7 @@ Differences from the real one:
 - exclusive placement is not there, neither its pod webhooks nor its pod controller;
 - none of the alpha gates: in-place restarts, restarts of single Jobs, elastic JobSets;
 - no coordinator, managedBy, ttlSecondsAfterFinished, volumeClaimPolicies;
-- no Events: nothing reads them;
+- no Events, but that Jobs could not be created (`jobset_events`): nothing reads the others;
 - its cache is never behind, so it meets fewer conflicts; how late it is, its stall and its delay say;
 - message patterns are Python's regular expressions, not RE2.
 """
@@ -20,6 +20,7 @@ from recovery.sim.api.server import ApiServer
 from recovery.sim.api.status_error import StatusError
 from recovery.sim.api.store import ObjectChange
 from recovery.sim.controllers.controller import ModelController
+from recovery.sim.controllers.jobset_events import JobSetEvents
 from recovery.sim.controllers.jobset_jobs import (
     JOBSET_NAME,
     REPLICATED_JOB_NAME,
@@ -54,11 +55,13 @@ class JobSetController(ModelController[Key]):
     """JobSet's manager."""
 
     name = "jobset-controller"
+    longest_retry_seconds = 1000.0  # controller-runtime's default; of the controllers in kube-controller-manager 30
 
     def __init__(self, server: ApiServer, clock: Clock, entropy: Entropy, *, limiter: Limiter | None = None) -> None:
         """`limiter` None: 500 requests a second and a burst of 500, as JobSet's own default."""
         limiter = limiter or Limiter(clock, per_second=500.0, burst=500)
         super().__init__(server, clock, entropy, limiter=limiter, delay_seconds=DELAY_SECONDS, workers=WORKERS)
+        self._events = JobSetEvents(server, clock)
         server.subscribe(self._told, JOB_SETS, JOBS, SERVICES)
         for jobset in server.objects(JOB_SETS):
             self.enqueue((jobset["metadata"]["namespace"], jobset["metadata"]["name"]))
@@ -164,16 +167,20 @@ class JobSetController(ModelController[Key]):
 
     async def _create_replicas(self, jobset: Body, replicated: Body, taken: set[str]) -> None:
         """A name that is taken is left alone. What could not be made ends the sync, after all others were tried."""
-        refused: StatusError | None = None
+        refused: dict[str, StatusError] = {}
         for index in range(replicated["replicas"]):
-            if job_name(jobset, replicated, index) in taken:
+            name = job_name(jobset, replicated, index)
+            if name in taken:
                 continue
             try:
                 await self._create(JOBS, make_job(jobset, replicated, index))
             except StatusError as error:
-                refused = refused or error
-        if refused is not None:
-            raise refused
+                refused[name] = error
+        if refused:
+            words = (f'job "{name}" creation failed with error: {error.message}' for name, error in refused.items())
+            with self.server.acting(self.name):
+                self._events.jobs_refused(jobset, "\n".join(words))
+            raise next(iter(refused.values()))
 
     async def _create(self, resource: Resource, body: Body) -> None:
         await self.limiter.take()

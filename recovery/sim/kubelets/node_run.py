@@ -15,10 +15,11 @@ import msgspec
 
 from recovery import api_verbs
 from recovery.ports import LEASES, NODES, PODS, AlreadyExistsError, NotFoundError, PatchKind
+from recovery.sim.api.metadata import micro_timestamp
 from recovery.sim.kubelets.kubelet_context import Host, KubeletContext, PodStart
 from recovery.sim.kubelets.objects import TERMINAL_PHASES, Node, Pod
 from recovery.sim.kubelets.pod_run import PodRun
-from recovery.sim.kubelets.pod_status import micro_timestamp, timestamp
+from recovery.sim.kubelets.pod_status import timestamp
 
 LEASE_NAMESPACE = "kube-node-lease"
 LEASE_DURATION_SECONDS = 40

@@ -23,15 +23,26 @@ class ObjectMetadata(msgspec.Struct, frozen=True, rename="camel"):
     uid: str = ""
     resource_version: str = ""
     labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
     owner_references: tuple[PodOwner, ...] = ()
     deletion_timestamp: str | None = None
     deletion_grace_period_seconds: int | None = None
 
 
-class EnvironmentVariable(msgspec.Struct, frozen=True):
+class FieldReference(msgspec.Struct, frozen=True, rename="camel"):
+    field_path: str
+
+
+class ValueSource(msgspec.Struct, frozen=True, rename="camel"):
+    field_ref: FieldReference | None = None
+    """None: it is taken from something that is not modelled."""
+
+
+class EnvironmentVariable(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     value: str = ""
-    """Empty for one that is taken from elsewhere (`valueFrom`)."""
+    """As written; empty for one that is taken from elsewhere."""
+    value_from: ValueSource | None = None
 
 
 class ReadinessProbe(msgspec.Struct, frozen=True, rename="camel"):
@@ -77,15 +88,16 @@ class PodContainer(msgspec.Struct, frozen=True, rename="camel"):
         policy = self.restart_policy or pod_policy
         return policy == "Always" or (policy == "OnFailure" and code != 0)
 
-    def variable(self, name: str) -> str | None:
-        """The literal value of an environment variable. None: not set."""
-        return next((variable.value for variable in self.env if variable.name == name), None)
+    def sets(self, name: str) -> bool:
+        """It has an environment variable of that name, whatever the value comes to."""
+        return any(variable.name == name for variable in self.env)
 
 
 class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     node_name: str = ""
     restart_policy: str = "Always"
     termination_grace_period_seconds: int = 30
+    service_account_name: str = "default"
     containers: tuple[PodContainer, ...] = ()
     init_containers: tuple[PodContainer, ...] = ()
 

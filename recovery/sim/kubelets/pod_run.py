@@ -239,6 +239,8 @@ class PodRun:
             container.spec,
             self._host.name,
             container.restarts + 1 if container.process else 0,
+            pod_ip=self.start.ip,
+            host_ip=self._host.ip,
             answers=lambda process: self._answers_probe(container, process),
             ended=lambda process: self._ended(container, process),
         )

@@ -205,11 +205,6 @@ def timestamp(moment: datetime) -> str:
     return moment.isoformat(timespec="seconds")[: -len("+00:00")] + "Z"
 
 
-def micro_timestamp(moment: datetime) -> str:
-    """As metav1.MicroTime writes it."""
-    return moment.isoformat(timespec="microseconds")[: -len("+00:00")] + "Z"
-
-
 def container_id(process: ContainerProcess) -> str:
     return f"containerd://{process.pod.uid}-{process.container.name}-{process.restart_count}"
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from recovery.sim.kubelets.environment import environment
 from recovery.sim.kubelets.objects import Pod, PodContainer
 
 SIGKILL_CODE = 137
@@ -34,6 +35,8 @@ class ContainerProcess:
         node: str,
         restart_count: int,
         *,
+        pod_ip: str,
+        host_ip: str,
         answers: Callable[["ContainerProcess"], None],
         ended: Callable[["ContainerProcess"], None],
     ) -> None:
@@ -44,8 +47,17 @@ class ContainerProcess:
         self.exit: Exit | None = None
         """None: it runs."""
         self.exited = asyncio.Event()
+        self._pod_ip = pod_ip
+        self._host_ip = host_ip
         self._answers = answers
         self._ended = ended
+
+    def variable(self, name: str) -> str | None:
+        """The value of an environment variable. None: it is not set."""
+        if not self.container.sets(name):
+            return None
+        made = environment(self.pod, self.container, node=self.node, pod_ip=self._pod_ip, host_ip=self._host_ip)
+        return made[name]
 
     def answer_probe(self) -> None:
         """From now on its readiness probe succeeds: the file is written, or the port open, that the probe asks for.

@@ -291,7 +291,7 @@ class TrainingWorld:
             return
         if pod.index is None or pod.job_uid is None or process.container.name != _rank_container(pod):
             process.answer_probe()
-            seconds = process.container.variable(EXITS_AFTER_VARIABLE)
+            seconds = process.variable(EXITS_AFTER_VARIABLE)
             if seconds is not None:
                 self._timers.after(float(seconds), lambda: process.end(Exit(0)))
             return
@@ -462,7 +462,7 @@ class TrainingWorld:
         if job_uid not in self._groups:
             pod = process.pod
             namespace, labels = pod.metadata.namespace, pod.metadata.labels
-            literal = process.container.variable(SIZE_VARIABLE) or ""
+            literal = process.variable(SIZE_VARIABLE) or ""
             size = int(literal) if literal.isdecimal() else None
             name = labels.get(JOBSET_NAME_LABEL, pod.job_name)
             member = f"{labels.get(REPLICATED_JOB_LABEL, '')}-{labels.get(JOB_INDEX_LABEL, 0)}"
@@ -546,6 +546,6 @@ def _rank_container(pod: Pod) -> str:
     """The container that trains: the one that is told the group's size, else the one that has the name that Trainer
     gives it, else the first."""
     containers = pod.spec.containers
-    told = (container for container in containers if container.variable(SIZE_VARIABLE) is not None)
+    told = (container for container in containers if container.sets(SIZE_VARIABLE))
     named = (container for container in containers if container.name in TRAINING_CONTAINERS)
     return next(told, next(named, containers[0])).name

@@ -73,6 +73,8 @@ class FaultKind(StrEnum):
     """Somebody deletes the workload and makes it again under the same name."""
     USER_RESIZE = "user-resize"
     """Somebody changes parallelism and completions of the Job that trains by `pods_more`."""
+    USER_DELETE_JOB = "user-delete-job"
+    """Somebody deletes the Job that trains, with its pods; JobSet makes it again."""
     KUEUE_EVICT = "kueue-evict"
     """Kueue takes the quota of the job away, and admits it again after `seconds`."""
     USER_PAUSE = "user-pause"

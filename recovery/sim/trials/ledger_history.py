@@ -71,7 +71,8 @@ def action_of(record: RequestRecord) -> type | None:
     if request.verb == "list":
         return actions.ReadLive if request.resource == JOBS and request.namespace is not None else None
     if not record.applied:
-        return None
+        tries = (request.verb, request.resource) == ("create", JOBS) and bool(request.parameter("dryRun"))
+        return actions.TryBirth if tries else None
     match request.verb:
         case "create":
             return _CREATES.get(request.resource)

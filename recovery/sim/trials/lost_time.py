@@ -328,7 +328,13 @@ def broken_sums(incident: Incident) -> Iterator[str]:
             yield f"the phases of incident {incident.id} are not contiguous: {gap}"
     seconds = (closing.ended_at - incident.started_at).total_seconds()
     spent = sum(gpu_seconds(span) for span in spans)
-    if abs(spent - seconds * incident.gpus) > ROUNDING_GPU_SECONDS * len(spans):
+    # Spans with fewer nodes, or with more, hold other GPUs than the incident began with.
+    resized = sum(
+        (span.ended_at - span.started_at).total_seconds() * (incident.gpus_in(span) - incident.gpus)
+        for span in spans
+        if span.ended_at is not None
+    )
+    if abs(spent - seconds * incident.gpus - resized) > ROUNDING_GPU_SECONDS * len(spans):
         yield f"incident {incident.id} books {spent:.3f} GPU-seconds of {seconds:.3f} s with {incident.gpus} GPUs"
 
 

@@ -130,6 +130,8 @@ class TrialPlan(msgspec.Struct, frozen=True):
     node_gpus: int = 8
     manager_requests_per_second: float = 20.0
     """Of each of kube-controller-manager's controllers (`--kube-api-qps`); large clusters give them more."""
+    birth_settings: bool = False
+    """The admission policy that applies settings at birth is installed."""
     manager_burst: int = 30
     """Requests that each of them may send at once. Fewer: the other Jobs of a busy cluster have used up the rest."""
 

@@ -161,6 +161,7 @@ def _cluster(plan: TrialPlan, clock: VirtualClock) -> EmbeddedCluster:
             manager_requests_per_second=plan.manager_requests_per_second,
             manager_burst=plan.manager_burst,
             kubelets=kubelets,
+            birth_settings=plan.birth_settings,
         ),
     )
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from recovery.ports import JOBS
+from recovery.ports import JOBS, Propagation
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.cluster import EmbeddedCluster
 from recovery.sim.trials.actors import USER, Actors
@@ -35,6 +35,7 @@ class WorkloadFaults:
         self.acts: dict[FaultKind, Callable[[TrialFault], None]] = {
             FaultKind.SIDECAR_KILL: self._kill_sidecars,
             FaultKind.USER_RESIZE: self._resize,
+            FaultKind.USER_DELETE_JOB: self._delete_job,
             FaultKind.KUEUE_EVICT: self._evict,
         }
 
@@ -54,12 +55,25 @@ class WorkloadFaults:
             words = f"{fault.job}: container {fault.container} was killed for want of memory in {', '.join(struck)}"
             self._log.befell(fault, words, pod_uids=uids, lasting=False)
 
-    def _resize(self, fault: TrialFault) -> None:
+    def _job_that_trains(self, fault: TrialFault) -> Body | None:
+        """None: it is not there, or on its way out."""
         job = self._jobs[fault.job]
-        name = resized_job(job)
-        body = self._actors.server.find(JOBS, name, job.namespace)
-        if body is None or "deletionTimestamp" in body["metadata"]:
+        body = self._actors.server.find(JOBS, resized_job(job), job.namespace)
+        return None if body is None or "deletionTimestamp" in body["metadata"] else body
+
+    def _delete_job(self, fault: TrialFault) -> None:
+        body = self._job_that_trains(fault)
+        if body is None:
             return
+        words = f"a user deletes Job {body['metadata']['name']} of {body['spec']['parallelism']} pods"
+        self._log.befell(fault, words, lasting=False)
+        self._actors.remove(USER, JOBS, body, propagation=Propagation.FOREGROUND)
+
+    def _resize(self, fault: TrialFault) -> None:
+        job, body = self._jobs[fault.job], self._job_that_trains(fault)
+        if body is None:
+            return
+        name = body["metadata"]["name"]
         now = body["spec"]["parallelism"]
         wanted = max(1, now + fault.pods_more)
         if wanted == now:

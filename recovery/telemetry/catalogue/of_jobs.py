@@ -177,6 +177,58 @@ JOB_PROGRESS_TIMESTAMP = _of_job(
     "From when the job has first shown its progress.",
     "time() - recovery_job_progress_timestamp_seconds > 1800 and recovery_job_progress_ratio < 1",
 )
+_SMALLER = (
+    "While the group runs with fewer nodes than it is to have, and during the restarts that change that. Only a policy "
+    "with `elastic` makes a group smaller."
+)
+GROUP_NODES = _of_job(
+    "group_nodes",
+    MetricType.GAUGE,
+    "nodes",
+    "Nodes that a smaller group has. During a restart that changes them, those that it is to have after it.",
+    _SMALLER,
+    "recovery_group_nodes / recovery_group_nodes_wanted",
+)
+GROUP_NODES_WANTED = _of_job(
+    "group_nodes_wanted",
+    MetricType.GAUGE,
+    "nodes",
+    "Nodes that a smaller group has when it has grown back: the size of its job, or the one that its user has set.",
+    _SMALLER,
+    "sum(recovery_group_nodes_wanted - recovery_group_nodes)",
+)
+GROUP_REDUCED_START = _of_job(
+    "group_reduced_start_timestamp_seconds",
+    MetricType.GAUGE,
+    "seconds since the epoch",
+    "Since when the group has had fewer nodes than it is to have. A growth that fails begins no new time.",
+    _SMALLER,
+    "time() - recovery_group_reduced_start_timestamp_seconds > 3600",
+)
+GROUP_FAILED_GROWTHS = _of_job(
+    "group_failed_growths",
+    MetricType.GAUGE,
+    "growths",
+    "Growths in a row that failed, as a rule for want of nodes. Each one doubles the wait before the next one.",
+    _SMALLER,
+    "recovery_group_failed_growths > 2",
+)
+GROUP_REDUCED_SECONDS = _of_job(
+    "group_reduced_seconds_total",
+    MetricType.COUNTER,
+    "seconds",
+    "Seconds in which the group ran with fewer nodes than it was to have. Its incidents do not count.",
+    f"{_SELECTED} It runs while a smaller group runs, two minutes behind.",
+    "increase(recovery_group_reduced_seconds_total[1d]) / 3600",
+)
+GPU_GAINED_SECONDS = _of_job(
+    "gpu_gained_seconds_total",
+    MetricType.COUNTER,
+    "GPU-seconds",
+    "GPU-seconds that the group ran with fewer nodes, and would have waited for nodes otherwise.",
+    f"{_SELECTED} It runs while a smaller group runs, two minutes behind.",
+    "sum(increase(recovery_gpu_gained_seconds_total[1d])) / 3600",
+)
 GPUS_NOT_STARTED = _of_job(
     "gpus_not_started",
     MetricType.GAUGE,
@@ -206,5 +258,11 @@ OF_JOBS = (
     BUDGET_LIMIT,
     JOB_PROGRESS,
     JOB_PROGRESS_TIMESTAMP,
+    GROUP_NODES,
+    GROUP_NODES_WANTED,
+    GROUP_REDUCED_START,
+    GROUP_FAILED_GROWTHS,
+    GROUP_REDUCED_SECONDS,
+    GPU_GAINED_SECONDS,
     GPUS_NOT_STARTED,
 )

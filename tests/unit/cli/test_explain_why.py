@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from recovery.core.model.ledger import SCHEMA_VERSION
 from recovery.ports import JOB_SETS, JOBS, NODES, PODS, RECOVERY_CONFIGS
 from tests.unit.cli.cluster import CREATED, PlainCluster, metadata
 from tests.unit.cli.test_explain import explain, incident_details, record, section
@@ -360,6 +361,16 @@ def test_who_may_not_list_nodes_is_told_what_was_not_asked(cluster: PlainCluster
     cluster.denied.add(("list", NODES.plural))
     assert section(explain("llm"), "Decision")[-1] == NOT_ASKED
     assert json.loads(explain("llm", "-o", "json"))["decision"]["notAsked"] == NOT_ASKED
+
+
+def test_a_job_with_fewer_nodes_than_it_is_to_have_is_told_what_room_there_is(cluster: PlainCluster) -> None:
+    cluster.add_job("llm", ranks=1)
+    cluster.add_policy(mode="Enforce", elastic={"minNodes": 1, "maxNodes": 2})
+    elastic = {"nodes": 1, "wantedNodes": 2, "since": "2026-11-02T08:00:00Z"}
+    cluster.add_group("llm", {"schemaVersion": SCHEMA_VERSION, "elastic": elastic})
+    assert "there is room for 0 more pods" in section(explain("llm"), "Decision")[0]
+    cluster.denied.add(("list", NODES.plural))
+    assert section(explain("llm"), "Decision")[-1] == NOT_ASKED
 
 
 def test_nodes_are_not_listed_for_a_job_that_is_well(cluster: PlainCluster) -> None:

@@ -55,12 +55,23 @@ LOOK_UP = "see docs/reference.md for what the field takes"
         ("  priority: high", 5, "spec.priority: Invalid value", "write a whole number"),
         ("  rules:\n  - action: FailJob", 6, "spec.rules[0].name: Required value", "write spec.rules[0].name"),
         (
+            "  rules:\n  - name: a\n    action: RestartInPlace",
+            7,
+            "spec.rules[0].action: Forbidden: RestartInPlace is not built yet",
+            "use RecreateGroup",
+        ),
+        (
             "  rules:\n  - name: a\n    action: Shrink",
             7,
-            "spec.rules[0].action: Forbidden: Shrink is not built yet",
-            "use RecreateGroup, or ReplaceNode to leave the node",
+            "spec.rules[0].action: Shrink needs spec.elastic, which says how far",
+            "add spec.elastic, or use RecreateGroup",
         ),
-        ("  elastic: {minNodes: 2, maxNodes: 4}", 5, "spec.elastic: Forbidden: not built yet", "remove it"),
+        (
+            "  elastic: {minNodes: 5, maxNodes: 4}",
+            5,
+            "spec.elastic.minNodes: Invalid value: must not be larger than maxNodes",
+            LOOK_UP,
+        ),
         ("  backoff: {initial: 10m}", 5, "spec.backoff.max: Invalid value: must not be shorter than initial", LOOK_UP),
         (
             "  selector:\n    matchLabels:\n      a.b/c: 5",

@@ -289,6 +289,7 @@ def test_json_holds_what_the_table_holds_and_the_sentence(cluster: PlainCluster)
             "cause": "Exit137",
             "action": "RecreateGroup",
             "idleGPUs": 16,
+            "size": None,
             "restarts": 1,
             "budget": {"remaining": 9, "limit": 10},
             "policy": {"kind": "RecoveryPolicy", "name": "default", "mode": "Enforce"},

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from recovery.core.model.annotations import BIRTH_SETTINGS_LABEL, BIRTH_SETTINGS_LABELLED
 from recovery.core.model.config import ConfigFacts
 from recovery.core.model.facts import GroupKey, NodeFacts, Progress, Snapshot, UndecodableObject
 from recovery.core.model.ledger import WITHOUT_RESUMING, Ledger, LedgerObject
@@ -14,7 +15,15 @@ from recovery.core.plan.actions import Plan
 from recovery.core.policy.resolved import Policy, PolicyFacts
 from recovery.core.policy.selection import PolicySet
 from recovery.core.policy.spec import Mode, PolicyError, PolicySpec
-from recovery.ports import RECOVERY_GROUPS, AlreadyExistsError, ApiRequest, ConflictError, NotFoundError, Resource
+from recovery.ports import (
+    RECOVERY_GROUPS,
+    AlreadyExistsError,
+    ApiRequest,
+    ConflictError,
+    NotFoundError,
+    PatchKind,
+    Resource,
+)
 from tests.unit.core.world import World, at
 from tests.unit.fake_api import FakeApi, Sent, sent
 
@@ -85,11 +94,22 @@ class LedgersApi(FakeApi):
         group = self.groups.get(request.name)
         if group is None:
             raise NotFoundError("no such RecoveryGroup", status=404)
+        if request.kind is PatchKind.MERGE:
+            return self._labelled(request, group)
         version, status = request.body
         if version["value"] != group.resource_version:
             raise ConflictError("the object has been modified", status=409)
         ledger = msgspec.convert(status["value"], Ledger)
         return self._put(msgspec.structs.replace(group, resource_version=self._next_version(), ledger=ledger))
+
+    def _labelled(self, request: Sent, group: LedgerObject) -> bytes:
+        """A patch of the metadata, which names the object, and the version if that matters."""
+        metadata = request.body["metadata"]
+        assert metadata["uid"] == group.uid
+        if metadata.get("resourceVersion", group.resource_version) != group.resource_version:
+            raise ConflictError("the object has been modified", status=409)
+        labelled = metadata["labels"][BIRTH_SETTINGS_LABEL] == BIRTH_SETTINGS_LABELLED
+        return self._put(msgspec.structs.replace(group, resource_version=self._next_version(), labelled=labelled))
 
     def _created(self, request: Sent) -> bytes:
         if request.name in self.groups:
@@ -103,6 +123,7 @@ class LedgersApi(FakeApi):
             workload_uid=reference["uid"],
             group=request.body["spec"]["group"],
             ledger=Ledger(),
+            labelled=BIRTH_SETTINGS_LABEL in request.body["metadata"].get("labels", {}),
         )
         return self._put(made)
 

@@ -9,6 +9,7 @@ from recovery.core.incident.invariants import violations
 from recovery.core.model.facts import Snapshot
 from recovery.core.model.fleet_ledger import FleetChange, FleetLedger, FleetLimits
 from recovery.core.model.ledger import Incident, Ledger, Phase
+from recovery.core.model.pinned_policy import PinnedElastic
 from recovery.core.model.reason import Reason, as_said
 from recovery.core.model.rules import Rule
 from recovery.core.plan.actions import (
@@ -83,6 +84,7 @@ def policy(
     limits: FleetLimits = NO_LIMITS,
     fleet: FleetLedger = EMPTY_FLEET,
     namespace: str = "",
+    elastic: PinnedElastic | None = None,
 ) -> Policy:
     """The policy `default`, in force since a day before START unless it says otherwise. `namespace`: of a
     RecoveryPolicy, whose rules a tenant wrote."""
@@ -111,6 +113,7 @@ def policy(
         limits=limits,
         fleet=fleet,
         namespace=namespace,
+        elastic=elastic,
     )
 
 

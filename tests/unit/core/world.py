@@ -12,6 +12,7 @@ import msgspec
 from recovery.core.diagnosis.membership import member_count
 from recovery.core.diagnosis.trained import all_ran_at
 from recovery.core.model.annotations import SUSPENDED_BY_ANNOTATION
+from recovery.core.model.birth_settings import BirthSettings, BirthTrial
 from recovery.core.model.facts import (
     Condition,
     ContainerFacts,
@@ -26,6 +27,7 @@ from recovery.core.model.facts import (
     PodFacts,
     PodFailureRule,
     ReplicatedJobFacts,
+    Room,
     Snapshot,
     Taint,
     UndecodableObject,
@@ -78,6 +80,9 @@ class World(msgspec.Struct, frozen=True):
     feasible_known: bool = True
     """It is known which nodes take the pods of the group."""
     undecodable: tuple[UndecodableObject, ...] = ()
+    room: Room | None = None
+    """For more pods of the group. None: it is not known."""
+    birth_trial: BirthTrial | None = None
     stale: dict[str, datetime] = {}
     """Since when nothing is heard of a resource, by plural."""
     allowed: frozenset[str] = frozenset()
@@ -98,7 +103,7 @@ class World(msgspec.Struct, frozen=True):
         }
         names = (f"gpu-{number}" for number in range(self.cluster_nodes))
         feasible = tuple(name for name in names if name not in off) if self.feasible_known else None
-        fleet = FleetFacts(self.cluster_nodes, self.lost_nodes, feasible, waiting=self.waiting)
+        fleet = FleetFacts(self.cluster_nodes, self.lost_nodes, feasible, waiting=self.waiting, room=self.room)
         snapshot = Snapshot(
             key=GroupKey("ml", "train"),
             workload=self.workload,
@@ -107,7 +112,8 @@ class World(msgspec.Struct, frozen=True):
             pods=self.pods,
             nodes=nodes,
             gone_nodes=self.gone_nodes,
-            fleet=fleet if live else None,
+            fleet=fleet if live or self.room is not None else None,
+            birth_trial=self.birth_trial,
             trained_at=self.trained_at,
             trained_members=self.trained_members,
             live=live,
@@ -404,6 +410,14 @@ class World(msgspec.Struct, frozen=True):
             resource_version=str(number * 1000),
         )
         return msgspec.structs.replace(self, jobs=(*self.jobs, job), made=number)
+
+    def born(self, seconds: float, settings: BirthSettings | None) -> "World":
+        """The old Job is gone; JobSet makes the new one, and the API server gives it the settings."""
+        world = self.job_gone().job_created(seconds)
+        if settings is not None:
+            size = {} if settings.nodes is None else {"parallelism": settings.nodes, "completions": settings.nodes}
+            world = world.with_job(birth_revision=settings.revision_text, born_nodes=settings.nodes, **size)
+        return world.pods_created(seconds)
 
     def pods_created(self, seconds: float) -> "World":
         made = tuple(_pod(self.job, index, 0, whole(seconds)) for index in range(self.job.parallelism))

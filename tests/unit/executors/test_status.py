@@ -7,6 +7,7 @@ import msgspec
 import pytest
 import structlog
 
+from recovery.core.model.birth_settings import BirthSettings
 from recovery.core.model.facts import WorkloadFacts
 from recovery.core.model.ledger import WITHOUT_RESUMING, Closing, Incident, Ledger, Outcome, Phase, PhaseSpan
 from recovery.core.model.pinned_policy import PinnedPolicy
@@ -16,10 +17,12 @@ from recovery.ports import (
     RECOVERY_GROUPS,
     RECOVERY_INCIDENTS,
     AlreadyExistsError,
+    ApiError,
     ApiRequest,
     ConflictError,
     ForbiddenError,
     PatchKind,
+    TryLaterError,
     UnknownOutcomeError,
 )
 from tests.unit.controller.fakes import LedgersApi
@@ -204,6 +207,87 @@ async def test_a_lost_answer_is_not_repeated_here() -> None:
     with pytest.raises(UnknownOutcomeError):
         await LedgerWriter(api).write("ml", workload(), known, LEDGER)
     assert len(api.writes) == 1
+
+
+# --- the label -------------------------------------------------------------------------------------------------------
+
+SETTLED = msgspec.structs.replace(LEDGER, birth_settings=BirthSettings(1, "jobset-1", "node", at(0), nodes=3))
+LABEL = "recovery.trainjob.dev/birth-settings"
+
+
+async def test_a_ledger_with_birth_settings_is_labelled_from_the_moment_of_its_creation() -> None:
+    api = LedgersApi()
+    written = await LedgerWriter(api).write("ml", workload(), None, SETTLED)
+    (request,) = api.sent("create", RECOVERY_GROUPS)
+    assert request.body["metadata"]["labels"] == {LABEL: "true"}
+    assert api.said() == ["create RecoveryGroup", "patch RecoveryGroup"]
+    assert list(api.groups.values()) == [written]
+    assert written.labelled
+
+
+async def test_the_label_comes_before_the_settings_and_goes_after_them() -> None:
+    """So a controller that dies in between leaves at most a label too many."""
+    api = LedgersApi()
+    writer = LedgerWriter(api)
+    known = api.put_group(Ledger())
+    labelled = await writer.write("ml", workload(), known, SETTLED)
+    metadata, status = api.writes
+    assert (metadata.kind, metadata.subresource) == (PatchKind.MERGE, "")
+    assert metadata.body == {
+        "metadata": {"uid": known.uid, "resourceVersion": known.resource_version, "labels": {LABEL: "true"}}
+    }
+    assert status.subresource == "status"
+    again = await writer.write("ml", workload(), labelled, msgspec.structs.replace(SETTLED, epoch=4))
+    assert len(api.writes) == 3, "it is labelled already"
+    without = await writer.write("ml", workload(), again, LEDGER)
+    *_, status, metadata = api.writes
+    assert (status.subresource, metadata.subresource) == ("status", "")
+    after_status = str(int(without.resource_version) - 1)
+    assert metadata.body == {
+        "metadata": {"uid": known.uid, "resourceVersion": after_status, "labels": {LABEL: None}}
+    }, "whoever has entered settings since keeps the label"
+    assert list(api.groups.values()) == [without]
+    assert (without.labelled, without.ledger) == (False, LEDGER)
+    await writer.write("ml", workload(), without, msgspec.structs.replace(LEDGER, epoch=4))
+    assert len(api.writes) == 6
+
+
+async def test_nothing_is_written_over_somebody_elses_write_by_way_of_the_label() -> None:
+    api = LedgersApi()
+    known = api.put_group(Ledger())
+    theirs = api.put_group(Ledger(epoch=1))
+    with pytest.raises(ConflictError):
+        await LedgerWriter(api).write("ml", workload(), known, SETTLED)
+    assert list(api.groups.values()) == [theirs]
+
+
+async def test_a_label_that_is_refused_is_said_once_and_holds_nothing_up() -> None:
+    api = LedgersApi()
+    writer = LedgerWriter(api)
+    known = api.put_group(Ledger())
+    with structlog.testing.capture_logs() as said:
+        for epoch in (4, 5):
+            api.next("patch", RECOVERY_GROUPS, ForbiddenError("cannot patch", status=403))
+            known = await writer.write("ml", workload(), known, msgspec.structs.replace(SETTLED, epoch=epoch))
+    assert [(line["log_level"], line["ledger"]) for line in said] == [("warning", f"ml/{NAME}")]
+    assert (api.ledger.epoch, known.labelled) == (5, False)
+
+
+@pytest.mark.parametrize(
+    "error", [ForbiddenError("no", status=403), ConflictError("changed", status=409), TryLaterError("busy", status=429)]
+)
+async def test_a_label_that_cannot_be_taken_away_stays_until_the_next_write(error: ApiError) -> None:
+    """The ledger is written, and that is what the caller has to hear."""
+    api = LedgersApi()
+    writer = LedgerWriter(api)
+    known = await writer.write("ml", workload(), None, SETTLED)
+    api.next("patch", RECOVERY_GROUPS)
+    api.next("patch", RECOVERY_GROUPS, error)
+    without = await writer.write("ml", workload(), known, LEDGER)
+    assert (api.ledger, without.ledger, without.labelled) == (LEDGER, LEDGER, True)
+    later = await writer.write("ml", workload(), without, msgspec.structs.replace(LEDGER, epoch=4))
+    assert not later.labelled
+    assert list(api.groups.values()) == [later]
 
 
 # --- the record ------------------------------------------------------------------------------------------------------

@@ -5,8 +5,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from recovery.core.model.facts import GroupKey
-from recovery.kube.cluster_reader import read_fleet, read_job
+from recovery.core.model.facts import GroupKey, Room
+from recovery.kube.cluster_reader import read_fleet, read_job, with_fleet
+from recovery.kube.node_uses import NODES_LOOKED_AT_MAX
 from recovery.ports import ApiError, ForbiddenError, NoSuchResourceError, NotFoundError
 from tests.unit.kube.store_world import (
     LEDGER_NAME,
@@ -21,7 +22,8 @@ from tests.unit.kube.store_world import (
     load,
     pod,
 )
-from tests.unit.kube.testing import ScriptedApi, fixture, message
+from tests.unit.kube.test_fleet_facts import node
+from tests.unit.kube.testing import START, ScriptedApi, fixture, message
 
 NODE = "gpu-0001"
 NO_TRAINER = NoSuchResourceError("the API server knows no trainjobs")
@@ -188,3 +190,43 @@ class TestJob:
         assert len(reading.unreadable) == 2
         assert [policy.name for policy in reading.policies.policies] == ["standard"]
         assert reading.policies.config is None
+
+
+class TestRoom:
+    """Where there is room for more pods: by the pods on each node that would take one."""
+
+    async def room(self, api: ScriptedApi, count: int) -> Room | None:
+        """On so many nodes. The scripted server tells of the same pods whichever node it is asked about."""
+        snapshot = (await read_job(api, LLM)).snapshot
+        api.objects["nodes", ""] = listed("Node", *(node(f"n{number}") for number in range(count)))
+        api.lists.clear()
+        fleet = (await with_fleet(api, snapshot, START, room=True)).fleet
+        assert fleet is not None
+        return fleet.room
+
+    async def test_each_node_that_would_take_one_is_looked_at(self, api: ScriptedApi) -> None:
+        ended_pod = pod(0)
+        ended_pod["status"]["phase"] = "Succeeded"
+        api.objects["pods", ""] = listed("Pod", ended_pod)
+        assert await self.room(api, 2) == Room(2, ("n0", "n1"))
+        ended = "status.phase!=Succeeded,status.phase!=Failed"
+        assert api.lists[1:] == [("pods", f"spec.nodeName={name},{ended}", "") for name in ("n0", "n1")]
+        api.objects["pods", ""] = listed("Pod", pod(0))
+        assert await self.room(api, 2) == Room(0), "all of them are full"
+
+    async def test_where_those_are_many_or_may_not_be_asked_about_it_is_not_known(self, api: ScriptedApi) -> None:
+        assert await self.room(api, NODES_LOOKED_AT_MAX + 1) is None
+        snapshot = (await read_job(api, LLM)).snapshot
+        api.objects["nodes", ""] = listed("Node", node("n0"))
+        api.objects["pods", ""] = ForbiddenError("cannot list pods")
+        fleet = (await with_fleet(api, snapshot, START, room=True)).fleet
+        assert fleet is not None
+        assert fleet.room is None
+
+    async def test_who_does_not_ask_sends_no_request(self, api: ScriptedApi) -> None:
+        snapshot = (await read_job(api, LLM)).snapshot
+        api.objects["nodes", ""] = listed("Node", node("n0"))
+        api.lists.clear()
+        fleet = (await with_fleet(api, snapshot, START)).fleet
+        assert fleet is not None
+        assert (fleet.room, api.lists) == (None, [("nodes", "", "")])

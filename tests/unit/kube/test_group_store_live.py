@@ -1,6 +1,7 @@
 """Reads past the cache: what the API server has, whatever the watches have told."""
 
 import json
+from datetime import UTC, datetime
 
 import msgspec
 import pytest
@@ -49,6 +50,7 @@ def serve(world: World, *, pods: list[Body], jobs: list[Body] | None = None) -> 
         ("jobs", ""): listed("Job", *(jobs if jobs is not None else [job()])),
         ("pods", ""): listed("Pod", *pods),
         ("nodes", "gpu-0001"): fixture("node"),
+        ("events", ""): listed("Event"),
     }
 
 
@@ -138,6 +140,79 @@ async def test_or_nothing_if_events_may_not_be_read(world: World) -> None:
     world.api.objects["events", ""] = ForbiddenError("cannot list events")
     (empty,) = (await world.store.read_live(LLM)).jobs
     assert empty.failed_create == ""
+
+
+def refused_jobs(*dates: str, message: str = 'job "llm-node-0" creation failed with error: no') -> bytes:
+    """Events as JobSet makes them: dated by their beginning, and by their second time in the series."""
+    events: list[Body] = [
+        {
+            "message": f"{message} ({number})",
+            "eventTime": f"2026-11-21T{date}.000001Z",
+            "lastTimestamp": None,
+            "series": {"count": 2, "lastObservedTime": f"2026-11-21T{date}.250000Z"},
+        }
+        for number, date in enumerate(dates)
+    ]
+    return listed("Event", *events)
+
+
+def initializer() -> Body:
+    done = job(name="llm-prepare-0", uid="prepare", replicated_job="dataset-initializer")
+    done["status"]["conditions"] = [{"type": "Complete", "status": "True"}]
+    return done
+
+
+@pytest.mark.parametrize("jobs", [[], [initializer()]], ids=["no Job at all", "none but one that is finished"])
+async def test_a_job_set_without_jobs_says_what_refuses_them_and_when_it_said_so(
+    world: World, jobs: list[Body]
+) -> None:
+    serve(world, pods=[], jobs=jobs)
+    world.api.objects["events", ""] = refused_jobs("10:00:00", "11:00:00", "09:00:00")
+    jobset = (await world.store.read_live(LLM)).jobset
+    assert jobset is not None
+    assert jobset.failed_create == 'job "llm-node-0" creation failed with error: no (1)'
+    assert jobset.failed_create_at == datetime(2026, 11, 21, 11, 0, 0, 250000, tzinfo=UTC)
+    uid = json.loads(fixture("jobset"))["metadata"]["uid"]
+    assert world.api.lists[-1] == (EVENTS.plural, f"involvedObject.uid={uid},reason=JobCreationFailed", "")
+
+
+@pytest.mark.parametrize(
+    ("part", "field", "value"),
+    [
+        ("spec", "suspend", True),
+        ("status", "terminalState", "Failed"),
+        ("metadata", "deletionTimestamp", "2026-11-21T10:00:00Z"),
+    ],
+)
+async def test_one_that_is_to_have_none_is_not_asked_about(world: World, part: str, field: str, value: object) -> None:
+    serve(world, pods=[], jobs=[])
+    body = load("jobset")
+    body[part][field] = value
+    world.api.objects["jobsets", "llm"] = json.dumps(body).encode()
+    world.api.objects["events", ""] = refused_jobs("10:00:00")
+    jobset = (await world.store.read_live(LLM)).jobset
+    assert jobset is not None
+    assert (jobset.failed_create, jobset.failed_create_at) == ("", None)
+    assert EVENTS.plural not in [plural for plural, _, _ in world.api.lists]
+
+
+async def test_nor_is_one_that_has_a_job_or_one_of_whose_jobs_cannot_be_read(world: World) -> None:
+    broken = job()
+    broken["spec"]["parallelism"] = "many"
+    for jobs in ([job()], [initializer(), job()], [broken]):
+        serve(world, pods=[pod(0)], jobs=jobs)
+        world.api.objects["events", ""] = refused_jobs("10:00:00")
+        jobset = (await world.store.read_live(LLM)).jobset
+        assert jobset is None or jobset.failed_create == ""
+
+
+async def test_and_nothing_is_said_if_events_may_not_be_read_or_there_are_none(world: World) -> None:
+    for answer in (ForbiddenError("cannot list events"), listed("Event")):
+        serve(world, pods=[], jobs=[])
+        world.api.objects["events", ""] = answer
+        jobset = (await world.store.read_live(LLM)).jobset
+        assert jobset is not None
+        assert jobset.failed_create == ""
 
 
 async def test_trouble_is_the_callers(world: World) -> None:

@@ -29,7 +29,16 @@ from recovery.core.model.facts import (
     WorkloadFacts,
 )
 from recovery.core.model.fleet_ledger import FleetLedger, Suspicion
-from recovery.core.model.ledger import SCHEMA_VERSION, WITHOUT_RESUMING, Ledger, Outcome, Phase, Suspension, Target
+from recovery.core.model.ledger import (
+    SCHEMA_VERSION,
+    WITHOUT_RESUMING,
+    WITHOUT_SIZES,
+    Ledger,
+    Outcome,
+    Phase,
+    Suspension,
+    Target,
+)
 from recovery.core.model.reason import Reason
 from recovery.core.policy.spec import Mode
 from recovery.kube.projections.nodes import decode_node, decode_renewal
@@ -473,6 +482,39 @@ class TestWorkloads:
         )
         assert (job.touched, job.deleting_since) == ("i-1", at("10:00:00"))
 
+    @pytest.mark.parametrize(
+        ("nodes", "born"), [("12", 12), ("0", 0), ("", None), ("-1", None), ("12.5", None), ("1" * 11, None)]
+    )
+    def test_a_job_says_with_which_settings_it_was_born(self, nodes: str, born: int | None) -> None:
+        own = {"recovery.trainjob.dev/birth-settings": "3", "recovery.trainjob.dev/nodes": nodes}
+        job = decode_job(changed("job", metadata__annotations=own)).value.facts
+        assert (job.birth_revision, job.born_nodes) == ("3", born)
+        plain = decode_job(fixture("job")).value.facts
+        assert (plain.birth_revision, plain.born_nodes, plain.gang) == ("", None, "")
+
+    @pytest.mark.parametrize(
+        ("part", "name", "value"),
+        [
+            ("metadata__labels", "scheduling.x-k8s.io/pod-group", "llm"),
+            ("metadata__labels", "pod-group.scheduling.sigs.k8s.io", "llm"),
+            ("metadata__labels", "pod-group.scheduling.sigs.k8s.io/name", "llm"),
+            ("metadata__annotations", "scheduling.k8s.io/group-name", "llm"),
+            ("metadata__annotations", "scheduling.volcano.sh/group-name", "llm"),
+            ("metadata__annotations", "gang.scheduling.koordinator.sh/name", "llm"),
+            ("spec", "schedulingGroup", {"podGroupName": "llm"}),
+            ("spec", "workloadRef", {"name": "llm", "podGroup": "ranks"}),
+        ],
+    )
+    def test_a_job_whose_pods_are_a_gang_says_by_what(self, part: str, name: str, value: object) -> None:
+        template = json.loads(fixture("job"))["spec"]["template"]
+        path = part.split("__")
+        inner = template.setdefault(path[0], {})
+        if len(path) > 1:
+            inner = inner.setdefault(path[1], {})
+        inner[name] = value
+        job = decode_job(changed("job", spec__template=template)).value.facts
+        assert job.gang == (f"spec.{name}" if part == "spec" else name)
+
 
 class TestNodes:
     def test_a_ready_node(self) -> None:
@@ -605,6 +647,8 @@ class TestConfigs:
 def with_an_unknown_class(status: Body) -> Body:
     """The status as it is written again: what was booked without a class counts as of class Unknown."""
     totals = status["totals"]
+    if "idleGpuSecondsByClass" in totals:
+        return status
     return {**status, "totals": {**totals, "idleGpuSecondsByClass": {"Unknown": totals["idleGpuSeconds"]}}}
 
 
@@ -640,6 +684,7 @@ class TestLedgers:
     def test_what_a_controller_of_version_1_wrote_is_read_and_its_incident_goes_on(self) -> None:
         """Written by the code of the commit before version 2."""
         found = decode_recovery_group(fixture("recoverygroup-v1")).value
+        assert not found.labelled
         assert found.schema_version == 1, "as found"
         assert found.ledger.schema_version == WITHOUT_RESUMING, "as it is written next"
         incident = found.ledger.incident
@@ -650,6 +695,11 @@ class TestLedgers:
         assert (incident.pinned.backoff_initial_seconds, incident.pinned.on_exhausted) == (0.0, "Hold")
         assert (incident.suspension, found.ledger.requests) == (None, ())
         assert [closed.outcome for closed in found.ledger.history] == [Outcome.RECOVERED]
+
+    def test_the_label_of_birth_settings_counts_by_its_value(self) -> None:
+        for value, labelled in (("true", True), ("false", False), ("", False)):
+            labels = {"recovery.trainjob.dev/birth-settings": value, "a": "b"}
+            assert decode_recovery_group(changed("recoverygroup", metadata__labels=labels)).value.labelled is labelled
 
     def test_what_a_controller_of_version_2_wrote_is_read(self) -> None:
         found = decode_recovery_group(fixture("recoverygroup-v2")).value
@@ -673,7 +723,9 @@ class TestLedgers:
         assert [rule.name for rule in incident.pinned.rules] == ["preempted"]
         assert [mark.node for mark in found.ledger.failures] == ["gpu-2"]
 
-    @pytest.mark.parametrize(("name", "version"), [("v4", WITHOUT_RESUMING), ("v5", SCHEMA_VERSION)])
+    @pytest.mark.parametrize(
+        ("name", "version"), [("v4", WITHOUT_RESUMING), ("v5", WITHOUT_SIZES), ("v6", SCHEMA_VERSION)]
+    )
     def test_nothing_that_stands_in_a_ledger_is_lost_when_it_is_written_again(self, name: str, version: int) -> None:
         raw = fixture(f"recoverygroup-{name}")
         status = json.loads(raw)["status"]

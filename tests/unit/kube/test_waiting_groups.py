@@ -77,6 +77,23 @@ class Groups:
                 found.append(WaitingGroup(key, needed, room.feasible))
         return found
 
+    def claimed_plainly(self) -> list[tuple[GroupKey, int]]:
+        """What each group that waits needs, less the nodes that its members are on and could be on again."""
+        found = []
+        for group in self.plainly():
+            pods = (each.facts for each in self.pods[group.key].values())
+            held = {pod.node for pod in pods if pod.holds_gpus} & {*group.feasible}
+            found.append((group.key, group.needed - len(held)))
+        return [each for each in found if each[1] > 0]
+
+    def claimed(self) -> list[tuple[GroupKey, int]]:
+        """After `found`."""
+        claims = {claim.key: claim for claim in self.waiting.claims(NOBODY)}
+        for group in self.found():
+            if group.key in claims:
+                assert self.capacity.names(claims[group.key].feasible) == group.feasible
+        return sorted((claim.key, claim.nodes) for claim in claims.values())
+
     def found(self) -> list[WaitingGroup]:
         besides = self.waiting.besides(NOBODY)
         while besides is None:
@@ -118,7 +135,50 @@ def test_after_any_changes_it_is_what_counting_all_of_them_gives(changes: list[t
                 groups.put_pod(key, name, demand, node=node, job_uid=job_uid)
             case _:
                 assert groups.found() == groups.plainly()
+                assert groups.claimed() == groups.claimed_plainly()
     assert groups.found() == groups.plainly()
+    assert groups.claimed() == groups.claimed_plainly()
+
+
+class TestClaims:
+    def test_the_nodes_that_its_members_are_on_are_not_claimed(self) -> None:
+        groups = Groups()
+        for name in "vw":
+            groups.put_node(name, NODE_STATES[0])
+        groups.put_pod(GROUPS[0], "p", DEMANDS[0], node="v")
+        groups.put_pod(GROUPS[0], "q", DEMANDS[0])
+        assert [group.needed for group in groups.found()] == [2]
+        assert groups.claimed() == [(GROUPS[0], 1)]
+
+    def test_but_one_that_takes_no_pods_any_more_is_claimed_elsewhere(self) -> None:
+        groups = Groups()
+        for name in "vwx":
+            groups.put_node(name, NODE_STATES[0])
+        groups.put_pod(GROUPS[0], "p", DEMANDS[0], node="v")
+        groups.put_pod(GROUPS[0], "q", DEMANDS[0])
+        groups.put_node("v", msgspec.structs.replace(NODE_STATES[0] or NodeFacts("", ready=True), ready=False))
+        groups.found()
+        assert groups.claimed() == [(GROUPS[0], 2)]
+
+    def test_a_node_that_is_known_only_later_is_one_that_they_are_on_as_well(self) -> None:
+        groups = Groups()
+        groups.put_node("w", NODE_STATES[0])
+        groups.put_node("x", NODE_STATES[0])
+        groups.put_pod(GROUPS[0], "p", DEMANDS[0], node="v")
+        groups.put_pod(GROUPS[0], "q", DEMANDS[0])
+        groups.found()
+        assert groups.claimed() == [(GROUPS[0], 2)]
+        groups.put_node("v", NODE_STATES[0])
+        groups.found()
+        assert groups.claimed() == [(GROUPS[0], 1)]
+
+    def test_nobody_claims_against_itself(self) -> None:
+        groups = Groups()
+        for name in "vw":
+            groups.put_node(name, NODE_STATES[0])
+        groups.put_pod(GROUPS[0], "p", DEMANDS[0])
+        groups.found()
+        assert groups.waiting.claims(GROUPS[0]) == ()
 
 
 class TestCost:

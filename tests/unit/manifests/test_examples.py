@@ -61,7 +61,8 @@ def test_the_command_runs_a_script_that_is_mounted_with_flags_that_it_knows(name
     assert all(path.startswith(f"{mounts['checkpoints']}/") for path in written), "on the volume"
     assert sources["checkpoints"]["persistentVolumeClaim"]["claimName"] == load("checkpoints.yaml")["metadata"]["name"]
     ranks = trainer["numNodes"] * trainer["numProcPerNode"]
-    assert int(given["--batch-size"]) % ranks == 0, "the scripts refuse what cannot be shared"
+    share, uneven = divmod(int(given["--batch-size"]), ranks)
+    assert (share, uneven) == (int(given["--micro-batch-size"]), 0), "all nodes train in one piece, fewer in several"
 
 
 @pytest.mark.parametrize("name", TRAIN_JOBS)

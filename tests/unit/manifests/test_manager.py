@@ -21,6 +21,7 @@ OPTIONAL = {
     LAUNCH / "self-made",
     MANIFESTS / "network-policy",
     MANIFESTS / "components" / "pod-logs",
+    MANIFESTS / "components" / "birth-settings",
 }
 """Folders that a cluster applies if it has what they need, or wants what they do."""
 

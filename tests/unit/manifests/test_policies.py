@@ -1,6 +1,7 @@
 """The shipped policies are read as they are written, and the prepared runtime is what its comments say."""
 
 import re
+import textwrap
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,13 @@ import msgspec
 import pytest
 import yaml
 
+from recovery.cli.lint_checks import lint_all
 from recovery.core.model.annotations import JOINED_PROBE_ANNOTATION
 from recovery.core.model.config import CONFIG_NAME, ConfigFacts, ConfigSpec
 from recovery.core.policy.resolved import Policy, PolicyFacts, resolve
 from recovery.core.policy.spec import Mode, OnExhausted, PolicySpec, Restart
 from recovery.core.policy.validation import problems
+from recovery.launch.documents import documents
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 POLICIES = REPOSITORY / "policies"
@@ -43,6 +46,7 @@ def test_there_are_policies_to_check() -> None:
     assert SHIPPED == [
         "cluster-default.yaml",
         "default.yaml",
+        "elastic.yaml",
         "gpu-faults.yaml",
         "large-1000-gpus.yaml",
         "observe-only.yaml",
@@ -130,7 +134,7 @@ def test_permissions_are_of_the_one_config_and_allow_what_their_policy_asks_for_
     assert document["spec"]["allow"] == {allowed: True for allowed, asked in asks.items() if asked}
 
 
-@pytest.mark.parametrize("name", ["default.yaml", "observe-only.yaml", "spot.yaml"])
+@pytest.mark.parametrize("name", ["default.yaml", "elastic.yaml", "observe-only.yaml", "spot.yaml"])
 def test_policies_without_permissions_ask_for_none(name: str) -> None:
     written = (POLICIES / name).read_text()
     for asked in ("ReplaceNode", "FailJob", "AssumeDead"):
@@ -145,9 +149,28 @@ def test_the_shipped_config_is_what_holds_without_one() -> None:
     assert ConfigFacts(CONFIG_NAME, "uid", 1, spec).pause is None
 
 
+def examples() -> list[str]:
+    """The policies of the guide, in their order. A block within a list is indented."""
+    page = (REPOSITORY / "docs" / "policy.md").read_text()
+    blocks = re.findall(r"^ *```yaml\n(.*?)^ *```$", page, flags=re.DOTALL | re.MULTILINE)
+    return [textwrap.dedent(block) for block in blocks]
+
+
+@pytest.mark.parametrize("text", examples(), ids=lambda text: yaml.safe_load(text)["metadata"]["name"])
+def test_an_example_of_the_guide_is_a_policy_that_says_nothing_that_is_not_read(text: str) -> None:
+    document = yaml.safe_load(text)
+    assert document["kind"] == "RecoveryPolicy"
+    assert_contains(told(msgspec.convert(document["spec"], PolicySpec)), document["spec"], "spec")
+    assert lint_all(documents(text)) == ()
+
+
+def test_the_guide_has_an_example_of_what_takes_several_fields() -> None:
+    names = [yaml.safe_load(text)["metadata"]["name"] for text in examples()]
+    assert names == ["default", "suspicious", "elastic", "preempted"]
+
+
 def test_the_defaults_that_the_guide_shows_are_the_defaults() -> None:
-    [block] = re.findall(r"```yaml\n(.*?)```", (REPOSITORY / "docs" / "policy.md").read_text(), flags=re.DOTALL)
-    shown = yaml.safe_load(block)["spec"]
+    shown = yaml.safe_load(examples()[0])["spec"]
     assert msgspec.convert(shown, PolicySpec) == PolicySpec()
     assert_contains(shown, told(PolicySpec()), "spec")
 

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from recovery.core.incident import lifecycle
+from recovery.core.model.annotations import HOSTNAME_LABEL
 from recovery.core.model.config import CONFIG_NAME, ConfigFacts, ConfigSpec
 from recovery.core.model.facts import Condition, FailurePolicyFacts, FleetFacts, NodeFacts, Snapshot, Taint
 from recovery.core.model.fleet_ledger import Quarantined
@@ -19,6 +20,7 @@ from recovery.core.plan.actions import ChangeFleet, ClaimJob, FailJobSet, ForceD
 from recovery.core.policy.resolved import Policy, PolicyFacts, resolve
 from recovery.core.policy.spec import PolicySpec
 from tests.unit.core.driver import Controller
+from tests.unit.core.elastic import born, rack_lost, reconciled, sixteen, with_room
 from tests.unit.core.world import World, at, training, whole
 
 POLICIES = Path(__file__).resolve().parents[3] / "policies"
@@ -293,6 +295,47 @@ def test_spot_charges_what_the_job_does_to_itself() -> None:
     assert told.restarted
     assert told.incident.charged
     assert told.incident.rule == ""
+
+
+# --- elastic -------------------------------------------------------------------------------------------------------
+
+
+def test_elastic_goes_on_with_whole_replicas_when_lost_nodes_are_not_replaced() -> None:
+    controller, lost = Controller(shipped("elastic")), (13, 14, 15)
+    world = rack_lost(sixteen(), 0, lost)
+    reconciled(controller, world, 0.5)
+    world = born(controller, world, 3, unplaced=lost)
+    reconciled(controller, world, 179)
+    assert [attempt.action for attempt in controller.incident.attempts] == [AttemptAction.RECREATE_GROUP]
+    reconciled(controller, world, 181)
+    assert controller.incident.attempts[-1].action is AttemptAction.SHRINK
+    assert controller.ledger.elastic is not None
+    assert (controller.ledger.elastic.nodes, controller.ledger.elastic.wanted_nodes) == (12, 16)
+
+
+def test_elastic_does_not_wait_for_nodes_that_somebody_more_important_has() -> None:
+    controller = Controller(shipped("elastic"))
+    world = sixteen().evicted(15, 0, reason="PreemptionByScheduler")
+    reconciled(controller, world, 0.5)
+    assert (controller.incident.rule, controller.incident.charged) == ("preempted", False)
+    world = born(controller, world, 3, unplaced=(15,))
+    reconciled(controller, world, 4)
+    reconciled(controller, world, 10)
+    assert controller.incident.attempts[-1].action is AttemptAction.SHRINK
+    assert controller.ledger.elastic is not None
+    assert controller.ledger.elastic.nodes == 14
+
+
+def test_elastic_has_the_job_alone_avoid_a_node_with_a_broken_gpu() -> None:
+    told = story("elastic")
+    told.world = with_room(sixteen(), 2)
+    told.exits(2, 1, XID_79, 0)
+    labelled = told.world.with_node("gpu-2", labels={HOSTNAME_LABEL: "host-2"})
+    reconciled(told.controller, labelled, 1)
+    assert told.restarted
+    assert told.quarantined == []
+    assert (told.incident.rule, told.incident.charged) == ("bad-gpu", True)
+    assert [each.host for each in told.controller.ledger.avoided] == ["host-2"]
 
 
 # --- user-errors-fail-fast -----------------------------------------------------------------------------------------

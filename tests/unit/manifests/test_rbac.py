@@ -14,6 +14,13 @@ from recovery.cli.preflight import (
     Permission,
     to_lead,
 )
+from recovery.core.model.annotations import (
+    BIRTH_SETTINGS_ANNOTATION,
+    BIRTH_SETTINGS_LABEL,
+    BIRTH_SETTINGS_LABELLED,
+    NODES_ANNOTATION,
+)
+from recovery.ports import RECOVERY_GROUPS
 from tests.unit.manifests.kustomize import REPOSITORY, Object, objects, only, rights
 
 READ = {"get", "list", "watch"}
@@ -105,6 +112,46 @@ def test_the_overlay_observe_lets_the_controller_write_to_no_workload_and_no_nod
     held = set().union(*(rights(roles[name]) for name in bound_in("overlays/observe")))
     written_groups = {(group, resource) for group, resource, verb in held if verb not in READ and group != OWN_GROUP}
     assert written_groups == {("", "events"), ("admissionregistration.k8s.io", "validatingwebhookconfigurations")}
+
+
+def test_birth_settings_are_rights_of_a_component_that_no_overlay_has() -> None:
+    granted = rights(only("components/birth-settings", "ClusterRole"))
+    assert granted == {(OWN_GROUP, "recoverygroups", "patch"), ("batch", "jobs", "create")}
+    binding = only("components/birth-settings", "ClusterRoleBinding")
+    assert (binding["roleRef"]["name"], binding["subjects"]) == ("recovery-birth-settings", [CONTROLLER])
+    for folder in ("default", "overlays/enforce", "overlays/observe"):
+        held = set().union(*(rights(each) for kind in ("ClusterRole", "Role") for each in objects(folder, kind)))
+        assert not granted & held, folder
+
+
+def test_jobs_are_created_in_dry_runs_only() -> None:
+    """The right to create Jobs is the right to run anything: whoever grants it to the controller refuses it as well."""
+    policy = only("components/birth-settings", "ValidatingAdmissionPolicy")
+    account = ":".join(("system", "serviceaccount", CONTROLLER["namespace"], CONTROLLER["name"]))
+    (condition,) = policy["spec"]["matchConditions"]
+    assert condition["expression"] == f"request.userInfo.username == '{account}'"
+    (rule,) = policy["spec"]["matchConstraints"]["resourceRules"]
+    assert (rule["apiGroups"], rule["resources"], rule["operations"]) == (["batch"], ["jobs"], ["CREATE"])
+    (validation,) = policy["spec"]["validations"]
+    assert (policy["spec"]["failurePolicy"], validation["expression"]) == ("Fail", "request.?dryRun.orValue(false)")
+    binding = only("components/birth-settings", "ValidatingAdmissionPolicyBinding")
+    assert binding["spec"] == {"policyName": policy["metadata"]["name"], "validationActions": ["Deny"]}
+
+
+def test_the_policy_for_birth_settings_is_bound_to_labelled_ledgers_and_fails_open() -> None:
+    policy = only("components/birth-settings", "MutatingAdmissionPolicy")["spec"]
+    assert policy["failurePolicy"] == "Ignore"
+    assert policy["paramKind"] == {"apiVersion": RECOVERY_GROUPS.api_version, "kind": RECOVERY_GROUPS.kind}
+    assert len(policy["mutations"]) == 1, "all that is set at birth, or nothing"
+    text = policy["mutations"][0]["jsonPatch"]["expression"]
+    for annotation in (BIRTH_SETTINGS_ANNOTATION, NODES_ANNOTATION):
+        assert f"/metadata/annotations/{annotation.replace('/', '~1')}'" in text
+    binding = only("components/birth-settings", "MutatingAdmissionPolicyBinding")["spec"]
+    assert binding["policyName"] == "recovery-birth-settings"
+    assert binding["paramRef"] == {
+        "selector": {"matchLabels": {BIRTH_SETTINGS_LABEL: BIRTH_SETTINGS_LABELLED}},
+        "parameterNotFoundAction": "Allow",
+    }
 
 
 def test_logs_are_a_right_of_a_component_that_no_overlay_has() -> None:

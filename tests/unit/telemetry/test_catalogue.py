@@ -89,7 +89,7 @@ def test_every_counted_reason_has_one_type_of_badput() -> None:
 
 def test_classes_end_with_the_one_for_those_that_are_not_known() -> None:
     assert FAILURE_CLASSES[-1] == "unknown"
-    assert len(FAILURE_CLASSES) == 13
+    assert len(FAILURE_CLASSES) == 14
 
 
 def test_what_is_scraped_is_what_the_catalogue_says(metrics: Telemetry, group: Group) -> None:

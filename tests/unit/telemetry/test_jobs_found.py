@@ -51,6 +51,8 @@ def test_the_series_of_a_job_begin_at_0_when_a_policy_selects_it(store: HeldStor
         assert scrape.of_job("recovery_gpu_idle_by_class_seconds_total", failure_class=failure_class) == 0
     assert scrape.of_job("recovery_group_restarts_total", scope="group") == 0
     assert scrape.of_job("recovery_gpu_released_seconds_total") == 0
+    assert scrape.of_job("recovery_group_reduced_seconds_total") == 0
+    assert scrape.of_job("recovery_gpu_gained_seconds_total") == 0
     assert scrape.of_job("recovery_job_gpus") == PODS * 8
     assert scrape.of_job("recovery_job_info", mode="enforce", kind="TrainJob") == 1
     assert scrape.of_job("recovery_restart_budget_remaining") == 3
@@ -61,7 +63,15 @@ def test_the_series_of_a_job_begin_at_0_when_a_policy_selects_it(store: HeldStor
         of_jobs.JOB_PROGRESS_TIMESTAMP,
         of_jobs.GPUS_NOT_STARTED,
     }
-    assert names_of_job(scrape) == {each.name for each in {*of_jobs.OF_JOBS} - only_in_incidents - only_sometimes}
+    of_smaller_groups = {
+        of_jobs.GROUP_NODES,
+        of_jobs.GROUP_NODES_WANTED,
+        of_jobs.GROUP_REDUCED_START,
+        of_jobs.GROUP_FAILED_GROWTHS,
+    }
+    assert names_of_job(scrape) == {
+        each.name for each in {*of_jobs.OF_JOBS} - only_in_incidents - only_sometimes - of_smaller_groups
+    }
 
 
 def test_what_a_reconcile_reads_is_told_at_the_next_scrape(

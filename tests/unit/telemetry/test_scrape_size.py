@@ -12,13 +12,13 @@ from tests.unit.telemetry.world import Scrape, SetClock
 JOBS = 200
 PODS = 128
 
-SERIES_OF_JOB = 52 + len(Phase)
-"""Of a healthy job: 9 + 13 + 13 for counters by reason and by class, 10 for idle GPUs by reason, one for each phase,
-and 7 more."""
+SERIES_OF_JOB = 56 + len(Phase)
+"""Of a healthy job: 9 + 14 + 14 for counters by reason and by class, 10 for idle GPUs by reason, one for each phase,
+and 9 more."""
 SERIES_OF_INCIDENT = 9
 """More, while it is open: its start and its info, members joined and expected, and the phases that have ended."""
-SERIES_OF_OTHERS = 526 + 3
-"""195 + 117 of them are the counters of the fleet, 3 tell what Enforce would have done, the rest are histograms and the
+SERIES_OF_OTHERS = 550 + 3
+"""210 + 126 of them are the counters of the fleet, 3 tell what Enforce would have done, the rest are histograms and the
 process itself."""
 SERIES_OF_PHASE = 20
 """Of the histogram of phases, for a phase that is added."""

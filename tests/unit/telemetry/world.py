@@ -7,7 +7,7 @@ import msgspec
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from recovery.core.incident import lifecycle, phases
+from recovery.core.incident import lifecycle, phases, sizes
 from recovery.core.model.config import ConfigFacts
 from recovery.core.model.facts import (
     GroupKey,
@@ -21,6 +21,7 @@ from recovery.core.model.facts import (
 from recovery.core.model.ledger import (
     AttemptAction,
     Closing,
+    ElasticState,
     Incident,
     Ledger,
     LedgerObject,
@@ -216,6 +217,13 @@ class Group:
     def is_recorded(self) -> None:
         """The closed incident goes into the history."""
         self._write(lifecycle.into_history(self.ledger, Snapshot(KEY, workload(), None, (), ())))
+
+    def has_size(self, size: ElasticState | None) -> None:
+        self._write(msgspec.structs.replace(self.ledger, elastic=size))
+
+    def ends_what_it_ran(self, *, ago: float = 0.0) -> None:
+        """So many seconds ago; what it ran with fewer nodes is booked, as for a failure of then."""
+        self._write(sizes.booked(self.ledger, self._clock.now() - timedelta(seconds=ago)))
 
     def set_totals(self, totals: Totals) -> None:
         self._write(msgspec.structs.replace(self.ledger, totals=totals))

@@ -35,7 +35,6 @@ _NUMBERS = (
 )
 _IMMUTABLE = ("selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "successPolicy")
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_INDEXES = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 _SCHEDULING = ("nodeSelector", "tolerations", "schedulingGates")
 
 
@@ -225,11 +224,30 @@ def _wrong_success_policy(policy: Body, completions: int) -> Iterable[FieldCause
         if count is None and indexes is None:
             words = "at least one of succeededCount or succeededIndexes must be specified"
             yield _required(f"{path}[{number}]", words)
-        if indexes is not None and not _INDEXES.fullmatch(indexes):
-            yield _invalid(f"{path}[{number}].succeededIndexes", indexes, "error parsing succeededIndexes")
+        wrong = _wrong_indexes(indexes, completions) if indexes else ""
+        if wrong:
+            yield _invalid(f"{path}[{number}].succeededIndexes", indexes, f"error parsing succeededIndexes: {wrong}")
         if count is not None and not 0 <= count <= completions:
             words = f"must be less than or equal to {completions} (the number of specified completions)"
             yield _invalid(f"{path}[{number}].succeededCount", count, words)
+
+
+def _wrong_indexes(text: str, completions: int) -> str:
+    """What is wrong with a list of indexes and of intervals of them. Empty: nothing."""
+    last = -1
+    for interval in text.split(","):
+        for number, limit in enumerate(interval.split("-")):
+            if number > 1:
+                words = "violates the requirement that an index interval can have at most two parts separated by '-'"
+                return f"the fragment {json.dumps(interval)} {words}"
+            if not (limit.isascii() and limit.isdecimal()):
+                return f"cannot convert string to integer for index: {json.dumps(limit)}"
+            if int(limit) >= completions:
+                return f"too large index: {json.dumps(limit)}"
+            if int(limit) <= last:
+                return f"non-increasing order, previous: {last}, current: {limit}"
+            last = int(limit)
+    return ""
 
 
 def _wrong_change(spec: Body, before: Body) -> Iterable[FieldCause]:

@@ -191,11 +191,19 @@ class LostTimeBooked(CheckerRule):
         asks = job.gpus_per_pod if job.marking is Marking.ACCELERATORS else 0
         if self._happened(FaultKind.USER_RESIZE, key) or incident.gpus == job.pods * asks:
             return ""
+        if (job.policy or {}).get("elastic") is not None and incident.gpus == self._pods_at(key, incident) * asks:
+            return ""
         # Of a training that had ended by then, a Job that is Complete has given its GPUs back.
         over = after_the_end(self.evidence.rounds(str(key)), self.evidence.ends_at)
         if incident.gpus < job.pods * asks and any(since <= incident.detected_at < until for since, until in over):
             return ""
         return f"incident {incident.id} is of {incident.gpus} GPUs, the group has {job.pods * asks}"
+
+    def _pods_at(self, key: GroupKey, incident: Incident) -> int:
+        """Of the newest Job of an elastic group when the incident was detected. 0: there was none."""
+        made = (job for job in self.world.jobs.values() if job.group == key and job.began_at <= incident.detected_at)
+        newest = max(made, key=lambda job: job.began_at, default=None)
+        return newest.wanted if newest is not None else 0
 
     def _times(self, key: GroupKey, opened: Sequence[_Opened]) -> Iterator[Violation]:
         ends_at = self.evidence.ends_at
@@ -245,7 +253,7 @@ class LostTimeBooked(CheckerRule):
                 return Account.ADDED
         if stretch.account == Account.BETWEEN and incident is not None and self._was_meeting(key, incident):
             return Account.MEETING
-        if stretch.account == Account.UNEXPLAINED and asked:
+        if stretch.account == Account.UNEXPLAINED and (asked or self._deleted_by_user(key, stretch)):
             return Account.ASKED
         if unseen and stretch.account == Account.UNEXPLAINED and stretch.seconds > _TOLERANCE.total_seconds():
             undisturbed = self.world.undisturbed.seconds(stretch.since, stretch.until)
@@ -340,6 +348,15 @@ class LostTimeBooked(CheckerRule):
             and each.fault.pods_more > 0
             and each.at <= stretch.since + API_TIME
             and (met[-1].formed_at <= each.at or met[-1].size < members)
+            for each in self.evidence.happenings
+        )
+
+    def _deleted_by_user(self, key: GroupKey, stretch: Stretch) -> bool:
+        """A person has deleted the Job: nobody else brings it back, however long its pods take to go."""
+        return any(
+            each.fault.key.kind is FaultKind.USER_DELETE_JOB
+            and each.fault.job == str(key)
+            and stretch.since - API_TIME <= each.at <= stretch.until
             for each in self.evidence.happenings
         )
 

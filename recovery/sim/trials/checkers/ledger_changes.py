@@ -12,7 +12,7 @@ from recovery.core.model.ledger import Attempt, AttemptAction, Incident, Ledger,
 from recovery.kube.projections.recovery import decode_recovery_group
 from recovery.sim.api.store import ObjectChange
 
-OURS = frozenset({AttemptAction.RECREATE_GROUP, AttemptAction.REPLACE_NODE, AttemptAction.RECREATE_JOB_SET})
+OURS = frozenset(AttemptAction) - {AttemptAction.ADOPTED, AttemptAction.NONE}
 _RESTARTS = frozenset({Verb.RESTART, Verb.RETRY})
 
 _encode = msgspec.json.Encoder().encode

@@ -47,6 +47,9 @@ class JustifiedRestart(CheckerRule):
         unjustified = {
             AttemptAction.RECREATE_GROUP: self._recreates,
             AttemptAction.REPLACE_NODE: self._recreates,
+            AttemptAction.AVOID_NODE: self._recreates,
+            AttemptAction.SHRINK: self._shrinks,
+            AttemptAction.GROW: self._grows,
             AttemptAction.RECREATE_JOB_SET: self._recreates_jobset,
             AttemptAction.ADOPTED: self._adopts,
         }[added.action](made, incident, group)
@@ -80,6 +83,16 @@ class JustifiedRestart(CheckerRule):
                 return None
         jobs = ", ".join(incident.target.job_uids)
         return f"no member of Job {jobs} was lost, and it had not been on its way for long"
+
+    def _shrinks(self, made: LedgerChange, incident: Incident, group: GroupView) -> str | None:
+        targets = self.world.jobs_of(incident.target.job_uids)
+        if any(job.losses or job.late or job.troubles or not job.running for job in targets):
+            return None
+        return "all its members run"
+
+    def _grows(self, made: LedgerChange, incident: Incident, group: GroupView) -> str | None:
+        state = made.before.elastic
+        return None if state is not None and state.nodes < state.wanted_nodes else "it is no smaller group"
 
     def _recreates_jobset(self, made: LedgerChange, incident: Incident, group: GroupView) -> str | None:
         added = made.added
@@ -143,7 +156,8 @@ class BaselineUntouched(CheckerRule):
 
 class ResizeKept(CheckerRule):
     """No restart of ours undoes the size that a user gave a Job: the group is Held until a person asks for the restart
-    (kubernetes-facts, "A group shrunk to 12 by the child Job comes back with 16")."""
+    (kubernetes-facts, "A group shrunk to 12 by the child Job comes back with 16"), or has settings at birth by which
+    it comes back with that size, or with one that it has been given since."""
 
     hears = frozenset({JOBS})
 
@@ -153,10 +167,21 @@ class ResizeKept(CheckerRule):
             return
         group = self.world.group(job.group)
         template = _template_size(group, job)
-        if template is None or template == job.wanted or group.asked:
+        if template is None or template == job.wanted or group.asked or self._is_sized(job):
             return
         sentence = f"{change.actor} deletes Job {job.name} of {job.wanted} pods, and its template has {template}"
         yield self.found(at, sentence, job.group)
+
+    def _is_sized(self, job: JobView) -> bool:
+        """Its successor gets its size, or a size of its own, as the ledger says."""
+        state = self.world.ledgers.of_group(job.group)
+        if state is None:
+            return False
+        settings, incident = state.ledger.birth_settings, state.ledger.incident
+        attempt = incident.attempt if incident is not None else None
+        if attempt is not None and attempt.action in {AttemptAction.SHRINK, AttemptAction.GROW}:
+            return True
+        return settings is not None and settings.nodes == job.wanted
 
 
 def _template_size(group: GroupView, job: JobView) -> int | None:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from recovery.core.model.facts import Condition, Progress
-from recovery.core.model.ledger import SCHEMA_VERSION, WITHOUT_RESUMING, Closing, Incident, Outcome, Phase
+from recovery.core.model.ledger import WITHOUT_RESUMING, WITHOUT_SIZES, Closing, Incident, Outcome, Phase
 from recovery.core.model.reason import Reason
 from recovery.core.policy.resolved import Backoff
 from recovery.core.policy.spec import Mode
@@ -247,7 +247,7 @@ def test_only_a_ledger_that_has_the_phase_is_labelled_with_the_version_that_know
     world = back(controller)
     assert controller.ledger.schema_version == WITHOUT_RESUMING
     controller.reconcile(world, 9.5)
-    assert controller.ledger.schema_version == SCHEMA_VERSION
+    assert controller.ledger.schema_version == WITHOUT_SIZES
     controller.settle(reported(world, 20), 21)
     assert controller.ledger.schema_version == WITHOUT_RESUMING
 

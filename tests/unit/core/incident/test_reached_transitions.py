@@ -12,7 +12,7 @@ import pytest
 from recovery.core.incident import requests
 from recovery.core.incident.requests import Request
 from recovery.core.incident.transitions import UNDER_WAY, taken
-from recovery.core.model.annotations import RESTART_ANNOTATION
+from recovery.core.model.annotations import HOSTNAME_LABEL, RESTART_ANNOTATION
 from recovery.core.model.facts import Condition, Progress
 from recovery.core.model.fleet_ledger import FleetLimits
 from recovery.core.model.ledger import AttemptAction, Incident, Phase
@@ -24,6 +24,7 @@ from recovery.core.policy.spec import FencingMode, Mode, OnExhausted, OnTerminal
 from tests.unit.core.decision.test_recreated_jobset import with_new_jobset, without_jobset
 from tests.unit.core.decision.test_several_jobs import Pair, launcher_of, reconcile
 from tests.unit.core.driver import Controller, policy
+from tests.unit.core.elastic import born, elastic_controller, rack_lost, reconciled, sixteen, with_room
 from tests.unit.core.world import World, at, training, whole
 
 BACKOFF = Backoff(initial=timedelta(seconds=60))
@@ -445,6 +446,7 @@ def test_a_loss_after_the_policy_enforces_ends_an_observed_incident() -> None:
 # --- attempts -------------------------------------------------------------------------------------------------------
 
 REPLACE_43 = Rule("gpu", RuleAction.REPLACE_NODE, When(on_exit_codes=ExitCodes(Operator.IN, (43,))))
+AVOID_45 = Rule("avoid", RuleAction.AVOID_NODE, When(on_exit_codes=ExitCodes(Operator.IN, (45,))))
 IGNORE_44 = Rule("fine", RuleAction.IGNORE, When(on_exit_codes=ExitCodes(Operator.IN, (44,))))
 
 CALLS_FOR: dict[AttemptAction, Callable[[World, int, float], World]] = {
@@ -495,7 +497,7 @@ def actions(controller: Controller) -> list[AttemptAction]:
 
 @pytest.mark.parametrize(
     ("first", "second"),
-    [pair for pair in product(AttemptAction, repeat=2) if pair != (AttemptAction.NONE, AttemptAction.NONE)],
+    [pair for pair in product(CALLS_FOR, repeat=2) if pair != (AttemptAction.NONE, AttemptAction.NONE)],
 )
 def test_any_attempt_may_follow_any_other(first: AttemptAction, second: AttemptAction) -> None:
     controller = any_attempt()
@@ -504,6 +506,53 @@ def test_any_attempt_may_follow_any_other(first: AttemptAction, second: AttemptA
         world = back(controller, world, 10)
     calls_for(second, controller, world, 3, 20)
     assert actions(controller) == [first, second]
+
+
+WITH_SETTINGS = (AttemptAction.AVOID_NODE, AttemptAction.SHRINK, AttemptAction.GROW)
+"""Attempts whose Jobs are created with settings of their own, or without those of before."""
+
+
+def decided(action: AttemptAction) -> tuple[Controller, World, float]:
+    """The latest attempt of an open incident is this one, and nothing has come of it. Since when that is so."""
+    rules, limits = (REPLACE_43, IGNORE_44, AVOID_45), FleetLimits(may_cordon=True)
+    recreates = OnTerminalFailure.RECREATE_JOB_SET
+    controller = elastic_controller(rules=rules, limits=limits, on_terminal_failure=recreates)
+    world, seconds = with_room(sixteen(), 4), 121.0
+    for rank in range(16):
+        world = world.with_node(f"gpu-{rank}", labels={HOSTNAME_LABEL: f"gpu-{rank}"})
+    if action is AttemptAction.AVOID_NODE:
+        world = world.pod_failed(1, 45, 0)
+        controller.reconcile(world, 0.5)
+        _, world = reconciled(controller, world, 3)  # it has settled
+        return controller, world, 3
+    _, world = reconciled(controller, rack_lost(world, 0), 0.5)
+    world = born(controller, world, 3, unplaced=(12, 13, 14, 15))
+    reconciled(controller, world, 4)
+    _, world = reconciled(controller, world, seconds)
+    if action is AttemptAction.GROW:
+        world, seconds = born(controller, world, 125).all_ready(130), 500.0
+        controller.settle(world, 131)
+        controller.reconcile(world, 132)
+        _, world = reconciled(controller, world, seconds)
+    assert actions(controller)[-1] is action
+    return controller, world, seconds
+
+
+@pytest.mark.parametrize("second", CALLS_FOR)
+@pytest.mark.parametrize("first", WITH_SETTINGS)
+def test_any_other_may_follow_one_with_settings_at_birth(first: AttemptAction, second: AttemptAction) -> None:
+    controller, world, seconds = decided(first)
+    world = born(controller, world, seconds + 5).all_started(seconds + 6)
+    controller.reconcile(world, seconds + 7)
+    calls_for(second, controller, world, 3, 600)
+    assert actions(controller)[-2:] == [first, second]
+
+
+@pytest.mark.parametrize("action", WITH_SETTINGS)
+def test_one_with_settings_that_the_jobset_was_faster_with_becomes_the_platforms(action: AttemptAction) -> None:
+    controller, world, seconds = decided(action)
+    controller.reconcile(world.restarted_by_jobset(), seconds + 4)
+    assert actions(controller)[-1] is AttemptAction.ADOPTED
 
 
 def test_one_loss_after_another_may_be_left_to_the_job_of_a_restarted_group() -> None:

@@ -99,11 +99,12 @@ def test_each_sentence_has_a_text_and_each_text_is_told() -> None:
     assert {each for each in Sentence if each not in TEXTS} == set()
     chosen = {call.key for call in CALLS}
     # Chosen by a variable: what a rule says, and what was said before.
-    by_variable = {Sentence.AS_SAID, Sentence.RULE_SAYS, Sentence.RULE_IGNORES}
+    by_variable: set[Sentence | Reason] = {Sentence.AS_SAID, Sentence.RULE_SAYS, Sentence.RULE_IGNORES}
     by_variable |= {Sentence.ATTEMPTS_BY_BUDGET, Sentence.ATTEMPTS_WHATEVER_BUDGET}
     by_variable |= {Sentence.LAST_NODES, Sentence.TOO_FEW_NODES}
     by_variable |= {Sentence.SINCE_BREAKER_CLOSED, Sentence.SINCE_ENFORCED}
     by_variable |= {Sentence.HOLE_QUARANTINED, Sentence.HOLE_QUARANTINED_POD_STAYS}
+    by_variable |= {Reason.NODES_NOT_REPLACED, Reason.GROWTH_UNDONE}
     assert set(TEXTS) - chosen - by_variable == set()
 
 

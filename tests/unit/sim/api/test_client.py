@@ -108,6 +108,18 @@ async def test_what_is_created_is_got_listed_patched_and_deleted(client_of: Clie
 
 @both
 @virtual_time
+async def test_a_dry_run_is_one_of_a_create_and_changes_nothing(client_of: ClientOf) -> None:
+    client = client_of(server())
+    found = read(await api_verbs.create(client, PODS, pod("p"), namespace="team-a", dry_run=True))
+    assert found["metadata"]["name"] == "p"
+    with pytest.raises(NotFoundError):
+        await api_verbs.get(client, PODS, "p", namespace="team-a")
+    with pytest.raises(ValueError, match="no dry run of that verb"):
+        await client.send(ApiRequest("delete", PODS, "team-a", "p", query={"dryRun": "All"}))
+
+
+@both
+@virtual_time
 async def test_a_list_is_read_page_by_page(client_of: ClientOf) -> None:
     client = client_of(server())
     for name in ("a", "b", "c"):

@@ -5,6 +5,7 @@ import pytest
 from recovery.ports import EVENTS, JOB_SETS, JOBS, LEASES, NODES, PODS, PatchKind
 from recovery.sim.api.kinds.kind import Body, ServedKind
 from recovery.sim.api.status_error import FieldCause, StatusError
+from recovery.sim.api.store import ObjectChange
 from tests.unit.sim.api.servers import TEAM, SetClock, made, meta, named, pod, serving
 
 
@@ -244,3 +245,40 @@ def test_what_a_kind_does_not_accept_is_not_stored() -> None:
     assert refused.value.message == 'Job.batch "job" is invalid: [spec.a: a is wrong, spec.b: so is b]'
     assert (refused.value.code, refused.value.reason, refused.value.kind) == (422, "Invalid", "Job")
     assert server.get(JOBS, "job", namespace=TEAM)["spec"] == {"size": 1}
+
+
+def test_a_dry_run_answers_as_the_create_would_and_stores_nothing() -> None:
+    def default(body: Body, before: Body | None) -> None:
+        body["spec"]["size"] = 2
+
+    def validate(body: Body, before: Body | None) -> list[FieldCause]:
+        return [FieldCause("spec.name", "it is wrong")] if body["spec"].get("name") == "wrong" else []
+
+    server = serving(ServedKind(resource=JOBS, default=default, validate=validate))
+    told: list[ObjectChange] = []
+    server.subscribe(told.append)
+    revision = server.revision
+    body = server.create(JOBS, named("job"), namespace=TEAM, dry_run=True)
+    assert (body["spec"], meta(body)["generation"], "resourceVersion" in meta(body)) == ({"size": 2}, 1, False)
+    with pytest.raises(StatusError) as refused:
+        server.create(JOBS, {"metadata": {"name": "job"}, "spec": {"name": "wrong"}}, namespace=TEAM, dry_run=True)
+    assert refused.value.code == 422
+    assert (server.revision, told, server.find(JOBS, "job", TEAM)) == (revision, [], None)
+    made(server, JOBS, named("job"))
+    with pytest.raises(StatusError) as taken:
+        server.create(JOBS, named("job"), namespace=TEAM, dry_run=True)
+    assert taken.value.reason == "AlreadyExists"
+
+
+def test_new_objects_of_a_kind_may_be_changed_before_they_are_judged() -> None:
+    def validate(body: Body, before: Body | None) -> list[FieldCause]:
+        return [FieldCause("spec.size", "too large")] if body["spec"]["size"] > 1 else []
+
+    server = serving(ServedKind(resource=JOBS, validate=validate), ServedKind(resource=PODS))
+    server.mutate_new(JOBS, lambda body: {**body, "spec": {"size": body["spec"]["size"] + 1}})
+    with pytest.raises(StatusError):
+        made(server, JOBS, named("job"))
+    small = {"metadata": {"name": "job"}, "spec": {"size": 0}}
+    assert made(server, JOBS, small)["spec"] == {"size": 1}
+    again = server.patch(JOBS, "job", {"spec": {"other": 1}}, kind=PatchKind.MERGE, namespace=TEAM)
+    assert again["spec"] == {"size": 1, "other": 1}

@@ -9,10 +9,11 @@ from typing import Any, Protocol
 from recovery.ports import LEASES, NODES, PODS, Clock, Entropy, PatchKind
 from recovery.sim.api.kinds.core import core_kinds
 from recovery.sim.api.kinds.kind import Body, ServedKind
+from recovery.sim.api.metadata import micro_timestamp
 from recovery.sim.api.server import ApiServer
 from recovery.sim.api.store import ObjectChange
 from recovery.sim.controllers.controller import ModelController
-from recovery.sim.kubelets.pod_status import micro_timestamp, timestamp
+from recovery.sim.kubelets.pod_status import timestamp
 from recovery.sim.virtual_time import VirtualClock
 
 NAMESPACE = "team"

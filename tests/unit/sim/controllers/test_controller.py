@@ -10,7 +10,7 @@ import pytest
 
 from recovery.sim.api.server import ApiServer
 from recovery.sim.api.status_error import StatusError
-from recovery.sim.controllers.controller import LONGEST_RETRY_SECONDS, ModelController
+from recovery.sim.controllers.controller import ModelController
 from recovery.sim.controllers.request_limiter import UNLIMITED, Limiter
 from recovery.sim.virtual_time import VirtualClock, virtual_time
 
@@ -148,7 +148,7 @@ async def test_the_pauses_grow_up_to_a_limit() -> None:
         await asyncio.sleep(1000)
         syncs = controller.moments("job")
         assert len(syncs) == 21
-        assert round(syncs[-1] - syncs[-2] - DELAY_SECONDS, 6) == LONGEST_RETRY_SECONDS
+        assert round(syncs[-1] - syncs[-2] - DELAY_SECONDS, 6) == ModelController.longest_retry_seconds
 
 
 @virtual_time

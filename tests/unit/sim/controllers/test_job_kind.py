@@ -95,6 +95,13 @@ def _codes(**more: Any) -> Body:
         ({"podFailurePolicy": {"rules": [{"action": "FailJob"}]}}, ["spec.podFailurePolicy.rules[0]"]),
         ({"successPolicy": {"rules": []}}, ["spec.successPolicy.rules"]),
         ({"successPolicy": {"rules": [{"succeededCount": 3}]}}, ["spec.successPolicy.rules[0].succeededCount"]),
+        *(
+            (
+                {"successPolicy": {"rules": [{"succeededIndexes": text}]}},
+                ["spec.successPolicy.rules[0].succeededIndexes"],
+            )
+            for text in ("2", "0-2", "1-0", "1,1", "a", "0-", "0-0-1", "0,", "1-1")
+        ),
     ],
 )
 def test_a_spec_that_makes_no_sense_is_refused(spec: dict[str, Any], fields: list[str]) -> None:

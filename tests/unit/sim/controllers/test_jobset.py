@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from recovery.ports import JOB_SETS, JOBS
+from recovery.ports import EVENTS, JOB_SETS, JOBS, PatchKind
 from recovery.sim.api.kinds.core import SERVICES
+from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.status_error import StatusError
 from recovery.sim.virtual_time import virtual_time
 from tests.unit.sim.controllers.workload_scene import NAMESPACE, Scene, conditions, jobset, met, replicated
@@ -317,3 +318,51 @@ def test_what_cannot_be_meant_is_refused(wrong: dict[str, Any]) -> None:
             assert refused.value.code == 422
 
     check()
+
+
+# --- Jobs that are refused -------------------------------------------------------------------------------------------
+
+
+def invalid(name: str = "node", replicas: int = 1) -> Body:
+    """A ReplicatedJob whose Jobs the API server refuses."""
+    body = replicated(name, replicas=replicas)
+    body["template"]["spec"] |= {"backoffLimitPerIndex": 1, "maxFailedIndexes": 3}
+    return body
+
+
+def told(scene: Scene) -> list[Body]:
+    return [event for event in scene.server.objects(EVENTS) if event["reason"] == "JobCreationFailed"]
+
+
+@virtual_time
+async def test_jobs_that_are_refused_are_told_in_one_event_and_tried_again_ever_later() -> None:
+    async with Scene.running() as scene:
+        await scene.create(jobset(invalid(replicas=2)))
+        assert scene.jobs() == []
+        (event,) = told(scene)
+        one, other = event["message"].splitlines()
+        assert one.startswith('job "llm-node-0" creation failed with error: Job.batch "llm-node-0" is invalid: ')
+        assert other.startswith('job "llm-node-1" creation failed with error: ')
+        assert event["involvedObject"]["uid"] == scene.jobset()["metadata"]["uid"]
+        first, second = event["eventTime"], event["series"]["lastObservedTime"]
+        assert (event["series"]["count"], first < second < "2026-11-02T08:00:01Z") == (2, True)
+        await scene.quiet(300)
+        (again,) = told(scene)
+        assert again == event, "the third time and those that follow are counted, and not written"
+
+
+@virtual_time
+async def test_a_refusal_about_another_version_of_the_set_is_another_event() -> None:
+    async with Scene.running() as scene:
+        await scene.create(jobset(invalid()))
+        touch = {"metadata": {"annotations": {"touched": "1"}}}
+        scene.server.patch(JOB_SETS, "llm", touch, kind=PatchKind.MERGE, namespace=NAMESPACE)
+        await scene.quiet()
+        assert len(told(scene)) == 2, "a touch has it tried at once"
+
+
+@virtual_time
+async def test_what_is_too_long_for_an_event_nobody_hears() -> None:
+    async with Scene.running() as scene:
+        await scene.create(jobset(invalid(replicas=12)))
+        assert (scene.jobs(), told(scene)) == ([], [])

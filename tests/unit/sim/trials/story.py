@@ -1,5 +1,6 @@
 """Evidence of a trial as told by hand, in order of time."""
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Literal, cast
 
@@ -87,6 +88,7 @@ class Story:
         *,
         namespace: str | None = "team-a",
         body: object = None,
+        query: Mapping[str, str] | None = None,
         subresource: str = "",
         code: int | None = 200,
         applied: bool | None = None,
@@ -99,6 +101,7 @@ class Story:
             namespace=namespace,
             name=name,
             subresource=subresource,
+            query=query or {},
             body=msgspec.json.encode(body) if body is not None else None,
         )
         number = len(self.evidence.requests)

@@ -357,6 +357,12 @@ def test_actions_are_known_by_their_requests(
     assert {key: times for key, times in counts.items() if key.startswith("action:")} == {f"action:{action}": 1}
 
 
+def test_a_dry_run_is_known_by_its_query() -> None:
+    story = Story()
+    story.request(1, "create", JOBS, "x", query={"dryRun": "All"}, applied=False)
+    assert coverage_of(story.evidence)["action:TryBirth"] == 1
+
+
 def test_what_was_refused_is_no_action() -> None:
     story = Story()
     story.request(1, "delete", JOBS, "x", code=409, applied=False)
@@ -367,7 +373,7 @@ def test_what_was_refused_is_no_action() -> None:
 def test_every_action_can_be_told_from_a_request() -> None:
     tested = {parameters[-1] for parameters in test_actions_are_known_by_their_requests.pytestmark[0].args[1]}  # type: ignore[attr-defined]
     by_what_they_change = {"ChangeFleet", "CountIncidents"}
-    assert tested | by_what_they_change == {action.__name__ for action in get_args(actions.Action)}
+    assert tested | by_what_they_change | {"TryBirth"} == {action.__name__ for action in get_args(actions.Action)}
 
 
 def test_writes_of_the_fleets_ledger_are_known_by_what_they_change() -> None:

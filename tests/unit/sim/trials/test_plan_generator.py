@@ -14,7 +14,7 @@ from recovery.sim.trials.plan_generator import ACTIVE_SECONDS, HEALING_SECONDS, 
 from recovery.sim.trials.request_faults import BEFALL_LINES, BEFALL_REQUESTS
 
 SEEDS = range(600)
-OF_THE_WORLD = frozenset(FaultKind) - BEFALL_LINES - BEFALL_REQUESTS | {
+OF_THE_WORLD = frozenset(FaultKind) - {FaultKind.USER_DELETE_JOB} - BEFALL_LINES - BEFALL_REQUESTS | {
     FaultKind.PROCESS_KILL,
     FaultKind.PROCESS_FREEZE,
 }

@@ -291,7 +291,7 @@ def test_every_fault_has_words() -> None:
         for test in (test_chaos_of_the_world_has_a_moment, test_chaos_of_a_controllers_requests_has_their_number)
         for parameters in test.pytestmark[0].args[1]  # type: ignore[attr-defined]
     }
-    above = {FaultKind.CONTAINER_KILL, FaultKind.SIDECAR_KILL, FaultKind.KUEUE_EVICT}
+    above = {FaultKind.CONTAINER_KILL, FaultKind.SIDECAR_KILL, FaultKind.KUEUE_EVICT, FaultKind.USER_DELETE_JOB}
     assert set(FaultKind) - tested == above
 
 

@@ -1,0 +1,139 @@
+"""A member that is lost again before its incident is over, and another attempt for whatever reason."""
+
+from datetime import datetime
+
+import msgspec
+
+from recovery.core.decision import backoff
+from recovery.core.decision import verdict as verdicts
+from recovery.core.decision.before_restart import (
+    carry_out,
+    nothing_done,
+    seen_then,
+    stands_aside,
+    waits_for,
+)
+from recovery.core.decision.hold import fail_job, hold_back
+from recovery.core.decision.resuming import whole_again
+from recovery.core.decision.teardown import left_alone
+from recovery.core.decision.verdict import Verdict
+from recovery.core.diagnosis.evidence import Evidence, LossKind, fresh, gather
+from recovery.core.diagnosis.finish_overdue import left_to_finish
+from recovery.core.diagnosis.membership import member_jobs
+from recovery.core.incident import attempt_limits, lifecycle
+from recovery.core.incident.preconditions import no_trigger
+from recovery.core.model.facts import Snapshot
+from recovery.core.model.ledger import AttemptAction, Ledger, Outcome, Phase
+from recovery.core.model.reason import Explanation, Reason, because
+from recovery.core.plan.actions import Plan
+from recovery.core.plan.context import ReconcileContext
+from recovery.core.plan.steps import (
+    as_before,
+    attempt,
+    close,
+    say,
+    stand_aside,
+)
+
+
+def lost_since(snapshot: Snapshot, ledger: Ledger, now: datetime) -> tuple[Evidence, ...]:
+    """Losses in the group that came after the restart, not yet dealt with."""
+    target = ledger.current_incident.target
+    keys = frozenset(ledger.handled.keys)
+    # A replacement of what was left to the platform is no loss of its own.
+    aside = lifecycle.stood_aside(ledger)
+    return tuple(
+        item
+        for item in gather(snapshot)
+        if item.job_uid not in target.job_uids
+        and item.key not in keys
+        and not (aside and item.inferred)
+        # A fault under a member that still starts waits until the group has run: nobody is lost yet.
+        and (
+            item.kind is not LossKind.NODE_FAULT
+            or item in fresh(snapshot, (item,), since=None, handled=ledger.handled, now=now)
+        )
+    )
+
+
+def breaks_the_group(context: ReconcileContext, ledger: Ledger, lost: tuple[Evidence, ...]) -> tuple[Evidence, ...]:
+    """The losses that the Job does not repair by replacing a pod: the others hang, or the Job itself is failing."""
+    hung = fresh(context.snapshot, lost, since=None, handled=ledger.handled, now=context.now)
+    return tuple(item for item in lost if item in hung or item.kind is LossKind.JOB_FAILING)
+
+
+def left_to_platform(
+    context: ReconcileContext, ledger: Ledger, lost: tuple[Evidence, ...], decided: Explanation | None
+) -> Ledger:
+    """Note losses that call for no trigger of ours: a held group, a native decision, or nobody hangs yet."""
+    ledger = lifecycle.more_evidence(ledger, lost)
+    if ledger.phase is not Phase.HELD:
+        if decided is not None:
+            found = because(Reason.MEMBER_LOST, evidence=lost[0].text)
+            ledger = stand_aside(ledger, stands_aside(found, decided), context.now)
+        else:
+            why = because(Reason.MEMBER_REPLACED, evidence=lost[0].text)
+            ledger = attempt(ledger, AttemptAction.NONE, ledger.current_incident.target, why, context.now)
+    return ledger
+
+
+def lost_again(context: ReconcileContext, ledger: Ledger, lost: tuple[Evidence, ...]) -> Plan:
+    """A member was lost after the new group had run at once, before the incident was over."""
+    found = because(Reason.MEMBER_LOST_AGAIN, evidence=lost[0].text)
+    pending = waits_for(context.snapshot, ledger)
+    if pending is not None:
+        return say(ledger, seen_then(found, pending))
+    plan = try_again(context, ledger, found, lost)
+    # Standing aside earlier says nothing about this loss: only what this reconcile has added does.
+    tried = plan.ledger.current_incident.attempts != ledger.current_incident.attempts
+    acted = tried or plan.ledger.phase is Phase.HELD
+    if not acted:
+        return plan  # not acted upon yet: the evidence stays fresh
+    return msgspec.structs.replace(plan, ledger=lifecycle.more_evidence(plan.ledger, lost))
+
+
+def try_again(
+    context: ReconcileContext,
+    ledger: Ledger,
+    found: Explanation,
+    lost: tuple[Evidence, ...] = (),
+    verdict: Verdict | None = None,
+) -> Plan:
+    """Another trigger within the incident, or what the rules say about what was lost since. Charged only if none was,
+    but never more of them than the budget allows. `lost` empty: nothing was, it took too long. `verdict` None: it is
+    still to be found.
+    """
+    # A person insisted on the restart that was made, not on another.
+    bar = no_trigger(context.snapshot, context.workload, context.policy)
+    if bar is not None:
+        since = lost_since(context.snapshot, ledger, context.now)
+        if backoff.all_met_after(context.snapshot, since):
+            return whole_again(context, lifecycle.more_evidence(ledger, since))
+        return say(ledger, nothing_done(found, bar))
+    if ledger.epoch != context.epoch:  # this reconcile has adopted a restart already
+        return as_before(ledger, requeue_at=context.now)
+    stuck = attempt_limits.refused(ledger, context.now) if attempt_limits.judged(ledger) else None
+    if stuck is not None:
+        return hold_back(context, ledger, found, stuck)
+    done = left_to_finish(context.snapshot, ledger.handled)
+    if done is not None:
+        return close(ledger, Outcome.SUPERSEDED, left_alone(done), context.now)
+    if verdict is None:
+        verdict = verdicts.of(context, ledger, lost)
+    return carry_out(context, ledger, found, verdict, attempt=len(attempt_limits.ours(ledger)) + 1, lost=lost)
+
+
+def held(context: ReconcileContext, ledger: Ledger) -> Plan:
+    """Held after a restart, until the window lets the next attempt through."""
+    open_ = ledger.current_incident
+    lost = tuple(
+        item for item in lifecycle.present(context.snapshot, ledger) if item.job_uid not in open_.target.job_uids
+    )
+    free = not attempt_limits.judged(ledger) and not verdicts.of(context, ledger, lost).charge
+    refusal = attempt_limits.refused(ledger, context.now, free=free)
+    if refusal is not None:
+        return as_before(ledger, actions=fail_job(context, ledger), requeue_at=refusal.frees_at)
+    if not member_jobs(context.snapshot):
+        return as_before(ledger)  # somebody has just deleted the Job; its successor will be seen
+    found = because(Reason.BUDGET_WINDOW_PASSED, evidence=open_.evidence[-1])
+    return try_again(context, ledger, found, lost)

@@ -1,0 +1,97 @@
+"""Nodes that one group avoids: what speaks against a node is enough for this group, and not for everybody.
+
+A quarantine keeps all pods off a node, so it takes evidence about the node. Where that is missing, or a quarantine is
+not allowed, the group alone comes back elsewhere, by settings at birth. A group never avoids a node that it needs.
+"""
+
+from datetime import timedelta
+
+import msgspec
+
+from recovery.core.decision.verdict import Alternative, Call, Verdict
+from recovery.core.diagnosis.membership import member_jobs
+from recovery.core.model.annotations import HOSTNAME_LABEL, KUEUE_PATCH_MANAGER, KUEUE_QUEUE_LABEL
+from recovery.core.model.ledger import AvoidedNode, Ledger
+from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
+from recovery.core.plan.context import ReconcileContext
+from recovery.core.policy.resolved import Policy
+
+MAX_AVOIDED = 16
+"""Nodes that one group avoids at the same time. The oldest is given up for the next one."""
+
+
+def instead(context: ReconcileContext, verdict: Verdict) -> Verdict:
+    """The verdict that has the group avoid the node whose quarantine was called for and is refused."""
+    if verdict.call is not Call.RECREATE_GROUP:
+        return verdict
+    wished = next((each for each in verdict.considered if each.call is Call.REPLACE_NODE and each.node), None)
+    if wished is None or _refused(context, wished.node) is not None:
+        return verdict
+    why = told(Sentence.AVOIDS, verdict.why.reason, why=verdict.why, node=wished.node)
+    return msgspec.structs.replace(verdict, call=Call.AVOID_NODE, node=wished.node, why=why)
+
+
+def admitted(context: ReconcileContext, verdict: Verdict) -> Verdict:
+    """The verdict that a rule with AvoidNode leads to: a restart alone, where the node cannot be avoided."""
+    if verdict.call is not Call.AVOID_NODE:
+        return verdict
+    facts = context.snapshot.nodes.get(verdict.node)
+    if verdict.node and (facts is None or not facts.ready or facts.unschedulable):
+        return msgspec.structs.replace(verdict, call=Call.RECREATE_GROUP, node="")
+    refused = _refused(context, verdict.node)
+    if refused is None:
+        return verdict
+    return not_avoided(verdict, refused)
+
+
+def not_avoided(verdict: Verdict, refused: Explanation) -> Verdict:
+    """What is left of AvoidNode where the node is not avoided: the restart alone. Not even that while the member still
+    runs there: the group could come back on the very same node."""
+    considered = (*verdict.considered, Alternative(Call.AVOID_NODE, refused, verdict.node))
+    sentence, call = (
+        (Sentence.BUT_MEMBER_RUNS, Call.NONE) if verdict.still_runs else (Sentence.BUT, Call.RECREATE_GROUP)
+    )
+    why = told(sentence, verdict.why.reason, why=verdict.why, refused=refused)
+    return msgspec.structs.replace(verdict, call=call, node="", why=why, considered=considered)
+
+
+def _refused(context: ReconcileContext, node: str) -> Explanation | None:
+    """Why the group cannot avoid the node. None: it can, or the fleet was not asked."""
+    facts, fleet, workload = context.snapshot.nodes.get(node), context.snapshot.fleet, context.workload
+    if facts is None:
+        return because(Reason.NODE_UNKNOWN)
+    if not facts.labels.get(HOSTNAME_LABEL):
+        return because(Reason.NODE_NOT_AVOIDED, node=node, why=f"it has no label {HOSTNAME_LABEL}")
+    if workload.labels.get(KUEUE_QUEUE_LABEL) is not None or KUEUE_PATCH_MANAGER in workload.patched_by:
+        return because(Reason.NODE_NOT_AVOIDED, node=node, why="Kueue may have chosen it for the topology")
+    if len(member_jobs(context.snapshot)) != 1:
+        return because(Reason.NODE_NOT_AVOIDED, node=node, why="the group has several Jobs")
+    if fleet is None:
+        return None
+    there = sum(pod.node == node and pod.gone_at is None for pod in context.snapshot.pods)
+    # The lost member has left room on the very node that is to be avoided.
+    elsewhere = [name for name in fleet.room.nodes if name != node] if fleet.room is not None else []
+    if len(elsewhere) < max(there, 1):
+        return because(Reason.NODE_NOT_AVOIDED, node=node, why="there may be no room for the group elsewhere")
+    return None
+
+
+def entered(context: ReconcileContext, ledger: Ledger, node: str, why: str) -> Ledger:
+    """The ledger whose group avoids this node as well, for as long as a suspicion counts."""
+    facts, policy = context.snapshot.nodes.get(node), context.policy
+    if facts is None or not isinstance(policy, Policy):
+        return ledger
+    until = context.now + timedelta(seconds=policy.limits.suspected_within_seconds)
+    others = tuple(each for each in current(context, ledger) if each.node != node)
+    new = AvoidedNode(node, facts.labels[HOSTNAME_LABEL], context.now, until, why)
+    return msgspec.structs.replace(ledger, avoided=(*others, new)[-MAX_AVOIDED:])
+
+
+def current(context: ReconcileContext, ledger: Ledger) -> tuple[AvoidedNode, ...]:
+    """The nodes that the group still avoids."""
+    return tuple(each for each in ledger.avoided if context.now < each.until)
+
+
+def hosts(avoided: tuple[AvoidedNode, ...]) -> tuple[str, ...]:
+    """Their names as the label has them, in order."""
+    return tuple(sorted({each.host for each in avoided}))

@@ -1,0 +1,156 @@
+"""Settings at birth: what the Jobs of the next incarnation are created with, tried before anything is deleted for them.
+
+An invalid Job is refused by the API server, and JobSet then retries without end while the group stays down. So new
+settings are entered in the ledger first, a dry run shows what they lead to, and only then the restart is made. Settings
+that fail are withdrawn.
+"""
+
+from datetime import timedelta
+
+import msgspec
+
+from recovery.core.diagnosis.membership import member_count
+from recovery.core.diagnosis.resized import template_size
+from recovery.core.incident import sizes
+from recovery.core.incident.attempt_limits import restart_of
+from recovery.core.model.birth_settings import BirthOutcome, BirthSettings
+from recovery.core.model.facts import JobFacts, JobSetFacts, Snapshot
+from recovery.core.model.ledger import Ledger
+from recovery.core.model.reason import Explanation, Reason, because
+from recovery.core.plan.actions import TryBirth
+from recovery.core.plan.context import ReconcileContext
+
+TRY_AGAIN_AFTER = timedelta(milliseconds=250)
+"""The API server's watch of RecoveryGroups takes a moment to show it the settings."""
+TRY_FOR = timedelta(seconds=5)
+"""An API server that has not applied them for so long does not have the admission policy."""
+
+
+class BirthTry(msgspec.Struct, frozen=True):
+    """Where settings stand that are to be tried."""
+
+    ledger: Ledger
+    """With the settings, or as it was before them where they are refused."""
+    refused: Explanation | None = None
+    """Why the settings cannot be used. None: they can, or `trying` is set."""
+    trying: TryBirth | None = None
+    """The dry run that is to show it. None: it is known."""
+
+
+def wished(snapshot: Snapshot, job: JobFacts, nodes: int, avoid_hosts: tuple[str, ...] = ()) -> BirthSettings | None:
+    """The settings by which the Job is created with so many nodes. None: its template alone creates it so."""
+    assert snapshot.jobset is not None, "a Job of the group has a JobSet"
+    size = None if nodes == template_size(snapshot, job) else nodes
+    if size is None and not avoid_hosts:
+        return None
+    return BirthSettings(
+        revision=0,
+        job_set_uid=snapshot.jobset.uid,
+        replicated_job=job.replicated_job,
+        since=job.created_at,
+        nodes=size,
+        avoid_hosts=avoid_hosts,
+    )
+
+
+def tried(context: ReconcileContext, ledger: Ledger, wish: BirthSettings | None) -> BirthTry:
+    """The ledger with these settings, as far as a dry run has shown that they work."""
+    known = ledger.birth_settings
+    if wish is None:
+        return BirthTry(msgspec.structs.replace(ledger, birth_settings=None))
+    jobset = context.snapshot.jobset
+    assert jobset is not None, "settings are for the Job of a JobSet"
+    if known is None or not wish.same_as(known):
+        entered = _entered(context, ledger, wish)
+        return BirthTry(entered, trying=_dry_run(jobset, entered))
+    if any(job.birth_revision == known.revision_text for job in context.snapshot.jobs):
+        return BirthTry(ledger)
+    trial = context.snapshot.birth_trial
+    if trial is None or trial.settings != known:
+        return BirthTry(ledger, trying=_dry_run(jobset, ledger))
+    match trial.outcome:
+        case BirthOutcome.APPLIED:
+            return BirthTry(ledger)
+        case BirthOutcome.NOT_APPLIED if timedelta() <= context.now - known.since < TRY_FOR:
+            return BirthTry(ledger, trying=_dry_run(jobset, ledger))
+        case BirthOutcome.NOT_APPLIED:
+            refused = because(Reason.BIRTH_SETTINGS_NOT_APPLIED)
+        case _:
+            refused = because(Reason.BIRTH_SETTINGS_REFUSED, why=trial.message)
+    return BirthTry(withdrawn(context, ledger), refused=refused)
+
+
+def resized_by_user(context: ReconcileContext, ledger: Ledger, job: JobFacts) -> Ledger:
+    """The ledger whose settings give the Job's successor the size that the Job has now."""
+    known = ledger.birth_settings
+    wish = wished(context.snapshot, job, member_count(job), known.avoid_hosts if known is not None else ())
+    if wish is None:
+        return msgspec.structs.replace(ledger, birth_settings=None)
+    return ledger if wish.same_as(known) else _entered(context, ledger, wish)
+
+
+def avoiding(context: ReconcileContext, ledger: Ledger, avoid_hosts: tuple[str, ...]) -> Ledger:
+    """The ledger whose settings keep the Job's successor off these hosts, and leave its size as it is.
+
+    Only for fewer hosts than before: what the API server has taken with more of them needs no dry run.
+    """
+    known = ledger.birth_settings
+    if known is None or known.avoid_hosts == avoid_hosts:
+        return ledger
+    if known.nodes is None and not avoid_hosts:
+        return msgspec.structs.replace(ledger, birth_settings=None)
+    return _entered(context, ledger, msgspec.structs.replace(known, avoid_hosts=avoid_hosts))
+
+
+class BornWrong(msgspec.Struct, frozen=True):
+    """The Job of the new incarnation is not as its settings say."""
+
+    why: Explanation
+    again: bool = False
+    """The Job was created without them, for the first time in this incident: another restart may bring them."""
+
+
+def born_wrong(context: ReconcileContext, ledger: Ledger) -> BornWrong | None:
+    """Whether the Job was refused, or created without its settings. None: neither is known.
+
+    A size that nobody changes after the birth is what the ranks are told (`PET_NNODES`), so it is not patched later.
+    """
+    settings, snapshot, open_ = ledger.birth_settings, context.snapshot, ledger.current_incident
+    jobset = snapshot.jobset
+    if settings is None or jobset is None or jobset.uid != settings.job_set_uid:
+        return None
+    restart = restart_of(ledger)
+    if restart is None or restart.started_at < settings.since:
+        return None  # the present Job is older than its settings: they are still being tried
+    jobs = [job for job in snapshot.jobs if job.uid not in open_.target.job_uids]
+    refused_at = jobset.failed_create_at
+    # Events are dated in whole seconds, and one of before the settings says nothing about them.
+    if not snapshot.jobs and refused_at is not None and refused_at >= settings.since.replace(microsecond=0):
+        return BornWrong(because(Reason.BIRTH_SETTINGS_REFUSED, why=jobset.failed_create))
+    born = (job for job in jobs if job.replicated_job == settings.replicated_job)
+    wrong = any(settings.nodes is not None and job.born_nodes is None for job in born)
+    if not wrong:
+        return None
+    before = any(each.reason is Reason.BIRTH_SETTINGS_NOT_APPLIED for each in open_.considered)
+    return BornWrong(because(Reason.BIRTH_SETTINGS_NOT_APPLIED), again=not before)
+
+
+def withdrawn(context: ReconcileContext, ledger: Ledger) -> Ledger:
+    """The ledger with the settings that the present Job was created with; without a Job, with none."""
+    snapshot = context.snapshot
+    job = sizes.only_job(snapshot)
+    wish = wished(snapshot, job, member_count(job)) if job is not None else None
+    if wish is None or ledger.birth_settings is None or wish.same_as(ledger.birth_settings):
+        return msgspec.structs.replace(ledger, birth_settings=None)
+    return _entered(context, ledger, wish)
+
+
+def _entered(context: ReconcileContext, ledger: Ledger, wish: BirthSettings) -> Ledger:
+    revision = ledger.birth_revisions + 1
+    settings = msgspec.structs.replace(wish, revision=revision, since=context.now)
+    return msgspec.structs.replace(ledger, birth_revisions=revision, birth_settings=settings)
+
+
+def _dry_run(jobset: JobSetFacts, ledger: Ledger) -> TryBirth:
+    assert ledger.birth_settings is not None, "only settings in the ledger are tried"
+    return TryBirth(jobset.name, ledger.birth_settings)

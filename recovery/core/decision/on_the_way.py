@@ -1,0 +1,245 @@
+"""A group on its way back: what may go wrong in each phase, and what is said of a wait. None of them is silent."""
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from recovery.core.decision import birth, resizing
+from recovery.core.decision.another_attempt import try_again
+from recovery.core.decision.resuming import deadline_of
+from recovery.core.decision.teardown import free_the_dead, pod_deletes
+from recovery.core.decision.verdict import Call, Verdict
+from recovery.core.diagnosis import not_started
+from recovery.core.diagnosis.membership import member_jobs, place, pods_of, stands_still
+from recovery.core.diagnosis.trained import began_at
+from recovery.core.incident import fencing, lifecycle, phases
+from recovery.core.incident.preconditions import barred
+from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
+from recovery.core.model.ledger import Ledger, Phase, Told
+from recovery.core.model.reason import Explanation, Reason, Sentence, as_said, because, told
+from recovery.core.plan import suspension
+from recovery.core.plan.actions import Plan, ReadLive, TouchJob
+from recovery.core.plan.context import ReconcileContext
+from recovery.core.plan.steps import (
+    as_before,
+    considered,
+    say_more,
+    say_of_attempt,
+)
+
+TOUCH_AFTER = timedelta(seconds=60)
+"""A Job without pods for this long is touched, so that its controller syncs it again (k/k 131917, 132042)."""
+GIVE_UP_AFTER = timedelta(seconds=120)
+"""A Job without pods for this long is given up: a new attempt."""
+SAY_AFTER = timedelta(seconds=30)
+"""Waiting for capacity, or for pods that are refused, is reported after this long, and reconciled again."""
+_JOB_MADE_IN = timedelta(seconds=2)
+"""So soon after the old group is gone JobSet has created the Job, or has been refused it."""
+_MAX_QUOTE = 300
+
+
+def watch_the_teardown(context: ReconcileContext, ledger: Ledger, *, ours: bool) -> Plan:
+    """Old pods that are still there: asked to go, where that is for us to do, and named when they take too long."""
+    open_, snapshot = ledger.current_incident, context.snapshot
+    may = ours and barred(context.workload, context.policy, forced=open_.forced) is None
+    actions = pod_deletes(snapshot, ledger) if may else free_the_dead(context, ledger)
+    left = [pod for pod in snapshot.pods if pod.job_uid in open_.target.job_uids and pod.gone_at is None]
+    if not left:
+        jobs = ", ".join(job.name for job in snapshot.jobs if job.uid in open_.target.job_uids)
+        what = told(Sentence.WAITING_FOR_FINALIZER, Reason.WAITING_FOR_TEARDOWN, jobs=jobs)
+        return say_after_a_while(context, ledger, what)
+    unseen = next((pod for pod in left if phases.may_live_unseen(snapshot, pod)), None)
+    if unseen is not None:
+        return msgspec.structs.replace(_watch_the_fence(context, ledger, unseen), actions=actions)
+    grace = max(pod.grace_seconds if pod.deletion_grace_seconds is None else pod.deletion_grace_seconds for pod in left)
+    what = because(Reason.WAITING_FOR_TEARDOWN, pod=place(left[0]), more=len(left) - 1)
+    plan = say_after_a_while(context, ledger, what, after=timedelta(seconds=grace) + SAY_AFTER)
+    return msgspec.structs.replace(plan, actions=actions)
+
+
+def _watch_the_fence(context: ReconcileContext, ledger: Ledger, pod: PodFacts) -> Plan:
+    """An old pod on a node that does not answer: until it is proven dead, or taken for dead, or the node is back."""
+    fate = fencing.fates_of_nodes(context.snapshot, context.policy, context.now).get(pod.node)
+    what = because(Reason.FENCING, pod=place(pod), fate=fate.why if fate is not None else "its node does not answer")
+    return as_before(say_of_attempt(ledger, what), requeue_at=fate.changes_at if fate is not None else None)
+
+
+def say_after_a_while(
+    context: ReconcileContext, ledger: Ledger, what: Explanation, *, after: timedelta = SAY_AFTER
+) -> Plan:
+    """No wait is silent: once the phase has lasted for `after`, the message says what it waits for."""
+    open_ = ledger.current_incident
+    if _has_said_more(ledger):
+        return as_before(ledger)
+    say_at = open_.phases[-1].started_at + after
+    if context.now < say_at:
+        return as_before(ledger, requeue_at=say_at)
+    return as_before(say_more(ledger, what))
+
+
+def not_ready(snapshot: Snapshot) -> Explanation:
+    """Who is waited for in Rendezvous: all run, not all are Ready."""
+    late = [pod for job in member_jobs(snapshot) for pod in pods_of(snapshot, job) if pod.running and not pod.ready]
+    who = place(min(late, key=lambda pod: (pod.index is None, pod.index, pod.name))) if late else "the last pod"
+    return because(Reason.WAITING_FOR_READY, who=who, more=max(0, len(late) - 1))
+
+
+def _has_said_more(ledger: Ledger) -> bool:
+    """Something was added to what the attempt says. Once is enough: messages change with every node that comes."""
+    open_ = ledger.current_incident
+    return open_.attempt is not None and open_.told is not Told.ATTEMPT
+
+
+def watch_the_backoff(context: ReconcileContext, ledger: Ledger) -> Plan:
+    """The old group is gone, the new one is suspended: until its time has come."""
+    open_ = ledger.current_incident
+    if open_.suspension is None:
+        who = "Trainer" if context.workload.kind == "TrainJob" else "JobSet"
+        return say_after_a_while(context, ledger, because(Reason.WAITING_FOR_RESUME, who=who))
+    until = open_.suspension.until
+    if until is None or context.now < until:
+        return as_before(ledger, requeue_at=until)
+    return as_before(suspension.want(ledger, None), actions=suspension.resume(context.workload))
+
+
+def watch_the_rendezvous(context: ReconcileContext, ledger: Ledger) -> Plan:
+    """All run, not all are Ready. `timeouts.rendezvous` counts only where Ready says that a rank has joined."""
+    open_ = ledger.current_incident
+    timeout = timedelta(seconds=open_.pinned.rendezvous_timeout_seconds)
+    what = not_ready(context.snapshot)
+    if not timeout or not lifecycle.acts(ledger) or not open_.probe_proven:
+        return say_after_a_while(context, ledger, what)
+    deadline = _under_way_since(context, ledger) + timeout
+    if context.now >= deadline:
+        seconds = int(timeout.total_seconds())
+        found = because(Reason.RENDEZVOUS_TIMEOUT, seconds=seconds, what=what)
+        return try_again(context, ledger, found)
+    plan = say_after_a_while(context, ledger, what)
+    earlier = plan.requeue_at is not None and plan.requeue_at < deadline
+    return plan if earlier else msgspec.structs.replace(plan, requeue_at=deadline)
+
+
+def watch_the_resuming(context: ReconcileContext, ledger: Ledger) -> Plan:
+    """All had joined, and a member is not Ready any more. No timeout tears down what may train."""
+    deadline = deadline_of(ledger)
+    if context.now < deadline:
+        return as_before(ledger, requeue_at=deadline)
+    return as_before(say_of_attempt(ledger, not_ready(context.snapshot)))
+
+
+def without_capacity(snapshot: Snapshot) -> list[tuple[PodFacts, str]]:
+    """The members that no node has room for, and what the scheduler says."""
+    return [
+        (pod, condition.message or condition.reason)
+        for job in member_jobs(snapshot)
+        for pod in pods_of(snapshot, job)
+        for condition in pod.conditions
+        if condition.type == "PodScheduled" and not pod.node and pod.deleting_since is None
+    ]
+
+
+def watch_the_scheduling(context: ReconcileContext, ledger: Ledger) -> Plan:
+    """Not all pods have a node. Capacity may come, so nothing is torn down for it; but it is said what is missing."""
+    open_ = ledger.current_incident
+    jobs = member_jobs(context.snapshot)
+    empty = [job for job in jobs if not job.suspended and not pods_of(context.snapshot, job)]
+    if empty and lifecycle.acts(ledger) and barred(context.workload, context.policy, forced=open_.forced) is None:
+        return _watch_for_pods(context, ledger, min(empty, key=lambda job: job.created_at))
+    wrong = birth.born_wrong(context, ledger)
+    if wrong is not None:
+        return _born_wrong(context, ledger, wrong)
+    unplaced = without_capacity(context.snapshot)
+    if unplaced:
+        return _watch_the_unplaced(context, ledger, *unplaced[0])
+    if not jobs and ledger.birth_settings is not None and not context.snapshot.live:
+        # Only a live read tells that JobSet is refused the Job.
+        since = open_.phases[-1].started_at + _JOB_MADE_IN
+        return as_before(ledger, actions=(ReadLive(),)) if context.now >= since else as_before(ledger, requeue_at=since)
+    if not jobs:
+        return say_after_a_while(context, ledger, told(Sentence.WAITING_FOR_JOB, Reason.WAITING_FOR_PODS))
+    pods = [pod for job in jobs for pod in pods_of(context.snapshot, job)]
+    placed = sum(bool(pod.node) for pod in pods)
+    what = because(Reason.WAITING_FOR_PODS, count=len(pods), ranks=open_.ranks, placed=placed)
+    return say_after_a_while(context, ledger, what)
+
+
+def _watch_the_unplaced(context: ReconcileContext, ledger: Ledger, pod: PodFacts, why: str) -> Plan:
+    """No node has room for the pod: an elastic group goes on without it, when its time has come."""
+    what = because(Reason.WAITING_FOR_CAPACITY, pod=place(pod), why=why[:_MAX_QUOTE])
+    anywhere = resizing.without_avoidance(context, ledger)
+    if anywhere is not None:
+        return try_again(context, anywhere[0], anywhere[1].why, verdict=anywhere[1])
+    smaller = resizing.smaller(context, ledger)
+    if isinstance(smaller, Verdict):
+        return try_again(context, ledger, what, verdict=smaller)
+    said_after = SAY_AFTER
+    if smaller.why is not None:
+        # What keeps an elastic group from going on is for a person to know at once.
+        what, said_after = told(Sentence.BOTH, smaller.why.reason, first=what, more=smaller.why), resizing.PLACED_IN
+    plan = say_after_a_while(context, ledger, what, after=said_after)
+    avoids_until = ledger.current_incident.phases[-1].started_at + resizing.AVOIDS_FOR if ledger.avoided else None
+    moments = [moment for moment in (plan.requeue_at, smaller.due_at, avoids_until) if moment is not None]
+    return msgspec.structs.replace(plan, requeue_at=min(moments, default=None))
+
+
+def _born_wrong(context: ReconcileContext, ledger: Ledger, wrong: birth.BornWrong) -> Plan:
+    """The new Job has not the settings of the ledger: another restart brings them, or they are withdrawn."""
+    if not context.snapshot.live:
+        return as_before(ledger, actions=(ReadLive(),))
+    state = ledger.elastic
+    noted = lifecycle.consider(ledger, (considered(Call.SHRINK, "", wrong.why),))
+    if wrong.again and state is not None:
+        verdict = Verdict(Call.SHRINK, wrong.why, charge=False, nodes=state.nodes)
+        return try_again(context, noted, wrong.why, verdict=verdict)
+    after = birth.withdrawn(context, msgspec.structs.replace(noted, elastic=None))
+    return as_before(say_of_attempt(after, wrong.why), requeue_at=context.now + SAY_AFTER)
+
+
+def _watch_for_pods(context: ReconcileContext, ledger: Ledger, job: JobFacts) -> Plan:
+    """The watchdog for a new Job that gets no pods; a Job whose pods are refused is only spoken of."""
+    open_ = ledger.current_incident
+    gone = [pod.gone_at for pod in context.snapshot.pods if pod.job_uid == job.uid and pod.gone_at is not None]
+    # A Job that was just resumed says that it is suspended until its controller has seen it; one of several Jobs may
+    # have been made long before the last old one was gone; and while nobody led, nobody touched it. What is about to
+    # start must not be restarted for that time.
+    before = phases.GOING_DOWN | {Phase.BACKOFF}
+    ready = [span.ended_at for span in open_.phases if span.phase in before and span.ended_at is not None]
+    since = max([began_at(job), *gone, *ready])
+    waited = context.now - since
+    if waited < TOUCH_AFTER:
+        return as_before(ledger, requeue_at=since + TOUCH_AFTER)
+    if not context.snapshot.live:
+        return as_before(ledger, actions=(ReadLive(),))
+    if job.failed_create:
+        what = because(Reason.PODS_REFUSED, job=job.name, why=job.failed_create[:_MAX_QUOTE])
+        return as_before(say_of_attempt(ledger, what), requeue_at=context.now + SAY_AFTER)
+    if waited >= GIVE_UP_AFTER:
+        found = because(Reason.JOB_WITHOUT_PODS, job=job.name, seconds=GIVE_UP_AFTER.seconds)
+        return try_again(context, ledger, found)
+    value = lifecycle.attempt_id(open_)
+    touch = () if job.touched == value else (TouchJob(ledger.epoch, job.name, job.uid, value),)
+    return as_before(ledger, actions=touch, requeue_at=since + GIVE_UP_AFTER)
+
+
+def _under_way_since(context: ReconcileContext, ledger: Ledger) -> datetime:
+    """Since when the group has been in its phase, in its Jobs' present run.
+
+    One that its user suspended and resumed while nobody led has only begun; a Job that has not seen that it was
+    resumed has not even begun.
+    """
+    runs = (context.now if stands_still(job) else began_at(job) for job in member_jobs(context.snapshot))
+    return max([ledger.current_incident.phases[-1].started_at, *runs])  # somebody may have deleted every Job
+
+
+def watch_the_start(context: ReconcileContext, ledger: Ledger) -> Plan:
+    """`timeouts.start`: all pods have a node, yet not all run."""
+    open_ = ledger.current_incident
+    timeout = timedelta(seconds=open_.pinned.start_timeout_seconds)
+    deadline = _under_way_since(context, ledger) + timeout
+    if context.now < deadline or not lifecycle.acts(ledger):
+        hindered = not_started.words(context.snapshot)
+        what = as_said(Reason.WAITING_FOR_START, hindered)
+        plan = say_after_a_while(context, ledger, what) if hindered else as_before(ledger)
+        moments = [moment for moment in (plan.requeue_at, deadline) if moment is not None and moment > context.now]
+        return msgspec.structs.replace(plan, requeue_at=min(moments, default=None))
+    return try_again(context, ledger, because(Reason.START_TIMEOUT, seconds=int(timeout.total_seconds())))

@@ -1,0 +1,251 @@
+"""Sizes of an elastic group: when it goes on with fewer nodes, and when it grows again.
+
+A size changes by a restart of the whole group, like any other: settings at birth first (`birth`), then the trigger.
+Pods that the scheduler cannot place are the evidence for a shrink. Free accelerators on nodes, for long enough, are the
+evidence for a growth. What the evidence cannot tell, the restart does: a growth that does not find its nodes is undone.
+"""
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from recovery.core.decision import avoidance, birth
+from recovery.core.decision.verdict import Call, Verdict
+from recovery.core.diagnosis.membership import group_runs_whole, member_count, pods_of
+from recovery.core.diagnosis.resized import template_size
+from recovery.core.incident import attempt_limits, preconditions, sizes
+from recovery.core.incident.preconditions import no_trigger
+from recovery.core.model.durations import in_words
+from recovery.core.model.facts import JobFacts, PodFacts, Snapshot, WorkloadFacts
+from recovery.core.model.ledger import AttemptAction, ElasticState, Ledger
+from recovery.core.model.pinned_policy import PinnedElastic
+from recovery.core.model.reason import Explanation, Reason, because
+from recovery.core.model.rules import RuleAction
+from recovery.core.plan.context import ReconcileContext
+from recovery.core.policy.resolved import Policy
+from recovery.core.policy.spec import Mode
+
+PLACED_IN = timedelta(seconds=5)
+"""So long the scheduler is given to place the pods of a group that has just been created."""
+GROWTH_GIVES_UP_AFTER = timedelta(seconds=30)
+"""A growth whose pods have no node for so long is undone: all of the group waits for them."""
+AVOIDS_FOR = timedelta(seconds=15)
+"""A group whose pods find no node for so long avoids none any more."""
+ROOM_ASKED_EVERY = timedelta(seconds=15)
+"""How often a smaller group asks for room. Nodes that change make it ask at once."""
+DOUBLINGS_MAX = 8
+"""Of the wait before a growth: 5 minutes become 21 hours."""
+
+
+class NotShrunk(msgspec.Struct, frozen=True):
+    """Why a group some of whose pods have no node keeps its size for now."""
+
+    why: Explanation | None = None
+    """None: nothing but that its time has not come."""
+    due_at: datetime | None = None
+    """When it may be shrunk. None: time alone changes nothing."""
+
+
+# --- fewer ---------------------------------------------------------------------------------------------------------
+
+
+def smaller(context: ReconcileContext, ledger: Ledger) -> Verdict | NotShrunk:
+    """Whether a group goes on with fewer nodes some of whose pods have none."""
+    open_, snapshot = ledger.current_incident, context.snapshot
+    elastic = open_.pinned.elastic
+    if elastic is None or open_.mode != Mode.ENFORCE:
+        return NotShrunk()
+    refused = next((each for each in open_.considered if each.action == Call.SHRINK), None)
+    if refused is not None:
+        return NotShrunk()
+    job = sizes.resizable(snapshot)
+    if isinstance(job, Explanation):
+        return NotShrunk(job)
+    placed = _placed(snapshot, job)
+    wanted = sizes.wanted_nodes(ledger, snapshot, job)
+    nodes = sizes.largest(elastic, len(placed), wanted)
+    if nodes is None:
+        least = sizes.smallest(elastic, wanted)
+        return NotShrunk(
+            because(Reason.BELOW_MIN_NODES, placed=len(placed), ranks=member_count(job), least=least),
+        )
+    due_at = _shrink_due_at(ledger, elastic, undoes=_undoes(ledger))
+    if nodes >= member_count(job) or context.now < due_at:
+        return NotShrunk(due_at=due_at if context.now < due_at else None)
+    if attempt_limits.refused(ledger, context.now, free=not elastic.charge) is not None:
+        return NotShrunk()
+    reason = Reason.GROWTH_UNDONE if _undoes(ledger) else Reason.NODES_NOT_REPLACED
+    why = because(reason, placed=len(placed), ranks=member_count(job), nodes=nodes, policy=open_.pinned.policy_name)
+    return Verdict(Call.SHRINK, why, rule=open_.rule, charge=elastic.charge, nodes=nodes)
+
+
+def _undoes(ledger: Ledger) -> bool:
+    """A growth is the latest restart, and has not brought the group back."""
+    restart = attempt_limits.restart_of(ledger)
+    return restart is not None and restart.action is AttemptAction.GROW
+
+
+def _placed(snapshot: Snapshot, job: JobFacts) -> list[PodFacts]:
+    """The members that have a node which is there to run them."""
+    pods = (pod for pod in pods_of(snapshot, job) if pod.node and pod.deleting_since is None)
+    living = (pod for pod in pods if pod.phase not in {"Failed", "Succeeded"} and pod.dead_since is None)
+    nodes = snapshot.nodes
+    return [pod for pod in living if pod.node not in nodes or nodes[pod.node].ready]
+
+
+def _shrink_due_at(ledger: Ledger, elastic: PinnedElastic, *, undoes: bool) -> datetime:
+    """Not before the scheduler has had its time."""
+    open_ = ledger.current_incident
+    phase_began_at = open_.phases[-1].started_at
+    if undoes:
+        return phase_began_at + GROWTH_GIVES_UP_AFTER
+    rule = next((each for each in open_.pinned.rules if each.name == open_.rule), None)
+    at_once = rule is not None and rule.action is RuleAction.SHRINK
+    patience = timedelta() if at_once else timedelta(seconds=elastic.shrink_after_seconds)
+    return max(open_.started_at + patience, phase_began_at + PLACED_IN)
+
+
+# --- more ----------------------------------------------------------------------------------------------------------
+
+
+class AtRest(msgspec.Struct, frozen=True):
+    """What a group without an incident calls for that runs with fewer nodes than it is to have."""
+
+    ledger: Ledger
+    why: Explanation | None = None
+    """What it waits for. None: it is no smaller group (any more)."""
+    grows: Verdict | None = None
+    """It is to grow now."""
+    requeue_at: datetime | None = None
+    """When to ask again. None: only when something changes."""
+
+
+def at_rest(context: ReconcileContext, ledger: Ledger, policy: Policy) -> AtRest:
+    """One reconcile of a group that nothing has happened to."""
+    ledger = agreed(context, ledger)
+    state = ledger.elastic
+    if state is None or not group_runs_whole(context.snapshot):
+        return AtRest(ledger)
+    ledger = sizes.running(ledger, context.now)
+    state = ledger.elastic
+    if state is None:
+        return AtRest(ledger)
+    elastic, job = policy.elastic, sizes.resizable(context.snapshot)
+    if elastic is None or policy.mode is not Mode.ENFORCE:
+        return AtRest(_with_room(ledger, None), _waits(state, "its policy does not make it grow"))
+    if isinstance(job, Explanation):
+        return AtRest(_with_room(ledger, None), job)
+    return _with_growth(context, ledger, state, elastic)
+
+
+def _with_growth(context: ReconcileContext, ledger: Ledger, state: ElasticState, elastic: PinnedElastic) -> AtRest:
+    fleet = context.snapshot.fleet
+    room = fleet.room if fleet is not None else None
+    ask_at = context.now + ROOM_ASKED_EVERY
+    if room is None:
+        return AtRest(ledger, _waits(state, "it is not known where there is room"), requeue_at=ask_at)
+    nodes = sizes.largest(elastic, state.nodes + room.pods, state.wanted_nodes)
+    if nodes is None or nodes <= state.nodes:
+        reserved = f", and {room.reserved} are left to groups that wait" if room.reserved else ""
+        said = f"there is room for {room.pods} more pods{reserved}"
+        return AtRest(_with_room(ledger, None), _waits(state, said), requeue_at=ask_at)
+    # Nodes come back one after the other, and each growth costs a restart: the wait begins again with each of them.
+    known = state.room_since is not None and state.room_nodes is not None and nodes <= state.room_nodes
+    since = state.room_since if known and state.room_since is not None else context.now
+    patience = timedelta(seconds=elastic.grow_back_after_seconds) * 2 ** min(state.failed_growths, DOUBLINGS_MAX)
+    due_at = since + patience
+    ledger = _with_room(ledger, since, nodes)
+    if context.now < due_at:
+        said = f"there is room for {nodes} since {since:%Y-%m-%dT%H:%M:%SZ}, and it grows {in_words(patience)} later"
+        return AtRest(ledger, _waits(state, said), requeue_at=min(due_at, ask_at))
+    bar = no_trigger(context.snapshot, context.workload, context.policy)
+    if bar is not None:
+        return AtRest(ledger, bar, requeue_at=ask_at)
+    why = because(
+        Reason.ROOM_AGAIN,
+        nodes=nodes,
+        before=state.nodes,
+        where=_named(room.nodes),
+        spares=len(room.spares),
+        since=f"{since:%Y-%m-%dT%H:%M:%SZ}",
+    )
+    return AtRest(ledger, why, Verdict(Call.GROW, why, charge=elastic.charge, nodes=nodes))
+
+
+def _named(nodes: tuple[str, ...]) -> str:
+    shown = ", ".join(nodes[:4])
+    return f"{shown} and {len(nodes) - 4} more" if len(nodes) > 4 else shown
+
+
+def _waits(state: ElasticState, why: str) -> Explanation:
+    return because(Reason.WAITING_FOR_ROOM, nodes=state.nodes, wanted=state.wanted_nodes, why=why)
+
+
+def _with_room(ledger: Ledger, since: datetime | None, nodes: int | None = None) -> Ledger:
+    state = ledger.elastic
+    if state is None or (state.room_since, state.room_nodes) == (since, nodes):
+        return ledger
+    return msgspec.structs.replace(ledger, elastic=msgspec.structs.replace(state, room_since=since, room_nodes=nodes))
+
+
+# --- ledger and Job agree ------------------------------------------------------------------------------------------
+
+
+def agreed(context: ReconcileContext, ledger: Ledger) -> Ledger:
+    """The ledger that says of the size what the Job says, whoever has changed that.
+
+    A user's own size is the one that the group is to have from then on. Where others have created the Job again without
+    the settings, it has what its template says.
+    """
+    ledger = _avoiding_still(context, ledger)
+    job = sizes.only_job(context.snapshot)
+    if job is None or (ledger.elastic is None and ledger.birth_settings is None):
+        return ledger
+    size, state = member_count(job), ledger.elastic
+    if state is not None and size == state.nodes:
+        return ledger
+    if state is None and ledger.birth_settings is not None and ledger.birth_settings.nodes in {size, None}:
+        return ledger
+    if size == template_size(context.snapshot, job) or sizes.by_user(job):
+        kept = birth.resized_by_user(context, ledger, job)
+        return msgspec.structs.replace(sizes.booked(kept, context.now), elastic=None)
+    return ledger
+
+
+def _avoiding_still(context: ReconcileContext, ledger: Ledger) -> Ledger:
+    """Without the nodes that the group has avoided for long enough."""
+    still = avoidance.current(context, ledger)
+    if still == ledger.avoided:
+        return ledger
+    after = birth.avoiding(context, ledger, avoidance.hosts(still))
+    return msgspec.structs.replace(after, avoided=still)
+
+
+def without_avoidance(context: ReconcileContext, ledger: Ledger) -> tuple[Ledger, Verdict] | None:
+    """The ledger of a group that avoids no node any more, and the restart that this takes: some of its pods find none.
+
+    None: it avoids none, or the scheduler has not had its time.
+    """
+    job = sizes.only_job(context.snapshot)
+    began_at = ledger.current_incident.phases[-1].started_at
+    if not ledger.avoided or job is None or context.now < began_at + AVOIDS_FOR:
+        return None
+    why = because(
+        Reason.AVOIDANCE_ENDED,
+        placed=len(_placed(context.snapshot, job)),
+        ranks=member_count(job),
+        nodes=", ".join(each.node for each in ledger.avoided),
+    )
+    after = birth.avoiding(context, msgspec.structs.replace(ledger, avoided=()), ())
+    return after, Verdict(Call.RECREATE_GROUP, why, charge=False)
+
+
+def at_an_end(ledger: Ledger, workload: WorkloadFacts, now: datetime) -> Ledger:
+    """The ledger of a job that is over, or stands still: what it has run with fewer nodes is booked.
+
+    A job that is over needs no settings; one that is suspended gets the same ones when it is resumed.
+    """
+    complete = workload.condition("Complete")
+    ledger = sizes.booked(ledger, now if complete is None or complete.since is None else complete.since)
+    over = preconditions.ended(workload) is not None
+    return msgspec.structs.replace(ledger, elastic=None, birth_settings=None, avoided=()) if over else ledger

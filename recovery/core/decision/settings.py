@@ -1,0 +1,89 @@
+"""What a verdict asks of the settings at birth: a size of its own, a size that a user has set, nodes to avoid."""
+
+import msgspec
+
+from recovery.core.decision import avoidance, birth
+from recovery.core.decision.verdict import RESTARTS, Alternative, Call, Verdict
+from recovery.core.diagnosis.membership import member_count
+from recovery.core.diagnosis.resized import resized
+from recovery.core.incident import lifecycle, sizes
+from recovery.core.model.birth_settings import BirthSettings
+from recovery.core.model.facts import JobFacts
+from recovery.core.model.ledger import Ledger
+from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
+from recovery.core.plan.actions import Plan
+from recovery.core.plan.context import ReconcileContext
+from recovery.core.plan.steps import as_before, considered, message_of, note, say_of_attempt
+
+
+def with_size_kept(context: ReconcileContext, ledger: Ledger, verdict: Verdict) -> Verdict:
+    """No restart where a user has resized a Job and its successor would not have that size.
+
+    Under a policy with `elastic` the successor is to get it, by settings at birth.
+    """
+    if verdict.call not in RESTARTS or verdict.call in {Call.SHRINK, Call.GROW}:
+        return verdict
+    why = resized(context.snapshot)
+    if why is None or _keeps_size(context, ledger) is not None:
+        return verdict
+    return _held(verdict, why)
+
+
+def _held(verdict: Verdict, why: Explanation) -> Verdict:
+    not_done = (*verdict.considered, Alternative(verdict.call, why, verdict.node))
+    return msgspec.structs.replace(verdict, call=Call.HOLD, why=why, node="", considered=not_done)
+
+
+def _keeps_size(context: ReconcileContext, ledger: Ledger) -> JobFacts | None:
+    """The Job whose successor may be given the size that a user has given it. None: its size is not ours to give."""
+    job = sizes.resizable(context.snapshot)
+    open_ = ledger.current_incident
+    return None if open_.pinned.elastic is None or isinstance(job, Explanation) else job
+
+
+def prepared(
+    context: ReconcileContext, ledger: Ledger, found: Explanation, verdict: Verdict
+) -> Plan | tuple[Ledger, Verdict]:
+    """The ledger with the settings that the verdict asks for, and what is left of the verdict.
+
+    A plan: a dry run is to show first whether they work, or what was asked for is nothing without them.
+    """
+    job = sizes.only_job(context.snapshot)
+    if job is None:
+        return ledger, verdict
+    wish = _wish(context, ledger, job, verdict)
+    if wish is None:
+        return ledger, verdict
+    tried = birth.tried(context, ledger, wish)
+    if tried.trying is not None:
+        what = because(Reason.TRYING_BIRTH_SETTINGS)
+        after = tried.ledger
+        if not after.current_incident.message:
+            after = note(after, told(Sentence.SEEN_THEN, what.reason, found=found, what=what))
+        return as_before(after, actions=(tried.trying,), requeue_at=context.now + birth.TRY_AGAIN_AFTER)
+    if tried.refused is None:
+        return _avoiding(context, tried.ledger, verdict), verdict
+    ledger = lifecycle.consider(tried.ledger, (considered(verdict.call, verdict.node, tried.refused),))
+    if verdict.call is Call.SHRINK:
+        return as_before(say_of_attempt(ledger, tried.refused))
+    changed = resized(context.snapshot)
+    if changed is not None:
+        return ledger, _held(verdict, changed)
+    return ledger, avoidance.not_avoided(verdict, tried.refused)
+
+
+def _wish(context: ReconcileContext, ledger: Ledger, job: JobFacts, verdict: Verdict) -> BirthSettings | None:
+    """The settings that the Job's successor is to be created with. None: as its predecessor."""
+    avoid = avoidance.hosts(avoidance.current(context, _avoiding(context, ledger, verdict)))
+    if verdict.call is Call.SHRINK:
+        return birth.wished(context.snapshot, job, verdict.nodes, avoid)
+    changed = verdict.call is Call.AVOID_NODE or resized(context.snapshot) is not None
+    if changed and verdict.call in RESTARTS:
+        return birth.wished(context.snapshot, job, member_count(job), avoid)
+    return None
+
+
+def _avoiding(context: ReconcileContext, ledger: Ledger, verdict: Verdict) -> Ledger:
+    if verdict.call is not Call.AVOID_NODE:
+        return ledger
+    return avoidance.entered(context, ledger, verdict.node, message_of(verdict.why))

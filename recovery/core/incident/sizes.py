@@ -1,0 +1,131 @@
+"""The size of an elastic group: which sizes are allowed, which one the group has, and what the ledger keeps of it.
+
+A size is the number of pods of the one Job that trains. A restart alone changes it (`core.decision.resizing`).
+"""
+
+from datetime import datetime
+
+import msgspec
+
+from recovery.core.diagnosis.membership import member_count, member_jobs
+from recovery.core.diagnosis.resized import resized, template_size
+from recovery.core.incident import phases
+from recovery.core.model.facts import JobFacts, Snapshot
+from recovery.core.model.ledger import ElasticState, Ledger
+from recovery.core.model.pinned_policy import PinnedElastic
+from recovery.core.model.reason import Explanation, Reason, because
+
+
+def allowed(elastic: PinnedElastic, nodes: int, wanted_nodes: int) -> bool:
+    """The group may run with so many nodes. What it is to have is always allowed, and more than that never."""
+    if nodes == wanted_nodes:
+        return True
+    if not elastic.min_nodes <= nodes <= min(elastic.max_nodes, wanted_nodes) or nodes % elastic.multiple_of:
+        return False
+    return not elastic.allowed_sizes or nodes in elastic.allowed_sizes
+
+
+def largest(elastic: PinnedElastic, at_most: int, wanted_nodes: int) -> int | None:
+    """The largest allowed size for which `at_most` nodes are enough. None: they are enough for none."""
+    if at_most >= wanted_nodes:
+        return wanted_nodes
+    sizes = range(min(at_most, elastic.max_nodes), elastic.min_nodes - 1, -1)
+    return next((nodes for nodes in sizes if allowed(elastic, nodes, wanted_nodes)), None)
+
+
+def only_job(snapshot: Snapshot) -> JobFacts | None:
+    """The Job of a group that has one. None: it has several, or none now."""
+    jobs = member_jobs(snapshot)
+    return jobs[0] if len(jobs) == 1 and snapshot.expected_jobs <= 1 else None
+
+
+def smallest(elastic: PinnedElastic, wanted_nodes: int) -> int:
+    """The smallest allowed size."""
+    sizes = range(elastic.min_nodes, min(elastic.max_nodes, wanted_nodes) + 1)
+    return next((nodes for nodes in sizes if allowed(elastic, nodes, wanted_nodes)), wanted_nodes)
+
+
+def resizable(snapshot: Snapshot) -> JobFacts | Explanation:
+    """The Job whose number of pods is the size of the group, or why its size cannot be changed now."""
+    job = only_job(snapshot)
+    if job is None:
+        count = max(snapshot.expected_jobs, len(member_jobs(snapshot)))
+        return because(Reason.SIZE_FIXED, why=f"the group has {count} Jobs, and only a single Job is resized")
+    if job.completions is None or job.parallelism != job.completions:
+        return because(Reason.SIZE_FIXED, why=f"Job {job.name} does not run all of its pods at once")
+    if job.gang:
+        why = f"{job.gang} asks for all pods of Job {job.name} at once, with a number of its own"
+        return because(Reason.SIZE_FIXED, why=why)
+    if job.succeeded:
+        return because(Reason.INDEX_SUCCEEDED, job=job.name, count=job.succeeded)
+    return job
+
+
+def wanted_nodes(ledger: Ledger, snapshot: Snapshot, job: JobFacts) -> int:
+    """How many nodes the group is to have. A user's own resize changes that."""
+    known = ledger.elastic
+    if known is None or by_user(job):
+        return member_count(job)
+    template = template_size(snapshot, job)
+    return known.wanted_nodes if template is None else min(known.wanted_nodes, template)
+
+
+def by_user(job: JobFacts) -> bool:
+    """Somebody has changed the size that the Job was created with."""
+    return job.born_nodes is not None and job.born_nodes != member_count(job)
+
+
+def undone_by_restart(ledger: Ledger, snapshot: Snapshot) -> Explanation | None:
+    """Which size of a user's a restart would undo. None: none, or the birth settings say the same one."""
+    why, job, settings = resized(snapshot), only_job(snapshot), ledger.birth_settings
+    if why is None or (job is not None and settings is not None and settings.nodes == member_count(job)):
+        return None
+    return why
+
+
+def gpus_per_node(snapshot: Snapshot, job: JobFacts) -> int:
+    """Accelerators of one pod of the Job; by its template where no pod is left."""
+    asked = sum(each.accelerators for each in job.containers)
+    return max((pod.gpus for pod in snapshot.pods if pod.job_uid == job.uid), default=asked)
+
+
+def begun(ledger: Ledger, snapshot: Snapshot, job: JobFacts, nodes: int, now: datetime, *, undoes: bool) -> Ledger:
+    """The ledger whose latest attempt brings the group back with so many nodes. `undoes`: a growth before it failed."""
+    known, gpus = ledger.elastic, nodes * gpus_per_node(snapshot, job)
+    state = ElasticState(
+        nodes=nodes,
+        wanted_nodes=wanted_nodes(ledger, snapshot, job),
+        since=known.since if known is not None else ledger.current_incident.started_at,
+        gpus=gpus,
+        failed_growths=(known.failed_growths if known is not None else 0) + undoes,
+    )
+    resized = phases.resize(ledger.with_incident(ranks=nodes), gpus)
+    return msgspec.structs.replace(resized, elastic=state)
+
+
+def booked(ledger: Ledger, until: datetime) -> Ledger:
+    """The ledger whose totals have what the group has run with fewer nodes until then."""
+    known = ledger.elastic
+    if known is None or known.running_since is None:
+        return ledger
+    seconds = max(0.0, (until - known.running_since).total_seconds())
+    totals = msgspec.structs.replace(
+        ledger.totals,
+        reduced_seconds=round(ledger.totals.reduced_seconds + seconds, 3),
+        gained_gpu_seconds=round(ledger.totals.gained_gpu_seconds + seconds * known.gpus, 3),
+    )
+    return msgspec.structs.replace(
+        ledger,
+        totals=totals,
+        elastic=msgspec.structs.replace(known, running_since=None, room_since=None, room_nodes=None),
+    )
+
+
+def running(ledger: Ledger, since: datetime) -> Ledger:
+    """The ledger of a group that runs again since then. One that has all of its nodes is no longer a smaller one."""
+    known = ledger.elastic
+    if known is None or known.running_since is not None:
+        return ledger
+    if known.nodes >= known.wanted_nodes:
+        return msgspec.structs.replace(ledger, elastic=None)
+    return msgspec.structs.replace(ledger, elastic=msgspec.structs.replace(known, running_since=since))

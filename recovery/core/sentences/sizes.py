@@ -1,0 +1,55 @@
+"""What is decided about the size of an elastic group, and about settings at birth."""
+
+from recovery.core.model.reason import Reason, Sentence
+from recovery.core.sentences.text import Details, Text
+
+
+def _shrinks(details: Details) -> str:
+    free = f" ({details['free']})" if details["free"] else ""
+    return (
+        f"{details['found']}; {details['why']}; attempt {details['attempt']}: deleting Job {details['jobs']} so that "
+        f"the group goes on with {details['nodes']} nodes{free}"
+    )
+
+
+def _room_again(details: Details) -> str:
+    spares = f", {details['spares']} of them spares" if details["spares"] else ""
+    return (
+        f"since {details['since']} there has been room for {details['nodes']} nodes instead of {details['before']} "
+        f"(on {details['where']}{spares})"
+    )
+
+
+TEXTS: dict[Sentence | Reason, Text] = {
+    Reason.NODES_NOT_REPLACED: (
+        "{placed} of {ranks} pods have a node, and the largest size that policy {policy} allows for them is {nodes}"
+    ),
+    Reason.GROWTH_UNDONE: (
+        "the growth did not get its nodes: {placed} of {ranks} pods have one, and the largest size that policy "
+        "{policy} allows for them is {nodes}"
+    ),
+    Reason.BELOW_MIN_NODES: (
+        "{placed} of {ranks} pods have a node, and the smallest allowed size is {least}: the group goes on when there "
+        "is room"
+    ),
+    Sentence.AVOIDS: "{why}, so this group alone avoids node {node}",
+    Reason.NODE_NOT_AVOIDED: "node {node} is not avoided: {why}",
+    Reason.AVOIDANCE_ENDED: (
+        "{placed} of {ranks} pods have a node while the group avoids {nodes}, so it avoids none any more"
+    ),
+    Reason.SIZE_FIXED: "the size of the group cannot be changed: {why}",
+    Reason.INDEX_SUCCEEDED: (
+        "the size of the group cannot be changed: {count} pods of Job {job} have succeeded, and another size would end "
+        "the Job or run them again"
+    ),
+    Sentence.SHRINKS: _shrinks,
+    Sentence.GROWS: "{why}: deleting Job {jobs} so that the group grows to {nodes} nodes",
+    Reason.ROOM_AGAIN: _room_again,
+    Reason.WAITING_FOR_ROOM: "runs with {nodes} of {wanted} nodes: {why}",
+    Reason.TRYING_BIRTH_SETTINGS: "a dry run shows first whether the Job can be created with its new settings",
+    Reason.BIRTH_SETTINGS_REFUSED: "the API server refuses the Job with its new settings, so they are withdrawn: {why}",
+    Reason.BIRTH_SETTINGS_NOT_APPLIED: (
+        "the API server creates the Job without its new settings, so they are withdrawn: is the component "
+        "birth-settings installed?"
+    ),
+}

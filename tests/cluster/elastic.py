@@ -1,0 +1,201 @@
+"""What tests of elastic groups ask and do: the admission policy, racks that come and go, the size of a group."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from recovery import api_verbs
+from recovery.core.model.annotations import BIRTH_SETTINGS_LABEL, NODES_ANNOTATION
+from recovery.ports import JOBS, NODES, RECOVERY_GROUPS, PatchKind
+from tests.cluster.acts import INDEX, set_room
+from tests.cluster.controlplane.start import ControlPlane
+from tests.cluster.patience import GUARD_SECONDS
+from tests.cluster.scene import REPOSITORY, Fleet, Job, Object, apply
+
+COMPONENT = REPOSITORY / "manifests" / "components" / "birth-settings"
+ELASTIC: dict[str, Any] = {
+    "backoff": {"initial": "0s"},
+    "elastic": {"minNodes": 8, "maxNodes": 16, "shrinkAfter": "4s", "growBackAfter": "5s"},
+}
+"""Fields of a policy under which 16 ranks go on with as few as 8, soon."""
+PREPARED = "torch-recoverable"
+
+
+async def add_component(control_plane: ControlPlane) -> None:
+    """As an overlay with the component has it; a Component cannot be applied by itself."""
+    for manifest in sorted(COMPONENT.glob("*.yaml")):
+        if manifest.name != "kustomization.yaml":
+            await control_plane.kubectl("apply", "--server-side", "-f", str(manifest))
+
+
+async def remove_component(control_plane: ControlPlane) -> None:
+    for manifest in sorted(COMPONENT.glob("*.yaml")):
+        if manifest.name != "kustomization.yaml":
+            await control_plane.kubectl("delete", "--ignore-not-found", "-f", str(manifest))
+
+
+@asynccontextmanager
+async def room_for(fleet: Fleet, job: Job, extra: int = 0) -> AsyncIterator[Sequence[str]]:
+    """No pod gets a node but on those that the job is on, and on `extra` others; gives the names of these others."""
+    used = {pod["spec"]["nodeName"] for pod in await job.pods()}
+    others = [name for name in fleet.nodes if name not in used]
+    try:
+        await set_room(fleet, others[extra:], room=False)
+        yield others[:extra]
+    finally:
+        await set_room(fleet, fleet.nodes, room=True)
+
+
+async def take_away(job: Job, ranks: Sequence[int]) -> list[str]:
+    """The nodes of these ranks take no pods any more, and their pods are deleted. Gives the names of the nodes."""
+    pods = {pod["metadata"]["annotations"][INDEX]: pod for pod in await job.pods()}
+    nodes = [pods[str(rank)]["spec"]["nodeName"] for rank in ranks]
+    await set_room(job.fleet, nodes, room=False)
+    for rank in ranks:
+        await job.delete_pod(pods[str(rank)]["metadata"]["name"])
+    return nodes
+
+
+async def child(job: Job) -> Object | None:
+    """The child Job. None: there is none now, or it is being deleted."""
+    found = [each for each in await job.items(JOBS) if each["metadata"]["name"] == job.child]
+    living = [each for each in found if "deletionTimestamp" not in each["metadata"]]
+    return living[0] if living else None
+
+
+async def runs_with(job: Job, nodes: int, *, since_uid: str = "") -> Object:
+    """Until a new child Job has so many pods, all Ready, each of which is told that number. Gives the Job."""
+    async with asyncio.timeout(GUARD_SECONDS):
+        while True:
+            found = await child(job)
+            if found is not None and found["metadata"]["uid"] != since_uid and await _is_whole(job, found, nodes):
+                return found
+            await asyncio.sleep(0.1)
+
+
+async def _is_whole(job: Job, found: Object, nodes: int) -> bool:
+    spec = found["spec"]
+    if (spec["parallelism"], spec["completions"]) != (nodes, nodes) or found["status"].get("ready") != nodes:
+        return False
+    pods = [pod for pod in await job.pods() if _owner(pod) == found["metadata"]["uid"]]
+    told = {variable["value"] for pod in pods for variable in _variables(pod) if variable["name"] == "PET_NNODES"}
+    assert told == {str(nodes)}, told
+    return len(pods) == nodes
+
+
+def _owner(pod: Object) -> str:
+    return str(pod["metadata"]["ownerReferences"][0]["uid"])
+
+
+def _variables(pod: Object) -> list[Object]:
+    return [variable for container in pod["spec"]["containers"] for variable in container.get("env", [])]
+
+
+async def labelled(job: Job) -> bool:
+    """The RecoveryGroup says to the API server that it has birth settings."""
+    [group] = await job.groups()
+    return bool(group["metadata"].get("labels", {}).get(BIRTH_SETTINGS_LABEL) == "true")
+
+
+async def settings(job: Job) -> Object:
+    """`status.birthSettings`; empty: there are none."""
+    found: Object = (await job.ledger()).get("birthSettings", {})
+    return found
+
+
+def actions(incident: Object) -> list[str]:
+    return [attempt["action"] for attempt in incident["attempts"]]
+
+
+async def resize_child(job: Job, nodes: int) -> None:
+    """As a user does who wants another size."""
+    change = {"spec": {"parallelism": nodes, "completions": nodes}}
+    await api_verbs.patch(job.fleet.api, JOBS, job.child, change, kind=PatchKind.MERGE, namespace=job.namespace)
+
+
+async def nodes_said(job: Job) -> set[str]:
+    """What the pods' annotation says of the number of nodes."""
+    return {pod["metadata"].get("annotations", {}).get(NODES_ANNOTATION, "") for pod in await job.pods()}
+
+
+@asynccontextmanager
+async def stale_group(job: Job) -> AsyncIterator[None]:
+    """The labelled RecoveryGroup of an earlier job of the same name, which nobody has collected yet."""
+    name = f"{job.name}-earlier"
+    body = {
+        "apiVersion": RECOVERY_GROUPS.api_version,
+        "kind": RECOVERY_GROUPS.kind,
+        "metadata": {"name": name, "labels": {BIRTH_SETTINGS_LABEL: "true"}},
+        "spec": {"workloadRef": {"kind": "TrainJob", "name": job.name, "uid": "of-an-earlier-one"}, "group": job.name},
+    }
+    earlier = {
+        "revision": 1,
+        "jobSetUID": "of-an-earlier-one",
+        "replicatedJob": "node",
+        "since": "2026-11-24T00:00:00Z",
+        "nodes": 3,
+    }
+    status = {"status": {"schemaVersion": 6, "birthSettings": earlier}}
+    await api_verbs.create(job.fleet.api, RECOVERY_GROUPS, body, namespace=job.namespace)
+    await api_verbs.patch(
+        job.fleet.api,
+        RECOVERY_GROUPS,
+        name,
+        status,
+        kind=PatchKind.MERGE,
+        namespace=job.namespace,
+        subresource="status",
+    )
+    try:
+        yield
+    finally:
+        await api_verbs.delete(job.fleet.api, RECOVERY_GROUPS, name, namespace=job.namespace)
+
+
+@asynccontextmanager
+async def only_sixteen(control_plane: ControlPlane, namespace: str) -> AsyncIterator[None]:
+    """An admission policy of somebody's that refuses Jobs of another size in the namespace."""
+    name = f"only-sixteen-{namespace[-6:]}"
+    refusal = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": name},
+        "spec": {
+            "matchConstraints": {
+                "resourceRules": [
+                    {"apiGroups": ["batch"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["jobs"]}
+                ]
+            },
+            "validations": [{"expression": "object.spec.parallelism == 16", "message": "sixteen or nothing"}],
+        },
+    }
+    binding = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": name},
+        "spec": {
+            "policyName": name,
+            "validationActions": ["Deny"],
+            "matchResources": {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}},
+        },
+    }
+    await apply(control_plane, None, refusal, binding)
+    try:
+        await asyncio.sleep(1.5)  # until the API server evaluates it
+        yield
+    finally:
+        for kind in ("validatingadmissionpolicybinding", "validatingadmissionpolicy"):
+            await control_plane.kubectl("delete", kind, name)
+
+
+async def node_of_rank(job: Job, rank: int) -> str:
+    [pod] = [pod for pod in await job.pods() if pod["metadata"]["annotations"][INDEX] == str(rank)]
+    return str(pod["spec"]["nodeName"])
+
+
+async def takes_pods(fleet: Fleet, name: str) -> bool:
+    """It is neither cordoned nor tainted."""
+    node = json.loads(await api_verbs.get(fleet.api, NODES, name))
+    return not node["spec"].get("unschedulable") and not node["spec"].get("taints")

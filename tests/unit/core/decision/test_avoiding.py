@@ -1,0 +1,132 @@
+"""A group that avoids a node: nobody else is kept off it, and the group never avoids what it needs."""
+
+import msgspec
+import pytest
+
+from recovery.core.model.annotations import HOSTNAME_LABEL, KUEUE_QUEUE_LABEL
+from recovery.core.model.birth_settings import BirthOutcome
+from recovery.core.model.facts import Condition, Room
+from recovery.core.model.ledger import AttemptAction, Phase
+from recovery.core.model.reason import Reason
+from recovery.core.model.rules import ExitCodes, NodeConditionRule, Operator, Rule, RuleAction, When
+from recovery.core.policy.spec import Mode
+from tests.unit.core.driver import Controller, policy
+from tests.unit.core.elastic import born, reconciled, sixteen
+from tests.unit.core.world import World, at
+
+AVOID_43 = Rule("ecc", RuleAction.AVOID_NODE, When(on_exit_codes=ExitCodes(Operator.IN, (43,))))
+REPLACE_43 = msgspec.structs.replace(AVOID_43, action=RuleAction.REPLACE_NODE)
+FAILED = 2
+"""The rank that exits with 43; it is on node gpu-2."""
+
+
+def world_with_room(pods: int = 4, ranks: int = 16) -> World:
+    world = msgspec.structs.replace(sixteen(ranks), room=Room(pods, ("gpu-20", "gpu-21") if pods else ()))
+    for rank in range(ranks):
+        world = world.with_node(f"gpu-{rank}", labels={HOSTNAME_LABEL: f"host-{rank}"})
+    return world
+
+
+def avoiding(world: World | None = None, *, rule: Rule = AVOID_43) -> tuple[Controller, World]:
+    controller = Controller(policy(rules=(rule,)))
+    world = (world or world_with_room()).pod_failed(FAILED, 43, 0)
+    _, world = reconciled(controller, world, 0.5)
+    return controller, world
+
+
+def actions(controller: Controller) -> list[AttemptAction]:
+    return [attempt.action for attempt in controller.incident.attempts]
+
+
+def hosts(controller: Controller) -> tuple[str, ...]:
+    settings = controller.ledger.birth_settings
+    return settings.avoid_hosts if settings is not None else ()
+
+
+def test_the_next_incarnation_is_born_off_the_node() -> None:
+    controller, _ = avoiding()
+    assert actions(controller) == [AttemptAction.AVOID_NODE]
+    assert hosts(controller) == ("host-2",)
+    assert controller.ledger.birth_settings is not None
+    assert controller.ledger.birth_settings.nodes is None, "its size is the template's"
+    assert [each.node for each in controller.ledger.avoided] == ["gpu-2"]
+    assert controller.fleet_changes == [], "nobody else is kept off it"
+
+
+def test_a_quarantine_that_is_not_allowed_becomes_avoidance() -> None:
+    controller, _ = avoiding(rule=REPLACE_43)
+    assert (actions(controller), hosts(controller)) == ([AttemptAction.AVOID_NODE], ("host-2",))
+    assert [each.action for each in controller.incident.considered] == ["ReplaceNode"]
+
+
+@pytest.mark.parametrize("why", ["no room", "room on it alone", "unknown room", "no label", "Kueue"])
+def test_a_node_that_the_group_may_need_is_not_avoided(why: str) -> None:
+    world = world_with_room(pods=0 if why == "no room" else 4)
+    match why:
+        case "room on it alone":
+            world = msgspec.structs.replace(world, room=Room(1, ("gpu-2",)))
+        case "unknown room":
+            world = msgspec.structs.replace(world, room=None)
+        case "no label":
+            world = world.with_node("gpu-2", labels={})
+        case "Kueue":
+            world = world.with_workload(labels={KUEUE_QUEUE_LABEL: "team-a"})
+    controller, _ = avoiding(world)
+    assert (actions(controller), hosts(controller)) == ([AttemptAction.RECREATE_GROUP], ())
+    assert [(each.action, each.reason) for each in controller.incident.considered] == [
+        ("AvoidNode", Reason.NODE_NOT_AVOIDED)
+    ]
+
+
+@pytest.mark.parametrize("outcome", [BirthOutcome.REFUSED, BirthOutcome.NOT_ALLOWED, BirthOutcome.NOT_APPLIED])
+def test_without_working_settings_the_group_is_restarted_all_the_same(outcome: BirthOutcome) -> None:
+    controller = Controller(policy(rules=(AVOID_43,)))
+    reconciled(controller, world_with_room().pod_failed(FAILED, 43, 0), 0.5, outcome)
+    assert actions(controller) == [AttemptAction.RECREATE_GROUP]
+    assert (controller.ledger.birth_settings, controller.ledger.avoided) == (None, ())
+
+
+def test_another_suspect_is_avoided_as_well_and_both_for_as_long_as_suspicions_count() -> None:
+    controller, world = avoiding()
+    world = born(controller, world, 3).all_ready(10)
+    controller.settle(world, 11)
+    world = world.pod_failed(3, 43, 5000)
+    _, world = reconciled(controller, world, 5000.5)
+    assert hosts(controller) == ("host-2", "host-3")
+    world = born(controller, world, 5003).all_ready(5010)
+    controller.settle(world, 5011)
+    controller.reconcile(world, 86_400 + 100)
+    assert hosts(controller) == ("host-3",)
+    controller.reconcile(world, 86_400 + 5100)
+    assert (controller.ledger.birth_settings, controller.ledger.avoided) == (None, ())
+
+
+def test_a_group_that_finds_no_node_meanwhile_avoids_none_any_more() -> None:
+    controller, world = avoiding()
+    world = born(controller, world, 3, unplaced=(15,))
+    reconciled(controller, world, 4)
+    reconciled(controller, world, 18)
+    assert hosts(controller) == ("host-2",)
+    reconciled(controller, world, 20)
+    assert actions(controller) == [AttemptAction.AVOID_NODE, AttemptAction.RECREATE_GROUP]
+    assert (controller.incident.attempts[-1].reason, hosts(controller)) == (Reason.AVOIDANCE_ENDED, ())
+    assert controller.phase() is Phase.DECIDED
+
+
+def test_a_rule_about_the_node_alone_takes_the_group_off_it_while_its_member_runs() -> None:
+    rule = Rule("link", RuleAction.AVOID_NODE, When(on_node_conditions=(NodeConditionRule("LinkFault"),)))
+    faulty = (Condition("LinkFault", "True", since=at(0)),)
+    controller = Controller(policy(rules=(rule,)))
+    world = world_with_room().with_node("gpu-2", labels={HOSTNAME_LABEL: "host-2"}, conditions=faulty)
+    reconciled(controller, world, 1)
+    assert (actions(controller), hosts(controller)) == ([AttemptAction.AVOID_NODE], ("host-2",))
+    full = Controller(policy(rules=(rule,)))
+    reconciled(full, msgspec.structs.replace(world, room=Room(0)), 1)
+    assert AttemptAction.AVOID_NODE not in actions(full)
+    assert full.triggers == [], "its member runs, and the group could come back on the very same node"
+
+
+def test_observe_says_that_the_node_would_be_avoided() -> None:
+    controller = Controller(policy(Mode.OBSERVE, rules=(AVOID_43,)))
+    controller.reconcile(world_with_room().pod_failed(FAILED, 43, 0), 0.5)
+    assert (controller.incident.would, hosts(controller)) == ("AvoidNode", ())

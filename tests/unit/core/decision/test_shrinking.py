@@ -1,0 +1,236 @@
+"""A group whose lost nodes are not replaced goes on with fewer, as `elastic` allows."""
+
+import msgspec
+import pytest
+
+from recovery.core.model.birth_settings import BirthOutcome
+from recovery.core.model.ledger import AttemptAction, Outcome, Phase
+from recovery.core.model.pinned_policy import PinnedElastic
+from recovery.core.model.reason import Reason
+from recovery.core.model.rules import Rule, RuleAction
+from recovery.core.plan.actions import TryBirth
+from recovery.core.policy.spec import Mode
+from tests.unit.core.driver import Controller
+from tests.unit.core.elastic import (
+    ELASTIC,
+    born,
+    elastic_controller,
+    rack_lost,
+    reconciled,
+    shrunk,
+    sixteen,
+    waiting_for_a_rack,
+)
+from tests.unit.core.world import GPUS_PER_POD, at
+
+
+def actions(controller: Controller) -> list[AttemptAction]:
+    return [attempt.action for attempt in controller.incident.attempts]
+
+
+def test_lost_nodes_have_their_time_to_be_replaced() -> None:
+    controller, world = waiting_for_a_rack()
+    plan, _ = reconciled(controller, world, 119)
+    assert actions(controller) == [AttemptAction.RECREATE_GROUP]
+    assert plan.requeue_at == at(120)
+
+
+def test_the_group_goes_on_with_the_pods_that_have_a_node() -> None:
+    controller, world = waiting_for_a_rack()
+    reconciled(controller, world, 121)
+    assert actions(controller) == [AttemptAction.RECREATE_GROUP, AttemptAction.SHRINK]
+    assert controller.incident.reason is Reason.NODES_NOT_REPLACED
+    settings, state = controller.ledger.birth_settings, controller.ledger.elastic
+    assert settings is not None
+    assert (settings.nodes, settings.replicated_job, settings.job_set_uid) == (12, "node", "jobset-1")
+    assert state is not None
+    assert (state.nodes, state.wanted_nodes, state.gpus) == (12, 16, 12 * GPUS_PER_POD)
+    assert controller.triggers[-1].uid == "job-2"
+
+
+def test_nothing_is_deleted_before_a_dry_run_has_shown_the_job() -> None:
+    controller, world = waiting_for_a_rack()
+    plan = controller.reconcile(world, 121)
+    assert [type(action) for action in plan.actions] == [TryBirth]
+    assert actions(controller) == [AttemptAction.RECREATE_GROUP]
+    again = controller.reconcile(world, 121.1)
+    assert again.actions == plan.actions, "a crash in between asks again, and enters nothing twice"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason"),
+    [
+        (BirthOutcome.REFUSED, Reason.BIRTH_SETTINGS_REFUSED),
+        (BirthOutcome.NOT_ALLOWED, Reason.BIRTH_SETTINGS_REFUSED),
+        (BirthOutcome.NOT_APPLIED, Reason.BIRTH_SETTINGS_NOT_APPLIED),
+    ],
+)
+def test_settings_that_do_not_work_are_withdrawn_and_the_group_waits_on(outcome: BirthOutcome, reason: Reason) -> None:
+    controller, world = waiting_for_a_rack()
+    _, world = reconciled(controller, world, 121, outcome, "maxFailedIndexes")
+    assert controller.ledger.birth_settings is None
+    assert controller.ledger.elastic is None
+    assert (actions(controller), controller.incident.reason) == ([AttemptAction.RECREATE_GROUP], reason)
+    plan = controller.reconcile(world, 200)
+    assert not any(isinstance(action, TryBirth) for action in plan.actions), "they are not tried again in this incident"
+
+
+def test_the_incident_ends_with_the_smaller_group_and_its_shed_nodes_are_not_idle() -> None:
+    controller, _ = shrunk()
+    [incident] = controller.recorded
+    assert incident.closing is not None
+    assert (incident.closing.outcome, incident.ranks) == (Outcome.RECOVERED, 12)
+    sizes = {span.gpus for span in incident.phases}
+    assert sizes == {None, 12 * GPUS_PER_POD}
+    idle = sum(span.idle_gpu_seconds for span in incident.phases)
+    whole_for = (incident.attempts[1].started_at - incident.started_at).total_seconds()
+    smaller_for = (incident.closing.ended_at - incident.attempts[1].started_at).total_seconds()
+    assert idle == pytest.approx((whole_for * 16 + smaller_for * 12) * GPUS_PER_POD, abs=0.01)
+
+
+def test_a_smaller_group_that_loses_a_member_comes_back_with_its_size() -> None:
+    controller, world = shrunk()
+    before = controller.ledger.birth_settings
+    world = world.pod_deleted(3, 1000)
+    reconciled(controller, world, 1000.5)
+    assert actions(controller) == [AttemptAction.RECREATE_GROUP]
+    assert controller.ledger.birth_settings == before
+    world = born(controller, world, 1003).all_ready(1010)
+    controller.settle(world, 1011)
+    assert controller.ledger.elastic is not None
+    assert controller.ledger.elastic.nodes == 12
+    totals = controller.ledger.totals
+    assert totals.reduced_seconds == pytest.approx(1000 - 131, abs=1)
+    assert totals.gained_gpu_seconds == pytest.approx(totals.reduced_seconds * 12 * GPUS_PER_POD, abs=1)
+
+
+def test_below_the_smallest_size_the_group_waits_and_goes_on_when_there_is_room() -> None:
+    controller = elastic_controller()
+    lost = tuple(range(6, 16))
+    world = rack_lost(sixteen(), 0, lost)
+    reconciled(controller, world, 0.5)
+    world = born(controller, world, 3, unplaced=lost)
+    reconciled(controller, world, 4)
+    reconciled(controller, world, 400)
+    assert (actions(controller), controller.phase()) == ([AttemptAction.RECREATE_GROUP], Phase.SCHEDULING)
+    assert controller.incident.reason is Reason.BELOW_MIN_NODES
+    for rank in (6, 7):
+        world = world.scheduled(rank)
+    reconciled(controller, world, 401)
+    assert actions(controller)[-1] is AttemptAction.SHRINK
+    assert controller.ledger.elastic is not None
+    assert controller.ledger.elastic.nodes == 8
+
+
+@pytest.mark.parametrize(
+    ("elastic", "placed", "expected"),
+    [
+        (PinnedElastic(8, 16, multiple_of=4), 15, 12),
+        (PinnedElastic(8, 16, allowed_sizes=(8, 10)), 15, 10),
+        (PinnedElastic(8, 12), 15, 12),
+        (PinnedElastic(1, 100), 15, 15),
+        (PinnedElastic(8, 16, multiple_of=4), 11, 8),
+    ],
+)
+def test_the_size_is_the_largest_that_is_allowed(elastic: PinnedElastic, placed: int, expected: int) -> None:
+    controller = elastic_controller(msgspec.structs.replace(elastic, shrink_after_seconds=0))
+    lost = tuple(range(placed, 16))
+    world = rack_lost(sixteen(), 0, lost)
+    reconciled(controller, world, 0.5)
+    world = born(controller, world, 3, unplaced=lost)
+    reconciled(controller, world, 4)
+    reconciled(controller, world, 10)
+    assert controller.ledger.elastic is not None
+    assert controller.ledger.elastic.nodes == expected
+
+
+def test_a_rule_that_says_shrink_does_not_wait_for_its_nodes() -> None:
+    controller = elastic_controller(rules=(Rule("rack", RuleAction.SHRINK),))
+    world = rack_lost(sixteen(), 0)
+    reconciled(controller, world, 0.5)
+    assert controller.incident.attempts[-1].reason is Reason.RULE_SHRINK
+    world = born(controller, world, 3, unplaced=(12, 13, 14, 15))
+    reconciled(controller, world, 4)
+    reconciled(controller, world, 9.5)
+    assert actions(controller)[-1] is AttemptAction.SHRINK
+
+
+def test_pods_on_a_node_that_is_not_ready_are_not_counted() -> None:
+    controller, world = waiting_for_a_rack()
+    reconciled(controller, world.with_node("gpu-0", ready=False), 121)
+    assert controller.ledger.elastic is not None
+    assert controller.ledger.elastic.nodes == 11
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"succeeded": 1}, Reason.INDEX_SUCCEEDED),
+        ({"gang": "scheduling.x-k8s.io/pod-group"}, Reason.SIZE_FIXED),
+        ({"completions": None}, Reason.SIZE_FIXED),
+    ],
+)
+def test_a_size_that_cannot_change_is_said(changes: dict[str, object], reason: Reason) -> None:
+    controller, world = waiting_for_a_rack()
+    world = world.with_job(**changes)
+    if "succeeded" in changes:
+        world = world.although("job counts")
+    controller.reconcile(world, 121)
+    assert (actions(controller), controller.incident.reason) == ([AttemptAction.RECREATE_GROUP], reason)
+
+
+def test_observe_and_a_policy_without_elastic_keep_the_size() -> None:
+    for mode, elastic in ((Mode.OBSERVE, ELASTIC), (Mode.ENFORCE, None)):
+        controller = elastic_controller(elastic, mode=mode)  # type: ignore[arg-type]
+        world = rack_lost(sixteen(), 0)
+        controller.reconcile(world, 0.5)
+        world = born(controller, world, 3, unplaced=(12, 13, 14, 15))
+        controller.reconcile(world, 400)
+        assert controller.ledger.birth_settings is None
+        assert controller.ledger.elastic is None
+
+
+def test_a_job_that_is_refused_at_birth_gets_no_settings() -> None:
+    controller, world = waiting_for_a_rack()
+    _, world = reconciled(controller, world, 121)
+    gone = world.job_gone()
+    plan = controller.reconcile(gone, 124)
+    refused = gone.with_jobset(failed_create='Job.batch "train-node-0" is invalid', failed_create_at=at(125))
+    plan = controller.reconcile(refused, 127)
+    assert controller.incident.reason is Reason.BIRTH_SETTINGS_REFUSED
+    assert controller.ledger.birth_settings is None
+    assert controller.ledger.elastic is None
+    assert plan.requeue_at is not None
+    world = gone.job_created(130).pods_created(130).all_ready(140)
+    controller.settle(world, 141)
+    assert controller.recorded[-1].closing is not None
+    assert controller.recorded[-1].closing.outcome is Outcome.RECOVERED
+
+
+def test_a_job_that_is_born_without_its_settings_is_made_again_once() -> None:
+    controller, world = waiting_for_a_rack()
+    _, world = reconciled(controller, world, 121)
+    for count, seconds in enumerate((125, 135), start=1):
+        world = world.born(seconds, None)
+        for rank in range(12):
+            world = world.scheduled(rank)
+        _, world = reconciled(controller, world, seconds + 1)
+        assert actions(controller).count(AttemptAction.SHRINK) == min(count + 1, 2)
+    assert controller.ledger.birth_settings is None
+    assert controller.incident.reason is Reason.BIRTH_SETTINGS_NOT_APPLIED
+
+
+def test_a_users_own_size_is_kept_over_a_restart() -> None:
+    controller = elastic_controller()
+    world = sixteen().with_job(parallelism=14, completions=14).pod_deleted(2, 0)
+    for rank in (14, 15):
+        world = world.pod_gone(rank, -100).with_job()
+    world = msgspec.structs.replace(world, pods=tuple(pod for pod in world.pods if (pod.index or 0) < 14))
+    reconciled(controller, world, 1)
+    assert actions(controller) == [AttemptAction.RECREATE_GROUP]
+    assert controller.ledger.birth_settings is not None
+    assert controller.ledger.birth_settings.nodes == 14
+    assert controller.ledger.elastic is None, "it has all the nodes that its user wants"
+    before = len(controller.triggers)
+    reconciled(controller, world, 1.5)
+    assert len(controller.triggers) > before, "a trigger that a crash lost is sent again"
