@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 import msgspec
 import pytest
 
-from recovery.core.decision.after_restart import say_after_a_while
+from recovery.core.decision.on_the_way import say_after_a_while
 from recovery.core.diagnosis import matching, trained
 from recovery.core.diagnosis.classify import Disruption, Finding
 from recovery.core.diagnosis.evidence import Evidence
@@ -52,8 +52,8 @@ def sizes_of_users_are_undone(monkeypatch: pytest.MonkeyPatch) -> None:
     def resized(snapshot: Snapshot) -> None:
         return None
 
-    monkeypatch.setattr("recovery.core.decision.before_restart.resized", resized)
-    monkeypatch.setattr("recovery.core.decision.after_restart.resized", resized)
+    monkeypatch.setattr("recovery.core.decision.settings.resized", resized)
+    monkeypatch.setattr("recovery.core.incident.sizes.resized", resized)
 
 
 def pods_by_creation(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +99,7 @@ def no_watchdog(monkeypatch: pytest.MonkeyPatch) -> None:
             reconcile, ledger, as_said(Reason.WAITING_FOR_PODS, f"waiting for the pods of Job {job.name}")
         )
 
-    monkeypatch.setattr("recovery.core.decision.after_restart._watch_for_pods", wait)
+    monkeypatch.setattr("recovery.core.decision.on_the_way._watch_for_pods", wait)
 
 
 def suspension_is_the_user_s(monkeypatch: pytest.MonkeyPatch) -> None:
