@@ -33,13 +33,13 @@ def assert_one_recovery(incidents: list[dict[str, Any]]) -> None:
     assert incidents[0]["attempts"] == 1, incidents
 
 
-async def assert_same_curve(training: Training, unbroken: Unbroken) -> int:
+async def assert_same_curve(training: Training, unbroken: Unbroken, apart_max: float = APART_MAX) -> int:
     """No step is missing, and each loss is the unbroken run's. Returns how many steps were trained twice."""
     losses = training.losses()
     assert sorted(losses) == list(range(1, max(losses) + 1))
     expected = dict(enumerate(await unbroken.losses(max(losses)), start=1))
     apart = {
-        step: (expected[step], each) for step, each in losses.items() if _share_apart(each, expected[step]) > APART_MAX
+        step: (expected[step], each) for step, each in losses.items() if _share_apart(each, expected[step]) > apart_max
     }
     assert not apart
     twice = [each for each in losses.values() if max(each) - min(each) > TWICE_APART_MAX * min(each)]

@@ -35,14 +35,18 @@ RANK_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
 _SYSTEM = ("/usr", "/lib", "/lib64")
 
 
-def script_arguments(folder: Path, ranks: int, steps: int) -> list[str]:
-    """The example and what decides on its curve; checkpoints and `losses.jsonl` go to the folder."""
+def script_arguments(folder: Path, ranks: int, steps: int, dropout: float = 0.1) -> list[str]:
+    """The example and what decides on its curve; checkpoints and `losses.jsonl` go to the folder.
+
+    `dropout` 0: the curve is the same with another number of ranks, and that of `ranks` says what it is.
+    """
     return [
         str(SCRIPTS / "ddp.py"),
         f"--checkpoint-dir={folder}",
         f"--checkpoint-every={EVERY}",
         f"--steps={steps}",
         f"--batch-size={4 * ranks}",
+        f"--dropout={dropout}",
         f"--loss-log={folder}/losses.jsonl",
     ]
 
@@ -57,6 +61,9 @@ class Training:
     ranks: int
     runtime: str
     name: str = "llm"
+    gpus: int = GPUS
+    """Of each rank."""
+    dropout: float = 0.1
 
     async def start(self, *, steps: int = 1_000_000) -> None:
         self.folder.mkdir(exist_ok=True)
@@ -211,6 +218,7 @@ class Training:
         }
         jobs = [{"name": "node", "template": {"spec": {"template": {"spec": pod}}}}]
         patch = {"template": {"spec": {"replicatedJobs": jobs}}}
+        asked = {"nvidia.com/gpu": self.gpus}
         return {
             "apiVersion": "trainer.kubeflow.org/v1alpha1",
             "kind": "TrainJob",
@@ -222,11 +230,11 @@ class Training:
                     "image": BUSYBOX_IMAGE,
                     "numNodes": self.ranks,
                     "numProcPerNode": 1,
-                    "resourcesPerNode": {"limits": {"nvidia.com/gpu": GPUS}, "requests": {"nvidia.com/gpu": GPUS}},
+                    "resourcesPerNode": {"limits": asked, "requests": asked},
                     "env": [{"name": name, "value": value} for name, value in RANK_ENVIRONMENT.items()],
                     "command": [str(TORCH / "bin" / "python"), "-m", "torch.distributed.run"],
                     "args": [
-                        *script_arguments(Path("/checkpoints"), self.ranks, steps),
+                        *script_arguments(Path("/checkpoints"), self.ranks, steps, self.dropout),
                         f"--joined-file={JOINED_FILE}",
                     ],
                 },

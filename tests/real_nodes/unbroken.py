@@ -19,8 +19,9 @@ class Unbroken:
     Not in pods: a rank's batch, dropout and share of the loss follow from seed, step and rank, whatever carries it.
     """
 
-    def __init__(self, folder: Path, ranks: int) -> None:
+    def __init__(self, folder: Path, ranks: int, dropout: float = 0.1) -> None:
         self._folder = folder
+        self._dropout = dropout
         self._ranks = ranks
         self._losses: list[float] = []
 
@@ -36,7 +37,7 @@ class Unbroken:
         process = await asyncio.create_subprocess_exec(
             *(str(TORCH / "bin" / "python"), "-m", "torch.distributed.run"),
             *("--standalone", f"--nproc-per-node={self._ranks}"),
-            *script_arguments(folder, self._ranks, steps),
+            *script_arguments(folder, self._ranks, steps, self._dropout),
             env=dict(os.environ) | RANK_ENVIRONMENT,
             stdout=DEVNULL,
             stderr=PIPE,
