@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from recovery.ports import LEASES, Clock, Entropy, PatchKind
+from recovery.ports import JOBS, LEASES, Clock, Entropy, PatchKind
 from recovery.sim.api.birth_settings import BirthSettingsPolicy
 from recovery.sim.api.client import ModelClient
 from recovery.sim.api.kinds.core import core_kinds
@@ -77,6 +77,8 @@ class EmbeddedCluster:
         )
         self.server = ApiServer(kinds, clock=clock, entropy=entropy)
         self.birth_settings = BirthSettingsPolicy(self.server, clock, installed=settings.birth_settings)
+        if not settings.birth_settings:  # the right to try them is part of the same component
+            self.server.forbid_dry_runs(JOBS)
         client = ModelClient(self.server, "kubelet")
         self.world = TrainingWorld(client, clock, entropy, training)
         self.trace: Trace = self.world.trace

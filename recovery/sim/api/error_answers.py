@@ -52,6 +52,13 @@ def invalid(resource: Resource, name: str, causes: Sequence[FieldCause]) -> Stat
     return StatusError(422, "Invalid", message, kind=resource.kind, name=name, causes=tuple(causes))
 
 
+def may_not_create(resource: Resource, namespace: str | None, user: str) -> StatusError:
+    """No role of the user allows it."""
+    what = f'cannot create resource "{resource.plural}" in API group "{resource.group}" in the namespace "{namespace}"'
+    message = f'{qualified(resource)} is forbidden: User "{user}" {what}'
+    return StatusError(403, "Forbidden", message, kind=resource.plural)
+
+
 def patch_failed() -> StatusError:
     """A JSON patch that does not apply. The real server does not say which operation, nor on what."""
     return StatusError(422, "Invalid", "the server rejected our request due to an error in our request")

@@ -16,6 +16,7 @@ from recovery.sim.api.error_answers import (
     conflict,
     internal_error,
     invalid,
+    may_not_create,
     not_found,
     not_served,
     precondition_failed,
@@ -50,6 +51,7 @@ class ApiServer:
         self._entropy = entropy
         self._store = Store(kinds)
         self._mutators: dict[Resource, Callable[[Body], Body]] = {}
+        self._no_dry_runs: set[Resource] = set()
 
     @property
     def revision(self) -> int:
@@ -103,6 +105,10 @@ class ApiServer:
         policy does. It gets what was sent, with the namespace, and changes no part of that in place."""
         assert resource not in self._mutators, "one for each kind"
         self._mutators[resource] = mutated
+
+    def forbid_dry_runs(self, resource: Resource) -> None:
+        """Answer 403 to each dry run of a create of that kind: who sends them has no right to create one."""
+        self._no_dry_runs.add(resource)
 
     # The verbs.
 
@@ -168,6 +174,8 @@ class ApiServer:
         `dry_run`: the object as it would be stored, but for its resourceVersion; not of subresources.
         """
         table = self._table(resource)
+        if dry_run and resource in self._no_dry_runs:
+            raise may_not_create(resource, namespace, _actor.get())
         if subresource:
             assert not dry_run, "no dry run of a subresource is modelled"
             return self._create_below(table, (namespace or "", name or ""), subresource, body)

@@ -104,7 +104,7 @@ CANARIES = (
     ),
     Canary("incidents begin when noticed", "LostTimeBooked", ledgers.incidents_begin_when_noticed, _any, 2),
     Canary("native decision ignored", "NativeFirst", decisions.no_native_decision, _exits_by_policy, 54),
-    Canary("baseline taken for a failure", "BaselineUntouched", decisions.no_baseline, _has(*_OFF_AND_ON), 199),
+    Canary("baseline taken for a failure", "BaselineUntouched", decisions.no_baseline, _has(*_OFF_AND_ON), 113),
     Canary(
         "a user's size is undone", "ResizeKept", decisions.sizes_of_users_are_undone, _has(FaultKind.USER_RESIZE), 27
     ),

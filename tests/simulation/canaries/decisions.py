@@ -36,7 +36,7 @@ def no_native_decision(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def no_baseline(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever sign of a loss has not been handled is a failure: from before the policy, before the group has trained,
-    or long settled."""
+    or long settled. Nor does it help that all ranks have met since."""
 
     def fresh(
         snapshot: Snapshot, evidence: Iterable[Evidence], *, since: datetime | None, handled: Handled, now: datetime
@@ -44,6 +44,7 @@ def no_baseline(monkeypatch: pytest.MonkeyPatch) -> None:
         return tuple(item for item in evidence if item.key not in handled.keys)
 
     monkeypatch.setattr("recovery.core.decision.decide.fresh", fresh)
+    monkeypatch.setattr("recovery.core.decision.before_restart._met_since", lambda *_: None)
 
 
 def sizes_of_users_are_undone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -270,6 +270,16 @@ def test_a_dry_run_answers_as_the_create_would_and_stores_nothing() -> None:
     assert taken.value.reason == "AlreadyExists"
 
 
+def test_a_dry_run_takes_the_right_to_create() -> None:
+    server = serving(ServedKind(resource=JOBS))
+    server.forbid_dry_runs(JOBS)
+    with server.acting("controller-0"), pytest.raises(StatusError) as refused:
+        server.create(JOBS, named("job"), namespace=TEAM, dry_run=True)
+    message = 'jobs.batch is forbidden: User "controller-0" cannot create resource "jobs" in API group "batch"'
+    assert (refused.value.code, refused.value.message) == (403, f'{message} in the namespace "{TEAM}"')
+    made(server, JOBS, named("job"))
+
+
 def test_new_objects_of_a_kind_may_be_changed_before_they_are_judged() -> None:
     def validate(body: Body, before: Body | None) -> list[FieldCause]:
         return [FieldCause("spec.size", "too large")] if body["spec"]["size"] > 1 else []
