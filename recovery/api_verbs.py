@@ -132,7 +132,9 @@ async def patch(
     kind: PatchKind,
     namespace: str | None = None,
     subresource: str = "",
+    dry_run: bool = False,
 ) -> bytes:
+    """PATCH. `dry_run`: the answer is the object as it would be, admission included, and nothing is changed."""
     encoded = _encode(body)
     request = ApiRequest(
         "patch",
@@ -140,6 +142,7 @@ async def patch(
         namespace,
         name,
         subresource,
+        _present({"dryRun": "All" if dry_run else ""}),
         body=encoded,
         content_type=kind.value,
         tests=kind is PatchKind.JSON and _has_test(encoded),

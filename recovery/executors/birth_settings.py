@@ -1,8 +1,10 @@
-"""What the API server would make of a Job of the group with the settings in its ledger, asked by a dry run.
+"""What the API server would make of a Job of the group with the settings in its ledger, asked by dry runs.
 
 The Job is the one that JobSet would create (jobset v0.12 `pkg/controllers/jobset_controller.go`, constructJob), as far
 as anything depends on it: the admission policy that applies the settings, the API server's own validation, and the
 webhooks of others. Left out are what exclusive placement adds to it, and the marks by which only pods find each other.
+
+JobSet's feature gate ElasticJobSet would undo a size. Only a JobSet with that gate admits another size of its template.
 """
 
 from hashlib import sha256
@@ -23,6 +25,7 @@ from recovery.ports import (
     ConflictError,
     ForbiddenError,
     NamespaceTerminatingError,
+    PatchKind,
     RefusedError,
     UnauthorizedError,
 )
@@ -133,7 +136,35 @@ async def try_birth(api: ApiClient, namespace: str, action: TryBirth) -> BirthTr
         raise  # neither says anything about the Job
     except RefusedError as error:
         return BirthTrial(settings, BirthOutcome.REFUSED, str(error))
-    return BirthTrial(settings, _outcome(settings, decoded(JOBS, _decode_job, answer)))
+    outcome = _outcome(settings, decoded(JOBS, _decode_job, answer))
+    if outcome is BirthOutcome.APPLIED and await _is_undone(api, namespace, found, settings):
+        outcome = BirthOutcome.OVERRULED
+    return BirthTrial(settings, outcome)
+
+
+async def _is_undone(api: ApiClient, namespace: str, jobset: _JobSet, settings: BirthSettings) -> bool:
+    """JobSet would give the Job the size of its template back. Asked by a dry run that changes that size.
+
+    Without the gate JobSet's webhook refuses the change (jobset v0.12 `pkg/webhooks/jobset_webhook.go`,
+    ValidateUpdate).
+    """
+    names = [each.name for each in jobset.spec.replicated_jobs]
+    path = f"/spec/replicatedJobs/{names.index(settings.replicated_job)}/template/spec"
+    if settings.nodes is None:
+        return False
+    patch = [
+        {"op": "test", "path": "/metadata/uid", "value": settings.job_set_uid},
+        {"op": "add", "path": f"{path}/parallelism", "value": settings.nodes},
+        {"op": "add", "path": f"{path}/completions", "value": settings.nodes},
+    ]
+    name = jobset.metadata.name
+    try:
+        await api_verbs.patch(api, JOB_SETS, name, patch, kind=PatchKind.JSON, namespace=namespace, dry_run=True)
+    except UnauthorizedError:
+        raise
+    except RefusedError:
+        return False
+    return True
 
 
 def _outcome(settings: BirthSettings, job: _Job) -> BirthOutcome:

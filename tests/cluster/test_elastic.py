@@ -174,6 +174,41 @@ async def test_without_the_component_the_group_waits_for_all_of_its_nodes(
         await elastic.add_component(installed)
 
 
+async def test_where_job_set_gives_jobs_their_size_back_the_group_waits_for_all_of_its_nodes(
+    training: StartsTraining, controller: StartsController, proxy: ApiProxy, fleet: Fleet, installed: ControlPlane
+) -> None:
+    job = await training(runtime=PREPARED, **ELASTIC)
+    async with installed.jobset_with(ElasticJobSet=True), room_for(fleet, job), controller():
+        rack = await take_away(job, RACK)
+        await until_said(job, "feature gate ElasticJobSet")
+        assert "birthSettings" not in await job.ledger()
+        deleted = [seen for seen in proxy.writes() if (seen.method, seen.resource) == ("DELETE", "jobs")]
+        assert [seen.status for seen in deleted if seen.status == 200] == [200], "only the first restart"
+        await set_room(fleet, rack, room=True)
+        [closed] = await job.closed_incidents(1)
+    assert (closed["outcome"], closed["attempts"]) == ("Recovered", 1)
+
+
+async def test_a_smaller_group_whose_size_job_set_gives_back_is_whole_again(
+    training: StartsTraining, controller: StartsController, fleet: Fleet, installed: ControlPlane
+) -> None:
+    """Somebody switches the feature gate on meanwhile. Torchrun refuses a rank beyond the number that it is told."""
+    job = await training(runtime=PREPARED, **ELASTIC)
+    async with room_for(fleet, job), controller():
+        rack = await shrunk(job)
+        async with installed.jobset_with(ElasticJobSet=True):
+            await set_room(fleet, rack, room=True)
+            async with asyncio.timeout(GUARD_SECONDS):
+                while ((await elastic.child(job)) or {"status": {}})["status"].get("ready") != 16:
+                    await asyncio.sleep(0.1)
+                while "elastic" in await job.ledger():
+                    await asyncio.sleep(0.1)
+            assert "birthSettings" not in await job.ledger()
+            larger = await job.child_uid()
+            await exit_rank(job, 15, 1)
+            await runs_with(job, 16, since_uid=larger)
+
+
 async def test_settings_that_make_the_job_invalid_are_withdrawn_before_anything_is_deleted(
     training: StartsTraining, controller: StartsController, proxy: ApiProxy, fleet: Fleet, installed: ControlPlane
 ) -> None:

@@ -208,7 +208,7 @@ def _reissue(context: ReconcileContext, ledger: Ledger, restart: Attempt) -> Pla
         found = because(Reason.MEMBER_LOST, evidence=open_.evidence[0])
         return say(suspension.want(ledger, None), stands_aside(found, decided))
     changed = sizes.undone_by_restart(ledger, snapshot) if restart.reason is not Reason.RESTARTED_BY_HAND else None
-    if changed is not None:
+    if changed is not None and not _is_begun(context, ledger):
         found = because(Reason.MEMBER_LOST, evidence=open_.evidence[0])
         return hold_back(context, ledger, found, Refusal(changed, None, exhausted=False))
     ledger = say_as_attempted(ledger, restart)
@@ -218,10 +218,18 @@ def _reissue(context: ReconcileContext, ledger: Ledger, restart: Attempt) -> Pla
 def _finishes(context: ReconcileContext, ledger: Ledger) -> bool:
     """Part of the group is down for this attempt, and all that bars the rest is that the circuit breaker is open.
 
-    The attempt itself may have opened it. A Job that is claimed has lost its pods; one that is gone has been deleted.
+    The attempt itself may have opened it.
     """
     if not isinstance(context.policy, Policy) or context.policy.breaker is None or paused(context.workload):
         return False
+    return _is_begun(context, ledger)
+
+
+def _is_begun(context: ReconcileContext, ledger: Ledger) -> bool:
+    """Part of the group is down for this attempt: left like that, it would never train again.
+
+    A Job that is claimed has lost its pods; one that is gone has been deleted.
+    """
     open_ = ledger.current_incident
     attempt_id = lifecycle.attempt_id(open_)
     alive = {job.uid: job for job in context.snapshot.jobs if job.deleting_since is None}

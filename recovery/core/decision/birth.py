@@ -75,6 +75,8 @@ def tried(context: ReconcileContext, ledger: Ledger, wish: BirthSettings | None)
             return BirthTry(ledger, trying=_dry_run(jobset, ledger))
         case BirthOutcome.NOT_APPLIED:
             refused = because(Reason.BIRTH_SETTINGS_NOT_APPLIED)
+        case BirthOutcome.OVERRULED:
+            refused = because(Reason.BIRTH_SETTINGS_OVERRULED)
         case _:
             refused = because(Reason.BIRTH_SETTINGS_REFUSED, why=trial.message)
     return BirthTry(withdrawn(context, ledger), refused=refused)

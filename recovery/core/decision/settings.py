@@ -49,12 +49,9 @@ def prepared(
     A plan: a dry run is to show first whether they work, or what was asked for is nothing without them.
     """
     job = sizes.only_job(context.snapshot)
-    if job is None:
+    if job is None or not _changes_settings(context, verdict):
         return ledger, verdict
-    wish = _wish(context, ledger, job, verdict)
-    if wish is None:
-        return ledger, verdict
-    tried = birth.tried(context, ledger, wish)
+    tried = birth.tried(context, ledger, _wish(context, ledger, job, verdict))
     if tried.trying is not None:
         what = because(Reason.TRYING_BIRTH_SETTINGS)
         after = tried.ledger
@@ -72,15 +69,18 @@ def prepared(
     return ledger, avoidance.not_avoided(verdict, tried.refused)
 
 
+def _changes_settings(context: ReconcileContext, verdict: Verdict) -> bool:
+    """The Job's successor is to be created otherwise than its predecessor was."""
+    if verdict.call in {Call.SHRINK, Call.AVOID_NODE}:
+        return True
+    return verdict.call in RESTARTS and resized(context.snapshot) is not None
+
+
 def _wish(context: ReconcileContext, ledger: Ledger, job: JobFacts, verdict: Verdict) -> BirthSettings | None:
-    """The settings that the Job's successor is to be created with. None: as its predecessor."""
+    """The settings that the Job's successor is to be created with. None: its template alone is enough."""
     avoid = avoidance.hosts(avoidance.current(context, _avoiding(context, ledger, verdict)))
-    if verdict.call is Call.SHRINK:
-        return birth.wished(context.snapshot, job, verdict.nodes, avoid)
-    changed = verdict.call is Call.AVOID_NODE or resized(context.snapshot) is not None
-    if changed and verdict.call in RESTARTS:
-        return birth.wished(context.snapshot, job, member_count(job), avoid)
-    return None
+    nodes = verdict.nodes if verdict.call is Call.SHRINK else member_count(job)
+    return birth.wished(context.snapshot, job, nodes, avoid)
 
 
 def _avoiding(context: ReconcileContext, ledger: Ledger, verdict: Verdict) -> Ledger:

@@ -46,6 +46,9 @@ class BirthOutcome(StrEnum):
     """It would create the Job without them: the admission policy is not installed, or has not read them yet."""
     REFUSED = "Refused"
     """It would refuse the Job with them."""
+    OVERRULED = "Overruled"
+    """It would create the Job with the settings, and JobSet would give it the size of its template at once (JobSet's
+    feature gate ElasticJobSet, `syncJobScaling`)."""
     NOT_ALLOWED = "NotAllowed"
     """The controller may not ask: its role lacks `create` on Jobs, which the component grants for dry runs."""
 

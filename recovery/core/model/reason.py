@@ -187,6 +187,8 @@ class Reason(StrEnum):
     """The API server refuses the Job with its birth settings: they are withdrawn."""
     BIRTH_SETTINGS_NOT_APPLIED = "BirthSettingsNotApplied"
     """The API server creates the Job without its birth settings: the component is not installed."""
+    BIRTH_SETTINGS_OVERRULED = "BirthSettingsOverruled"
+    """JobSet undoes the size in the birth settings: its feature gate ElasticJobSet is on."""
 
     # --- why no attempt may be made -----------------------------------------------------------------------------------
     BUDGET_EXHAUSTED = "BudgetExhausted"

@@ -135,7 +135,7 @@ _VERDICTS: dict[Sentence | Reason, Text] = {
     Sentence.NOT_QUARANTINED: "node {node} is not quarantined: {why}",
     Reason.SAME_ERROR_AGAIN: _same_error,
     Reason.USER_RESIZED: (
-        "Job {job} has {size} pods and the template in its JobSet has {template}, so a restart would undo that size"
+        "Job {job} has {size} pods and its successor would have {template}, so a restart would undo that size"
     ),
     Reason.FINISH_OVERDUE: (
         "{done}, but it has not ended within {timeout} after the loss; a restart would throw away what is done, so a "

@@ -52,4 +52,8 @@ TEXTS: dict[Sentence | Reason, Text] = {
         "the API server creates the Job without its new settings, so they are withdrawn: is the component "
         "birth-settings installed?"
     ),
+    Reason.BIRTH_SETTINGS_OVERRULED: (
+        "JobSet runs with its feature gate ElasticJobSet and gives each Job the size of its template, so no other size "
+        "would last"
+    ),
 }

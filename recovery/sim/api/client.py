@@ -48,9 +48,9 @@ def answer(server: ApiServer, actor: str, request: ApiRequest) -> bytes:
     """The body of the answer to a get, list, create, patch or delete. Raises StatusError, and then nothing was changed.
 
     What the request asks is read from its query and its body, which are all that would have crossed the wire. A dry run
-    is modelled of creates alone.
+    is modelled of creates and patches alone.
     """
-    if request.dry_run and request.verb != "create":
+    if request.dry_run and request.verb not in {"create", "patch"}:
         raise ValueError(f"{request}: no dry run of that verb is modelled")
     with server.acting(actor):
         match request.verb:
@@ -129,6 +129,7 @@ def _patch(server: ApiServer, request: ApiRequest) -> dict[str, Any]:
         kind=PatchKind(request.content_type),
         namespace=request.namespace,
         subresource=request.subresource,
+        dry_run=request.dry_run,
     )
 
 

@@ -233,12 +233,14 @@ class ApiServer:
         kind: PatchKind,
         namespace: str | None = None,
         subresource: str = "",
+        dry_run: bool = False,
     ) -> Body:
+        """`dry_run`: the object as it would be stored, but for its resourceVersion."""
         table = self._table(resource)
         record = self._record(table, (namespace or "", name))
         if kind is PatchKind.STRATEGIC and not built_in(resource):
             raise unsupported_patch(kind)
-        return self._update(table, record, patched(record.body, patch, kind), subresource)
+        return self._update(table, record, patched(record.body, patch, kind), subresource, dry_run=dry_run)
 
     def delete(
         self,
@@ -337,7 +339,9 @@ class ApiServer:
         gone = self._store.remove(table, key, _actor.get())
         return gone if table.resource == PODS else _success(table.resource, gone["metadata"])
 
-    def _update(self, table: ResourceTable, record: Record, body: Body, subresource: str) -> Body:
+    def _update(
+        self, table: ResourceTable, record: Record, body: Body, subresource: str, *, dry_run: bool = False
+    ) -> Body:
         """Make `body`, which may share parts with the stored object, of it as far as that is allowed."""
         before = record.body
         if body is before:
@@ -357,6 +361,8 @@ class ApiServer:
             metadata["generation"] = old.get("generation", 0) + 1
         if table.kind.tracks_managers:
             self._note_manager(after, before, subresource)
+        if dry_run:
+            return after
         ended = "deletionTimestamp" in old and not old.get("deletionGracePeriodSeconds")
         if ended and not metadata.get("finalizers"):
             self._store.remove(table, (old.get("namespace", ""), old["name"]), _actor.get())

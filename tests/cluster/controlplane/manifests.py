@@ -1,6 +1,7 @@
 """What JobSet and Trainer ship, changed only in what a manager outside the cluster needs: addresses, certificates."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,12 @@ def webhook_configurations(shipped: str, *, port: int, certificates: Certificate
     return yaml.safe_dump_all(configurations)
 
 
-def jobset_configuration(shipped: Path, *, webhook_port: int, health_port: int, certificates: Certificates) -> str:
+def jobset_configuration(
+    shipped: Path, gates: Mapping[str, bool], *, webhook_port: int, health_port: int, certificates: Certificates
+) -> str:
+    """`gates`: feature gates that are not as they are by default."""
     configuration = _manager_configuration(shipped, webhook_port, health_port)
+    configuration["featureGates"] = dict(gates)
     configuration["internalCertManagement"] = {"enable": False}
     configuration["webhook"]["certDir"] = str(certificates.serving.parent)
     return json.dumps(configuration)

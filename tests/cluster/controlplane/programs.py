@@ -1,6 +1,7 @@
 """The command lines of the control plane's programs. Anything not stated here is the program's own default."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -168,9 +169,11 @@ class Programs:
             *(_RAISED_LIMITS if self.raised_limits else ()),
         )
 
-    def jobset(self) -> ManagedProcess:
+    def jobset(self, gates: Mapping[str, bool]) -> ManagedProcess:
+        """`gates`: feature gates that are not as they are by default."""
         text = jobset_configuration(
             self.toolbox.manifests("jobset") / "config" / "components" / _CONFIG_FILE,
+            gates,
             webhook_port=self.ports.jobset_webhook,
             health_port=self.ports.jobset_health,
             certificates=self.certificates,

@@ -11,7 +11,7 @@ import asyncio
 import json
 import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,6 +136,21 @@ class ControlPlane:
             process.end()
             del self.processes[process.name]
 
+    @asynccontextmanager
+    async def jobset_with(self, **gates: bool) -> AsyncIterator[None]:
+        """JobSet's manager runs with these feature gates while this lasts."""
+        await self._exchange_jobset(gates)
+        try:
+            yield
+        finally:
+            await self._exchange_jobset({})
+
+    async def _exchange_jobset(self, gates: Mapping[str, bool]) -> None:
+        self.processes[programs.JOBSET].end()
+        self._run(self._parts.jobset(gates))
+        await self._ready(programs.JOBSET, self._parts.ports.jobset_health, "/readyz", None)
+        await self._until("admission of JobSets and TrainJobs works", self._admission_works)
+
     def check_processes(self) -> None:
         """Raises an error if a process has ended, with what it said last."""
         for process in self.processes.values():
@@ -158,7 +173,7 @@ class ControlPlane:
         self._run(parts.controller_manager())
         self._run(parts.scheduler())
         await self._install_definitions()
-        self._run(parts.jobset())
+        self._run(parts.jobset({}))
         self._run(parts.trainer())
         await self.kubectl("apply", "--server-side", "--filename=-", stdin=webhooks)
         await self._ready(programs.JOBSET, ports.jobset_health, "/readyz", None)

@@ -61,10 +61,21 @@ def job_set(name: str = "train", *, uid: str = "jobset-1", pods: Object | None =
 
 
 class Server(FakeApi):
-    """Has one JobSet, and answers a create with the Job that it is sent, with these annotations and this size."""
+    """Has one JobSet, and answers a create with the Job that it is sent, with these annotations and this size.
 
-    def __init__(self, found: Object, annotations: dict[str, str] | None = None, parallelism: int = 12) -> None:
+    `elastic`: the size of the JobSet's template may be changed.
+    """
+
+    def __init__(
+        self,
+        found: Object,
+        annotations: dict[str, str] | None = None,
+        parallelism: int = 12,
+        *,
+        elastic: bool = False,
+    ) -> None:
         super().__init__()
+        self._elastic = elastic
         self._found = found
         self._annotations = annotations or {}
         self._parallelism = parallelism
@@ -74,8 +85,13 @@ class Server(FakeApi):
         if request.verb == "get":
             assert (request.resource, request.name, request.namespace) == (JOB_SETS, "train", "ml")
             return msgspec.json.encode(self._found)
-        assert (request.verb, request.resource) == ("create", JOBS)
         self.dry_runs.append(request.parameter("dryRun") == "All")
+        if request.verb == "patch":
+            assert (request.resource, request.name, request.namespace) == (JOB_SETS, "train", "ml")
+            if not self._elastic:
+                raise RefusedError("spec.replicatedJobs: field is immutable", status=422)
+            return msgspec.json.encode(self._found)
+        assert (request.verb, request.resource) == ("create", JOBS)
         metadata, spec = {"annotations": self._annotations}, {"parallelism": self._parallelism}
         return msgspec.json.encode({"metadata": metadata, "spec": spec})
 
@@ -171,6 +187,19 @@ async def test_its_name_is_its_own_and_no_shorter_than_the_real_one(length: int)
 )
 async def test_what_the_job_would_be_like(annotations: dict[str, str], parallelism: int, outcome: BirthOutcome) -> None:
     assert await trial(Server(job_set(), annotations, parallelism)) == BirthTrial(SETTINGS, outcome)
+
+
+async def test_a_job_set_that_would_undo_the_size_overrules_it() -> None:
+    """Its feature gate ElasticJobSet is on, so another size of its template is admitted."""
+    api = Server(job_set(), {ANNOTATION: "7"}, elastic=True)
+    assert await trial(api) == BirthTrial(SETTINGS, BirthOutcome.OVERRULED)
+    assert api.dry_runs == [True, True]
+    patch = api.writes[-1].body
+    assert [(each["op"], each["path"], each["value"]) for each in patch] == [
+        ("test", "/metadata/uid", "jobset-1"),
+        ("add", "/spec/replicatedJobs/1/template/spec/parallelism", 12),
+        ("add", "/spec/replicatedJobs/1/template/spec/completions", 12),
+    ]
 
 
 async def test_without_a_size_the_revision_is_enough() -> None:

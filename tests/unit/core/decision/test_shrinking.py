@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from recovery.core.incident import lifecycle
 from recovery.core.model.birth_settings import BirthOutcome
 from recovery.core.model.ledger import AttemptAction, Outcome, Phase
 from recovery.core.model.pinned_policy import PinnedElastic
@@ -10,7 +11,7 @@ from recovery.core.model.reason import Reason
 from recovery.core.model.rules import Rule, RuleAction
 from recovery.core.plan.actions import TryBirth
 from recovery.core.policy.spec import Mode
-from tests.unit.core.driver import Controller
+from tests.unit.core.driver import Controller, policy
 from tests.unit.core.elastic import (
     ELASTIC,
     born,
@@ -63,6 +64,7 @@ def test_nothing_is_deleted_before_a_dry_run_has_shown_the_job() -> None:
         (BirthOutcome.REFUSED, Reason.BIRTH_SETTINGS_REFUSED),
         (BirthOutcome.NOT_ALLOWED, Reason.BIRTH_SETTINGS_REFUSED),
         (BirthOutcome.NOT_APPLIED, Reason.BIRTH_SETTINGS_NOT_APPLIED),
+        (BirthOutcome.OVERRULED, Reason.BIRTH_SETTINGS_OVERRULED),
     ],
 )
 def test_settings_that_do_not_work_are_withdrawn_and_the_group_waits_on(outcome: BirthOutcome, reason: Reason) -> None:
@@ -234,3 +236,23 @@ def test_a_users_own_size_is_kept_over_a_restart() -> None:
     before = len(controller.triggers)
     reconciled(controller, world, 1.5)
     assert len(controller.triggers) > before, "a trigger that a crash lost is sent again"
+
+
+def test_a_users_size_that_is_the_templates_needs_no_settings() -> None:
+    """Nothing was reconciled between the resize and the loss."""
+    controller, world = shrunk()
+    world = world.with_job(parallelism=16, completions=16).pod_deleted(2, 140)
+    reconciled(controller, world, 141)
+    assert actions(controller) == [AttemptAction.RECREATE_GROUP]
+    assert controller.ledger.birth_settings is None
+
+
+def test_a_size_that_a_user_sets_holds_up_a_restart_only_before_it_has_begun() -> None:
+    for claimed, phase in ((False, Phase.HELD), (True, Phase.DECIDED)):
+        controller = Controller(policy())
+        world = sixteen().pod_deleted(2, 0)
+        controller.reconcile(world, 1)
+        attempt = lifecycle.attempt_id(controller.incident)
+        world = world.with_job(parallelism=14, completions=14, torn_down_by=attempt if claimed else "")
+        controller.reconcile(world, 1.5)
+        assert controller.ledger.phase is phase

@@ -177,7 +177,7 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
     ),
     (
         because(Reason.USER_RESIZED, job="train-node-0", size=3, template=4),
-        "Job train-node-0 has 3 pods and the template in its JobSet has 4, so a restart would undo that size",
+        "Job train-node-0 has 3 pods and its successor would have 4, so a restart would undo that size",
     ),
     (
         because(
