@@ -4,10 +4,13 @@
 """
 
 import os
+from collections.abc import Mapping
 from contextlib import closing
+from typing import NamedTuple
 
 import pytest
 
+from recovery.sim.trials.coverage import OF_ELASTIC_GROUPS, total
 from recovery.sim.trials.parallel_trials import in_processes
 from recovery.sim.trials.trial import run_trial
 from tests.simulation.elastic.checkers import violations
@@ -17,16 +20,27 @@ from tests.simulation.elastic.plans import draw_elastic_plan
 SEEDS = int(os.environ.get("ELASTIC_SEEDS", "24"))
 
 
-def broken(seed: int) -> list[str]:
-    """What the trial of that seed breaks, in words."""
+class Tried(NamedTuple):
+    """What came of the trial of a seed."""
+
+    broken: list[str]
+    """In words."""
+    coverage: Mapping[str, int]
+
+
+def tried(seed: int) -> Tried:
     outcome = run_trial(draw_elastic_plan(seed))
-    return [f"seed {seed}: {each.invariant}: {each.sentence}" for each in violations(outcome)]
+    broken = [f"seed {seed}: {each.invariant}: {each.sentence}" for each in violations(outcome)]
+    return Tried(broken, outcome.coverage)
 
 
 def test_no_elastic_trial_breaks_an_invariant() -> None:
-    with closing(in_processes(broken, range(SEEDS), os.cpu_count() or 1)) as tried:
-        found = [words for _, each in tried for words in each[:2]]
-    assert not found, "\n".join(found)
+    with closing(in_processes(tried, range(SEEDS), os.cpu_count() or 1)) as trials:
+        outcomes = [outcome for _, outcome in trials]
+    broken = [words for outcome in outcomes for words in outcome.broken[:2]]
+    assert not broken, "\n".join(broken)
+    reached = total(outcome.coverage for outcome in outcomes)
+    assert [key for key in OF_ELASTIC_GROUPS if key not in reached] == []
 
 
 @pytest.mark.parametrize("canary", CANARIES, ids=lambda canary: canary.plant.__name__)

@@ -13,7 +13,7 @@ from recovery.core.decision.after_restart import after_restart
 from recovery.core.decision.before_restart import judge, kept_by_breaker
 from recovery.core.decision.hold import fail_job
 from recovery.core.decision.resuming import completed, settling_until, whole_again
-from recovery.core.decision.teardown import free_the_dead, left_alone
+from recovery.core.decision.teardown import claimed_jobs, free_the_dead, left_alone
 from recovery.core.decision.terminal_jobset import awaits_new_jobset, failed, made_anew
 from recovery.core.diagnosis.evidence import Evidence, fresh, gather
 from recovery.core.diagnosis.finish_overdue import left_to_finish
@@ -40,7 +40,8 @@ def in_incident(context: ReconcileContext, ledger: Ledger) -> Plan:
         superseded = close(ledger, Outcome.SUPERSEDED, over, _over_at(context, ledger))
         return completed(context, ledger, over) or superseded
     if workload.suspended and not suspension.in_force(workload):
-        return close(ledger, Outcome.SUPERSEDED, suspended(workload), _over_at(context, ledger))
+        plan = close(ledger, Outcome.SUPERSEDED, suspended(workload), _over_at(context, ledger))
+        return msgspec.structs.replace(plan, first=claimed_jobs(context, ledger))
     ledger, actions = suspension.settle(context, ledger)
     plan = _in_jobset(context, ledger)
     if any(isinstance(action, SuspendWorkload | ResumeWorkload) for action in plan.actions):

@@ -126,6 +126,23 @@ def takedown(context: ReconcileContext, ledger: Ledger) -> Plan:
     return as_before(ledger, actions=(*fleet, *triggers, *suspends, *pod_deletes(snapshot, ledger)))
 
 
+def claimed_jobs(context: ReconcileContext, ledger: Ledger) -> tuple[DeleteJob, ...]:
+    """The deletion of Jobs whose pods this attempt has deleted already, where it goes no further.
+
+    Each of those pods counts as a failure. Such a Job, once resumed, waits up to ten minutes before it creates pods
+    again (Kubernetes 1.36 `pkg/controller/job/backoff_utils.go`). Of a suspended JobSet the next Job begins suspended.
+    """
+    open_ = ledger.current_incident
+    if not open_.attempts or barred(context.workload, context.policy, forced=open_.forced) is not None:
+        return ()
+    attempt_id = lifecycle.attempt_id(open_)
+    return tuple(
+        DeleteJob(ledger.epoch, job.name, job.uid, job.resource_version)
+        for job in context.snapshot.jobs
+        if job.uid in open_.target.job_uids and job.torn_down_by == attempt_id and job.deleting_since is None
+    )
+
+
 def _gives_less_time(snapshot: Snapshot, ledger: Ledger, alive: list[JobFacts]) -> bool:
     """The grace period of the policy is shorter than that of old pods, and would have no effect after the trigger: they
     have to be deleted before it.

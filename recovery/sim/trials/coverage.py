@@ -81,8 +81,19 @@ ALL: tuple[str, ...] = (
 )
 """Everything that trials have to reach, or a unit test by name (`RARELY_HIT`)."""
 
+OF_ELASTIC_GROUPS: tuple[str, ...] = (
+    f"fault:{FaultKind.USER_DELETE_JOB}",
+    f"ruled:{RuleAction.AVOID_NODE}",
+    f"ruled:{RuleAction.SHRINK}",
+    f"class:{DisruptionClass.GROWTH}",
+    f"attempt:{AttemptAction.AVOID_NODE}",
+    f"attempt:{AttemptAction.SHRINK}",
+    f"attempt:{AttemptAction.GROW}",
+)
+"""What the trials of elastic groups have to reach."""
+
 NEVER_HIT: Mapping[str, str] = {
-    f"fault:{FaultKind.USER_DELETE_JOB}": "it befalls elastic groups: tests/simulation/test_elastic.py",
+    **dict.fromkeys(OF_ELASTIC_GROUPS, "of elastic groups: tests/simulation/test_elastic.py"),
     **{
         f"sign:{sign}": "of survivors; a fault names the sign of the cause, and every cascade has these"
         for sign in PEERS

@@ -17,6 +17,7 @@ _HELD_BY_VERDICT = f"{_TESTS}test_a_verdict_holds_a_group_whose_restart_is_withh
 _WITHHELD = f"{_TESTS}test_the_restart_for_a_second_loss_is_withheld_from"
 _ENDS = f"{_TESTS}test_an_incident_ends_from_any_phase"
 _OVERTAKEN = f"{_TESTS}test_a_restart_that_the_jobset_was_faster_with_becomes_the_platforms"
+_OVERTAKEN_WITH_SETTINGS = f"{_TESTS}test_one_with_settings_that_the_jobset_was_faster_with_becomes_the_platforms"
 
 
 def _transitions(sources: tuple[Phase, ...], target: Phase, test: str) -> dict[str, str]:
@@ -60,6 +61,9 @@ RARELY_HIT: Mapping[str, str] = {
     "ending:Observed/RestartedByHand": f"{_TESTS}test_a_restart_by_hand_ends_an_incident_that_only_watches",
     "becomes:RecreateGroup>Adopted": _OVERTAKEN,
     "becomes:ReplaceNode>Adopted": _OVERTAKEN,
+    "becomes:AvoidNode>Adopted": _OVERTAKEN_WITH_SETTINGS,
+    "becomes:Shrink>Adopted": _OVERTAKEN_WITH_SETTINGS,
+    "becomes:Grow>Adopted": _OVERTAKEN_WITH_SETTINGS,
     "becomes:RecreateJobSet>Adopted": f"{_TESTS}test_so_does_that_of_a_jobset_whose_jobs_outlive_it",
 }
 """By key of `coverage.ALL`: seen fewer than five times in 200 trials."""

@@ -1,0 +1,141 @@
+"""What others do while a group shrinks, runs smaller or waits to grow: suspend it, resize it, end it, add a spare."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from recovery import api_verbs
+from recovery.core.model.annotations import SPARE_LABEL, TORN_DOWN_BY_ANNOTATION
+from recovery.ports import NODES, PatchKind
+from tests.cluster import elastic
+from tests.cluster.acts import edit, exit_rank, incidents_of, set_room
+from tests.cluster.conftest import StartsController, StartsTraining
+from tests.cluster.controlplane.start import ControlPlane
+from tests.cluster.elastic import ELASTIC, PREPARED, actions, labelled, room_for, runs_with, settings, take_away
+from tests.cluster.patience import GUARD_SECONDS
+from tests.cluster.scene import Fleet, Job
+
+pytestmark = pytest.mark.usefixtures("no_complaints", "component")
+RACK = (12, 13, 14, 15)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def component(installed: ControlPlane) -> AsyncIterator[None]:
+    await elastic.add_component(installed)
+    yield
+    await elastic.remove_component(installed)
+
+
+async def shrunk(job: Job) -> list[str]:
+    """The rack goes, and the group goes on with twelve nodes. Gives the names of the rack's nodes."""
+    before = await job.child_uid()
+    rack = await take_away(job, RACK)
+    await runs_with(job, 12, since_uid=before)
+    await job.closed_incidents(1)
+    return rack
+
+
+async def test_a_user_suspends_a_group_that_shrinks(
+    training: StartsTraining, controller: StartsController, fleet: Fleet
+) -> None:
+    """Its pods have been deleted, and its Job not yet. It stays down for as long as its user wants, and comes back with
+    the nodes that there are: with its old Job, whose pods all count as failures, it would wait for minutes."""
+    job = await training(runtime=PREPARED, **ELASTIC)
+    async with room_for(fleet, job), controller():
+        await take_away(job, RACK)
+        async with asyncio.timeout(GUARD_SECONDS):
+            while not (await _torn_down_by(job)).endswith("-2"):
+                await asyncio.sleep(0.02)
+            await edit(job, {"spec": {"suspend": True}})
+            while await job.pods():
+                await asyncio.sleep(0.1)
+        epoch = (await job.ledger())["epoch"]
+        await asyncio.sleep(3)
+        assert not await job.pods()
+        assert (await job.ledger())["epoch"] == epoch, "nothing is restarted that its user has suspended"
+        await edit(job, {"spec": {"suspend": False}})
+        await runs_with(job, 12)
+        await job.closed_incidents(1)
+        assert (await settings(job))["nodes"] == 12
+        assert (await job.ledger())["elastic"]["nodes"] == 12
+    assert fleet.world.trace.overlaps(job.training) == []
+
+
+async def _torn_down_by(job: Job) -> str:
+    """Which attempt has begun to take the group down; empty: none."""
+    child = await elastic.child(job)
+    found: dict[str, str] = child["metadata"].get("annotations", {}) if child is not None else {}
+    return found.get(TORN_DOWN_BY_ANNOTATION, "")
+
+
+async def test_a_users_size_ends_the_wait_for_room(
+    training: StartsTraining, controller: StartsController, fleet: Fleet
+) -> None:
+    job = await training(runtime=PREPARED, **ELASTIC)
+    async with room_for(fleet, job), controller():
+        rack = await shrunk(job)
+        uid = await job.child_uid()
+        await elastic.resize_child(job, 10)
+        async with asyncio.timeout(GUARD_SECONDS):
+            while "elastic" in await job.ledger():
+                await asyncio.sleep(0.1)
+        await set_room(fleet, rack, room=True)
+        await asyncio.sleep(8)  # longer than growBackAfter
+        child = await elastic.child(job)
+        assert child is not None
+        assert (child["metadata"]["uid"], child["spec"]["parallelism"]) == (uid, 10)
+        assert (await settings(job))["nodes"] == 10, "whoever restarts it, it comes back with that size"
+
+
+async def test_a_smaller_group_that_could_grow_ends_instead(
+    training: StartsTraining, controller: StartsController, fleet: Fleet
+) -> None:
+    job = await training(runtime=PREPARED, **ELASTIC)
+    async with room_for(fleet, job), controller():
+        rack = await shrunk(job)
+        await set_room(fleet, rack, room=True)
+        for rank in range(12):
+            await exit_rank(job, rank, 0)
+        async with asyncio.timeout(GUARD_SECONDS):
+            while "Complete" not in await _true_conditions(job):
+                await asyncio.sleep(0.1)
+            while "elastic" in (ledger := await job.ledger()) or "birthSettings" in ledger:
+                await asyncio.sleep(0.1)
+        assert [actions(incident) for incident in await incidents_of(job)] == [["RecreateGroup", "Shrink"]]
+        assert "incident" not in await job.ledger()
+        assert not await labelled(job)
+        assert ledger["totals"]["reducedSeconds"] > 0
+
+
+async def _true_conditions(job: Job) -> set[str]:
+    found = await job.get("trainjob", job.name)
+    return {each["type"] for each in found["status"].get("conditions", []) if each["status"] == "True"}
+
+
+async def test_spares_that_are_added_make_it_whole(
+    training: StartsTraining, controller: StartsController, fleet: Fleet
+) -> None:
+    job = await training(runtime=PREPARED, **ELASTIC)
+    used = {pod["spec"]["nodeName"] for pod in await job.pods()}
+    spares = [name for name in fleet.nodes if name not in used][: len(RACK)]
+    async with room_for(fleet, job), controller():
+        await shrunk(job)
+        uid = await job.child_uid()
+        await _label(fleet, spares, "true")
+        try:
+            await set_room(fleet, spares, room=True)
+            await runs_with(job, 16, since_uid=uid)
+            await job.closed_incidents(2)
+        finally:
+            await _label(fleet, spares, None)
+        assert {pod["spec"]["nodeName"] for pod in await job.pods()} >= set(spares)
+        growth = (await incidents_of(job))[-1]
+        assert (growth["class"], actions(growth)) == ("Growth", ["Grow"])
+
+
+async def _label(fleet: Fleet, nodes: list[str], value: str | None) -> None:
+    for name in nodes:
+        change = {"metadata": {"labels": {SPARE_LABEL: value}}}
+        await api_verbs.patch(fleet.api, NODES, name, change, kind=PatchKind.MERGE)
