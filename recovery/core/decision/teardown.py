@@ -135,6 +135,8 @@ def claimed_jobs(context: ReconcileContext, ledger: Ledger) -> tuple[DeleteJob, 
     open_ = ledger.current_incident
     if not open_.attempts or barred(context.workload, context.policy, forced=open_.forced) is not None:
         return ()
+    if left_to_finish(context.snapshot, ledger.handled) is not None:
+        return ()
     attempt_id = lifecycle.attempt_id(open_)
     return tuple(
         DeleteJob(ledger.epoch, job.name, job.uid, job.resource_version)

@@ -9,7 +9,7 @@ import pytest
 from recovery.core.model.facts import ExitCodesRequirement, PodFailureRule
 from recovery.core.model.ledger import Outcome, Phase
 from recovery.core.model.reason import Reason, as_said
-from recovery.core.plan.actions import ClaimJob, DeleteJob, DeletePods, RaiseBackoffLimit, SuspendWorkload
+from recovery.core.plan.actions import Action, ClaimJob, DeleteJob, DeletePods, Plan, RaiseBackoffLimit, SuspendWorkload
 from recovery.core.policy.resolved import Backoff, Policy
 from recovery.core.policy.spec import Mode
 from tests.unit.core.driver import Controller, policy
@@ -29,8 +29,12 @@ def claimed(world: World) -> World:
 
 def kinds(controller: Controller, world: World, seconds: float) -> list[type]:
     """Of what is done to the workload now."""
+    return [type(action) for action in workload_actions(controller.reconcile(world, seconds))]
+
+
+def workload_actions(plan: Plan) -> list[Action]:
     order = (ClaimJob, DeleteJob, SuspendWorkload, RaiseBackoffLimit, DeletePods)
-    return [type(action) for action in controller.reconcile(world, seconds).actions if isinstance(action, order)]
+    return [action for action in (*plan.first, *plan.actions) if isinstance(action, order)]
 
 
 def test_pods_go_before_their_job_where_the_policy_gives_them_less_time() -> None:
@@ -136,3 +140,33 @@ def test_a_claimed_job_that_is_done_even_so_is_left_to_finish(finish: Callable[[
     [incident] = controller.recorded
     assert incident.closing is not None
     assert (incident.closing.outcome, incident.closing.outcome_reason) == (Outcome.SUPERSEDED, Reason.JOB_FINISHING)
+
+
+def test_a_user_who_suspends_the_job_amid_its_teardown_gets_a_new_job_on_resuming() -> None:
+    """The old one counts our pod deletes as failures, and would wait for minutes before it creates pods again."""
+    controller, world = Controller(SHORT), lost(training())
+    controller.reconcile(world, 0.2)
+    going = claimed(world).all_deleted(0.3, grace_seconds=5).suspended()
+    [delete] = workload_actions(controller.reconcile(going, 0.4))
+    assert isinstance(delete, DeleteJob)
+    assert delete.uid == "job-1"
+    controller.settle(going.job_deleted(0.5), 0.6)
+    [incident] = controller.recorded
+    assert incident.closing is not None
+    assert (incident.closing.outcome, incident.closing.outcome_reason) == (Outcome.SUPERSEDED, Reason.JOB_SUSPENDED)
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        lost(training()).suspended(),
+        claimed(lost(training())).job_deleted(0.3).suspended(),
+        claimed(lost(training())).paused().suspended(),
+        claimed(lost(training())).success_criteria_met(0.3).suspended(),
+    ],
+    ids=["not claimed", "being deleted", "paused", "finishing"],
+)
+def test_no_other_job_is_deleted_when_its_user_suspends_it(world: World) -> None:
+    controller = Controller(SHORT)
+    controller.reconcile(lost(training()), 0.2)
+    assert kinds(controller, world, 0.4) == []
