@@ -30,10 +30,10 @@ TAKE_AWAY = "kubectl delete -f examples/first-recovery.yaml"
 
 def the_commands() -> list[str]:
     text = (REPOSITORY / "README.md").read_text()
-    [(block, explained)] = re.findall(r"^## Use it\n.*?^```\n(.*?)^```(.*?)^## ", text, re.DOTALL | re.MULTILINE)
+    [(block, explained)] = re.findall(r"^## Install\n.*?^```\n(.*?)^```(.*?)^## ", text, re.DOTALL | re.MULTILINE)
     assert f"`{EXPLAIN}`" in explained
     assert f"`{TAKE_AWAY}`" in explained
-    return str(block).splitlines()
+    return [line for line in str(block).splitlines() if not line.startswith("#")]
 
 
 def words(command: str) -> list[str]:

@@ -58,7 +58,7 @@ def _what_runs(fleet: Fleet | None) -> str:
     return (
         f"Nodes: {fleet.nodes[0]} to {fleet.nodes[-1]}, of 8 GPUs each. They are modelled: pods of TrainJobs and\n"
         "JobSets train, though no container is started, and any other pod is refused. So the controller runs outside,\n"
-        'by `recovery run`: "Use it" in README.md goes from here to the first recovered job. What breaks a job:\n\n'
+        'by `recovery run`: "Install" in README.md goes from here to the first recovered job. What breaks a job:\n\n'
         "  kubectl delete pod POD    # a rank is gone, the others hang\n"
         "  kubectl drain NODE        # maintenance; kubectl uncordon NODE ends it\n"
     )
