@@ -166,7 +166,7 @@ def test_an_example_of_the_guide_is_a_policy_that_says_nothing_that_is_not_read(
 
 def test_the_guide_has_an_example_of_what_takes_several_fields() -> None:
     names = [yaml.safe_load(text)["metadata"]["name"] for text in examples()]
-    assert names == ["default", "suspicious", "elastic", "preempted"]
+    assert names == ["default", "rules", "suspicious", "elastic", "preempted"]
 
 
 def test_the_defaults_that_the_guide_shows_are_the_defaults() -> None:
