@@ -1,8 +1,8 @@
 """The admission policy that applies settings at birth (`manifests/components/birth-settings`), as API servers do.
 
-There is no CEL here. The policy is recognised as a whole, by the hash of all that it says: one that was changed is
-refused when a cluster that is to have it is made, until what stands here follows it. That both do the same is what
-`tests/contract` holds against the real API server.
+There is no CEL here: `recovery.launch.birth` says what becomes of a Job. The policy is recognised as a whole, by the
+hash of all that it says: one that was changed is refused when a cluster that is to have it is made, until that module
+follows it. That both do the same is what `tests/contract` holds against the real API server.
 """
 
 import json
@@ -13,10 +13,10 @@ from hashlib import sha256
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any
 
 import yaml
 
+from recovery.launch.birth import born
 from recovery.ports import JOBS, RECOVERY_GROUPS, Clock
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.server import ApiServer
@@ -26,14 +26,8 @@ FOLLOWED = "9987f6e1f3d5838e169897ec033620475e55e88846064d060438617a08401865"
 """Hash of the policy and its binding as they are modelled here."""
 WATCH_SECONDS = 0.02
 """From the write of a RecoveryGroup until an API server evaluates by it: it reads parameters from a watch."""
-_SIZE_VARIABLE = "PET_NNODES"
 
 _LABEL, _LABELLED = "recovery.trainjob.dev/birth-settings", "true"
-_REVISION_ANNOTATION = "recovery.trainjob.dev/birth-settings"
-_NODES_ANNOTATION = "recovery.trainjob.dev/nodes"
-_JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
-_JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
-_REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 _PACKAGED = "birth-settings"
 _REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -61,8 +55,8 @@ def check_shipped_policy() -> None:
     found = hash_of(shipped_policy().read_text(encoding="utf-8"))
     if found != FOLLOWED:
         raise UnknownPolicyError(
-            f"{shipped_policy()} has changed: have {__name__} do what it says now, add what is new to tests/contract, "
-            f"and set FOLLOWED to {found}"
+            f"{shipped_policy()} has changed: have {born.__module__} do what it says now, add what is new to "
+            f"tests/contract, and set FOLLOWED to {found}"
         )
 
 
@@ -91,14 +85,7 @@ class BirthSettingsPolicy:
         self._unseen.append((self._clock.monotonic_seconds() + WATCH_SECONDS, change))
 
     def _mutated(self, job: Body) -> Body:
-        labels: dict[str, str] = job["metadata"].get("labels") or {}
-        if not self._installed or _JOBSET_NAME not in labels:
-            return job
-        for settings in self._settings(job["metadata"]["namespace"]):
-            of_it = labels.get(_JOBSET_UID, ""), labels.get(_REPLICATED_JOB, "")
-            if of_it == (settings["jobSetUID"], settings["replicatedJob"]):
-                job = _with_settings(job, settings)
-        return job
+        return born(job, self._settings(job["metadata"]["namespace"])) if self._installed else job
 
     def _settings(self, namespace: str) -> Iterable[Body]:
         """Of the labelled RecoveryGroups of the namespace that have some."""
@@ -119,57 +106,3 @@ class BirthSettingsPolicy:
                 self._labelled[metadata["uid"]] = change.body
             else:
                 self._labelled.pop(metadata["uid"], None)
-
-
-def _with_settings(job: Body, settings: Body) -> Body:
-    """All of it, or nothing: it is one patch, and a policy that fails is ignored."""
-    try:
-        return _patched(job, settings)
-    except KeyError:  # a path of the patch that is not there
-        return job
-
-
-def _patched(job: Body, settings: Body) -> Body:
-    metadata, spec = job["metadata"], dict(job["spec"])
-    template, pods = spec["template"], dict(spec["template"]["spec"])
-    annotations = {**metadata["annotations"], _REVISION_ANNOTATION: str(settings["revision"])}
-    if "nodes" in settings:
-        size = {_NODES_ANNOTATION: str(settings["nodes"])}
-        annotations |= size
-        spec |= {"parallelism": settings["nodes"], "completions": settings["nodes"]}
-        about_pods = template["metadata"]
-        template = {**template, "metadata": {**about_pods, "annotations": {**about_pods["annotations"], **size}}}
-        pods["containers"] = [_told_size(container, settings["nodes"]) for container in pods["containers"]]
-    if settings.get("avoidHosts"):
-        pods["affinity"] = _avoiding(pods.get("affinity"), settings["avoidHosts"])
-    spec["template"] = {**template, "spec": pods}
-    return {**job, "metadata": {**metadata, "annotations": annotations}, "spec": spec}
-
-
-def _told_size(container: Body, nodes: int) -> Body:
-    """A container is told the size if its template does so already."""
-    if not any(variable["name"] == _SIZE_VARIABLE for variable in container.get("env") or ()):
-        return container
-    told = {"name": _SIZE_VARIABLE, "value": str(nodes)}
-    return {**container, "env": [told if each["name"] == _SIZE_VARIABLE else each for each in container["env"]]}
-
-
-def _avoiding(affinity: Any, hosts: list[str]) -> Body:
-    """The affinity of a template, which may have none, with the hosts left out."""
-    exclusion = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": list(hosts)}
-    of_nodes = dict((affinity or {}).get("nodeAffinity") or {})
-    required = "requiredDuringSchedulingIgnoredDuringExecution"
-    if of_nodes.get(required) is None:
-        of_nodes[required] = {"nodeSelectorTerms": [{"matchExpressions": [exclusion]}]}
-    else:
-        terms = [_excluding(term, exclusion) for term in of_nodes[required]["nodeSelectorTerms"]]
-        of_nodes[required] = {**of_nodes[required], "nodeSelectorTerms": terms}
-    return {**(affinity or {}), "nodeAffinity": of_nodes}
-
-
-def _excluding(term: Body, exclusion: Body) -> Body:
-    """An empty term matches no node, and stays so."""
-    said = term.get("matchExpressions") or []
-    if exclusion in said or not (said or term.get("matchFields")):
-        return term
-    return {**term, "matchExpressions": [*said, exclusion]}

@@ -15,7 +15,7 @@ from recovery.core.model.pinned_policy import PinnedElastic
 from recovery.core.model.reason import Explanation
 from recovery.core.plan.actions import Plan
 from recovery.core.plan.context import ReconcileContext
-from recovery.sim.api import birth_settings
+from recovery.launch import birth
 from recovery.sim.api.kinds.kind import Body
 
 
@@ -51,13 +51,13 @@ def shrinks_below_the_least(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def only_parallelism_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The admission policy leaves `completions` as they are."""
-    patched = birth_settings._patched
+    patched = birth._changed
 
     def half(job: Body, settings: Body) -> Body:
         made = patched(job, settings)
         return {**made, "spec": {**made["spec"], "completions": job["spec"]["completions"]}}
 
-    monkeypatch.setattr(birth_settings, "_patched", half)
+    monkeypatch.setattr(birth, "_changed", half)
 
 
 def size_is_lost_on_recreate(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -150,32 +150,6 @@ async def test_a_recovery_group_without_the_label_of_elsewhere_or_gone_is_none()
 
 
 @virtual_time
-async def test_a_job_to_which_the_patch_does_not_fit_is_created_as_it_is() -> None:
-    """One patch: all of it or nothing, and a policy that fails is ignored."""
-    place = Place()
-    place.enter(settings())
-    await place.seen()
-    body = job()
-    del body["spec"]["template"]["metadata"]["annotations"]
-    made = place.server.create(JOBS, body, namespace="ml")
-    assert (made["spec"]["parallelism"], made["metadata"]["annotations"]) == (4, {"a": "b"})
-
-
-@virtual_time
-async def test_what_was_sent_is_left_as_it_was() -> None:
-    """Several Jobs may be made of one template."""
-    place = Place()
-    place.enter(settings(avoidHosts=["n1"]))
-    await place.seen()
-    template = job()["spec"]["template"]
-    body = job()
-    body["spec"]["template"] = template
-    before = repr(template)
-    assert place.server.create(JOBS, body, namespace="ml")["spec"]["template"] != template
-    assert repr(template) == before
-
-
-@virtual_time
 async def test_it_keeps_nothing_of_what_is_past_even_where_no_job_is_ever_created() -> None:
     place = Place(installed=False)
     for revision in range(1, 50):
