@@ -13,6 +13,7 @@ import structlog
 
 from recovery import api_verbs
 from recovery.admission.launches import Body, runtime_name
+from recovery.admission.read_limit import ReadLimit
 from recovery.ports import ApiClient, ApiError, Clock, NotFoundError
 
 READ_SECONDS_MAX = 1.5
@@ -28,11 +29,8 @@ class Runtimes:
 
     def __init__(self, client: ApiClient, clock: Clock) -> None:
         self._client = client
-        self._clock = clock
-        self._reads_left = READS_PER_SECOND_MAX
-        self._counted_at_seconds = clock.monotonic_seconds()
-        self._complained = False
-        """That there are too many reads, since there were not."""
+        complaint = "too many TrainJobs at once: what depends on their runtimes is not judged"
+        self._limit = ReadLimit(clock, READS_PER_SECOND_MAX, complaint)
 
     async def of(self, body: Body, namespace: str) -> Body | None:
         """`namespace`: of the request that carries the object. A runtime is read from there, or from the cluster.
@@ -40,7 +38,7 @@ class Runtimes:
         None: the object has none, or it cannot be read.
         """
         wanted = runtime_name(body, namespace)
-        if wanted is None or not self._may_read():
+        if wanted is None or not self._limit.allows():
             return None
         try:
             async with asyncio.timeout(READ_SECONDS_MAX):
@@ -58,19 +56,3 @@ class Runtimes:
             return None
         found: Body = json.loads(raw)
         return found
-
-    def _may_read(self) -> bool:
-        now = self._clock.monotonic_seconds()
-        earned = (now - self._counted_at_seconds) * READS_PER_SECOND_MAX
-        self._reads_left, self._counted_at_seconds = min(READS_PER_SECOND_MAX, self._reads_left + earned), now
-        if self._reads_left >= 1:
-            self._reads_left -= 1
-            self._complained = False
-            return True
-        if not self._complained:
-            _log.warning(
-                "too many TrainJobs at once: what depends on their runtimes is not judged",
-                reads_per_second_max=READS_PER_SECOND_MAX,
-            )
-            self._complained = True
-        return False
