@@ -41,6 +41,8 @@ CONFIGURATION_NAME = "recovery-admission"
 LAUNCH_CONFIGURATION_NAME = "recovery-launch"
 """The ValidatingWebhookConfiguration and the MutatingWebhookConfiguration of TrainJobs and runtimes, where the platform
 has installed them (manifests/admission/launch)."""
+BIRTH_CONFIGURATION_NAME = "recovery-birth-settings"
+"""The MutatingWebhookConfiguration of Jobs, where it is installed (manifests/admission/birth-settings)."""
 SERVICE_NAME = "recovery-admission"
 SECRETS = Resource("", "v1", "secrets", "Secret")
 WEBHOOK_CONFIGURATIONS = Resource(
@@ -57,6 +59,13 @@ MUTATING_CONFIGURATIONS = Resource(
     "MutatingWebhookConfiguration",
     namespaced=False,
 )
+
+_OF_COMPONENTS = (
+    (WEBHOOK_CONFIGURATIONS, LAUNCH_CONFIGURATION_NAME),
+    (MUTATING_CONFIGURATIONS, LAUNCH_CONFIGURATION_NAME),
+    (MUTATING_CONFIGURATIONS, BIRTH_CONFIGURATION_NAME),
+)
+"""Without its component there is neither the configuration nor the right to look for it."""
 
 VALIDITY = timedelta(days=365)
 BACKDATED = timedelta(minutes=5)
@@ -181,10 +190,9 @@ class SelfMade:
                 f"ValidatingWebhookConfiguration {CONFIGURATION_NAME} is not there, so nothing is checked when it is "
                 "written; apply manifests/admission"
             )
-        for resource in (WEBHOOK_CONFIGURATIONS, MUTATING_CONFIGURATIONS):
-            # Without that component there is neither the configuration nor the right to look for it.
+        for resource, name in _OF_COMPONENTS:
             with suppress(ForbiddenError):
-                await self._inject(resource, LAUNCH_CONFIGURATION_NAME, certificates.authorities)
+                await self._inject(resource, name, certificates.authorities)
         content = certificates.serving + certificates.key
         if not self.file.exists() or self.file.read_bytes() != content:
             # In one move: a certificate read together with the key of another would end the server.

@@ -16,6 +16,7 @@ import msgspec
 import structlog
 
 from recovery.admission.accepted import Register
+from recovery.admission.births import SettingsAtBirth
 from recovery.admission.certificates import SelfMade, expires_at
 from recovery.admission.reviews import Reviewed
 from recovery.admission.runtimes import Runtimes
@@ -183,6 +184,7 @@ class AdmissionServer:
             await serve_webhooks(
                 register.judge,
                 Runtimes(client, self._clock),
+                SettingsAtBirth(client, self._clock),
                 session,
                 host=self._settings.host,
                 port=self._settings.port,

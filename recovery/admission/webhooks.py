@@ -18,6 +18,7 @@ import kopf
 import structlog
 
 from recovery.admission.accepted import in_one_line
+from recovery.admission.births import SettingsAtBirth
 from recovery.admission.https_server import REQUEST_NAMESPACE, HttpsServer
 from recovery.admission.launches import (
     LAUNCHES,
@@ -32,19 +33,20 @@ from recovery.admission.reviews import UNPROCESSABLE, Reviewed, ReviewOutcome
 from recovery.admission.runtimes import Runtimes
 from recovery.admission.verdict import AdmissionVerdict
 from recovery.kube.session import USER_AGENT, Session
-from recovery.ports import TRAIN_JOBS, Resource
+from recovery.launch.birth import born, of_job_set
+from recovery.ports import JOBS, TRAIN_JOBS, Resource
 
 CERTIFICATE_RECONCILE_SECONDS = 10.0
 """Between checks whether the certificate on disk is another one."""
 
 PREPARE_PATH = "prepare-trainjobs"
-"""Of the one webhook that changes anything."""
+"""Of the webhook that changes TrainJobs whose owners ask for it."""
 
 _log = structlog.get_logger("recovery.admission")
 
 Judge = Callable[[JudgedObject], AdmissionVerdict]
 
-WEBHOOKS = (*(resource.plural for resource in (*JUDGED, *LAUNCHES)), PREPARE_PATH)
+WEBHOOKS = (*(resource.plural for resource in (*JUDGED, *LAUNCHES)), PREPARE_PATH, JOBS.plural)
 """The path of each webhook."""
 _PLURALS = {path: path for path in WEBHOOKS} | {PREPARE_PATH: TRAIN_JOBS.plural}
 """By path, the resource that it is for."""
@@ -57,6 +59,7 @@ def not_counted(_webhook: str, _outcome: ReviewOutcome) -> None:
 async def serve_webhooks(
     judge: Judge,
     runtimes: Runtimes,
+    births: SettingsAtBirth,
     session: Session,
     *,
     host: str,
@@ -91,7 +94,7 @@ async def serve_webhooks(
     # KeyError in a container: its UID has no passwd entry.
     identity: Any = USER_AGENT
     await kopf.operator(
-        registry=_registry(judge, runtimes, session, reviewed),
+        registry=_registry(judge, runtimes, births, session, reviewed),
         settings=settings,
         identity=identity,
         standalone=True,
@@ -100,7 +103,9 @@ async def serve_webhooks(
     )
 
 
-def _registry(judge: Judge, runtimes: Runtimes, session: Session, reviewed: Reviewed) -> kopf.OperatorRegistry:
+def _registry(
+    judge: Judge, runtimes: Runtimes, births: SettingsAtBirth, session: Session, reviewed: Reviewed
+) -> kopf.OperatorRegistry:
     registry = kopf.OperatorRegistry()
     logins = 0
 
@@ -123,14 +128,11 @@ def _registry(judge: Judge, runtimes: Runtimes, session: Session, reviewed: Revi
             operations=["CREATE", "UPDATE"],
             registry=registry,
         )(_never_in_the_way(resource, resource.plural, review, reviewed))
-    kopf.on.mutate(
-        TRAIN_JOBS.group,
-        TRAIN_JOBS.version,
-        TRAIN_JOBS.plural,
-        id=PREPARE_PATH,
-        operations=["CREATE"],
-        registry=registry,
-    )(_never_in_the_way(TRAIN_JOBS, PREPARE_PATH, _preparation(runtimes), reviewed))
+    changes = {PREPARE_PATH: (TRAIN_JOBS, _preparation(runtimes)), JOBS.plural: (JOBS, _birth(births))}
+    for path, (resource, change) in changes.items():
+        kopf.on.mutate(
+            resource.group, resource.version, resource.plural, id=path, operations=["CREATE"], registry=registry
+        )(_never_in_the_way(resource, path, change, reviewed))
     return registry
 
 
@@ -222,6 +224,18 @@ def _preparation(runtimes: Runtimes) -> Any:
         patch.setdefault("metadata", {})["annotations"] = record_of(changes)
 
     return prepare
+
+
+def _birth(births: SettingsAtBirth) -> Any:
+    async def bear(new: Mapping[str, Any], patch: kopf.Patch, headers: Mapping[str, str], **_: Any) -> None:
+        job = dict(new)
+        if not of_job_set(job):
+            return
+        made = born(job, await births.of_namespace(headers[REQUEST_NAMESPACE]))
+        if made != job:
+            patch.fns.append(lambda body: body.update(made))  # type: ignore[typeddict-item]
+
+    return bear
 
 
 def _borrow(session: Session) -> aiohttp.ClientSession:

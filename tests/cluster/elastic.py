@@ -9,12 +9,13 @@ from typing import Any
 from recovery import api_verbs
 from recovery.core.model.annotations import BIRTH_SETTINGS_LABEL, NODES_ANNOTATION
 from recovery.ports import JOBS, NODES, RECOVERY_GROUPS, PatchKind
+from tests.cluster import scene
 from tests.cluster.acts import INDEX, set_room
 from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.patience import GUARD_SECONDS
-from tests.cluster.scene import REPOSITORY, Fleet, Job, Object, apply
+from tests.cluster.scene import Fleet, Job, Object, apply
 
-COMPONENT = REPOSITORY / "manifests" / "components" / "birth-settings"
+COMPONENT = "birth-settings"
 ELASTIC: dict[str, Any] = {
     "backoff": {"initial": "0s"},
     "elastic": {"minNodes": 8, "maxNodes": 16, "shrinkAfter": "4s", "growBackAfter": "5s"},
@@ -24,16 +25,12 @@ PREPARED = "torch-recoverable"
 
 
 async def add_component(control_plane: ControlPlane) -> None:
-    """As an overlay with the component has it; a Component cannot be applied by itself."""
-    for manifest in sorted(COMPONENT.glob("*.yaml")):
-        if manifest.name != "kustomization.yaml":
-            await control_plane.kubectl("apply", "--server-side", "-f", str(manifest))
+    """As an overlay with the component has it."""
+    await scene.install_component(control_plane, COMPONENT)
 
 
 async def remove_component(control_plane: ControlPlane) -> None:
-    for manifest in sorted(COMPONENT.glob("*.yaml")):
-        if manifest.name != "kustomization.yaml":
-            await control_plane.kubectl("delete", "--ignore-not-found", "-f", str(manifest))
+    await scene.remove_component(control_plane, COMPONENT)
 
 
 @asynccontextmanager

@@ -290,9 +290,18 @@ async def install(control_plane: ControlPlane) -> None:
 
 async def install_component(control_plane: ControlPlane, name: str) -> None:
     """What `manifests/components/NAME` adds to that: kubectl takes components only within a kustomization."""
-    for file in sorted((REPOSITORY / "manifests" / "components" / name).glob("*.yaml")):
-        if file.name != "kustomization.yaml":
-            await control_plane.kubectl("apply", "--server-side", "-f", str(file))
+    for file in component_files(name):
+        await control_plane.kubectl("apply", "--server-side", "-f", str(file))
+
+
+async def remove_component(control_plane: ControlPlane, name: str) -> None:
+    for file in component_files(name):
+        await control_plane.kubectl("delete", "--ignore-not-found", "-f", str(file))
+
+
+def component_files(name: str) -> list[Path]:
+    files = sorted((REPOSITORY / "manifests" / "components" / name).rglob("*.yaml"))
+    return [file for file in files if file.name != "kustomization.yaml"]
 
 
 CONTAINER_USER = ("unshare", "--user", "--map-user=65532", "--map-group=65532")

@@ -75,7 +75,14 @@ async def as_controller(control_plane: ControlPlane) -> AsyncIterator[ApiClient]
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def place(toolbox: Toolbox) -> AsyncIterator[Place]:
-    async with ControlPlane.start(ControlPlaneSettings(), toolbox) as control_plane:
+    async with placed(ControlPlaneSettings(), toolbox) as found:
+        yield found
+
+
+@asynccontextmanager
+async def placed(settings: ControlPlaneSettings, toolbox: Toolbox) -> AsyncIterator[Place]:
+    """On a control plane of its own."""
+    async with ControlPlane.start(settings, toolbox) as control_plane:
         await install(control_plane)
         await control_plane.kubectl("create", "namespace", NAMESPACE)
         await apply(control_plane, NAMESPACE, job_set())
@@ -122,17 +129,22 @@ def job(name: str) -> Object:
     return {"apiVersion": JOBS.api_version, "kind": "Job", "metadata": {"name": name}, "spec": spec}
 
 
-async def test_the_controller_may_create_jobs_in_dry_runs_only_and_others_as_ever(place: Place) -> None:
-    await install_component(place.control_plane, "birth-settings")
-    assert await place.trial(place.settings(1), until=BirthOutcome.NOT_APPLIED) is BirthOutcome.NOT_APPLIED
+async def refusal(place: Place) -> RefusedError:
+    """Of a Job that is no dry run. The API server hears of the policy a moment after it was installed."""
     clock = SystemClock()
-    for number in range(int(GUARD_SECONDS)):  # the API server hears of the policy a moment after it was installed
+    for number in range(int(GUARD_SECONDS)):
         try:
             await api_verbs.create(place.api, JOBS, job(f"one-{number}"), namespace=NAMESPACE)
         except RefusedError as error:
-            refused = error
-            break
+            return error
         await clock.sleep(1)
+    raise AssertionError("Jobs are created")
+
+
+async def test_the_controller_may_create_jobs_in_dry_runs_only_and_others_as_ever(place: Place) -> None:
+    await install_component(place.control_plane, "birth-settings")
+    assert await place.trial(place.settings(1), until=BirthOutcome.NOT_APPLIED) is BirthOutcome.NOT_APPLIED
+    refused = await refusal(place)
     assert (refused.status, type(refused)) == (403, RefusedError), "it says that nothing is wrong with the role"
     assert "ValidatingAdmissionPolicy 'recovery-dry-runs-only'" in str(refused)
     assert "creates no Jobs" in str(refused)

@@ -79,20 +79,28 @@ async def _begin(stack: AsyncExitStack, expectations: Sequence[Expectation]) -> 
 async def _running(
     expectations: Sequence[Expectation], limits: Literal["raised", "stock"], together: int
 ) -> AsyncIterator[dict[str, asyncio.Task[None]]]:
-    """The outcomes to come, by the keys of the expectations; at most `together` of those that are not slow at once."""
+    """As `begun`, on a control plane of their own."""
     async with ControlPlane.start(ControlPlaneSettings(request_limits=limits), provide()) as control_plane:
         await install(control_plane)
         await install_component(control_plane, "birth-settings")
-        async with stage_on(control_plane) as stage:
-            slots = asyncio.Semaphore(together)
-            ordered = sorted(expectations, key=lambda expectation: not expectation.slow)
-            tasks = {each.key: asyncio.create_task(_meet(stage, each, slots)) for each in ordered}
-            try:
-                yield tasks
-            finally:
-                for task in tasks.values():
-                    task.cancel()
-                await asyncio.gather(*tasks.values(), return_exceptions=True)
+        async with stage_on(control_plane) as stage, begun(stage, expectations, together) as tasks:
+            yield tasks
+
+
+@asynccontextmanager
+async def begun(
+    stage: Scene, expectations: Sequence[Expectation], together: int
+) -> AsyncIterator[dict[str, asyncio.Task[None]]]:
+    """The outcomes to come, by the keys of the expectations; at most `together` of those that are not slow at once."""
+    slots = asyncio.Semaphore(together)
+    ordered = sorted(expectations, key=lambda expectation: not expectation.slow)
+    tasks = {each.key: asyncio.create_task(_meet(stage, each, slots)) for each in ordered}
+    try:
+        yield tasks
+    finally:
+        for task in tasks.values():
+            task.cancel()
+        await asyncio.gather(*tasks.values(), return_exceptions=True)
 
 
 @asynccontextmanager

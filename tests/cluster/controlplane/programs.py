@@ -58,6 +58,8 @@ class Programs:
     raised_limits: bool
     node_address: str = ""
     """Where nodes and pods reach the API server, besides loopback. Empty: nowhere."""
+    emulated_version: str = ""
+    """Of the API server. Empty: its own."""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -119,6 +121,7 @@ class Programs:
             # The default (400 and 200) is shared by priority levels; a thousand kubelet models need more than theirs.
             "--max-requests-inflight=3000",
             "--max-mutating-requests-inflight=1500",
+            *((f"--emulated-version={self.emulated_version}",) if self.emulated_version else ()),
             program=APISERVER,
         )
 

@@ -40,6 +40,8 @@ class ControlPlaneSettings:
     request_limits: Literal["stock", "raised"] = "raised"
     # Where real nodes reach the API server, besides loopback. Empty: there are none.
     node_address: str = ""
+    # The Kubernetes version whose APIs and features the API server has, such as "1.35". Empty: its own.
+    emulated_version: str = ""
     # How long any one step of a start may take; a whole start takes about 10 s on an idle machine with two cores.
     step_timeout_seconds: float = GUARD_SECONDS
 
@@ -81,6 +83,7 @@ class ControlPlane:
                     kubeconfig=folder / "kubeconfig",
                     raised_limits=settings.request_limits == "raised",
                     node_address=settings.node_address,
+                    emulated_version=settings.emulated_version,
                 )
                 parts.prepare_folder()
                 control_plane = cls(folder, parts, settings.step_timeout_seconds)

@@ -27,7 +27,11 @@ SERVICE = "recovery-admission.recovery-system.svc"
 NAMES = [SERVICE, "127.0.0.1"]
 SECRET = ("secrets", "recovery-system", "recovery-admission")
 CONFIGURATION = ("validatingwebhookconfigurations", "", "recovery-admission")
-LAUNCH = [(f"{kind}webhookconfigurations", "", "recovery-launch") for kind in ("validating", "mutating")]
+OPTIONAL = [
+    *((f"{kind}webhookconfigurations", "", "recovery-launch") for kind in ("validating", "mutating")),
+    ("mutatingwebhookconfigurations", "", "recovery-birth-settings"),
+]
+"""Of components that the platform may have installed."""
 
 
 def secret() -> Object:
@@ -247,17 +251,18 @@ async def test_without_a_webhook_configuration_it_serves_and_says_so_once(tmp_pa
 
 
 async def test_where_the_platform_has_train_jobs_judged_these_webhooks_are_trusted_too(tmp_path: Path) -> None:
-    mutating = configuration("recovery-launch", "MutatingWebhookConfiguration")
-    api = PolicyApi(secret(), configuration(), configuration("recovery-launch"), mutating)
+    names = ("recovery-launch", "recovery-birth-settings")
+    mutating = [configuration(name, "MutatingWebhookConfiguration") for name in names]
+    api = PolicyApi(secret(), configuration(), configuration("recovery-launch"), *mutating)
     await replica(api, tmp_path).reconcile()
-    assert {key for key, _ in api.patches} == {SECRET, CONFIGURATION, *LAUNCH}
-    [authorities] = {bundle for key in (CONFIGURATION, *LAUNCH) for bundle in bundles(api, key)}
+    assert {key for key, _ in api.patches} == {SECRET, CONFIGURATION, *OPTIONAL}
+    [authorities] = {bundle for key in (CONFIGURATION, *OPTIONAL) for bundle in bundles(api, key)}
     assert authorities
 
 
 async def test_where_it_has_not_there_is_no_right_to_look_and_nothing_to_say(tmp_path: Path) -> None:
     api = PolicyApi(secret(), configuration())
-    api.forbidden.update(LAUNCH)
+    api.forbidden.update(OPTIONAL)
     with capture_logs() as lines:
         await replica(api, tmp_path / "a").reconcile()
         api.forbidden.clear()

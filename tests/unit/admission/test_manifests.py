@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 import yaml
 
+from recovery.admission import births, runtimes
 from recovery.admission.certificates import (
+    BIRTH_CONFIGURATION_NAME,
     CONFIGURATION_NAME,
     LAUNCH_CONFIGURATION_NAME,
     SECRET_NAME,
@@ -15,9 +17,10 @@ from recovery.admission.certificates import (
 )
 from recovery.admission.launches import LAUNCHES
 from recovery.admission.objects import JUDGED
-from recovery.admission.runtimes import READ_SECONDS_MAX
 from recovery.admission.webhooks import PREPARE_PATH
 from recovery.launch.preparing import PREPARE_ANNOTATION
+from recovery.ports import JOBS, RECOVERY_GROUPS
+from tests.unit.manifests import kustomize
 
 ADMISSION = Path(__file__).resolve().parents[3] / "manifests" / "admission"
 MANAGER = ADMISSION.parent / "manager" / "deployment.yaml"
@@ -111,7 +114,7 @@ LAUNCH_WEBHOOK = {
 def test_webhooks_of_train_jobs_fail_open_sooner_than_a_user_would_notice_and_ask_for_no_status() -> None:
     configuration = only("launch/base", "ValidatingWebhookConfiguration")
     assert configuration["metadata"]["name"] == LAUNCH_CONFIGURATION_NAME
-    assert LAUNCH_SECONDS > READ_SECONDS_MAX
+    assert LAUNCH_SECONDS > runtimes.READ_SECONDS_MAX
     for webhook, resource in zip(configuration["webhooks"], LAUNCHES, strict=True):
         assert webhook["rules"] == [
             {
@@ -160,12 +163,60 @@ def test_cert_manager_is_reported_every_webhook_of_train_jobs() -> None:
         assert operation["value"] == {"cert-manager.io/inject-ca-from": "recovery-system/recovery-admission"}
 
 
-def test_nothing_asks_about_train_jobs_until_the_platform_installs_it() -> None:
+def test_nothing_asks_about_train_jobs_or_jobs_until_the_platform_installs_it() -> None:
     named = "\n".join(path.read_text() for path in ADMISSION.parent.rglob("kustomization.yaml"))
-    assert [line for line in named.splitlines() if not line.startswith("#") and "launch/" in line] == []
+    used = [line for line in named.splitlines() if not line.startswith("#")]
+    assert [line for line in used if "launch/" in line or "admission/birth-settings" in line] == []
 
 
-@pytest.mark.parametrize("way", ["self-made", "cert-manager", "launch/self-made", "launch/cert-manager"])
+def test_jobs_of_job_sets_alone_are_sent_to_get_their_settings_and_are_made_without_them_in_doubt() -> None:
+    configuration = only("birth-settings/base", "MutatingWebhookConfiguration")
+    policy = kustomize.only("components/birth-settings", "MutatingAdmissionPolicy")["spec"]
+    assert configuration["metadata"]["name"] == BIRTH_CONFIGURATION_NAME
+    [webhook] = configuration["webhooks"]
+    [rule] = policy["matchConstraints"]["resourceRules"]
+    assert webhook["rules"] == [{**rule, "scope": "Namespaced"}]
+    assert webhook["objectSelector"] == policy["matchConstraints"]["objectSelector"]
+    assert webhook["reinvocationPolicy"] == policy["reinvocationPolicy"]
+    assert webhook["clientConfig"]["service"]["path"] == f"/{JOBS.plural}"
+    assert webhook.items() >= LAUNCH_WEBHOOK.items()
+    assert LAUNCH_SECONDS > births.READ_SECONDS_MAX
+
+
+@pytest.mark.parametrize("way", ["self-made", "cert-manager"])
+def test_settings_by_the_webhook_take_what_the_policy_takes_and_no_policy_that_older_clusters_lack(way: str) -> None:
+    by_policy = kustomize.objects("components/birth-settings")
+    shared = [each for each in by_policy if not each["kind"].startswith("MutatingAdmissionPolicy")]
+    assert len(shared) == len(by_policy) - 2
+    by_webhook = kustomize.objects(f"admission/birth-settings/{way}")
+    own = [each["kind"] for each in by_webhook if each not in shared]
+    certificate = ["ClusterRole", "ClusterRoleBinding"] if way == "self-made" else []
+    assert sorted(own) == [*certificate, "MutatingWebhookConfiguration"]
+    assert [each for each in shared if each not in by_webhook] == []
+    assert ("ClusterRole", RECOVERY_GROUPS.plural, "", "list") in observing()
+
+
+def observing() -> set[tuple[str, str, str, str]]:
+    """The rights of the role that every installation binds."""
+    role = kustomize.only("rbac", "ClusterRole", "recovery-observe")
+    return {("ClusterRole", resource, "", verb) for _, resource, verb in kustomize.rights(role)}
+
+
+def test_the_webhook_of_settings_is_trusted_by_either_certificate() -> None:
+    assert rights("birth-settings/self-made") == {
+        ("ClusterRole", "mutatingwebhookconfigurations", BIRTH_CONFIGURATION_NAME, verb) for verb in ("get", "patch")
+    }
+    component = yaml.safe_load((ADMISSION / "birth-settings" / "cert-manager" / "kustomization.yaml").read_text())
+    [patch] = component["patches"]
+    assert patch["target"] == {"kind": "MutatingWebhookConfiguration", "name": BIRTH_CONFIGURATION_NAME}
+    [operation] = yaml.safe_load(patch["patch"])
+    assert operation["value"] == {"cert-manager.io/inject-ca-from": "recovery-system/recovery-admission"}
+
+
+WAYS = [f"{folder}{way}" for folder in ("", "launch/", "birth-settings/") for way in ("self-made", "cert-manager")]
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_every_role_is_bound_to_the_controller(way: str) -> None:
     found = documents(way)
     roles = {(each["kind"], each["metadata"]["name"]) for each in found if each["kind"] in {"Role", "ClusterRole"}}

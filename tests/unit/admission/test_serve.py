@@ -38,6 +38,7 @@ from tests.unit.launch.pages import BASES, merged
 
 GROUPS = {
     RECOVERY_GROUP_NAME: ("v1alpha1", ["recoverypolicies", "clusterrecoverypolicies", "recoveryconfigs"]),
+    "batch": ("v1", ["jobs"]),
     "trainer.kubeflow.org": ("v1alpha1", ["trainjobs", "trainingruntimes", "clustertrainingruntimes"]),
     "apiextensions.k8s.io": ("v1", ["customresourcedefinitions"]),
 }
@@ -202,12 +203,12 @@ def _free_port() -> int:
 
 def asked(new: Object, old: Object | None = None) -> Object:
     """The request of an AdmissionReview."""
-    kind = new["kind"]
+    kind, (group, _, version) = new["kind"], new["apiVersion"].partition("/")
     plural = {"RecoveryPolicy": "recoverypolicies"}.get(kind, kind.lower() + "s")
     return {
         "uid": "1",
         "namespace": new["metadata"].get("namespace", ""),
-        "resource": {"group": new["apiVersion"].partition("/")[0], "version": "v1alpha1", "resource": plural},
+        "resource": {"group": group, "version": version, "resource": plural},
         "operation": "UPDATE" if old is not None else "CREATE",
         "userInfo": {"username": "ann"},
         "object": new,
@@ -359,10 +360,17 @@ async def test_who_asks_for_it_gets_one_field_and_the_record_of_it(folder: Folde
     ]
 
 
+BORN: Object = {
+    "apiVersion": "batch/v1",
+    "kind": "Job",
+    "metadata": {"name": "llm-node-0", "namespace": "team", "labels": {"jobset.sigs.k8s.io/jobset-name": "llm"}},
+}
+
 DEFECTS = {
     "of a policy": ("from_request", asked(BAD), ""),
     "of a TrainJob": ("verdict_of", asked(RESERVED), ""),
     "in preparing": ("changes_of", asked(PREPARED), webhooks.PREPARE_PATH),
+    "at a birth": ("born", asked(BORN), ""),
 }
 
 

@@ -12,6 +12,7 @@ from recovery.controller.leadership import LeaseTimes
 from tests.unit.manifests.kustomize import MANIFESTS, REPOSITORY, Object, files, kustomization, objects, only
 
 LAUNCH = MANIFESTS / "admission" / "launch"
+BIRTH = MANIFESTS / "admission" / "birth-settings"
 PROMETHEUS = MANIFESTS / "prometheus"
 OPTIONAL = {
     PROMETHEUS,
@@ -22,6 +23,9 @@ OPTIONAL = {
     MANIFESTS / "network-policy",
     MANIFESTS / "components" / "pod-logs",
     MANIFESTS / "components" / "birth-settings",
+    MANIFESTS / "components" / "birth-settings" / "rights",
+    BIRTH / "base",
+    BIRTH / "self-made",
 }
 """Folders that a cluster applies if it has what they need, or wants what they do."""
 
