@@ -58,6 +58,13 @@ LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 NODE_LEASE_NAMESPACE = "kube-node-lease"
 """Where each kubelet renews a Lease of its node's name (`corev1.NamespaceNodeLease`)."""
 EVENTS = Resource("", "v1", "events", "Event")
+MUTATING_WEBHOOK_CONFIGURATIONS = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "mutatingwebhookconfigurations",
+    "MutatingWebhookConfiguration",
+    namespaced=False,
+)
 RECOVERY_CONFIGS = Resource(RECOVERY_GROUP_NAME, "v1alpha1", "recoveryconfigs", "RecoveryConfig", namespaced=False)
 CLUSTER_RECOVERY_POLICIES = Resource(
     RECOVERY_GROUP_NAME, "v1alpha1", "clusterrecoverypolicies", "ClusterRecoveryPolicy", namespaced=False

@@ -24,6 +24,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from recovery import api_verbs
 from recovery.decoding import ObjectVersion
 from recovery.ports import (
+    MUTATING_WEBHOOK_CONFIGURATIONS,
     ApiClient,
     ApiError,
     Clock,
@@ -52,18 +53,11 @@ WEBHOOK_CONFIGURATIONS = Resource(
     "ValidatingWebhookConfiguration",
     namespaced=False,
 )
-MUTATING_CONFIGURATIONS = Resource(
-    "admissionregistration.k8s.io",
-    "v1",
-    "mutatingwebhookconfigurations",
-    "MutatingWebhookConfiguration",
-    namespaced=False,
-)
 
 _OF_COMPONENTS = (
     (WEBHOOK_CONFIGURATIONS, LAUNCH_CONFIGURATION_NAME),
-    (MUTATING_CONFIGURATIONS, LAUNCH_CONFIGURATION_NAME),
-    (MUTATING_CONFIGURATIONS, BIRTH_CONFIGURATION_NAME),
+    (MUTATING_WEBHOOK_CONFIGURATIONS, LAUNCH_CONFIGURATION_NAME),
+    (MUTATING_WEBHOOK_CONFIGURATIONS, BIRTH_CONFIGURATION_NAME),
 )
 """Without its component there is neither the configuration nor the right to look for it."""
 

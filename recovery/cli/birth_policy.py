@@ -1,9 +1,17 @@
-"""Whether the API server applies settings at birth: the admission policy of the component `birth-settings`."""
+"""Whether the API server applies settings at birth: by the admission policy of `birth-settings`, or by the webhook of
+`manifests/admission/birth-settings`."""
 
 from enum import StrEnum
 
 from recovery import api_verbs
-from recovery.ports import ApiClient, ForbiddenError, NoSuchResourceError, NotFoundError, Resource
+from recovery.ports import (
+    MUTATING_WEBHOOK_CONFIGURATIONS,
+    ApiClient,
+    ForbiddenError,
+    NoSuchResourceError,
+    NotFoundError,
+    Resource,
+)
 
 BINDINGS = Resource(
     "admissionregistration.k8s.io",
@@ -13,18 +21,21 @@ BINDINGS = Resource(
     namespaced=False,
 )
 BINDING_NAME = "recovery-birth-settings"
-"""As in manifests/components/birth-settings."""
+"""As in manifests/components/birth-settings. The MutatingWebhookConfiguration has the same name."""
 
 
 class BirthPolicy(StrEnum):
-    """Whether it is installed."""
+    """Whether it is installed, or the webhook in its place."""
 
     INSTALLED = "Installed"
+    WEBHOOK = "Webhook"
+    """The webhook alone."""
     MISSING = "Missing"
+    """Neither."""
     NOT_SERVED = "NotServed"
-    """The API server has no such policies."""
+    """Neither, and the API server has no such policies."""
     UNKNOWN = "Unknown"
-    """It may not be read."""
+    """One of them may not be read, and the other is missing."""
 
     @property
     def missing(self) -> bool:
@@ -33,9 +44,19 @@ class BirthPolicy(StrEnum):
 
 
 async def read_birth_policy(client: ApiClient) -> BirthPolicy:
-    """By its binding. Raises ApiError."""
+    """By its binding, or the configuration of the webhook. Raises ApiError."""
+    policy = await _found(client, BINDINGS)
+    if policy is BirthPolicy.INSTALLED:
+        return policy
+    webhook = await _found(client, MUTATING_WEBHOOK_CONFIGURATIONS)
+    if webhook is BirthPolicy.INSTALLED:
+        return BirthPolicy.WEBHOOK
+    return BirthPolicy.UNKNOWN if BirthPolicy.UNKNOWN in {policy, webhook} else policy
+
+
+async def _found(client: ApiClient, resource: Resource) -> BirthPolicy:
     try:
-        await api_verbs.get(client, BINDINGS, BINDING_NAME)
+        await api_verbs.get(client, resource, BINDING_NAME)
     except NotFoundError:
         return BirthPolicy.MISSING
     except NoSuchResourceError:

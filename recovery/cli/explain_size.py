@@ -10,8 +10,10 @@ from recovery.cli.status_rows import stamp
 from recovery.core.model.durations import in_words
 from recovery.core.model.ledger import ElasticState, Ledger
 from recovery.core.sentences import render
+from recovery.ports import MUTATING_WEBHOOK_CONFIGURATIONS
 
 _POLICY = f"{BINDINGS.kind} {BINDING_NAME}"
+_WEBHOOK = f"{MUTATING_WEBHOOK_CONFIGURATIONS.kind} {BINDING_NAME}"
 _WITHOUT = "so the size does not change, and the group waits for its nodes"
 
 
@@ -65,12 +67,23 @@ def _policy_lines(policy: BirthPolicy | None) -> Iterator[str]:
     match policy:
         case BirthPolicy.INSTALLED:
             yield f"{_POLICY} is installed, so the API server can create the Job with another size"
+        case BirthPolicy.WEBHOOK:
+            yield (
+                f"{_WEBHOOK} is installed, so the API server can create the Job with another size while the controller "
+                "serves webhooks"
+            )
         case BirthPolicy.MISSING:
             yield f"{_POLICY} is not installed (manifests/components/birth-settings), {_WITHOUT}"
         case BirthPolicy.NOT_SERVED:
-            yield f"the API server knows no {BINDINGS.kind} of {BINDINGS.api_version}, {_WITHOUT}"
+            yield (
+                f"the API server knows no {BINDINGS.kind} of {BINDINGS.api_version}, and {_WEBHOOK} is not installed "
+                f"(manifests/admission/birth-settings), {_WITHOUT}"
+            )
         case BirthPolicy.UNKNOWN:
-            yield f"{_POLICY} may not be read; without it the size does not change, and the group waits for its nodes"
+            yield (
+                f"{BINDINGS.kind} or {_WEBHOOK} may not be read; without both the size does not change, and the group "
+                "waits for its nodes"
+            )
 
 
 def _nodes(count: int) -> str:

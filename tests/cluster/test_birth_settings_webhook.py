@@ -20,7 +20,7 @@ from tests.cluster.test_birth_settings import NAMESPACE, Place, placed, refusal
 from tests.cluster.webhooks import SYSTEM, Webhooks
 from tests.contract import test_birth_settings as contract
 from tests.contract.expectations import Expectation, expectation_of
-from tests.contract.real import begun, stage_on
+from tests.contract.real import TOGETHER, begun, stage_on
 
 EXPECTATIONS = [found for each in vars(contract).values() if (found := expectation_of(each)) is not None]
 
@@ -60,7 +60,7 @@ async def outcomes(webhooks: Webhooks) -> AsyncIterator[Mapping[str, asyncio.Tas
     async with (
         webhooks.served(),
         stage_on(webhooks.control_plane) as stage,
-        begun(stage, EXPECTATIONS, len(EXPECTATIONS)) as tasks,
+        begun(stage, EXPECTATIONS, TOGETHER) as tasks,
     ):
         yield tasks
 

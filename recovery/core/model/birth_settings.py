@@ -1,8 +1,9 @@
 """What the Jobs of a group are created with, beside what the template in their JobSet says.
 
-A MutatingAdmissionPolicy (`manifests/components/birth-settings`) reads the settings from `status.birthSettings` of a
-RecoveryGroup that carries `BIRTH_SETTINGS_LABEL`, and applies them whenever JobSet creates the Job. So they hold for
-every restart, whoever makes it.
+A MutatingAdmissionPolicy (`manifests/components/birth-settings`), or below Kubernetes 1.36 a webhook
+(`manifests/admission/birth-settings`), reads the settings from `status.birthSettings` of a RecoveryGroup that carries
+`BIRTH_SETTINGS_LABEL`, and applies them whenever JobSet creates the Job. So they hold for every restart, whoever makes
+it.
 """
 
 from datetime import datetime
@@ -43,7 +44,8 @@ class BirthOutcome(StrEnum):
     APPLIED = "Applied"
     """The API server would create the Job with the settings."""
     NOT_APPLIED = "NotApplied"
-    """It would create the Job without them: the admission policy is not installed, or has not read them yet."""
+    """It would create the Job without them: the admission policy is not installed, or has not read them yet; or no
+    replica serves the webhook in its place."""
     REFUSED = "Refused"
     """It would refuse the Job with them."""
     OVERRULED = "Overruled"

@@ -50,7 +50,7 @@ TEXTS: dict[Sentence | Reason, Text] = {
     Reason.BIRTH_SETTINGS_REFUSED: "the API server refuses the Job with its new settings, so they are withdrawn: {why}",
     Reason.BIRTH_SETTINGS_NOT_APPLIED: (
         "the API server creates the Job without its new settings, so they are withdrawn: is the component "
-        "birth-settings installed?"
+        "birth-settings installed, and if it has a webhook, is that served?"
     ),
     Reason.BIRTH_SETTINGS_OVERRULED: (
         "JobSet runs with its feature gate ElasticJobSet and gives each Job the size of its template, so no other size "

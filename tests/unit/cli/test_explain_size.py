@@ -1,10 +1,12 @@
 """What `explain` and `status` say of the size of an elastic group, and of what a loss would make of it."""
 
 import json
+from collections.abc import Iterable
 
 import msgspec
 import pytest
 
+from recovery.admission.certificates import BIRTH_CONFIGURATION_NAME
 from recovery.cli.birth_policy import BINDING_NAME, BINDINGS, BirthPolicy
 from recovery.cli.elastic_outlook import ElasticOutlook, elastic_outlook
 from recovery.cli.explain_size import size_data, size_lines
@@ -14,7 +16,7 @@ from recovery.core.model.pinned_policy import PinnedElastic
 from recovery.core.model.rules import Rule, RuleAction
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode
-from recovery.ports import NODES
+from recovery.ports import MUTATING_WEBHOOK_CONFIGURATIONS, NODES, Resource
 from tests.unit.cli.cluster import PlainCluster, metadata
 from tests.unit.cli.test_explain import explain, section
 from tests.unit.cli.test_status import row, status
@@ -130,8 +132,9 @@ def test_a_size_that_cannot_change_is_said_with_why() -> None:
         ),
         (
             BirthPolicy.NOT_SERVED,
-            "the API server knows no MutatingAdmissionPolicyBinding of admissionregistration.k8s.io/v1, so the size "
-            "does not change, and the group waits for its nodes",
+            "the API server knows no MutatingAdmissionPolicyBinding of admissionregistration.k8s.io/v1, and "
+            "MutatingWebhookConfiguration recovery-birth-settings is not installed "
+            "(manifests/admission/birth-settings), so the size does not change, and the group waits for its nodes",
         ),
     ],
 )
@@ -144,7 +147,9 @@ def test_without_the_admission_policy_the_group_waits(birth_policy: BirthPolicy,
 def test_a_policy_that_may_not_be_read_is_said_to_be_that() -> None:
     told = lines(seen(with_room(sixteen(), 0)), BirthPolicy.UNKNOWN)
     assert told[1].endswith("so after 2m it goes on with 15 of 16 nodes")
-    assert told[-1].startswith("MutatingAdmissionPolicyBinding recovery-birth-settings may not be read; without it")
+    assert told[-1].startswith(
+        "MutatingAdmissionPolicyBinding or MutatingWebhookConfiguration recovery-birth-settings may not be read; "
+    )
 
 
 def test_rules_that_say_shrink_do_not_wait() -> None:
@@ -215,14 +220,33 @@ def test_explain_tells_before_any_failure_what_a_loss_would_mean(cluster: PlainC
     assert told["losses"][2] == {"nodes": 4, "pods": 4, "replaced": False, "size": 2}
 
 
-def test_explain_finds_the_admission_policy_missing(cluster: PlainCluster) -> None:
+def admission_policy(cluster: PlainCluster, *, absent: bool = False, denied: Iterable[Resource] = ()) -> str:
+    """What `explain` finds out. `absent`: the API server has no such policies."""
+    cluster.absent = {BINDINGS.plural} if absent else set()
+    cluster.denied = {("get", each.plural) for each in denied}
+    return str(json.loads(explain("llm", "-o", "json"))["elastic"]["admissionPolicy"])
+
+
+def test_explain_finds_neither_the_admission_policy_nor_the_webhook(cluster: PlainCluster) -> None:
     elastic_job(cluster)
-    assert "is not installed" in section(explain("llm"), "Size")[-1]
-    cluster.absent.add(BINDINGS.plural)
-    assert section(explain("llm"), "Size")[-1].startswith("the API server knows no MutatingAdmissionPolicyBinding")
-    cluster.absent.clear()
-    cluster.denied = {("get", BINDINGS.plural)}
-    assert "may not be read" in section(explain("llm"), "Size")[-1]
+    assert admission_policy(cluster) == "Missing"
+    assert admission_policy(cluster, absent=True) == "NotServed"
+    for either in (BINDINGS, MUTATING_WEBHOOK_CONFIGURATIONS):
+        assert admission_policy(cluster, denied=[either]) == "Unknown"
+    assert admission_policy(cluster, absent=True, denied=[MUTATING_WEBHOOK_CONFIGURATIONS]) == "Unknown"
+
+
+def test_explain_finds_the_webhook_in_place_of_the_policy(cluster: PlainCluster) -> None:
+    elastic_job(cluster)
+    webhook = {"metadata": metadata(BIRTH_CONFIGURATION_NAME, "", "webhook")}
+    cluster.put(MUTATING_WEBHOOK_CONFIGURATIONS, webhook)
+    assert admission_policy(cluster) == admission_policy(cluster, denied=[BINDINGS]) == "Webhook"
+    assert admission_policy(cluster, absent=True) == "Webhook"
+    *losses, said = section(explain("llm"), "Size")
+    assert said.startswith("MutatingWebhookConfiguration recovery-birth-settings is installed, so the API server can")
+    assert "it goes on with 3 of 4 nodes" in losses[1]
+    install(cluster)
+    assert admission_policy(cluster, denied=[MUTATING_WEBHOOK_CONFIGURATIONS]) == "Installed"
 
 
 def test_who_may_not_list_nodes_is_told_both_ends_and_of_the_decision_nothing_is_left_out(
