@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from recovery import api_verbs
+from recovery.controller.lease import LEASE_NAME
 from recovery.ports import (
     CLUSTER_RECOVERY_POLICIES,
     EVENTS,
@@ -48,6 +49,8 @@ class Permission(msgspec.Struct, frozen=True):
     subresource: str = ""
     namespace: str = ""
     """Empty: all namespaces."""
+    name: str = ""
+    """Of the one object that is meant. Empty: all."""
 
     @property
     def target(self) -> str:
@@ -110,8 +113,11 @@ evidence: without it no log is read, and nothing is missing."""
 
 
 def to_lead(namespace: str) -> tuple[Permission, ...]:
-    """What election by a Lease in that namespace needs."""
-    return tuple(Permission(verb, LEASES, namespace=namespace) for verb in ("get", "create", "patch"))
+    """What election by the Lease in that namespace needs. RBAC cannot limit `create` to a name."""
+    return (
+        Permission("create", LEASES, namespace=namespace),
+        *(Permission(verb, LEASES, namespace=namespace, name=LEASE_NAME) for verb in ("get", "patch")),
+    )
 
 
 async def absent_resources(client: ApiClient) -> tuple[Resource, ...]:
@@ -179,6 +185,7 @@ async def _allowed(client: ApiClient, permission: Permission) -> bool:
         "resource": permission.resource.plural,
         "subresource": permission.subresource,
         "namespace": permission.namespace,
+        "name": permission.name,
     }
     body = {
         "apiVersion": _ACCESS_REVIEWS.api_version,

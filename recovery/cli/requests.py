@@ -17,12 +17,12 @@ import msgspec
 from recovery import api_verbs
 from recovery.cli.applied_policy import AppliedPolicy, policy_of
 from recovery.cli.connection import CommandError, Connection, chosen_namespace, connect, execute
+from recovery.cli.controller_lease import holder_words
 from recovery.cli.exit_codes import EXIT_FAILURE, print_error
 from recovery.cli.formatting import time_of_day
 from recovery.cli.job_lookup import absence, title_of
 from recovery.cli.several_jobs import attempted
 from recovery.cli.status_rows import ledger_problem
-from recovery.controller.lease import LEASE_NAME, LeaseClient, MalformedLeaseError
 from recovery.core.decision.decide import decide
 from recovery.core.incident.requests import ANNOTATIONS, EXPIRES_AFTER, Request, Verb, encode
 from recovery.core.model.facts import GroupKey, WorkloadFacts
@@ -30,11 +30,8 @@ from recovery.core.model.ledger import Ledger, Phase, RequestAnswer
 from recovery.kube.cluster_reader import JobReading, read_job
 from recovery.kube.kubeconfig_context import context_user
 from recovery.kube.live_reader import LiveReader
-from recovery.ports import ApiError, PatchKind, TryLaterError
+from recovery.ports import PatchKind, TryLaterError
 from recovery.workloads import resource_of
-
-LEASE_NAMESPACE = "recovery-system"
-"""Where the shipped manifests hold the election; another one is not known to a command."""
 
 _POLL_SECONDS = 0.5
 """Between two reads of the answer."""
@@ -179,7 +176,7 @@ async def _put(connection: Connection, job: _RequestTarget, options: RequestOpti
         return True
     answer = await _wait(connection, job, options, request)
     if answer is None:
-        silence = await _silence(connection)
+        silence = await holder_words(connection.client)
         stands = time_of_day(request.at + EXPIRES_AFTER, request.at)
         print_error(
             f"{job.title}: no answer to {options.verb} within {options.wait_seconds:g} s: is a controller running? "
@@ -209,17 +206,3 @@ async def _wait(
         if answer is not None or left <= 0:
             return answer
         await connection.clock.sleep(min(_POLL_SECONDS, left))
-
-
-async def _silence(connection: Connection) -> str:
-    """What the Lease of the shipped installation tells of who should have answered."""
-    name = f"Lease {LEASE_NAMESPACE}/{LEASE_NAME}"
-    try:
-        lease = await LeaseClient(connection.client, LEASE_NAMESPACE).read()
-    except (ApiError, MalformedLeaseError):
-        return f"{name} cannot be read"
-    if lease is None:
-        return f"there is no {name}"
-    if not lease.spec.holder_identity:
-        return f"nobody holds {name}"
-    return f"{name} is held by {lease.spec.holder_identity}, renewed at {lease.spec.renew_time or 'no time'}"

@@ -172,7 +172,7 @@ async def check(
     if refused := await denied(connection.client, needed(OBSERVE, train_jobs=train_jobs)):
         lacking.append(f"in all namespaces (manifests/rbac grants them): {permission_words(refused)}")
     if lease_namespace is not None and (refused := await denied(connection.client, to_lead(lease_namespace))):
-        grants = "manifests/rbac grants them in recovery-system; or run it --no-leader-election if no other one runs"
+        grants = "manifests/rbac grants them where it is applied; or run it --no-leader-election if no other one runs"
         lacking.append(f"in namespace {lease_namespace} ({grants}): {permission_words(refused)}")
     if lacking:
         raise CommandError(f"permissions are missing, {'; and '.join(lacking)}")

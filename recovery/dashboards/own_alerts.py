@@ -14,6 +14,9 @@ UNCLASSIFIED_MIN = 3
 UNCLASSIFIED_SHARE = 0.25
 EFFICIENCY_MIN = 0.9
 
+_PODS = "pods -A -l app.kubernetes.io/name=trainjob-recovery"
+"""The controller's, in whatever namespace it is installed."""
+
 _INCIDENTS = fleet_series("recovery_fleet_incidents_total")
 _ERRORS = 'code=~"5..|429|timeout|connection"'
 _REPLICA = "{{ $labels.instance }}"
@@ -27,7 +30,7 @@ OWN_ALERTS = (
         severity=AlertSeverity.CRITICAL,
         summary="No recovery controller is scraped.",
         description="Jobs that lose a member hang until a person acts, or the controller is not scraped. "
-        "Run `kubectl get pods -n recovery-system`.",
+        f"Run `kubectl get {_PODS}`.",
     ),
     Alert(
         name="RecoveryNoLeader",
@@ -36,7 +39,7 @@ OWN_ALERTS = (
         severity=AlertSeverity.CRITICAL,
         summary="Recovery controllers run, and none of them leads.",
         description="Nothing recovers until one leads. "
-        "Run `kubectl get lease recovery-controller -n recovery-system -o yaml`.",
+        "Run `kubectl get lease -A --field-selector metadata.name=recovery-controller -o yaml`.",
     ),
     Alert(
         name="RecoverySplitBrain",
@@ -84,7 +87,7 @@ OWN_ALERTS = (
         severity=AlertSeverity.WARNING,
         summary=f"{_REPLICA} has heard nothing of {{{{ $labels.resource }}}} for {{{{ $value | humanizeDuration }}}}.",
         description="The controller may act late: its cache of {{ $labels.resource }} is old. "
-        "Run `kubectl logs -n recovery-system -l app.kubernetes.io/component=controller`.",
+        f"Run `kubectl get {_PODS}`, and read their logs.",
     ),
     Alert(
         name="RecoveryUndecodableObjects",
@@ -112,7 +115,7 @@ OWN_ALERTS = (
         severity=AlertSeverity.WARNING,
         summary=f"Reconciles of {_REPLICA} start {{{{ $value | humanizeDuration }}}} late.",
         description="The controller has more to do than it can, or its event loop is blocked. "
-        "Run `kubectl top pods -n recovery-system`.",
+        f"Run `kubectl top {_PODS}`.",
     ),
     Alert(
         name="RecoveryAdmissionDown",
@@ -121,7 +124,7 @@ OWN_ALERTS = (
         severity=AlertSeverity.WARNING,
         summary="The admission webhooks are not served.",
         description="Policies and TrainJobs are accepted without a check. Recoveries go on. "
-        "Run `kubectl logs -n recovery-system -l app.kubernetes.io/component=controller`.",
+        f"Run `kubectl get {_PODS}`, and read their logs.",
     ),
     Alert(
         name="RecoveryCertificateExpiring",
@@ -130,7 +133,7 @@ OWN_ALERTS = (
         severity=AlertSeverity.WARNING,
         summary="The certificate of the webhooks ends in {{ $value | humanizeDuration }}.",
         description="It was not renewed in time. When it has ended, nothing is checked any more. "
-        "Run `kubectl get secret -n recovery-system`.",
+        "Run `kubectl get secret -A | grep recovery-admission`.",
     ),
     Alert(
         name="RecoveryQuarantineHigh",

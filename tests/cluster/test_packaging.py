@@ -25,6 +25,8 @@ from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import REPOSITORY, Object, apply, train_job
 
 SYSTEM = "recovery-system"
+NODE_LEASES = "kube-node-lease"
+"""The namespace of the Leases of nodes."""
 SUSPENDED_BY = "recovery.trainjob.dev/suspended-by"
 WARNS_WITHOUT = {
     "recovery-enforce": "policies in mode Enforce will be refused",
@@ -73,7 +75,7 @@ class Right:
     resource: str
     verb: str
     place: str = ""
-    """The namespace of others that it is held in; empty: everywhere, or in our own."""
+    """The namespace of others that the controller asks for it in; empty: everywhere, or in our own."""
 
     @property
     def words(self) -> str:
@@ -82,10 +84,14 @@ class Right:
         return f"{named} in {self.place}" if self.place else named
 
 
+def role_of_nodes(role: Object) -> bool:
+    """The role for the Leases of nodes."""
+    return bool(role["metadata"]["name"] == "recovery-node-leases")
+
+
 def rights_of(role: Object) -> list[Right]:
-    namespace = role["metadata"].get("namespace", SYSTEM)
     return [
-        Right(role["metadata"]["name"], group, resource, verb, "" if namespace == SYSTEM else namespace)
+        Right(role["metadata"]["name"], group, resource, verb, NODE_LEASES if role_of_nodes(role) else "")
         for rule in role["rules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]
@@ -108,10 +114,16 @@ def account_without(name: str, roles: Mapping[str, Object], missing: Right | Non
     for role in roles.values():
         kind, namespace = role["kind"], role["metadata"].get("namespace")
         own = f"{name}-{role['metadata']['name']}"
-        of_rbac = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": _metadata(own, namespace)}
+        rbac = {"apiVersion": "rbac.authorization.k8s.io/v1"}
         reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": own}
-        objects.append({**of_rbac, "kind": kind, "rules": rules_without(role, missing)})
-        objects.append({**of_rbac, "kind": f"{kind}Binding", "roleRef": reference, "subjects": [subject]})
+        # As docs/install.md narrows it: bound everywhere, it would also be the right to read the Lease of the election.
+        place, binding = (NODE_LEASES, "RoleBinding") if role_of_nodes(role) else (namespace, f"{kind}Binding")
+        objects.append(
+            {**rbac, "kind": kind, "metadata": _metadata(own, namespace), "rules": rules_without(role, missing)}
+        )
+        objects.append(
+            {**rbac, "kind": binding, "metadata": _metadata(own, place), "roleRef": reference, "subjects": [subject]}
+        )
     return objects
 
 
@@ -134,11 +146,11 @@ class Start:
     """What it said of missing permissions."""
 
 
-async def started(kubeconfig: Path) -> Start:
+async def started(kubeconfig: Path, lease_namespace: str = SYSTEM) -> Start:
     """Run it until it ends, or has checked its permissions and stands for election."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "recovery.cli.main", "run", "--kubeconfig", str(kubeconfig)),
-        *("--metrics-address", "127.0.0.1:0", "--lease-namespace", SYSTEM),
+        *("--metrics-address", "127.0.0.1:0", "--lease-namespace", lease_namespace),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
@@ -245,6 +257,38 @@ def words_of(permissions: str) -> set[tuple[str, str]]:
     """Verb and resource of each, out of `delete, patch jobs.batch; delete pods`."""
     parts = [part.rsplit(" ", 1) for part in permissions.split("; ")]
     return {(verb, target) for verbs, target in parts for verb in verbs.split(", ")}
+
+
+async def test_in_another_namespace_the_controller_has_its_rights_and_creates_no_job(
+    bare: ControlPlane, tmp_path: Path
+) -> None:
+    elsewhere = "ml-infra"
+    mine = {
+        "namespace": elsewhere,
+        "resources": [os.path.relpath(REPOSITORY / "manifests" / "default", tmp_path)],
+        "components": [os.path.relpath(REPOSITORY / "manifests" / "components" / "birth-settings", tmp_path)],
+    }
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(mine))
+    await bare.kubectl("apply", "--server-side", "-k", str(tmp_path))
+    await bare.kubectl("wait", "--for=condition=Established", "--timeout=180s", "crd", "--all")
+    kubeconfig = await bare.kubeconfig_for_service_account(elsewhere, "recovery-controller")
+    assert await started(kubeconfig, elsewhere) == Start(None, ()), "nothing is missing"
+
+    create = ("create", "job", "any", "--image=none", "-n", "default", f"--kubeconfig={kubeconfig}")
+
+    async def refused() -> bool:
+        try:
+            await bare.kubectl(*create)
+        except KubectlError as error:
+            return "recovery-dry-runs-only" in error.stderr
+        await bare.kubectl("delete", "job", "any", "-n", "default")
+        return False
+
+    async with asyncio.timeout(GUARD_SECONDS):  # the API server notices the policy a little later
+        while not await refused():
+            await asyncio.sleep(0.2)
+    await bare.kubectl(*create, "--dry-run=server")
+    await bare.kubectl("delete", "-k", str(tmp_path))
 
 
 # --- the objects ---------------------------------------------------------------------------------------------------

@@ -230,6 +230,9 @@ class ObjectsApi(FakeApi):
         label, values = _selected(request.parameter("labelSelector"))
         if label:
             items = [item for item in items if item["metadata"].get("labels", {}).get(label) in values]
+        field, _, value = request.parameter("fieldSelector").partition("=")
+        if field == "metadata.name":
+            items = [item for item in items if item["metadata"]["name"] == value]
         start = int(request.parameter("continue") or 0)
         end = start + (self.page_size or len(items))
         metadata = {"resourceVersion": str(self._version), "continue": str(end) if end < len(items) else ""}

@@ -133,12 +133,12 @@ class AskedCluster(PlainCluster):
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked: list[tuple[str, str]] = []
+        self.asked: list[tuple[str, str, str]] = []
 
     def allows(self, review: Object) -> bool:
         wanted = review["resourceAttributes"]
         if wanted["resource"] == "leases":
-            self.asked.append((wanted["verb"], wanted["namespace"]))
+            self.asked.append((wanted["verb"], wanted["namespace"], wanted["name"]))
         else:
             assert not wanted["namespace"], "all else is watched in all namespaces"
         return super().allows(review)
@@ -151,8 +151,8 @@ def connection(cluster: PlainCluster) -> Connection:
 async def test_the_rights_to_lead_are_asked_for_in_the_namespace_of_the_lease() -> None:
     cluster = AskedCluster()
     await check(connection(cluster), "ops")
-    of_nodes = ("get", "kube-node-lease")
-    assert sorted(cluster.asked) == [("create", "ops"), of_nodes, ("get", "ops"), ("patch", "ops")]
+    of_nodes, own = ("get", "kube-node-lease", ""), "recovery-controller"
+    assert sorted(cluster.asked) == [("create", "ops", ""), of_nodes, ("get", "ops", own), ("patch", "ops", own)]
     cluster.asked.clear()
     await check(connection(cluster))
     assert cluster.asked == [of_nodes]

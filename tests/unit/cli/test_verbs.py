@@ -191,19 +191,51 @@ def test_a_refusal_by_the_controller_is_1(cluster: PlainCluster) -> None:
     )
 
 
-def test_without_an_answer_it_says_who_should_have_given_one(cluster: PlainCluster) -> None:
+def lease(namespace: str, holder: str = "pod-1") -> Object:
+    spec = {"holderIdentity": holder, "renewTime": "2026-11-02T08:00:00Z"}
+    return {"metadata": metadata("recovery-controller", namespace, f"lease-{namespace}"), "spec": spec}
+
+
+def unanswered(cluster: PlainCluster) -> str:
+    """What a request says that nobody answers."""
+    return refused("restart", "llm", "--reason", "x", "--wait", "3")
+
+
+def test_without_an_answer_it_says_that_nobody_stands_for_election(cluster: PlainCluster) -> None:
     job = enforced(cluster)
-    line = refused("restart", "llm", "--reason", "x", "--wait", "3")
-    assert line == (
+    assert unanswered(cluster) == (
         "recovery: TrainJob team-a/llm: no answer to restart within 3 s: is a controller running? "
-        "there is no Lease recovery-system/recovery-controller; the request stands until 09:15:00Z"
+        "there is no Lease recovery-controller in any namespace; the request stands until 09:15:00Z"
     )
     assert asked_for(job, "restart") is not None
-    spec = {"holderIdentity": "pod-1", "renewTime": "2026-11-02T08:00:00Z"}
-    lease = {"metadata": metadata("recovery-controller", "recovery-system", "lease"), "spec": spec}
-    cluster.put(LEASES, lease)
-    line = refused("restart", "llm", "--reason", "x")
-    assert "is held by pod-1, renewed at 2026-11-02T08:00:00Z" in line
+
+
+@pytest.mark.parametrize("namespace", ["recovery-system", "ml-infra"])
+def test_without_an_answer_it_says_who_should_have_given_one(namespace: str, cluster: PlainCluster) -> None:
+    enforced(cluster)
+    other = {"metadata": metadata("kube-scheduler", "kube-system", "other"), "spec": {"holderIdentity": "node-1"}}
+    cluster.put(LEASES, lease(namespace), other)
+    found = f"Lease {namespace}/recovery-controller is held by pod-1, renewed at 2026-11-02T08:00:00Z; the request"
+    assert found in unanswered(cluster)
+
+
+def test_two_installations_are_both_named(cluster: PlainCluster) -> None:
+    enforced(cluster)
+    cluster.put(LEASES, lease("recovery-system", ""), lease("ml-infra"))
+    said = unanswered(cluster)
+    assert "nobody holds Lease recovery-system/recovery-controller; Lease ml-infra/recovery-controller is held" in said
+
+
+def test_who_may_not_list_leases_is_told_of_the_shipped_namespace_and_that_others_were_not_looked_at(
+    cluster: PlainCluster,
+) -> None:
+    enforced(cluster)
+    cluster.denied.add(("list", "leases"))
+    assert "there is no Lease recovery-system/recovery-controller, and you may not list" in unanswered(cluster)
+    cluster.put(LEASES, lease("recovery-system"))
+    assert "Lease recovery-system/recovery-controller is held by pod-1" in unanswered(cluster)
+    cluster.denied.add(("get", "leases"))
+    assert "Lease recovery-system/recovery-controller cannot be read, and you may not list" in unanswered(cluster)
 
 
 def test_an_answer_that_is_not_waited_for_is_not_missed(cluster: PlainCluster) -> None:

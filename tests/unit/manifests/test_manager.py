@@ -18,6 +18,7 @@ OPTIONAL = {
     PROMETHEUS,
     PROMETHEUS / "pod-monitor",
     MANIFESTS / "admission" / "cert-manager",
+    MANIFESTS / "admission" / "cert-manager" / "namespace",
     LAUNCH / "base",
     LAUNCH / "self-made",
     MANIFESTS / "network-policy",
@@ -77,9 +78,7 @@ def test_the_default_is_the_overlay_that_enforces_and_applies_nothing_twice() ->
 def test_every_object_bears_the_name_of_the_project_and_lies_in_its_namespace() -> None:
     for metadata in (each["metadata"] for each in (*objects("default"), *objects("prometheus"))):
         assert metadata["labels"].items() >= NAMES.items(), metadata["name"]
-        # What it may read of the nodes' Leases can be granted nowhere but where they are.
-        theirs = "kube-node-lease" if metadata["name"] == "recovery-node-leases" else "recovery-system"
-        assert metadata.get("namespace") in {None, theirs}, metadata["name"]
+        assert metadata.get("namespace") in {None, "recovery-system"}, "an overlay's namespace moves all objects"
 
 
 def test_the_namespace_admits_restricted_pods_only() -> None:

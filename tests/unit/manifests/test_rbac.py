@@ -14,6 +14,7 @@ from recovery.cli.preflight import (
     Permission,
     to_lead,
 )
+from recovery.controller.lease import LEASE_NAME
 from recovery.core.model.annotations import (
     BIRTH_SETTINGS_ANNOTATION,
     BIRTH_SETTINGS_LABEL,
@@ -27,7 +28,7 @@ READ = {"get", "list", "watch"}
 OWN_GROUP = "recovery.trainjob.dev"
 CONTROLLER = {"kind": "ServiceAccount", "name": "recovery-controller", "namespace": "recovery-system"}
 ROLES = [
-    *("recovery-observe", "recovery-enforce", "recovery-quarantine"),
+    *("recovery-observe", "recovery-node-leases", "recovery-enforce", "recovery-quarantine"),
     *("recovery-viewer", "recovery-operator"),
 ]
 
@@ -87,9 +88,19 @@ def test_the_controller_asks_at_its_start_for_exactly_what_the_roles_grant() -> 
     leader = only("rbac", "Role", "recovery-leader")
     assert as_rights(to_lead("recovery-system")) == rights(leader)
     assert leader["metadata"]["namespace"] == "recovery-system"
-    of_nodes = only("rbac", "Role", "recovery-node-leases")
-    assert as_rights(NODE_LEASES) == rights(of_nodes)
-    assert {of_nodes["metadata"]["namespace"]} == {each.namespace for each in NODE_LEASES}
+    assert as_rights(NODE_LEASES) == rights(role("recovery-node-leases"))
+
+
+def test_of_the_leases_beside_its_own_the_controller_changes_none() -> None:
+    """An overlay may put it beside others, and its right to read those of nodes is for all namespaces."""
+    limited = {
+        verb: tuple(rule.get("resourceNames", ()))
+        for rule in only("rbac", "Role", "recovery-leader")["rules"]
+        for verb in rule["verbs"]
+    }
+    assert limited == {"get": (LEASE_NAME,), "patch": (LEASE_NAME,), "create": ()}
+    assert {each.verb: each.name for each in to_lead("ops")} == {"get": LEASE_NAME, "patch": LEASE_NAME, "create": ""}
+    assert rights(role("recovery-node-leases")) == {("coordination.k8s.io", "leases", "get")}
 
 
 def test_enforcing_reads_nothing_more() -> None:
@@ -127,9 +138,11 @@ def test_birth_settings_are_rights_of_a_component_that_no_overlay_has() -> None:
 def test_jobs_are_created_in_dry_runs_only() -> None:
     """The right to create Jobs is the right to run anything: whoever grants it to the controller refuses it as well."""
     policy = only("components/birth-settings", "ValidatingAdmissionPolicy")
-    account = ":".join(("system", "serviceaccount", CONTROLLER["namespace"], CONTROLLER["name"]))
     (condition,) = policy["spec"]["matchConditions"]
-    assert condition["expression"] == f"request.userInfo.username == '{account}'"
+    assert condition["expression"] == (
+        "request.userInfo.username.startsWith('system:serviceaccount:') "
+        f"&& request.userInfo.username.endsWith(':{CONTROLLER['name']}')"
+    ), "in whatever namespace it is"
     (rule,) = policy["spec"]["matchConstraints"]["resourceRules"]
     assert (rule["apiGroups"], rule["resources"], rule["operations"]) == (["batch"], ["jobs"], ["CREATE"])
     (validation,) = policy["spec"]["validations"]
