@@ -2,10 +2,13 @@
 
 import json
 import os
+import re
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
+from itertools import zip_longest
 from typing import NamedTuple
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
@@ -65,7 +68,7 @@ def widths_of(rows: Sequence[Sequence[str]]) -> list[int]:
 
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    return "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    return _GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
 class Cell(NamedTuple):
@@ -73,27 +76,66 @@ class Cell(NamedTuple):
 
     text: str
     style: str = ""
+    short: str = ""
+    """What stands in its place on a terminal that the table does not fit. Empty: there is nothing shorter."""
+
+
+class Narrowing(NamedTuple):
+    """How a column becomes narrower where the table does not fit the terminal. Its cells then take several lines."""
+
+    share: int
+    """The columns that may become narrower end up in proportion to these."""
+    least: int
+    """It becomes no narrower."""
+
+
+_GAP = "  "
+_ELLIPSIS = "..."
+_COLUMNS_MIN = 80
+"""A terminal that is narrower shows a table of this width: no column would be left to read."""
+_WITHIN_A_WORD = re.compile(r"(?<=[/.-])(?=.)|(?<=[a-z])(?=[A-Z][a-z])")
+"""Where a word may break that is longer than a line: in names of objects, and in codes."""
 
 
 class TerminalTable:
-    """A table on stdout that can grow: rows that come later keep the columns of those before, as far as they fit."""
+    """A table on stdout that can grow: rows that come later keep the columns of those before, as far as they fit.
 
-    def __init__(self, header: Sequence[str]) -> None:
+    `narrowings`: of each column, so that the table fits the terminal; None: this one stays as wide as its longest cell.
+    None in place of them: the table is as wide as it is. A pipe always gets whole lines.
+    """
+
+    def __init__(self, header: Sequence[str], narrowings: Sequence[Narrowing | None] | None = None) -> None:
         self._header = [Cell(title, "bold") for title in header]
         self._widths: list[int] = []
+        self._narrowings = narrowings if sys.stdout is not None and sys.stdout.isatty() else None
         self._coloured = is_coloured()
 
     def print(self, rows: Iterable[Sequence[Cell]]) -> None:
         """The first call prints the header as well."""
-        found = [[Cell(printable(cell.text) or "-", cell.style) for cell in row] for row in rows]
+        found = [[Cell(printable(cell.text) or "-", cell.style, printable(cell.short)) for cell in row] for row in rows]
+        widths = self._grown(found)
+        if self._narrowings is not None:
+            columns = max(_COLUMNS_MIN, shutil.get_terminal_size().columns)
+            if _total(widths) > columns:
+                found = [[Cell(cell.short or cell.text, cell.style) for cell in row] for row in found]
+                widths = fitted(self._grown(found), self._narrowings, columns)
         shown = found if self._widths else [self._header, *found]
-        widths = widths_of([[cell.text for cell in row] for row in (self._header, *found)])
-        self._widths = [max(pair) for pair in zip(widths, self._widths or widths, strict=True)]
+        self._widths = widths
         for row in shown:
             self._print_row(row)
 
+    def _grown(self, rows: Sequence[Sequence[Cell]]) -> list[int]:
+        """Of each column the longest cell, of the rows before as well."""
+        widths = widths_of([[cell.text for cell in row] for row in (self._header, *rows)])
+        return [max(pair) for pair in zip(widths, self._widths or widths, strict=True)]
+
     def _print_row(self, row: Sequence[Cell]) -> None:
-        line = _line([cell.text for cell in row], self._widths)
+        columns = [wrapped(cell.text, width) for cell, width in zip(row, self._widths, strict=True)]
+        for texts in zip_longest(*columns, fillvalue=""):
+            self._print_line([Cell(text, cell.style) for text, cell in zip(texts, row, strict=True)])
+
+    def _print_line(self, cells: Sequence[Cell]) -> None:
+        line = _line([cell.text for cell in cells], self._widths)
         if not self._coloured:
             print(line, flush=True)
             return
@@ -104,10 +146,54 @@ class TerminalTable:
         # Not a rich table: that one squeezes columns into a narrow terminal until no name can be read.
         text = Text(line)
         begin = 0
-        for cell, width in zip(row, self._widths, strict=True):
+        for cell, width in zip(cells, self._widths, strict=True):
             text.stylize(cell.style, begin, begin + len(cell.text))
-            begin += width + 2
+            begin += width + len(_GAP)
         Console(highlight=False).print(text, soft_wrap=True)
+
+
+def fitted(widths: Sequence[int], narrowings: Sequence[Narrowing | None], columns: int) -> list[int]:
+    """The widths for a table of that many columns: the widest for its share becomes narrower first.
+
+    A table that does not fit with the least widths either stays wider.
+    """
+    found = list(widths)
+    while _total(found) > columns:
+        ratios = {
+            index: found[index] / each.share
+            for index, each in enumerate(narrowings)
+            if each is not None and found[index] > each.least
+        }
+        if not ratios:
+            break
+        found[max(ratios, key=lambda index: ratios[index])] -= 1
+    return found
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + len(_GAP) * (len(widths) - 1)
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """The lines of a cell. Words stay whole where they fit; a part without a place to break is cut in the middle."""
+    if len(text) <= width:
+        return [text]
+    lines: list[str] = []
+    for word in text.split():
+        parts = [word] if len(word) <= width else _WITHIN_A_WORD.split(word)
+        for index, part in enumerate(parts):
+            gap = " " if index == 0 else ""
+            if lines and len(lines[-1]) + len(gap) + len(part) <= width:
+                lines[-1] += gap + part
+            else:
+                lines.append(part if len(part) <= width else shortened(part, width))
+    return lines
+
+
+def shortened(text: str, width: int) -> str:
+    """Cut in the middle: names differ at both ends."""
+    kept = width - len(_ELLIPSIS)
+    return text[: kept // 2] + _ELLIPSIS + text[len(text) - (kept - kept // 2) :]
 
 
 def is_coloured() -> bool:

@@ -9,17 +9,17 @@ import msgspec
 
 from recovery.cli.connection import CommandError, Connection, chosen_namespace, connect, error_words, execute
 from recovery.cli.exit_codes import print_error
-from recovery.cli.formatting import Output, TerminalTable, print_data
+from recovery.cli.formatting import Output, print_data
 from recovery.cli.job_lookup import namespace_is_missing
 from recovery.cli.status_rows import (
-    GONE,
-    HEADER,
     MEANT_TO_RUN,
-    WIDE_HEADER,
     JobRow,
     as_data,
+    by_need,
     cells_of,
+    gone,
     rows_of,
+    table,
     with_readiness,
 )
 from recovery.core.model.enforce_estimate import EnforceEstimate, summed
@@ -104,14 +104,9 @@ def _print(rows: Rows, now: datetime, output: Output, *, with_namespace: bool) -
         print_data([as_data(row) for row in rows.values()], as_yaml=output is Output.YAML)
     elif rows:
         wide = output is Output.WIDE
-        _table(wide=wide, with_namespace=with_namespace).print(
-            cells_of(row, now, wide=wide, with_namespace=with_namespace) for row in rows.values()
+        table(wide=wide, with_namespace=with_namespace).print(
+            cells_of(row, now, wide=wide, with_namespace=with_namespace) for row in by_need(rows.values())
         )
-
-
-def _table(*, wide: bool, with_namespace: bool) -> TerminalTable:
-    header = WIDE_HEADER if wide else HEADER
-    return TerminalTable(("NAMESPACE", *header) if with_namespace else header)
 
 
 class _Changes:
@@ -121,13 +116,13 @@ class _Changes:
         self._output = output
         self._wide = output is Output.WIDE
         self._with_namespace = with_namespace
-        self._table = _table(wide=self._wide, with_namespace=with_namespace)
+        self._table = table(wide=self._wide, with_namespace=with_namespace)
         self._known: Rows = {}
 
     def show(self, rows: Rows, now: datetime) -> None:
-        gone = {key: msgspec.structs.replace(row, phase=GONE) for key, row in self._known.items() if key not in rows}
+        ended = {key: gone(row) for key, row in self._known.items() if key not in rows}
         changed = [
-            row for key, row in {**rows, **gone}.items() if self._shown(self._known.get(key)) != self._shown(row)
+            row for key, row in {**rows, **ended}.items() if self._shown(self._known.get(key)) != self._shown(row)
         ]
         self._known = rows
         if self._output is Output.JSON:
@@ -139,7 +134,7 @@ class _Changes:
                 print_data(as_data(row), as_yaml=True)
         elif changed:
             self._table.print(
-                cells_of(row, now, wide=self._wide, with_namespace=self._with_namespace) for row in changed
+                cells_of(row, now, wide=self._wide, with_namespace=self._with_namespace) for row in by_need(changed)
             )
 
     def _shown(self, row: JobRow | None) -> JobRow | None:

@@ -1,13 +1,14 @@
 """A workload as `status` tells of it: put together from what was read, and turned into cells or data."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from recovery.cli.applied_policy import AppliedPolicy, policy_of
-from recovery.cli.formatting import Cell, age, time_of_day
+from recovery.cli.formatting import Cell, Narrowing, TerminalTable, age
+from recovery.cli.next_step import Need, NextStep, need_of, next_step
 from recovery.cli.readiness import UNREADABLE, Readiness, readiness_of
 from recovery.core.decision.protection import protection
 from recovery.core.diagnosis.group_conditions import UNDECODABLE
@@ -16,7 +17,7 @@ from recovery.core.incident.preconditions import paused
 from recovery.core.model.annotations import RESUME_AT_ANNOTATION
 from recovery.core.model.enforce_estimate import EnforceEstimate
 from recovery.core.model.facts import GroupKey, Snapshot, WorkloadFacts
-from recovery.core.model.ledger import SCHEMA_VERSION, Ledger, LedgerObject, Phase
+from recovery.core.model.ledger import SCHEMA_VERSION, Ledger, LedgerObject
 from recovery.core.model.protection import Protection
 from recovery.core.plan.suspension import in_force, marked_by
 from recovery.core.policy.selection import PolicySet
@@ -24,8 +25,17 @@ from recovery.core.sentences.protection import remedy, sentence
 from recovery.kube.cluster_reader import Fleet
 from recovery.report.enforce_words import enforce_account
 
-HEADER = ("JOB", "PHASE", "CAUSE", "ACTION", "IDLE-GPUS", "RESTARTS", "BUDGET", "POLICY", "PROTECTED", "AGE")
-WIDE_HEADER = (*HEADER, "KIND", "NEXT-ATTEMPT", "REMEDY", "REASON")
+HEADER = ("JOB", "PHASE", "CAUSE", "SINCE", "IDLE-GPUS", "PROTECTED", "NEXT")
+WIDE_HEADER = (*HEADER, "ACTION", "RESTARTS", "BUDGET", "POLICY", "KIND", "AGE", "REMEDY", "REASON")
+_WIDTHS = {
+    "NAMESPACE": Narrowing(12, 9),
+    "JOB": Narrowing(24, 8),
+    "CAUSE": Narrowing(14, 8),
+    "IDLE-GPUS": Narrowing(5, 5),
+    "PROTECTED": Narrowing(12, 9),
+    "NEXT": Narrowing(21, 9),
+}
+"""The columns that may become narrower. With the least widths all of them fit 80 columns."""
 
 MEANT_TO_RUN = frozenset({"Healthy", "NoPolicy"})
 """The phases of a job without an open incident that nobody has stopped: it runs, or has not started."""
@@ -76,10 +86,14 @@ class JobRow(msgspec.Struct, frozen=True):
     """When that suspension is meant to end. None: nobody knows yet, or there is none."""
     next_attempt_at: datetime | None
     created_at: datetime
+    since: datetime | None
+    """When the open incident began, else since when the job is in its phase. None: not known."""
     reason: str
     """The latest reason of its ledger. Empty: nothing has been decided."""
     message: str
     """The sentence that goes with the cause; empty if there never was an incident, and nothing else is to be said."""
+    next_step: NextStep
+    need: Need
     protection: Protection
     """Whether a loss starts a recovery, and if not, why not."""
     enforce_estimate: EnforceEstimate
@@ -88,6 +102,16 @@ class JobRow(msgspec.Struct, frozen=True):
     """Of an elastic group that has fewer than it is to have. None: it has all of them."""
     wanted_nodes: int | None = None
     """How many that group is to have."""
+
+
+def by_need(rows: Iterable[JobRow]) -> list[JobRow]:
+    """What waits for a person first, then what is under way, then what is well; more idle GPUs first."""
+    return sorted(rows, key=lambda row: (row.need, -row.idle_gpus, row.namespace, row.job))
+
+
+def gone(row: JobRow) -> JobRow:
+    """The row of a job that is there no more."""
+    return msgspec.structs.replace(row, phase=GONE, since=None, next_step=NextStep(), need=Need.OVER)
 
 
 def rows_of(fleet: Fleet, now: datetime) -> dict[GroupKey, JobRow]:
@@ -132,11 +156,14 @@ def job_row(
     # The last incident was one of a run before: beside the phase of this one it would read like its cause.
     last = ledger if ledger is not None and not seen.phase else Ledger()
     size = ledger.elastic if ledger is not None else None
+    found = protection(workload, snapshot, group, selection.decides, now)
+    shown, known, silent = seen.phase or phase, ledger or Ledger(), bool(seen.cause and not seen.phase)
+    resumes_at = resume_at(workload) if ours else None
     return JobRow(
         namespace=key.namespace,
         job=key.name,
         kind=workload.kind,
-        phase=seen.phase or phase,
+        phase=shown,
         cause=seen.cause or _size_words(last) or last.cause,
         action=last.action,
         idle_gpus=seen.idle_gpus or last.idle_gpus,
@@ -148,12 +175,15 @@ def job_row(
         mode=("Invalid" if selection.error is not None else str(policy.mode) if policy is not None else ""),
         paused=paused(workload),
         suspended_by=(marked_by(workload) or "") if ours else "",
-        resume_at=resume_at(workload) if ours else None,
+        resume_at=resumes_at,
         next_attempt_at=ledger.next_attempt_at if ledger is not None else None,
         created_at=workload.created_at,
+        since=_since(shown, workload, known),
         reason=str(last.reason or ""),
         message=seen.reason or _restrained_words(last) or last.message,
-        protection=protection(workload, snapshot, group, selection.decides, now),
+        next_step=next_step(shown, known, found, resumes_at=resumes_at, suspended=ours, silent=silent),
+        need=need_of(shown, known, found, silent=silent),
+        protection=found,
         enforce_estimate=ledger.totals.enforce_estimate if ledger is not None else EnforceEstimate(),
         nodes=size.nodes if size is not None else None,
         wanted_nodes=size.wanted_nodes if size is not None else None,
@@ -209,6 +239,23 @@ def _phase(workload: WorkloadFacts, group: LedgerObject | None, selection: Appli
     return "Healthy" if selection.name else "NoPolicy"
 
 
+def _since(phase: str, workload: WorkloadFacts, ledger: Ledger) -> datetime | None:
+    open_ = ledger.incident
+    if phase == UNREADABLE:
+        return None
+    if open_ is not None and open_.closing is None:
+        return open_.started_at
+    if phase == "Deleting":
+        return workload.deleting_since
+    condition = workload.condition(phase)  # Complete, Failed, Suspended
+    if condition is not None:
+        return condition.since
+    resumed = [each.since for each in workload.conditions if (each.type, each.status) == ("Suspended", "False")]
+    ended = [open_.closing.ended_at] if open_ is not None and open_.closing is not None else []
+    last = [each.ended_at for each in ledger.history[:1]] if phase in MEANT_TO_RUN else []
+    return max([workload.created_at, *ended, *last, *(at for at in resumed if at is not None)])
+
+
 def as_data(row: JobRow) -> dict[str, Any]:
     """What `-o json` and `-o yaml` hold; a field that is null is not known or does not apply."""
     return {
@@ -227,7 +274,14 @@ def as_data(row: JobRow) -> dict[str, Any]:
         "suspendedBy": row.suspended_by,
         "resumeAt": stamp(row.resume_at),
         "nextAttemptAt": stamp(row.next_attempt_at),
+        "nextStep": {
+            "message": row.next_step.what,
+            "at": stamp(row.next_step.at),
+            "otherwise": row.next_step.otherwise,
+            "command": row.next_step.command(row.job, row.namespace),
+        },
         "createdAt": stamp(row.created_at),
+        "since": stamp(row.since),
         "reason": row.reason,
         "message": row.message,
         "withEnforce": msgspec.to_builtins(enforce_account(row.enforce_estimate)),
@@ -245,38 +299,40 @@ def stamp(at: datetime | None) -> str | None:
     return None if at is None else at.isoformat().replace("+00:00", "Z")
 
 
+def table(*, wide: bool, with_namespace: bool) -> TerminalTable:
+    """A wide one has sentences, and is as wide as they are. The other fits the terminal."""
+    header = WIDE_HEADER if wide else HEADER
+    columns = ("NAMESPACE", *header) if with_namespace else header
+    return TerminalTable(columns, None if wide else tuple(map(_WIDTHS.get, columns)))
+
+
 def cells_of(row: JobRow, now: datetime, *, wide: bool, with_namespace: bool) -> tuple[Cell, ...]:
     """In the order of the headers."""
+    namespace = row.namespace if with_namespace else ""
+    step = row.next_step
     narrow = (
-        *((row.namespace,) if with_namespace else ()),
-        row.job,
-        _phase_words(row, now),
-        row.cause,
+        *((Cell(row.namespace),) if with_namespace else ()),
+        Cell(row.job),
+        Cell(row.phase, _STYLES.get(row.phase, _STYLE_OF_INCIDENTS)),
+        Cell(row.cause),
+        Cell(age(row.since, now) if row.since is not None else ""),
+        Cell(str(row.idle_gpus)),
+        Cell(_protection_words(row.protection), _STYLE_OF_UNPROTECTED if row.protection.protected is False else ""),
+        Cell(step.words(step.command(row.job, namespace), now), short=step.short_words(now)),
+    )
+    if not wide:
+        return narrow
+    more = (
         row.action,
-        str(row.idle_gpus),
         str(row.restarts),
         f"{row.budget_left}/{row.budget_limit}" if row.budget_limit is not None else "",
         _policy_words(row),
-        _protection_words(row.protection),
+        row.kind,
         age(row.created_at, now),
+        remedy(row.protection),
+        row.message,
     )
-    next_attempt = time_of_day(row.next_attempt_at, now) if row.next_attempt_at is not None else ""
-    texts = (*narrow, row.kind, next_attempt, remedy(row.protection), row.message) if wide else narrow
-    styles = {
-        HEADER.index("PHASE") + with_namespace: _STYLES.get(row.phase, _STYLE_OF_INCIDENTS),
-        HEADER.index("PROTECTED") + with_namespace: _STYLE_OF_UNPROTECTED if row.protection.protected is False else "",
-    }
-    return tuple(Cell(text, styles.get(column, "")) for column, text in enumerate(texts))
-
-
-def _phase_words(row: JobRow, now: datetime) -> str:
-    if not row.suspended_by and row.phase == Phase.BACKOFF and row.next_attempt_at is not None:
-        return f"{row.phase}, restarts {time_of_day(row.next_attempt_at, now)}"
-    if not row.suspended_by:
-        return row.phase
-    if row.resume_at is None:
-        return f"{row.phase}, suspended by the controller"
-    return f"{row.phase}, resumes {time_of_day(row.resume_at, now)}"
+    return (*narrow, *map(Cell, more))
 
 
 def _protection_words(found: Protection) -> str:

@@ -9,7 +9,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -284,8 +284,7 @@ async def test_status_and_explain_tell_of_a_job_before_during_and_after_an_incid
     async with controller():
         nodes = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in await job.pods()}
         row, account = await status_and_explain(installed, job)
-        assert row[:7] == ["llm", "Healthy", "-", "-", "0", "0", "10/10"]
-        assert row[-2] == "yes"
+        assert told_by(row) == ["llm", "Healthy", "-", "-", "0", "0", "10/10", "yes"]
         assert "\nProtected: yes. RecoveryPolicy " in account
         assert "Job llm-node-0: 4 of 4 pods run and are Ready, 8 GPUs" in account
         assert "\nDecision:\n  no failure\n" in account
@@ -294,7 +293,8 @@ async def test_status_and_explain_tell_of_a_job_before_during_and_after_an_incid
             pod = await lose(job, 1)
             await job.reaches("Scheduling")
             row, account = await status_and_explain(installed, job)
-        assert row[:7] == ["llm", "Scheduling", "PodDeleted", "RecreateGroup", "8", "1", "9/10"]
+        assert told_by(row) == ["llm", "Scheduling", "PodDeleted", "RecreateGroup", "8", "1", "9/10", "yes"]
+        assert row["NEXT"] == "waits for nodes"
         sentence = (
             f"pod {pod} (rank 1, node {nodes[pod]}) was deleted; no rule matched, so the default of policy default "
             "(RecreateGroupOnPodRestart) applies: deleting Job llm-node-0 so that all 4 ranks restart together"
@@ -305,7 +305,7 @@ async def test_status_and_explain_tell_of_a_job_before_during_and_after_an_incid
 
         [closed] = await job.closed_incidents(1)
         row, account = await status_and_explain(installed, job)
-        assert row[:7] == ["llm", "Healthy", "PodDeleted", "RecreateGroup", "0", "1", "9/10"]
+        assert told_by(row) == ["llm", "Healthy", "PodDeleted", "RecreateGroup", "0", "1", "9/10", "yes"]
         assert f"{closed['id']}" in account
         assert sentence in account
         kubeconfig = ("--kubeconfig", str(installed.kubeconfig))
@@ -318,16 +318,21 @@ async def test_status_and_explain_tell_of_a_job_before_during_and_after_an_incid
     assert [word for word in ("Evidence:", "Suspects:", "Attempts:", "Phases:") if word not in told.out] == []
 
 
-async def status_and_explain(control_plane: ControlPlane, job: Job) -> tuple[list[str], str]:
-    """The cells of the job's line in `status`, and what `explain` prints."""
+def told_by(row: Mapping[str, str]) -> list[str]:
+    """The cells that tell of a job before, during and after an incident."""
+    columns = ("JOB", "PHASE", "CAUSE", "ACTION", "IDLE-GPUS", "RESTARTS", "BUDGET", "PROTECTED")
+    return [row[column] for column in columns]
+
+
+async def status_and_explain(control_plane: ControlPlane, job: Job) -> tuple[dict[str, str], str]:
+    """The cells of the job's line in `status -o wide`, by column, and what `explain` prints."""
     where = ("-n", job.namespace, "--kubeconfig", str(control_plane.kubeconfig))
-    status, explained = await asyncio.gather(recovery("status", *where), recovery("explain", job.name, *where))
+    listed = recovery("status", "-o", "wide", *where)
+    status, explained = await asyncio.gather(listed, recovery("explain", job.name, *where))
     assert (status.exit_code, status.err) == (0, "")
     assert (explained.exit_code, explained.err) == (0, "")
     header, line = (re.split(" {2,}", line) for line in status.out.splitlines())
-    columns = ["JOB", "PHASE", "CAUSE", "ACTION", "IDLE-GPUS", "RESTARTS", "BUDGET", "POLICY", "PROTECTED", "AGE"]
-    assert header == columns
-    return line, explained.out
+    return dict(zip(header, line, strict=True)), explained.out
 
 
 async def test_status_says_why_a_job_has_not_started_and_which_node_is_silent(
@@ -372,7 +377,7 @@ async def test_a_job_that_is_not_protected_says_why_and_the_leader_counts_it(
             await make_so
             await until_seen(process, UNPROTECTED, {"reason": reason}, before[reason] + 1)
             row, account = await status_and_explain(installed, job)
-            assert row[-2] == f"no: {reason}"
+            assert row["PROTECTED"] == f"no: {reason}"
         assert f"Protected: no. The annotation {POLICY_ANNOTATION} names gold, and no policy has that name." in account
         after = (await scrape(process)).by("reason", UNPROTECTED)
     assert after["PausedByAnnotation"] == before["PausedByAnnotation"], "a job counts once"

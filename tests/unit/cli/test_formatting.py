@@ -4,7 +4,18 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from recovery.cli.formatting import Cell, TerminalTable, age, aligned, duration, moment, time_of_day
+from recovery.cli.formatting import (
+    Cell,
+    Narrowing,
+    TerminalTable,
+    age,
+    aligned,
+    duration,
+    fitted,
+    moment,
+    time_of_day,
+    wrapped,
+)
 
 NOW = datetime(2026, 11, 2, 9, tzinfo=UTC)
 
@@ -98,3 +109,45 @@ def test_rows_that_come_later_keep_the_columns(capsys: pytest.CaptureFixture[str
 def test_what_others_have_written_does_not_move_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
     TerminalTable(("JOB",)).print([(Cell("\x1b[2Jllm"),)])
     assert "\x1b" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "lines"),
+    [
+        ("two  spaces", 11, ["two  spaces"]),
+        ("recovery retry JOB", 14, ["recovery retry", "JOB"]),
+        ("no: PausedByAnnotation", 12, ["no: PausedBy", "Annotation"]),
+        ("llama-3-70b-pretrain", 12, ["llama-3-70b-", "pretrain"]),
+        ("on gpu-7.example.com", 10, ["on gpu-7.", "example.", "com"]),
+        ("pre-train the-rest", 10, ["pre-train", "the-rest"]),
+        ("abcdefghijklmnop", 9, ["abc...nop"]),
+    ],
+)
+def test_a_cell_breaks_between_words_then_within_names_and_cuts_what_has_no_place_to_break(
+    text: str, width: int, lines: list[str]
+) -> None:
+    assert wrapped(text, width) == lines
+
+
+@pytest.mark.parametrize(
+    ("columns", "widths"),
+    [(74, [30, 10, 30]), (64, [30, 10, 20]), (54, [27, 10, 13]), (20, [8, 10, 8])],
+)
+def test_columns_become_narrower_by_their_shares_and_no_narrower_than_their_least(
+    columns: int, widths: list[int]
+) -> None:
+    assert fitted([30, 10, 30], [Narrowing(20, 8), None, Narrowing(10, 8)], columns) == widths
+
+
+def test_rows_that_come_later_fit_the_terminal_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_terminal(monkeypatch)
+    monkeypatch.setenv("NO_COLOR", "1")
+    table = TerminalTable(("JOB", "NEXT"), (Narrowing(1, 8), Narrowing(1, 8)))
+    table.print([(Cell("llm"), Cell("recovery retry llm", short="recovery retry JOB"))])
+    table.print([(Cell("-".join(["long"] * 20)), Cell("recovery retry llm", short="recovery retry JOB"))])
+    first, *later = capsys.readouterr().out.splitlines()
+    assert (first, later[0]) == ("JOB  NEXT", "llm  recovery retry llm")
+    assert max(map(len, later)) <= 80
+    assert "recovery retry JOB" in later[1]

@@ -50,8 +50,8 @@ def test_a_rank_without_a_node_is_the_cause_and_the_gpus_that_wait_for_it_idle(c
     assert told()["message"] == (
         f"has not started: pod llm-3 (rank 3, not scheduled) waits: Unschedulable: {NO_ROOM}; 3 of 4 pods run"
     )
-    assert "llm  NotStarted  rank 3: Unschedulable  -       24         0         10/10   default(Enforce)" in (
-        status().stdout
+    assert (
+        "llm  NotStarted  rank 3: Unschedulable  60m    24         -          recovery explain llm" in status().stdout
     )
 
 

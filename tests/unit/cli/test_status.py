@@ -32,6 +32,9 @@ def row(name: str, *arguments: str) -> dict[str, str]:
     return dict(zip(header, cells, strict=True))
 
 
+NAMESPACES = ("team-a", "team-b")
+
+
 def cells_of(line: str) -> list[str]:
     """Columns are two or more spaces apart."""
     return re.split(" {2,}", line)
@@ -81,17 +84,25 @@ def open_incident(phase: str) -> Object:
 def test_a_healthy_job_is_reported_from_its_own_objects(cluster: PlainCluster) -> None:
     cluster.add_job("llm")
     cluster.add_policy(mode="Enforce")
-    assert row("llm") == {
+    narrow = {
         "JOB": "llm",
         "PHASE": "Healthy",
         "CAUSE": "-",
-        "ACTION": "-",
+        "SINCE": "60m",
         "IDLE-GPUS": "0",
+        "PROTECTED": "yes",
+        "NEXT": "-",
+    }
+    assert row("llm") == narrow
+    assert row("llm", "-o", "wide") == narrow | {
+        "ACTION": "-",
         "RESTARTS": "0",
         "BUDGET": "10/10",
         "POLICY": "default(Enforce)",
-        "PROTECTED": "yes",
+        "KIND": "TrainJob",
         "AGE": "60m",
+        "REMEDY": "-",
+        "REASON": "-",
     }
 
 
@@ -99,7 +110,7 @@ def test_an_incident_is_reported_from_its_recovery_group(cluster: PlainCluster) 
     cluster.add_job("llm")
     cluster.add_policy(mode="Enforce")
     cluster.add_group("llm", open_incident("TearingDown"))
-    cells = row("llm")
+    cells = row("llm", "-o", "wide")
     assert (cells["PHASE"], cells["CAUSE"], cells["ACTION"]) == ("TearingDown", "Exit137", "RecreateGroup")
     assert (cells["IDLE-GPUS"], cells["RESTARTS"], cells["BUDGET"]) == ("16", "1", "9/10")
 
@@ -153,14 +164,14 @@ def test_a_job_that_is_being_deleted_says_so(cluster: PlainCluster) -> None:
 
 def test_a_job_without_a_policy_has_no_budget(cluster: PlainCluster) -> None:
     cluster.add_job("llm")
-    cells = row("llm")
+    cells = row("llm", "-o", "wide")
     assert (cells["PHASE"], cells["POLICY"], cells["BUDGET"]) == ("NoPolicy", "-", "-")
 
 
 def test_a_paused_job_and_an_unusable_policy_are_marked(cluster: PlainCluster) -> None:
     cluster.add_job("llm")["metadata"]["annotations"] = {"recovery.trainjob.dev/paused": "true"}
     cluster.add_policy(budget={"window": "soon"})
-    assert row("llm")["POLICY"] == "default(Invalid,paused)"
+    assert row("llm", "-o", "wide")["POLICY"] == "default(Invalid,paused)"
 
 
 PAUSED = {"metadata": {"annotations": {"recovery.trainjob.dev/paused": "true"}}}
@@ -255,12 +266,14 @@ def test_all_namespaces_have_a_column_and_their_own_policies(cluster: PlainClust
     cluster.add_job("llm", namespace="team-b")
     cluster.add_job("llm", namespace="team-a")
     cluster.add_policy("loose", namespace="team-b", mode="Observe")
-    lines = [cells_of(line)[:3] + cells_of(line)[-3:-1] for line in status("-A").stdout.splitlines()]
-    assert lines == [
-        ["NAMESPACE", "JOB", "PHASE", "POLICY", "PROTECTED"],
-        ["team-a", "llm", "NoPolicy", "-", "no: NoPolicy"],
-        ["team-b", "llm", "Healthy", "loose(Observe)", "no: Observe"],
+    lines = [cells_of(line) for line in status("-A").stdout.splitlines()]
+    assert [line[:3] + line[-2:-1] for line in lines] == [
+        ["NAMESPACE", "JOB", "PHASE", "PROTECTED"],
+        ["team-a", "llm", "NoPolicy", "no: NoPolicy"],
+        ["team-b", "llm", "Healthy", "no: Observe"],
     ]
+    policies = [json.loads(status("-o", "json", "-n", namespace).stdout)[0]["policy"] for namespace in NAMESPACES]
+    assert [policy["name"] for policy in policies] == ["", "loose"]
 
 
 def test_a_namespace_is_chosen_by_name(cluster: PlainCluster) -> None:
@@ -297,7 +310,14 @@ def test_json_holds_what_the_table_holds_and_the_sentence(cluster: PlainCluster)
             "suspendedBy": "",
             "resumeAt": None,
             "nextAttemptAt": None,
+            "nextStep": {
+                "message": "runs by",
+                "at": "2026-11-02T09:14:00Z",
+                "otherwise": "restarts",
+                "command": "",
+            },
             "createdAt": "2026-11-02T08:00:00Z",
+            "since": "2026-11-02T08:59:00Z",
             "reason": "DefaultRestart",
             "message": "pod llm-1 failed with exit code 137",
             "withEnforce": {
@@ -334,28 +354,28 @@ def test_an_object_that_cannot_be_read_is_named_and_hides_nothing_else(cluster: 
     cluster.add_policy("odd", mode="Maybe")
     result = status()
     assert "RecoveryPolicy team-a/odd cannot be read: Invalid enum value 'Maybe'" in result.stderr
-    assert "good(Observe)" in result.stdout
+    assert "good(Observe)" in status("-o", "wide").stdout
 
 
 def test_our_own_suspension_is_told_from_others_with_its_end(cluster: PlainCluster) -> None:
     job = cluster.add_job("llm")
-    cluster.add_policy()
+    cluster.add_policy(mode="Enforce")
     cluster.add_group("llm", open_incident("Backoff"))
     job["spec"]["suspend"] = True
     ours = {"recovery.trainjob.dev/suspended-by": "i", "recovery.trainjob.dev/resume-at": "2026-11-02T09:03:10Z"}
     job["metadata"]["annotations"] = ours
-    assert "  Backoff, resumes 09:03:10Z  " in status().stdout
+    assert (row("llm")["PHASE"], row("llm")["NEXT"]) == ("Backoff", "resumes 09:03:10Z")
     [data] = json.loads(status("-o", "json").stdout)
     assert (data["phase"], data["suspendedBy"], data["resumeAt"]) == ("Backoff", "i", "2026-11-02T09:03:10Z")
     ours["recovery.trainjob.dev/resume-at"] = "never"
-    assert "  Backoff, suspended by the controller  " in status().stdout
+    assert (row("llm")["PHASE"], row("llm")["NEXT"]) == ("Backoff", "resumes")
 
 
 def test_a_backoff_without_a_suspension_is_told_with_its_end(cluster: PlainCluster) -> None:
     cluster.add_job("llm")
-    cluster.add_policy()
+    cluster.add_policy(mode="Enforce")
     cluster.add_group("llm", open_incident("Backoff") | {"nextAttemptAt": "2026-11-02T09:03:10Z"})
-    assert "  Backoff, restarts 09:03:10Z  " in status().stdout
+    assert (row("llm")["PHASE"], row("llm")["NEXT"]) == ("Backoff", "restarts 09:03:10Z")
 
 
 def test_a_bare_job_set_is_listed_and_wide_tells_the_kind_and_the_sentence(cluster: PlainCluster) -> None:
@@ -365,9 +385,9 @@ def test_a_bare_job_set_is_listed_and_wide_tells_the_kind_and_the_sentence(clust
     lines = status("-o", "wide").stdout.splitlines()
     assert [line.split()[0] for line in lines] == ["JOB", "llm", "raw"]
     create = "Create a RecoveryPolicy whose spec.selector matches the labels of the job."
-    assert cells_of(lines[0])[-4:] == ["KIND", "NEXT-ATTEMPT", "REMEDY", "REASON"]
-    assert cells_of(lines[1])[-4:] == ["TrainJob", "-", create, "pod llm-1 failed with exit code 137"]
-    assert cells_of(lines[2])[-4:] == ["JobSet", "-", create, "-"]
+    assert cells_of(lines[0])[-4:] == ["KIND", "AGE", "REMEDY", "REASON"]
+    assert cells_of(lines[1])[-4:] == ["TrainJob", "60m", create, "pod llm-1 failed with exit code 137"]
+    assert cells_of(lines[2])[-4:] == ["JobSet", "60m", create, "-"]
 
 
 def test_yaml_holds_what_json_holds(cluster: PlainCluster) -> None:
@@ -378,7 +398,7 @@ def test_yaml_holds_what_json_holds(cluster: PlainCluster) -> None:
 
 def test_a_job_that_is_paused_without_a_policy_is_marked(cluster: PlainCluster) -> None:
     cluster.add_job("llm")["metadata"]["annotations"] = {"recovery.trainjob.dev/paused": "true"}
-    assert row("llm")["POLICY"] == "(paused)"
+    assert row("llm", "-o", "wide")["POLICY"] == "(paused)"
 
 
 def test_a_pause_of_all_recoveries_is_one_line_on_stderr(cluster: PlainCluster) -> None:

@@ -1,0 +1,166 @@
+"""What comes next for a job of the listing, and how much it needs somebody. Nothing is decided for it."""
+
+from datetime import datetime, timedelta
+from enum import IntEnum
+
+import msgspec
+
+from recovery.cli.formatting import time_of_day
+from recovery.cli.readiness import NOT_STARTED, STARTING, UNREADABLE
+from recovery.core.decision.resuming import deadline_of
+from recovery.core.incident import lifecycle
+from recovery.core.model.ledger import Ledger, Phase
+from recovery.core.model.protection import Protection, ProtectionReason
+
+_OVERDUE_AFTER = timedelta(minutes=1)
+"""A controller that runs is not that late."""
+
+
+class Need(IntEnum):
+    """How much a job needs somebody: the order of the listing."""
+
+    PERSON = 0
+    """Nothing happens until a person acts."""
+    IN_PROGRESS = 1
+    """An incident is being recovered, or the job starts, or one of its nodes is silent."""
+    FAILED = 2
+    """It has ended, and somebody may want to know."""
+    UNPROTECTED = 3
+    """It runs. A loss would leave it hanging, or it has fewer nodes than it is to have."""
+    NOTHING = 4
+    """It runs."""
+    OVER = 5
+    """It is suspended, complete or being deleted."""
+
+
+class NextStep(msgspec.Struct, frozen=True):
+    """What comes next. Empty: nothing, for all that is known."""
+
+    what: str = ""
+    """What the job or the controller does. Empty: nothing without a person."""
+    at: datetime | None = None
+    """When, or when at the latest. None: when the state of the cluster allows it."""
+    otherwise: str = ""
+    """What is done if it has not come by then. Empty: nothing."""
+    verb: str = ""
+    """The command that a person runs. Empty: none."""
+
+    def command(self, job: str, namespace: str) -> str:
+        """As it is typed; empty: there is none. `namespace` empty: it is the one of the context."""
+        if not self.verb or self.verb in _OF_THE_CLUSTER:
+            return f"recovery {self.verb}" if self.verb else ""
+        return f"recovery {self.verb} {job}{f' -n {namespace}' if namespace else ''}"
+
+    def words(self, command: str, now: datetime) -> str:
+        """In one line, with the command as the caller would have it."""
+        return " or ".join(part for part in (self._by_itself(now), self.otherwise, command) if part)
+
+    def short_words(self, now: datetime) -> str:
+        """The same without what can be looked up. JOB stands for the name."""
+        return " or ".join(part for part in (self._by_itself(now), self.command("JOB", "")) if part)
+
+    def _by_itself(self, now: datetime) -> str:
+        if self.at is None:
+            return self.what
+        late = "overdue: " if now - self.at > _OVERDUE_AFTER else ""
+        return f"{late}{self.what} {time_of_day(self.at, now)}"
+
+
+_OF_THE_CLUSTER = frozenset({"reset-breaker"})
+"""Commands that name no job."""
+
+_COMMANDS = {
+    ProtectionReason.BREAKER_OPEN: "reset-breaker",
+    ProtectionReason.PAUSED_BY_ANNOTATION: "resume",
+    ProtectionReason.BUDGET_EXHAUSTED: "reset-budget",
+    ProtectionReason.POLICY_UNUSABLE: "explain",
+    ProtectionReason.LEDGER_UNREADABLE: "explain",
+    ProtectionReason.OBJECT_UNDECODABLE: "explain",
+    ProtectionReason.PAUSED_GLOBALLY: "explain",
+    ProtectionReason.POD_KEPT_RUNNING: "explain",
+    ProtectionReason.TRAINING_CONTAINER_UNKNOWN: "explain",
+}
+"""What a person runs first about a job that is not protected. None for the other reasons: a policy says so."""
+
+_ON_ITS_WAY = {
+    Phase.DETECTED: "decides",
+    Phase.DECIDED: "restarts",
+    Phase.FENCING: "waits for the node",
+    Phase.TEARING_DOWN: "waits for old pods",
+    Phase.BACKOFF: "restarts",
+    Phase.SCHEDULING: "waits for nodes",
+    Phase.STARTING: "waits for pods",
+    Phase.RENDEZVOUS: "waits for Ready",
+    Phase.RESUMING: "waits for progress",
+}
+"""Of an incident that the controller acts on, where no time is known."""
+
+
+def next_step(
+    phase: str, ledger: Ledger, found: Protection, *, resumes_at: datetime | None, suspended: bool, silent: bool
+) -> NextStep:
+    """`suspended`: by the controller, `resumes_at` None: for no set time. `silent`: a node does not answer."""
+    open_ = ledger.incident
+    if phase in {UNREADABLE, NOT_STARTED} or silent:
+        return NextStep(verb="explain")
+    if open_ is not None and open_.closing is None:
+        return _of_incident(ledger, found, resumes_at, suspended=suspended)
+    if phase == STARTING:
+        return NextStep("waits for pods")
+    if found.reason in _COMMANDS:
+        return NextStep("budget frees" if found.until else "", found.until, verb=_COMMANDS[found.reason])
+    if found.protected is not None and ledger.elastic is not None:
+        return NextStep("grows when there is room")
+    return NextStep()
+
+
+def _of_incident(ledger: Ledger, found: Protection, resumes_at: datetime | None, *, suspended: bool) -> NextStep:
+    open_ = ledger.current_incident
+    if ledger.phase is Phase.HELD:
+        return _of_held(ledger)
+    if waits_for_a_person(found) or not lifecycle.acts(ledger):
+        return NextStep(verb=_COMMANDS.get(found.reason, "explain"))
+    started = open_.phases[-1].started_at if open_.phases else open_.started_at
+    pinned = open_.pinned
+    if suspended:
+        return NextStep("resumes", resumes_at)
+    if ledger.phase is Phase.BACKOFF and ledger.next_attempt_at is not None:
+        return NextStep("restarts", ledger.next_attempt_at)
+    if ledger.phase is Phase.STARTING:
+        return NextStep("runs by", started + timedelta(seconds=pinned.start_timeout_seconds), "restarts")
+    if ledger.phase is Phase.RENDEZVOUS and open_.probe_proven and pinned.rendezvous_timeout_seconds:
+        return NextStep("joins by", started + timedelta(seconds=pinned.rendezvous_timeout_seconds), "restarts")
+    if ledger.phase is Phase.RESUMING:
+        return NextStep("ends by", deadline_of(ledger))
+    return NextStep(_ON_ITS_WAY[ledger.phase])
+
+
+def _of_held(ledger: Ledger) -> NextStep:
+    open_ = ledger.current_incident
+    if open_.fail_job:
+        return NextStep("fails the job")
+    if open_.held is not None:
+        return NextStep(verb="explain")  # for the reason: it comes back until somebody has removed it
+    if ledger.next_attempt_at is not None:
+        return NextStep("restarts", ledger.next_attempt_at, verb="retry")
+    return NextStep(verb="retry")
+
+
+def waits_for_a_person(found: Protection) -> bool:
+    """Of a job with an open incident: it is not recovered. One with an exhausted budget has its last attempt."""
+    return found.protected is False and found.reason is not ProtectionReason.BUDGET_EXHAUSTED
+
+
+def need_of(phase: str, ledger: Ledger, found: Protection, *, silent: bool) -> Need:
+    """`silent`: a node of the job does not answer."""
+    if phase in {UNREADABLE, NOT_STARTED}:
+        return Need.PERSON
+    if ledger.incident is not None and ledger.incident.closing is None:
+        return Need.PERSON if waits_for_a_person(found) else Need.IN_PROGRESS
+    if phase == STARTING or silent:
+        return Need.IN_PROGRESS
+    if phase == "Failed":
+        return Need.FAILED
+    if phase in {"Healthy", "NoPolicy"}:
+        return Need.UNPROTECTED if found.protected is False or ledger.elastic is not None else Need.NOTHING
+    return Need.OVER
