@@ -144,9 +144,9 @@ manifests: $(STAMP)  ## generate CRDs, the reference, metrics page, recording ru
 lock: $(STAMP)  ## resolve pyproject.toml into the locks; UPGRADE=1 takes the newest of everything
 	@$(PIP) install --quiet uv
 	$(BIN)/uv pip compile pyproject.toml --quiet --no-header --no-emit-index-url --generate-hashes --python-version 3.11 \
-	  $(if $(UPGRADE),--upgrade) --extra dev --output-file requirements.lock
+	  $(if $(UPGRADE),--upgrade) --extra controller --extra dev --output-file requirements.lock
 	$(BIN)/uv pip compile pyproject.toml --quiet --no-header --no-emit-index-url --generate-hashes --python-version 3.11 \
-	  $(if $(UPGRADE),--upgrade) --output-file requirements-runtime.lock
+	  $(if $(UPGRADE),--upgrade) --extra controller --output-file requirements-runtime.lock
 	@# What the image is built with: the build backend, at the versions that requirements.lock has.
 	$(BIN)/python -c 'import tomllib; build = tomllib.load(open("pyproject.toml", "rb"))["build-system"]; \
 	  print(*build["requires"], sep="\n")' | \

@@ -82,9 +82,12 @@ def _ask(context: typer.Context, read: Callable[["ApiClient"], Awaitable[Iterabl
     """Sorted; empty whatever goes wrong."""
     import asyncio
 
-    from recovery.cli.connection import CommandError, connect
-    from recovery.kube.session import SessionError
-    from recovery.ports import ApiError
+    try:
+        from recovery.cli.connection import CommandError, connect
+        from recovery.kube.session import SessionError
+        from recovery.ports import ApiError
+    except ModuleNotFoundError:  # the base installation has nothing that talks to a cluster
+        return []
 
     async def ask() -> Iterable[str]:
         async with asyncio.timeout(SECONDS_MAX), connect(*_cluster(context)) as connection:

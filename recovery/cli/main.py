@@ -13,6 +13,7 @@ import typer
 
 from recovery.cli.arguments import Address, parse_address, parse_seeds, parse_window
 from recovery.cli.completion import job_names, namespaces, node_names, recorded_job_names
+from recovery.cli.extras import CommandGroup
 from recovery.cli.formatting import AccountOutput, LaunchFormat, LintFormat, Output
 from recovery.report.formats import ReportFormat
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 def _typer(name: str, *, add_completion: bool) -> typer.Typer:
     return typer.Typer(
         name=name,
+        cls=CommandGroup,
         help="Failure recovery for distributed TrainJobs on Kubernetes.",
         no_args_is_help=True,
         add_completion=add_completion,
