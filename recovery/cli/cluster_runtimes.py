@@ -7,15 +7,16 @@ import msgspec
 from msgspec.structs import replace
 
 from recovery import api_verbs
-from recovery.cli.connection import CommandError, chosen_namespace, connect
+from recovery.cli.connection import CommandError, chosen_namespace, connect, error_words
 from recovery.cli.exit_codes import print_error
 from recovery.cli.manifest_files import Manifests, RuntimeSource
 from recovery.decoding import decoded, shallow
+from recovery.kube.session import SessionError
 from recovery.launch.documents import Document, document_of
 from recovery.launch.kinds import CLUSTER_TRAINING_RUNTIME, TRAINING_RUNTIME
 from recovery.launch.launch import Launch
 from recovery.launch.lint import subjects
-from recovery.ports import TRAIN_JOBS, ApiClient, NoSuchResourceError, NotFoundError, Resource
+from recovery.ports import TRAIN_JOBS, ApiClient, ApiError, NoSuchResourceError, NotFoundError, Resource
 
 TRAINING_RUNTIMES = replace(TRAIN_JOBS, plural="trainingruntimes", kind=TRAINING_RUNTIME.name)
 CLUSTER_TRAINING_RUNTIMES = replace(
@@ -38,14 +39,20 @@ class _Wanted(NamedTuple):
     name: str
 
 
-async def with_runtimes(manifests: Manifests, cluster: RuntimeSource, work: Callable[[Manifests], int]) -> int:
+async def with_runtimes(
+    manifests: Manifests, cluster: RuntimeSource, work: Callable[[Manifests], int], failed: Callable[[str], None]
+) -> int:
     """The work on the manifests, and on the runtimes that their TrainJobs name and that the cluster has. One that it
-    has not is a line on stderr. Raises ApiError, SessionError, CommandError."""
+    has not is a line on stderr. Raises ApiError, SessionError, CommandError, and calls `failed` before it does."""
     wanted = dict.fromkeys(_wanted(manifests))
     if wanted:
-        async with connect(cluster.kubeconfig, cluster.context) as connection:
-            namespace = await chosen_namespace(cluster.kubeconfig, cluster.context, cluster.namespace)
-            found = [each async for each in _read(connection.client, wanted, manifests, namespace)]
+        try:
+            async with connect(cluster.kubeconfig, cluster.context) as connection:
+                namespace = await chosen_namespace(cluster.kubeconfig, cluster.context, cluster.namespace)
+                found = [each async for each in _read(connection.client, wanted, manifests, namespace)]
+        except (ApiError, SessionError, CommandError) as error:
+            failed(error_words(error) if isinstance(error, ApiError) else str(error))
+            raise
         manifests = replace(manifests, documents=(*manifests.documents, *found))
     return work(manifests)
 

@@ -198,8 +198,16 @@ def shortened(text: str, width: int) -> str:
 
 def is_coloured() -> bool:
     """On a terminal only, and not where NO_COLOR (no-color.org) or the terminal says that it is not wanted."""
-    on_terminal = sys.stdout is not None and sys.stdout.isatty()
-    return on_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return _is_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def terminal_columns() -> int | None:
+    """How wide the terminal is. None: stdout is no terminal, or one that does not say."""
+    return shutil.get_terminal_size((0, 0)).columns or None if _is_terminal() else None
+
+
+def _is_terminal() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()
 
 
 class Output(StrEnum):
@@ -217,6 +225,7 @@ class LintFormat(StrEnum):
     TEXT = "text"
     JSON = "json"
     GITHUB = "github"
+    GITLAB = "gitlab"
     SARIF = "sarif"
 
 

@@ -3,43 +3,82 @@
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
-from recovery.cli.exit_codes import EXIT_FAILURE
+from recovery.cli.exit_codes import EXIT_FAILURE, EXIT_USAGE
 from recovery.cli.formatting import LintFormat
 from recovery.cli.lint_checks import lint_all
-from recovery.cli.lint_formats import as_data, as_sarif, print_github, print_json, print_text
-from recovery.cli.manifest_files import Located, Manifests, RuntimeSource, located, with_manifests
+from recovery.cli.lint_formats import as_data, as_gitlab, print_github, print_json, problem_data
+from recovery.cli.lint_sarif import as_sarif
+from recovery.cli.lint_text import print_text
+from recovery.cli.manifest_files import Located, Manifests, Problem, RuntimeSource, located, with_manifests
 from recovery.launch.findings import Severity
 from recovery.launch.recoverability.words import counted
 
-
-def show_lint(names: Sequence[str], output: LintFormat, cluster: RuntimeSource | None) -> NoReturn:
-    """Print the findings. 1: one of them is an error, or the cluster cannot be asked; 2: a file cannot be read, or
-    there is nothing to judge. `cluster` None: no cluster is asked for the runtimes that no file has."""
-    with_manifests(names, cluster, lambda manifests: _lint(manifests, output))
+_MILDER = tuple(Severity)
+"""Each is milder than those before it."""
 
 
-def _lint(manifests: Manifests, output: LintFormat) -> int:
-    found = located(lint_all(manifests.documents), manifests.documents)
-    match output:
+class LintOptions(NamedTuple):
+    """What is printed, and what fails."""
+
+    output: LintFormat
+    fail_on: str
+    """The mildest severity with which the exit code is 1."""
+    ignored: frozenset[str]
+    """Names of codes."""
+    skip_others: bool
+    """Files without anything that is judged are skipped, also those that are named."""
+
+
+def show_lint(names: Sequence[str], options: LintOptions, cluster: RuntimeSource | None) -> NoReturn:
+    """Print the findings. 1: one of them is at least as severe as `fail_on`, or the cluster cannot be asked; 2: a file
+    cannot be read, or there is nothing to judge. `cluster` None: no cluster is asked for the runtimes that no file
+    has."""
+    with_manifests(
+        names,
+        cluster,
+        lambda manifests: _lint(manifests, options),
+        without_work=lambda problems, code: _print(None, problems, code, options),
+        skip_others=options.skip_others,
+    )
+
+
+def _lint(manifests: Manifests, options: LintOptions) -> int:
+    told = located(lint_all(manifests.documents), manifests.documents)
+    found = [each for each in told if each.finding.code.name not in options.ignored]
+    failing = _MILDER[: _MILDER.index(Severity(options.fail_on)) + 1]
+    code = EXIT_FAILURE if any(each.finding.code.severity in failing for each in found) else 0
+    if manifests.problems:
+        code = EXIT_USAGE
+    _print(found, manifests.problems, code, options)
+    if options.output is LintFormat.TEXT:
+        print(_summary(found, len(told) - len(found), manifests), file=sys.stderr)
+    return code
+
+
+def _print(found: Sequence[Located] | None, problems: Sequence[Problem], code: int, options: LintOptions) -> None:
+    """`found` None: nothing was judged. As text the problems stand on stderr alone, where they are told of at once."""
+    match options.output:
         case LintFormat.TEXT:
-            print_text(found)
-            print(_summary(found, manifests), file=sys.stderr)
+            print_text(found or ())
         case LintFormat.JSON:
-            print_json(as_data(found))
+            print_json([*as_data(found or ()), *map(problem_data, problems)])
         case LintFormat.GITHUB:
-            print_github(found)
+            print_github(found or (), problems)
+        case LintFormat.GITLAB:
+            print_json(as_gitlab(found or (), problems))
         case LintFormat.SARIF:
-            print_json(as_sarif(found))
-    return EXIT_FAILURE if any(each.finding.code.severity is Severity.ERROR for each in found) else 0
+            print_json(as_sarif(found, problems, code, options.ignored))
 
 
-def _summary(found: Sequence[Located], manifests: Manifests) -> str:
+def _summary(found: Sequence[Located], ignored: int, manifests: Manifests) -> str:
     """`2 errors, 1 warning in 3 files`."""
     times = Counter(each.finding.code.severity for each in found)
     told = ", ".join(counted(times[severity], str(severity)) for severity in Severity if times[severity])
     words = f"{told or 'no findings'} in {counted(manifests.files, 'file')}"
     if manifests.passed_over:
         words += f", {manifests.passed_over:,} of them with nothing that is judged"
+    if ignored:
+        words += f"; {counted(ignored, 'finding')} left out by --ignore"
     return words

@@ -1,39 +1,22 @@
-"""Findings as people, scripts, GitHub Actions and code scanning read them."""
+"""Findings as scripts, GitHub Actions and GitLab read them. `lint_sarif` has code scanning's, `lint_text` people's."""
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from importlib.metadata import version
-from pathlib import Path
+from hashlib import sha256
 from typing import Any
-from urllib.parse import quote
 
-from recovery.cli.formatting import is_coloured, printable
-from recovery.cli.manifest_files import Located
-from recovery.launch.findings import Code, Severity
-from recovery.launch.lint import CODES
+from recovery.cli.formatting import printable
+from recovery.cli.manifest_files import Located, Problem, title
+from recovery.launch.findings import Severity
 
-SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
-_STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
 """Of GitHub Actions."""
-
-
-def print_text(found: Sequence[Located]) -> None:
-    """`file:line: severity: code: message (mend)`, a line for each."""
-    if not is_coloured():
-        for each in found:
-            print(printable(f"{each.where}: {each.finding.code.severity}: {each.told}"))
-        return
-    # Loaded here: what writes into a pipe does not need it.
-    from rich.console import Console  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
-
-    console = Console(highlight=False)
-    for each in found:
-        severity = each.finding.code.severity
-        styled = (str(severity), _STYLES[severity])
-        console.print(Text.assemble(printable(each.where), ": ", styled, ": ", printable(each.told)), soft_wrap=True)
+_GRADES = {Severity.ERROR: "critical", Severity.WARNING: "major", Severity.NOTE: "info"}
+"""Of GitLab's code quality report; a problem is a `blocker`."""
+NOT_JUDGED = "not-judged"
+"""In place of a code where a problem needs a name. No code has this one: it is no finding."""
 
 
 def as_data(found: Sequence[Located]) -> list[dict[str, Any]]:
@@ -53,17 +36,37 @@ def as_data(found: Sequence[Located]) -> list[dict[str, Any]]:
     ]
 
 
-def print_github(found: Sequence[Located]) -> None:
+def problem_data(problem: Problem) -> dict[str, Any]:
+    """The same fields. `code` null: it is no finding; `file` null: it is about no file."""
+    return {
+        "file": problem.file or None,
+        "line": None,
+        "kind": "",
+        "path": "",
+        "severity": str(Severity.ERROR),
+        "code": None,
+        "message": problem.message,
+        "mend": "",
+    }
+
+
+def print_github(found: Sequence[Located], problems: Sequence[Problem]) -> None:
     """Workflow commands, which Actions shows at the line of the change (`packages/core/src/command.ts` of its toolkit
     has the escapes). A finding in an object of the cluster is shown without a line."""
+    for problem in problems:
+        properties = {"file": _relative(problem.file)} if problem.file else {}
+        _print_command("error", properties | {"title": NOT_JUDGED}, problem.message)
     for each in found:
         properties = {"title": each.finding.code.name}
         if each.document.file:
-            file = os.path.normpath(each.document.file)  # `./llm.yaml` is not found in the repository
-            properties = {"file": file, "line": str(each.line)} | properties
+            properties = {"file": _relative(each.document.file), "line": str(each.line)} | properties
         told = each.sentence if each.document.file else f"{each.where}: {each.sentence}"
-        listed = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
-        print(printable(f"::{_COMMANDS[each.finding.code.severity]} {listed}::{_escaped(told)}"))
+        _print_command(_COMMANDS[each.finding.code.severity], properties, told)
+
+
+def _print_command(command: str, properties: dict[str, str], told: str) -> None:
+    listed = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
+    print(printable(f"::{command} {listed}::{_escaped(told)}"))
 
 
 def _escaped(text: str) -> str:
@@ -74,56 +77,44 @@ def _property(text: str) -> str:
     return _escaped(text).replace(":", "%3A").replace(",", "%2C")
 
 
-def as_sarif(found: Sequence[Located]) -> dict[str, Any]:
-    """SARIF 2.1.0. All codes are rules, so that an alert which is gone is known to have been looked for."""
-    turns = {code.name: turn for turn, code in enumerate(CODES)}
-    driver = {
-        "name": "recovery-lint",
-        "semanticVersion": version("trainjob-recovery"),
-        "rules": [_rule(code) for code in CODES],
-    }
-    results = [_result(each, turns[each.finding.code.name]) for each in found]
+def _relative(file: str) -> str:
+    """`./llm.yaml` is not found in the repository."""
+    return os.path.normpath(file)
+
+
+def as_gitlab(found: Sequence[Located], problems: Sequence[Problem]) -> list[dict[str, Any]]:
+    """A code quality report. GitLab shows no finding without a file, so what lies in an object of the cluster is
+    shown under that object's name."""
+    return list(_gitlab(found, problems))
+
+
+def _gitlab(found: Sequence[Located], problems: Sequence[Problem]) -> Iterator[dict[str, Any]]:
+    for problem in problems:
+        file = problem.file or NOT_JUDGED
+        yield _issue(problem.message, NOT_JUDGED, "blocker", (file, 1), _fingerprint(problem.message))
+    times: Counter[str] = Counter()
+    for each in found:
+        code, file = each.finding.code, each.document.file or title(each.document)
+        # Without the line, so that a finding stays the same one when those above it change.
+        told = f"{code.name}\n{_relative(file)}\n{title(each.document)}\n{each.path}\n{each.finding.message}"
+        times[told] += 1
+        fingerprint = _fingerprint(f"{told}\n{times[told]}")
+        yield _issue(each.sentence, code.name, _GRADES[code.severity], (file, max(1, each.line)), fingerprint)
+
+
+def _issue(description: str, name: str, grade: str, at: tuple[str, int], fingerprint: str) -> dict[str, Any]:
+    file, line = at
     return {
-        "$schema": SARIF_SCHEMA,
-        "version": "2.1.0",
-        "runs": [{"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}],
+        "description": description,
+        "check_name": name,
+        "fingerprint": fingerprint,
+        "severity": grade,
+        "location": {"path": _relative(file), "lines": {"begin": line}},
     }
 
 
-def _rule(code: Code) -> dict[str, Any]:
-    """The page is told in `help`: `helpUri` has to be absolute (SARIF 2.1.0, 3.49.12), and where this repository lies
-    is not ours to say."""
-    page = f"docs/lint/{code.name}.md"
-    return {
-        "id": code.name,
-        "shortDescription": {"text": code.title},
-        "help": {"text": f"See {page}", "markdown": f"[{page}]({page})"},
-        "defaultConfiguration": {"level": str(code.severity)},
-    }
-
-
-def _result(each: Located, turn: int) -> dict[str, Any]:
-    return {
-        "ruleId": each.finding.code.name,
-        "ruleIndex": turn,
-        "level": str(each.finding.code.severity),
-        "message": {"text": each.sentence.replace("{", "{{").replace("}", "}}")},  # else a placeholder (3.11.5)
-        "locations": [dict(_location(each))],
-    }
-
-
-def _location(each: Located) -> Iterator[tuple[str, Any]]:
-    if each.document.file:
-        physical = {"artifactLocation": {"uri": _uri(each.document.file)}, "region": {"startLine": max(1, each.line)}}
-        yield "physicalLocation", physical
-    field = each.path if each.document.file else each.where
-    if field:
-        yield "logicalLocations", [{"fullyQualifiedName": field}]
-
-
-def _uri(file: str) -> str:
-    """Relative paths stay relative: code scanning looks for them in the repository."""
-    return Path(file).as_uri() if os.path.isabs(file) else quote(os.fsencode(os.path.normpath(file)))
+def _fingerprint(text: str) -> str:
+    return sha256(text.encode(errors="surrogateescape")).hexdigest()
 
 
 def print_json(data: object) -> None:

@@ -15,6 +15,15 @@ from recovery.cli.arguments import Address, parse_address, parse_seeds, parse_wi
 from recovery.cli.completion import job_names, namespaces, node_names, recorded_job_names
 from recovery.cli.extras import CommandGroup
 from recovery.cli.formatting import AccountOutput, LaunchFormat, LintFormat, Output
+from recovery.cli.lint_options import (
+    ExplainedCode,
+    FailingSeverity,
+    FailOn,
+    FromCluster,
+    Ignored,
+    Manifests,
+    SkipOthers,
+)
 from recovery.report.formats import ReportFormat
 
 if TYPE_CHECKING:
@@ -82,16 +91,6 @@ Nodes = Annotated[
 ]
 WaitSeconds = Annotated[
     float, typer.Option(min=0, metavar="SECONDS", help="For the controller's answer. 0: do not wait.")
-]
-Manifests = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="FILE", help="Files, folders, and - for stdin; they are judged together.", show_default=False
-    ),
-]
-FromCluster = Annotated[
-    bool,
-    typer.Option("--cluster", help="Read the runtimes that no FILE has from the cluster. Default: ask no cluster."),
 ]
 
 
@@ -391,15 +390,20 @@ def reset_breaker(kubeconfig: Kubeconfig = None, context: Context = None) -> Non
 def lint(
     files: Manifests,
     output: Annotated[LintFormat, typer.Option("--format", help="How findings are printed.")] = LintFormat.TEXT,
+    fail_on: FailingSeverity = FailOn.ERROR,
+    ignore: Ignored = None,
+    skip_others: SkipOthers = False,
     cluster: FromCluster = False,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     namespace: Namespace = None,
+    _explain: ExplainedCode = None,
 ) -> None:
     """Tell what is wrong with jobs and runtimes before they start, and with policies before they are applied."""
-    from recovery.cli.lint import show_lint
+    from recovery.cli.lint import LintOptions, show_lint
 
-    show_lint(files, output, _cluster(kubeconfig, context, namespace, asked=cluster))
+    options = LintOptions(output, fail_on, frozenset(ignore or ()), skip_others)
+    show_lint(files, options, _cluster(kubeconfig, context, namespace, asked=cluster))
 
 
 @app.command("explain-launch")

@@ -8,7 +8,7 @@ from typing import BinaryIO, NamedTuple, NoReturn
 
 import msgspec
 
-from recovery.cli.exit_codes import EXIT_USAGE, print_error, run_and_exit
+from recovery.cli.exit_codes import EXIT_FAILURE, EXIT_USAGE, print_error, run_and_exit
 from recovery.launch.documents import CHARACTERS_MAX, NOT_AN_OBJECT, TEMPLATE, Document, documents
 from recovery.launch.findings import LintFinding
 from recovery.launch.kinds import kind_of, nearest
@@ -20,6 +20,15 @@ SUFFIXES = (".yaml", ".yml", ".json")
 """Of the files that are taken from a folder; a file that is named itself may be called anything."""
 
 
+class Problem(NamedTuple):
+    """Why something is not judged, though it was asked for."""
+
+    message: str
+    """One line, which names what cannot be read."""
+    file: str = ""
+    """As the user named it; empty: it is no file."""
+
+
 class Manifests(msgspec.Struct, frozen=True):
     """What was given."""
 
@@ -28,8 +37,8 @@ class Manifests(msgspec.Struct, frozen=True):
     """How many were read."""
     passed_over: int = 0
     """Of those, how many were found in a folder and hold nothing that is judged."""
-    problems: tuple[str, ...] = ()
-    """What could not be read, and why: a line for each."""
+    problems: tuple[Problem, ...] = ()
+    """What could not be read."""
 
 
 class Located(msgspec.Struct, frozen=True):
@@ -60,11 +69,6 @@ class Located(msgspec.Struct, frozen=True):
         """`message (mend)`."""
         return f"{self.finding.message} ({self.finding.mend})" if self.finding.mend else self.finding.message
 
-    @property
-    def told(self) -> str:
-        """What stands after where and how bad."""
-        return f"{self.finding.code.name}: {self.sentence}"
-
 
 def located(findings: Iterable[LintFinding], documents: Iterable[Document]) -> tuple[Located, ...]:
     """`documents`: those that were judged."""
@@ -88,25 +92,43 @@ class RuntimeSource(NamedTuple):
     """Of TrainJobs that name none. None: that of the context."""
 
 
-def with_manifests(names: Sequence[str], cluster: RuntimeSource | None, work: Callable[[Manifests], int]) -> NoReturn:
+def _say_nothing(_problems: Sequence[Problem], _code: int) -> None:
+    """The lines on stderr are enough."""
+
+
+def with_manifests(
+    names: Sequence[str],
+    cluster: RuntimeSource | None,
+    work: Callable[[Manifests], int],
+    *,
+    without_work: Callable[[Sequence[Problem], int], None] = _say_nothing,
+    skip_others: bool = False,
+) -> NoReturn:
     """Do the work on these files, folders, and stdin (`-`), and exit with the code that it returns; with 2 where one of
     them cannot be read, though the others are worked on, or where there is nothing to work on. `cluster` None: none is
-    asked."""
+    asked. `without_work` is called in place of the work where there is nothing to work on, or the cluster does not
+    answer, with why, and the exit code. `skip_others`: files without anything that is judged are skipped, also those
+    that are named, and it is no failure if all are."""
 
     def read_and_work() -> int:
-        manifests = _read(names)
+        manifests = _read(names, skip_others)
         for problem in manifests.problems:
-            print_error(problem)
-        if not manifests.documents:
+            print_error(problem.message)
+        if not manifests.documents and not (skip_others and not manifests.problems):
+            problems = manifests.problems or (_nothing_in(names),)
             if not manifests.problems:
-                print_error(f"there is nothing to judge in {', '.join(names)}: no object of a kind that is known here")
+                print_error(problems[0].message)
+            without_work(problems, EXIT_USAGE)
             return EXIT_USAGE
         if cluster is not None:
             # Loaded here: what talks to a cluster takes longer to load than most files take to be judged.
             from recovery.cli.cluster_runtimes import with_runtimes  # noqa: PLC0415
             from recovery.cli.connection import execute  # noqa: PLC0415
 
-            execute(with_runtimes(manifests, cluster, whole_work))
+            def failed(line: str) -> None:
+                without_work((*manifests.problems, Problem(line)), EXIT_FAILURE)
+
+            execute(with_runtimes(manifests, cluster, whole_work, failed))
         return whole_work(manifests)
 
     def whole_work(manifests: Manifests) -> int:
@@ -116,9 +138,13 @@ def with_manifests(names: Sequence[str], cluster: RuntimeSource | None, work: Ca
     run_and_exit(read_and_work)
 
 
-def _read(names: Sequence[str]) -> Manifests:
+def _nothing_in(names: Sequence[str]) -> Problem:
+    return Problem(f"there is nothing to judge in {', '.join(names)}: no object of a kind that is known here")
+
+
+def _read(names: Sequence[str], skip_others: bool) -> Manifests:
     """All objects; what is named twice is read once."""
-    problems: list[str] = []
+    problems: list[Problem] = []
     found: list[Document] = []
     files = passed_over = 0
     for name, listed in _files(names, problems):
@@ -128,13 +154,14 @@ def _read(names: Sequence[str]) -> Manifests:
         files += 1
         file = STDIN_NAME if name == STDIN else name
         given = documents(text, file=file, first=found[-1].number + 1 if found else 0)
-        kept = [each for each in given if not listed or _is_meant(each)]
-        passed_over += bool(listed and not kept)
+        choosing = listed or skip_others
+        kept = [each for each in given if not choosing or _is_meant(each)]
+        passed_over += bool(choosing and not kept)
         found.extend(kept)
     return Manifests(tuple(found), files, passed_over, tuple(problems))
 
 
-def _files(names: Sequence[str], problems: list[str]) -> Iterator[tuple[str, bool]]:
+def _files(names: Sequence[str], problems: list[Problem]) -> Iterator[tuple[str, bool]]:
     """Each file once, and whether nobody named it: it was found in a folder."""
     named = {_identity(name) for name in names}
     seen: set[str] = set()
@@ -151,14 +178,14 @@ def _identity(name: str) -> str:
     return name if name == STDIN else os.path.realpath(name)
 
 
-def _folder(name: str, problems: list[str]) -> list[str]:
+def _folder(name: str, problems: list[Problem]) -> list[str]:
     found = sorted(_below(name, problems))
     if not found:
-        problems.append(f"{name} is a folder without files *{', *'.join(SUFFIXES)}")
+        problems.append(Problem(f"{name} is a folder without files *{', *'.join(SUFFIXES)}", name))
     return found
 
 
-def _below(folder: str, problems: list[str]) -> Iterator[str]:
+def _below(folder: str, problems: list[Problem]) -> Iterator[str]:
     """Of that folder and those in it; not what is hidden, and not through links to folders."""
 
     def unreadable(error: OSError) -> None:
@@ -171,7 +198,7 @@ def _below(folder: str, problems: list[str]) -> Iterator[str]:
                 yield os.path.normpath(os.path.join(path, file))
 
 
-def _text(name: str, problems: list[str]) -> str | None:
+def _text(name: str, problems: list[Problem]) -> str | None:
     """None: it cannot be read. Of a text that is too long as much as tells that it is."""
     try:
         if name != STDIN:
@@ -179,12 +206,13 @@ def _text(name: str, problems: list[str]) -> str | None:
                 return _decoded(file)
         if sys.stdin is not None:
             return _decoded(sys.stdin.buffer)
-        problems.append("stdin is closed: pipe a manifest into it")
+        problems.append(Problem("stdin is closed: pipe a manifest into it", STDIN_NAME))
     except OSError as error:
         problems.append(_cannot_be_read(name, error))
     except UnicodeDecodeError:
         shown = STDIN_NAME if name == STDIN else name
-        problems.append(f"{shown} is not UTF-8 text: save it as UTF-8, or leave it out if it is no manifest")
+        why = "is not UTF-8 text: save it as UTF-8, or leave it out if it is no manifest"
+        problems.append(Problem(f"{shown} {why}", shown))
     return None
 
 
@@ -196,8 +224,8 @@ def _decoded(file: BinaryIO) -> str:
         reader.detach()
 
 
-def _cannot_be_read(name: str, error: OSError) -> str:
-    return f"{name} cannot be read: {error.strerror or error}"
+def _cannot_be_read(name: str, error: OSError) -> Problem:
+    return Problem(f"{name} cannot be read: {error.strerror or error}", name)
 
 
 def _is_meant(document: Document) -> bool:

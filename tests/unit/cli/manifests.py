@@ -26,6 +26,17 @@ def recovery(*arguments: str, stdin: str | bytes = "", exit_code: int = 0) -> Re
     return result
 
 
+def told(text: str) -> list[str]:
+    """The findings of a text, each as a line with its fix in parentheses."""
+    lines: list[str] = []
+    for line in text.splitlines():
+        if line.startswith("    fix: "):
+            lines[-1] += f" ({line.removeprefix('    fix: ')})"
+        else:
+            lines.append(line)
+    return lines
+
+
 def written_to(path: Path, text: str | bytes = TORCH) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(text.encode() if isinstance(text, str) else text)

@@ -85,7 +85,7 @@ def test_the_lock_of_the_image_has_the_extra() -> None:
     assert closure(wanted) <= locked
 
 
-@pytest.mark.parametrize("output", ["text", "json", "github", "sarif"])
+@pytest.mark.parametrize("output", ["text", "json", "github", "gitlab", "sarif"])
 def test_lint_judges_jobs_in_every_format(tmp_path: Path, output: str) -> None:
     done = base("lint", written_to(tmp_path / "llama.yaml", WORD), "--format", output, cwd=tmp_path)
     assert (done.returncode, "processes-word" in done.stdout) == (1, True), done.stderr
@@ -105,7 +105,7 @@ def test_explain_launch_explains_and_logs_its_decisions(tmp_path: Path) -> None:
     assert "PET_NNODES" in done.stderr
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["run", "--help"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["run", "--help"], ["lint", "--explain", "no-retry"]])
 def test_what_only_prints_works(tmp_path: Path, arguments: list[str]) -> None:
     done = base(*arguments, cwd=tmp_path)
     assert (done.returncode, done.stderr, bool(done.stdout)) == (0, "", True)

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from recovery.cli.cluster_runtimes import CLUSTER_TRAINING_RUNTIMES
 from recovery.cli.main import app
 from tests.unit.cli.cluster import PlainCluster
-from tests.unit.cli.manifests import BASES, JOB, RUNTIME, TORCH, WORD, recovery, runtime_object, written_to
+from tests.unit.cli.manifests import BASES, JOB, RUNTIME, TORCH, WORD, recovery, runtime_object, told, written_to
 
 
 @pytest.fixture(autouse=True)
@@ -86,9 +86,9 @@ def test_long_and_broken_values_stay_in_their_row_and_json_has_all_of_them() -> 
 
 def test_errors_are_told_at_the_end_and_make_the_exit_code_1() -> None:
     text = explain(stdin=WORD, exit_code=1)
-    (line,) = section(text, "Findings")
+    line, fix = section(text, "Findings")
     assert line.startswith("<stdin>:15: error: processes-word: ")
-    assert text.rstrip().endswith(line)
+    assert text.rstrip().endswith(fix)
 
 
 def test_warnings_are_left_to_lint() -> None:
@@ -96,7 +96,7 @@ def test_warnings_are_left_to_lint() -> None:
 
 
 def test_a_job_whose_runtime_is_not_known_says_so() -> None:
-    (line,) = section(explain(stdin=JOB), "Findings")
+    line, _ = section(explain(stdin=JOB), "Findings")
     assert ": note: unknown-runtime: " in line
 
 
@@ -148,7 +148,7 @@ def test_a_job_that_is_not_there_is_wrong_usage() -> None:
 
 
 def test_what_cannot_be_read_is_the_finding_alone() -> None:
-    (line,) = explain(stdin="kind: [", exit_code=1).splitlines()
+    (line,) = told(explain(stdin="kind: [", exit_code=1))
     assert ": error: not-yaml: " in line
 
 

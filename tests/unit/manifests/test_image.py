@@ -58,6 +58,8 @@ def test_what_the_build_reads_is_copied_and_let_through(name: str) -> None:
         ("recovery/core/decision/decide.py", True),
         ("recovery/core/__pycache__/decide.cpython-311.pyc", False),
         ("policies/default.yaml", True),
+        ("docs/lint/no-resume.md", True),
+        ("docs/commands.md", False),
         ("manifests/crd/recoverypolicies.yaml", True),
         ("manifests/rbac/observe.yaml", False),
         ("tests/unit/manifests/test_image.py", False),
@@ -142,3 +144,4 @@ def test_what_is_installed_from_the_wheel_runs_and_finds_its_definitions(wheel: 
     assert "Usage: recovery " in said(str(site / "bin" / "recovery"), "--help")
     found = said(sys.executable, "-c", "from recovery.sim.api.kinds.recovery import definitions; print(definitions())")
     assert Path(found.strip()) == site / "recovery" / "sim" / "crd"
+    assert said(str(site / "bin" / "recovery"), "lint", "--explain", "no-resume").startswith("no-resume\n")
