@@ -27,9 +27,7 @@ class FailOn(StrEnum):
     NOTE = "note"
 
 
-FailingSeverity = Annotated[
-    FailOn, typer.Option("--fail-on", help="The mildest finding that makes the exit code 1.", show_default=True)
-]
+FailingSeverity = Annotated[FailOn, typer.Option("--fail-on", help="The mildest finding that makes the exit code 1.")]
 Ignored = Annotated[
     list[str] | None,
     typer.Option(

@@ -46,10 +46,10 @@ def print_page(code: Code) -> int:
     # Loaded here: findings are told without it.
     from rich.console import Console  # noqa: PLC0415
 
-    from recovery.cli.terminal_markdown import TerminalMarkdown  # noqa: PLC0415
+    from recovery.cli.terminal_markdown import THEME, TerminalMarkdown  # noqa: PLC0415
 
     columns = min(terminal_columns() or _COLUMNS_DEFAULT, _COLUMNS_MAX)
-    console = Console(width=columns, color_system="auto" if is_coloured() else None)
+    console = Console(width=columns, color_system="auto" if is_coloured() else None, theme=THEME)
     with console.capture() as captured:
         console.print(TerminalMarkdown(page(code)), crop=False)
     for line in captured.get().splitlines():

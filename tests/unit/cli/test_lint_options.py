@@ -5,13 +5,16 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
+from recovery.cli.formatting import LintFormat
 from recovery.cli.main import app
 from recovery.launch.findings import Code
 from recovery.launch.lint import CODES
 from tests.unit.cli.manifests import JOB, SEVEN, TORCH, WORD, recovery, written_to
 
+REPOSITORY = Path(__file__).parents[3]
 NOTE = JOB
 """With one note."""
 
@@ -148,7 +151,7 @@ def test_the_page_of_each_code_is_rendered(code: Code) -> None:
 
 def test_examples_can_be_copied_from_it() -> None:
     page = recovery("lint", "--explain", "range-not-elastic").stdout
-    text = (Path(__file__).parents[3] / "docs/lint/range-not-elastic.md").read_text()
+    text = (REPOSITORY / "docs/lint/range-not-elastic.md").read_text()
     blocks = re.findall(r"^```yaml\n# base: \w+\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     assert blocks
     for block in blocks:
@@ -175,3 +178,27 @@ def test_what_is_already_on_the_line_does_not_stop_completion() -> None:
     words = {"_TYPER_COMPLETE_ARGS": "recovery lint --explain no-resume --ignore wrong --fail-on "}
     result = CliRunner().invoke(app, [], prog_name="recovery", env=environment | words)
     assert result.stdout.splitlines() == ["error", "warning", "note"]
+
+
+# --- the page ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", ["docs/lint/README.md", "docs/commands.md", "README.md"])
+def test_the_docs_name_options_and_formats_that_exist(page: str) -> None:
+    text = (REPOSITORY / page).read_text()
+    help_text = recovery("lint", "--help").stdout
+    lines = [line for line in text.splitlines() if re.search(r"recovery lint [^|]*--|\| `lint |\| `--", line)]
+    assert lines
+    named = {option for line in lines for option in re.findall(r"(?<![\w-])--[a-z-]+", line)}
+    assert sorted(option for option in named if f"{option} " not in help_text) == []
+
+
+def test_the_snippets_for_ci_can_be_read_and_name_formats_that_exist() -> None:
+    section = (REPOSITORY / "docs/lint/README.md").read_text().split("\n## Lint in CI\n")[1].split("\n## ")[0]
+    snippets = [
+        yaml.safe_load(block) for block in re.findall(r"^```yaml\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    ]
+    assert len(snippets) == 4
+    formats = re.findall(r"recovery lint --format (\w+) training/", section)
+    assert formats == ["sarif", "github", "gitlab"]
+    assert set(formats) < set(LintFormat)
