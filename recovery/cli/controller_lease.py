@@ -56,5 +56,5 @@ def _words(raw: bytes | msgspec.Raw) -> str:
         return str(error)
     name = f"Lease {lease.metadata.namespace}/{LEASE_NAME}"
     if not lease.spec.holder_identity:
-        return f"nobody holds {name}"
+        return f"no process holds {name}"
     return f"{name} is held by {lease.spec.holder_identity}, renewed at {lease.spec.renew_time or 'no time'}"

@@ -80,7 +80,7 @@ def readiness_lines(snapshot: Snapshot, workload: WorkloadFacts, now: datetime) 
         yield "paused by annotation" if reason == "true" else f"paused by annotation: {reason}"
     if in_force(workload):
         until = resume_at(workload)
-        ends = f"until {moment(until)}" if until is not None else "and nobody knows yet until when"
+        ends = f"until {moment(until)}" if until is not None else "and the end is not known yet"
         yield f"the {workload.kind} is suspended by the controller for incident {marked_by(workload)}, {ends}"
     elif workload.suspended:
         yield f"the {workload.kind} is suspended"
@@ -232,7 +232,7 @@ def _words_about_jobs(action: Action) -> str:
         case TouchJob():
             return f"touch Job {action.name}, so that its controller looks at it again"
         case DeleteJobSet():
-            return f"delete JobSet {action.name} (uid {action.uid}), so that Trainer makes it anew"
+            return f"delete JobSet {action.name} (uid {action.uid}), so that Trainer creates it again"
         case FailJobSet():
             return f"make JobSet {action.name} (uid {action.uid}) fail for good"
         case _:

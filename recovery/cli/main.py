@@ -191,7 +191,7 @@ def explain(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     namespace: Namespace = None,
-    incident: Annotated[str | None, typer.Option(metavar="ID", help="Tell of this incident only.")] = None,
+    incident: Annotated[str | None, typer.Option(metavar="ID", help="Show this incident only.")] = None,
     output: Annotated[AccountOutput, typer.Option("--output", "-o", help="How it is printed.")] = AccountOutput.TEXT,
 ) -> None:
     """Tell what is decided about a job, and why."""
@@ -254,7 +254,7 @@ def pause(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     namespace: Namespace = None,
-    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="For whoever finds the job paused.")] = None,
+    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Shown to all who find the job paused.")] = None,
 ) -> None:
     """Have the controller leave jobs alone."""
     from recovery.cli.pause import pause as pause_jobs
@@ -358,7 +358,7 @@ def reset_budget(
 @app.command("quarantine")
 def quarantine(
     nodes: Nodes,
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="Stands on the node, for whoever finds it.")],
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Kept on the node, for anyone who finds it.")],
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
@@ -409,7 +409,7 @@ def lint(
 @app.command("explain-launch")
 def explain_launch(
     files: Manifests,
-    job: Annotated[str | None, typer.Option(metavar="NAME", help="Tell of this one only.", show_default=False)] = None,
+    job: Annotated[str | None, typer.Option(metavar="NAME", help="Show this one only.", show_default=False)] = None,
     output: Annotated[LaunchFormat, typer.Option("--format", help="How the settings are printed.")] = LaunchFormat.TEXT,
     log_level: Annotated[LogLevel, typer.Option(help="debug: each decision is a line on stderr.")] = LogLevel.INFO,
     cluster: FromCluster = False,

@@ -117,7 +117,7 @@ async def _release(connection: Connection, name: str) -> str:
     suspicions = sum(each.node == name for each in fleet.suspicions)
     quarantined = taint is not None or mark is not None or entry is not None
     if not quarantined and not suspicions:
-        cordon = "; its cordon is somebody else's, and stays" if node.unschedulable else ""
+        cordon = "; its cordon was set by others, and stays" if node.unschedulable else ""
         return f"node {name} is not quarantined by recovery{cordon}"
     await node_quarantine.release_by_hand(connection.client, name, _moment(connection.clock.now()))
     if not quarantined:

@@ -227,7 +227,7 @@ class Elector:
             found = await self._read_lease()
             if found is not None and found.spec.holder_identity != self._identity:
                 other = found.spec.holder_identity
-                raise _LostError(f"{other} holds the lease" if other else "somebody has released the lease") from None
+                raise _LostError(f"{other} holds the lease" if other else "the lease was released") from None
             if found is not None and self._is_accepted(found.handover):
                 self._successor = found.handover.accepted_by
                 raise _LostError(f"what it knows of the cluster is stale, and {self._successor} knows more") from None

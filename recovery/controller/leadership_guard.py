@@ -59,7 +59,7 @@ class LeadershipTerm:
         Meanwhile, because the API client repeats a request that was put off, and the repetition is a write as well.
         """
         if not self.lasts:
-            raise NotLeadingError(f"{action}: not sent, because the lease may belong to somebody else by now")
+            raise NotLeadingError(f"{action}: not sent, because another process may hold the lease by now")
         try:
             async with asyncio.timeout_at(self._loop_time_of_end()) as limit:
                 self._limits.add(limit)
@@ -69,7 +69,7 @@ class LeadershipTerm:
                     self._limits.discard(limit)
         except TimeoutError as error:
             raise NotLeadingError(
-                f"{action}: given up on, because the lease may belong to somebody else by now"
+                f"{action}: given up on, because another process may hold the lease by now"
             ) from error
 
     def _loop_time_of_end(self) -> float | None:

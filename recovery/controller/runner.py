@@ -131,7 +131,7 @@ class Controller:
             await asyncio.wait({working, holding}, return_when=asyncio.FIRST_COMPLETED)
             if working.done():
                 working.result()
-                _log.info("no longer leading: told to stop")
+                _log.info("no longer leading: asked to stop")
             else:
                 _log.warning(f"no longer leading: {holding.result()}")
         finally:

@@ -69,7 +69,7 @@ def workload_and_group(description: str) -> Schema:
     reference: Schema = {
         "type": "object",
         "required": ["kind", "name", "uid"],
-        "description": "The workload, by its UID, so that a new one of the same name starts anew.",
+        "description": "The workload, by its UID, so that a new one of the same name has a ledger of its own.",
         "properties": {
             "kind": one_of("TrainJob", "JobSet"),
             "name": text(longest=253),

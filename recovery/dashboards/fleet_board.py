@@ -363,7 +363,7 @@ def _rendezvous() -> list[AnyPanel]:
         ),
         bars(
             "How rendezvous ended, whole cluster",
-            "Rendezvous that ended in this time range. Interrupted: another member was lost meanwhile.",
+            "Rendezvous that ended in this time range. Interrupted: another member was lost before they ended.",
             Query(f"round(sum by (outcome) ({observed(seconds + '_count')})) > 0", "{{outcome}}"),
             unit="none",
             colors={**OUTCOME_COLORS, "Interrupted": "#EEDD00"},

@@ -49,10 +49,10 @@ async def suspend(api: ApiClient, namespace: str, workload: WorkloadFacts, actio
     if mark == action.incident_id and suspended:
         return
     if mark is not None:
-        state = "still suspended" if suspended else "resumed meanwhile"
+        state = "still suspended" if suspended else "resumed in between"
         raise TestFailedError(f"{title} carries {SUSPENDED_BY_ANNOTATION}: {mark} already, and is {state}")
     if suspended:
-        raise TestFailedError(f"{title} was suspended by somebody else")
+        raise TestFailedError(f"{title} was suspended by others")
     ours = {SUSPENDED_BY_ANNOTATION: action.incident_id, RESUME_AT_ANNOTATION: _moment(action.resume_at)}
     added: list[dict[str, object]]
     if meta.annotations is None:

@@ -89,7 +89,7 @@ class LiveReader:
         if found is not None and found.workload_uid != workload_uid:
             raise RefusedError(
                 f"RecoveryGroup {key.namespace}/{name}: spec.workloadRef.uid is {found.workload_uid}, but by its name "
-                f"it belongs to {workload_uid}: delete it, and it is made anew"
+                f"it belongs to {workload_uid}: delete it, and the controller creates it again"
             )
         return found
 

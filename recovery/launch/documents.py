@@ -133,7 +133,7 @@ def _missing(body: Any) -> str:
     for name in ("apiVersion", "kind"):
         value = body.get(name)
         if not isinstance(value, str) or not value:
-            return f"the document has no {name}, so nobody can tell what it is"
+            return f"the document has no {name}, so its kind is unknown"
     return ""
 
 

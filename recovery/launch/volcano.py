@@ -185,7 +185,7 @@ def _tasks(job: VolcanoJob, plugin: Plugin) -> Iterator[LintFinding]:
         message = f"the pytorch plugin looks for task {plugin.master}, there is none, and so it sets nothing in any pod"
         yield LintFinding(PLUGIN_TASK, plugin.place, message, f"write --master=<task> with one of the tasks: {known}")
     elif not master.replicas:
-        message = f"task {plugin.master} has no replicas, so that nobody answers at MASTER_ADDR"
+        message = f"task {plugin.master} has no replicas, so that nothing answers at MASTER_ADDR"
         yield LintFinding(PLUGIN_TASK, master.place, message, "write replicas: 1")
     elif master.replicas > 1:
         message = (

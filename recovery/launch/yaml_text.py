@@ -88,7 +88,7 @@ def parsed(text: str) -> Iterator[Parsed]:
     except yaml.MarkedYAMLError as error:
         raise _worded(error, text) from None
     except (yaml.YAMLError, ValueError, OverflowError) as error:
-        raise TextError(builder.line, f"this is not YAML: {str(error).splitlines()[0]}", "mend it here") from None
+        raise TextError(builder.line, f"this is not YAML: {str(error).splitlines()[0]}", "correct it here") from None
 
 
 def _from_json(text: str) -> str:
@@ -252,7 +252,7 @@ _WORDS: tuple[tuple[re.Pattern[str], bool, str, str], ...] = (
         re.compile("mapping values are not allowed"),
         False,
         "a second colon stands in this line, or the line is indented too far",
-        "put the value in quotes, or mend the indentation",
+        "put the value in quotes, or correct the indentation",
     ),
     (re.compile("could not find expected ':'"), True, "this line has no colon", "write `name: value`"),
     (
@@ -300,4 +300,4 @@ def _worded(error: yaml.MarkedYAMLError, text: str) -> TextError:
     for said, at_beginning, words, mend in _WORDS:
         if said.search(problem):
             return TextError(began.line + 1 if at_beginning and began else line, words, mend)
-    return TextError(line, f"this is not YAML: {problem or error.context or 'it cannot be read'}", "mend it here")
+    return TextError(line, f"this is not YAML: {problem or error.context or 'it cannot be read'}", "correct it here")

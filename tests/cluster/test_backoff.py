@@ -114,7 +114,7 @@ async def test_a_user_who_resumes_the_job_ends_the_backoff(
         closed, _ = await job.closed_incidents(2)
         await has_reconciled(process, job)
         assert closed["outcome"] == "Recovered"
-        assert "somebody else has resumed it" in closed["message"]
+        assert "others have resumed it" in closed["message"]
         assert OURS not in (await train_job_of(job))["metadata"].get("annotations", {})
     assert len(proxy.writes(suspends)) == 1
 

@@ -227,7 +227,7 @@ async def test_a_user_who_suspends_or_resumes_in_between_wins(cluster: Cluster, 
 
     await suspend(job, workload, ours)
     await edit(job, {"spec": {"suspend": False}}, resource=resource)
-    with pytest.raises(ReadAgainError, match="resumed meanwhile"):
+    with pytest.raises(ReadAgainError, match="resumed in between"):
         await suspend(job, workload, ours)
     await resume(job, workload, ResumeWorkload(workload.uid, "inc-1", suspended=False))
     assert await standing(job, resource) == (False, {})

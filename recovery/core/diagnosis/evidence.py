@@ -426,7 +426,7 @@ def _fault(pod: PodFacts) -> list[Evidence]:
 
 
 def _replaced(pod: PodFacts) -> Evidence:
-    text = f"{place(pod)} replaced a member that was lost while nobody watched"
+    text = f"{place(pod)} replaced a member that was lost while no controller watched"
     key = f"{pod.uid}/replacement"
     return Evidence(key, LossKind.POD_DELETED, text, pod.job_uid, at=pod.created_at, pod=pod, inferred=True)
 

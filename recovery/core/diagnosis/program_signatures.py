@@ -131,7 +131,7 @@ LAUNCHER = (
         disruption_class=DisruptionClass.KILLED,
         kinds=EXITED,
         message=r"SignalException: Process \d+ got signal: (?:15|Signals\.SIGTERM)\b",
-        means="torchrun was told to end by SIGTERM, and exits with 1.",
+        means="torchrun was asked to end by SIGTERM, and exits with 1.",
         source="PyTorch, torch/distributed/elastic/multiprocessing/api.py",
     ),
     Signature(
@@ -140,7 +140,7 @@ LAUNCHER = (
         kinds=EXITED,
         message=r"(?s)Root Cause \(first observed failure\):.{0,600}"
         r"\bSignal (?:9|15) \(SIG(?:KILL|TERM)\) received by PID",
-        means="By torchrun's report the first rank of the pod to fail was killed, and nobody says why.",
+        means="By torchrun's report the first rank of the pod to fail was killed, and nothing says why.",
         source="PyTorch, torch/distributed/elastic/multiprocessing/errors",
     ),
 )
@@ -273,7 +273,7 @@ EXIT_CODES = (
         disruption_class=DisruptionClass.KILLED,
         kinds=EXITED,
         exit_codes=(137, 143),
-        means="SIGKILL or SIGTERM ended the process, and nobody says why.",
+        means="SIGKILL or SIGTERM ended the process, and nothing says why.",
         source="128 + signal, POSIX shell",
     ),
     Signature(

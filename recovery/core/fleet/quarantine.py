@@ -365,7 +365,7 @@ def _reviewed(entry: Quarantined, node: NodeFacts | None, now: datetime) -> Quar
         cordoned = entry.cordoned and node.unschedulable and (mark is None or mark.cordoned)
         entry = msgspec.structs.replace(entry, applied=True, cordoned=cordoned)
     elif entry.applied:
-        taken = "somebody else took the taint away"
+        taken = "others removed the taint"
         return msgspec.structs.replace(entry, releasing=taken) if bears_mark else None
     why = _release(entry, node, now)
     return msgspec.structs.replace(entry, releasing=why) if why else entry

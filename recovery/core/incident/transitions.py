@@ -112,7 +112,7 @@ TRANSITIONS: tuple[Transition, ...] = (
     *_from(
         (Phase.SCHEDULING, Phase.STARTING, Phase.RENDEZVOUS, Phase.RESUMING),
         Phase.DECIDED,
-        "a member is lost again, a timeout passes, or somebody else restarts the group: another restart",
+        "a member is lost again, a timeout passes, or something else restarts the group: another restart",
         by_restart=True,
     ),
     *_from(
@@ -234,7 +234,7 @@ ATTEMPTS: Mapping[AttemptAction, AttemptLife] = MappingProxyType(
             ),
             AttemptLife(
                 AttemptAction.ADOPTED,
-                "JobSet, or somebody else, restarts the group",
+                "JobSet, or something else, restarts the group",
                 _ANY_MODE,
                 frozenset({*UNDER_WAY, Phase.HEALTHY}),
             ),
@@ -312,13 +312,9 @@ ENDINGS: tuple[AllowedEnding, ...] = (
     AllowedEnding(
         Outcome.SUPERSEDED, Reason.JOB_COMPLETE, "the workload, or its JobSet, is complete", _ANY_MODE, _ANY_PHASE
     ),
-    AllowedEnding(
-        Outcome.SUPERSEDED, Reason.JOB_SUSPENDED, "somebody else suspends the workload", _ANY_MODE, _ANY_PHASE
-    ),
+    AllowedEnding(Outcome.SUPERSEDED, Reason.JOB_SUSPENDED, "others suspend the workload", _ANY_MODE, _ANY_PHASE),
     AllowedEnding(Outcome.SUPERSEDED, Reason.NO_JOB_SET, "the workload has no JobSet any more", _ANY_MODE, _ANY_PHASE),
-    AllowedEnding(
-        Outcome.SUPERSEDED, Reason.JOB_SET_DELETED, "somebody else deletes the JobSet", _ANY_MODE, _ANY_PHASE
-    ),
+    AllowedEnding(Outcome.SUPERSEDED, Reason.JOB_SET_DELETED, "others delete the JobSet", _ANY_MODE, _ANY_PHASE),
     AllowedEnding(Outcome.SUPERSEDED, Reason.JOB_SET_REPLACED, "another JobSet took its place", _ANY_MODE, _ANY_PHASE),
     AllowedEnding(
         Outcome.SUPERSEDED,

@@ -96,7 +96,7 @@ class Reason(StrEnum):
     TRAINED_TO_THE_END = "TrainedToTheEnd"
     """The training container of the lost pod had exited 0: its Job decides what that means."""
     PLATFORM_RESTART = "PlatformRestart"
-    """JobSet, or somebody else, restarts the group: that restart is adopted as the incident's action."""
+    """JobSet, or something else, restarts the group: that restart is adopted as the incident's action."""
     PLATFORM_GAVE_UP = "PlatformGaveUp"
     """The JobSet is Failed because nothing was left to restart it."""
     TRAINER_RESUMES = "TrainerResumes"

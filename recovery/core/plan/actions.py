@@ -124,7 +124,7 @@ class SuspendWorkload(msgspec.Struct, frozen=True):
 class ResumeWorkload(msgspec.Struct, frozen=True):
     """End a suspension that carries our annotation with this very value, and remove our annotations.
 
-    Where the workload is not suspended any more, only the annotations go: somebody else has resumed it.
+    Where the workload is not suspended any more, only the annotations go: others have resumed it.
     """
 
     workload_uid: str

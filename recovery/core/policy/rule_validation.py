@@ -112,7 +112,7 @@ def _of_pattern(pattern: str, path: str) -> Iterator[str]:
     except patterns.PatternError as error:
         yield (
             f"{path}: {pattern!r} is no regular expression in RE2 syntax, which has neither lookaround nor "
-            f"backreferences; mend it ({error})"
+            f"backreferences; correct it ({error})"
         )
         return
     if found.search("") is not None:

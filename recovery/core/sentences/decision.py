@@ -99,7 +99,7 @@ _OBSERVED: dict[Sentence | Reason, Text] = {
     Sentence.WOULD_FAIL: "make the JobSet fail",
     Sentence.WOULD_HOLD: _would_hold,
     Sentence.WOULD_RESTART: _would_restart,
-    Sentence.WOULD_RECREATE_JOB_SET: "delete JobSet {jobset}, so that Trainer makes it anew",
+    Sentence.WOULD_RECREATE_JOB_SET: "delete JobSet {jobset}, so that Trainer creates it again",
     Sentence.WOULD_BY: "{would} ({why})",
     Sentence.WOULD_BUT_BREAKER: "Enforce would now {would}; {breaker}",
     Sentence.WOULD_BUT_OBSERVE: "policy {policy} is in mode Observe: Enforce would now {would}",
@@ -186,7 +186,7 @@ _RESTARTS: dict[Sentence | Reason, Text] = {
     Reason.API_REFUSES: "{evidence}; decided, but the API server refuses it: {error}",
     Sentence.RANKS_HAVE_MET: "all {ranks} ranks have begun or joined since, so there is nothing to restart for",
     Sentence.READY_MEANWHILE: (
-        "the restart was not carried out, and all {ranks} ranks have been Ready meanwhile: left alone"
+        "the restart was not carried out, and all {ranks} ranks have become Ready since: left alone"
     ),
     Sentence.ALL_READY: "all {ranks} ranks are Ready (source: {source}, verified: {verified})",
     Sentence.ALL_JOINED: "all {ranks} ranks have joined (source: {source}, verified: {verified})",
@@ -207,7 +207,7 @@ _WAITS: dict[Sentence | Reason, Text] = {
     Reason.WAITING_FOR_TEARDOWN: _waiting_for_teardown,
     Sentence.WAITING_FOR_FINALIZER: "waiting for Job {jobs} to be gone: its pods are; a finalizer holds it",
     Sentence.WAITING_FOR_OLD_JOB_SET: "waiting for JobSet {jobset} and its Jobs to be gone",
-    Reason.WAITING_FOR_JOB_SET: "waiting for Trainer to make the JobSet anew",
+    Reason.WAITING_FOR_JOB_SET: "waiting for Trainer to create the JobSet again",
     Reason.WAITING_FOR_RESUME: "waiting for {who} to carry out that it is resumed",
     Reason.TRAINER_RESUMES: "JobSet {jobset} is suspended, its TrainJob is not: waiting for Trainer to resume it",
     Sentence.WAITING_FOR_JOB: "waiting for JobSet to create the Job again",
@@ -234,10 +234,11 @@ _FAILED: dict[Sentence | Reason, Text] = {
     Reason.NATIVE_POLICY: "JobSet {jobset} failed, because {decided}",
     Reason.PLATFORM_GAVE_UP: "the platform gave up: JobSet {jobset} is Failed ({detail})",
     Sentence.LEFT_AS_IT_IS: "{gave_up}; it is left as it is",
-    Sentence.NOT_RECREATED: "{gave_up}; it is not made anew, because {refused}",
-    Sentence.NOBODY_RECREATES_IT: "nobody makes a JobSet again that belongs to no TrainJob",
+    Sentence.NOT_RECREATED: "{gave_up}; it is not created again, because {refused}",
+    Sentence.NOBODY_RECREATES_IT: "a JobSet without a TrainJob would not be created again",
     Sentence.RECREATING_JOB_SET: (
-        "{gave_up}; policy {policy} says onTerminalFailure: RecreateJobSet: deleting it, so that Trainer makes it anew"
+        "{gave_up}; policy {policy} says onTerminalFailure: RecreateJobSet: deleting it, so that Trainer creates it "
+        "again"
     ),
 }
 

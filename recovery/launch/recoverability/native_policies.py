@@ -100,7 +100,7 @@ def _deadline(policy: FailurePolicy, job: ReplicatedJob) -> Iterator[LintFinding
         DEADLINE_RESTARTS_JOB,
         job_spec(job) / "activeDeadlineSeconds",
         f"activeDeadlineSeconds {deadline} fails the Job after {span(deadline)}, its failurePolicy then restarts the "
-        f"group, and the deadline begins anew: up to {policy.max_restarts + 1} runs of {span(deadline)} each",
+        f"group, and the deadline begins again: up to {policy.max_restarts + 1} runs of {span(deadline)} each",
         "put activeDeadlineSeconds into the spec of the TrainJob, or add a rule with action: FailJobSet and "
         "onJobFailureReasons: [DeadlineExceeded]",
     )

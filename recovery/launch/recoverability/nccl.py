@@ -52,7 +52,7 @@ def _hangs(main: Container) -> Iterator[LintFinding]:
         HANGS_FOR_EVER,
         handling.place,
         f"{handling.name}=0 turns the handling of NCCL errors off: when a peer is lost the other ranks neither time "
-        "out nor exit, and hold their GPUs until somebody ends them",
+        "out nor exit, and hold their GPUs until a person ends them",
         f"remove {handling.name} (PyTorch's default, 3, ends the process)",
     )
 
@@ -63,7 +63,7 @@ def _watchdog(main: Container) -> Iterator[LintFinding]:
         yield LintFinding(
             WATCHDOG_UNWATCHED,
             monitoring.place,
-            f"{monitoring.name}={monitoring.value}: nobody ends a rank whose NCCL watchdog is stuck in a CUDA or NCCL "
+            f"{monitoring.name}={monitoring.value}: nothing ends a rank whose NCCL watchdog is stuck in a CUDA or NCCL "
             "call, and it hangs for ever",
             f"remove {monitoring.name}",
         )

@@ -119,7 +119,7 @@ def _node(launch: Launch, member: Member) -> str:
         return f"{given_up}{waits}; with a grace of 0 they are gone at once{replaced}. {then}"
     return (
         f"{given_up}{waits}; with a grace of {grace} s they then stay Terminating, and block every restart, until the "
-        f"node is back or somebody proves it dead. {then}"
+        f"node is back or is proven dead. {then}"
     )
 
 

@@ -183,7 +183,7 @@ def test_what_is_already_on_the_line_does_not_stop_completion() -> None:
 # --- the page ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("page", ["docs/lint/README.md", "docs/commands.md", "README.md"])
+@pytest.mark.parametrize("page", ["docs/lint/README.md", "docs/commands.md"])
 def test_the_docs_name_options_and_formats_that_exist(page: str) -> None:
     text = (REPOSITORY / page).read_text()
     help_text = recovery("lint", "--help").stdout

@@ -223,7 +223,9 @@ def test_two_installations_are_both_named(cluster: PlainCluster) -> None:
     enforced(cluster)
     cluster.put(LEASES, lease("recovery-system", ""), lease("ml-infra"))
     said = unanswered(cluster)
-    assert "nobody holds Lease recovery-system/recovery-controller; Lease ml-infra/recovery-controller is held" in said
+    assert (
+        "no process holds Lease recovery-system/recovery-controller; Lease ml-infra/recovery-controller is held" in said
+    )
 
 
 def test_who_may_not_list_leases_is_told_of_the_shipped_namespace_and_that_others_were_not_looked_at(

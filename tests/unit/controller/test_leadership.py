@@ -138,9 +138,7 @@ async def test_a_lease_that_somebody_deletes_is_made_again() -> None:
         assert (server.spec["holderIdentity"], server.spec["acquireTime"]) == ("one", "2026-11-02T08:00:00.000000Z")
 
 
-@pytest.mark.parametrize(
-    ("holder", "why"), [("other", "other holds the lease"), ("", "somebody has released the lease")]
-)
+@pytest.mark.parametrize(("holder", "why"), [("other", "other holds the lease"), ("", "the lease was released")])
 def test_a_lease_that_is_somebody_elses_ends_the_term_at_once(holder: str, why: str) -> None:
     @virtual_time
     async def play() -> None:

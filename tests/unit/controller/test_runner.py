@@ -558,7 +558,7 @@ async def test_who_loses_the_lease_drops_everything_at_once_and_stands_by(monkey
         "leading",
         "no longer leading: two holds the lease",
         "leading",
-        "no longer leading: told to stop",
+        "no longer leading: asked to stop",
     ]
 
 

@@ -99,9 +99,9 @@ async def test_one_that_this_incident_has_suspended_already_is_success() -> None
 @pytest.mark.parametrize(
     ("annotations", "suspend", "says"),
     [
-        (None, True, "was suspended by somebody else"),
+        (None, True, "was suspended by others"),
         ({BY: "inc-0"}, True, "suspended-by: inc-0 already, and is still suspended"),
-        (OURS, False, "suspended-by: inc-1 already, and is resumed meanwhile"),
+        (OURS, False, "suspended-by: inc-1 already, and is resumed in between"),
     ],
     ids=["suspended by a user", "of another incident", "resumed by a user"],
 )

@@ -181,8 +181,8 @@ def test_a_key_that_stands_twice_is_told_and_the_last_one_counts() -> None:
     [
         ("- a\n- b\n", "the document is a list, and no object"),
         ("just words\n", "the document is a single value, and no object"),
-        ("kind: Probe\n", "the document has no apiVersion, so nobody can tell what it is"),
-        ("apiVersion: v1\nkind: 8\n", "the document has no kind, so nobody can tell what it is"),
+        ("kind: Probe\n", "the document has no apiVersion, so its kind is unknown"),
+        ("apiVersion: v1\nkind: 8\n", "the document has no kind, so its kind is unknown"),
     ],
 )
 def test_what_is_no_object_is_told(text: str, message: str) -> None:

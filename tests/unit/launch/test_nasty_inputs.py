@@ -103,7 +103,7 @@ def test_braces_in_a_command_are_no_template() -> None:
     [
         (
             "resources:\n- train.yaml\n",
-            ["1 error not-an-object: the document has no apiVersion, so nobody can tell what it is"],
+            ["1 error not-an-object: the document has no apiVersion, so its kind is unknown"],
         ),
         (
             "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [train.yaml]\n",
@@ -152,7 +152,7 @@ def test_braces_in_a_command_are_no_template() -> None:
         ),
         (
             "apiVersion: [v1]\nkind: {a: b}\n",
-            ["1 error not-an-object: the document has no apiVersion, so nobody can tell what it is"],
+            ["1 error not-an-object: the document has no apiVersion, so its kind is unknown"],
         ),
         (
             f"{JOB}spec: {{runtimeRef: {{name: on}}}}\n",

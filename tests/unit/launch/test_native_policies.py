@@ -115,7 +115,7 @@ def test_a_deadline_begins_again_with_each_restart() -> None:
     finding = only(native_policies.check(launch))
     assert finding.message == (
         "activeDeadlineSeconds 7200 fails the Job after 2 h, its failurePolicy then restarts the group, and the "
-        "deadline begins anew: up to 4 runs of 2 h each"
+        "deadline begins again: up to 4 runs of 2 h each"
     )
 
 

@@ -148,14 +148,14 @@ def test_if_all_ranks_exit(launch: Launch, sentence: str) -> None:
         pytest.param(
             SHIPPED,
             "and its pods are given up 300 s later, after 5 min 50 s in all; 128 GPUs wait meanwhile; with a grace of "
-            "30 s they then stay Terminating, and block every restart, until the node is back or somebody proves it "
+            "30 s they then stay Terminating, and block every restart, until the node is back or is proven "
             "dead. " + FENCES,
             id="shipped",
         ),
         pytest.param(
             group(nodes=2),
             "and its pods are given up 30 s later, after 1 min 20 s in all; 16 GPUs wait meanwhile; with a grace of 15 "
-            "s they then stay Terminating, and block every restart, until the node is back or somebody proves it dead. "
+            "s they then stay Terminating, and block every restart, until the node is back or is proven dead. "
             + FENCES,
             id="prepared, two pods",
         ),

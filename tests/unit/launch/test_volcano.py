@@ -136,7 +136,7 @@ def test_without_the_plugin_or_its_master_nothing_is_set(plugins: str) -> None:
         ),
         (
             "{minAvailable: 3, tasks: [{name: master, replicas: 0}]}",
-            "plugin-task: task master has no replicas, so that nobody answers at MASTER_ADDR (write replicas: 1)",
+            "plugin-task: task master has no replicas, so that nothing answers at MASTER_ADDR (write replicas: 1)",
         ),
         (
             "{tasks: [{name: master, replicas: 2}]}",

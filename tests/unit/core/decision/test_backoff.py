@@ -229,7 +229,7 @@ def test_who_has_resumed_the_job_once_is_not_suspended_again_in_the_same_inciden
     controller.reconcile(world.pod_deleted(1, 311), 311.1)
     assert len(controller.triggers) == 3
     assert len(suspensions(controller)) == 1
-    assert controller.incident.message.endswith("no backoff, because somebody else has resumed this job before")
+    assert controller.incident.message.endswith("no backoff, because others have resumed this job before")
 
 
 @pytest.mark.parametrize(

@@ -90,17 +90,17 @@ REFUSED: dict[str, tuple[list[dict[str, object]], str]] = {
     "lookaround": (
         [{"when": {"onMessagePattern": "CUDA(?!.*OOM)"}}],
         "spec.rules[0].when.onMessagePattern: 'CUDA(?!.*OOM)' is no regular expression in RE2 syntax, which has "
-        "neither lookaround nor backreferences; mend it (invalid perl operator: (?!)",
+        "neither lookaround nor backreferences; correct it (invalid perl operator: (?!)",
     ),
     "half of an expression": (
         [{"when": {"onMessagePattern": "("}}],
         "spec.rules[0].when.onMessagePattern: '(' is no regular expression in RE2 syntax, which has neither lookaround "
-        "nor backreferences; mend it (missing ): ()",
+        "nor backreferences; correct it (missing ): ()",
     ),
     "half of a character": (
         [{"when": {"onMessagePattern": "a\ud800"}}],
         "spec.rules[0].when.onMessagePattern: 'a\\ud800' is no regular expression in RE2 syntax, which has neither "
-        "lookaround nor backreferences; mend it (it holds half of a character)",
+        "lookaround nor backreferences; correct it (it holds half of a character)",
     ),
     "any message": (
         [{"when": {"onMessagePattern": ".*"}}],

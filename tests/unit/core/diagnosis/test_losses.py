@@ -127,7 +127,7 @@ LOSSES = {
         training().pod_gone(3, 0).replaced(3, 1).controller_restarted(),
         "PodDeleted",
         "PodDeleted",
-        "pod train-node-0-3-11 (rank 3, not scheduled) replaced a member that was lost while nobody watched; ",
+        "pod train-node-0-3-11 (rank 3, not scheduled) replaced a member that was lost while no controller watched; ",
     ),
 }
 

@@ -436,7 +436,7 @@ def test_an_entry_whose_taint_somebody_else_took_away_is_dropped() -> None:
     assert reconcile(before, node()) == FleetLedger()
     bare = node(bears=entry(), taints=())
     left = reconcile(before, bare)
-    assert only(left).releasing == "somebody else took the taint away"
+    assert only(left).releasing == "others removed the taint"
     assert reconcile(left, bare) is left, "our annotation is still there"
     assert reconcile(left, node()) == FleetLedger()
 

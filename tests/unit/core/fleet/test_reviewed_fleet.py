@@ -66,9 +66,9 @@ def test_an_older_crd_that_drops_the_verdict_does_not_make_it_decided_without_en
 @pytest.mark.parametrize(
     ("now", "kind", "limit", "ends"),
     [
-        (Mode.OBSERVE, "TrainJob", 10, "so that Trainer makes it anew"),
+        (Mode.OBSERVE, "TrainJob", 10, "so that Trainer creates it again"),
         (Mode.ENFORCE, "TrainJob", 10, "it is left as it is"),
-        (Mode.OBSERVE, "JobSet", 10, "because nobody makes a JobSet again that belongs to no TrainJob"),
+        (Mode.OBSERVE, "JobSet", 10, "because a JobSet without a TrainJob would not be created again"),
         (Mode.OBSERVE, "TrainJob", 0, "because the budget of policy default is exhausted (0 recoveries within 24h)"),
     ],
     ids=["Observe", "Enforce by then", "nobody would make it anew", "the budget is exhausted"],

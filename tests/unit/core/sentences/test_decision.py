@@ -267,7 +267,7 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
     ),
     (
         told(Sentence.WOULD_RECREATE_JOB_SET, Reason.PLATFORM_GAVE_UP, jobset="train"),
-        "delete JobSet train, so that Trainer makes it anew",
+        "delete JobSet train, so that Trainer creates it again",
     ),
     (
         told(
@@ -299,9 +299,9 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
             Sentence.WOULD_BUT_OBSERVE,
             Reason.PLATFORM_GAVE_UP,
             policy="default",
-            would="delete JobSet train, so that Trainer makes it anew",
+            would="delete JobSet train, so that Trainer creates it again",
         ),
-        ("policy default is in mode Observe: Enforce would now delete JobSet train, so that Trainer makes it anew"),
+        ("policy default is in mode Observe: Enforce would now delete JobSet train, so that Trainer creates it again"),
     ),
     (
         told(
@@ -372,8 +372,8 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
         "; the JobSet is made to fail (onExhausted: FailJob)",
     ),
     (
-        told(Sentence.HELD_NOT_SUSPENDED, Reason.RESUMED_BY_OTHERS, why="somebody else has resumed this job before"),
-        "; it is not suspended, because somebody else has resumed this job before",
+        told(Sentence.HELD_NOT_SUSPENDED, Reason.RESUMED_BY_OTHERS, why="others have resumed this job before"),
+        "; it is not suspended, because others have resumed this job before",
     ),
     (
         told(Sentence.HELD_NOT_FAILED, Reason.BUDGET_EXHAUSTED),
@@ -502,12 +502,12 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
             why=(
                 "pod train-node-0-1-30 (rank 1, node gpu-1) was deleted; attempt 2: deleting Job train-node-0 once more"
             ),
-            refused="somebody else has resumed this job before",
+            refused="others have resumed this job before",
             hurry="",
         ),
         (
             "pod train-node-0-1-30 (rank 1, node gpu-1) was deleted; attempt 2: deleting Job "
-            "train-node-0 once more; no backoff, because somebody else has resumed this job "
+            "train-node-0 once more; no backoff, because others have resumed this job "
             "before"
         ),
     ),
@@ -620,7 +620,7 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
     ),
     (
         told(Sentence.READY_MEANWHILE, Reason.RUNS_WHOLE_AGAIN, ranks=4),
-        ("the restart was not carried out, and all 4 ranks have been Ready meanwhile: left alone"),
+        ("the restart was not carried out, and all 4 ranks have become Ready since: left alone"),
     ),
     (
         told(Sentence.ALL_READY, Reason.ALL_RANKS_READY, ranks=4, source="ready", verified="false"),
@@ -680,7 +680,7 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
         told(Sentence.WAITING_FOR_OLD_JOB_SET, Reason.WAITING_FOR_TEARDOWN, jobset="train"),
         "waiting for JobSet train and its Jobs to be gone",
     ),
-    (because(Reason.WAITING_FOR_JOB_SET), "waiting for Trainer to make the JobSet anew"),
+    (because(Reason.WAITING_FOR_JOB_SET), "waiting for Trainer to create the JobSet again"),
     (because(Reason.WAITING_FOR_RESUME, who="Trainer"), "waiting for Trainer to carry out that it is resumed"),
     (
         because(Reason.TRAINER_RESUMES, jobset="llm"),
@@ -835,17 +835,17 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
             Sentence.NOT_RECREATED,
             Reason.PLATFORM_GAVE_UP,
             gave_up=("the platform gave up: JobSet train is Failed (jobset failed due to one or more job failures)"),
-            refused="nobody makes a JobSet again that belongs to no TrainJob",
+            refused="a JobSet without a TrainJob would not be created again",
         ),
         (
             "the platform gave up: JobSet train is Failed (jobset failed due to one or more job "
-            "failures); it is not made anew, because nobody makes a JobSet again that belongs to "
-            "no TrainJob"
+            "failures); it is not created again, because a JobSet without a TrainJob would not be "
+            "created again"
         ),
     ),
     (
         told(Sentence.NOBODY_RECREATES_IT, Reason.PLATFORM_GAVE_UP),
-        "nobody makes a JobSet again that belongs to no TrainJob",
+        "a JobSet without a TrainJob would not be created again",
     ),
     (
         told(
@@ -857,7 +857,7 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
         (
             "the platform gave up: JobSet train is Failed (jobset failed due to one or more job "
             "failures); policy default says onTerminalFailure: RecreateJobSet: deleting it, so "
-            "that Trainer makes it anew"
+            "that Trainer creates it again"
         ),
     ),
     (because(Reason.RESTARTED_BY_HAND, verb="retry", by="", note=""), "retry asked for"),
