@@ -26,7 +26,7 @@ from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode
 
 PLACED_IN = timedelta(seconds=5)
-"""So long the scheduler is given to place the pods of a group that has just been created."""
+"""So long after it has placed a pod, or one was created, the scheduler is given to place the next."""
 GROWTH_GIVES_UP_AFTER = timedelta(seconds=30)
 """A growth whose pods have no node for so long is undone: all of the group waits for them."""
 AVOIDS_FOR = timedelta(seconds=15)
@@ -61,6 +61,9 @@ def smaller(context: ReconcileContext, ledger: Ledger) -> Verdict | NotShrunk:
     job = sizes.resizable(snapshot)
     if isinstance(job, Explanation):
         return NotShrunk(job)
+    placing_until = _placing_until(snapshot, job)
+    if context.now < placing_until:
+        return NotShrunk(due_at=placing_until)
     placed = _placed(snapshot, job)
     wanted = sizes.wanted_nodes(ledger, snapshot, job)
     nodes = sizes.largest(elastic, len(placed), wanted)
@@ -91,6 +94,16 @@ def _placed(snapshot: Snapshot, job: JobFacts) -> list[PodFacts]:
     living = (pod for pod in pods if pod.phase not in {"Failed", "Succeeded"} and pod.dead_since is None)
     nodes = snapshot.nodes
     return [pod for pod in living if pod.node not in nodes or nodes[pod.node].ready]
+
+
+def _placing_until(snapshot: Snapshot, job: JobFacts) -> datetime:
+    """When the pods that have no node then count as those for which there is none.
+
+    Large groups are created and placed for longer than `PLACED_IN`: a controller-manager creates some twenty pods a
+    second, and a scheduler binds some fifty.
+    """
+    moments = (moment for pod in pods_of(snapshot, job) for moment in (pod.created_at, pod.scheduled_at))
+    return max((moment for moment in moments if moment is not None), default=job.created_at) + PLACED_IN
 
 
 def _shrink_due_at(ledger: Ledger, elastic: PinnedElastic, *, undoes: bool) -> datetime:

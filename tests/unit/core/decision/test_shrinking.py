@@ -157,6 +157,29 @@ def test_a_rule_that_says_shrink_does_not_wait_for_its_nodes() -> None:
     assert actions(controller)[-1] is AttemptAction.SHRINK
 
 
+def test_nothing_is_given_up_while_pods_of_a_large_group_are_still_being_created_and_placed() -> None:
+    """The Job controller creates some twenty pods a second, and the scheduler binds them one after the other."""
+    controller = elastic_controller(rules=(Rule("rack", RuleAction.SHRINK),))
+    world = rack_lost(sixteen(), 0)
+    reconciled(controller, world, 0.5)
+    world = world.born(3, controller.ledger.birth_settings)
+    for rank in range(9):
+        world = world.scheduled(rank, 4 + rank // 2)
+    world = world.unschedulable(9, "0/16 nodes are available")
+    reconciled(controller, world, 4)
+    plan, _ = reconciled(controller, world, 9.5)
+    assert (actions(controller), plan.requeue_at) == ([AttemptAction.RECREATE_GROUP], at(13))
+    for rank in range(9, 12):
+        world = world.scheduled(rank, rank)
+    for rank in range(12, 16):
+        world = world.unschedulable(rank, "0/16 nodes are available")
+    reconciled(controller, world, 15.5)
+    assert actions(controller) == [AttemptAction.RECREATE_GROUP]
+    reconciled(controller, world, 16.5)
+    assert controller.ledger.elastic is not None
+    assert controller.ledger.elastic.nodes == 12
+
+
 def test_pods_on_a_node_that_is_not_ready_are_not_counted() -> None:
     controller, world = waiting_for_a_rack()
     reconciled(controller, world.with_node("gpu-0", ready=False), 121)
