@@ -9,6 +9,7 @@ from datetime import timedelta
 
 import msgspec
 
+from recovery.core.decision import avoidance
 from recovery.core.diagnosis.membership import member_count
 from recovery.core.diagnosis.resized import template_size
 from recovery.core.incident import sizes
@@ -82,26 +83,24 @@ def tried(context: ReconcileContext, ledger: Ledger, wish: BirthSettings | None)
     return BirthTry(withdrawn(context, ledger), refused=refused)
 
 
-def resized_by_user(context: ReconcileContext, ledger: Ledger, job: JobFacts) -> Ledger:
-    """The ledger whose settings give the Job's successor the size that the Job has now."""
-    known = ledger.birth_settings
-    wish = wished(context.snapshot, job, member_count(job), known.avoid_hosts if known is not None else ())
+def kept(context: ReconcileContext, ledger: Ledger) -> Ledger:
+    """The ledger whose settings create the Job's successor as the Job is, off the nodes that the group avoids.
+
+    Settings that were tried for something else, and came to nothing, end so. That takes no dry run: the API server has
+    created the Job, and taken as many hosts to avoid. A size that a user has given to a Job of the template's size does
+    take one.
+    """
+    snapshot, known = context.snapshot, ledger.birth_settings
+    job = sizes.only_job(snapshot)
+    if job is None or (known is None and ledger.elastic is None):
+        return ledger
+    size, template = member_count(job), template_size(snapshot, job)
+    untried = job.born_nodes is None and template is not None and (known is None or known.nodes != size)
+    avoid = avoidance.hosts(avoidance.current(context, ledger))
+    wish = wished(snapshot, job, template if untried and template is not None else size, avoid)
     if wish is None:
         return msgspec.structs.replace(ledger, birth_settings=None)
     return ledger if wish.same_as(known) else _entered(context, ledger, wish)
-
-
-def avoiding(context: ReconcileContext, ledger: Ledger, avoid_hosts: tuple[str, ...]) -> Ledger:
-    """The ledger whose settings keep the Job's successor off these hosts, and leave its size as it is.
-
-    Only for fewer hosts than before: what the API server has taken with more of them needs no dry run.
-    """
-    known = ledger.birth_settings
-    if known is None or known.avoid_hosts == avoid_hosts:
-        return ledger
-    if known.nodes is None and not avoid_hosts:
-        return msgspec.structs.replace(ledger, birth_settings=None)
-    return _entered(context, ledger, msgspec.structs.replace(known, avoid_hosts=avoid_hosts))
 
 
 class BornWrong(msgspec.Struct, frozen=True):
@@ -139,12 +138,8 @@ def born_wrong(context: ReconcileContext, ledger: Ledger) -> BornWrong | None:
 
 def withdrawn(context: ReconcileContext, ledger: Ledger) -> Ledger:
     """The ledger with the settings that the present Job was created with; without a Job, with none."""
-    snapshot = context.snapshot
-    job = sizes.only_job(snapshot)
-    wish = wished(snapshot, job, member_count(job)) if job is not None else None
-    if wish is None or ledger.birth_settings is None or wish.same_as(ledger.birth_settings):
-        return msgspec.structs.replace(ledger, birth_settings=None)
-    return _entered(context, ledger, wish)
+    after = kept(context, ledger) if sizes.only_job(context.snapshot) is not None else ledger
+    return msgspec.structs.replace(ledger, birth_settings=None) if after is ledger else after
 
 
 def _entered(context: ReconcileContext, ledger: Ledger, wish: BirthSettings) -> Ledger:

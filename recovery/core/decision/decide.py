@@ -259,14 +259,15 @@ def _between_incidents(context: ReconcileContext, ledger: Ledger) -> Plan:
         why = because(Reason.SUSPENSION_OVER, incident=mark, kind=workload.kind)
         return answer(ledger, why, actions=suspension.resume(workload))
     if not isinstance(policy, Policy):
-        return answer(ledger, _unusable(policy))
+        return answer(resizing.settled(context, ledger), _unusable(policy))
     alone = left_alone(snapshot, workload)
     if alone is not None:
         return answer(resizing.at_an_end(ledger, workload, context.now), alone)
     if paused(workload):
-        return answer(ledger, told(Sentence.PAUSED_UNTIL_RESUMED, Reason.JOB_PAUSED))
+        return answer(resizing.settled(context, ledger), told(Sentence.PAUSED_UNTIL_RESUMED, Reason.JOB_PAUSED))
     if policy.global_pause is not None:
-        return answer(ledger, told(Sentence.PAUSED_UNTIL_THEN, Reason.GLOBAL_PAUSE, pause=policy.global_pause))
+        why = told(Sentence.PAUSED_UNTIL_THEN, Reason.GLOBAL_PAUSE, pause=policy.global_pause)
+        return answer(resizing.settled(context, ledger), why)
     assert snapshot.jobset is not None, "left_alone has checked it"
     if snapshot.jobset.terminal_state == "Failed":
         return _already_failed(context, snapshot.jobset, ledger, policy)
@@ -348,7 +349,8 @@ def _no_failure(context: ReconcileContext, ledger: Ledger, policy: Policy, why: 
     if rest.why is not None and found is None and silent is None:
         why = rest.why
     requeue_at = min((each for each in (requeue_at, rest.requeue_at) if each is not None), default=None)
-    plan = answer(rest.ledger, why, actions=asked.actions(ledger.epoch), requeue_at=requeue_at)
+    settled = resizing.settled(context, rest.ledger)
+    plan = answer(settled, why, actions=asked.actions(ledger.epoch), requeue_at=requeue_at)
     return msgspec.structs.replace(plan, not_started=found)
 
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from recovery.core.decision import birth, resizing
+from recovery.core.decision import avoidance, birth, resizing
 from recovery.core.decision.teardown import trigger
 from recovery.core.decision.verdict import Verdict
 from recovery.core.diagnosis.classify import classify
@@ -21,8 +21,7 @@ def begin(context: ReconcileContext, ledger: Ledger, policy: Policy, verdict: Ve
     job = sizes.only_job(context.snapshot)
     assert job is not None, "only a group of one Job grows"
     assert ledger.elastic is not None, "only a smaller group grows"
-    known = ledger.birth_settings
-    avoid = known.avoid_hosts if known is not None else ()
+    avoid = avoidance.hosts(avoidance.current(context, ledger))
     tried = birth.tried(context, ledger, birth.wished(context.snapshot, job, verdict.nodes, avoid))
     if tried.trying is not None:
         why = because(Reason.TRYING_BIRTH_SETTINGS)

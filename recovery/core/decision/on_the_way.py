@@ -191,7 +191,7 @@ def _born_wrong(context: ReconcileContext, ledger: Ledger, wrong: birth.BornWron
     if wrong.again and state is not None:
         verdict = Verdict(Call.SHRINK, wrong.why, charge=False, nodes=state.nodes)
         return try_again(context, noted, wrong.why, verdict=verdict)
-    after = birth.withdrawn(context, msgspec.structs.replace(noted, elastic=None))
+    after = birth.withdrawn(context, msgspec.structs.replace(noted, elastic=None, avoided=()))
     return as_before(say_of_attempt(after, wrong.why), requeue_at=context.now + SAY_AFTER)
 
 

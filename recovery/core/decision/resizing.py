@@ -211,27 +211,23 @@ def agreed(context: ReconcileContext, ledger: Ledger) -> Ledger:
     the settings, it has what its template says.
     """
     ledger = _avoiding_still(context, ledger)
-    job = sizes.only_job(context.snapshot)
-    if job is None or (ledger.elastic is None and ledger.birth_settings is None):
+    job, state = sizes.only_job(context.snapshot), ledger.elastic
+    if job is None or state is None or member_count(job) == state.nodes:
         return ledger
-    size, state = member_count(job), ledger.elastic
-    if state is not None and size == state.nodes:
-        return ledger
-    if state is None and ledger.birth_settings is not None and ledger.birth_settings.nodes in {size, None}:
-        return ledger
-    if size == template_size(context.snapshot, job) or sizes.by_user(job):
-        kept = birth.resized_by_user(context, ledger, job)
-        return msgspec.structs.replace(sizes.booked(kept, context.now), elastic=None)
+    if member_count(job) == template_size(context.snapshot, job) or sizes.by_user(job):
+        return msgspec.structs.replace(sizes.booked(ledger, context.now), elastic=None)
     return ledger
+
+
+def settled(context: ReconcileContext, ledger: Ledger) -> Ledger:
+    """The ledger of a group whose Job's successor is to be as the Job is: no other size is being tried."""
+    return birth.kept(context, agreed(context, ledger))
 
 
 def _avoiding_still(context: ReconcileContext, ledger: Ledger) -> Ledger:
     """Without the nodes that the group has avoided for long enough."""
     still = avoidance.current(context, ledger)
-    if still == ledger.avoided:
-        return ledger
-    after = birth.avoiding(context, ledger, avoidance.hosts(still))
-    return msgspec.structs.replace(after, avoided=still)
+    return ledger if still == ledger.avoided else msgspec.structs.replace(ledger, avoided=still)
 
 
 def without_avoidance(context: ReconcileContext, ledger: Ledger) -> tuple[Ledger, Verdict] | None:
@@ -249,7 +245,7 @@ def without_avoidance(context: ReconcileContext, ledger: Ledger) -> tuple[Ledger
         ranks=member_count(job),
         nodes=", ".join(each.node for each in ledger.avoided),
     )
-    after = birth.avoiding(context, msgspec.structs.replace(ledger, avoided=()), ())
+    after = msgspec.structs.replace(ledger, avoided=())
     return after, Verdict(Call.RECREATE_GROUP, why, charge=False)
 
 

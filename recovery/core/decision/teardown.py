@@ -3,7 +3,7 @@
 Ledger first: each action follows from the target that stands in it, so that it may be done again after a crash.
 """
 
-from recovery.core.decision import backoff, fleet_changes
+from recovery.core.decision import backoff, fleet_changes, resizing
 from recovery.core.decision import verdict as verdicts
 from recovery.core.decision.verdict import Call, Verdict
 from recovery.core.diagnosis import job_limits
@@ -50,6 +50,8 @@ def trigger(
     if done is not None:
         return close(ledger, Outcome.SUPERSEDED, left_alone(done), context.now)
     resizes = verdict is not None and verdict.call in {Call.SHRINK, Call.GROW}
+    if not resizes:
+        ledger = resizing.settled(context, ledger)
     # Another size is no further try at what has failed: `resizing` has its own waits.
     if not by_hand and not resizes:
         hurry = _no_time_to_wait(context, ledger, lost)

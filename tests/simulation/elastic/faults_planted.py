@@ -6,14 +6,11 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-from recovery.core.decision import resizing, settings
-from recovery.core.decision.verdict import Call, Verdict
+from recovery.core.decision import birth, resizing
 from recovery.core.incident import sizes
 from recovery.core.model.facts import Room
 from recovery.core.model.ledger import ElasticState, Ledger
 from recovery.core.model.pinned_policy import PinnedElastic
-from recovery.core.model.reason import Explanation
-from recovery.core.plan.actions import Plan
 from recovery.core.plan.context import ReconcileContext
 from recovery.launch import birth
 from recovery.sim.api.kinds.kind import Body
@@ -63,16 +60,12 @@ def only_parallelism_changes(monkeypatch: pytest.MonkeyPatch) -> None:
 def size_is_lost_on_recreate(monkeypatch: pytest.MonkeyPatch) -> None:
     """A restart that asks for no size drops the settings of the one before."""
 
-    def forgetful(
-        context: ReconcileContext, ledger: Ledger, found: Explanation, verdict: Verdict
-    ) -> Plan | tuple[Ledger, Verdict]:
-        answer = prepared(context, ledger, found, verdict)
-        if isinstance(answer, Plan) or verdict.call is not Call.RECREATE_GROUP:
-            return answer
-        return msgspec.structs.replace(answer[0], birth_settings=None), answer[1]
+    def forgetful(context: ReconcileContext, ledger: Ledger) -> Ledger:
+        after = kept(context, ledger)
+        return after if ledger.incident is None else msgspec.structs.replace(after, birth_settings=None)
 
-    prepared = settings.prepared
-    monkeypatch.setattr(settings, "prepared", forgetful)
+    kept = birth.kept
+    monkeypatch.setattr(birth, "kept", forgetful)
 
 
 @dataclass(frozen=True)
