@@ -21,6 +21,8 @@ SEEN_WITHIN = timedelta(seconds=16)
 """A smaller group asks for room every 15 s: nodes that are taken for a shorter time may go unnoticed."""
 TRIED_WITHIN = timedelta(seconds=10)
 """From the verdict until its restart, dry runs included."""
+LABELLED_BEFORE = timedelta(seconds=1)
+"""The label is there so long before the settings: each is written for itself."""
 BOOKED_WITHIN_SECONDS = 2.0
 """Of each time with fewer nodes, at its two ends."""
 _AROUND = timedelta(seconds=60)
@@ -173,11 +175,12 @@ def _spans(free: list[tuple[datetime, int]], until: datetime) -> Iterator[tuple[
 def all_agree_at_rest(trial: Trial) -> Iterator[tuple[datetime, str]]:
     """A group at rest has the size that its ledger says and that its successor would get; a whole one has no elastic
     state, no settings but nodes to avoid, and no label without settings."""
+    too_many_since: datetime | None = None
     for seen, job in trial.rests():
         ledger, nodes = seen.ledger, job["spec"]["parallelism"]
         if nodes != _size(trial, ledger):
             yield seen.at, f"the Job has {nodes} pods, the ledger says {_size(trial, ledger)}"
-        trying = ledger.birth_settings is not None and seen.at - ledger.birth_settings.since <= TRIED_WITHIN
+        trying = ledger.birth_settings is not None and _tried_for(trial, seen) <= TRIED_WITHIN.total_seconds()
         if nodes != _asked(trial, ledger) and not trying:
             yield seen.at, f"the Job has {nodes} pods, its successor would get {_asked(trial, ledger)}"
         if ledger.elastic is not None and nodes == trial.job.pods:
@@ -185,8 +188,17 @@ def all_agree_at_rest(trial: Trial) -> Iterator[tuple[datetime, str]]:
         settings = ledger.birth_settings
         if nodes == trial.job.pods and settings is not None and not settings.avoid_hosts:
             yield seen.at, f"it is whole, and has settings at birth: {settings}"
-        if seen.labelled is (settings is None):
-            yield seen.at, f"its label is {seen.labelled}, and its settings are {settings}"
+        if settings is not None and not seen.labelled:
+            yield seen.at, f"its label is missing, and its settings are {settings}"
+        too_many_since = (too_many_since or seen.at) if settings is None and seen.labelled else None
+        if too_many_since is not None and seen.until - too_many_since > LABELLED_BEFORE:
+            yield seen.at, f"its label has been there without settings since {too_many_since}"
+
+
+def _tried_for(trial: Trial, seen: Seen) -> float:
+    """For how many seconds, but for those in which something held the controllers up: a dry run without an answer."""
+    settings = seen.ledger.birth_settings
+    return trial.undisturbed_seconds(settings.since, seen.at) if settings is not None else 0.0
 
 
 def the_books_are_right(trial: Trial) -> Iterator[tuple[datetime, str]]:
@@ -212,7 +224,7 @@ def _smaller(trial: Trial) -> Iterator[tuple[datetime, datetime, int]]:
     since: datetime | None = None
     nodes = 0
     for _, seen in trial.steps():
-        job = seen.whole
+        job = seen.trains
         now = job["spec"]["parallelism"] if job is not None and job["spec"]["parallelism"] < trial.job.pods else 0
         if now == nodes:
             continue

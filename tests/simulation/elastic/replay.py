@@ -54,13 +54,21 @@ class Seen:
     def whole(self) -> Body | None:
         """The Job of the group if all of its pods are ready, on nodes that are. None: it does not run whole."""
         job = self.job
-        if job is None or job["spec"].get("suspend"):
-            return None
+        return job if job is not None and self._all_run(job) else None
+
+    @property
+    def trains(self) -> Body | None:
+        """The same, also of a Job that is on its way out: until its pods go, they train. None: some do not run."""
+        return next((job for job in self.jobs.values() if self._all_run(job)), None)
+
+    def _all_run(self, job: Body) -> bool:
+        if job["spec"].get("suspend"):
+            return False
         fit = sum(
             _is(pod, "Ready") and "deletionTimestamp" not in pod["metadata"] and self._runs(pod)
             for pod in self.pods_of(job)
         )
-        return job if fit == job["spec"]["parallelism"] else None
+        return bool(fit == job["spec"]["parallelism"])
 
     def _runs(self, pod: Body) -> bool:
         node = self.nodes.get(pod["spec"].get("nodeName", ""))

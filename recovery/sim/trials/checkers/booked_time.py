@@ -177,7 +177,7 @@ class LostTimeBooked(CheckerRule):
         for each in opened:
             if each.incident.closing is not None:
                 yield from (self.found(at, sentence, key) for sentence in broken_sums(each.incident))
-            wrong = self._wrong_size(key, each.incident)
+            wrong = self._wrong_size(key, each)
             if wrong:
                 yield self.found(at, wrong, key)
         for state in self.world.ledgers:
@@ -185,13 +185,13 @@ class LostTimeBooked(CheckerRule):
                 mine = [each.incident for each in opened if each.workload_uid == state.workload_uid]
                 yield from (self.found(at, sentence, key) for sentence in broken_totals(mine, state.ledger.totals))
 
-    def _wrong_size(self, key: GroupKey, incident: Incident) -> str:
+    def _wrong_size(self, key: GroupKey, opened: _Opened) -> str:
         """An incident is of all GPUs of its group, lost members included. Empty: it is."""
-        job = self.evidence.jobs[key]
+        job, incident = self.evidence.jobs[key], opened.incident
         asks = job.gpus_per_pod if job.marking is Marking.ACCELERATORS else 0
         if self._happened(FaultKind.USER_RESIZE, key) or incident.gpus == job.pods * asks:
             return ""
-        if (job.policy or {}).get("elastic") is not None and incident.gpus == self._pods_at(key, incident) * asks:
+        if (job.policy or {}).get("elastic") is not None and incident.gpus == self._pods_at(key, opened.at) * asks:
             return ""
         # Of a training that had ended by then, a Job that is Complete has given its GPUs back.
         over = after_the_end(self.evidence.rounds(str(key)), self.evidence.ends_at)
@@ -199,9 +199,9 @@ class LostTimeBooked(CheckerRule):
             return ""
         return f"incident {incident.id} is of {incident.gpus} GPUs, the group has {job.pods * asks}"
 
-    def _pods_at(self, key: GroupKey, incident: Incident) -> int:
-        """Of the newest Job of an elastic group when the incident was detected. 0: there was none."""
-        made = (job for job in self.world.jobs.values() if job.group == key and job.began_at <= incident.detected_at)
+    def _pods_at(self, key: GroupKey, at: datetime) -> int:
+        """Of the newest Job of an elastic group, by the server's clock. 0: there was none."""
+        made = (job for job in self.world.jobs.values() if job.group == key and job.began_at <= at)
         newest = max(made, key=lambda job: job.began_at, default=None)
         return newest.wanted if newest is not None else 0
 

@@ -8,6 +8,7 @@ import pytest
 
 from recovery.core.model.ledger import Ledger, Outcome, Phase, PhaseSpan
 from recovery.core.model.reason import Reason
+from recovery.ports import JOBS
 from recovery.sim.training.training import Round, TrainingOutcome
 from recovery.sim.trials.checkers.booked_time import LostTimeBooked
 from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
@@ -286,3 +287,26 @@ def test_what_holds_a_controller_up_comes_on_top(held_up_seconds: float, over: b
     books.befalls(FaultKind.PROCESS_FREEZE, 1000, held_up_seconds - recovers_in, actor="controller-0")
     books.accounts()
     assert bool(books.found) is over
+
+
+@pytest.mark.parametrize(("made_at", "right"), [(1010, True), (999, False)], ids=["after its loss", "before it"])
+def test_an_incident_is_of_the_job_that_was_there_whatever_the_clock_of_the_controller_says(
+    made_at: float, right: bool
+) -> None:
+    books = Books((20, None))
+    job = msgspec.structs.replace(books.case.evidence.jobs[KEY], policy={"elastic": {"minNodes": 1, "maxNodes": 2}})
+    books.case.evidence.jobs = {KEY: job}
+
+    def recreates(seconds: float, uid: str, pods: int) -> None:
+        books.case.now = seconds
+        books.case.drop(JOBS, "llm-node-0")
+        books.case.job(uid, parallelism=pods, completions=pods)
+
+    recreates(900, "smaller", 1)
+    if made_at < 1000:
+        recreates(made_at, "whole again", 2)
+    books.writes(1000, with_incident(opened(1060), gpus=8))
+    if made_at > 1000:
+        recreates(made_at, "whole again", 2)
+    books.accounts()
+    assert any("is of 8 GPUs" in each for each in books.found) is not right
