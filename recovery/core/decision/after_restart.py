@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from recovery.core.decision import backoff, black_holes, fleet_changes
+from recovery.core.decision import backoff, black_holes, fleet_changes, resizing
 from recovery.core.decision.another_attempt import (
     breaks_the_group,
     held,
@@ -70,6 +70,7 @@ def after_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
     found = phases.position(context.snapshot, open_.target, open_.ranks)
     if found is Phase.DECIDED and ours:
         return _reissue(context, ledger, restart)
+    ledger = resizing.followed(context, ledger)
     lost = lost_since(context.snapshot, ledger, context.now)
     withheld = open_.withheld
     if withheld is not None and backoff.recovered_by_itself(context.snapshot, withheld, seen=bool(lost)):

@@ -216,6 +216,22 @@ def agreed(context: ReconcileContext, ledger: Ledger) -> Ledger:
         return ledger
     if member_count(job) == template_size(context.snapshot, job) or sizes.by_user(job):
         return msgspec.structs.replace(sizes.booked(ledger, context.now), elastic=None)
+    return sizes.as_born(sizes.booked(ledger, context.now), context.snapshot, job)
+
+
+def followed(context: ReconcileContext, ledger: Ledger) -> Ledger:
+    """The ledger of a group that comes back, with the size of the Job that came.
+
+    It may be another one than the latest restart is for: an API server that lags has created the Job with the settings
+    of before, or the platform has restarted the group while a size was being tried.
+    """
+    job, open_ = sizes.only_job(context.snapshot), ledger.current_incident
+    restart = attempt_limits.restart_of(ledger)
+    if job is None or job.uid in open_.target.job_uids or restart is None:
+        return ledger
+    adopted = restart.action is AttemptAction.ADOPTED
+    if ledger.elastic is not None or (adopted and member_count(job) < open_.ranks):
+        return sizes.as_born(ledger, context.snapshot, job)
     return ledger
 
 

@@ -103,6 +103,21 @@ def begun(ledger: Ledger, snapshot: Snapshot, job: JobFacts, nodes: int, now: da
     return msgspec.structs.replace(resized, elastic=state)
 
 
+def as_born(ledger: Ledger, snapshot: Snapshot, job: JobFacts) -> Ledger:
+    """The ledger that says of the size what the Job was created with, by settings at birth, and still has."""
+    known, nodes = ledger.elastic, member_count(job)
+    if job.born_nodes != nodes or (known is not None and known.nodes == nodes):
+        return ledger
+    gpus = nodes * gpus_per_node(snapshot, job)
+    if known is None:
+        open_ = ledger.current_incident
+        state = ElasticState(nodes=nodes, wanted_nodes=open_.ranks, since=open_.started_at, gpus=gpus)
+    else:
+        wanted = wanted_nodes(ledger, snapshot, job)
+        state = msgspec.structs.replace(known, nodes=nodes, wanted_nodes=wanted, gpus=gpus)
+    return msgspec.structs.replace(ledger, elastic=state)
+
+
 def booked(ledger: Ledger, until: datetime) -> Ledger:
     """The ledger whose totals have what the group has run with fewer nodes until then."""
     known = ledger.elastic
