@@ -13,6 +13,7 @@ from recovery.core.model.pinned_policy import PinnedElastic
 from recovery.ports import JOBS, PODS, RECOVERY_GROUPS
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.trials.manifests import JOBSET_LABEL, TRAINER
+from recovery.sim.trials.plan import PlannedRuntime
 from recovery.sim.trials.trial import TrialOutcome
 from recovery.sim.trials.trial_evidence import Violation
 from tests.simulation.elastic.replay import Seen, Trial
@@ -254,9 +255,12 @@ def avoided_nodes_stay_empty(trial: Trial) -> Iterator[tuple[datetime, str]]:
 
 
 def ends_with_all_that_there_is(trial: Trial) -> Iterator[tuple[datetime, str]]:
-    """When all nodes have long been back, the group is whole, or waits after growths that failed."""
+    """When all nodes have long been back, the group is whole, or waits after growths that failed. One whose own
+    policies have ended it is over."""
     seen, ends_at = trial.last, trial.outcome.evidence.ends_at
     job, state = seen.whole, seen.ledger.elastic
+    if trial.job.runtime is PlannedRuntime.NATIVE and _failed(seen):
+        return
     if job is None:
         yield ends_at, f"the group does not run: {seen.ledger.message}"
         return
@@ -265,6 +269,10 @@ def ends_with_all_that_there_is(trial: Trial) -> Iterator[tuple[datetime, str]]:
     wait = timedelta(seconds=trial.elastic.grow_back_after_seconds) * 2**state.failed_growths
     if state.room_since is None or ends_at - state.room_since > wait + _AROUND:
         yield ends_at, f"it still has {state.nodes} nodes of {state.wanted_nodes}: {seen.ledger.message}"
+
+
+def _failed(seen: Seen) -> bool:
+    return seen.jobset is not None and (seen.jobset.get("status") or {}).get("terminalState") == "Failed"
 
 
 CHECKS: tuple[Check, ...] = (
