@@ -2,7 +2,7 @@
 
 import msgspec
 
-from recovery.core.decision import avoidance, birth
+from recovery.core.decision import avoidance, birth, resizing
 from recovery.core.decision.verdict import RESTARTS, Alternative, Call, Verdict
 from recovery.core.diagnosis.membership import member_count
 from recovery.core.diagnosis.resized import resized
@@ -23,7 +23,7 @@ def with_size_kept(context: ReconcileContext, ledger: Ledger, verdict: Verdict) 
     """
     if verdict.call not in RESTARTS or verdict.call in {Call.SHRINK, Call.GROW}:
         return verdict
-    why = resized(context.snapshot)
+    why = sizes.undone_by_restart(resizing.settled(context, ledger), context.snapshot)
     if why is None or _keeps_size(context, ledger) is not None:
         return verdict
     return _held(verdict, why)
@@ -63,9 +63,9 @@ def prepared(
     ledger = lifecycle.consider(tried.ledger, (considered(verdict.call, verdict.node, tried.refused),))
     if verdict.call is Call.SHRINK:
         return as_before(say_of_attempt(ledger, tried.refused))
-    changed = resized(context.snapshot)
-    if changed is not None:
-        return ledger, _held(verdict, changed)
+    undone = sizes.undone_by_restart(ledger, context.snapshot)
+    if undone is not None:
+        return ledger, _held(verdict, undone)
     return ledger, avoidance.not_avoided(verdict, tried.refused)
 
 

@@ -13,8 +13,7 @@ from recovery.core.decision.hold import failed_because
 from recovery.core.decision.on_the_way import say_after_a_while
 from recovery.core.diagnosis.evidence import LossKind, fresh, gather
 from recovery.core.diagnosis.finishing import finishing
-from recovery.core.diagnosis.resized import resized
-from recovery.core.incident import attempt_limits, lifecycle, phases
+from recovery.core.incident import attempt_limits, lifecycle, phases, sizes
 from recovery.core.incident.preconditions import barred, stale
 from recovery.core.model.facts import JobSetFacts
 from recovery.core.model.ledger import AttemptAction, Ledger, Outcome, Phase, Target
@@ -80,7 +79,10 @@ def _not_made_anew(context: ReconcileContext, ledger: Ledger) -> Explanation | N
     if bar is not None:
         return bar
     refusal = attempt_limits.refused(ledger, context.now)
-    return resized(context.snapshot) if refusal is None else refusal.why
+    if refusal is not None:
+        return refusal.why
+    # Birth settings are for the Jobs of the JobSet that is there.
+    return sizes.undone_by_restart(msgspec.structs.replace(ledger, birth_settings=None), context.snapshot)
 
 
 def _recreate(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger, gave_up: Explanation) -> Plan:

@@ -76,11 +76,14 @@ def by_user(job: JobFacts) -> bool:
 
 
 def undone_by_restart(ledger: Ledger, snapshot: Snapshot) -> Explanation | None:
-    """Which size of a user's a restart would undo. None: none, or the birth settings say the same one."""
+    """Which size of a user's a restart would undo. None: none, or the successor has the same one, by the birth settings
+    or by its template."""
     why, job, settings = resized(snapshot), only_job(snapshot), ledger.birth_settings
-    if why is None or (job is not None and settings is not None and settings.nodes == member_count(job)):
-        return None
-    return why
+    if why is None or job is None:
+        return why
+    by_settings = settings.nodes if settings is not None else None
+    successor = template_size(snapshot, job) if by_settings is None else by_settings
+    return None if successor == member_count(job) else why
 
 
 def gpus_per_node(snapshot: Snapshot, job: JobFacts) -> int:

@@ -5,8 +5,10 @@ import msgspec
 from recovery.core.model.annotations import RETRY_ANNOTATION
 from recovery.core.model.ledger import Phase
 from recovery.core.model.reason import Reason
-from recovery.core.policy.spec import Mode
+from recovery.core.plan.actions import DeleteJobSet
+from recovery.core.policy.spec import Mode, OnTerminalFailure
 from tests.unit.core.driver import Controller, policy
+from tests.unit.core.elastic import shrunk
 from tests.unit.core.world import World, training
 
 
@@ -64,3 +66,40 @@ def test_a_person_may_have_it_restarted_all_the_same() -> None:
     assert len(controller.triggers) == 1
     controller.reconcile(asked, 4)
     assert controller.ledger.phase is not Phase.HELD
+
+
+def given_its_whole_size() -> tuple[Controller, World]:
+    """A group that ran with twelve nodes, whose user has then patched the Job to the sixteen of its template."""
+    controller, world = shrunk()
+    world = world.with_job(parallelism=16, completions=16)
+    controller.reconcile(world, 211)
+    assert (controller.ledger.elastic, controller.ledger.birth_settings) == (None, None)
+    return controller, world
+
+
+def test_a_trigger_is_sent_again_for_a_job_that_its_user_has_given_the_templates_size() -> None:
+    """A restart undoes nothing of that. The first trigger often meets a Job that a cascade has changed meanwhile."""
+    controller, world = given_its_whole_size()
+    world = world.pod_deleted(2, 1000)
+    controller.reconcile(world, 1001)
+    before = len(controller.triggers)
+    controller.reconcile(world.with_job(), 1001.5)
+    assert (len(controller.triggers), controller.ledger.phase) == (before + 1, Phase.DECIDED)
+
+
+def test_such_a_job_is_restarted_without_elastic_too() -> None:
+    for reconciled_meanwhile in (True, False):
+        controller, world = given_its_whole_size() if reconciled_meanwhile else shrunk()
+        controller.policy = policy()
+        world = world.with_job(parallelism=16, completions=16).pod_deleted(2, 1000)
+        before = len(controller.triggers)
+        controller.reconcile(world, 1001)
+        assert (len(controller.triggers), controller.ledger.birth_settings) == (before + 1, None)
+
+
+def test_such_a_jobset_is_recreated_when_it_has_failed() -> None:
+    controller, world = given_its_whole_size()
+    controller.policy = policy(on_terminal_failure=OnTerminalFailure.RECREATE_JOB_SET)
+    failed = world.pod_failed(2, 1, 1000).job_failing("BackoffLimitExceeded", 1000).jobset_failed(1001)
+    controller.reconcile(failed, 1002)
+    assert any(isinstance(action, DeleteJobSet) for action in controller.done)
