@@ -136,9 +136,10 @@ class AtRest(msgspec.Struct, frozen=True):
 def at_rest(context: ReconcileContext, ledger: Ledger, policy: Policy) -> AtRest:
     """One reconcile of a group that nothing has happened to."""
     ledger = agreed(context, ledger)
-    state = ledger.elastic
-    if state is None or not group_runs_whole(context.snapshot):
+    if ledger.elastic is None:
         return AtRest(ledger)
+    if not group_runs_whole(context.snapshot):
+        return AtRest(sizes.interrupted(ledger, context.snapshot, context.now))
     ledger = sizes.running(ledger, context.now)
     state = ledger.elastic
     if state is None:
@@ -270,7 +271,8 @@ def at_an_end(ledger: Ledger, workload: WorkloadFacts, now: datetime) -> Ledger:
 
     A job that is over needs no settings; one that is suspended gets the same ones when it is resumed.
     """
-    complete = workload.condition("Complete")
-    ledger = sizes.booked(ledger, now if complete is None or complete.since is None else complete.since)
+    stood_still = workload.condition("Complete") or workload.condition("Suspended")
+    since = stood_still.since if stood_still is not None else None
+    ledger = sizes.booked(ledger, now if since is None else min(since, now))
     over = preconditions.ended(workload) is not None
     return msgspec.structs.replace(ledger, elastic=None, birth_settings=None, avoided=()) if over else ledger

@@ -139,6 +139,24 @@ def booked(ledger: Ledger, until: datetime) -> Ledger:
     )
 
 
+def interrupted(ledger: Ledger, snapshot: Snapshot, now: datetime) -> Ledger:
+    """The ledger of a group that does not run whole, though no member was lost.
+
+    Where its user has deleted its Job, what that has run is booked. A loss opens an incident, which knows the moment.
+    """
+    known, jobs = ledger.elastic, member_jobs(snapshot)
+    if known is None or known.running_since is None:
+        return ledger
+    made_at = max((job.created_at for job in jobs), default=None)
+    if made_at is not None:
+        return booked(ledger, min(made_at, now)) if made_at > known.running_since else ledger
+    if not snapshot.pods:
+        return booked(ledger, now)
+    ends = (pod.deleting_since or pod.gone_at for pod in snapshot.pods)
+    ended_at = min((end for end in ends if end is not None and end > known.running_since), default=None)
+    return booked(ledger, min(ended_at, now)) if ended_at is not None else ledger
+
+
 def running(ledger: Ledger, since: datetime) -> Ledger:
     """The ledger of a group that runs again since then. One that has all of its nodes is no longer a smaller one."""
     known = ledger.elastic

@@ -182,6 +182,33 @@ def test_what_a_job_gained_is_booked_when_it_ends_and_its_settings_go() -> None:
     assert controller.ledger.totals.reduced_seconds == pytest.approx(901 - 131, abs=2)
 
 
+def test_what_it_did_not_run_while_it_was_suspended_and_nobody_led_is_no_gain() -> None:
+    controller, world = shrunk()
+    suspended = world.suspended().with_workload(conditions=(Condition("Suspended", "True", since=at(900)),))
+    controller.reconcile(suspended, 9000)
+    assert controller.ledger.totals.reduced_seconds == pytest.approx(900 - 131, abs=2)
+
+
+@pytest.mark.parametrize("watched", [True, False], ids=["as it happens", "afterwards"])
+def test_what_a_job_that_its_user_has_deleted_did_not_run_is_no_gain(watched: bool) -> None:
+    """That is no incident: the user wants another run, and it waits for its nodes as long as it takes."""
+    controller, world = shrunk()
+    settings = controller.ledger.birth_settings
+    going = world.job_deleted(1000)
+    if watched:
+        controller.reconcile(going, 1001)
+        assert controller.ledger.totals.reduced_seconds == 0.0, "its pods still train"
+        controller.reconcile(going.all_deleted(1002), 1002.5)
+    world = world.born(1004, settings)
+    controller.reconcile(world, 1010)
+    controller.reconcile(world, 2000)
+    controller.reconcile(world.all_ready(3000), 3001)
+    done = world.all_ready(3000).with_workload(conditions=(Condition("Complete", "True", since=at(3501)),))
+    controller.reconcile(done, 3502)
+    assert controller.ledger.totals.reduced_seconds == pytest.approx(1002 - 131 + 500, abs=3)
+    assert controller.recorded[1:] == []
+
+
 def test_spares_are_told() -> None:
     controller, world = shrunk()
     spare = msgspec.structs.replace(world, room=Room(4, ("a", "b", "c", "d", "e"), spares=("a",)))
