@@ -11,7 +11,7 @@ from recovery.core.diagnosis.membership import member_count, member_jobs
 from recovery.core.diagnosis.resized import resized, template_size
 from recovery.core.incident import phases
 from recovery.core.model.facts import JobFacts, Snapshot
-from recovery.core.model.ledger import ElasticState, Ledger
+from recovery.core.model.ledger import AttemptAction, ElasticState, Ledger
 from recovery.core.model.pinned_policy import PinnedElastic
 from recovery.core.model.reason import Explanation, Reason, because
 
@@ -164,4 +164,13 @@ def running(ledger: Ledger, since: datetime) -> Ledger:
         return ledger
     if known.nodes >= known.wanted_nodes:
         return msgspec.structs.replace(ledger, elastic=None)
-    return msgspec.structs.replace(ledger, elastic=msgspec.structs.replace(known, running_since=since))
+    failed = 0 if _has_grown(ledger) else known.failed_growths
+    running_ = msgspec.structs.replace(known, running_since=since, failed_growths=failed)
+    return msgspec.structs.replace(ledger, elastic=running_)
+
+
+def _has_grown(ledger: Ledger) -> bool:
+    """The incident that ends now has ended by a growth."""
+    attempts = ledger.incident.attempts if ledger.incident is not None else ()
+    restarts = [attempt.action for attempt in attempts if attempt.action is not AttemptAction.NONE]
+    return bool(restarts) and restarts[-1] is AttemptAction.GROW

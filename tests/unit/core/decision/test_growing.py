@@ -144,6 +144,23 @@ def test_a_group_that_may_not_grow_stays_as_it_is(why: str) -> None:
     assert controller.ledger.elastic is not None, "it still runs with fewer"
 
 
+def test_a_growth_to_some_of_them_ends_the_row_of_those_that_failed() -> None:
+    controller, world = grown()
+    world = born(controller, world, 1305, unplaced=(12, 13, 14, 15))
+    reconciled(controller, world, 1306)
+    _, world = reconciled(controller, world, 1336)
+    world = born(controller, world, 1340).all_ready(1345)
+    controller.settle(world, 1346)
+    world = with_room(world, 2)
+    reconciled(controller, world, 2000)
+    _, world = reconciled(controller, world, 2601)
+    world = born(controller, world, 2605).all_ready(2610)
+    controller.settle(world, 2611)
+    state = controller.ledger.elastic
+    assert state is not None
+    assert (state.nodes, state.failed_growths) == (14, 0)
+
+
 def test_a_size_that_the_api_server_refuses_is_tried_again_later() -> None:
     controller, world = shrunk()
     reconciled(controller, with_room(world, 2), 1000)
