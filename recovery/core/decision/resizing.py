@@ -164,8 +164,9 @@ def _with_growth(context: ReconcileContext, ledger: Ledger, state: ElasticState,
         said = f"there is room for {room.pods} more pods{reserved}"
         return AtRest(_with_room(ledger, None), _waits(state, said), requeue_at=ask_at)
     # Nodes come back one after the other, and each growth costs a restart: the wait begins again with each of them.
-    known = state.room_since is not None and state.room_nodes is not None and nodes <= state.room_nodes
+    known = state.room_nodes is not None and nodes <= state.room_nodes
     since = state.room_since if known and state.room_since is not None else context.now
+    since = min(since, context.now)  # a clock that jumped back
     patience = timedelta(seconds=elastic.grow_back_after_seconds) * 2 ** min(state.failed_growths, DOUBLINGS_MAX)
     due_at = since + patience
     ledger = _with_room(ledger, since, nodes)

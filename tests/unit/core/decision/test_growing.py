@@ -161,6 +161,15 @@ def test_a_growth_to_some_of_them_ends_the_row_of_those_that_failed() -> None:
     assert (state.nodes, state.failed_growths) == (14, 0)
 
 
+def test_a_clock_that_jumped_back_does_not_make_it_wait_for_longer() -> None:
+    controller, world = shrunk()
+    world = with_room(world, 4)
+    reconciled(controller, world, 100_000)
+    reconciled(controller, world, 1000)
+    reconciled(controller, world, 1301)
+    assert grows(controller)
+
+
 def test_a_size_that_the_api_server_refuses_is_tried_again_later() -> None:
     controller, world = shrunk()
     reconciled(controller, with_room(world, 2), 1000)
