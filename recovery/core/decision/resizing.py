@@ -176,6 +176,9 @@ def _with_growth(context: ReconcileContext, ledger: Ledger, state: ElasticState,
     bar = no_trigger(context.snapshot, context.workload, context.policy)
     if bar is not None:
         return AtRest(ledger, bar, requeue_at=ask_at)
+    spent = attempt_limits.spent(ledger, context.policy, context.now) if elastic.charge else None
+    if spent is not None:
+        return AtRest(ledger, spent, requeue_at=ask_at)
     why = because(
         Reason.ROOM_AGAIN,
         nodes=nodes,

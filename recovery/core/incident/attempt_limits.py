@@ -9,6 +9,8 @@ from recovery.core.incident.lifecycle import MAX_ATTEMPTS
 from recovery.core.model.durations import in_words
 from recovery.core.model.ledger import JOB_TRIGGERS, Attempt, AttemptAction, Ledger
 from recovery.core.model.reason import Detail, Explanation, Reason, Sentence, as_said, because, told
+from recovery.core.policy.resolved import Policy
+from recovery.core.policy.spec import PolicyError
 
 OURS = JOB_TRIGGERS | {AttemptAction.RECREATE_JOB_SET}
 """What we have triggered ourselves."""
@@ -55,6 +57,16 @@ def refused(ledger: Ledger, now: datetime, *, free: bool = False) -> Refusal | N
     if refusal is None and open_.fail_job:
         return Refusal(because(Reason.FAILING_JOB_SET), None)
     return refusal
+
+
+def spent(ledger: Ledger, policy: Policy | PolicyError | None, now: datetime) -> Explanation | None:
+    """Why no incident may be begun that costs budget. None: one may."""
+    if not isinstance(policy, Policy):
+        return None
+    limit, window = policy.budget_limit, policy.budget_window
+    if budget.remaining(ledger.budget, limit, window, now) > 0:
+        return None
+    return because(Reason.BUDGET_EXHAUSTED, policy=policy.name, limit=limit, window=in_words(window))
 
 
 def judged(ledger: Ledger) -> bool:

@@ -144,6 +144,20 @@ def test_a_group_that_may_not_grow_stays_as_it_is(why: str) -> None:
     assert controller.ledger.elastic is not None, "it still runs with fewer"
 
 
+def test_a_growth_that_costs_budget_waits_for_the_budget() -> None:
+    controller, world = shrunk()
+    charged = msgspec.structs.replace(ELASTIC, charge=True)
+    controller.policy = policy(elastic=charged, limit=1, window_seconds=3600)
+    assert controller.ledger.totals.charged == 1
+    world = with_room(world, 4)
+    reconciled(controller, world, 1000)
+    plan, _ = reconciled(controller, world, 1301)
+    assert (controller.ledger.incident, plan.reason) == (None, Reason.BUDGET_EXHAUSTED)
+    reconciled(controller, world, 3601)
+    assert grows(controller)
+    assert controller.ledger.totals.charged == 2
+
+
 def test_a_growth_to_some_of_them_ends_the_row_of_those_that_failed() -> None:
     controller, world = grown()
     world = born(controller, world, 1305, unplaced=(12, 13, 14, 15))
