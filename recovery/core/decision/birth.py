@@ -64,7 +64,7 @@ def tried(context: ReconcileContext, ledger: Ledger, wish: BirthSettings | None)
     if known is None or not wish.same_as(known):
         entered = _entered(context, ledger, wish)
         return BirthTry(entered, trying=_dry_run(jobset, entered))
-    if any(job.birth_revision == known.revision_text for job in context.snapshot.jobs):
+    if any(_born_with(known, job) for job in context.snapshot.jobs):
         return BirthTry(ledger)
     trial = context.snapshot.birth_trial
     if trial is None or trial.settings != known:
@@ -81,6 +81,14 @@ def tried(context: ReconcileContext, ledger: Ledger, wish: BirthSettings | None)
         case _:
             refused = because(Reason.BIRTH_SETTINGS_REFUSED, why=trial.message)
     return BirthTry(withdrawn(context, ledger), refused=refused)
+
+
+def _born_with(settings: BirthSettings, job: JobFacts) -> bool:
+    """A RecoveryGroup that was deleted, and made again, counts its revisions from 1: an older Job says nothing of them.
+
+    The API dates in whole seconds.
+    """
+    return job.birth_revision == settings.revision_text and job.created_at >= settings.since.replace(microsecond=0)
 
 
 def kept(context: ReconcileContext, ledger: Ledger) -> Ledger:

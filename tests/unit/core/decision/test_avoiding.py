@@ -9,6 +9,7 @@ from recovery.core.model.facts import Condition, Room
 from recovery.core.model.ledger import AttemptAction, Phase
 from recovery.core.model.reason import Reason
 from recovery.core.model.rules import ExitCodes, NodeConditionRule, Operator, Rule, RuleAction, When
+from recovery.core.plan.actions import TryBirth
 from recovery.core.policy.spec import Mode
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.elastic import born, reconciled, sixteen
@@ -84,6 +85,18 @@ def test_without_working_settings_the_group_is_restarted_all_the_same(outcome: B
     reconciled(controller, world_with_room().pod_failed(FAILED, 43, 0), 0.5, outcome)
     assert actions(controller) == [AttemptAction.RECREATE_GROUP]
     assert (controller.ledger.birth_settings, controller.ledger.avoided) == (None, ())
+
+
+def test_settings_with_the_revision_of_a_ledger_that_was_deleted_are_tried_all_the_same() -> None:
+    controller, world = avoiding()
+    world = born(controller, world, 3).all_ready(10)
+    assert world.job.birth_revision == "1"
+    afresh = Controller(policy(rules=(AVOID_43,)))
+    plan = afresh.reconcile(world.pod_failed(3, 43, 100), 101)
+    assert afresh.ledger.birth_revisions == 1
+    plan = afresh.reconcile(world.pod_failed(3, 43, 100), 101.25)
+    assert [type(action) for action in plan.actions] == [TryBirth]
+    assert afresh.triggers == []
 
 
 def test_another_suspect_is_avoided_as_well_and_both_for_as_long_as_suspicions_count() -> None:
