@@ -217,7 +217,12 @@ def agreed(context: ReconcileContext, ledger: Ledger) -> Ledger:
     """
     ledger = _avoiding_still(context, ledger)
     job, state = sizes.only_job(context.snapshot), ledger.elastic
-    if job is None or state is None or member_count(job) == state.nodes:
+    if job is None:
+        return ledger
+    if state is None:
+        elastic = isinstance(context.policy, Policy) and context.policy.elastic is not None
+        return sizes.found_smaller(ledger, context.snapshot, job) if elastic else ledger
+    if member_count(job) == state.nodes:
         return ledger
     if member_count(job) == template_size(context.snapshot, job) or sizes.by_user(job):
         return msgspec.structs.replace(sizes.booked(ledger, context.now), elastic=None)

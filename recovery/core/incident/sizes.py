@@ -121,6 +121,17 @@ def as_born(ledger: Ledger, snapshot: Snapshot, job: JobFacts) -> Ledger:
     return msgspec.structs.replace(ledger, elastic=state)
 
 
+def found_smaller(ledger: Ledger, snapshot: Snapshot, job: JobFacts) -> Ledger:
+    """The ledger of a group whose Job was created with fewer nodes than its template says, where it knows nothing of
+    that: somebody has deleted the one that did. A user's own size stands in the birth settings."""
+    nodes, template = member_count(job), template_size(snapshot, job)
+    if ledger.birth_settings is not None or job.born_nodes != nodes or template is None or nodes >= template:
+        return ledger
+    gpus = nodes * gpus_per_node(snapshot, job)
+    state = ElasticState(nodes=nodes, wanted_nodes=template, since=job.created_at, gpus=gpus)
+    return msgspec.structs.replace(ledger, elastic=state)
+
+
 def booked(ledger: Ledger, until: datetime) -> Ledger:
     """The ledger whose totals have what the group has run with fewer nodes until then."""
     known = ledger.elastic

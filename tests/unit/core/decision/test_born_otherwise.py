@@ -112,3 +112,21 @@ def test_a_restart_of_the_platform_with_the_smaller_size_that_was_being_tried() 
     settle(controller, with_room(world, 4), 1000)
     settle(controller, with_room(world, 4), 1301)
     assert controller.incident.attempts[-1].action is AttemptAction.GROW
+
+
+def test_a_group_whose_ledger_was_deleted_is_a_smaller_one_still() -> None:
+    """Deleting it is the way out where a ledger is damaged."""
+    _, world = shrunk()
+    controller = Controller(policy(elastic=ELASTIC))
+    settle(controller, world, 1000)
+    settle(controller, with_room(world, 4), 1001)
+    assert (size(controller), nodes(controller)) == ((12, 16, 12), 12)
+    settle(controller, with_room(world, 4), 1302)
+    assert controller.incident.attempts[-1].action is AttemptAction.GROW
+
+
+def test_nor_does_a_loss_right_after_that_make_it_wait_for_all_of_its_nodes() -> None:
+    _, world = shrunk()
+    controller = Controller(policy(elastic=ELASTIC))
+    settle(controller, world.pod_deleted(2, 1000), 1001)
+    assert (size(controller), nodes(controller)) == ((12, 16, 12), 12)
