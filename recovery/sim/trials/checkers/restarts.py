@@ -127,6 +127,8 @@ class BaselineUntouched(CheckerRule):
         made = self.written(change)
         if made is None or made.trigger is None or made.after.incident is None or not made.opened or made.by_hand:
             return
+        if made.trigger.action is AttemptAction.GROW:
+            return  # for room: it would be made whatever was lost before
         incident, group = made.after.incident, self.world.group(made.group)
         targets = list(self.world.jobs_of(incident.target.job_uids))
         newest = max(
@@ -232,9 +234,11 @@ class NativeFirst(CheckerRule):
         assert incident is not None, "it has a trigger"
         targets = list(self.world.jobs_of(incident.target.job_uids))
         first = sum(attempt.action is not AttemptAction.NONE for attempt in incident.attempts) == 1
+        # Nor does what was decided about a loss say anything of a growth, which is for room.
+        asked = made.by_hand or (made.trigger is not None and made.trigger.action is AttemptAction.GROW)
         for job in targets:
             for each in job.decisions:
-                if each.revision <= read_at and _stands(each.force, first=first, by_hand=made.by_hand):
+                if each.revision <= read_at and _stands(each.force, first=first, by_hand=asked):
                     return each.revision, each.text
         if made.by_hand:
             return None

@@ -317,6 +317,14 @@ class TestBaselineUntouched:
         case.ledger(by_hand(restarted(opened(1000), 1060), 1060))
         assert case.found == []
 
+    def test_a_growth_is_made_for_room_and_not_for_a_loss(self) -> None:
+        case = Case(BaselineUntouched)
+        case.lose_a_pod()
+        replaces(case)
+        case.now += 1200
+        case.ledger(restarted(opened(2200), case.now, action=AttemptAction.GROW))
+        assert case.found == []
+
 
 FAIL_JOB = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}}
 COUNT = {"action": "Count", "onExitCodes": {"operator": "In", "values": [42]}}
@@ -355,6 +363,19 @@ class TestNativeFirst:
         ]
         case.put(PODS, "llm-node-0-1", {"status": {"phase": "Failed", "containerStatuses": ended}}, by="kubelet")
         assert "had succeeded when the pod failed" in self.restart_after_reading(case)[0]
+
+    @pytest.mark.parametrize(("action", "violations"), [(AttemptAction.RECREATE_GROUP, 1), (AttemptAction.GROW, 0)])
+    def test_what_was_decided_about_a_loss_says_nothing_of_a_growth(
+        self, action: AttemptAction, violations: int
+    ) -> None:
+        case = Case(NativeFirst)
+        case.jobset(spec={"replicatedJobs": [{"name": "node"}], "failurePolicy": {"maxRestarts": 0}})
+        case.lose_a_pod()
+        replaces(case)
+        case.now += 600
+        case.reads_live()
+        case.ledger(restarted(opened(1600), case.now, action=action))
+        assert len(case.found) == violations
 
     def test_what_was_decided_after_the_read_could_not_be_known(self) -> None:
         case = Case(NativeFirst)
