@@ -12,6 +12,7 @@ from recovery.kube.capacity import NODES_AT_ONCE_MAX, Capacity, pods_per_node, s
 from recovery.kube.gpus_in_use import GpusInUse, NodeUse, free_gpus
 from recovery.kube.pending_groups import COST_AT_ONCE_MAX, PodsToPlace, WaitingGroups
 from recovery.kube.room import places, room_in, some_of, wish_of
+from recovery.kube.room_given import RoomGiven
 from recovery.kube.snapshots import Parts
 from recovery.ports import Clock
 
@@ -98,17 +99,19 @@ class FleetIndex:
         known: Callable[[GroupKey], None],
         in_use: GpusInUse | None = None,
         room_changed: Callable[[], None] = lambda: None,
+        members_to_be: Callable[[GroupKey], int] = lambda _: 0,
     ) -> None:
         """`nodes`: by name, kept current by its owner. `parts`: of a group. `known`: what was not known when the facts
         of this group were asked for is known now. `in_use` None: nothing is. `room_changed`: there may be room for more
-        of some group than there was."""
+        of some group than there was. `members_to_be`: as `WaitingGroups` has it."""
         self._clock = clock
         self._known = known
         self._room_changed = room_changed
         self._nodes = nodes
         self._lost = LostNodes()
         self._capacity = Capacity(nodes)
-        self._waiting = WaitingGroups(to_place, self._capacity, parts)
+        self._waiting = WaitingGroups(to_place, self._capacity, parts, members_to_be)
+        self._given = RoomGiven()
         self._asked: dict[GroupKey, None] = {}
         """Groups whose facts were not all known."""
         self._behind = asyncio.Event()
@@ -141,9 +144,14 @@ class FleetIndex:
             return found
         return msgspec.structs.replace(found, room=self._room(snapshot, None))
 
-    def room_on(self, snapshot: Snapshot, seen: Mapping[str, NodeUse]) -> Room | None:
-        """For more pods of the group, on nodes whose pods have just been listed. None: it is not known."""
-        return self._room(snapshot, seen) if self._waiting.besides(snapshot.key) is not None else None
+    def given(self, snapshot: Snapshot, seen: Mapping[str, NodeUse], lacks: int) -> Room | None:
+        """For more pods of the group, on nodes whose pods have just been listed. For a moment the others leave it what
+        it `lacks`. None: it is not known."""
+        room = self._room(snapshot, seen) if self._waiting.besides(snapshot.key) is not None else None
+        wish = wish_of(snapshot)
+        if room is not None and wish is not None:
+            self._given.give(snapshot.key, room, lacks=lacks, gpus=wish.gpus, now=self._clock.now())
+        return room
 
     def doubtful(self, snapshot: Snapshot, most: int) -> tuple[str, ...]:
         """Nodes on which there is room for the group unless others fill them, those with most room first."""
@@ -178,7 +186,10 @@ class FleetIndex:
         found = places(wish, self._capacity, free) if wish is not None else None
         if wish is None or found is None:
             return None
-        return room_in(found, wish, self._capacity, self._waiting.claims(snapshot.key))
+        claims = self._waiting.claims(snapshot.key)
+        claimed = {claim.key for claim in claims}
+        given = self._given.claims(snapshot.key, self._capacity, self._clock.now(), claimed=claimed)
+        return room_in(found, wish, self._capacity, (*claims, *given))
 
     def _capacity_changed(self, before: NodeFacts | None, after: NodeFacts | None) -> None:
         if self._capacity.changed(before, after):

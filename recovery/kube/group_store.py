@@ -24,9 +24,10 @@ from recovery.core.model.facts import (
     Progress,
     Snapshot,
     UndecodableObject,
+    WorkloadFacts,
 )
 from recovery.core.model.fleet_ledger import FleetTotals
-from recovery.core.model.ledger import LedgerObject, Phase
+from recovery.core.model.ledger import Ledger, LedgerObject, Phase
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.selection import PolicySet
 from recovery.kube.fleet_facts import FleetIndex
@@ -105,6 +106,7 @@ class KubeGroupStore:
             known=self._notify,
             in_use=self._objects.in_use,
             room_changed=self._room_news.changed,
+            members_to_be=self._members_to_be,
         )
         self._room_check = RoomCheck(client, self._fleet)
         self._policies: dict[str, dict[str, PolicyFacts]] = {}
@@ -161,7 +163,7 @@ class KubeGroupStore:
             unknown_nodes=self._undecodable.nodes(),
             stale=self.stale(),
         )
-        if not self._seeks_room(snapshot):
+        if not self._lacks(snapshot):
             return snapshot
         # Room is dated from when it is first seen, and a live reading for that would be one every few seconds. All
         # other decisions ask the fleet on live facts alone.
@@ -234,8 +236,8 @@ class KubeGroupStore:
         )
         facts = self._fleet.facts(snapshot)
         # That costs a request for each node where there seems to be room: only who would restart for it has them sent.
-        if self._seeks_room(snapshot):
-            facts = await self._room_check.checked(snapshot, facts)
+        if lacks := self._lacks(snapshot):
+            facts = await self._room_check.checked(snapshot, facts, lacks)
         return msgspec.structs.replace(snapshot, fleet=facts, read_at=read_at)
 
     async def read_config_live(self) -> ConfigFacts | None:
@@ -340,13 +342,23 @@ class KubeGroupStore:
             if node is None or not node.ready or any(taint.key == OUT_OF_SERVICE_TAINT for taint in node.taints):
                 yield name
 
-    def _seeks_room(self, snapshot: Snapshot) -> bool:
-        """The group runs with fewer nodes than it is to have, and no incident is open, so that no recovery waits."""
-        workload = snapshot.workload
-        found = self._ledgers.of(snapshot.key, workload.uid) if workload is not None else None
-        if found is None or not found.readable:
-            return False
-        return found.ledger.elastic is not None and found.ledger.incident is None
+    def _lacks(self, snapshot: Snapshot) -> int:
+        """How many pods the group runs with less than it is to have. 0: none, or an incident is open, and its recovery
+        shall not wait for an answer."""
+        ledger = self._ledger_of(snapshot.key, snapshot.workload)
+        size = ledger.elastic if ledger is not None and ledger.incident is None else None
+        return max(1, size.wanted_nodes - size.nodes) if size is not None else 0
+
+    def _members_to_be(self, key: GroupKey) -> int:
+        """How many pods a group has whose size a restart is changing. 0: none is."""
+        ledger = self._ledger_of(key, self._objects.parts(key).workload)
+        size = ledger.elastic if ledger is not None and ledger.incident is not None else None
+        return size.nodes if size is not None else 0
+
+    def _ledger_of(self, key: GroupKey, workload: WorkloadFacts | None) -> Ledger | None:
+        """As far as it can be read."""
+        found = self._ledgers.of(key, workload.uid) if workload is not None else None
+        return found.ledger if found is not None and found.readable else None
 
     def _notify(self, key: GroupKey) -> None:
         self._fleet.group_changed(key)

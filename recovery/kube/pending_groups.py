@@ -87,11 +87,19 @@ class NodeClaim(msgspec.Struct, frozen=True):
 class WaitingGroups:
     """The groups that wait, each counted again only when it, or a node, has changed."""
 
-    def __init__(self, to_place: PodsToPlace, capacity: Capacity, parts: Callable[[GroupKey], Parts]) -> None:
-        """`parts`: of a group, as far as they are known. Whoever changes any of them tells of it."""
+    def __init__(
+        self,
+        to_place: PodsToPlace,
+        capacity: Capacity,
+        parts: Callable[[GroupKey], Parts],
+        members_to_be: Callable[[GroupKey], int] = lambda _: 0,
+    ) -> None:
+        """`parts`: of a group, as far as they are known. Whoever changes any of them tells of it. `members_to_be`: how
+        many the restart that is under way gives the group, of which its present Job knows nothing; 0: none is."""
         self._to_place = to_place
         self._capacity = capacity
         self._parts = parts
+        self._members_to_be = members_to_be
         self._counted: dict[GroupKey, _Counted] = {}
         self._changed: dict[GroupKey, None] = {}
         """Groups that have changed and are to be counted again, the longest first."""
@@ -157,7 +165,7 @@ class WaitingGroups:
         self._counted[key] = _Counted(
             demands=demands,
             fitting=before.fitting if before is not None and before.demands == demands else None,
-            members=sum(map(member_count, jobs)),
+            members=max(sum(map(member_count, jobs)), self._members_to_be(key) if counted else 0),
             sharing=pods_per_node(PodRoom(), (record.facts for record in parts.pods)),
             held=held,
             held_nodes=self._capacity.nodes_called(held),

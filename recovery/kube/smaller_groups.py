@@ -55,9 +55,9 @@ class RoomCheck:
         self._uses = NodeUses(client)
         self._fleet = fleet
 
-    async def checked(self, snapshot: Snapshot, facts: FleetFacts) -> FleetFacts:
+    async def checked(self, snapshot: Snapshot, facts: FleetFacts, lacks: int) -> FleetFacts:
         """The facts with the room that there is on nodes whose pods have just been listed, at most
-        `NODES_LOOKED_AT_MAX`: a group that could use more grows by these first.
+        `NODES_LOOKED_AT_MAX`: a group that could use more grows by these first. `lacks`: how many more pods it wants.
 
         Raises nothing: nodes that cannot be looked at make no room.
         """
@@ -66,4 +66,4 @@ class RoomCheck:
             return facts
         found = await self._uses.read(doubtful)
         self._fleet.seen(found)
-        return msgspec.structs.replace(facts, room=self._fleet.room_on(snapshot, found))
+        return msgspec.structs.replace(facts, room=self._fleet.given(snapshot, found, lacks))

@@ -8,14 +8,17 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import NamedTuple
 
+import msgspec
 import pytest
 
+from recovery.core.model.ledger import AttemptAction, Ledger
+from recovery.ports import RECOVERY_GROUPS
 from recovery.sim.trials.coverage import OF_ELASTIC_GROUPS, total
 from recovery.sim.trials.parallel_trials import in_processes
 from recovery.sim.trials.trial import run_trial
 from tests.simulation.elastic.checkers import violations
 from tests.simulation.elastic.faults_planted import CANARIES, ElasticCanary
-from tests.simulation.elastic.plans import draw_elastic_plan
+from tests.simulation.elastic.plans import draw_elastic_plan, rivals_plan
 
 SEEDS = int(os.environ.get("ELASTIC_SEEDS", "24"))
 
@@ -41,6 +44,24 @@ def test_no_elastic_trial_breaks_an_invariant() -> None:
     assert not broken, "\n".join(broken)
     reached = total(outcome.coverage for outcome in outcomes)
     assert [key for key in OF_ELASTIC_GROUPS if key not in reached] == []
+
+
+def test_of_several_smaller_groups_only_one_restarts_for_a_node_that_comes_back() -> None:
+    outcome = run_trial(rivals_plan())
+    grown: dict[str, list[float]] = {}
+    epochs: dict[str, int] = {}
+    evidence = outcome.evidence
+    for change, at in zip(evidence.changes, evidence.change_times, strict=True):
+        if change.resource != RECOVERY_GROUPS:
+            continue
+        group, ledger = change.body["spec"]["group"], msgspec.convert(change.body.get("status") or {}, Ledger)
+        attempt = ledger.incident.attempt if ledger.incident is not None else None
+        if ledger.epoch > epochs.get(group, 0) and attempt is not None and attempt.action is AttemptAction.GROW:
+            grown.setdefault(group, []).append((at - evidence.began_at).total_seconds())
+        epochs[group] = ledger.epoch
+    assert {group: len(times) for group, times in grown.items()} == {"one": 1, "two": 1, "three": 1}
+    assert sum(times[0] < 1100 for times in grown.values()) == 1, "the others come back after 1150 s and 1300 s"
+    assert list(outcome.violations) == []
 
 
 @pytest.mark.parametrize("canary", CANARIES, ids=lambda canary: canary.plant.__name__)

@@ -51,6 +51,48 @@ def draw_elastic_plan(seed: int) -> TrialPlan:
     )
 
 
+def rivals_plan() -> TrialPlan:
+    """Three groups lose a node each, one after the other, and one node comes back long before the others."""
+    elastic = {"minNodes": 1, "maxNodes": 4, "shrinkAfter": "20s", "growBackAfter": "60s"}
+    fencing = {"fencing": {"mode": "AssumeDead", "assumeDeadAfter": "0s"}}
+    policy = {"mode": "Enforce", "backoff": {"initial": "0s"}, "elastic": elastic, "teardown": fencing}
+    jobs = tuple(
+        JobPlan(
+            namespace=f"team-{name}",
+            name=name,
+            runtime=PlannedRuntime.PREPARED,
+            pods=4,
+            grace_seconds=5,
+            policy=policy,
+        )
+        for name in ("one", "two", "three")
+    )
+    faults = tuple(
+        TrialFault(
+            FaultKey("world", number, FaultKind.NODE_POWER_LOSS),
+            600.0 if number == 0 else 900.0,
+            100.0 + 150 * number,
+            str(job),
+            (0,),
+            0,
+            Sign.NONE,
+        )
+        for number, job in enumerate(jobs)
+    )
+    return TrialPlan(
+        seed=5,
+        jobs=jobs,
+        faults=faults,
+        rates=FaultRates(),
+        active_seconds=1000.0,
+        healing_seconds=600.0,
+        replicas=REPLICAS,
+        config={"allow": {"assumeDead": True}},
+        spare_nodes=0,
+        birth_settings=True,
+    )
+
+
 def elastic_of(job: JobPlan) -> PinnedElastic:
     """What its policy says, as the controller reads it; without the controller."""
     said = (job.policy or {})["elastic"]

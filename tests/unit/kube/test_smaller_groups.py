@@ -7,10 +7,21 @@ from typing import Any
 import pytest
 
 from recovery.core.model.annotations import SPARE_LABEL
-from recovery.core.model.facts import Room
+from recovery.core.model.facts import GroupKey, Room
 from recovery.core.model.ledger import SCHEMA_VERSION
 from recovery.kube.node_uses import IN_FLIGHT_MAX, NODES_LOOKED_AT_MAX
-from recovery.ports import NODES, PODS, RECOVERY_GROUPS, ApiError, ApiRequest, ForbiddenError, TryLaterError
+from recovery.ports import (
+    JOB_SETS,
+    JOBS,
+    NODES,
+    PODS,
+    RECOVERY_GROUPS,
+    TRAIN_JOBS,
+    ApiError,
+    ApiRequest,
+    ForbiddenError,
+    TryLaterError,
+)
 from tests.unit.kube.store_world import LLM, WORKLOAD_UID, Body, World, job, ledger, listed, load, pod
 from tests.unit.kube.test_fleet_facts import node
 from tests.unit.kube.test_pending_groups import unplaced
@@ -266,6 +277,66 @@ class TestLive:
         fleet = (await reading).fleet
         assert fleet is not None
         assert fleet.room == Room(1, ("n3",))
+
+
+class TestOfSeveral:
+    """Each of them would restart for the same nodes."""
+
+    OTHER = GroupKey("default", "other")
+
+    @pytest.fixture(autouse=True)
+    async def other(self, world: World, nodes: Nodes) -> None:
+        """Another group with two of its four nodes, on n4 and n5."""
+        await world.tell(NODES, node("n4"), node("n5"))
+        train_job, jobset = load("trainjob"), load("jobset")
+        train_job["metadata"] |= {"name": "other", "uid": "other"}
+        jobset["metadata"] |= {"name": "other", "uid": "others"}
+        jobset["metadata"]["ownerReferences"][0] |= {"name": "other", "uid": "other"}
+        theirs = job(name="other-node-0", uid="theirs")
+        theirs["metadata"]["labels"]["jobset.sigs.k8s.io/jobset-name"] = "other"
+        pods = [pod(number, name=f"other-{number}", job_uid="theirs", jobset_name="other") for number in range(2)]
+        for number, each in enumerate(pods):
+            each["spec"]["nodeName"] = f"n{number + 4}"
+        await world.tell(TRAIN_JOBS, load("trainjob"), train_job)
+        await world.tell(JOB_SETS, load("jobset"), jobset)
+        await world.tell(JOBS, job(), theirs)
+        await world.tell(PODS, *pods)
+        body = ledger("other")
+        body["metadata"]["name"] = "other-other"
+        body["spec"] |= {"workloadRef": {"kind": "TrainJob", "name": "other", "uid": "other"}, "group": "other"}
+        body["status"] = smaller()["status"]
+        await world.tell(RECOVERY_GROUPS, body)
+
+    def seen_by_other(self, world: World) -> Room | None:
+        fleet = world.store.snapshot(self.OTHER).fleet
+        assert fleet is not None
+        return fleet.room
+
+    async def test_what_one_may_be_about_to_take_the_others_do_not_count_on(self, world: World, nodes: Nodes) -> None:
+        await world.tell(RECOVERY_GROUPS, smaller())
+        assert self.seen_by_other(world) == BOTH
+        assert await live(world) == BOTH
+        assert self.seen_by_other(world) == Room(0, reserved=2)
+        assert cached(world) == BOTH, "it may use it itself"
+        world.clock.seconds += 30
+        assert self.seen_by_other(world) == BOTH, "it has not"
+
+    async def test_no_more_of_it_than_it_lacks(self, world: World, nodes: Nodes) -> None:
+        await world.tell(RECOVERY_GROUPS, smaller(elastic=ELASTIC | {"wantedNodes": 3}))
+        await live(world)
+        assert self.seen_by_other(world) == Room(1, ("n3",), reserved=1)
+
+    async def test_while_it_is_taken_down_to_grow_its_ledger_tells_what_it_will_take(
+        self, world: World, nodes: Nodes
+    ) -> None:
+        opened = json.loads(fixture("recoverygroup-v5"))["status"]["incident"]
+        growing = smaller(incident=opened, phase="Resuming", elastic=ELASTIC | {"nodes": 4})
+        await world.tell(RECOVERY_GROUPS, growing)
+        assert self.seen_by_other(world) == BOTH
+        leaving = members()[0]
+        leaving["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z"
+        await world.tell(PODS, leaving)
+        assert self.seen_by_other(world) == Room(0, reserved=2)
 
 
 class TestNews:

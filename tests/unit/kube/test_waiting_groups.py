@@ -42,18 +42,31 @@ class Groups:
         self.nodes: dict[str, NodeFacts] = {}
         self.to_place = PodsToPlace()
         self.capacity = Capacity(self.nodes)
-        self.waiting = WaitingGroups(self.to_place, self.capacity, self.parts)
+        self.members_to_be: dict[GroupKey, int] = {}
+        self.waiting = WaitingGroups(
+            self.to_place, self.capacity, self.parts, lambda key: self.members_to_be.get(key, 0)
+        )
 
     def parts(self, key: GroupKey) -> Parts:
         return Parts(TRAIN_JOB, JOB_SET, (self.jobs[key].value.facts,), tuple(self.pods[key].values()))
 
-    def put_pod(self, key: GroupKey, name: str, demand: Demand | None, *, node: str = "", job_uid: str = "") -> None:
-        """`demand` None: the pod is gone."""
+    def put_pod(
+        self,
+        key: GroupKey,
+        name: str,
+        demand: Demand | None,
+        *,
+        node: str = "",
+        job_uid: str = "",
+        leaves: bool = False,
+    ) -> None:
+        """`demand` None: the pod is gone. `leaves`: it is being deleted."""
         before = self.pods[key].pop(name, None)
         after = None
         if demand is not None:
             uid = job_uid or f"job-{key.name}"
-            facts = PodFacts(name, name, uid, "job", 0, START, node=node, demand=demand)
+            deleting_since = START if leaves else None
+            facts = PodFacts(name, name, uid, "job", 0, START, node=node, demand=demand, deleting_since=deleting_since)
             after = self.pods[key][name] = PodRecord(key, "node", facts)
         self.to_place.changed(key, before, after)
         self.waiting.changed(key)
@@ -171,6 +184,18 @@ class TestClaims:
         groups.put_node("v", NODE_STATES[0])
         groups.found()
         assert groups.claimed() == [(GROUPS[0], 1)]
+
+    def test_a_group_that_grows_claims_its_nodes_while_its_smaller_job_is_torn_down(self) -> None:
+        groups = Groups()
+        for name in "vwxyz":
+            groups.put_node(name, NODE_STATES[0])
+        groups.members_to_be[GROUPS[0]] = 4
+        groups.put_pod(GROUPS[0], "p", DEMANDS[0], node="v")
+        groups.put_pod(GROUPS[0], "q", DEMANDS[0], node="w")
+        assert groups.found() == [], "it has not begun to go"
+        groups.put_pod(GROUPS[0], "p", DEMANDS[0], node="v", leaves=True)
+        groups.found()
+        assert groups.claimed() == [(GROUPS[0], 2)]
 
     def test_nobody_claims_against_itself(self) -> None:
         groups = Groups()
