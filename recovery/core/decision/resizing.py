@@ -259,11 +259,11 @@ def _avoiding_still(context: ReconcileContext, ledger: Ledger) -> Ledger:
 def without_avoidance(context: ReconcileContext, ledger: Ledger) -> tuple[Ledger, Verdict] | None:
     """The ledger of a group that avoids no node any more, and the restart that this takes: some of its pods find none.
 
-    None: it avoids none, or the scheduler has not had its time.
+    None: its Job was created to avoid none, or the scheduler has not had its time.
     """
     job = sizes.only_job(context.snapshot)
     began_at = ledger.current_incident.phases[-1].started_at
-    if not ledger.avoided or job is None or context.now < began_at + AVOIDS_FOR:
+    if not ledger.avoided or job is None or not job.birth_revision or context.now < began_at + AVOIDS_FOR:
         return None
     why = because(
         Reason.AVOIDANCE_ENDED,

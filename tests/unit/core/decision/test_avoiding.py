@@ -126,6 +126,27 @@ def test_a_group_that_finds_no_node_meanwhile_avoids_none_any_more() -> None:
     assert controller.phase() is Phase.DECIDED
 
 
+def test_a_job_that_was_created_without_the_settings_avoids_none_and_is_not_restarted_for_it() -> None:
+    controller, world = avoiding()
+    world = world.born(3, None).unschedulable(15, "0/16 nodes are available")
+    for rank in range(15):
+        world = world.scheduled(rank)
+    reconciled(controller, world, 4)
+    reconciled(controller, world, 30)
+    assert actions(controller) == [AttemptAction.AVOID_NODE]
+
+
+def test_a_jobset_that_was_made_again_has_its_next_job_created_off_the_node_as_well() -> None:
+    controller, world = avoiding()
+    world = born(controller, world, 3).all_ready(10)
+    controller.settle(world, 11)
+    world = world.with_jobset(uid="jobset-2").with_job(jobset_uid="jobset-2", birth_revision="")
+    controller.settle(world, 100)
+    settings = controller.ledger.birth_settings
+    assert settings is not None
+    assert (settings.job_set_uid, settings.avoid_hosts) == ("jobset-2", ("host-2",))
+
+
 def test_a_rule_about_the_node_alone_takes_the_group_off_it_while_its_member_runs() -> None:
     rule = Rule("link", RuleAction.AVOID_NODE, When(on_node_conditions=(NodeConditionRule("LinkFault"),)))
     faulty = (Condition("LinkFault", "True", since=at(0)),)
