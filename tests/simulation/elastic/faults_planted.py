@@ -12,7 +12,7 @@ from recovery.core.model.facts import Room
 from recovery.core.model.ledger import ElasticState, Ledger
 from recovery.core.model.pinned_policy import PinnedElastic
 from recovery.core.plan.context import ReconcileContext
-from recovery.launch import birth
+from recovery.launch import birth as birth_of_jobs
 from recovery.sim.api.kinds.kind import Body
 
 
@@ -48,13 +48,13 @@ def shrinks_below_the_least(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def only_parallelism_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The admission policy leaves `completions` as they are."""
-    patched = birth._changed
+    patched = birth_of_jobs._changed
 
     def half(job: Body, settings: Body) -> Body:
         made = patched(job, settings)
         return {**made, "spec": {**made["spec"], "completions": job["spec"]["completions"]}}
 
-    monkeypatch.setattr(birth, "_changed", half)
+    monkeypatch.setattr(birth_of_jobs, "_changed", half)
 
 
 def size_is_lost_on_recreate(monkeypatch: pytest.MonkeyPatch) -> None:
