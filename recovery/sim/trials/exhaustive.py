@@ -65,6 +65,11 @@ _ASSUME_DEAD: Mapping[str, object] = {
     **ENFORCE,
     "teardown": {"fencing": {"mode": "AssumeDead", "assumeDeadAfter": "0s"}},
 }
+_ELASTIC: Mapping[str, object] = {
+    **_ASSUME_DEAD,
+    "backoff": {"initial": "0s"},
+    "elastic": {"minNodes": 2, "maxNodes": 4, "shrinkAfter": "20s", "growBackAfter": "60s"},
+}
 
 
 def _rule(name: str, action: str, **when: object) -> Mapping[str, object]:
@@ -78,6 +83,7 @@ def _plan(
     replicas: int = 1,
     spare_nodes: int = 1,
     active_seconds: float = 1200.0,
+    birth_settings: bool = False,
 ) -> TrialPlan:
     """`others`: so many more jobs like it. `active_seconds`: no fault lasts longer."""
     return TrialPlan(
@@ -90,6 +96,7 @@ def _plan(
         lease_seconds=15,
         config=_ALLOWED,
         spare_nodes=spare_nodes,
+        birth_settings=birth_settings,
     )
 
 
@@ -143,6 +150,13 @@ CANONICAL: Mapping[str, TrialPlan] = {
         _fault(0, FaultKind.CONTAINER_KILL, code=139),
         job=replace(_JOB, policy=_rule("segfault", "FailJob", onExitCodes={"operator": "In", "values": [139]})),
         active_seconds=SHORT_SECONDS,
+    ),
+    "smaller group that grows": _plan(
+        _fault(0, FaultKind.NODE_POWER_LOSS, seconds=180.0),
+        job=replace(_JOB, runtime=PlannedRuntime.PREPARED, grace_seconds=5, policy=_ELASTIC),
+        spare_nodes=0,
+        active_seconds=2 * SHORT_SECONDS,
+        birth_settings=True,
     ),
 }
 """By name: the incidents in which a stop at any write has to be harmless. Later features add theirs."""
