@@ -207,3 +207,19 @@ def test_a_failed_build_says_why_and_leaves_nothing(tmp_path: Path, monkeypatch:
     with pytest.raises(BuildError, match=r"(?s)`go build` in .*etcd ended with 1.*go.mod:2"):
         provide()
     assert [path.name for path in cache.iterdir()] == ["etcd.lock"]
+
+
+def test_a_version_that_an_edit_does_not_fit_is_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else Kueue would look for its certificates in a folder of the machine."""
+    module, source = tmp_path / "modules" / "kueue", tmp_path / "source" / "cmd" / "kueue"
+    module.mkdir(parents=True)
+    source.mkdir(parents=True)
+    (module / "go.mod").write_text("require sigs.k8s.io/kueue v0.99.0\n")
+    (module / "go.sum").touch()
+    (source / "main.go").write_text("package main\n")
+    monkeypatch.setattr(build, "MODULES", tmp_path / "modules")
+    monkeypatch.setattr(build, "_go", lambda *_: str(tmp_path / "source"))
+    monkeypatch.setenv(build.CACHE, str(tmp_path / "cache"))
+    monkeypatch.delenv(build.READY_MADE, raising=False)
+    with pytest.raises(BuildError, match=r"cmd/kueue/main.go of sigs.k8s.io/kueue v0.99.0 .* adapt its Edit"):
+        provide(tools=(build.KUEUE,))

@@ -11,7 +11,7 @@ from tests.cluster.conftest import (
     proxy,
     training,
 )
-from tests.cluster.controlplane.build import TOOLS, Toolbox, provide
+from tests.cluster.controlplane.build import CONTROL_PLANE, MONITORING, Toolbox, provide
 
 __all__ = ["control_plane", "controller", "fleet", "installed", "namespace", "proxy", "toolbox", "training"]
 
@@ -19,4 +19,4 @@ __all__ = ["control_plane", "controller", "fleet", "installed", "namespace", "pr
 @pytest.fixture(scope="session")
 def toolbox() -> Toolbox:
     """Built here, in minutes and silence, if nothing is cached. The error says why it cannot be."""
-    return provide(tools=TOOLS)
+    return provide(tools=(*CONTROL_PLANE, *MONITORING))

@@ -34,6 +34,15 @@ class BuildError(Exception):
 
 
 @dataclass(frozen=True)
+class Edit:
+    """A text of a source file, which occurs there once, and what takes its place."""
+
+    path: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True)
 class Tool:
     """One Go module folder under tools/ and what is taken from it."""
 
@@ -48,6 +57,8 @@ class Tool:
     version_package: str = ""
     # Go build tags. Not part of repr(), which names the build, because flags() has them already.
     tags: tuple[str, ...] = field(default=(), repr=False)
+    # What the build changes in the module's sources, because no flag of the program does.
+    edits: tuple["Edit", ...] = field(default=(), repr=False)
 
     @property
     def folder(self) -> Path:
@@ -55,7 +66,7 @@ class Tool:
 
     @property
     def version(self) -> str:
-        found = re.search(rf"^(?:require)?\s*{re.escape(self.module)} (v\S+)", self._go_mod(), re.MULTILINE)
+        found = re.search(rf"^(?:require)?\s*{re.escape(self.module)} (v\S+)", self.go_mod(), re.MULTILINE)
         if not found:
             raise BuildError(f"{self.folder / 'go.mod'} does not require {self.module}; add the requirement")
         return found.group(1)
@@ -75,10 +86,11 @@ class Tool:
         digest = hashlib.sha256()
         own_sources = [path.read_text() for path in sorted(self.folder.glob("*.go"))]
         for part in (
-            self._go_mod(),
+            self.go_mod(),
             (self.folder / "go.sum").read_text(),
             repr(self),
             repr(self.flags()),
+            *map(repr, self.edits),
             *own_sources,
         ):
             digest.update(part.encode() + b"\0")
@@ -91,7 +103,7 @@ class Tool:
         wanted += [folder / "manifests" / self.name / path for path in self.manifests]
         return [path for path in wanted if not path.exists()]
 
-    def _go_mod(self) -> str:
+    def go_mod(self) -> str:
         return (self.folder / "go.mod").read_text()
 
 
@@ -126,6 +138,22 @@ CONTROL_PLANE = (
     ),
 )
 
+KUEUE_METRICS_CERTIFICATES = "KUEUE_METRICS_CERTIFICATES"
+"""Environment variable: the folder that Kueue reads tls.crt and tls.key of its metrics from. It ends without them, also
+where it serves no metrics, and shipped it looks in a folder of the machine."""
+
+KUEUE = Tool(
+    "kueue",
+    "sigs.k8s.io/kueue",
+    ("kueue",),
+    manifests=(
+        "config/components/crd/bases",
+        "config/components/webhook",
+        "config/components/manager/controller_manager_config.yaml",
+    ),
+    edits=(Edit("cmd/kueue/main.go", '"/etc/kueue/metrics/certs"', f'os.Getenv("{KUEUE_METRICS_CERTIFICATES}")'),),
+)
+
 PROMETHEUS = Tool(
     "prometheus",
     "github.com/prometheus/prometheus",
@@ -153,7 +181,7 @@ REAL_NODES = (
     Tool("coredns", "github.com/coredns/coredns", ("coredns",)),
 )
 
-TOOLS = (*CONTROL_PLANE, *MONITORING, *REAL_NODES)
+TOOLS = (*CONTROL_PLANE, *MONITORING, *REAL_NODES, KUEUE)
 
 
 @dataclass(frozen=True)
@@ -245,7 +273,7 @@ def _only_one_builder(path: Path, tool: Tool, report: Callable[[str], None]) -> 
 def _build(tool: Tool, target: Path) -> None:
     scratch = target / "scratch"
     scratch.mkdir()
-    _go(tool, scratch, "build", *tool.flags(), "-o", f"{target}/", "tool")
+    _go(tool, scratch, "build", *tool.flags(), *_edited(tool, scratch), "-o", f"{target}/", "tool")
     for built, name in tool.renamed:
         (target / built).rename(target / name)
     if tool.manifests:
@@ -256,6 +284,22 @@ def _build(tool: Tool, target: Path) -> None:
     missing = tool.missing_from(target)
     if missing:
         raise BuildError(f"building {tool.name} made no {', '.join(path.name for path in missing)}; see {tool.folder}")
+
+
+def _edited(tool: Tool, scratch: Path) -> list[str]:
+    """Arguments of `go build` by which it builds an edited copy of the module."""
+    if not tool.edits:
+        return []
+    copy, modfile = scratch / "edited", scratch / "edited.mod"
+    _copy(_source(tool, scratch), copy)
+    for edit in tool.edits:
+        text = (copy / edit.path).read_text()
+        if text.count(edit.old) != 1:
+            raise BuildError(f"{edit.path} of {tool.module} {tool.version} has {edit.old} not once; adapt its Edit")
+        (copy / edit.path).write_text(text.replace(edit.old, edit.new))
+    modfile.write_text(f"{tool.go_mod()}\nreplace {tool.module} => {copy}\n")
+    shutil.copyfile(tool.folder / "go.sum", modfile.with_suffix(".sum"))
+    return [f"-modfile={modfile}"]
 
 
 def source_folder(tool: Tool) -> Path:

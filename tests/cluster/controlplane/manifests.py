@@ -1,7 +1,7 @@
-"""What JobSet and Trainer ship, changed only in what a manager outside the cluster needs: addresses, certificates."""
+"""What JobSet, Trainer and Kueue ship, changed only in what a manager outside a cluster needs: addresses and such."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +12,25 @@ from tests.cluster.controlplane.certificates import Certificates
 SHIPPED_RUNTIME = "torch-distributed"
 
 
-def webhook_configurations(shipped: str, *, port: int, certificates: Certificates, name_prefix: str) -> str:
+def webhook_configurations(
+    shipped: str,
+    *,
+    port: int,
+    certificates: Certificates,
+    name_prefix: str,
+    resources: Collection[str] | None = None,
+) -> str:
     """The webhook configurations of a rendered kustomization, sent to a local port instead of a Service.
 
-    Selectors, operations and failure policies stay as shipped. The Service itself is left out.
+    Selectors, operations and failure policies stay as shipped. The Service itself is left out. `resources`: only the
+    webhooks of these; None: of all.
     """
     configurations = []
     for manifest in yaml.safe_load_all(shipped):
         if not manifest["kind"].endswith("WebhookConfiguration"):
             continue
         manifest["metadata"]["name"] = name_prefix + manifest["metadata"]["name"]
+        manifest["webhooks"] = [each for each in manifest["webhooks"] if resources is None or _is_for(each, resources)]
         for webhook in manifest["webhooks"]:
             path = webhook["clientConfig"]["service"]["path"]
             webhook["clientConfig"] = {
@@ -30,6 +39,11 @@ def webhook_configurations(shipped: str, *, port: int, certificates: Certificate
             }
         configurations.append(manifest)
     return yaml.safe_dump_all(configurations)
+
+
+def _is_for(webhook: dict[str, Any], resources: Collection[str]) -> bool:
+    asked = {resource for rule in webhook["rules"] for resource in rule["resources"]}
+    return not asked.isdisjoint(resources)
 
 
 def jobset_configuration(
@@ -46,6 +60,15 @@ def jobset_configuration(
 def trainer_configuration(shipped: Path, *, webhook_port: int, health_port: int) -> str:
     configuration = _manager_configuration(shipped, webhook_port, health_port)
     configuration["certManagement"] = {"enable": False}
+    return json.dumps(configuration)
+
+
+def kueue_configuration(shipped: Path, *, webhook_port: int, health_port: int, certificates: Certificates) -> str:
+    """Kueue manages TrainJobs and JobSets alone."""
+    configuration = _manager_configuration(shipped, webhook_port, health_port)
+    configuration["internalCertManagement"] = {"enable": False}
+    configuration["webhook"]["certDir"] = str(certificates.serving.parent)
+    configuration["integrations"] = {"frameworks": ["trainer.kubeflow.org/trainjob", "jobset.x-k8s.io/jobset"]}
     return json.dumps(configuration)
 
 
@@ -75,13 +98,16 @@ def kubeconfig(server: str, certificates: Certificates, user: dict[str, str]) ->
     )
 
 
-def train_job(runtime: str) -> str:
-    """A TrainJob to try admission with; its patch has no time, which only Trainer's mutating webhook fills in."""
+def train_job(runtime: str, *, queue: str = "") -> str:
+    """A TrainJob to try admission with; its patch has no time, which only Trainer's mutating webhook fills in. `queue`:
+    of Kueue; empty: none.
+    """
+    labels = {"kueue.x-k8s.io/queue-name": queue} if queue else {}
     return json.dumps(
         {
             "apiVersion": "trainer.kubeflow.org/v1alpha1",
             "kind": "TrainJob",
-            "metadata": {"name": "admission-check", "namespace": "default"},
+            "metadata": {"name": "admission-check", "namespace": "default", "labels": labels},
             "spec": {
                 "runtimeRef": {"name": runtime},
                 "runtimePatches": [{"manager": "tests.trainjob.dev/admission-check"}],

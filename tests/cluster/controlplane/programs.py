@@ -4,10 +4,11 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
-from tests.cluster.controlplane.build import Toolbox
+from tests.cluster.controlplane.build import KUEUE_METRICS_CERTIFICATES, Toolbox
 from tests.cluster.controlplane.certificates import Certificates
-from tests.cluster.controlplane.manifests import jobset_configuration, trainer_configuration
+from tests.cluster.controlplane.manifests import jobset_configuration, kueue_configuration, trainer_configuration
 from tests.cluster.controlplane.ports import PortClaims
 from tests.cluster.controlplane.processes import ManagedProcess
 
@@ -18,6 +19,7 @@ CONTROLLER_MANAGER = "kube-controller-manager"
 SCHEDULER = "kube-scheduler"
 JOBSET = "jobset"
 TRAINER = "trainer-controller-manager"
+KUEUE = "kueue"
 
 _CONFIG_FILE = "manager/controller_manager_config.yaml"
 _RAISED_LIMITS = ("--kube-api-qps=500", "--kube-api-burst=1000")
@@ -35,10 +37,12 @@ class Ports:
     jobset_health: int
     trainer_webhook: int
     trainer_health: int
+    kueue_webhook: int
+    kueue_health: int
 
     @classmethod
     def claim(cls, claims: PortClaims) -> "Ports":
-        return cls(*(claims.claim() for _ in range(10)))
+        return cls(*(claims.claim() for _ in range(12)))
 
 
 GARBAGE_COLLECTION_PERCENT = "400"
@@ -191,6 +195,21 @@ class Programs:
         )
         return self._process(TRAINER, f"--config={self._write('trainer.json', text)}")
 
+    def kueue(self) -> ManagedProcess:
+        text = kueue_configuration(
+            self.toolbox.manifests("kueue") / "config" / "components" / _CONFIG_FILE,
+            webhook_port=self.ports.kueue_webhook,
+            health_port=self.ports.kueue_health,
+            certificates=self.certificates,
+        )
+        return self._process(
+            KUEUE,
+            f"--config={self._write('kueue.json', text)}",
+            # An API server of its own behind the API server, on a port that no flag names.
+            "--feature-gates=VisibilityOnDemand=false",
+            variables={KUEUE_METRICS_CERTIFICATES: str(self.certificates.serving.parent)},
+        )
+
     def _serving(self) -> tuple[str, str]:
         return (
             f"--tls-cert-file={self.certificates.serving}",
@@ -202,7 +221,9 @@ class Programs:
         path.write_text(text)
         return path
 
-    def _process(self, name: str, *arguments: str, program: str = "") -> ManagedProcess:
-        """`program` empty: it is called like the process."""
+    def _process(
+        self, name: str, *arguments: str, program: str = "", variables: Mapping[str, str] = MappingProxyType({})
+    ) -> ManagedProcess:
+        """`program` empty: it is called like the process. `variables`: of its environment, besides the others'."""
         command = [str(self.toolbox.binary(program or name)), *arguments]
-        return ManagedProcess(name, command, self.folder / "logs" / f"{name}.log", self.environment)
+        return ManagedProcess(name, command, self.folder / "logs" / f"{name}.log", {**self.environment, **variables})

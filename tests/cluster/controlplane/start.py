@@ -13,7 +13,7 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,6 +28,8 @@ from tests.cluster.controlplane.programs import Ports, Programs
 from tests.cluster.patience import GUARD_SECONDS
 
 _POLL_SECONDS = 0.05
+_OF_KUEUE = frozenset({"trainjobs", "jobsets", "workloads", "clusterqueues", "resourceflavors"})
+"""Resources whose webhooks Kueue has here: those of Jobs and pods would be asked about every Job and pod of a test."""
 
 
 @dataclass(frozen=True)
@@ -153,6 +155,37 @@ class ControlPlane:
         self._run(self._parts.jobset(gates))
         await self._ready(programs.JOBSET, self._parts.ports.jobset_health, "/readyz", None)
         await self._until("admission of JobSets and TrainJobs works", self._admission_works)
+
+    @asynccontextmanager
+    async def kueue(self, toolbox: Toolbox) -> AsyncIterator[None]:
+        """Kueue of that toolbox runs while this lasts, beside the others. Its kinds stay."""
+        components = toolbox.manifests("kueue") / "config/components"
+        webhooks = manifests.webhook_configurations(
+            await self.kubectl("kustomize", str(components / "webhook")),
+            port=self._parts.ports.kueue_webhook,
+            certificates=self.certificates,
+            name_prefix="kueue-",
+            resources=_OF_KUEUE,
+        )
+        kinds = f"--filename={components / 'crd/bases'}"
+        await self.kubectl("apply", "--server-side", kinds)
+        await self.kubectl("wait", "--for=condition=Established", "--timeout=180s", kinds)
+        process = replace(self._parts, toolbox=toolbox).kueue()
+        self._run(process)
+        try:
+            await self._ready(process.name, self._parts.ports.kueue_health, "/readyz", None)
+            await self.kubectl("apply", "--server-side", "--filename=-", stdin=webhooks)
+            await self._until("admission of queued TrainJobs works", self._queued_admission_works)
+            yield
+        finally:
+            await self.kubectl("delete", "--ignore-not-found", "--filename=-", stdin=webhooks)
+            process.end()
+            del self.processes[process.name]
+
+    async def _queued_admission_works(self) -> None:
+        asked = await self._dry_run(manifests.train_job(manifests.SHIPPED_RUNTIME, queue="admission-check"))
+        if not asked["spec"].get("suspend"):
+            raise ControlPlaneError("Kueue's mutating webhook was not called")
 
     def check_processes(self) -> None:
         """Raises an error if a process has ended, with what it said last."""
