@@ -61,8 +61,8 @@ KUEUE_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 
 
 KUEUE_PATCH_MANAGER = "kueue.x-k8s.io/manager"
-"""The manager of Kueue's entry in `spec.runtimePatches` of a TrainJob that it has admitted. Kueue also admits jobs
-without a queue label (`manageJobsWithoutQueueName`)."""
+"""The manager of Kueue's entry in `spec.runtimePatches` of a TrainJob. It patches ReplicatedJobs once the job is
+admitted, also one without a queue label (`manageJobsWithoutQueueName`)."""
 
 
 TORN_DOWN_BY_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}torn-down-by"

@@ -274,6 +274,8 @@ class JobFacts(msgspec.Struct, frozen=True):
     gang: str = ""
     """The label or field of its pods by which a scheduler places all of them or none, with a size of its own, such as
     `scheduling.x-k8s.io/pod-group`. Empty: none."""
+    pinned: bool = False
+    """Kueue chooses the node of each of its pods (topology-aware scheduling)."""
     failed_create: str = ""
     """Message of the newest FailedCreate Event of the Job; filled by live reads of a Job without pods only."""
 
@@ -390,7 +392,8 @@ class WorkloadFacts(msgspec.Struct, frozen=True):
     """`spec.activeDeadlineSeconds`. Trainer counts it from the creation or the last resume (`reconcileDeadline` in
     pkg/controller/trainjob_controller.go, v2.3). None: no deadline."""
     patched_by: tuple[str, ...] = ()
-    """Managers of a TrainJob's `spec.runtimePatches`. Kueue is one of them once it has admitted the job."""
+    """Managers of those entries in a TrainJob's `spec.runtimePatches` that patch a ReplicatedJob. Kueue is one of them
+    once it has admitted the job."""
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
     conditions: tuple[Condition, ...] = ()

@@ -9,14 +9,10 @@ from datetime import datetime
 
 import msgspec
 
+from recovery.core.diagnosis.queued import queued_by
 from recovery.core.incident import phases
 from recovery.core.incident.preconditions import barred
-from recovery.core.model.annotations import (
-    KUEUE_PATCH_MANAGER,
-    KUEUE_QUEUE_LABEL,
-    RESUME_AT_ANNOTATION,
-    SUSPENDED_BY_ANNOTATION,
-)
+from recovery.core.model.annotations import RESUME_AT_ANNOTATION, SUSPENDED_BY_ANNOTATION
 from recovery.core.model.facts import WorkloadFacts
 from recovery.core.model.ledger import Incident, Ledger, Phase, Suspension
 from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
@@ -48,11 +44,9 @@ def not_ours(context: ReconcileContext) -> Explanation | None:
     Kueue owns `spec.suspend` of what it admits. A deadline of the TrainJob or the JobSet counts from the last resume,
     so that a suspension would give the job more time than its user has allowed.
     """
-    queue = context.workload.labels.get(KUEUE_QUEUE_LABEL)
-    if queue is not None:
-        return because(Reason.KUEUE, known_by=f"queue {queue}")
-    if KUEUE_PATCH_MANAGER in context.workload.patched_by:
-        return because(Reason.KUEUE, known_by=f"runtimePatches of manager {KUEUE_PATCH_MANAGER}")
+    known_by = queued_by(context.workload)
+    if known_by:
+        return because(Reason.KUEUE, known_by=known_by)
     for facts in (context.workload, context.snapshot.jobset):
         if facts is not None and facts.active_deadline_seconds is not None:
             kind = facts.kind if isinstance(facts, WorkloadFacts) else "JobSet"

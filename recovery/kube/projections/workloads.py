@@ -57,6 +57,8 @@ VOLCANO_ANNOTATION = "scheduling.k8s.io/group-name"
 """Of Volcano; Trainer's plugin `volcano` writes it into the pod templates."""
 VOLCANO_OWN_ANNOTATION = "scheduling.volcano.sh/group-name"
 KOORDINATOR_ANNOTATION = "gang.scheduling.koordinator.sh/name"
+KUEUE_TOPOLOGY_GATE = "kueue.x-k8s.io/topology"
+"""Scheduling gate that Kueue writes into the pod templates: it takes the gate from a pod when it gives it its node."""
 
 
 class _WorkloadMetadata(Metadata, frozen=True, rename="camel"):
@@ -64,8 +66,21 @@ class _WorkloadMetadata(Metadata, frozen=True, rename="camel"):
     annotations: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class _RuntimePatch(msgspec.Struct, frozen=True):
+class _JobSetSpecPatch(msgspec.Struct, frozen=True, rename="camel"):
+    replicated_jobs: list[msgspec.Raw] = []
+
+
+class _JobSetPatch(msgspec.Struct, frozen=True):
+    spec: _JobSetSpecPatch = _JobSetSpecPatch()
+
+
+class _RuntimeSpecPatch(msgspec.Struct, frozen=True):
+    template: _JobSetPatch = _JobSetPatch()
+
+
+class _RuntimePatch(msgspec.Struct, frozen=True, rename="camel"):
     manager: str = ""
+    training_runtime_spec: _RuntimeSpecPatch = _RuntimeSpecPatch()
 
 
 class _TrainJobSpec(msgspec.Struct, frozen=True, rename="camel"):
@@ -98,7 +113,8 @@ def decode_train_job(raw: bytes | msgspec.Raw) -> ObjectEntry[WorkloadFacts]:
     job = _decode_train_job(raw)
     met = conditions(job.status.conditions)
     facts = _workload(TRAIN_JOBS, job.metadata, job.spec, met)
-    managers = tuple(intern(patch.manager) for patch in job.spec.runtime_patches)
+    entries = [each for each in job.spec.runtime_patches if each.training_runtime_spec.template.spec.replicated_jobs]
+    managers = tuple(intern(each.manager) for each in entries)
     progress = _progress(job.status.trainer_status)
     if managers or progress is not None:
         facts = msgspec.structs.replace(facts, patched_by=managers, progress=progress)
@@ -352,11 +368,16 @@ class _PodFailurePolicy(msgspec.Struct, frozen=True):
     rules: list[_PodFailureRule] = []
 
 
+class _SchedulingGate(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
 class _TemplateSpec(msgspec.Struct, frozen=True, rename="camel"):
     restart_policy: str = "Never"
     containers: list[ContainerSpec] = []
     scheduling_group: msgspec.Raw = msgspec.Raw(b"null")
     workload_ref: msgspec.Raw = msgspec.Raw(b"null")
+    scheduling_gates: list[_SchedulingGate] = []
 
 
 class _TemplateAnnotations(msgspec.Struct, frozen=True):
@@ -471,5 +492,6 @@ def decode_job(raw: bytes | msgspec.Raw) -> ObjectEntry[JobRecord]:
         birth_revision=meta.annotations.birth_revision,
         born_nodes=_nodes(meta.annotations.nodes),
         gang=_gang(spec.template),
+        pinned=any(gate.name == KUEUE_TOPOLOGY_GATE for gate in spec.template.spec.scheduling_gates),
     )
     return meta.entry(JobRecord(GroupKey(namespace=meta.namespace, name=meta.labels.group), facts, status.ready))

@@ -327,10 +327,18 @@ class TestWorkloads:
         assert job.condition("Complete") == Condition("Complete", "True", since=at("10:00:00"))
 
     def test_who_has_patched_the_runtime_of_a_train_job(self) -> None:
-        patches = [{"manager": "kueue.x-k8s.io/manager", "trainingRuntimeSpec": {}}]
+        pods = {"spec": {"nodeSelector": {"cloud.example.com/pool": "a"}}}
+        node = {"name": "node", "template": {"spec": {"template": pods}}}
+        spec = {"template": {"spec": {"replicatedJobs": [node]}}}
+        patches = [{"manager": "kueue.x-k8s.io/manager", "trainingRuntimeSpec": spec}, {"manager": "example.com/team"}]
         assert decode_train_job(changed("trainjob", spec__runtimePatches=patches)).value.patched_by == (
             "kueue.x-k8s.io/manager",
         )
+
+    def test_an_entry_that_says_nothing_is_no_patch(self) -> None:
+        """The webhook of Kueue 0.19 adds this one to every TrainJob, also to those that Kueue does not manage."""
+        patches = [{"manager": "kueue.x-k8s.io/manager", "trainingRuntimeSpec": {"template": {"spec": {}}}}]
+        assert decode_train_job(changed("trainjob", spec__runtimePatches=patches)).value.patched_by == ()
 
     @pytest.mark.parametrize(
         ("percentage", "ratio"), [({"progressPercentage": 45}, 0.45), ({"progressPercentage": 0}, 0.0), ({}, None)]
@@ -490,7 +498,7 @@ class TestWorkloads:
         job = decode_job(changed("job", metadata__annotations=own)).value.facts
         assert (job.birth_revision, job.born_nodes) == ("3", born)
         plain = decode_job(fixture("job")).value.facts
-        assert (plain.birth_revision, plain.born_nodes, plain.gang) == ("", None, "")
+        assert (plain.birth_revision, plain.born_nodes, plain.gang, plain.pinned) == ("", None, "", False)
 
     @pytest.mark.parametrize(
         ("part", "name", "value"),
@@ -514,6 +522,12 @@ class TestWorkloads:
         inner[name] = value
         job = decode_job(changed("job", spec__template=template)).value.facts
         assert job.gang == (f"spec.{name}" if part == "spec" else name)
+
+    @pytest.mark.parametrize(("gate", "pinned"), [("kueue.x-k8s.io/topology", True), ("example.com/later", False)])
+    def test_a_job_says_whether_kueue_chooses_the_node_of_each_pod(self, gate: str, pinned: bool) -> None:
+        template = json.loads(fixture("job"))["spec"]["template"]
+        template["spec"]["schedulingGates"] = [{"name": gate}]
+        assert decode_job(changed("job", spec__template=template)).value.facts.pinned is pinned
 
 
 class TestNodes:
