@@ -10,7 +10,7 @@ import msgspec
 
 from recovery.core.decision.verdict import Alternative, Call, Verdict
 from recovery.core.diagnosis.membership import member_jobs
-from recovery.core.model.annotations import HOSTNAME_LABEL, KUEUE_PATCH_MANAGER, KUEUE_QUEUE_LABEL
+from recovery.core.model.annotations import HOSTNAME_LABEL
 from recovery.core.model.ledger import AvoidedNode, Ledger
 from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
 from recovery.core.plan.context import ReconcileContext
@@ -57,15 +57,16 @@ def not_avoided(verdict: Verdict, refused: Explanation) -> Verdict:
 
 def _refused(context: ReconcileContext, node: str) -> Explanation | None:
     """Why the group cannot avoid the node. None: it can, or the fleet was not asked."""
-    facts, fleet, workload = context.snapshot.nodes.get(node), context.snapshot.fleet, context.workload
+    facts, fleet = context.snapshot.nodes.get(node), context.snapshot.fleet
     if facts is None:
         return because(Reason.NODE_UNKNOWN)
     if not facts.labels.get(HOSTNAME_LABEL):
         return because(Reason.NODE_NOT_AVOIDED, node=node, why=f"it has no label {HOSTNAME_LABEL}")
-    if workload.labels.get(KUEUE_QUEUE_LABEL) is not None or KUEUE_PATCH_MANAGER in workload.patched_by:
-        return because(Reason.NODE_NOT_AVOIDED, node=node, why="Kueue may have chosen it for the topology")
-    if len(member_jobs(context.snapshot)) != 1:
+    jobs = member_jobs(context.snapshot)
+    if len(jobs) != 1:
         return because(Reason.NODE_NOT_AVOIDED, node=node, why="the group has several Jobs")
+    if jobs[0].pinned:
+        return because(Reason.NODE_NOT_AVOIDED, node=node, why="Kueue chooses the node of each pod by its topology")
     if fleet is None:
         return None
     there = sum(pod.node == node and pod.gone_at is None for pod in context.snapshot.pods)

@@ -56,6 +56,9 @@ def resizable(snapshot: Snapshot) -> JobFacts | Explanation:
     if job.gang:
         why = f"{job.gang} asks for all pods of Job {job.name} at once, with a number of its own"
         return because(Reason.SIZE_FIXED, why=why)
+    if job.pinned:
+        why = f"Kueue chooses the node of each pod of Job {job.name} by its topology"
+        return because(Reason.SIZE_FIXED, why=why)
     if job.succeeded:
         return because(Reason.INDEX_SUCCEEDED, job=job.name, count=job.succeeded)
     return job

@@ -60,7 +60,7 @@ def test_a_quarantine_that_is_not_allowed_becomes_avoidance() -> None:
     assert [each.action for each in controller.incident.considered] == ["ReplaceNode"]
 
 
-@pytest.mark.parametrize("why", ["no room", "room on it alone", "unknown room", "no label", "Kueue"])
+@pytest.mark.parametrize("why", ["no room", "room on it alone", "unknown room", "no label", "pinned"])
 def test_a_node_that_the_group_may_need_is_not_avoided(why: str) -> None:
     world = world_with_room(pods=0 if why == "no room" else 4)
     match why:
@@ -70,13 +70,18 @@ def test_a_node_that_the_group_may_need_is_not_avoided(why: str) -> None:
             world = msgspec.structs.replace(world, room=None)
         case "no label":
             world = world.with_node("gpu-2", labels={})
-        case "Kueue":
-            world = world.with_workload(labels={KUEUE_QUEUE_LABEL: "team-a"})
+        case "pinned":
+            world = world.with_job(pinned=True)
     controller, _ = avoiding(world)
     assert (actions(controller), hosts(controller)) == ([AttemptAction.RECREATE_GROUP], ())
     assert [(each.action, each.reason) for each in controller.incident.considered] == [
         ("AvoidNode", Reason.NODE_NOT_AVOIDED)
     ]
+
+
+def test_a_job_in_a_queue_of_kueue_whose_nodes_the_scheduler_chooses_avoids_them_too() -> None:
+    controller, _ = avoiding(world_with_room().with_workload(labels={KUEUE_QUEUE_LABEL: "team-a"}))
+    assert (actions(controller), hosts(controller)) == ([AttemptAction.AVOID_NODE], ("host-2",))
 
 
 @pytest.mark.parametrize("outcome", [BirthOutcome.REFUSED, BirthOutcome.NOT_ALLOWED, BirthOutcome.NOT_APPLIED])

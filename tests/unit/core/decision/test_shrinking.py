@@ -193,6 +193,7 @@ def test_pods_on_a_node_that_is_not_ready_are_not_counted() -> None:
         ({"succeeded": 1}, Reason.INDEX_SUCCEEDED),
         ({"gang": "scheduling.x-k8s.io/pod-group"}, Reason.SIZE_FIXED),
         ({"completions": None}, Reason.SIZE_FIXED),
+        ({"pinned": True}, Reason.SIZE_FIXED),
     ],
 )
 def test_a_size_that_cannot_change_is_said(changes: dict[str, object], reason: Reason) -> None:
