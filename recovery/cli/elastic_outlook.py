@@ -10,7 +10,6 @@ import msgspec
 
 from recovery.core.diagnosis.membership import member_count, pods_of
 from recovery.core.incident import sizes
-from recovery.core.model.annotations import KUEUE_PATCH_MANAGER, KUEUE_QUEUE_LABEL
 from recovery.core.model.facts import JobFacts, Snapshot
 from recovery.core.model.ledger import Ledger
 from recovery.core.model.pinned_policy import PinnedElastic
@@ -52,8 +51,8 @@ class ElasticOutlook(msgspec.Struct, frozen=True):
     """Rules that do not wait for that."""
     fixed: Explanation | None
     """Why the size cannot be changed. None: it can."""
-    quota_reserved: bool
-    """Kueue has admitted the job with its full size."""
+    quota_kept: Explanation | None
+    """That Kueue keeps the quota of the full size. None: Kueue does not manage the job."""
     losses: tuple[NodeLoss, ...]
 
 
@@ -76,7 +75,7 @@ def elastic_outlook(snapshot: Snapshot, ledger: Ledger, policy: Policy | None) -
         shrink_after=timedelta(seconds=elastic.shrink_after_seconds),
         at_once=tuple(rule.name for rule in policy.rules if rule.action is RuleAction.SHRINK),
         fixed=fixed,
-        quota_reserved=KUEUE_QUEUE_LABEL in workload.labels or KUEUE_PATCH_MANAGER in workload.patched_by,
+        quota_kept=sizes.quota_kept(workload, wanted),
         losses=_losses(snapshot, job, elastic if fixed is None else None, wanted, room.pods if room else None),
     )
 

@@ -32,8 +32,8 @@ def size_lines(ledger: Ledger, outlook: ElasticOutlook | None, policy: BirthPoli
     if outlook.at_once and shrinks:
         yield f"a failure that matches rule {', '.join(outlook.at_once)} does not wait {in_words(outlook.shrink_after)}"
     yield from _policy_lines(policy)
-    if outlook.quota_reserved:
-        yield f"Kueue keeps the quota of all {_nodes(outlook.wanted_nodes)} reserved, also for a smaller group"
+    if outlook.quota_kept is not None:
+        yield render(outlook.quota_kept)
 
 
 def _smaller_lines(state: ElasticState) -> Iterator[str]:
@@ -101,7 +101,7 @@ def size_data(ledger: Ledger, outlook: ElasticOutlook | None, policy: BirthPolic
         "least": outlook.least if outlook is not None else None,
         "room": outlook.room if outlook is not None else None,
         "fixed": render(outlook.fixed) if outlook is not None and outlook.fixed is not None else "",
-        "quotaReserved": outlook.quota_reserved if outlook is not None else None,
+        "quotaReserved": outlook.quota_kept is not None if outlook is not None else None,
         "admissionPolicy": str(policy) if policy is not None else None,
         "losses": [
             {"nodes": loss.nodes, "pods": loss.pods, "replaced": loss.replaced, "size": loss.size}

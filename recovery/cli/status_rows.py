@@ -7,20 +7,22 @@ from typing import Any
 import msgspec
 
 from recovery.cli.applied_policy import AppliedPolicy, policy_of
-from recovery.cli.formatting import Cell, Narrowing, TerminalTable, age
+from recovery.cli.formatting import Cell, Narrowing, TerminalTable, age, moment
 from recovery.cli.next_step import Need, NextStep, need_of, next_step
 from recovery.cli.readiness import UNREADABLE, Readiness, readiness_of
 from recovery.core.decision.protection import protection
 from recovery.core.diagnosis.group_conditions import UNDECODABLE
-from recovery.core.incident import budget
+from recovery.core.incident import budget, sizes
 from recovery.core.incident.preconditions import paused
 from recovery.core.model.annotations import RESUME_AT_ANNOTATION
 from recovery.core.model.enforce_estimate import EnforceEstimate
 from recovery.core.model.facts import GroupKey, Snapshot, WorkloadFacts
 from recovery.core.model.ledger import SCHEMA_VERSION, Ledger, LedgerObject
 from recovery.core.model.protection import Protection
+from recovery.core.model.reason import Reason, Sentence, told
 from recovery.core.plan.suspension import in_force, marked_by
 from recovery.core.policy.selection import PolicySet
+from recovery.core.sentences import render
 from recovery.core.sentences.protection import remedy, sentence
 from recovery.kube.cluster_reader import Fleet
 from recovery.report.enforce_words import enforce_account
@@ -102,6 +104,8 @@ class JobRow(msgspec.Struct, frozen=True):
     """Of an elastic group that has fewer than it is to have. None: it has all of them."""
     wanted_nodes: int | None = None
     """How many that group is to have."""
+    quota_reserved: bool = False
+    """Kueue keeps the quota of all of them reserved for that group."""
 
 
 def by_need(rows: Iterable[JobRow]) -> list[JobRow]:
@@ -180,13 +184,14 @@ def job_row(
         created_at=workload.created_at,
         since=_since(shown, workload, known),
         reason=str(last.reason or ""),
-        message=seen.reason or _restrained_words(last) or last.message,
+        message=seen.reason or _restrained_words(last) or _smaller_words(last, workload) or last.message,
         next_step=next_step(shown, known, found, resumes_at=resumes_at, suspended=ours, silent=silent),
         need=need_of(shown, known, found, silent=silent),
         protection=found,
         enforce_estimate=ledger.totals.enforce_estimate if ledger is not None else EnforceEstimate(),
         nodes=size.nodes if size is not None else None,
         wanted_nodes=size.wanted_nodes if size is not None else None,
+        quota_reserved=size is not None and sizes.quota_kept(workload, size.wanted_nodes) is not None,
     )
 
 
@@ -196,6 +201,24 @@ def _size_words(ledger: Ledger) -> str:
     if size is None or ledger.incident is not None:
         return ""
     return f"{size.nodes}/{size.wanted_nodes} nodes"
+
+
+def _smaller_words(ledger: Ledger, workload: WorkloadFacts) -> str:
+    """The sentence of such a group. Empty: it has all of its nodes, or an incident is open."""
+    size = ledger.elastic
+    if size is None or ledger.incident is not None:
+        return ""
+    quota = sizes.quota_kept(workload, size.wanted_nodes) or ""
+    return render(
+        told(
+            Sentence.RUNS_SMALLER,
+            Reason.WAITING_FOR_ROOM,
+            nodes=size.nodes,
+            wanted=size.wanted_nodes,
+            since=moment(size.since),
+            quota=quota,
+        )
+    )
 
 
 def _restrained_words(ledger: Ledger) -> str:
@@ -266,7 +289,7 @@ def as_data(row: JobRow) -> dict[str, Any]:
         "cause": row.cause,
         "action": row.action,
         "idleGPUs": row.idle_gpus,
-        "size": None if row.nodes is None else {"nodes": row.nodes, "wantedNodes": row.wanted_nodes},
+        "size": _size_data(row),
         "restarts": row.restarts,
         "budget": {"remaining": row.budget_left, "limit": row.budget_limit},
         "policy": {"kind": row.policy_kind, "name": row.policy, "mode": row.mode},
@@ -292,6 +315,13 @@ def as_data(row: JobRow) -> dict[str, Any]:
             "remedy": remedy(row.protection),
         },
     }
+
+
+def _size_data(row: JobRow) -> dict[str, Any] | None:
+    """None: the group has all of its nodes."""
+    if row.nodes is None:
+        return None
+    return {"nodes": row.nodes, "wantedNodes": row.wanted_nodes, "quotaReserved": row.quota_reserved}
 
 
 def stamp(at: datetime | None) -> str | None:

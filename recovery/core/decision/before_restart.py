@@ -18,7 +18,7 @@ from recovery.core.diagnosis.evidence import Evidence
 from recovery.core.diagnosis.finish_overdue import overdue
 from recovery.core.diagnosis.membership import member_count, member_jobs, place, pods_of
 from recovery.core.fleet import storm as storms
-from recovery.core.incident import attempt_limits, lifecycle
+from recovery.core.incident import attempt_limits, lifecycle, sizes
 from recovery.core.incident.attempt_limits import Refusal
 from recovery.core.incident.preconditions import no_trigger
 from recovery.core.model.facts import PodFacts, Snapshot
@@ -257,7 +257,7 @@ def carry_out(
     if verdict.call is Call.NONE:
         return as_before(stand_aside(_noted(ledger, verdict, now), seen_then(found, verdict.why), now))
     if verdict.call is Call.SHRINK:
-        why = _smaller(context, found, verdict, attempt)
+        why = _smaller(context, ledger, found, verdict, attempt)
     elif attempt == 1:
         why = _first_restart(context, ledger, found, verdict)
     else:
@@ -272,7 +272,12 @@ def _admitted(context: ReconcileContext, ledger: Ledger, verdict: Verdict) -> Ve
     return avoidance.instead(context, wished)
 
 
-def _smaller(context: ReconcileContext, found: Explanation, verdict: Verdict, attempt: int) -> Explanation:
+def _smaller(
+    context: ReconcileContext, ledger: Ledger, found: Explanation, verdict: Verdict, attempt: int
+) -> Explanation:
+    job = sizes.only_job(context.snapshot)
+    assert job is not None, "only a group of one Job is resized"
+    wanted = sizes.wanted_nodes(ledger, context.snapshot, job)
     return told(
         Sentence.SHRINKS,
         verdict.why.reason,
@@ -282,6 +287,7 @@ def _smaller(context: ReconcileContext, found: Explanation, verdict: Verdict, at
         nodes=verdict.nodes,
         jobs=_names(context.snapshot),
         free="" if verdict.charge else _free(verdict),
+        quota=sizes.quota_kept(context.workload, wanted) or "",
     )
 
 

@@ -8,12 +8,13 @@ from datetime import datetime
 import msgspec
 
 from recovery.core.diagnosis.membership import member_count, member_jobs
+from recovery.core.diagnosis.queued import queued_by
 from recovery.core.diagnosis.resized import resized, template_size
 from recovery.core.incident import phases
-from recovery.core.model.facts import JobFacts, Snapshot
+from recovery.core.model.facts import JobFacts, Snapshot, WorkloadFacts
 from recovery.core.model.ledger import AttemptAction, ElasticState, Ledger
 from recovery.core.model.pinned_policy import PinnedElastic
-from recovery.core.model.reason import Explanation, Reason, because
+from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
 
 
 def allowed(elastic: PinnedElastic, nodes: int, wanted_nodes: int) -> bool:
@@ -71,6 +72,12 @@ def wanted_nodes(ledger: Ledger, snapshot: Snapshot, job: JobFacts) -> int:
         return member_count(job)
     template = template_size(snapshot, job)
     return known.wanted_nodes if template is None else min(known.wanted_nodes, template)
+
+
+def quota_kept(workload: WorkloadFacts, wanted_nodes: int) -> Explanation | None:
+    """That Kueue keeps the quota of the full size: it counts the pods that the TrainJob or the JobSet asks for. None:
+    Kueue does not manage the workload."""
+    return told(Sentence.QUOTA_KEPT, Reason.KUEUE, nodes=wanted_nodes) if queued_by(workload) else None
 
 
 def by_user(job: JobFacts) -> bool:

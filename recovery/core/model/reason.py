@@ -240,7 +240,7 @@ class Reason(StrEnum):
 
     # --- why no suspension, and why the restart cannot wait -----------------------------------------------------------
     KUEUE = "Kueue"
-    """Kueue owns the suspension of the job."""
+    """Kueue manages the job: it owns its suspension and its quota."""
     DEADLINE = "Deadline"
     """A suspension would reset the deadline of the TrainJob or of the JobSet."""
     JOB_FAILING = "JobFailing"
@@ -361,6 +361,7 @@ class Sentence(StrEnum):
     NO_USABLE_POLICY = auto()
     PAUSED_UNTIL_RESUMED = auto()
     PAUSED_UNTIL_THEN = auto()
+    QUOTA_KEPT = auto()
     RANKS_HAVE_MET = auto()
     READY_MEANWHILE = auto()
     RECREATING_JOB_SET = auto()
@@ -371,6 +372,7 @@ class Sentence(StrEnum):
     RESUMED_BEFORE = auto()
     RULE_IGNORES = auto()
     RULE_SAYS = auto()
+    RUNS_SMALLER = auto()
     SEEN_THEN = auto()
     SHRINKS = auto()
     SINCE_BREAKER_CLOSED = auto()

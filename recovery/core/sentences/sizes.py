@@ -8,8 +8,16 @@ def _shrinks(details: Details) -> str:
     free = f" ({details['free']})" if details["free"] else ""
     return (
         f"{details['found']}; {details['why']}; attempt {details['attempt']}: deleting Job {details['jobs']} so that "
-        f"the group goes on with {details['nodes']} nodes{free}"
+        f"the group goes on with {details['nodes']} nodes{free}{_quota(details)}"
     )
+
+
+def _runs_smaller(details: Details) -> str:
+    return f"runs with {details['nodes']} of {details['wanted']} nodes since {details['since']}{_quota(details)}"
+
+
+def _quota(details: Details) -> str:
+    return f"; {details['quota']}" if details["quota"] else ""
 
 
 def _room_again(details: Details) -> str:
@@ -43,6 +51,8 @@ TEXTS: dict[Sentence | Reason, Text] = {
         "the Job or run them again"
     ),
     Sentence.SHRINKS: _shrinks,
+    Sentence.QUOTA_KEPT: "Kueue keeps the quota of all {nodes} nodes reserved, also for a smaller group",
+    Sentence.RUNS_SMALLER: _runs_smaller,
     Sentence.GROWS: "{why}: deleting Job {jobs} so that the group grows to {nodes} nodes",
     Reason.ROOM_AGAIN: _room_again,
     Reason.WAITING_FOR_ROOM: "runs with {nodes} of {wanted} nodes: {why}",

@@ -299,7 +299,20 @@ def test_status_shows_how_many_of_its_nodes_a_smaller_group_has(cluster: PlainCl
     cells = row("llm")
     assert (cells["PHASE"], cells["CAUSE"]) == ("Healthy", "2/4 nodes")
     assert max(map(len, status().stdout.splitlines())) <= 100
-    assert json.loads(explain("llm", "-o", "json"))["size"] == {"nodes": 2, "wantedNodes": 4}
+    assert row("llm", "-o", "wide")["REASON"] == "runs with 2 of 4 nodes since 2026-11-02 08:30:00Z"
+    size = {"nodes": 2, "wantedNodes": 4, "quotaReserved": False}
+    assert json.loads(explain("llm", "-o", "json"))["size"] == size
+
+
+def test_status_shows_that_the_quota_of_a_smaller_group_stays_reserved(cluster: PlainCluster) -> None:
+    job = cluster.add_job("llm", ranks=2)
+    job["metadata"]["labels"] = {KUEUE_QUEUE_LABEL: "team"}
+    cluster.add_policy("elastic", mode="Enforce", elastic={"minNodes": 2, "maxNodes": 4})
+    cluster.add_group("llm", smaller_group())
+    assert row("llm", "-o", "wide")["REASON"].endswith(
+        "08:30:00Z; Kueue keeps the quota of all 4 nodes reserved, also for a smaller group"
+    )
+    assert json.loads(explain("llm", "-o", "json"))["size"]["quotaReserved"]
 
 
 def test_explain_names_the_nodes_that_the_group_avoids(cluster: PlainCluster) -> None:

@@ -4,13 +4,15 @@ import msgspec
 import pytest
 
 from recovery.core.incident import lifecycle
+from recovery.core.model.annotations import KUEUE_QUEUE_LABEL
 from recovery.core.model.birth_settings import BirthOutcome
 from recovery.core.model.ledger import AttemptAction, Outcome, Phase
 from recovery.core.model.pinned_policy import PinnedElastic
-from recovery.core.model.reason import Reason
+from recovery.core.model.reason import Reason, Sentence, told
 from recovery.core.model.rules import Rule, RuleAction
 from recovery.core.plan.actions import TryBirth
 from recovery.core.policy.spec import Mode
+from recovery.core.sentences import render
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.elastic import (
     ELASTIC,
@@ -185,6 +187,14 @@ def test_pods_on_a_node_that_is_not_ready_are_not_counted() -> None:
     reconciled(controller, world.with_node("gpu-0", ready=False), 121)
     assert controller.ledger.elastic is not None
     assert controller.ledger.elastic.nodes == 11
+
+
+def test_the_attempt_says_that_kueue_keeps_the_quota() -> None:
+    controller, world = waiting_for_a_rack()
+    reconciled(controller, world.with_workload(labels={KUEUE_QUEUE_LABEL: "team"}), 121)
+    assert actions(controller)[-1] is AttemptAction.SHRINK
+    assert controller.incident.reason is Reason.NODES_NOT_REPLACED
+    assert controller.incident.message.endswith(render(told(Sentence.QUOTA_KEPT, Reason.KUEUE, nodes=16)))
 
 
 @pytest.mark.parametrize(
