@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 
 from recovery import api_verbs
+from recovery.core.model.reason import Reason
 from recovery.ports import JOBS, NODES, PODS, RECOVERY_INCIDENTS, TRAIN_JOBS, ConflictError, PatchKind, Resource
 from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import Fleet, Job, Object, until
@@ -140,6 +141,18 @@ async def until_said(job: Job, words: str) -> Object:
                 await asyncio.sleep(0.05)
     except TimeoutError:
         raise AssertionError(f"{words!r} was not said: {json.dumps(ledger, indent=1)}") from None
+    return ledger
+
+
+async def until_reason(job: Job, reason: Reason) -> Object:
+    """The ledger, once its incident gives this reason."""
+    ledger: Object = {}
+    try:
+        async with asyncio.timeout(GUARD_SECONDS):
+            while (ledger := await job.ledger()).get("incident", {}).get("reason") != reason:
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        raise AssertionError(f"{reason} was not given: {json.dumps(ledger, indent=1)}") from None
     return ledger
 
 

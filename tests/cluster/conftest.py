@@ -47,7 +47,7 @@ class StartsTraining(Protocol):
     """What the fixture `training` gives: `job = await training(runtime="torch-recoverable")` trains when it returns.
 
     `spec` is of the RecoveryPolicy; `with_policy` False: the namespace gets none. `deadline_seconds` None: the TrainJob
-    has no deadline.
+    has no deadline. `queue`: of Kueue; empty: Kueue does not manage it.
     """
 
     async def __call__(
@@ -59,6 +59,7 @@ class StartsTraining(Protocol):
         gpus: int = 8,
         with_policy: bool = True,
         deadline_seconds: int | None = None,
+        queue: str = "",
         **spec: Any,
     ) -> Job: ...
 
@@ -152,12 +153,13 @@ async def training(installed: ControlPlane, fleet: Fleet, namespace: str) -> Asy
         gpus: int = 8,
         with_policy: bool = True,
         deadline_seconds: int | None = None,
+        queue: str = "",
         **spec: Any,
     ) -> Job:
         rules: list[Object] = [policy(**{"teardown": {"graceSeconds": 1}, **spec})] if with_policy else []
         job = Job(installed, fleet, namespace, name, ranks)
         jobs.append(job)
-        made = train_job(name, ranks=ranks, gpus=gpus, runtime=runtime, deadline_seconds=deadline_seconds)
+        made = train_job(name, ranks=ranks, gpus=gpus, runtime=runtime, deadline_seconds=deadline_seconds, queue=queue)
         await apply(installed, namespace, *rules, made)
         await job.trains()
         return job

@@ -242,13 +242,15 @@ def train_job(
     gpus: int = 8,
     runtime: str = "torch-distributed",
     deadline_seconds: int | None = None,
+    queue: str = "",
 ) -> Object:
-    """A TrainJob as a user writes it. `deadline_seconds` None: without a deadline."""
+    """A TrainJob as a user writes it. `deadline_seconds` None: without a deadline. `queue`: of Kueue; empty: none."""
+    labels = {"kueue.x-k8s.io/queue-name": queue} if queue else {}
     deadline = {} if deadline_seconds is None else {"activeDeadlineSeconds": deadline_seconds}
     return {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
         "kind": "TrainJob",
-        "metadata": {"name": name},
+        "metadata": {"name": name, "labels": labels},
         "spec": {
             **deadline,
             "runtimeRef": {"name": runtime},

@@ -45,6 +45,8 @@ async def test_a_rack_is_lost_and_comes_back(
     training: StartsTraining, controller: StartsController, proxy: ApiProxy, fleet: Fleet
 ) -> None:
     job = await training(runtime=PREPARED, **ELASTIC)
+    asked = (await job.get("trainjob", job.name))["spec"]["trainer"]["resourcesPerNode"]["limits"]
+    assert asked == {"nvidia.com/gpu": 8}, "an integer: Trainer refuses each change of such a TrainJob's runtimePatches"
     world = fleet.world
     async with room_for(fleet, job), controller():
         rack = await shrunk(job)

@@ -1,21 +1,25 @@
-"""What others do while a group shrinks, runs smaller or waits to grow: suspend it, resize it, end it, add a spare."""
+"""What others do while a group shrinks, runs smaller or waits to grow: suspend it, resize it, end it, keep its pods."""
 
 import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
+import yaml
 
 from recovery import api_verbs
 from recovery.core.model.annotations import SPARE_LABEL, TORN_DOWN_BY_ANNOTATION
+from recovery.core.model.reason import Reason
 from recovery.ports import NODES, PatchKind
 from tests.cluster import elastic
-from tests.cluster.acts import edit, exit_rank, incidents_of, set_room
-from tests.cluster.conftest import StartsController, StartsTraining
+from tests.cluster.acts import edit, exit_rank, incidents_of, object_kept, set_room, until_reason
+from tests.cluster.api_proxy import ApiProxy
+from tests.cluster.conftest import MakesRuntime, StartsController, StartsTraining
 from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.elastic import ELASTIC, PREPARED, actions, labelled, room_for, runs_with, settings, take_away
 from tests.cluster.patience import GUARD_SECONDS
-from tests.cluster.scene import Fleet, Job
+from tests.cluster.scene import REPOSITORY, Fleet, Job, Object
+from tests.cluster.stations import is_trigger
 
 pytestmark = pytest.mark.usefixtures("no_complaints", "component")
 RACK = (12, 13, 14, 15)
@@ -133,6 +137,66 @@ async def test_spares_that_are_added_make_it_whole(
         assert {pod["spec"]["nodeName"] for pod in await job.pods()} >= set(spares)
         growth = (await incidents_of(job))[-1]
         assert (growth["class"], actions(growth)) == ("Growth", ["Grow"])
+
+
+async def test_a_gang_with_a_size_of_its_own_waits_for_all_of_its_nodes(
+    training: StartsTraining, controller: StartsController, proxy: ApiProxy, fleet: Fleet, runtime: MakesRuntime
+) -> None:
+    """Trainer labels the pods so for the scheduler plugin coscheduling, whose PodGroup wants all 16."""
+    job = await training(runtime=await runtime(_coscheduled()), **ELASTIC)
+    async with room_for(fleet, job), controller():
+        rack = await take_away(job, RACK)
+        await until_reason(job, Reason.SIZE_FIXED)
+        await asyncio.sleep(3)  # after shrinkAfter
+        ledger = await job.ledger()
+        assert (ledger["phase"], ledger["reason"]) == ("Scheduling", Reason.SIZE_FIXED)
+        assert [seen.status for seen in proxy.writes(is_trigger) if seen.status == 200] == [200], "the first restart"
+        await set_room(fleet, rack, room=True)
+        await runs_with(job, 16)
+        await job.closed_incidents(1)
+    [incident] = await incidents_of(job)
+    assert (incident["outcome"], actions(incident)) == ("Recovered", ["RecreateGroup"])
+
+
+def _coscheduled() -> Object:
+    spec: Object = yaml.safe_load((REPOSITORY / "policies" / "runtime-prepared.yaml").read_text())["spec"]
+    for replicated in spec["template"]["spec"]["replicatedJobs"]:
+        replicated["template"]["spec"]["template"]["metadata"] = {"labels": {"scheduling.x-k8s.io/pod-group": "llm"}}
+    return spec
+
+
+async def test_no_smaller_group_starts_beside_a_pod_that_does_not_go(
+    training: StartsTraining, controller: StartsController, fleet: Fleet
+) -> None:
+    """Somebody's finalizer keeps a pod of the group that shrinks."""
+    job = await training(runtime=PREPARED, **ELASTIC)
+    whole = await job.child_uid()
+    async with room_for(fleet, job), controller():
+        await take_away(job, RACK)
+        waiting = await until_replaced(job, whole)
+        kept = await job.pod_of_rank(0)
+        async with object_kept(job, kept):
+            async with asyncio.timeout(GUARD_SECONDS):
+                while len(await job.pods()) > 1:
+                    await asyncio.sleep(0.1)
+            for _ in range(30):
+                assert [pod["metadata"]["name"] for pod in await job.pods()] == [kept]
+                await asyncio.sleep(0.1)
+            ledger = await job.ledger()
+            assert (ledger["phase"], actions(ledger["incident"])) == ("TearingDown", ["RecreateGroup", "Shrink"])
+        await runs_with(job, 12, since_uid=waiting)
+        await job.closed_incidents(1)
+    assert fleet.world.trace.overlaps(job.training) == []
+
+
+async def until_replaced(job: Job, uid: str) -> str:
+    """Until another Job than that one has its first pod; gives the UID of the other."""
+    async with asyncio.timeout(GUARD_SECONDS):
+        while True:
+            found = await elastic.child(job)
+            if found is not None and found["metadata"]["uid"] != uid and found["status"].get("active"):
+                return str(found["metadata"]["uid"])
+            await asyncio.sleep(0.05)
 
 
 async def _label(fleet: Fleet, nodes: list[str], value: str | None) -> None:

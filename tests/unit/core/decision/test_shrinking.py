@@ -197,6 +197,21 @@ def test_the_attempt_says_that_kueue_keeps_the_quota() -> None:
     assert controller.incident.message.endswith(render(told(Sentence.QUOTA_KEPT, Reason.KUEUE, nodes=16)))
 
 
+def test_a_pod_that_does_not_go_is_named_and_nothing_more_is_done() -> None:
+    controller, world = waiting_for_a_rack()
+    _, world = reconciled(controller, world, 121)
+    world = world.all_deleted(122, grace_seconds=1).job_deleted(122)
+    for rank in range(1, 16):
+        world = world.pod_gone(rank, 124)
+    triggers = len(controller.triggers)
+    controller.reconcile(world, 152)
+    assert controller.incident.reason is Reason.NODES_NOT_REPLACED, "it has had its grace and 30 s"
+    controller.reconcile(world, 154)
+    assert (controller.phase(), controller.incident.reason) == (Phase.TEARING_DOWN, Reason.WAITING_FOR_TEARDOWN)
+    assert world.pod(0).name in controller.incident.message
+    assert len(controller.triggers) == triggers
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [

@@ -1,0 +1,195 @@
+"""Elastic groups that Kueue admits: real Kueue, with its webhooks, beside JobSet and Trainer."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+import pytest
+import pytest_asyncio
+
+from recovery import api_verbs
+from recovery.core.model.annotations import KUEUE_PATCH_MANAGER
+from recovery.kube.projections.workloads import decode_train_job
+from recovery.ports import TRAIN_JOBS, PatchKind, Resource
+from tests.cluster import elastic
+from tests.cluster.acts import exit_rank, incidents_of, set_room
+from tests.cluster.api_proxy import ApiProxy, SeenRequest
+from tests.cluster.conftest import StartsController, StartsTraining
+from tests.cluster.controller_record import recovery
+from tests.cluster.controlplane.build import KUEUE, provide
+from tests.cluster.controlplane.start import ControlPlane
+from tests.cluster.elastic import ELASTIC, PREPARED, actions, room_for, runs_with, settings, take_away
+from tests.cluster.patience import GUARD_SECONDS
+from tests.cluster.scene import Fleet, Job, Object, apply
+from tests.cluster.stations import is_trigger
+
+pytestmark = pytest.mark.usefixtures("no_complaints", "kueue")
+RACK = (12, 13, 14, 15)
+GROUP, VERSION = "kueue.x-k8s.io", "v1beta2"
+WORKLOADS = Resource(GROUP, VERSION, "workloads", "Workload")
+LOCAL_QUEUES = Resource(GROUP, VERSION, "localqueues", "LocalQueue")
+QUEUE = "research"
+ANYWHERE, PINNED = "anywhere", "pinned"
+"""ClusterQueues. In the second one Kueue chooses the node of each pod (topology-aware scheduling)."""
+
+
+class MakesQueue(Protocol):
+    """What the fixture `queue` gives: makes a queue of the namespace and returns its name."""
+
+    async def __call__(self, cluster_queue: str = ANYWHERE) -> str: ...
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def kueue(installed: ControlPlane) -> AsyncIterator[None]:
+    await elastic.add_component(installed)
+    async with installed.kueue(provide(tools=(KUEUE,))):
+        await apply(installed, None, *_cluster_queues())
+        yield
+    await elastic.remove_component(installed)
+
+
+def _cluster_queues() -> list[Object]:
+    """With more quota than the tests need: deleted jobs keep theirs until the garbage collector comes."""
+    nodes = {"nodeLabels": {"kubernetes.io/os": "linux"}, "topologyName": PINNED}
+    made = [_kueue("Topology", PINNED, {"levels": [{"nodeLabel": "kubernetes.io/hostname"}]})]
+    for name, flavor in ((ANYWHERE, {}), (PINNED, nodes)):
+        quota = {"name": name, "resources": [{"name": "nvidia.com/gpu", "nominalQuota": 1024}]}
+        groups = [{"coveredResources": ["nvidia.com/gpu"], "flavors": [quota]}]
+        made.append(_kueue("ResourceFlavor", name, flavor))
+        made.append(_kueue("ClusterQueue", name, {"namespaceSelector": {}, "resourceGroups": groups}))
+    return made
+
+
+def _kueue(kind: str, name: str, spec: Object) -> Object:
+    return {"apiVersion": f"{GROUP}/{VERSION}", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+@pytest.fixture
+def queue(installed: ControlPlane, namespace: str) -> MakesQueue:
+    async def make(cluster_queue: str = ANYWHERE) -> str:
+        await apply(installed, namespace, _kueue("LocalQueue", QUEUE, {"clusterQueue": cluster_queue}))
+        return QUEUE
+
+    return make
+
+
+async def workload_of(job: Job) -> Object:
+    [found] = [
+        each for each in await job.items(WORKLOADS) if each["metadata"]["ownerReferences"][0]["name"] == job.name
+    ]
+    return found
+
+
+def condition(workload: Object, type_: str) -> Object:
+    """Empty: the Workload has none of that type."""
+    conditions: list[Object] = workload["status"]["conditions"]
+    return next((each for each in conditions if each["type"] == type_), {})
+
+
+async def set_stop_policy(job: Job, policy: str) -> None:
+    """Of the job's queue. `HoldAndDrain` evicts it, `None` admits it again."""
+    change = {"spec": {"stopPolicy": policy}}
+    await api_verbs.patch(job.fleet.api, LOCAL_QUEUES, QUEUE, change, kind=PatchKind.MERGE, namespace=job.namespace)
+
+
+async def is_suspended(job: Job) -> bool:
+    found = json.loads(await api_verbs.get(job.fleet.api, TRAIN_JOBS, job.name, namespace=job.namespace))
+    return bool(found["spec"]["suspend"])
+
+
+def suspends(seen: SeenRequest) -> bool:
+    return seen.resource in {"trainjobs", "jobsets"} and b'"suspend"' in seen.body
+
+
+async def test_a_smaller_group_stays_admitted_with_the_quota_of_its_full_size_and_grows_back(
+    training: StartsTraining, controller: StartsController, proxy: ApiProxy, fleet: Fleet, queue: MakesQueue
+) -> None:
+    job = await training(runtime=PREPARED, queue=await queue(), **ELASTIC)
+    admitted = condition(await workload_of(job), "Admitted")
+    whole = await job.child_uid()
+    async with room_for(fleet, job), controller():
+        rack = await take_away(job, RACK)
+        smaller = await runs_with(job, 12, since_uid=whole)
+        await job.closed_incidents(1)
+        async with asyncio.timeout(GUARD_SECONDS):  # or Kueue would evict it in the end
+            while condition(workload := await workload_of(job), "PodsReady")["reason"] != "Recovered":
+                await asyncio.sleep(0.1)
+        [assigned] = workload["status"]["admission"]["podSetAssignments"]
+        assert (assigned["count"], assigned["resourceUsage"]) == (16, {"nvidia.com/gpu": "128"})
+        kubeconfig = str(job.control_plane.kubeconfig)
+        told = json.loads((await recovery("status", "-n", job.namespace, "-o", "json", "--kubeconfig", kubeconfig)).out)
+        assert [row["size"] for row in told] == [{"nodes": 12, "wantedNodes": 16, "quotaReserved": True}]
+        await set_room(fleet, rack, room=True)
+        await runs_with(job, 16, since_uid=smaller["metadata"]["uid"])
+        await job.closed_incidents(2)
+    workload = await workload_of(job)
+    assert (condition(workload, "Admitted"), condition(workload, "Evicted")) == (admitted, {})
+    assert proxy.writes(suspends) == [], "spec.suspend is Kueue's"
+
+
+async def test_an_eviction_amid_a_shrink_supersedes_it_and_the_group_comes_back_smaller(
+    training: StartsTraining, controller: StartsController, proxy: ApiProxy, fleet: Fleet, queue: MakesQueue
+) -> None:
+    job = await training(runtime=PREPARED, queue=await queue(), **ELASTIC)
+    async with room_for(fleet, job), controller():
+        first = proxy.hold(is_trigger)
+        await take_away(job, RACK)
+        await first.wait()
+        shrink = proxy.hold(is_trigger)
+        first.release()
+        await shrink.wait()
+        await set_stop_policy(job, "HoldAndDrain")
+        async with asyncio.timeout(GUARD_SECONDS):
+            while not await is_suspended(job):
+                await asyncio.sleep(0.05)
+            shrink.release()
+            [closed] = await job.closed_incidents(1)
+            while await job.pods():
+                await asyncio.sleep(0.1)
+        assert (closed["outcome"], closed["outcomeReason"]) == ("Superseded", "JobSuspended")
+        assert (await settings(job))["nodes"] == 12
+        await set_stop_policy(job, "None")
+        await runs_with(job, 12)
+    [incident] = await incidents_of(job)
+    assert actions(incident) == ["RecreateGroup", "Shrink"]
+    assert condition(await workload_of(job), "Admitted")["status"] == "True"
+    assert proxy.writes(suspends) == []
+    assert fleet.world.trace.overlaps(job.training) == []
+
+
+AVOID_43 = {"name": "ecc", "when": {"onExitCodes": {"operator": "In", "values": [43]}}, "action": "AvoidNode"}
+
+
+@pytest.mark.parametrize(
+    ("cluster_queue", "action", "refused"),
+    [(ANYWHERE, "AvoidNode", []), (PINNED, "RecreateGroup", [("AvoidNode", "NodeNotAvoided")])],
+)
+async def test_a_node_is_avoided_unless_kueue_chooses_the_nodes(
+    training: StartsTraining,
+    controller: StartsController,
+    queue: MakesQueue,
+    cluster_queue: str,
+    action: str,
+    refused: list[tuple[str, str]],
+) -> None:
+    job = await training(runtime=PREPARED, rules=[AVOID_43], queue=await queue(cluster_queue))
+    suspect = await elastic.node_of_rank(job, 5)
+    uid = await job.child_uid()
+    async with controller():
+        await exit_rank(job, 5, 43)
+        await runs_with(job, 16, since_uid=uid)
+        await job.closed_incidents(1)
+    [incident] = await incidents_of(job)
+    assert actions(incident) == [action]
+    assert [(each["action"], each["reason"]) for each in incident.get("alternatives", [])] == refused
+    nodes = {pod["spec"]["nodeName"] for pod in await job.pods()}
+    assert (suspect in nodes) is (cluster_queue == PINNED)
+
+
+async def test_a_job_without_a_queue_is_not_taken_for_one_of_kueue(training: StartsTraining) -> None:
+    """Kueue's webhook has left its entry in it all the same."""
+    job = await training(ranks=1, with_policy=False)
+    raw = await api_verbs.get(job.fleet.api, TRAIN_JOBS, job.name, namespace=job.namespace)
+    assert [each["manager"] for each in json.loads(raw)["spec"]["runtimePatches"]] == [KUEUE_PATCH_MANAGER]
+    assert decode_train_job(raw).value.patched_by == ()
