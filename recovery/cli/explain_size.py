@@ -54,13 +54,17 @@ def _consequence(loss: NodeLoss, outlook: ElasticOutlook, *, shrinks: bool) -> s
     if not shrinks:
         otherwise = "it waits for nodes"
     elif loss.size is None:
-        otherwise = f"it waits for nodes, because {outlook.least} are the least and {loss.placed} pods would have one"
+        otherwise = f"it waits for nodes, because {outlook.least} are the least and {_pods(loss.placed)} would have one"
     else:
         otherwise = f"after {after} it goes on with {loss.size} of {_nodes(outlook.wanted_nodes)}"
     if loss.replaced is None:
         return f"they are replaced if there is room, which is not known; else {otherwise}"
-    room = f"there is room for {outlook.room} more pods"
+    room = f"there is room for {_pods(outlook.room, 'more ')}" if outlook.room else "there is no room for more pods"
     return f"they are replaced, because {room}" if loss.replaced else f"{room}, so {otherwise}"
+
+
+def _pods(count: int | None, more: str = "") -> str:
+    return f"{count or 'no'} {more}{'pods' if count and count > 1 else 'pod'}"
 
 
 def _policy_lines(policy: BirthPolicy | None) -> Iterator[str]:

@@ -16,7 +16,7 @@ from recovery.core.diagnosis.resized import template_size
 from recovery.core.incident import attempt_limits, preconditions, sizes
 from recovery.core.incident.preconditions import no_trigger
 from recovery.core.model.durations import in_words
-from recovery.core.model.facts import JobFacts, PodFacts, Snapshot, WorkloadFacts
+from recovery.core.model.facts import JobFacts, PodFacts, Room, Snapshot, WorkloadFacts
 from recovery.core.model.ledger import AttemptAction, ElasticState, Ledger
 from recovery.core.model.pinned_policy import PinnedElastic
 from recovery.core.model.reason import Explanation, Reason, because
@@ -160,9 +160,7 @@ def _with_growth(context: ReconcileContext, ledger: Ledger, state: ElasticState,
         return AtRest(ledger, _waits(state, "it is not known where there is room"), requeue_at=ask_at)
     nodes = sizes.largest(elastic, state.nodes + room.pods, state.wanted_nodes)
     if nodes is None or nodes <= state.nodes:
-        reserved = f", and {room.reserved} are left to groups that wait" if room.reserved else ""
-        said = f"there is room for {room.pods} more pods{reserved}"
-        return AtRest(_with_room(ledger, None), _waits(state, said), requeue_at=ask_at)
+        return AtRest(_with_room(ledger, None), _waits(state, _too_little(room, state, elastic)), requeue_at=ask_at)
     # Nodes come back one after the other, and each growth costs a restart: the wait begins again with each of them.
     known = state.room_nodes is not None and nodes <= state.room_nodes
     since = state.room_since if known and state.room_since is not None else context.now
@@ -188,6 +186,16 @@ def _with_growth(context: ReconcileContext, ledger: Ledger, state: ElasticState,
         since=f"{since:%Y-%m-%dT%H:%M:%SZ}",
     )
     return AtRest(ledger, why, Verdict(Call.GROW, why, charge=elastic.charge, nodes=nodes))
+
+
+def _too_little(room: Room, state: ElasticState, elastic: PinnedElastic) -> str:
+    more = range(1, state.wanted_nodes - state.nodes + 1)
+    needed = next((each for each in more if sizes.allowed(elastic, state.nodes + each, state.wanted_nodes)), None)
+    reserved = f", and {room.reserved} are left to groups that wait" if room.reserved else ""
+    if not room.pods:
+        return f"there is no room for more pods{reserved}"
+    least = f", and the next allowed size takes {needed}" if needed is not None else ""
+    return f"there is room for {room.pods} more {'pod' if room.pods == 1 else 'pods'}{least}{reserved}"
 
 
 def _named(nodes: tuple[str, ...]) -> str:

@@ -70,9 +70,9 @@ def test_sizes_are_those_that_the_policy_allows() -> None:
 def test_below_the_least_the_group_waits() -> None:
     elastic = PinnedElastic(min_nodes=14, max_nodes=16)
     assert lines(seen(with_room(sixteen(), 0), elastic))[1:4] == [
-        "if it loses 1 node now: there is room for 0 more pods, so after 2m it goes on with 15 of 16 nodes",
-        "if it loses 2 nodes now: there is room for 0 more pods, so after 2m it goes on with 14 of 16 nodes",
-        "if it loses 4 nodes now: there is room for 0 more pods, so it waits for nodes, because 14 are the least and "
+        "if it loses 1 node now: there is no room for more pods, so after 2m it goes on with 15 of 16 nodes",
+        "if it loses 2 nodes now: there is no room for more pods, so after 2m it goes on with 14 of 16 nodes",
+        "if it loses 4 nodes now: there is no room for more pods, so it waits for nodes, because 14 are the least and "
         "12 pods would have one",
     ]
 
@@ -92,7 +92,7 @@ def test_pods_that_share_a_node_are_lost_together_and_no_more_nodes_than_there_a
         world = world.with_pod(rank, node=f"gpu-{rank // 8}")
     outlook = seen(with_room(world, 0))
     assert [(loss.nodes, loss.pods, loss.size) for loss in outlook.losses] == [(1, 8, 8), (2, 16, None)]
-    assert lines(outlook)[1].startswith("if it loses 1 node now (8 pods): there is room for 0 more pods, so after 2m")
+    assert lines(outlook)[1].startswith("if it loses 1 node now (8 pods): there is no room for more pods, so after 2m")
 
 
 def test_a_smaller_group_says_since_when_and_what_a_further_loss_would_mean() -> None:
@@ -109,14 +109,14 @@ def test_a_smaller_group_says_since_when_and_what_a_further_loss_would_mean() ->
         f"12 of 16 nodes since {since}",
         f"there has been room for more since {since}",
         "2 growths in a row have failed; each one doubles the wait before the next one",
-        "if it loses 1 node now: there is room for 0 more pods, so after 2m it goes on with 11 of 16 nodes",
+        "if it loses 1 node now: there is no room for more pods, so after 2m it goes on with 11 of 16 nodes",
     ]
 
 
 def test_a_size_that_cannot_change_is_said_with_why() -> None:
     world = with_room(sixteen().with_job(gang="scheduling.x-k8s.io/pod-group"), 0)
     told = lines(seen(world))
-    assert told[1] == "if it loses 1 node now: there is room for 0 more pods, so it waits for nodes"
+    assert told[1] == "if it loses 1 node now: there is no room for more pods, so it waits for nodes"
     assert told[4].startswith(
         "the size of the group cannot be changed: scheduling.x-k8s.io/pod-group asks for all pods"
     )
@@ -140,7 +140,7 @@ def test_a_size_that_cannot_change_is_said_with_why() -> None:
 )
 def test_without_the_admission_policy_the_group_waits(birth_policy: BirthPolicy, said: str) -> None:
     told = lines(seen(with_room(sixteen(), 0)), birth_policy)
-    assert told[1] == "if it loses 1 node now: there is room for 0 more pods, so it waits for nodes"
+    assert told[1] == "if it loses 1 node now: there is no room for more pods, so it waits for nodes"
     assert told[-1] == said
 
 
