@@ -25,29 +25,27 @@ def rendered(toolbox: Toolbox, folder: Path, **overlay: Any) -> list[Object]:
     return list(yaml.safe_load_all(done.stdout))
 
 
-def everything(toolbox: Toolbox, folder: Path) -> list[Object]:
+BIRTH_SETTINGS = ("components/birth-settings", "admission/birth-settings/self-made")
+"""By the API server's own policy, or by a webhook: one of them at a time."""
+
+
+def everything(toolbox: Toolbox, folder: Path, birth_settings: str = BIRTH_SETTINGS[0]) -> list[Object]:
     """All that can be installed at a time, with the certificate of the controller's own making."""
+    parts = ("admission/launch/self-made", birth_settings, "components/pod-logs", "network-policy")
     return rendered(
         toolbox,
         folder,
         namespace=NAMESPACE,
         resources=[f"manifests/{part}" for part in ("default", "prometheus", "prometheus/pod-monitor")],
-        components=[
-            f"manifests/{part}"
-            for part in (
-                "admission/launch/self-made",
-                "components/birth-settings",
-                "components/pod-logs",
-                "network-policy",
-            )
-        ],
+        components=[f"manifests/{part}" for part in parts],
     )
 
 
+@pytest.mark.parametrize(("birth_settings", "webhooks"), [(BIRTH_SETTINGS[0], 7), (BIRTH_SETTINGS[1], 8)])
 def test_one_line_moves_all_that_has_a_namespace_and_leaves_no_trace_of_the_shipped_one(
-    toolbox: Toolbox, tmp_path: Path
+    birth_settings: str, webhooks: int, toolbox: Toolbox, tmp_path: Path
 ) -> None:
-    found = everything(toolbox, tmp_path)
+    found = everything(toolbox, tmp_path, birth_settings)
     assert {each["metadata"].get("namespace") for each in found} == {None, NAMESPACE}
     assert [each["metadata"]["name"] for each in found if each["kind"] == "Namespace"] == [NAMESPACE]
     assert "recovery-system" not in yaml.safe_dump_all(found, width=10_000)
@@ -58,7 +56,7 @@ def test_one_line_moves_all_that_has_a_namespace_and_leaves_no_trace_of_the_ship
         for subject in bound
     )
     called = [webhook["clientConfig"]["service"] for each in found for webhook in each.get("webhooks", ())]
-    assert len(called) == 7
+    assert len(called) == webhooks
     assert {service["namespace"] for service in called} == {NAMESPACE}
 
 
@@ -68,11 +66,11 @@ def test_no_right_moves_away_from_what_it_is_for(toolbox: Toolbox, tmp_path: Pat
     assert {each["metadata"]["name"] for each in roles} == {"recovery-leader", "recovery-admission-certificate"}
 
 
-@pytest.mark.parametrize("launch", [False, True])
+@pytest.mark.parametrize(("further", "configurations"), [((), 1), (("launch",), 3), (("launch", "birth-settings"), 4)])
 def test_the_certificate_of_cert_manager_follows_with_one_more_line(
-    launch: bool, toolbox: Toolbox, tmp_path: Path
+    further: tuple[str, ...], configurations: int, toolbox: Toolbox, tmp_path: Path
 ) -> None:
-    ways = ["admission/cert-manager", *(["admission/launch/cert-manager"] if launch else [])]
+    ways = ["admission/cert-manager", *(f"admission/{each}/cert-manager" for each in further)]
     found = rendered(
         toolbox,
         tmp_path,
@@ -84,9 +82,9 @@ def test_the_certificate_of_cert_manager_follows_with_one_more_line(
     assert "recovery-system" not in yaml.safe_dump_all(found, width=10_000)
     [certificate] = [each for each in found if each["kind"] == "Certificate"]
     assert certificate["spec"]["dnsNames"] == [f"recovery-admission.{NAMESPACE}.svc"]
-    configurations = [each["metadata"] for each in found if "webhooks" in each]
-    assert len(configurations) == (3 if launch else 1)
-    for metadata in configurations:
+    described = [each["metadata"] for each in found if "webhooks" in each]
+    assert len(described) == configurations
+    for metadata in described:
         assert metadata["annotations"] == {"cert-manager.io/inject-ca-from": f"{NAMESPACE}/recovery-admission"}
 
 
