@@ -176,7 +176,7 @@ def _would(context: ReconcileContext, ledger: Ledger, verdict: Verdict) -> Expla
             return told(
                 Sentence.WOULD_RESTART,
                 reason,
-                node=verdict.node,
+                node=_quarantined(verdict),
                 jobs=_names(context.snapshot),
                 ranks=ledger.current_incident.ranks,
                 free="" if verdict.charge else _free(verdict),
@@ -304,7 +304,7 @@ def _first_restart(context: ReconcileContext, ledger: Ledger, found: Explanation
         verdict.why.reason,
         found=found,
         why=verdict.why,
-        node=verdict.node,
+        node=_quarantined(verdict),
         jobs=_names(context.snapshot),
         ranks=open_.ranks,
         left=left if verdict.charge else _free(verdict),
@@ -320,9 +320,14 @@ def _next_restart(context: ReconcileContext, found: Explanation, verdict: Verdic
         found=found,
         why=verdict.why if tells else "",
         attempt=attempt,
-        node=verdict.node,
+        node=_quarantined(verdict),
         jobs=_names(context.snapshot),
     )
+
+
+def _quarantined(verdict: Verdict) -> str:
+    """The node that is kept from everybody. Empty: none is, though the group may avoid one."""
+    return verdict.node if verdict.call is Call.REPLACE_NODE else ""
 
 
 def _names(snapshot: Snapshot) -> str:

@@ -52,6 +52,7 @@ def test_the_next_incarnation_is_born_off_the_node() -> None:
     assert controller.ledger.birth_settings.nodes is None, "its size is the template's"
     assert [each.node for each in controller.ledger.avoided] == ["gpu-2"]
     assert controller.fleet_changes == [], "nobody else is kept off it"
+    assert "quarantin" not in controller.incident.message
 
 
 def test_a_quarantine_that_is_not_allowed_becomes_avoidance() -> None:
@@ -169,3 +170,4 @@ def test_observe_says_that_the_node_would_be_avoided() -> None:
     controller = Controller(policy(Mode.OBSERVE, rules=(AVOID_43,)))
     controller.reconcile(world_with_room().pod_failed(FAILED, 43, 0), 0.5)
     assert (controller.incident.would, hosts(controller)) == ("AvoidNode", ())
+    assert "quarantin" not in controller.incident.would_message
