@@ -255,8 +255,8 @@ def avoided_nodes_stay_empty(trial: Trial) -> Iterator[tuple[datetime, str]]:
 
 
 def ends_with_all_that_there_is(trial: Trial) -> Iterator[tuple[datetime, str]]:
-    """When all nodes have long been back, the group is whole, or waits after growths that failed. One whose own
-    policies have ended it is over."""
+    """When all nodes have long been back, the group is whole, or waits after growths that failed, or for nodes that it
+    does not avoid. One whose own policies have ended it is over."""
     seen, ends_at = trial.last, trial.outcome.evidence.ends_at
     job, state = seen.whole, seen.ledger.elastic
     if trial.job.runtime is PlannedRuntime.NATIVE and _failed(seen):
@@ -264,11 +264,18 @@ def ends_with_all_that_there_is(trial: Trial) -> Iterator[tuple[datetime, str]]:
     if job is None:
         yield ends_at, f"the group does not run: {seen.ledger.message}"
         return
-    if state is None:
+    if state is None or not _has_room(trial, seen, state):
         return
     wait = timedelta(seconds=trial.elastic.grow_back_after_seconds) * 2**state.failed_growths
     if state.room_since is None or ends_at - state.room_since > wait + _AROUND:
         yield ends_at, f"it still has {state.nodes} nodes of {state.wanted_nodes}: {seen.ledger.message}"
+
+
+def _has_room(trial: Trial, seen: Seen, state: ElasticState) -> bool:
+    """Unless it avoids nodes, all are there for it."""
+    avoided = [each.node for each in seen.ledger.avoided]
+    larger = range(state.nodes + 1, state.nodes + seen.free_nodes(avoided) + 1)
+    return not avoided or any(is_allowed(trial.elastic, size, state.wanted_nodes) for size in larger)
 
 
 def _failed(seen: Seen) -> bool:
