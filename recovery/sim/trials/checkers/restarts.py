@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from recovery.core.incident import phases
 from recovery.core.model.ledger import AttemptAction, Incident, Phase
 from recovery.core.model.pinned_policy import PinnedPolicy
+from recovery.core.model.reason import Reason
 from recovery.ports import JOBS, RECOVERY_GROUPS
 from recovery.sim.api.store import ObjectChange
 from recovery.sim.trials.checkers.checker_rule import CheckerRule
@@ -71,6 +72,8 @@ class JustifiedRestart(CheckerRule):
         targets = list(self.world.jobs_of(incident.target.job_uids))
         if any(job.losses or job.late or job.troubles for job in targets):
             return None
+        if _ends_avoidance(made) and any(not job.running for job in targets):
+            return None
         if made.same is not None:
             if made.before.phase is Phase.HELD:
                 return None  # what it was held for has been judged before
@@ -108,6 +111,13 @@ class JustifiedRestart(CheckerRule):
         if any(job.deleted_by and not ours(job.deleted_by) for job in self.world.jobs_of(uids)):
             return None
         return f"JobSet {made.group.name} has not restarted it, and nobody else has deleted its Jobs"
+
+
+def _ends_avoidance(made: LedgerChange) -> bool:
+    """A group that avoided nodes gives that up, as its pods find none."""
+    added = made.added
+    ended = added is not None and added.reason is Reason.AVOIDANCE_ENDED
+    return ended and bool(made.before.avoided) and not made.after.avoided
 
 
 def _took_too_long(job: JobView, pinned: PinnedPolicy, at: datetime) -> bool:

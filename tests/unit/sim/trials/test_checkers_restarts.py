@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from recovery.core.model.ledger import AttemptAction, Ledger, Phase, RequestAnswer
+from recovery.core.model.ledger import AttemptAction, AvoidedNode, Ledger, Phase, RequestAnswer
 from recovery.core.model.reason import Reason
 from recovery.ports import JOB_SETS, JOBS, PODS
 from recovery.sim.trials.checkers.restarts import BaselineUntouched, JustifiedRestart, NativeFirst, ResizeKept
@@ -123,6 +123,26 @@ class TestJustifiedRestart:
         case.now += 30
         case.ledger(restarted(in_phase(first, Phase.RENDEZVOUS), 1030, job_uid="job-2"))
         assert "no member of Job job-2 was lost, and it had not been on its way for long" in case.found[0]
+
+    @pytest.mark.parametrize(("avoids", "violations"), [(True, 0), (False, 1)])
+    def test_a_group_that_finds_no_node_may_be_restarted_to_avoid_none_any_more(
+        self, avoids: bool, violations: int
+    ) -> None:
+        case = Case(JustifiedRestart)
+        case.lose_a_pod()
+        first = in_phase(restarted(opened(1000), 1000), Phase.SCHEDULING)
+        avoided = (AvoidedNode("gpu-2", "gpu-2", at(1000), at(9000)),) if avoids else ()
+        first = msgspec.structs.replace(first, avoided=avoided)
+        case.ledger(first)
+        case.drop(JOBS, "llm-node-0", by="garbage-collector")
+        case.job("job-2")
+        case.now += 20
+        ended = restarted(msgspec.structs.replace(first, avoided=()), 1020, job_uid="job-2")
+        incident = ended.incident
+        assert incident is not None
+        latest = msgspec.structs.replace(incident.attempts[-1], reason=Reason.AVOIDANCE_ENDED)
+        case.ledger(ended.with_incident(attempts=(*incident.attempts[:-1], latest)))
+        assert len(case.found) == violations
 
     def test_an_attempt_that_took_too_long_may_be_repeated(self) -> None:
         case = Case(JustifiedRestart)
