@@ -72,14 +72,17 @@ def smaller(context: ReconcileContext, ledger: Ledger) -> Verdict | NotShrunk:
         return NotShrunk(
             because(Reason.BELOW_MIN_NODES, placed=len(placed), ranks=member_count(job), least=least),
         )
+    # A group that is down for its own growth does not wait for the budget as well.
+    charge = elastic.charge and not _undoes(ledger)
     due_at = _shrink_due_at(ledger, elastic, undoes=_undoes(ledger))
     if nodes >= member_count(job) or context.now < due_at:
         return NotShrunk(due_at=due_at if context.now < due_at else None)
-    if attempt_limits.refused(ledger, context.now, free=not elastic.charge) is not None:
-        return NotShrunk()
+    refusal = attempt_limits.refused(ledger, context.now, free=not charge)
+    if refusal is not None:
+        return NotShrunk(refusal.why, refusal.frees_at)
     reason = Reason.GROWTH_UNDONE if _undoes(ledger) else Reason.NODES_NOT_REPLACED
     why = because(reason, placed=len(placed), ranks=member_count(job), nodes=nodes, policy=open_.pinned.policy_name)
-    return Verdict(Call.SHRINK, why, rule=open_.rule, charge=elastic.charge, nodes=nodes)
+    return Verdict(Call.SHRINK, why, rule=open_.rule, charge=charge, nodes=nodes)
 
 
 def _undoes(ledger: Ledger) -> bool:

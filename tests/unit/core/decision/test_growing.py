@@ -158,6 +158,19 @@ def test_a_growth_that_costs_budget_waits_for_the_budget() -> None:
     assert controller.ledger.totals.charged == 2
 
 
+def test_a_growth_that_cost_the_last_of_the_budget_is_undone_all_the_same() -> None:
+    controller, world = shrunk()
+    controller.policy = policy(elastic=msgspec.structs.replace(ELASTIC, charge=True), limit=1, window_seconds=3600)
+    world = with_room(world, 4)
+    reconciled(controller, world, 4000)
+    _, world = reconciled(controller, world, 4301)
+    assert controller.incident.charged
+    world = born(controller, world, 4305, unplaced=(12, 13, 14, 15))
+    reconciled(controller, world, 4306)
+    reconciled(controller, world, 4336)
+    assert [attempt.action for attempt in controller.incident.attempts] == [AttemptAction.GROW, AttemptAction.SHRINK]
+
+
 def test_a_growth_to_some_of_them_ends_the_row_of_those_that_failed() -> None:
     controller, world = grown()
     world = born(controller, world, 1305, unplaced=(12, 13, 14, 15))

@@ -79,6 +79,19 @@ def test_settings_that_do_not_work_are_withdrawn_and_the_group_waits_on(outcome:
     assert not any(isinstance(action, TryBirth) for action in plan.actions), "they are not tried again in this incident"
 
 
+def test_a_size_that_the_budget_does_not_allow_is_said() -> None:
+    controller = elastic_controller(msgspec.structs.replace(ELASTIC, charge=True), limit=1)
+    world = rack_lost(sixteen(), 0)
+    reconciled(controller, world, 0.5)
+    world = born(controller, world, 3, unplaced=(12, 13, 14, 15))
+    reconciled(controller, world, 4)
+    reconciled(controller, world, 121)
+    assert (actions(controller), controller.incident.reason) == (
+        [AttemptAction.RECREATE_GROUP],
+        Reason.ATTEMPTS_EXHAUSTED,
+    )
+
+
 def test_the_incident_ends_with_the_smaller_group_and_its_shed_nodes_are_not_idle() -> None:
     controller, _ = shrunk()
     [incident] = controller.recorded
