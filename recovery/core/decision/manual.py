@@ -9,6 +9,7 @@ import msgspec
 from recovery.core.decision.before_restart import seen_then
 from recovery.core.decision.hold import fail_job
 from recovery.core.decision.teardown import trigger
+from recovery.core.decision.verdict import Call
 from recovery.core.diagnosis.classify import classify
 from recovery.core.diagnosis.evidence import Evidence, LossKind
 from recovery.core.diagnosis.finish_overdue import left_to_finish
@@ -138,8 +139,10 @@ def _again(
 ) -> Plan:
     """The trigger, as a person asked for it. `found` None: it is about the incident that is open."""
     open_ = ledger.current_incident
-    # What a Hold called for is over; and a force that was used up by an earlier restart is not used again.
+    # What a Hold called for is over; and a force that was used up by an earlier restart is not used again. What was
+    # refused to a smaller size may work now: the component may have been installed meanwhile.
     ledger = ledger.with_incident(
+        considered=tuple(each for each in open_.considered if each.action != Call.SHRINK),
         forced=asked.force,
         fail_job=False,
         exhausted=None,

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from recovery.core.incident import lifecycle
-from recovery.core.model.annotations import KUEUE_QUEUE_LABEL
+from recovery.core.model.annotations import KUEUE_QUEUE_LABEL, RESTART_ANNOTATION
 from recovery.core.model.birth_settings import BirthOutcome
 from recovery.core.model.ledger import AttemptAction, Outcome, Phase
 from recovery.core.model.pinned_policy import PinnedElastic
@@ -77,6 +77,20 @@ def test_settings_that_do_not_work_are_withdrawn_and_the_group_waits_on(outcome:
     assert (actions(controller), controller.incident.reason) == ([AttemptAction.RECREATE_GROUP], reason)
     plan = controller.reconcile(world, 200)
     assert not any(isinstance(action, TryBirth) for action in plan.actions), "they are not tried again in this incident"
+
+
+def test_a_person_who_has_installed_what_was_missing_has_them_tried_again_by_a_restart() -> None:
+    controller, world = waiting_for_a_rack()
+    _, world = reconciled(controller, world, 121, BirthOutcome.NOT_APPLIED)
+    assert controller.incident.reason is Reason.BIRTH_SETTINGS_NOT_APPLIED
+    asked = '{"at": "2026-11-21T12:10:00Z", "by": "ops", "reason": "installed"}'
+    world = world.asked(RESTART_ANNOTATION, asked)
+    reconciled(controller, world, 601)
+    assert actions(controller) == [AttemptAction.RECREATE_GROUP, AttemptAction.RECREATE_GROUP]
+    world = born(controller, world, 605, unplaced=(12, 13, 14, 15))
+    reconciled(controller, world, 606)
+    reconciled(controller, world, 615)
+    assert actions(controller)[-1] is AttemptAction.SHRINK
 
 
 def test_a_size_that_the_budget_does_not_allow_is_said() -> None:
