@@ -5,6 +5,18 @@ from collections.abc import Iterator, Mapping
 
 from msgspec.structs import replace
 
+from recovery.sim.trials.chaos_kinds import (
+    CLUSTER_KINDS,
+    EXIT_CODES,
+    HTTP_KINDS,
+    LASTING,
+    MACHINE_KINDS,
+    OF_NODES,
+    ONE_POD_EACH,
+    POD_KINDS,
+    STALLS,
+    USER_KINDS,
+)
 from recovery.sim.trials.failure_signs import LEFT, Sign
 from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
 from recovery.sim.trials.input_problems import Problems
@@ -15,13 +27,10 @@ from recovery.sim.trials.scenario_schema import (
     AnyChaos,
     Chaos,
     ChaosTarget,
-    ClusterAction,
     ClusterChaos,
-    Component,
     HttpAction,
     HttpChaos,
     KueueChaos,
-    MachineAction,
     NetworkAction,
     NetworkChaos,
     PhysicalMachineChaos,
@@ -37,92 +46,6 @@ from recovery.sim.trials.scenario_schema import (
 from recovery.sim.trials.strict_input import none_of
 
 WORLD = "world"
-
-_POD_KINDS = {
-    PodAction.POD_KILL: FaultKind.POD_KILL,
-    PodAction.CONTAINER_KILL: FaultKind.CONTAINER_KILL,
-    PodAction.POD_FAILURE: FaultKind.CRASH_LOOP,
-    PodAction.CASCADE: FaultKind.CASCADE,
-    PodAction.POD_EVICT: FaultKind.POD_EVICT,
-    PodAction.POD_PREEMPT: FaultKind.POD_PREEMPT,
-    PodAction.POD_STUCK: FaultKind.POD_STUCK,
-}
-_EXIT_CODES = {PodAction.CONTAINER_KILL: 137, PodAction.POD_FAILURE: 1, PodAction.CASCADE: 1}
-_MACHINE_KINDS = {
-    MachineAction.POWER_LOSS: FaultKind.NODE_POWER_LOSS,
-    MachineAction.REMOVE: FaultKind.NODE_REMOVE,
-    MachineAction.OUT_OF_SERVICE: FaultKind.NODE_OUT_OF_SERVICE,
-    MachineAction.DRAIN: FaultKind.NODE_DRAIN,
-    MachineAction.UNHEALTHY: FaultKind.NODE_UNHEALTHY,
-    MachineAction.MONITORED: FaultKind.NODE_MONITORED,
-    MachineAction.BLACK_HOLE: FaultKind.BLACK_HOLE,
-    MachineAction.BROKEN_RUNTIME: FaultKind.BROKEN_RUNTIME,
-    MachineAction.RACK_POWER_LOSS: FaultKind.RACK_POWER_LOSS,
-    MachineAction.RACK_OVERHEATS: FaultKind.RACK_OVERHEATS,
-}
-_STALLS = {
-    Component.MANAGER: FaultKind.MANAGER_STALL,
-    Component.JOBSET: FaultKind.JOBSET_STALL,
-    Component.TRAINER: FaultKind.TRAINER_STALL,
-}
-_CLUSTER_KINDS = {
-    ClusterAction.NO_CAPACITY: FaultKind.NO_CAPACITY,
-    ClusterAction.PODS_REFUSED: FaultKind.PODS_REFUSED,
-    ClusterAction.JOB_WITHOUT_PODS: FaultKind.JOB_WITHOUT_PODS,
-    ClusterAction.PAUSE_ALL: FaultKind.PAUSE_ALL,
-}
-_USER_KINDS = {
-    UserAction.SUSPEND: FaultKind.USER_SUSPEND,
-    UserAction.RESIZE: FaultKind.USER_RESIZE,
-    UserAction.DELETE: FaultKind.USER_DELETE,
-    UserAction.RECREATE: FaultKind.USER_RECREATE,
-    UserAction.PAUSE: FaultKind.USER_PAUSE,
-    UserAction.RESTART: FaultKind.USER_RESTART,
-    UserAction.RETRY: FaultKind.USER_RETRY,
-    UserAction.RESET_BUDGET: FaultKind.USER_RESET_BUDGET,
-    UserAction.QUARANTINE: FaultKind.USER_QUARANTINE,
-    UserAction.RELEASE: FaultKind.USER_RELEASE,
-    UserAction.UNTAINT: FaultKind.USER_UNTAINT,
-    UserAction.RESET_BREAKER: FaultKind.USER_RESET_BREAKER,
-    UserAction.POLICY_OBSERVE: FaultKind.POLICY_OBSERVE,
-    UserAction.POLICY_DELETE: FaultKind.POLICY_DELETE,
-}
-_OF_NODES = frozenset({UserAction.RELEASE, UserAction.UNTAINT, UserAction.RESET_BREAKER})
-"""What users do about the whole cluster."""
-_HTTP_KINDS = {
-    (HttpAction.ABORT, ChaosTarget.REQUEST, None): FaultKind.TIMEOUT,
-    (HttpAction.ABORT, ChaosTarget.RESPONSE, None): FaultKind.TIMEOUT_APPLIED,
-    (HttpAction.ABORT, ChaosTarget.WATCH, None): FaultKind.WATCH_DISCONNECT,
-    (HttpAction.DELAY, ChaosTarget.REQUEST, None): FaultKind.DELAYED,
-    (HttpAction.DELAY, ChaosTarget.WATCH, None): FaultKind.WATCH_LAG,
-    (HttpAction.REPLACE, ChaosTarget.REQUEST, 409): FaultKind.CONFLICT,
-    (HttpAction.REPLACE, ChaosTarget.REQUEST, 429): FaultKind.TOO_MANY_REQUESTS,
-    (HttpAction.REPLACE, ChaosTarget.REQUEST, 500): FaultKind.SERVER_ERROR,
-    (HttpAction.REPLACE, ChaosTarget.RESPONSE, 500): FaultKind.SERVER_ERROR_APPLIED,
-    (HttpAction.REPLACE, ChaosTarget.WATCH, 410): FaultKind.WATCH_EXPIRED,
-}
-_LASTING = frozenset(
-    {
-        PodAction.POD_FAILURE,
-        PodAction.POD_STUCK,
-        NetworkAction.PARTITION,
-        NetworkAction.LOSS,
-        UserAction.SUSPEND,
-        UserAction.PAUSE,
-        UserAction.POLICY_OBSERVE,
-        UserAction.POLICY_DELETE,
-    }
-)
-"""Actions that need a duration; the others of their kinds take none."""
-_ONE_POD_EACH = frozenset(
-    {
-        FaultKind.POD_STUCK,
-        FaultKind.CASCADE,
-        *(kind for kind in _MACHINE_KINDS.values() if kind is not FaultKind.NODE_DRAIN),
-        FaultKind.NODE_PARTITION,
-    }
-)
-"""Kinds of which a fault befalls one pod, or its node."""
 
 
 class ChaosReader:
@@ -155,7 +78,7 @@ class ChaosReader:
             case PodChaos():
                 yield from self._pod_chaos(chaos, path, chance)
             case PhysicalMachineChaos():
-                yield from self._on_pods(chaos, _MACHINE_KINDS[chaos.action], path, chance, duration=chaos.duration)
+                yield from self._on_pods(chaos, MACHINE_KINDS[chaos.action], path, chance, duration=chaos.duration)
             case NetworkChaos():
                 yield from self._network_chaos(chaos, path, chance)
             case HttpChaos():
@@ -166,12 +89,12 @@ class ChaosReader:
                 yield from self._on_event(chaos, FaultKind.CLOCK_JUMP, path, seconds)
             case StressChaos(selector=selector) if selector.component is not None:
                 self._only(chaos, path, "component")
-                yield from self._in_world(chaos, _STALLS[selector.component], path, duration=chaos.duration)
+                yield from self._in_world(chaos, STALLS[selector.component], path, duration=chaos.duration)
             case StressChaos():
                 yield from self._on_process(chaos, FaultKind.PROCESS_FREEZE, path, chaos.duration)
             case ClusterChaos():
                 self._only(chaos, path)
-                yield from self._in_world(chaos, _CLUSTER_KINDS[chaos.action], path, duration=chaos.duration)
+                yield from self._in_world(chaos, CLUSTER_KINDS[chaos.action], path, duration=chaos.duration)
             case KueueChaos():
                 yield from self._kueue_chaos(chaos, path)
             case UserChaos():
@@ -184,7 +107,7 @@ class ChaosReader:
         self._problems.unfit(path, "the pods of a job", target=chaos.target)
         if action is not PodAction.POD_KILL:
             self._problems.unfit(path, action, grace_period=chaos.grace_period)
-        if action not in _EXIT_CODES:
+        if action not in EXIT_CODES:
             self._problems.unfit(path, action, exit_code=chaos.exit_code, sign=chaos.sign)
         elif chaos.sign is not None and LEFT[chaos.sign].code is not None:
             self._problems.unfit(path, f"sign {chaos.sign}, which has its own", exit_code=chaos.exit_code)
@@ -194,7 +117,7 @@ class ChaosReader:
             self._problems.unfit(path, "pod-failure, which befalls rank 0 alone", mode=chaos.mode, value=chaos.value)
             self._only(chaos, path, "job")
             if (job := self._job(chaos, path)) is not None:
-                kind = _POD_KINDS[action]
+                kind = POD_KINDS[action]
                 yield from self._in_world(
                     chaos, kind, path, job=str(job), duration=duration, code=code, sign=chaos.sign or Sign.NONE
                 )
@@ -202,7 +125,7 @@ class ChaosReader:
         if chaos.container_names:
             yield from self._killed_sidecars(chaos, path, chance)
             return
-        kind = _POD_KINDS[action] if chaos.grace_period is None else self._kind_of_kill(chaos, path)
+        kind = POD_KINDS[action] if chaos.grace_period is None else self._kind_of_kill(chaos, path)
         sign = chaos.sign or Sign.NONE
         yield from self._on_pods(chaos, kind, path, chance, duration=duration, code=code, sign=sign)
 
@@ -229,8 +152,8 @@ class ChaosReader:
         return FaultKind.POD_KILL
 
     def _exit_code(self, chaos: PodChaos, path: str) -> int:
-        code = chaos.exit_code if chaos.exit_code is not None else _EXIT_CODES.get(chaos.action, 0)
-        if chaos.action in _EXIT_CODES and not 1 <= code <= 255:
+        code = chaos.exit_code if chaos.exit_code is not None else EXIT_CODES.get(chaos.action, 0)
+        if chaos.action in EXIT_CODES and not 1 <= code <= 255:
             self._problems.add(f"{path}.exitCode", f"{code} is no failure; say 1 to 255")
         return code
 
@@ -270,11 +193,11 @@ class ChaosReader:
 
     def _http_chaos(self, chaos: HttpChaos, path: str) -> Iterator[TrialFault]:
         problems = self._problems
-        kind = _HTTP_KINDS.get((chaos.action, chaos.target, chaos.code))
+        kind = HTTP_KINDS.get((chaos.action, chaos.target, chaos.code))
         if kind is None:
             there_are = ", ".join(
                 f"{action} of a {target}" + ("" if code is None else f" by {code}")
-                for action, target, code in _HTTP_KINDS
+                for action, target, code in HTTP_KINDS
             )
             problems.add(f"{path}.action", f"action, target and code do not go together; there are {there_are}")
             return
@@ -293,9 +216,9 @@ class ChaosReader:
 
     def _user_chaos(self, chaos: UserChaos, path: str) -> Iterator[TrialFault]:
         duration = self._fitting(chaos.duration, chaos.action, path)
-        if chaos.action in _OF_NODES:
+        if chaos.action in OF_NODES:
             self._only(chaos, path)
-            yield from self._in_world(chaos, _USER_KINDS[chaos.action], path)
+            yield from self._in_world(chaos, USER_KINDS[chaos.action], path)
             return
         self._only(chaos, path, "job")
         job = self._job(chaos, path)
@@ -308,7 +231,7 @@ class ChaosReader:
         elif not chaos.value:
             self._problems.add(f"{path}.value", "say how many pods more, or with a minus how many fewer")
         indexes = (0,) if chaos.action is UserAction.QUARANTINE else ()
-        kind = _USER_KINDS[chaos.action]
+        kind = USER_KINDS[chaos.action]
         for fault in self._in_world(chaos, kind, path, job=str(job), indexes=indexes, duration=duration):
             yield replace(fault, pods_more=chaos.value or 0)
 
@@ -348,7 +271,7 @@ class ChaosReader:
             self._problems.add(f"{path}.selector.indexes", "an index stands there twice")
         wanted = self._how_many(chaos.mode, chaos.value, len(chosen), path)
         indexes = sorted(chance.sample(chosen, wanted))
-        for befallen in [(index,) for index in indexes] if kind in _ONE_POD_EACH else [tuple(indexes)]:
+        for befallen in [(index,) for index in indexes] if kind in ONE_POD_EACH else [tuple(indexes)]:
             for fault in self._in_world(
                 chaos, kind, path, job=str(job), indexes=befallen, duration=duration, code=code, sign=sign
             ):
@@ -471,9 +394,9 @@ class ChaosReader:
 
     def _fitting(self, duration: str | None, action: PodAction | NetworkAction | UserAction, path: str) -> str | None:
         """The duration, if it is there where it must be and only there."""
-        if action in _LASTING and duration is None:
+        if action in LASTING and duration is None:
             self._problems.add(f"{path}.duration", f"is missing: {action} needs one")
-        if action not in _LASTING:
+        if action not in LASTING:
             self._problems.unfit(path, action, duration=duration)
             return None
         return duration
