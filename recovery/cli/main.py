@@ -440,6 +440,7 @@ def simulate(
     workers: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="With --seeds: processes. Default: one for each core.")
     ] = None,
+    coverage: Annotated[bool, typer.Option("--coverage", help="Also list what the trials met with.")] = False,
 ) -> None:
     """Try the controller against faults in a cluster in memory: in virtual time, the same for the same seed."""
     if sum(chosen is not None for chosen in (seed, seeds, scenario)) != 1:
@@ -449,11 +450,11 @@ def simulate(
     from recovery.cli import simulate as simulation
 
     if seed is not None:
-        simulation.simulate_seed(seed, shrinking=shrink)
+        simulation.simulate_seed(seed, shrinking=shrink, coverage=coverage)
     elif seeds is not None:
-        simulation.simulate_seeds(seeds, workers=workers, shrinking=shrink)
+        simulation.simulate_seeds(seeds, workers=workers, shrinking=shrink, coverage=coverage)
     elif scenario is not None:
-        simulation.simulate_scenario(scenario, shrinking=shrink)
+        simulation.simulate_scenario(scenario, shrinking=shrink, coverage=coverage)
 
 
 def _cluster(

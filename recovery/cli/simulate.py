@@ -10,14 +10,16 @@ from typing import NoReturn
 
 from recovery.cli.exit_codes import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USAGE, print_error
 from recovery.cli.formatting import aligned, printable
+from recovery.sim.trials.checkers import describe
 from recovery.sim.trials.coverage import NEVER_HIT, by_unit_tests_only, never_hit
 from recovery.sim.trials.parallel_trials import WorkerError, in_processes
 from recovery.sim.trials.plan import TrialPlan
 from recovery.sim.trials.plan_generator import draw_plan
 from recovery.sim.trials.scenario import read_scenario
+from recovery.sim.trials.scenario_size import free_memory_mib
+from recovery.sim.trials.scenario_text import BadScenarioError
 from recovery.sim.trials.shrink import MAX_RUNS, Shrunk, shrink
-from recovery.sim.trials.strict_input import BadInputError
-from recovery.sim.trials.summary import Report, counterexample, report, summarize, try_seed
+from recovery.sim.trials.summary import Report, counterexample, report, summarize, try_seed, verdict
 from recovery.sim.trials.timeline import timeline
 from recovery.sim.trials.trial import TrialOutcome, run_trial
 
@@ -25,29 +27,32 @@ MAX_COUNTEREXAMPLES = 5
 """Told in full, each of another invariant; of the other broken trials only what broke."""
 
 
-def simulate_seed(seed: int, *, shrinking: bool) -> NoReturn:
-    """One trial, with its timeline."""
-    _end(lambda: _simulate_plan(draw_plan(seed), f"recovery simulate --seed {seed}", shrinking=shrinking))
+def simulate_seed(seed: int, *, shrinking: bool, coverage: bool) -> NoReturn:
+    """One trial, with its timeline. `coverage`: also what it met with."""
+    replay = f"recovery simulate --seed {seed}"
+    _end(lambda: _simulate_plan(draw_plan(seed), replay, shrinking=shrinking, coverage=coverage))
 
 
-def simulate_scenario(path: Path, *, shrinking: bool) -> NoReturn:
+def simulate_scenario(path: Path, *, shrinking: bool, coverage: bool) -> NoReturn:
     """The trial of a file, with its timeline. A file is refused with all that is wrong with it: exit code 2."""
     try:
-        plan = read_scenario(path.read_text(encoding="utf-8")).plan
-    except BadInputError as error:
-        for problem in error.problems:
-            print_error(f"{path}: {problem}")
+        scenario = read_scenario(path.read_text(encoding="utf-8"), free_mib=free_memory_mib())
+    except BadScenarioError as error:
+        for line, problem in zip(error.lines, error.problems, strict=True):
+            print_error(f"{path}:{line}: {problem}")
         sys.exit(EXIT_USAGE)
     except (OSError, UnicodeDecodeError) as error:
         print_error(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}")
         sys.exit(EXIT_USAGE)
+    for warning in scenario.warnings:
+        print_error(f"warning: {path}: {warning}")
     replay = f"recovery simulate --scenario {shlex.quote(str(path))}"
-    _end(lambda: _simulate_plan(plan, replay, shrinking=shrinking))
+    _end(lambda: _simulate_plan(scenario.plan, replay, shrinking=shrinking, coverage=coverage))
 
 
-def simulate_seeds(seeds: Sequence[int], *, workers: int | None, shrinking: bool) -> NoReturn:
+def simulate_seeds(seeds: Sequence[int], *, workers: int | None, shrinking: bool, coverage: bool) -> NoReturn:
     """A trial for each. `workers` None: as many processes as there are cores."""
-    _end(lambda: _simulate_seeds(seeds, workers or os.cpu_count() or 1, shrinking=shrinking))
+    _end(lambda: _simulate_seeds(seeds, workers or os.cpu_count() or 1, shrinking=shrinking, coverage=coverage))
 
 
 def _end(work: Callable[[], Sequence[Report]]) -> NoReturn:
@@ -63,19 +68,20 @@ def _end(work: Callable[[], Sequence[Report]]) -> NoReturn:
     sys.exit(EXIT_FAILURE if any(each.violations for each in reports) else 0)
 
 
-def _simulate_plan(plan: TrialPlan, replay: str, *, shrinking: bool) -> Sequence[Report]:
+def _simulate_plan(plan: TrialPlan, replay: str, *, shrinking: bool, coverage: bool) -> Sequence[Report]:
     outcome = run_trial(plan)
     if outcome.violations:
         _print(_counterexample(outcome, replay, shrinking=shrinking))
     else:
         _print(timeline(outcome.evidence))
     reports = [report(outcome)]
-    _print_summary(reports)
-    print(f"trace {outcome.trace_hash}")
+    _print_summary(reports, coverage=coverage)
+    print(f"\ntrace {outcome.trace_hash}")
+    print(verdict(reports, len(describe())))
     return reports
 
 
-def _simulate_seeds(seeds: Sequence[int], workers: int, *, shrinking: bool) -> Sequence[Report]:
+def _simulate_seeds(seeds: Sequence[int], workers: int, *, shrinking: bool, coverage: bool) -> Sequence[Report]:
     found: dict[int, Report] = {}
     with _progress("trials", len(seeds)) as step, closing(_tried(seeds, workers)) as tried:
         for seed, each in tried:
@@ -93,11 +99,14 @@ def _simulate_seeds(seeds: Sequence[int], workers: int, *, shrinking: bool) -> S
         replay = f"recovery simulate --seed {each.seed}"
         _print(_counterexample(run_trial(draw_plan(each.seed)), replay, shrinking=shrinking))
         print()
-    _print_summary(reports)
-    counts = summarize(reports).coverage
-    print(f"\nnever hit: {', '.join(never_hit(counts)) or 'nothing'}")
-    _print(f"hit by a unit test only: {key} ({test})" for key, test in by_unit_tests_only(counts).items())
-    _print(f"cannot be hit: {key} ({why})" for key, why in NEVER_HIT.items())
+    _print_summary(reports, coverage=coverage)
+    if coverage:
+        counts = summarize(reports).coverage
+        print(f"\nnever hit: {', '.join(never_hit(counts)) or 'nothing'}")
+        _print(f"hit by a unit test only: {key} ({test})" for key, test in by_unit_tests_only(counts).items())
+        _print(f"cannot be hit: {key} ({why})" for key, why in NEVER_HIT.items())
+    print()
+    print(verdict(reports, len(describe())))
     return reports
 
 
@@ -140,10 +149,12 @@ def _progress(what: str, steps: int) -> Iterator[Callable[[], None]]:
         yield lambda: bar.advance(task)
 
 
-def _print_summary(reports: Sequence[Report]) -> None:
+def _print_summary(reports: Sequence[Report], *, coverage: bool) -> None:
     summary = summarize(reports)
     print()
     _print(aligned(("TOTAL", ""), summary.rows()))
+    if not coverage:
+        return
     print()
     _print(aligned(("COVERAGE", "TIMES"), [(key, str(times)) for key, times in summary.coverage.items()]))
 

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
@@ -43,19 +44,35 @@ from recovery.sim.trials.scenario_schema import (
     UserAction,
     UserChaos,
 )
-from recovery.sim.trials.strict_input import none_of
+from recovery.sim.trials.strict_input import none_of, read_what_is_right
 
 WORLD = "world"
+
+
+@dataclass(frozen=True)
+class ReadJobs:
+    """The jobs of a file, as far as they can be read."""
+
+    plans: Mapping[str, JobPlan]
+    """By namespace and name."""
+    unsized: frozenset[str]
+    """Those whose number of pods is wrong: nothing is said about the indexes of their pods."""
+    complete: bool
+    """There are no others. If there are, nothing is said about jobs that are not known."""
+
+
+class _AnyTime(Chaos, frozen=True):
+    """What every chaos says: when, and what it selects."""
 
 
 class ChaosReader:
     """Of one scenario, whose jobs have been read."""
 
-    def __init__(
-        self, file: ScenarioFile, jobs: Mapping[str, JobPlan], active_seconds: float, problems: Problems
-    ) -> None:
+    def __init__(self, file: ScenarioFile, jobs: ReadJobs, active_seconds: float, problems: Problems) -> None:
+        """`active_seconds` 0: how long chaos may last is not known."""
         self._file = file
-        self._jobs = jobs
+        self._jobs = jobs.plans
+        self._read_jobs = jobs
         self._active_seconds = active_seconds
         self._problems = problems
         self._numbers = 0
@@ -63,13 +80,23 @@ class ChaosReader:
         self._events: set[tuple[str, int, bool]] = set()
         """Replica, number, and whether it is a line: those that meet with a fault."""
 
-    def faults(self) -> tuple[TrialFault, ...]:
-        """In the order of the file."""
-        return tuple(
-            fault
-            for number, chaos in enumerate(self._file.chaos)
-            for fault in self._of(chaos, f"chaos[{number}]", random.Random(f"{self._file.seed}:{number}"))
-        )
+    def faults_of(self, chaos: AnyChaos, path: str) -> tuple[TrialFault, ...]:
+        """To be asked in the order of the file."""
+        number = path.removeprefix("chaos[").removesuffix("]")
+        return tuple(self._of(chaos, path, random.Random(f"{self._file.seed}:{number}")))
+
+    def check_unread(self, body: object, path: str) -> None:
+        """Whom and when, of what has no action or no kind that is known."""
+        if not isinstance(body, Mapping):
+            return
+        said = {name: body[name] for name in ("at", "event", "selector") if name in body}
+        chaos = read_what_is_right({**said, "kind": _AnyTime.__name__}, _AnyTime, path).value
+        if chaos is None:
+            return
+        if chaos.at:
+            self._at(chaos, path)
+        if chaos.selector.job and (job := self._job(chaos, path)) is not None:
+            self._indexes(chaos, job, path)
 
     def _of(self, chaos: AnyChaos, path: str, chance: random.Random) -> Iterator[TrialFault]:
         match chaos:
@@ -262,33 +289,44 @@ class ChaosReader:
         job = self._job(chaos, path)
         if job is None:
             return
-        chosen = chaos.selector.indexes or tuple(range(job.pods))
+        chosen = self._indexes(chaos, job, path)
+        wanted = self._how_many(chaos.mode, chaos.value, len(chosen), path)
+        indexes = sorted(chance.sample(chosen, wanted))
+        together: list[tuple[int, ...]] = [tuple(indexes)]
+        # Without an index the choice is wrong; then the moment may be wrong as well.
+        for struck in [(index,) for index in indexes] or together if kind in ONE_POD_EACH else together:
+            for fault in self._in_world(
+                chaos, kind, path, job=str(job), indexes=struck, duration=duration, code=code, sign=sign
+            ):
+                yield replace(fault, container=container)
+
+    def _indexes(self, chaos: Chaos, job: JobPlan, path: str) -> tuple[int, ...]:
+        """Those that may be chosen. Empty: that is not known."""
+        chosen = chaos.selector.indexes
+        if len(set(chosen)) < len(chosen):
+            self._problems.add(f"{path}.selector.indexes", "an index stands there twice")
+        if str(job) in self._read_jobs.unsized:
+            return ()
         outside = [index for index in chosen if not 0 <= index < job.pods]
         if outside:
             named = ", ".join(map(str, outside))
             self._problems.add(f"{path}.selector.indexes", f"{named}: job {job} has the indexes 0 to {job.pods - 1}")
-        if len(set(chosen)) < len(chosen):
-            self._problems.add(f"{path}.selector.indexes", "an index stands there twice")
-        wanted = self._how_many(chaos.mode, chaos.value, len(chosen), path)
-        indexes = sorted(chance.sample(chosen, wanted))
-        for befallen in [(index,) for index in indexes] if kind in ONE_POD_EACH else [tuple(indexes)]:
-            for fault in self._in_world(
-                chaos, kind, path, job=str(job), indexes=befallen, duration=duration, code=code, sign=sign
-            ):
-                yield replace(fault, container=container)
+        return chosen or tuple(range(job.pods))
 
     def _how_many(self, mode: SelectionMode | None, value: int | str | None, candidates: int, path: str) -> int:
-        """0: that is wrong."""
+        """0: that is wrong, or there are no candidates."""
         if mode is None:
             self._problems.add(f"{path}.mode", f"is missing; say one of {', '.join(SelectionMode)}")
             return 0
         if mode in (SelectionMode.ONE, SelectionMode.ALL):
             self._problems.unfit(path, f"mode {mode}", value=value)
-            return 1 if mode is SelectionMode.ONE else candidates
+            return min(1, candidates) if mode is SelectionMode.ONE else candidates
         number = int(value) if isinstance(value, int) or (value is not None and value.isdecimal()) else -1
         wanted = number if mode is SelectionMode.FIXED else candidates * number // 100
         if 1 <= wanted <= candidates:
             return wanted
+        if not candidates:
+            return 0
         unit = "pods" if mode is SelectionMode.FIXED else "per cent of the pods"
         said = "is missing" if value is None else f"{value!r} does not make 1 to {candidates} pods"
         self._problems.add(f"{path}.value", f"{said}; mode {mode} needs a number of {unit}")
@@ -360,19 +398,20 @@ class ChaosReader:
                 self._problems.add(f"{path}.selector.{field}", f"means nothing here; {mend}")
 
     def _job(self, chaos: Chaos, path: str) -> JobPlan | None:
-        """None: that is wrong."""
+        """None: that is wrong, or not known; of the rest of such a chaos it is judged when it happens."""
         name = chaos.selector.job
         job = self._found(name)
-        if job is None:
-            if not name:
-                said = "is missing"
-            elif sum(each.name == name for each in self._jobs.values()) > 1:
-                said = f"several jobs are called {name!r}; write namespace/name"
-            else:
-                known = self._jobs if "/" in name else dict.fromkeys(each.name for each in self._jobs.values())
-                said = f"there is no job {name!r}; {none_of(name, known)}"
-            self._problems.add(f"{path}.selector.job", said)
-        return job
+        if job is not None:
+            return job
+        if not name:
+            self._problems.add(f"{path}.selector.job", "is missing")
+        elif sum(each.name == name for each in self._jobs.values()) > 1:
+            self._problems.add(f"{path}.selector.job", f"several jobs are called {name!r}; write namespace/name")
+        elif self._read_jobs.complete:
+            known = self._jobs if "/" in name else dict.fromkeys(each.name for each in self._jobs.values())
+            self._problems.add(f"{path}.selector.job", f"there is no job {name!r}; {none_of(name, known)}")
+        self._at(chaos, path)
+        return None
 
     def _found(self, name: str) -> JobPlan | None:
         """None: no job is called so, or several are."""

@@ -1,11 +1,19 @@
 """What is wrong with input, collected, so that it is fixed in one go."""
 
+from collections.abc import Iterable
+
 from recovery.core.model.durations import DurationError, parse_duration
 
 
 class Problems:
-    def __init__(self) -> None:
-        self.found: list[str] = []
+    def __init__(self, found: Iterable[str] = ()) -> None:
+        self.found: list[str] = list(found)
+        """Each begins with its path."""
+
+    def is_wrong(self, path: str, *, parts: bool = True) -> bool:
+        """Nothing can be judged by what stands there: something was said of it already, or of a part of it."""
+        ends = (":", ".", "[") if parts else (":",)
+        return any(said.startswith(tuple(f"{path}{end}" for end in ends)) for said in self.found)
 
     def add(self, path: str, sentence: str) -> None:
         """`sentence` says what is wrong with the field at `path`, and how to fix it."""

@@ -1,5 +1,6 @@
 """All that decides a trial, as data: the same plan gives the same trial, byte for byte."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any
@@ -148,10 +149,15 @@ def rack_of(number: int) -> str:
 def nodes_needed(jobs: Iterable[JobPlan], node_gpus: int) -> int:
     """Nodes that hold all pods of all jobs at once, the largest pods placed first."""
     free: list[int] = []
-    for gpus in sorted((job.gpus_per_pod for job in jobs for _ in range(job.pods)), reverse=True):
-        node = next((number for number, left in enumerate(free) if left >= gpus), None)
-        if node is None:
-            free.append(node_gpus - gpus)
-        else:
+    sizes = Counter[int]()
+    for job in jobs:
+        sizes[job.gpus_per_pod] += job.pods
+    for gpus in sorted(sizes, reverse=True):
+        node = 0
+        for _ in range(sizes[gpus]):
+            while node < len(free) and free[node] < gpus:  # A node that has no room for this size gets none later.
+                node += 1
+            if node == len(free):
+                free.append(node_gpus)
             free[node] -= gpus
     return len(free)

@@ -1,20 +1,25 @@
 """A scenario file as a trial's plan, or everything that is wrong with it."""
 
+import math
 import re
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import msgspec
-import yaml
 
 from recovery.core.model.config import ConfigSpec
-from recovery.core.policy.spec import PolicySpec
-from recovery.core.policy.validation import problems
-from recovery.sim.trials.chaos_faults import ChaosReader
+from recovery.core.policy.spec import BudgetSpec, PolicySpec
+from recovery.core.policy.validation import config_problems, problems
+from recovery.sim.trials.chaos_faults import ChaosReader, ReadJobs
 from recovery.sim.trials.input_problems import Problems
 from recovery.sim.trials.plan import FaultRates, JobAdmission, JobPlan, Marking, PlannedRuntime, TrialPlan, nodes_needed
-from recovery.sim.trials.scenario_schema import ScenarioFile, ScenarioJob
-from recovery.sim.trials.strict_input import BadInputError, read
+from recovery.sim.trials.scenario_schema import AnyChaos, PodAction, PodChaos, ScenarioFile, ScenarioJob
+from recovery.sim.trials.scenario_size import ScenarioSize, SizedJob, in_gib, too_large, warnings
+from recovery.sim.trials.scenario_text import load
+from recovery.sim.trials.strict_input import read_what_is_right
+
+T = TypeVar("T")
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 """An RFC 1123 label; of its 63 characters some are left for what JobSet adds to name Jobs and pods."""
@@ -23,28 +28,38 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 class Scenario(msgspec.Struct, frozen=True):
     name: str
     plan: TrialPlan
+    warnings: tuple[str, ...] = ()
+    """What to know before it is run."""
 
 
-def read_scenario(text: str) -> Scenario:
-    """Raises BadInputError: nothing of a file is used if anything in it is wrong."""
-    try:
-        body = yaml.load(text, Loader=_UniqueKeys)  # noqa: S506 - a SafeLoader
-    except yaml.YAMLError as error:
-        raise BadInputError(f"the file is not YAML: {' '.join(str(error).split())}") from None
-    file = read(body, ScenarioFile)
-    wrong = Problems()
-    active_seconds = wrong.seconds(file.duration, "duration")
-    healing_seconds = wrong.seconds(file.healing, "healing")
-    jobs = _jobs(file.jobs, wrong)
-    _check_world(file, wrong)
+def read_scenario(text: str, *, free_mib: float = math.inf) -> Scenario:
+    """Raises BadScenarioError: nothing of a file is used if anything in it is wrong.
+
+    `free_mib`: the memory that its trial may take.
+    """
+    written = load(text)
+    wrong = Problems(written.repeated)
+    readable = _readable(written.body, wrong)
+    if readable is None:
+        raise written.refusal(wrong.found)
+    file = readable.file
+    active_seconds = _seconds(file.duration, "duration", wrong)
+    healing_seconds = _seconds(file.healing, "healing", wrong)
+    size = _size(readable, (active_seconds + healing_seconds) / 3600)
+    _check_size(size, free_mib, wrong)
+    jobs = _jobs(readable, wrong)
+    _check_world(readable, wrong)
     config = _config(file, wrong)
-    spare_nodes = _spare_nodes(file, jobs.values(), wrong)
-    faults = ChaosReader(file, jobs, active_seconds, wrong).faults()
+    spare_nodes = _spare_nodes(readable, jobs.plans.values(), wrong)
+    reader = ChaosReader(file, jobs, active_seconds, wrong)
+    faults = tuple(fault for path, each in readable.chaos.items() for fault in reader.faults_of(each, path))
+    for path, body in readable.other_chaos.items():
+        reader.check_unread(body, path)
     if wrong.found:
-        raise BadInputError(*wrong.found)
+        raise written.refusal(wrong.found)
     plan = TrialPlan(
         seed=file.seed,
-        jobs=tuple(jobs.values()),
+        jobs=tuple(jobs.plans.values()),
         faults=faults,
         rates=FaultRates(process=file.rates.process, request=file.rates.request, line=file.rates.line),
         active_seconds=active_seconds,
@@ -54,28 +69,95 @@ def read_scenario(text: str) -> Scenario:
         config=config,
         spare_nodes=spare_nodes,
         node_gpus=file.cluster.gpus_per_node,
+        birth_settings=_birth_settings(file),
     )
-    return Scenario(file.name, plan)
+    return Scenario(file.name, plan, tuple(warnings(size, free_mib)))
 
 
-class _UniqueKeys(yaml.SafeLoader):
-    """YAML lets the last of two equal keys win; here that would drop half of what was written."""
+@dataclass(frozen=True)
+class _Readable:
+    """What of a file can be judged, though something in it may be wrong."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: list[object] = []
-        for key, _ in node.value:
-            name = self.construct_object(key)
-            if name in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"{name!r} stands there twice", key.start_mark)
-            seen.append(name)
-        return super().construct_mapping(node, deep)
+    file: ScenarioFile
+    jobs: Mapping[str, ScenarioJob]
+    """By path."""
+    chaos: Mapping[str, AnyChaos]
+    """By path."""
+    other_chaos: Mapping[str, object]
+    """What is no chaos as it stands, by path."""
+    all_jobs: bool
+    """No job is left out."""
 
 
-def _jobs(file: Iterable[ScenarioJob], wrong: Problems) -> dict[str, JobPlan]:
-    """By namespace and name."""
+def _readable(body: object, wrong: Problems) -> _Readable | None:
+    """None: nothing can be judged."""
+    reading = read_what_is_right(body, ScenarioFile)
+    wrong.found += reading.problems
+    if not isinstance(body, Mapping):
+        return None
+    # Without a name or without jobs the rest can be judged all the same.
+    instead: tuple[dict[str, object], ...] = ({"name": ""}, {"jobs": []}, {"name": "", "jobs": []})
+    readings = (reading, *(read_what_is_right({**body, **missing}, ScenarioFile) for missing in instead))
+    file = next((each.value for each in readings if each.value is not None), None)
+    if file is None:
+        return None
+    jobs, other_jobs = _places("jobs", len(file.jobs), reading.left_out)
+    chaos, other_chaos = _places("chaos", len(file.chaos), reading.left_out)
+    return _Readable(
+        file,
+        dict(zip(jobs, file.jobs, strict=True)),
+        dict(zip(chaos, file.chaos, strict=True)),
+        {path: body["chaos"][int(path[6:-1])] for path in other_chaos},
+        not other_jobs and not wrong.is_wrong("jobs", parts=False),
+    )
+
+
+def _places(field: str, items: int, left_out: frozenset[str]) -> tuple[list[str], list[str]]:
+    """The paths of those items of a list that are there, and of those that are left out."""
+    others = [path for path in left_out if re.fullmatch(rf"{field}\[\d+\]", path)]
+    paths = [f"{field}[{number}]" for number in range(items + len(others))]
+    return [path for path in paths if path not in left_out], sorted(others)
+
+
+def _seconds(text: str, field: str, wrong: Problems) -> float:
+    """0: it is wrong."""
+    return 0.0 if wrong.is_wrong(field) else wrong.seconds(text, field)
+
+
+def _size(readable: _Readable, hours: float) -> ScenarioSize:
+    jobs = tuple(
+        SizedJob(path, job.pods, sum(_restarts(chaos, job) for chaos in readable.chaos.values()))
+        for path, job in readable.jobs.items()
+    )
+    cluster = readable.file.cluster
+    more_nodes = (cluster.nodes or 0) - sum(job.pods for job in jobs) if cluster.nodes else cluster.spares or 0
+    return ScenarioSize(jobs, max(0, more_nodes), hours, readable.file.controllers.replicas)
+
+
+def _restarts(chaos: AnyChaos, job: ScenarioJob) -> int:
+    """Of the job, at most, for one entry of chaos."""
+    if chaos.selector.job not in {job.name, f"{job.namespace}/{job.name}"}:
+        return 0
+    if not isinstance(chaos, PodChaos) or chaos.action is not PodAction.POD_FAILURE:
+        return 1
+    budget = (job.policy or {}).get("budget")
+    limit = budget.get("limit") if isinstance(budget, Mapping) else None
+    return limit if isinstance(limit, int) else BudgetSpec().limit
+
+
+def _check_size(size: ScenarioSize, free_mib: float, wrong: Problems) -> None:
+    for path in too_large(size, free_mib):
+        wrong.add(
+            path,
+            f"a trial of this size needs about {in_gib(size.mib)} of memory, most of it for this, and "
+            f'{in_gib(free_mib)} are free; say less (docs/simulation.md, "Size")',
+        )
+
+
+def _jobs(readable: _Readable, wrong: Problems) -> ReadJobs:
     jobs: dict[str, JobPlan] = {}
-    for number, each in enumerate(file):
-        path = f"jobs[{number}]"
+    unsized: set[str] = set()
+    for path, each in readable.jobs.items():
         for field, name in (("name", each.name), ("namespace", each.namespace)):
             if not _NAME.fullmatch(name):
                 wrong.add(f"{path}.{field}", f"{name!r} is no name; use up to 40 of a-z, 0-9 and -, no - at an end")
@@ -84,7 +166,8 @@ def _jobs(file: Iterable[ScenarioJob], wrong: Problems) -> dict[str, JobPlan]:
         wrong.at_least(0, each.grace_period_seconds, f"{path}.gracePeriodSeconds")
         if each.total_steps is not None:
             wrong.at_least(1, each.total_steps, f"{path}.totalSteps")
-        _check_start_and_end(each, path, wrong)
+        if not wrong.is_wrong(f"{path}.runtime"):
+            _check_start_and_end(each, path, wrong)
         _check_policy(each.policy, f"{path}.policy", wrong)
         job = JobPlan(
             namespace=each.namespace,
@@ -104,7 +187,9 @@ def _jobs(file: Iterable[ScenarioJob], wrong: Problems) -> dict[str, JobPlan]:
         if str(job) in jobs:
             wrong.add(f"{path}.name", f"there is a job {job} already; give it another name or namespace")
         jobs[str(job)] = job
-    return jobs
+        if wrong.is_wrong(f"{path}.pods"):
+            unsized.add(str(job))
+    return ReadJobs(jobs, frozenset(unsized), readable.all_jobs)
 
 
 def _check_start_and_end(job: ScenarioJob, path: str, wrong: Problems) -> None:
@@ -135,13 +220,9 @@ def _check_policy(policy: dict[str, Any] | None, path: str, wrong: Problems) -> 
         return
     if "selector" in policy:
         wrong.add(f"{path}.selector", "leave it out: the policy selects this job")
-        return
-    try:
-        spec = read(policy, PolicySpec, path)
-    except BadInputError as error:
-        wrong.found += error.problems
-        return
-    wrong.found += [problem.replace("spec.", f"{path}.") for problem in problems(spec)]
+    spec = _read_part(policy, PolicySpec, path, wrong)
+    if spec is not None:
+        _add(problems(spec), path, wrong)
 
 
 def _config(file: ScenarioFile, wrong: Problems) -> dict[str, Any]:
@@ -149,40 +230,61 @@ def _config(file: ScenarioFile, wrong: Problems) -> dict[str, Any]:
     config = file.cluster.config
     if config is None:
         return {"allow": {"failJob": file.cluster.allow_fail_job}}
-    try:
-        read(config, ConfigSpec, "cluster.config")
-    except BadInputError as error:
-        wrong.found += error.problems
+    spec = _read_part(config, ConfigSpec, "cluster.config", wrong)
+    if spec is not None:
+        _add(config_problems(spec), "cluster.config", wrong)
     return config
 
 
-def _check_world(file: ScenarioFile, wrong: Problems) -> None:
-    if not file.jobs:
+def _read_part(body: dict[str, Any], kind: type[T], path: str, wrong: Problems) -> T | None:
+    """None: nothing of it can be judged."""
+    reading = read_what_is_right(body, kind, path)
+    wrong.found += reading.problems
+    return reading.value
+
+
+def _add(found: Iterable[str], path: str, wrong: Problems) -> None:
+    """What was said of a `spec`, where nothing was said of the field before: its default is in its place."""
+    for problem in found:
+        here = problem.replace("spec.", f"{path}.")
+        if not wrong.is_wrong(here.partition(": ")[0]):
+            wrong.found.append(here)
+
+
+def _birth_settings(file: ScenarioFile) -> bool:
+    said = file.cluster.birth_settings
+    return any((job.policy or {}).get("elastic") is not None for job in file.jobs) if said is None else said
+
+
+def _check_world(readable: _Readable, wrong: Problems) -> None:
+    file = readable.file
+    if not file.jobs and readable.all_jobs:
         wrong.add("jobs", "is empty; there is nothing to recover")
     wrong.at_least(1, file.controllers.replicas, "controllers.replicas")
     wrong.at_least(1, file.controllers.lease_seconds, "controllers.leaseSeconds")
     node_gpus = file.cluster.gpus_per_node
     wrong.at_least(1, node_gpus, "cluster.gpusPerNode")
-    for number, job in enumerate(file.jobs):
-        if job.gpus_per_pod > node_gpus >= 1:
-            wrong.add(f"jobs[{number}].gpusPerPod", f"{job.gpus_per_pod} do not fit on a node of {node_gpus} GPUs")
+    for path, job in readable.jobs.items():
+        if job.gpus_per_pod > node_gpus >= 1 and not wrong.is_wrong("cluster.gpusPerNode"):
+            wrong.add(f"{path}.gpusPerPod", f"{job.gpus_per_pod} do not fit on a node of {node_gpus} GPUs")
     rates = {"process": file.rates.process, "request": file.rates.request, "line": file.rates.line}
     for name, rate in rates.items():
         if not 0 <= rate < 1:
             wrong.add(f"rates.{name}", f"{rate:g} is no probability; say 0 or more, and less than 1")
 
 
-def _spare_nodes(file: ScenarioFile, jobs: Iterable[JobPlan], wrong: Problems) -> int:
+def _spare_nodes(readable: _Readable, jobs: Iterable[JobPlan], wrong: Problems) -> int:
     """Nodes beyond what the jobs need."""
-    cluster = file.cluster
+    cluster = readable.file.cluster
     if cluster.nodes is None:
         spares = 2 if cluster.spares is None else cluster.spares
         wrong.at_least(0, spares, "cluster.spares")
         return spares
     if cluster.spares is not None:
         wrong.add("cluster.spares", "cannot be said together with cluster.nodes; leave one out")
-    if wrong.found:
-        return 0  # What wrong jobs need cannot be told.
+    sizes = [f"{path}.{field}" for path in readable.jobs for field in ("pods", "gpusPerPod")]
+    if not readable.all_jobs or any(map(wrong.is_wrong, ("cluster", *sizes))):
+        return 0  # What they need cannot be told.
     needed = nodes_needed(jobs, cluster.gpus_per_node)
     if cluster.nodes < needed:
         wrong.add("cluster.nodes", f"{cluster.nodes} cannot hold the pods of all jobs; say {needed} or more")

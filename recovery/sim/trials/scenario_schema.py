@@ -35,6 +35,9 @@ class ScenarioCluster(ScenarioPart, frozen=True):
     """What the RecoveryConfig allows policies, where `config` is not said."""
     config: dict[str, Any] | None = None
     """Spec of the RecoveryConfig. None: it says no more than `allowFailJob`."""
+    birth_settings: bool | None = None
+    """The component birth-settings is installed, without which no group changes its size. None: where a policy has
+    `elastic`."""
 
 
 class ScenarioJob(ScenarioPart, frozen=True):

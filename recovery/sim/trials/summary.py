@@ -33,6 +33,8 @@ class Report(msgspec.Struct, frozen=True):
     """Invariant, moment and sentence of each."""
     invariant: str
     """The first that was broken. Empty: all held."""
+    invariants: tuple[str, ...] = ()
+    """All that were broken, in that order."""
 
 
 def try_seed(seed: int) -> Report:
@@ -60,6 +62,7 @@ def report(outcome: TrialOutcome) -> Report:
             for violation in outcome.violations
         ),
         invariant=outcome.violations[0].invariant if outcome.violations else "",
+        invariants=tuple(dict.fromkeys(violation.invariant for violation in outcome.violations)),
     )
 
 
@@ -110,6 +113,14 @@ def _lost_seconds(reports: Sequence[Report]) -> Mapping[str, float]:
     accounts = {account for each in reports for account in each.lost_seconds}
     sums = {account: sum(each.lost_seconds.get(account, 0.0) for each in reports) for account in accounts}
     return dict(sorted(sums.items(), key=lambda item: (-item[1], item[0])))
+
+
+def verdict(reports: Sequence[Report], checked: int) -> str:
+    """The last line: whether all invariants held, or which did not. `checked`: how many there are."""
+    broken = dict.fromkeys(name for each in reports for name in each.invariants)
+    if broken:
+        return f"not all {checked} invariants held; broken: {', '.join(broken)}"
+    return f"all {checked} invariants held"
 
 
 def counterexample(outcome: TrialOutcome, replay: str, shrunk: Shrunk[TrialOutcome] | None = None) -> Iterator[str]:

@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 from recovery.cli import simulate
 from recovery.cli.arguments import parse_seeds
 from recovery.cli.main import app
+from recovery.sim.trials.checkers import describe
 from recovery.sim.trials.coverage import coverage_of
 from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
 from recovery.sim.trials.parallel_trials import WorkerError
@@ -117,8 +118,8 @@ def test_a_wrong_scenario_is_refused_whole(trials: Trials, tmp_path: Path) -> No
     result = run("--scenario", str(path))
     assert result.exit_code == 2
     assert result.stderr.splitlines() == [
-        f"recovery: {path}: jobs[0].pods: 0 is too few; say 1 or more",
-        f"recovery: {path}: chaos[0].at: 3h is not before the end of all chaos, 90m",
+        f"recovery: {path}:3: jobs[0].pods: 0 is too few; say 1 or more",
+        f"recovery: {path}:4: chaos[0].at: 3h is not before the end of all chaos, 90m",
     ]
     assert (result.stdout, trials.plans) == ("", [])
 
@@ -161,14 +162,45 @@ def test_a_seed_shows_its_timeline_and_its_figures(trials: Trials) -> None:
         "CPU-seconds              0.5",
         "hours per CPU-second     5.0",
         "",
-        "COVERAGE           TIMES",
-        "fault:pod-kill     8",
-        "sign:none          8",
-        "runtime:shipped    1",
-        "admission:at-once  1",
-        "fencing:Proven     1",
         "trace cafe",
+        f"all {len(describe())} invariants held",
     ]
+
+
+@pytest.mark.parametrize("arguments", [("--seed", "7"), ("--seeds", "7-7"), ("--scenario", "test.yaml")])
+def test_coverage_is_listed_where_it_is_asked_for(
+    trials: Trials, arguments: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("test.yaml").write_text(SCENARIO)
+    without, asked = run(*arguments), run(*arguments, "--coverage")
+    assert (without.exit_code, asked.exit_code) == (0, 0)
+    assert ["runtime:shipped", "1"] in [line.split() for line in asked.stdout.splitlines()]
+    assert "runtime:shipped" not in without.stdout
+    assert "never hit" not in without.stdout
+
+
+@pytest.mark.parametrize("arguments", [("--seed", "1"), ("--seeds", "0-3", "--workers", "1")])
+def test_the_last_line_names_the_invariants_that_did_not_hold(trials: Trials, arguments: tuple[str, ...]) -> None:
+    trials.broken = (1,)
+    result = run(*arguments)
+    assert result.exit_code == 1
+    assert result.stdout.splitlines()[-1] == f"not all {len(describe())} invariants held; broken: OneCharge"
+
+
+def test_a_scenario_that_the_machine_cannot_hold_is_refused(
+    trials: Trials, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "test.yaml"
+    path.write_text(SCENARIO.replace("pods: 4", "pods: 4000"))
+    monkeypatch.setattr(simulate, "free_memory_mib", lambda: 256.0)
+    refused = run("--scenario", str(path))
+    assert (refused.exit_code, refused.stdout, trials.plans) == (2, "", [])
+    assert refused.stderr.startswith(f"recovery: {path}:3: jobs[0].pods: ")
+    monkeypatch.setattr(simulate, "free_memory_mib", lambda: 1e6)
+    warned = run("--scenario", str(path))
+    assert (warned.exit_code, len(trials.plans)) == (0, 1)
+    assert warned.stderr.startswith(f"recovery: warning: {path}: ")
 
 
 def test_a_violation_is_told_and_ends_with_1(trials: Trials) -> None:
@@ -194,7 +226,7 @@ def test_a_shrunk_violation_has_the_fewest_faults(trials: Trials) -> None:
 
 def test_several_seeds_are_told_in_their_order(trials: Trials) -> None:
     trials.broken = (1, 3)
-    result = run("--seeds", "0-3", "--workers", "1")
+    result = run("--seeds", "0-3", "--workers", "1", "--coverage")
     assert result.exit_code == 1
     lines = result.stdout.splitlines()
     assert lines[0] == "seed 1 breaks OneCharge at +00:03:20.000: two charges for one incident"

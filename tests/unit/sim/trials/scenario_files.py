@@ -1,10 +1,12 @@
 """Scenario files of tests: what their chaos comes to, and what is said of them."""
 
+import math
+
 import pytest
 
 from recovery.sim.trials.faults import TrialFault
 from recovery.sim.trials.scenario import read_scenario
-from recovery.sim.trials.strict_input import BadInputError
+from recovery.sim.trials.scenario_text import BadScenarioError
 
 HEAD = """
 name: test
@@ -21,10 +23,14 @@ def faults(*chaos: str) -> tuple[TrialFault, ...]:
     return read_scenario(HEAD + "\n".join(f"- {each}" for each in chaos)).plan.faults
 
 
-def wrong(text: str) -> list[str]:
-    with pytest.raises(BadInputError) as refused:
-        read_scenario(text)
-    return list(refused.value.problems)
+def refused(text: str, *, free_mib: float = math.inf) -> BadScenarioError:
+    with pytest.raises(BadScenarioError) as raised:
+        read_scenario(text, free_mib=free_mib)
+    return raised.value
+
+
+def wrong(text: str, *, free_mib: float = math.inf) -> list[str]:
+    return list(refused(text, free_mib=free_mib).problems)
 
 
 def wrong_chaos(chaos: str) -> list[str]:

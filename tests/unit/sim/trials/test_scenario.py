@@ -11,6 +11,7 @@ from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
 from recovery.sim.trials.plan import FaultRates, JobAdmission, JobPlan, PlannedRuntime, Sidecar, TrialPlan, nodes_needed
 from recovery.sim.trials.scenario import read_scenario
 from recovery.sim.trials.strict_input import BadInputError
+from recovery.sim.trials.trial import run_trial
 from tests.unit.sim.trials.scenario_files import HEAD, faults, wrong, wrong_chaos
 
 EXAMPLES = Path(__file__).parents[4] / "examples" / "scenarios"
@@ -376,3 +377,23 @@ def test_the_recovery_config_is_read_like_a_policy() -> None:
     }
     with pytest.raises(BadInputError, match=r"cluster\.config\.allow\.cordn"):
         read_scenario(f"{{{job}, cluster: {{config: {{allow: {{cordn: true}}}}}}}}")
+
+
+@pytest.mark.parametrize(
+    ("cluster", "policy", "installed"),
+    [
+        ("{}", "{mode: Enforce}", False),
+        ("{}", "{elastic: {minNodes: 2, maxNodes: 4}}", True),
+        ("{birthSettings: false}", "{elastic: {minNodes: 2, maxNodes: 4}}", False),
+        ("{birthSettings: true}", "{mode: Enforce}", True),
+    ],
+)
+def test_settings_at_birth_are_installed_where_a_policy_is_elastic(cluster: str, policy: str, installed: bool) -> None:
+    text = f"{{name: x, cluster: {cluster}, jobs: [{{name: llm, pods: 4, policy: {policy}}}]}}"
+    assert read_scenario(text).plan.birth_settings is installed
+
+
+def test_an_elastic_group_loses_a_rack_goes_on_and_grows_back() -> None:
+    outcome = run_trial(read_scenario((EXAMPLES / "elastic.yaml").read_text()).plan)
+    assert outcome.violations == ()
+    assert [formed.size for formed in outcome.evidence.rounds("team-a/llm")] == [8, 4, 4, 8]

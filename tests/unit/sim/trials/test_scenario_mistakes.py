@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.unit.sim.trials.scenario_files import wrong, wrong_chaos
+from tests.unit.sim.trials.scenario_files import refused, wrong, wrong_chaos
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_chaos_that_is_refused(chaos: str, says: str) -> None:
     [
         ("", "the file: Expected `object`, got `null`"),
         ("{name: x, jobs: [", "the file is not YAML"),
-        ("{name: x, name: y, jobs: [{name: llm}]}", "the file is not YAML: 'name' stands there twice"),
+        ("{name: x, name: y, jobs: [{name: llm}]}", "name: stands there twice, also on line 1; leave one out"),
         ("{name: x, jobs: []}", "jobs: is empty; there is nothing to recover"),
         ("{name: x, jobs: [{name: LLM}]}", "jobs[0].name: 'LLM' is no name"),
         ("{name: x, jobs: [{name: llm, pods: 0}]}", "jobs[0].pods: 0 is too few; say 1 or more"),
@@ -219,4 +219,88 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
         "jobs[0].policy.budget.limit: -1 is negative; 0 allows no recovery at all",
         "controllers.replicas: 0 is too few; say 1 or more",
         "chaos[0].selector.job: there is no job 'lm'; did you mean 'llm'?",
+        "chaos[0].at: 2h is not before the end of all chaos, 90m",
     ]
+
+
+def lines_and_paths(text: str) -> list[tuple[int, str]]:
+    error = refused(text)
+    return [(line, said.partition(": ")[0]) for line, said in zip(error.lines, error.problems, strict=True)]
+
+
+def test_mistakes_of_every_kind_are_told_at_once_with_line_and_path() -> None:
+    """An unknown field, an unknown action, a reference, an index and a type, in parts that are wrong already."""
+    text = """name: x
+duration: 30m
+jobs:
+- name: llm
+  runtime: prepred
+  pods: 8
+  policy: {mode: Enforce, budget: {limits: 3}}
+- {name: eval, gpusPerPod: many}
+chaos:
+- {kind: PodChaos, at: 5m, action: pod-kil, selector: {job: lm}, mode: one}
+- kind: PhysicalMachineChaos
+  at: 5m
+  action: explode
+  selector: {jobb: llm, indexes: [8]}
+  mode: one
+- {kind: PodChoas, at: 40m, action: pod-kill, selector: {job: llm}, mode: one}
+"""
+    assert lines_and_paths(text) == [
+        (5, "jobs[0].runtime"),
+        (7, "jobs[0].policy.budget.limits"),
+        (8, "jobs[1].gpusPerPod"),
+        (10, "chaos[0].action"),
+        (10, "chaos[0].selector.job"),
+        (11, "chaos[1].duration"),
+        (13, "chaos[1].action"),
+        (14, "chaos[1].selector.jobb"),
+        (14, "chaos[1].selector.indexes"),
+        (16, "chaos[2].kind"),
+        (16, "chaos[2].at"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "paths"),
+    [
+        ("{jobs: [{name: llm, pods: 0}], seed: x}", ["name", "jobs[0].pods", "seed"]),
+        ("{name: x, rates: {line: 2}}", ["jobs", "rates.line"]),
+        ("{name: x, jobs: 3, durations: 1h}", ["jobs", "durations"]),
+        ("{name: x, jobs: [{name: llm}], chaos: [3, {at: 3h}]}", ["chaos[0]", "chaos[1].kind", "chaos[1].at"]),
+        ("{name: x, jobs: [{name: a, pods: 2, pods: 0}, {}]}", ["jobs[0].pods", "jobs[0].pods", "jobs[1].name"]),
+        ("{name: x, jobs: [{name: llm}], cluster: {config: {quarantine: {maxNodes: -1}}}}", None),
+    ],
+)
+def test_what_is_missing_or_no_chaos_hides_nothing_else(text: str, paths: list[str] | None) -> None:
+    assert sorted(path for _, path in lines_and_paths(text)) == sorted(paths or ["cluster.config.quarantine.maxNodes"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # How many pods there are is not known, nor which jobs, nor how long chaos may last.
+        "{jobs: [{name: llm, pods: x}], chaos: [CHAOS {job: llm, indexes: [90]}}]}",
+        "{jobs: [{nam: llm}, {pods: 1}], chaos: [CHAOS {job: eval}}]}",
+        "{jobs: [{name: llm}], duration: 1, chaos: [CHAOS {job: llm}}]}",
+    ],
+)
+def test_nothing_is_said_that_only_follows_from_another_mistake(text: str) -> None:
+    chaos = "{kind: PodChaos, at: 3h, action: pod-kill, mode: all, selector:"
+    found = [path for _, path in lines_and_paths(text.replace("CHAOS", chaos))]
+    assert not any("selector" in path for path in found), found
+    assert ("chaos[0].at" in found) == ("duration: 1" not in text)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("name: x\njobs: [", 2), ("name: x\n\tjobs: []", 2), ("a: &a [*a]", 1), ("at: 2026-13-01", 1), ("\x00", 1)],
+)
+def test_what_is_no_yaml_is_refused_with_its_line(text: str, line: int) -> None:
+    assert refused(text).lines == (line,)
+
+
+def test_a_word_is_near_whatever_its_case() -> None:
+    (problem,) = wrong("{name: x, jobs: [{name: llm, runtime: SHIPPED}]}")
+    assert problem.endswith("did you mean 'shipped'?")
