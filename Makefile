@@ -125,7 +125,7 @@ prometheus: $(STAMP) check-go  ## rules, alerts and monitors on real Prometheus,
 # Anything but empty: `make demo` on the real control plane, which needs Go.
 REAL ?=
 
-demo: $(STAMP) $(if $(REAL),check-go)  ## three incidents of a 1,024-GPU job, in one process; REAL=1: one, on a real control plane
+demo: $(STAMP) $(if $(REAL),check-go)  ## four incidents of a 1,024-GPU job, in one process; REAL=1: one, on a real control plane
 	@$(BIN)/python -m $(if $(REAL),tests.cluster.demo,recovery.sim.demo)
 
 # What `make bench` measures: all, or parts of it; `simulation`, `scrapes`, `attacks`, `capacity` and `gpu-hours` need

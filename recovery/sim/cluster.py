@@ -25,7 +25,7 @@ from recovery.sim.api.server import ApiServer
 from recovery.sim.controllers.garbage import GarbageCollector
 from recovery.sim.controllers.job import JobController
 from recovery.sim.controllers.jobset import JobSetController
-from recovery.sim.controllers.node_lifecycle import NodeLifecycle
+from recovery.sim.controllers.node_lifecycle import GRACE_SECONDS, NodeLifecycle
 from recovery.sim.controllers.pod_garbage import PodGarbage
 from recovery.sim.controllers.request_limiter import Limiter
 from recovery.sim.controllers.scheduler import Scheduler
@@ -45,6 +45,8 @@ class ClusterSettings:
     manager_requests_per_second: float = 20.0
     """Of each of kube-controller-manager's controllers."""
     manager_burst: int = 30
+    node_grace_seconds: float = GRACE_SECONDS
+    """After which a silent node is given up: --node-monitor-grace-period. Longer than the kubelets' `lease_seconds`."""
     request_seconds: tuple[float, float] = (0.0, 0.0)
     """The least and most that a request of any controller takes to arrive."""
     kubelets: KubeletSettings = field(default_factory=KubeletSettings)
@@ -100,7 +102,14 @@ class EmbeddedCluster:
             self._job,
             # Its client gets twice the rate (cmd/kube-controller-manager/app/core.go).
             GarbageCollector(server, clock, entropy, limiter=manager(2.0)),
-            NodeLifecycle(server, clock, entropy, limiter=manager(), renewed_seconds=self._renewed_seconds),
+            NodeLifecycle(
+                server,
+                clock,
+                entropy,
+                limiter=manager(),
+                grace_seconds=settings.node_grace_seconds,
+                renewed_seconds=self._renewed_seconds,
+            ),
             TaintEviction(server, clock, entropy, limiter=manager()),
             PodGarbage(server, clock, entropy, limiter=manager()),
         )

@@ -1,108 +1,157 @@
 """What it came to: the tables and sentences at the end, and the phases of each incident as it closes."""
 
-from collections.abc import Iterator, Sequence
-from datetime import timedelta
+from collections.abc import Sequence
+from itertools import zip_longest
 
 from rich.box import SIMPLE_HEAD
 from rich.console import ConsoleRenderable, Group
 from rich.table import Table
 from rich.text import Text
 
-from recovery.core.model.ledger import Phase, PhaseSpan
-from recovery.sim.demo.scene import GPUS_PER_RANK, ReportedIncident
-from recovery.sim.demo.verdict import Course, started_between
+from recovery.core.model.ledger import Incident, Phase, PhaseSpan
+from recovery.sim.demo.alternatives import WATCHED_SECONDS, Downtimes
+from recovery.sim.demo.objects import GRACE_SECONDS, Restarter, runtime_for
+from recovery.sim.demo.scene import ReportedIncident
+from recovery.sim.demo.stage import GPUS_PER_RANK, StageFailure
+from recovery.sim.demo.verdict import Course, started_between, trained_again
 from recovery.sim.training.trace import Trace
-
-NCCL_TIMEOUT = timedelta(minutes=10)
-"""PyTorch's default for NCCL process groups (`torch.distributed.init_process_group`; pytorch/pytorch#110947)."""
+from recovery.sim.training.training import TrainingSettings
 
 
-def phases_of(told: ReportedIncident) -> ConsoleRenderable:
-    """Seconds and idle GPU-seconds of each phase of one incident."""
-    outcome = told.closing.outcome if told.closing is not None else "open, Held"
-    incident = told.incident
-    title = Text(f"incident {told.label}, {incident.disruption_class} ({incident.cause}): {outcome}", style="bold")
-    table = Table(box=SIMPLE_HEAD)
-    for column in ("phase", "seconds", "idle GPU-seconds"):
-        table.add_column(column, justify="left" if column == "phase" else "right")
-    for span in incident.phases:
-        if span.ended_at is None:
-            table.add_row(span.phase, "lasts", "")
-        else:
-            table.add_row(span.phase, f"{_seconds(span):.2f}", f"{span.idle_gpu_seconds:,.0f}")
-    table.add_section()
-    table.add_row("in all", f"{_total_seconds(told):.2f}", f"{_idle_gpu_seconds(told):,.0f}")
-    return Group(title, table)
+def phases_of(told: ReportedIncident) -> str:
+    """What is billed: the seconds of each phase."""
+    seconds: dict[Phase, float] = {}
+    for span in told.incident.phases:
+        if span.ended_at is not None:
+            seconds[span.phase] = seconds.get(span.phase, 0.0) + _seconds(span)
+    phases = ", ".join(f"{phase} {each:.1f}" for phase, each in seconds.items())
+    return f"{told.label:<2} {_billed_seconds(told):.1f} s: {phases}"
 
 
-def incidents_table(told: Sequence[ReportedIncident], trace: Trace, course: Course) -> ConsoleRenderable:
-    """A line for each incident, as the controller's own records have it; the pods made, as the trace has them.
+def kind_of(incident: Incident) -> str:
+    """Its class, with the cause in brackets where that says more."""
+    if incident.cause == incident.disruption_class:
+        return incident.cause
+    return f"{incident.disruption_class} ({incident.cause})"
+
+
+def bill(told: Sequence[ReportedIncident], trace: Trace, course: Course) -> ConsoleRenderable:
+    """A line for each incident, and how its bill follows from what the trace saw.
 
     It fits a terminal of 80 columns.
     """
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for column in ("", "class", "cause", "tries", "lost", "made", "seconds", "idle GPU-s", "outcome"):
-        words = column in {"", "class", "cause", "outcome"}
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=0, show_edge=False)
+    for column in (
+        "",
+        "class (cause)",
+        "lost",
+        "made",
+        "trace",
+        "+ early",
+        "+ late",
+        "= bill s",
+        "GPU-h",
+        "outcome",
+    ):
+        words = column in {"", "class (cause)", "outcome"}
         table.add_column(column, justify="left" if words else "right", no_wrap=True)
-    for each in told:
+    for each, failed_at in zip_longest(told, (*course.failures, *course.crashes)):
+        if each is None or failed_at is None:
+            continue  # It has not been closed, and the verdict says so.
         incident, closing = each.incident, each.closing
         made = started_between(trace, course, incident.detected_at, closing.ended_at if closing is not None else None)
+        again_at = trained_again(trace, course, failed_at)
+        sums = ["-", "-", "-", "-"]
+        if closing is not None and again_at is not None:
+            terms = (again_at - failed_at, failed_at - incident.started_at, closing.ended_at - again_at)
+            sums = [f"{term.total_seconds():.2f}" for term in terms] + [f"{_billed_seconds(each):.2f}"]
         table.add_row(
             each.label,
-            incident.disruption_class,
-            incident.cause,
-            str(incident.attempt.number if incident.attempt is not None else 0),
+            kind_of(incident),
             str(len(incident.suspects)),
             str(made),
-            f"{_total_seconds(each):.2f}" if closing is not None else "-",
-            f"{_idle_gpu_seconds(each):,.0f}",
+            *sums,
+            f"{_idle_gpu_seconds(each) / 3600:.2f}",
             closing.outcome if closing is not None else Phase.HELD,
         )
-    return Group(Text("Incidents", style="bold"), table)
+    return Group(Text("What each incident cost", style="bold"), table)
 
 
-def phases_table(told: Sequence[ReportedIncident]) -> ConsoleRenderable:
-    """Idle GPU-seconds by phase, a column for each incident."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("phase", no_wrap=True)
-    for each in told:
-        table.add_column(each.label, justify="right", no_wrap=True)
-    passed = {span.phase for each in told for span in each.incident.phases if span.ended_at is not None}
-    for phase in Phase:
-        if phase in passed:
-            table.add_row(phase, *(_cell(each, phase) for each in told))
-    table.add_section()
-    table.add_row("in all", *(f"{_idle_gpu_seconds(each):,.0f}" for each in told))
-    return Group(Text("Idle GPU-seconds by phase", style="bold"), table)
-
-
-def closing_words(told: Sequence[ReportedIncident], ranks: int) -> Iterator[str]:
-    """How exact the figures are, and what they compare with."""
-    yield (
-        "Kubernetes dates failures and Ready in whole seconds, and the controller counts against itself: the first and"
-        " the last phase of an incident may each be up to 1 s too long"
+def bill_words(told: Sequence[ReportedIncident]) -> str:
+    """Why the trace and the bill differ, and what the words of the table mean."""
+    words = (
+        "trace: seconds from the failure until all ranks train again, as only the model knows. bill: what the"
+        " controller sees, and its metrics say. early: Kubernetes dates failures in whole seconds, rounded down; a"
+        " silent node counts from NotReady on (negative). late: the joined probe looks once a second. In brackets: the"
+        " cause, where it is another word than the class."
     )
-    gpus = ranks * GPUS_PER_RANK
-    hang_hours = gpus * NCCL_TIMEOUT.total_seconds() / 3600
-    recovered = [each for each in told if each.closing is not None]
-    here_hours = sum(_idle_gpu_seconds(each) for each in recovered) / len(recovered) / 3600 if recovered else 0.0
-    yield (
-        "computed, not played: without the controller the survivors hang until NCCL's timeout, 10 min by PyTorch's"
-        f" default (pytorch/pytorch#110947): {gpus:,} GPUs x 10 min = {hang_hours:.1f} idle GPU-hours for each"
-        f" incident, before anything begins to recover; those recovered here took {here_hours:.1f} on average"
+    slow = [each.label for each in told if _kept_its_own_grace(each)]
+    if not slow:
+        return words
+    return (
+        f"{words} {' and '.join(slow)}: while a job waits for its backoff it is suspended, and then Kubernetes deletes"
+        f" its pods with their own grace of {_grace_seconds()} s."
     )
 
 
-def _cell(told: ReportedIncident, phase: Phase) -> str:
-    spans = [span for span in told.incident.phases if span.phase is phase and span.ended_at is not None]
-    return f"{sum(span.idle_gpu_seconds for span in spans):,.0f}" if spans else ""
+def _kept_its_own_grace(told: ReportedIncident) -> bool:
+    """Most of its old pods got their own grace, not the policy's."""
+    phases = [span.phase for span in told.incident.phases]
+    torn_down_seconds = sum(_seconds(span) for span in told.incident.phases if span.phase is Phase.TEARING_DOWN)
+    return Phase.BACKOFF in phases and torn_down_seconds > _grace_seconds() - 1
+
+
+def comparison(found: Downtimes, ranks: int) -> ConsoleRenderable:
+    """A line for each failure, and two columns for each that could restart the job.
+
+    It fits a terminal of 80 columns.
+    """
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False)
+    table.add_column("until all ranks train again", no_wrap=True)
+    for restarter in Restarter:
+        table.add_column(restarter, justify="right", no_wrap=True)
+        table.add_column("GPU-h", justify="right", no_wrap=True)
+    for failure in StageFailure:
+        costs = (_cost(found[failure, each], ranks * GPUS_PER_RANK) for each in Restarter)
+        table.add_row(failure, *(cell for cost in costs for cell in cost))
+    return table
+
+
+def comparison_words() -> str:
+    """Why the others take as long."""
+    timeout = _time(TrainingSettings().nccl_timeout_seconds)
+    return (
+        "JobSet: its own restart, by failurePolicy and backoffLimit 0. Hung ranks sit out the pods' grace of"
+        f" {_grace_seconds()} s (our policy asks for {GRACE_SECONDS} s), and a Job with a pod on a dead node fails only"
+        " when somebody deletes that node. No restart: only the lost pods are replaced; the others hang until NCCL's"
+        f" timeout ({timeout} in PyTorch) and fail, and the Job waits out its own backoff."
+    )
+
+
+def _cost(seconds: float | None, gpus: int) -> tuple[str, str]:
+    """None: longer than it was watched."""
+    if seconds is None:
+        return f"> {_time(WATCHED_SECONDS)}", f"> {gpus * WATCHED_SECONDS / 3600:,.0f}"
+    return _time(seconds), f"{gpus * seconds / 3600:,.1f}"
+
+
+def _time(seconds: float) -> str:
+    if seconds >= 3600:
+        return f"{seconds / 3600:g} h"
+    return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.1f} s"
+
+
+def _grace_seconds() -> int:
+    """Of the job's pods."""
+    (replicated,) = runtime_for(Restarter.JOBSET)["spec"]["template"]["spec"]["replicatedJobs"]
+    return int(replicated["template"]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"])
 
 
 def _seconds(span: PhaseSpan) -> float:
     return (span.ended_at - span.started_at).total_seconds() if span.ended_at is not None else 0.0
 
 
-def _total_seconds(told: ReportedIncident) -> float:
+def _billed_seconds(told: ReportedIncident) -> float:
     return sum(_seconds(span) for span in told.incident.phases)
 
 

@@ -1,6 +1,9 @@
-"""What the demo's user applies: the policy and the TrainJob, on this repository's own joined-probe runtime."""
+"""What is applied in the demo: the policy and the TrainJob, on this repository's own joined-probe runtime."""
 
-from recovery.ports import RECOVERY_POLICIES, TRAIN_JOBS, Resource
+from enum import StrEnum
+
+from recovery.core.model.config import CONFIG_NAME
+from recovery.ports import RECOVERY_CONFIGS, RECOVERY_POLICIES, TRAIN_JOBS, Resource
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.kinds.trainjobs import CLUSTER_TRAINING_RUNTIMES
 from recovery.sim.runtimes import joined_runtime
@@ -8,16 +11,28 @@ from recovery.sim.runtimes import joined_runtime
 NAMESPACE = "team-a"
 NAME = "llm"
 TRAINING = f"{NAMESPACE}/{NAME}"
-BUDGET_LIMIT = 4
+BUDGET_LIMIT = 5
 BUDGET_WINDOW = "1h"
 BACKOFF_INITIAL = "2s"
 GRACE_SECONDS = 1
 RESET_AFTER_SECONDS = 2
+ASSUME_DEAD_AFTER = "1s"
+JOBSET_RESTARTS = 10
 
 
-def objects(ranks: int, gpus_per_rank: int) -> list[tuple[Resource, Body]]:
+class Restarter(StrEnum):
+    """Who restarts the job as a whole when it has lost a member."""
+
+    CONTROLLER = "controller"
+    JOBSET = "JobSet"
+    """By its failurePolicy, when the Job has failed; with backoffLimit 0 the Job fails with its first pod."""
+    NONE = "no restart"
+    """The Job replaces single pods."""
+
+
+def objects(ranks: int, gpus_per_rank: int, restarter: Restarter) -> list[tuple[Resource, Body]]:
     """In the order in which they are made."""
-    runtime = joined_runtime()
+    runtime = runtime_for(restarter)
     gpus = {"nvidia.com/gpu": str(gpus_per_rank)}
     trainer = {"numNodes": ranks, "resourcesPerNode": {"limits": gpus, "requests": dict(gpus)}}
     job = {
@@ -26,11 +41,34 @@ def objects(ranks: int, gpus_per_rank: int) -> list[tuple[Resource, Body]]:
         "metadata": {"name": NAME, "namespace": NAMESPACE},
         "spec": {"runtimeRef": {"name": runtime["metadata"]["name"]}, "trainer": trainer},
     }
-    return [(CLUSTER_TRAINING_RUNTIMES, runtime), (RECOVERY_POLICIES, policy()), (TRAIN_JOBS, job)]
+    of_user = [(CLUSTER_TRAINING_RUNTIMES, runtime), (TRAIN_JOBS, job)]
+    if restarter is not Restarter.CONTROLLER:
+        return of_user
+    return [(RECOVERY_CONFIGS, config()), (RECOVERY_POLICIES, policy()), *of_user]
+
+
+def runtime_for(restarter: Restarter) -> Body:
+    """The same runtime, whoever restarts it."""
+    runtime = joined_runtime()
+    if restarter is Restarter.JOBSET:
+        jobset = runtime["spec"]["template"]["spec"]
+        jobset["failurePolicy"] = {"maxRestarts": JOBSET_RESTARTS}
+        jobset["replicatedJobs"][0]["template"]["spec"]["backoffLimit"] = 0
+    return runtime
+
+
+def config() -> Body:
+    """Policies may take a node that does not answer for dead."""
+    return {
+        "apiVersion": RECOVERY_CONFIGS.api_version,
+        "kind": RECOVERY_CONFIGS.kind,
+        "metadata": {"name": CONFIG_NAME},
+        "spec": {"allow": {"assumeDead": True}},
+    }
 
 
 def policy() -> Body:
-    """Enforce; after two short incidents half of the budget is left for the crash loop."""
+    """Enforce; after three short incidents two recoveries are left for the crash loop."""
     return {
         "apiVersion": RECOVERY_POLICIES.api_version,
         "kind": RECOVERY_POLICIES.kind,
@@ -40,6 +78,9 @@ def policy() -> Body:
             "budget": {"limit": BUDGET_LIMIT, "window": BUDGET_WINDOW},
             # A reset shorter than the pause between the incidents: only the crash loop is in a row.
             "backoff": {"initial": BACKOFF_INITIAL, "max": "8s", "resetAfter": f"{RESET_AFTER_SECONDS}s"},
-            "teardown": {"graceSeconds": GRACE_SECONDS},
+            "teardown": {
+                "graceSeconds": GRACE_SECONDS,
+                "fencing": {"mode": "AssumeDead", "assumeDeadAfter": ASSUME_DEAD_AFTER},
+            },
         },
     }

@@ -1,4 +1,4 @@
-"""The whole demo: scene, view, closing report and verdict put together."""
+"""The whole demo: scene, view, comparison, closing report and verdict put together."""
 
 import asyncio
 import os
@@ -10,7 +10,8 @@ from rich.console import Console
 
 from recovery.controller.clock import SystemClock
 from recovery.ports import Clock
-from recovery.sim.demo.closing_report import closing_words, incidents_table, phases_table
+from recovery.sim.demo.alternatives import Downtimes, downtimes_meanwhile
+from recovery.sim.demo.closing_report import bill, bill_words, comparison, comparison_words
 from recovery.sim.demo.scene import Scene
 from recovery.sim.demo.verdict import DemoVerdict, judge
 from recovery.sim.demo.view import FRAMES_PER_SECOND, View, view_on
@@ -18,7 +19,7 @@ from recovery.telemetry.logs import configure_logs
 
 EXIT_TERMINATED = 143
 _LINE_WIDTH = 100
-"""Of tables where there is no terminal that has a width."""
+"""At most, also on a wider terminal: longer lines are hard to read."""
 
 
 class _Audience(Console):
@@ -26,8 +27,7 @@ class _Audience(Console):
 
     def __init__(self, play: asyncio.Task[object]) -> None:
         super().__init__(highlight=False)
-        if not self.is_terminal:
-            self.width = _LINE_WIDTH
+        self.width = min(self.width, _LINE_WIDTH) if self.is_terminal else _LINE_WIDTH
         self.gone = False
         self._play = play
 
@@ -39,50 +39,64 @@ class _Audience(Console):
 
 
 def run() -> int:
-    """Play it in real time, on stdout. Returns the exit code: 0 as it should be, 1 not, or nobody was there to see; 143
+    """Play it in real time, on stdout. Returns the exit code: 0 as it should be, 1 not, or without a reader; 143
     after SIGTERM. Raises KeyboardInterrupt."""
     try:
-        return asyncio.run(_show())
+        played = asyncio.run(_show())
     except asyncio.CancelledError:
         return EXIT_TERMINATED
+    if played is None:
+        return 1
+    return 1 if conclude(*played).problems else 0
 
 
-async def _show() -> int:
+async def _show() -> tuple[Scene, View, Downtimes | None] | None:
+    """None: its reader has gone away."""
     me = asyncio.current_task()
     assert me is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, me.cancel)
     configure_logs("error")
     console, clock = _Audience(me), SystemClock()
+    scene, view = Scene(clock, random.Random(1)), view_on(console, clock)
     try:
-        verdict = await perform(Scene(clock, random.Random(1)), view_on(console, clock), clock)
+        async with downtimes_meanwhile() as found:
+            await perform(scene, view, clock)
+            return scene, view, None if scene.course.stuck else await found()
     except asyncio.CancelledError:
         if console.gone:
-            return 1
+            return None
         raise
-    return 1 if verdict.problems else 0
 
 
-async def perform(scene: Scene, view: View, clock: Clock) -> DemoVerdict:
-    """Play the scene in the view and tell what came of it."""
+async def perform(scene: Scene, view: View, clock: Clock) -> None:
+    """Play the scene in the view."""
     with view:
         async with scene.running(), asyncio.TaskGroup() as tasks:
             watching = tasks.create_task(_watch(scene, view, clock))
             await scene.play(view)
             watching.cancel()
             view.show(scene.moment())
-            held = scene.held()
+
+
+def conclude(scene: Scene, view: View, found: Downtimes | None) -> DemoVerdict:
+    """Tell what came of it. `found`: what the failures cost by others; None: the play has not come to its end."""
     trace, course = scene.cluster.trace, scene.course
-    verdict = judge(trace, course, held=held)
     if scene.told:
-        view.print(incidents_table(scene.told, trace, course))
-        view.print(phases_table(scene.told))
-    for words in closing_words(scene.told, course.ranks):
-        view.say(words)
-    view.say("by the training's own trace:")
+        view.print(bill(scene.told, trace, course))
+        view.note(bill_words(scene.told))
+    if found is not None:
+        view.note(
+            "The same failures in fresh copies of this cluster, by who restarts the job: by the trace, in virtual time,"
+            " so that this machine's own work does not count."
+        )
+        view.print(comparison(found, course.ranks))
+        view.note(comparison_words())
+    verdict = judge(trace, course, held=scene.held())
     for proof in verdict.proofs:
         view.prove(proof)
     for problem in verdict.problems:
         view.complain(problem)
+    view.conclude(verdict)
     return verdict
 
 

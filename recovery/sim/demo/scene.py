@@ -1,10 +1,9 @@
-"""What is played: the cluster, the controller in it, and three incidents one after the other.
+"""What is played: the cluster, the controller in it, and four incidents one after the other.
 
 The scene does what happens to the job and waits for what comes of it; it takes no part in the recovery. Whoever watches
 is told in sentences (`Teller`) and may look at any moment (`moment`).
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -14,42 +13,32 @@ from typing import Protocol
 
 import msgspec
 
-from recovery.controller.leadership import Elector
 from recovery.core.model.ledger import Closing, Incident, Ledger, Phase
-from recovery.kube.client import KubeApiClient
-from recovery.manager import Manager
-from recovery.ports import PODS, RECOVERY_GROUPS, RECOVERY_INCIDENTS, Clock, Entropy
-from recovery.sim.api.client import ModelClient
+from recovery.ports import RECOVERY_GROUPS, RECOVERY_INCIDENTS, Clock, Entropy
 from recovery.sim.api.kinds.kind import Body
-from recovery.sim.cluster import ClusterSettings, EmbeddedCluster
-from recovery.sim.demo.objects import (
-    BACKOFF_INITIAL,
-    BUDGET_LIMIT,
-    BUDGET_WINDOW,
-    GRACE_SECONDS,
-    NAMESPACE,
-    TRAINING,
-    objects,
-)
+from recovery.sim.demo.objects import BUDGET_LIMIT, BUDGET_WINDOW, NAMESPACE, TRAINING, Restarter
 from recovery.sim.demo.rank_board import RankBoard, RankLetter
-from recovery.sim.demo.verdict import Course
-from recovery.sim.kubelets.node_run import NodeSpec
-from recovery.telemetry.observer import Telemetry
+from recovery.sim.demo.stage import (
+    GPUS_PER_RANK,
+    INDEX_LABEL,
+    MANAGER_REQUESTS_PER_SECOND,
+    NODE_GRACE_SECONDS,
+    RANKS,
+    SPARES,
+    Stage,
+    StageFailure,
+)
+from recovery.sim.demo.verdict import LOOP, RECOVERIES, Course
 
-RANKS = 128
-GPUS_PER_RANK = 8
-MANAGER_REQUESTS_PER_SECOND = 1000
 CALM_SECONDS = 4.0
 """Of training between two incidents, at least: longer than the policy's resetAfter, which keeps them apart."""
 ANNOUNCED_SECONDS = 1.0
 """From the announcement of an incident to the action."""
 CRASH_AFTER_SECONDS = 1.0
 """From when all pods are Ready until the looping rank crashes: the recovery before it is over by then."""
-WAIT_SECONDS = 20.0
+WAIT_SECONDS = 30.0
 """For each thing that has to come; then the play ends."""
 POLL_SECONDS = 0.05
-LEASE_SECONDS = 15
-INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 
 
 @dataclass(frozen=True)
@@ -103,37 +92,18 @@ class Scene:
     def __init__(self, clock: Clock, entropy: Entropy, *, ranks: int = RANKS) -> None:
         self._clock = clock
         self._ranks = ranks
-        nodes = [NodeSpec(name=f"node-{number}", gpus=GPUS_PER_RANK) for number in range(ranks)]
-        limits = ClusterSettings(
-            manager_requests_per_second=MANAGER_REQUESTS_PER_SECOND, manager_burst=MANAGER_REQUESTS_PER_SECOND
-        )
-        self.cluster = EmbeddedCluster(clock=clock, entropy=entropy, nodes=nodes, settings=limits)
-        self.course = Course(training=TRAINING, ranks=ranks, restarts_allowed=BUDGET_LIMIT - 2)
+        self._stage = Stage(clock, entropy, Restarter.CONTROLLER, ranks=ranks)
+        self.cluster = self._stage.cluster
+        self.course = Course(training=TRAINING, ranks=ranks, restarts_allowed=BUDGET_LIMIT - RECOVERIES)
         self.told: list[ReportedIncident] = []
         """The incidents so far, in order."""
         self._board = RankBoard(self.cluster.trace, TRAINING, ranks)
-        client = KubeApiClient(ModelClient(self.cluster.server, "recovery"), clock=clock, entropy=entropy)
-        elector = Elector(
-            api=client,
-            clock=clock,
-            entropy=entropy,
-            namespace="recovery-system",
-            identity="demo",
-            lease_seconds=LEASE_SECONDS,
-        )
-        telemetry = Telemetry(clock=clock, version="demo")
-        self._manager = Manager(client, clock=clock, entropy=entropy, telemetry=telemetry, leadership=elector)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """The cluster and the controller in it. Raises, as an exception group, whatever breaks in either."""
-        stop = asyncio.Event()
-        async with self.cluster.running():
-            self.cluster.start(self._manager.run(stop))
-            try:
-                yield
-            finally:
-                stop.set()
+        async with self._stage.running():
+            yield
 
     # What the audience sees.
 
@@ -145,7 +115,7 @@ class Scene:
             lasting = self._clock.now() - incident.phases[-1].started_at
             idle_gpu_seconds += lasting.total_seconds() * incident.gpus
         budget = ledger.budget
-        pending = (pod["metadata"] for pod in self._pods() if pod["status"]["phase"] == "Pending")
+        pending = (pod["metadata"] for pod in self._stage.pods() if pod["status"]["phase"] == "Pending")
         starting = {int(metadata["labels"][INDEX_LABEL]) for metadata in pending}
         return SceneMoment(
             ranks=self._board.states(starting),
@@ -174,69 +144,52 @@ class Scene:
         """To its end, or until something does not come in time; `course` says which."""
         try:
             await self._open(teller)
-            await self._lose_a_pod(teller)
-            await self._lose_many(teller)
+            for number, failure in enumerate(StageFailure, start=1):
+                await self._recover(teller, number, failure)
             await self._crash_again_and_again(teller)
         except _StuckError as stuck:
             self.course.stuck = str(stuck)
 
     async def _open(self, teller: Teller) -> None:
-        gpus = self._ranks * GPUS_PER_RANK
         teller.say(
-            "in this one process: API server, controller-manager, scheduler, JobSet, Trainer and"
-            f" {self._ranks} nodes of {GPUS_PER_RANK} GPUs, all modelled; and the recovery controller, the production"
-            " one, unchanged"
+            "in this one process: a modelled cluster (API server, controller-manager, scheduler, JobSet, Trainer,"
+            f" {self._ranks + SPARES} nodes of {GPUS_PER_RANK} GPUs), and the production controller, unchanged"
         )
         teller.say(
-            f"raised: this controller-manager may send {MANAGER_REQUESTS_PER_SECOND:,} requests a second; a stock one"
-            " (20) needs some 13 s to recreate 128 pods. Modelled pods start within 1 s: no image, no GPU to set up"
+            f"faster than stock: {MANAGER_REQUESTS_PER_SECOND:,} requests a second, not 20; silent nodes are given up"
+            f" after {NODE_GRACE_SECONDS:g} s, not 50; pods start within 1 s"
         )
         teller.say(
-            f"TrainJob {TRAINING}: {self._ranks} pods x {GPUS_PER_RANK} GPUs = {gpus:,} GPUs; its policy: mode Enforce,"
-            f" {BUDGET_LIMIT} recoveries within {BUDGET_WINDOW}, backoff from {BACKOFF_INITIAL} on,"
-            f" {GRACE_SECONDS} s grace for old pods"
+            f"TrainJob {TRAINING}: {self._ranks} pods x {GPUS_PER_RANK} GPUs = {self._stage.gpus:,} GPUs; policy:"
+            f" Enforce, {BUDGET_LIMIT} recoveries in {BUDGET_WINDOW}"
         )
-        # Nodes that still carry their first taint would put the first pods off by the scheduler's backoff.
-        await self.cluster.kubelets.nodes_ready()
-        with self.cluster.server.acting("user"):
-            for resource, body in objects(self._ranks, GPUS_PER_RANK):
-                self.cluster.server.create(resource, body, namespace=body["metadata"].get("namespace"))
+        await self._stage.set_up()
         await self._whole("after the job was made", rounds=1)
         teller.say(f"all {self._ranks} ranks train")
         await self._clock.sleep(CALM_SECONDS / 2)
 
-    async def _lose_a_pod(self, teller: Teller) -> None:
-        index = self._ranks // 3
-        name = self._pod_name(index)
-        await self._announced(teller, f"incident 1: kubectl delete pod {name} (rank {index})")
+    async def _recover(self, teller: Teller, number: int, failure: StageFailure) -> None:
+        await self._announced(teller, f"incident {number}: {self._stage.about(failure)}")
         self.course.failures.append(self._clock.now())
-        with self.cluster.server.acting("user"):
-            self.cluster.server.delete(PODS, name, namespace=NAMESPACE)
-        await self._whole("after incident 1", rounds=2)
-        await self._closed(teller, "1")
-
-    async def _lose_many(self, teller: Teller) -> None:
-        struck = range(min(8, self._ranks // 2))
-        await self._announced(teller, f"incident 2: {len(struck)} ranks exit at once with exit code 1")
-        self.course.failures.append(self._clock.now())
-        self.cluster.kubelets.exit_all([self._pod_name(index) for index in struck], 1, namespace=NAMESPACE)
-        await self._whole("after incident 2", rounds=3)
-        await self._closed(teller, "2")
+        self._stage.strike(failure)
+        await self._whole(f"after incident {number}", rounds=number + 1)
+        await self._closed(teller, str(number))
 
     async def _crash_again_and_again(self, teller: Teller) -> None:
         index = self._ranks - 1
         await self._announced(
-            teller, f"incident 3: rank {index} exits with code 1 whenever it has trained for a moment: a crash loop"
+            teller,
+            f"incident {LOOP}: rank {index} exits with code 1 soon after each start: a crash loop",
         )
         self.course.loop_at = self._clock.now()
-        rounds = len(self.cluster.world.rounds(TRAINING))
+        rounds = len(self._stage.rounds())
         # One crash more than the budget has answers for; more only where it does not hold, which the verdict tells.
         for crash in range(self.course.restarts_allowed + 2):
             if crash:
                 await self._clock.sleep(CRASH_AFTER_SECONDS)
-            label = f"3{ascii_lowercase[crash]}"
-            teller.say(f"{label}: rank {index} exits with code 1")
-            self.cluster.kubelets.exit_container(self._pod_name(index), 1, namespace=NAMESPACE)
+            label = f"{LOOP}{ascii_lowercase[crash]}"
+            self.course.crashes.append(self._clock.now())
+            self._stage.exit([index])
             await self._until(
                 partial(self._answered, rounds=rounds + crash + 1),
                 f"after its crash {label} the group neither met again nor was it held",
@@ -263,7 +216,7 @@ class Scene:
         )
         spec = self._records()[number]["spec"]
         self._tell(teller, ReportedIncident(label, msgspec.convert(spec, Incident), msgspec.convert(spec, Closing)))
-        if label in "12":
+        if not label.startswith(str(LOOP)):
             await self._clock.sleep(CALM_SECONDS - ANNOUNCED_SECONDS)
 
     def _tell(self, teller: Teller, told: ReportedIncident) -> None:
@@ -287,23 +240,14 @@ class Scene:
 
     def _trains(self, *, rounds: int) -> bool:
         """The ranks have met that many times, train, and all their pods are Ready."""
-        formed = self.cluster.world.rounds(TRAINING)
+        formed = self._stage.rounds()
         if len(formed) < rounds or formed[-1].ended_at is not None:
             return False
-        return sum(_ready(pod) for pod in self._pods()) == self._ranks
+        return sum(_ready(pod) for pod in self._stage.pods()) == self._ranks
 
     def _answered(self, *, rounds: int) -> bool:
         """A crash has been: the group trains again, or is held."""
         return self.held() or self._trains(rounds=rounds)
-
-    def _pods(self) -> list[Body]:
-        """Those that are not being deleted."""
-        pods = self.cluster.server.objects(PODS, NAMESPACE)
-        return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
-
-    def _pod_name(self, index: int) -> str:
-        labelled = (pod["metadata"] for pod in self._pods())
-        return next(str(pod["name"]) for pod in labelled if pod["labels"][INDEX_LABEL] == str(index))
 
     def _records(self) -> list[Body]:
         """Of closed incidents, in order."""

@@ -6,10 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from recovery.sim.demo.stage import StageFailure
 from recovery.sim.training.trace import EventKind, Trace, TraceRecord
 
-RECOVERIES = 2
+RECOVERIES = len(StageFailure)
 """Failures that come before the crash loop."""
+LOOP = RECOVERIES + 1
+"""Number of the crash loop, the last incident."""
 
 
 @dataclass(kw_only=True)
@@ -24,6 +27,8 @@ class Course:
     """The moments of the failures from which it has to recover, in order."""
     loop_at: datetime | None = None
     """When the crash loop began. None: it has not."""
+    crashes: list[datetime] = field(default_factory=list)
+    """The moments of its crashes, in order."""
     stuck: str = ""
     """What was waited for in vain, which ended the play. Empty: it was played to its end."""
 
@@ -52,19 +57,20 @@ def judge(trace: Trace, course: Course, *, held: bool) -> DemoVerdict:
                 " incarnation"
             )
     if len(course.failures) < RECOVERIES or course.loop_at is None:
-        problems.append("not all three incidents took place")
+        problems.append(f"not all {LOOP} incidents took place")
     if course.loop_at is not None:
         restarts = len(_incarnations(trace, course, course.loop_at, None))
         if restarts > course.restarts_allowed:
             problems.append(
-                f"incident 3: {restarts} incarnations were started, and the budget allowed {course.restarts_allowed}"
+                f"incident {LOOP}: {restarts} incarnations were started, and the budget allowed"
+                f" {course.restarts_allowed}"
             )
         if not held:
-            problems.append("incident 3: the ledger does not say Held")
+            problems.append(f"incident {LOOP}: the ledger does not say Held")
         if restarts <= course.restarts_allowed and held:
             proofs.append(
-                f"incident 3: restarted {restarts} times, of the {course.restarts_allowed} that the budget had left;"
-                " then no more, and the ledger says Held"
+                f"incident {LOOP}: restarted {restarts} times, of the {course.restarts_allowed} that the budget had"
+                " left; then Held, as the ledger says"
             )
     overlaps = trace.overlaps(course.training)
     problems += [
@@ -74,6 +80,12 @@ def judge(trace: Trace, course: Course, *, held: bool) -> DemoVerdict:
     if not overlaps:
         proofs.append("no two incarnations ran at once at any moment")
     return DemoVerdict(tuple(proofs), tuple(problems))
+
+
+def trained_again(trace: Trace, course: Course, failed_at: datetime) -> datetime | None:
+    """When all ranks had met again after that failure. None: they have not."""
+    formed = _between(trace, course, EventKind.ROUND_FORMED, failed_at, None)
+    return formed[0].at if formed else None
 
 
 def started_between(trace: Trace, course: Course, since: datetime, until: datetime | None) -> int:

@@ -10,11 +10,13 @@ from rich.live import Live
 from rich.rule import Rule
 from rich.text import Text
 
+from recovery.core.diagnosis.signature import DisruptionClass
 from recovery.core.model.ledger import Phase
 from recovery.ports import Clock
 from recovery.sim.demo.closing_report import phases_of
 from recovery.sim.demo.rank_board import RankLetter
 from recovery.sim.demo.scene import ReportedIncident, SceneMoment
+from recovery.sim.demo.verdict import DemoVerdict
 
 FRAMES_PER_SECOND = 8
 RANKS_PER_LINE = 32
@@ -28,12 +30,11 @@ _STYLES = {
 
 
 class View:
-    """Lines with the time of day: whatever is told, and each change of phase. `Teller` of the scene."""
+    """Lines with the time of day. `Teller` of the scene."""
 
     def __init__(self, console: Console, clock: Clock) -> None:
         self._console = console
         self._clock = clock
-        self._phase = Phase.HEALTHY
 
     def __enter__(self) -> Self:
         return self
@@ -50,30 +51,54 @@ class View:
         self._line(Text(text, style="bold red"))
 
     def incident(self, told: ReportedIncident) -> None:
-        self._line(Text(told.incident.message))
-        self.print(phases_of(told))
+        """The controller's own sentence is left out where no class is known: it says no more than the announcement."""
+        if told.closing is None or told.incident.disruption_class != DisruptionClass.UNKNOWN:
+            self._line(Text(told.incident.message))
+        if told.closing is not None:
+            self.note(phases_of(told))
+
+    # What is said when the play is over, and has no time of day.
+
+    def note(self, text: str) -> None:
+        self._wrapped(Text(text))
 
     def prove(self, text: str) -> None:
         """Something was as it should be."""
-        self._line(Text(text, style="green"))
+        self._wrapped(Text(text, style="green"))
 
     def complain(self, text: str) -> None:
         """Something was not as it should be."""
-        self._line(Text.assemble(("not as it should be: ", "bold red"), text))
+        self._wrapped(Text.assemble(("not as it should be: ", "bold red"), text))
+
+    def conclude(self, verdict: DemoVerdict) -> None:
+        """The last line."""
+        checks = len(verdict.problems) + len(verdict.proofs)
+        if verdict.problems:
+            text = f": {len(verdict.problems)} of {checks} checks failed"
+            self.print(Text.assemble(("FAIL", "bold red"), text))
+        else:
+            self.print(
+                Text.assemble(("PASS", "bold green"), f": all {checks} checks passed, by the training's own trace")
+            )
 
     def print(self, renderable: ConsoleRenderable) -> None:
         self._console.print(renderable)
 
     def show(self, moment: SceneMoment) -> None:
-        """Called `LOOKS_PER_SECOND` times."""
-        if moment.phase is not self._phase:
-            self._phase = moment.phase
-            self._line(Text("  ").join((_phase(moment), _restarts(moment), _counts(moment.ranks))))
+        """Called `FRAMES_PER_SECOND` times; lines alone have no picture."""
+
+    def _wrapped(self, text: Text) -> None:
+        for line in text.wrap(self._console, self._console.width):
+            line.rstrip()
+            self.print(line)
 
     def _line(self, text: Text) -> None:
+        """Wrapped, with the time in a column of its own."""
         now = self._clock.now().astimezone()
-        stamp = f"{now:%H:%M:%S}.{now.microsecond // 1000:03}  "
-        self._console.print(Text.assemble((stamp, "dim"), text), soft_wrap=not self._console.is_terminal)
+        stamp = f"{now:%H:%M:%S}  "
+        for number, line in enumerate(text.wrap(self._console, self._console.width - len(stamp))):
+            line.rstrip()
+            self._console.print(Text.assemble((stamp if number == 0 else " " * len(stamp), "dim"), line))
 
 
 class LiveView(View):
@@ -82,7 +107,7 @@ class LiveView(View):
     def __init__(self, console: Console, clock: Clock) -> None:
         super().__init__(console, clock)
         # No thread of its own: everything here belongs to one loop.
-        self._live = Live(console=console, auto_refresh=False)
+        self._live = Live(console=console, auto_refresh=False, transient=True)
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -139,7 +164,7 @@ def _phase(moment: SceneMoment) -> Text:
     return Text.assemble(
         "phase ",
         (f"{moment.phase:<11}", style),
-        f"  idle GPUs {moment.idle_gpus:>5,}  idle GPU-seconds {moment.idle_gpu_seconds:>7,.0f}",
+        f"  idle GPUs {moment.idle_gpus:>5,}  GPU-hours billed {moment.idle_gpu_seconds / 3600:>7.2f}",
     )
 
 

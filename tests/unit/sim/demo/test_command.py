@@ -49,13 +49,16 @@ def test_ctrl_c_ends_it_without_a_word() -> None:
     assert (process.returncode, errors) == (130, "")
 
 
-def test_sigterm_ends_it_without_a_word() -> None:
+def test_sigterm_ends_it_without_a_word_and_leaves_no_process() -> None:
     process = begun()
+    others = [Path(f"/proc/{pid}") for pid in _children(process.pid)]
+    assert len(others) == 1
 
     process.send_signal(signal.SIGTERM)
 
     _, errors = process.communicate(timeout=50)
     assert (process.returncode, errors) == (143, "")
+    assert not any(other.exists() for other in others)
 
 
 def test_a_reader_that_goes_away_ends_it_without_a_word() -> None:
@@ -68,3 +71,7 @@ def test_a_reader_that_goes_away_ends_it_without_a_word() -> None:
     assert process.wait(timeout=50) == 1
     assert process.stderr.read() == ""
     process.stderr.close()
+
+
+def _children(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()

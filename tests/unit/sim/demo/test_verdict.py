@@ -8,7 +8,7 @@ from recovery.sim.virtual_time import BEGIN
 from tests.unit.sim.demo.records import RANKS, TRAINING, at, exited, incarnation, met, started
 
 
-def course(*, loop_at: float | None = 30, failures: tuple[float, ...] = (10, 20), stuck: str = "") -> Course:
+def course(*, loop_at: float | None = 40, failures: tuple[float, ...] = (10, 20, 30), stuck: str = "") -> Course:
     return Course(
         training=TRAINING,
         ranks=RANKS,
@@ -20,24 +20,32 @@ def course(*, loop_at: float | None = 30, failures: tuple[float, ...] = (10, 20)
 
 
 def as_it_should_be() -> Trace:
-    """Recovered at 10 and 20, restarted twice in the crash loop from 30 on."""
+    """Recovered at 10, 20 and 30, restarted twice in the crash loop from 40 on."""
     trace = Trace()
     incarnation(trace, "first", starts=1, meets=2, ends=11)
     incarnation(trace, "second", starts=12, meets=13, ends=21)
     incarnation(trace, "third", starts=22, meets=23, ends=31)
-    incarnation(trace, "fourth", starts=32, meets=33, ends=35)
-    incarnation(trace, "fifth", starts=36, meets=37, ends=None)
+    incarnation(trace, "fourth", starts=32, meets=33, ends=41)
+    incarnation(trace, "fifth", starts=42, meets=43, ends=45)
+    incarnation(trace, "sixth", starts=46, meets=47, ends=None)
     return trace
 
 
-def test_two_recoveries_and_a_held_crash_loop_are_as_it_should_be() -> None:
+def recovered_twice_more(trace: Trace) -> None:
+    """At 20 and 30."""
+    incarnation(trace, "third", starts=22, meets=23, ends=31)
+    incarnation(trace, "fourth", starts=32, meets=33, ends=None)
+
+
+def test_three_recoveries_and_a_held_crash_loop_are_as_it_should_be() -> None:
     verdict = judge(as_it_should_be(), course(), held=True)
 
     assert verdict == DemoVerdict(
         proofs=(
             "incident 1: all 4 ranks met again 3.00 s after the failure, as one new incarnation",
             "incident 2: all 4 ranks met again 3.00 s after the failure, as one new incarnation",
-            "incident 3: restarted 2 times, of the 2 that the budget had left; then no more, and the ledger says Held",
+            "incident 3: all 4 ranks met again 3.00 s after the failure, as one new incarnation",
+            "incident 4: restarted 2 times, of the 2 that the budget had left; then Held, as the ledger says",
             "no two incarnations ran at once at any moment",
         ),
         problems=(),
@@ -45,16 +53,16 @@ def test_two_recoveries_and_a_held_crash_loop_are_as_it_should_be() -> None:
 
 
 def test_a_ledger_that_does_not_say_held() -> None:
-    assert judge(as_it_should_be(), course(), held=False).problems == ("incident 3: the ledger does not say Held",)
+    assert judge(as_it_should_be(), course(), held=False).problems == ("incident 4: the ledger does not say Held",)
 
 
 def test_a_restart_beyond_the_budget() -> None:
     trace = as_it_should_be()
-    exited(trace, 38, "fifth")
-    started(trace, 39, "sixth", range(1))
+    exited(trace, 48, "sixth")
+    started(trace, 49, "seventh", range(1))
 
     assert judge(trace, course(), held=True).problems == (
-        "incident 3: 3 incarnations were started, and the budget allowed 2",
+        "incident 4: 3 incarnations were started, and the budget allowed 2",
     )
 
 
@@ -65,7 +73,7 @@ def test_incarnations_that_ran_at_once() -> None:
     exited(trace, 12.5, "first")
     met(trace, 13, "second")
     exited(trace, 21, "second")
-    incarnation(trace, "third", starts=22, meets=23, ends=None)
+    recovered_twice_more(trace)
 
     assert judge(trace, course(), held=True).problems == (
         "incarnations first and second ran at once from 08:00:12.000000",
@@ -86,7 +94,7 @@ def test_a_recovery_without_all_ranks(missing: str, told: str) -> None:
     if missing == "rank":
         met(trace, 13, "second")
     exited(trace, 21, "second", range(4 if missing == "round" else 3))
-    incarnation(trace, "third", starts=22, meets=23, ends=None)
+    recovered_twice_more(trace)
 
     assert judge(trace, course(), held=True).problems == (told,)
 
@@ -95,7 +103,7 @@ def test_a_container_that_was_restarted_in_place_is_no_new_incarnation() -> None
     trace = Trace()
     incarnation(trace, "first", starts=1, meets=2, ends=11)
     incarnation(trace, "first", starts=12, meets=13, ends=21)
-    incarnation(trace, "third", starts=22, meets=23, ends=None)
+    recovered_twice_more(trace)
 
     assert judge(trace, course(), held=True).problems == (
         "incident 1: 0 new incarnations were started, not one",
@@ -108,7 +116,7 @@ def test_a_failure_that_was_recovered_from_twice() -> None:
     incarnation(trace, "first", starts=1, meets=2, ends=11)
     incarnation(trace, "second", starts=12, meets=13, ends=14)
     incarnation(trace, "again", starts=15, meets=16, ends=21)
-    incarnation(trace, "third", starts=22, meets=23, ends=None)
+    recovered_twice_more(trace)
 
     assert judge(trace, course(), held=True).problems == (
         "incident 1: 2 new incarnations were started, not one",
@@ -125,7 +133,7 @@ def test_a_play_that_ended_before_its_end() -> None:
         "the ranks did not meet within 20 s",
         "incident 1: 0 new incarnations were started, not one",
         "incident 1: the ranks met 0 times after the failure, not once",
-        "not all three incidents took place",
+        "not all 4 incidents took place",
     )
 
 
@@ -134,5 +142,5 @@ def test_a_play_that_never_began() -> None:
 
     assert judge(Trace(), ended, held=False).problems == (
         "the ranks did not meet within 20 s",
-        "not all three incidents took place",
+        "not all 4 incidents took place",
     )

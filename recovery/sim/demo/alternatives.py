@@ -1,0 +1,115 @@
+"""The failures of the demo in clusters of their own and in virtual time, by who restarts the job then.
+
+As a program it prints the result as JSON. The play waits most of the time, so another process does this meanwhile.
+"""
+
+import asyncio
+import os
+import random
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from recovery.sim.demo.objects import Restarter
+from recovery.sim.demo.stage import RANKS, Stage, StageFailure
+from recovery.sim.virtual_time import VirtualClock, run_in_virtual_time
+from recovery.telemetry.logs import configure_logs
+
+WATCHED_SECONDS = 3600.0
+"""For all ranks to train again; what takes longer is not waited for."""
+CALM_SECONDS = 5.0
+POLL_SECONDS = 1.0
+
+LESS_URGENT = 10
+"""How much nicer than the play the other process is."""
+
+Downtimes = Mapping[tuple[StageFailure, Restarter], float | None]
+"""Seconds from the failure until all ranks train again. None: longer than WATCHED_SECONDS."""
+
+
+class _Downtime(msgspec.Struct):
+    """A line between processes."""
+
+    failure: StageFailure
+    restarter: Restarter
+    seconds: float | None
+
+
+@asynccontextmanager
+async def downtimes_meanwhile(*, ranks: int = RANKS) -> AsyncIterator[Callable[[], Awaitable[Downtimes]]]:
+    """`downtimes` in another process, which ends with the context; what this yields waits for the result."""
+    # In a session of its own, as Ctrl-C is for the play alone, which ends it.
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", __name__, str(ranks), stdout=asyncio.subprocess.PIPE, start_new_session=True
+    )
+
+    async def found() -> Downtimes:
+        output, _ = await process.communicate()
+        if process.returncode:
+            raise RuntimeError(f"the process of the comparison ended with exit code {process.returncode}")
+        lines = msgspec.json.decode(output, type=list[_Downtime])
+        return {(line.failure, line.restarter): line.seconds for line in lines}
+
+    try:
+        yield found
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+def downtimes(*, ranks: int = RANKS) -> Downtimes:
+    """Of each failure by each that could restart the job."""
+    found: dict[tuple[StageFailure, Restarter], float | None] = {}
+    for restarter in Restarter:
+        # Whoever restarts the whole job leaves nothing behind. Single pods that failed make the next ones wait longer.
+        several = restarter is not Restarter.NONE
+        for failures in (tuple(StageFailure),) if several else ((failure,) for failure in StageFailure):
+            seconds = run_in_virtual_time(_downtimes_seconds(failures, restarter, ranks))
+            found |= {(failure, restarter): each for failure, each in zip(failures, seconds, strict=True)}
+    return found
+
+
+async def _downtimes_seconds(
+    failures: Sequence[StageFailure], restarter: Restarter, ranks: int
+) -> Sequence[float | None]:
+    """Of one job that meets with one after the other. None from the first on that it does not survive."""
+    clock = VirtualClock()
+    stage = Stage(clock, random.Random(1), restarter, ranks=ranks)
+    found: list[float | None] = [None] * len(failures)
+    async with stage.running():
+        await stage.set_up()
+        await _met(stage, clock, rounds=1)
+        for number, failure in enumerate(failures):
+            await clock.sleep(CALM_SECONDS)
+            failed_at, rounds = clock.now(), len(stage.rounds())
+            stage.strike(failure)
+            if not await _met(stage, clock, rounds=rounds + 1):
+                break
+            found[number] = (stage.rounds()[rounds].formed_at - failed_at).total_seconds()
+    return found
+
+
+async def _met(stage: Stage, clock: VirtualClock, *, rounds: int) -> bool:
+    """All ranks have met that many times; False: they have not for as long as it is worth to watch."""
+    no_later_than_seconds = clock.monotonic_seconds() + WATCHED_SECONDS
+    while len(stage.rounds()) < rounds:
+        if clock.monotonic_seconds() >= no_later_than_seconds:
+            return False
+        await clock.sleep(POLL_SECONDS)
+    return True
+
+
+def main() -> None:
+    """What `downtimes_meanwhile` runs, with the number of ranks."""
+    os.nice(LESS_URGENT)
+    configure_logs("error")
+    found = downtimes(ranks=int(sys.argv[1]))
+    lines = [_Downtime(failure, restarter, seconds) for (failure, restarter), seconds in found.items()]
+    sys.stdout.buffer.write(msgspec.json.encode(lines))
+
+
+if __name__ == "__main__":
+    main()
