@@ -99,8 +99,8 @@ def test_targets_that_run_side_by_side_are_judged_and_printed_one_by_one(
 BUSY = """#!/bin/sh
 if [ "$2" = seeds ]; then
   trap 'echo interrupted; exit 1' INT
-  touch seeds.began
   nice > seeds.nice
+  touch seeds.began
   for _ in $(seq 300); do [ -e walks.ended ] && break; [ -e soon ] && break; sleep 0.1; done
   [ -e walks.ended ] || [ -e soon ] || exit 1
 else

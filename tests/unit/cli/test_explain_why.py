@@ -368,7 +368,7 @@ def test_a_job_with_fewer_nodes_than_it_is_to_have_is_told_what_room_there_is(cl
     cluster.add_policy(mode="Enforce", elastic={"minNodes": 1, "maxNodes": 2})
     elastic = {"nodes": 1, "wantedNodes": 2, "since": "2026-11-02T08:00:00Z"}
     cluster.add_group("llm", {"schemaVersion": SCHEMA_VERSION, "elastic": elastic})
-    assert "there is room for 0 more pods" in section(explain("llm"), "Decision")[0]
+    assert "there is no room for more pods" in section(explain("llm"), "Decision")[0]
     cluster.denied.add(("list", NODES.plural))
     assert section(explain("llm"), "Decision")[-1] == NOT_ASKED
 
