@@ -7,6 +7,7 @@ import msgspec
 
 from recovery.launch import (
     environment,
+    exits,
     launchers,
     mpi,
     names,
@@ -62,6 +63,7 @@ LAUNCH_CHECKS: tuple[LaunchCheck, ...] = (
     LaunchCheck(environment.CODES, environment.check),
     LaunchCheck(launchers.CODES, launchers.check),
     LaunchCheck(rendezvous.CODES, rendezvous.check),
+    LaunchCheck(exits.CODES, exits.check),
     LaunchCheck(training_container.CODES, training_container.check, training_container.settings),
     LaunchCheck(pods.CODES, pods.check, effective.settings),
     LaunchCheck(nodes.CODES, nodes.check),
@@ -76,5 +78,7 @@ LAUNCH_CHECKS: tuple[LaunchCheck, ...] = (
 
 VOLCANO_CHECKS: tuple[VolcanoCheck, ...] = (
     VolcanoCheck(volcano.CODES, volcano.check, volcano.settings),
-    VolcanoCheck((), resources.check_volcano),  # its code stands with the other checks
+    # Their codes stand with the other checks.
+    VolcanoCheck((), resources.check_volcano),
+    VolcanoCheck((), exits.check_volcano),
 )

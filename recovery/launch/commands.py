@@ -5,24 +5,18 @@ concluded from it.
 """
 
 import re
-import shlex
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 
 import msgspec
 
+from recovery.launch.shell import base_name, script_in
 from recovery.launch.views import Container
 
-_SHELLS = frozenset({"sh", "bash", "ash", "dash", "zsh"})
 _PYTHON = re.compile(r"python[0-9.]*")
 _PYTHON_FLAGS_WITH_VALUE = frozenset({"-X", "-W"})
 _TORCHRUN_MODULES = frozenset({"torch.distributed.run", "torch.distributed.launch"})
 _TORCHRUN_SWITCHES = frozenset({"--standalone", "--no-python", "--run-path", "--module", "-m", "--use-env"})
 """Flags of torchrun that take no value (torch/distributed/run.py); all others do."""
-_NOT_PLAIN = frozenset({"&", "(", ")", "for", "while", "if", "case", "until", "function", "{", "}"})
-_SCRIPT_MAX = 20_000
-"""Characters. Taking a longer script apart would keep admission waiting for seconds, and none such is a plain call."""
-_SEPARATORS = frozenset({";", "&&", "||", ";;"})
 
 
 class Torchrun(msgspec.Struct, frozen=True):
@@ -43,47 +37,20 @@ class Script(msgspec.Struct, frozen=True):
 
 def run_by(container: Container) -> Torchrun | Script | None:
     """What the container runs last, which is what trains. None: it cannot be made out."""
-    words = [*container.command, *container.args]
-    if not words:
-        return None
-    calls: Sequence[Sequence[str]] = (words,)
-    if _name(words[0]) in _SHELLS:
-        script = next((word for before, word in pairwise(words) if _runs_next(before)), None)
-        calls = _calls(script) if script is not None else ()
-    made_out = [_made_out(call) for call in calls]
+    made_out = [_made_out(call) for call in calls_of(container)]
     if any(isinstance(each, Torchrun) for each in made_out[:-1]):
         return None
     return made_out[-1] if made_out else None
 
 
-def _runs_next(word: str) -> bool:
-    """A flag of a shell with `c` in it: `-c`, `-ec`, `-lc`."""
-    return re.fullmatch(r"-[a-z]*c", word) is not None
-
-
-def _calls(script: str) -> list[list[str]]:
-    """The simple commands of a shell script. Empty: it is more than a row of them."""
-    if "<<" in script or len(script) > _SCRIPT_MAX:
-        return []
-    lexer = shlex.shlex(script.replace("\\\n", " ").replace("\n", " ; "), posix=True, punctuation_chars=True)
-    lexer.commenters = ""
-    lexer.whitespace_split = True
-    try:
-        words = list(lexer)
-    except ValueError:  # an unclosed quote
-        return []
-    if _NOT_PLAIN.intersection(words) or any(word.startswith("#") for word in words):
-        return []
-    calls: list[list[str]] = [[]]
-    piped = False
-    for word in words:
-        if word in _SEPARATORS:
-            calls.append([])
-        # Of a pipe the first command is the one that trains; `tee` and the like only read it.
-        piped = word == "|" or (piped and word not in _SEPARATORS)
-        if word not in _SEPARATORS and not piped:
-            calls[-1].append(word)
-    return [call for call in calls if call]
+def calls_of(container: Container) -> tuple[Sequence[str], ...]:
+    """The simple commands that it runs, one after the other; of a pipe the first, as the others only read what it
+    writes. Empty: there are none, or a shell script is more than a row of them."""
+    words = [*container.command, *container.args]
+    script = script_in(words)
+    if script is None:
+        return (words,) if words else ()
+    return tuple(pipeline.calls[0] for pipeline in script.pipelines)
 
 
 def _made_out(words: Sequence[str]) -> Torchrun | Script | None:
@@ -92,9 +59,9 @@ def _made_out(words: Sequence[str]) -> Torchrun | Script | None:
         rest.pop(0)
     if not rest:
         return None
-    if _name(rest[0]) == "torchrun":
+    if base_name(rest[0]) == "torchrun":
         return _torchrun(rest[1:])
-    if _PYTHON.fullmatch(_name(rest[0])):
+    if _PYTHON.fullmatch(base_name(rest[0])):
         return _python(rest)
     return None
 
@@ -130,7 +97,3 @@ def _torchrun(words: Iterable[str]) -> Torchrun:
             else:
                 waiting = name.lstrip("-")
     return Torchrun(found)
-
-
-def _name(word: str) -> str:
-    return word.rpartition("/")[2]

@@ -1,0 +1,102 @@
+"""A shell script that a container is given by `-c`: a row of simple commands, what joins them, and the shell's options.
+
+A script with loops, functions, subshells, jobs in the background, comments or here-documents is not taken apart.
+"""
+
+import re
+import shlex
+from collections.abc import Sequence
+from itertools import pairwise
+
+import msgspec
+
+_SHELLS = frozenset({"sh", "bash", "ash", "dash", "zsh"})
+_NOT_PLAIN = frozenset({"&", "(", ")", "for", "while", "if", "case", "until", "function", "{", "}"})
+_SCRIPT_MAX = 20_000
+"""Characters. Taking a longer script apart would keep admission waiting for seconds, and none such is a plain call."""
+_ENDS = frozenset({";", ";;"})
+_JOINTS = frozenset({"&&", "||"}) | _ENDS
+_PIPES = frozenset({"|", "|&"})
+ERREXIT, PIPEFAIL = "errexit", "pipefail"
+_LETTERS = {"e": ERREXIT}
+
+
+class Pipeline(msgspec.Struct, frozen=True):
+    """Commands with pipes between them; most often a single one."""
+
+    calls: tuple[tuple[str, ...], ...]
+    """The words of each."""
+    joint: str
+    """What follows it: `&&`, `||`, or `;` for all that ends a command."""
+
+
+class ShellScript(msgspec.Struct, frozen=True):
+    """What stands behind `-c`."""
+
+    pipelines: tuple[Pipeline, ...]
+    """Empty: the script is more than a row of simple commands."""
+    options: frozenset[str]
+    """`errexit` and `pipefail`, as the flags of the shell set them; the script may set them too."""
+    text: str
+
+
+def script_in(words: Sequence[str]) -> ShellScript | None:
+    """Of the command line of a container. None: no shell runs it."""
+    if not words or base_name(words[0]) not in _SHELLS:
+        return None
+    text = next((word for before, word in pairwise(words) if _runs_next(before)), "")
+    return ShellScript(_pipelines(text), _options(words), text)
+
+
+def base_name(word: str) -> str:
+    """Of a program, without its folder."""
+    return word.rpartition("/")[2]
+
+
+def options_of(words: Sequence[str]) -> dict[str, bool]:
+    """What the flags of a shell, or of its `set`, turn on (`-e`, `-o pipefail`) or off (`+e`)."""
+    found: dict[str, bool] = {}
+    named = turned_on = False
+    for word in words:
+        if named:
+            found[word], named = turned_on, False
+        elif re.fullmatch(r"[-+][a-zA-Z]+", word):
+            turned_on = word.startswith("-")
+            found.update({_LETTERS[letter]: turned_on for letter in word[1:] if letter in _LETTERS})
+            named = "o" in word[1:]
+    return found
+
+
+def _options(words: Sequence[str]) -> frozenset[str]:
+    number = next((number for number, word in enumerate(words) if _runs_next(word)), 0)
+    return frozenset(name for name, on in options_of(words[1 : number + 1]).items() if on)
+
+
+def _runs_next(word: str) -> bool:
+    """A flag of a shell with `c` in it: `-c`, `-ec`, `-lc`."""
+    return re.fullmatch(r"-[a-z]*c", word) is not None
+
+
+def _pipelines(script: str) -> tuple[Pipeline, ...]:
+    if "<<" in script or len(script) > _SCRIPT_MAX:
+        return ()
+    lexer = shlex.shlex(script.replace("\\\n", " ").replace("\n", " ; "), posix=True, punctuation_chars=True)
+    lexer.commenters = ""
+    lexer.whitespace_split = True
+    try:
+        words = list(lexer)
+    except ValueError:  # an unclosed quote
+        return ()
+    if _NOT_PLAIN.intersection(words) or any(word.startswith("#") for word in words):
+        return ()
+    found: list[Pipeline] = []
+    calls: list[list[str]] = [[]]
+    for word in (*words, ";"):
+        if word in _PIPES:
+            calls.append([])
+        elif word not in _JOINTS:
+            calls[-1].append(word)
+        elif calls[-1]:  # else a line ends behind a joint or a pipe, and the command goes on
+            found.append(Pipeline(tuple(tuple(call) for call in calls), ";" if word in _ENDS else word))
+            calls = [[]]
+    return tuple(found)
