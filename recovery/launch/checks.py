@@ -11,8 +11,10 @@ from recovery.launch import (
     launchers,
     mpi,
     names,
+    pod_templates,
     processes,
     rendezvous,
+    resource_names,
     resources,
     runtimes,
     torch_env,
@@ -56,6 +58,8 @@ class VolcanoCheck(msgspec.Struct, frozen=True):
 LAUNCH_CHECKS: tuple[LaunchCheck, ...] = (
     LaunchCheck(names.CODES, names.check),
     LaunchCheck(runtimes.CODES, runtimes.check),
+    LaunchCheck(pod_templates.CODES, pod_templates.check),
+    LaunchCheck(resource_names.CODES, resource_names.check),
     LaunchCheck(resources.CODES, resources.check),
     LaunchCheck(processes.CODES, processes.check, processes.settings),
     LaunchCheck(torch_env.CODES, torch_env.check, torch_env.settings),
@@ -79,6 +83,7 @@ LAUNCH_CHECKS: tuple[LaunchCheck, ...] = (
 VOLCANO_CHECKS: tuple[VolcanoCheck, ...] = (
     VolcanoCheck(volcano.CODES, volcano.check, volcano.settings),
     # Their codes stand with the other checks.
+    VolcanoCheck((), resource_names.check_volcano),
     VolcanoCheck((), resources.check_volcano),
     VolcanoCheck((), exits.check_volcano),
 )

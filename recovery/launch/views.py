@@ -96,6 +96,11 @@ class PodTemplate(msgspec.Struct, frozen=True):
     node_selector: Mapping[str, str] = {}
     scheduler_name: str = ""
     host_network: bool = False
+    host_ipc: bool = False
+    dns_policy: str = ""
+    """Empty: Kubernetes' default, `ClusterFirst`."""
+    active_deadline_seconds: int | None = None
+    """Of the pod, counted from its start. None: it has none."""
     priority_class: str = ""
 
 

@@ -40,7 +40,7 @@ FAILS_LATER = frozenset(
     {
         *("bad-number", "name-too-long", "no-trainer-job", "patch-nowhere", "master-nowhere"),
         *("pod-failure-policy-refused", "gang-waits-for-itself", "resources-refused"),
-        *("range-waits", "endpoint-missing"),
+        *("range-waits", "endpoint-missing", "restart-policy-refused", "unknown-resource"),
     }
 )
 """Errors that nobody refuses when the objects are written: no pods come of them, or none that train as written."""
@@ -162,6 +162,8 @@ NO_POD = {
     "patch-nowhere": "TrainJobResourcesCreationFailed",
     "pod-failure-policy-refused": "JobCreationFailed",
     "resources-refused": "JobCreationFailed",
+    "restart-policy-refused": "JobCreationFailed",
+    "unknown-resource": "JobCreationFailed",
     "bad-number": "Completed",
 }
 """By code, the Event that says what comes of it in place of pods: zero nodes are complete at once."""

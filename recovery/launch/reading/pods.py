@@ -25,6 +25,9 @@ def pod_template(template: Field) -> PodTemplate:
         node_selector=strings(spec["nodeSelector"]),
         scheduler_name=spec["schedulerName"].text(),
         host_network=bool(spec["hostNetwork"].flag()),
+        host_ipc=bool(spec["hostIPC"].flag()),
+        dns_policy=spec["dnsPolicy"].text(),
+        active_deadline_seconds=spec["activeDeadlineSeconds"].whole(),
         priority_class=spec["priorityClassName"].text(),
     )
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from recovery.launch.findings import Code, LintFinding, Severity
 from recovery.launch.launch import Launch, Member
+from recovery.launch.pod_templates import is_refused
 from recovery.launch.recoverability.container import says
 from recovery.launch.recoverability.effective import (
     backoff_limit,
@@ -58,7 +59,7 @@ def check(launch: Launch) -> Iterator[LintFinding]:
 
 def _pod_failure_policy(job: ReplicatedJob) -> Iterator[LintFinding]:
     """As the API server validates a Job (`pkg/apis/batch/validation`). The JobSet itself is accepted."""
-    if not job.pod_failure_rules:
+    if not job.pod_failure_rules or is_refused(job):
         return
     if restart_policy(job) != "Never":
         default = "" if job.pods.restart_policy else " (JobSet's default)"

@@ -284,7 +284,9 @@ def test_a_field_with_a_slip_of_the_pen_is_unknown_or_counts_as_missing(base: st
             parent = at(bodies[number], path[:-1])
             parent[f"{path[-1]}x"] = parent.pop(path[-1])
             wanted = REFUSED[f"{body['kind']} of {base}"].get(written(path), set()) | {"unknown-field"}
-            if path[-2:-1] == ("requests",):
+            if path[-2:-1] in (("requests",), ("limits",)) and "/" not in str(path[-1]):
+                wanted |= {"unknown-resource"}
+            elif path[-2:-1] == ("requests",):
                 wanted = {"resources-refused"}  # any name is that of a device, and this one has no limit
             assert {code for code, _, _ in errors(bodies)} <= wanted, written(path)
 
