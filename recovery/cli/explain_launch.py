@@ -17,7 +17,7 @@ from recovery.launch.findings import LintFinding, Severity
 from recovery.launch.launch import Launch, Setting
 from recovery.launch.lint import UNKNOWN_RUNTIME, Subject, explain, judge, lint, subjects
 from recovery.launch.places import Place, written
-from recovery.launch.processes import Processes, processes_of
+from recovery.launch.processes import PROCESSES_FLAG, Processes, processes_of
 from recovery.launch.recoverability.outlook import outlook
 from recovery.launch.recoverability.words import counted
 from recovery.launch.views import VolcanoJob
@@ -142,6 +142,8 @@ def _titled(document: Document) -> str:
 
 
 def _process_lines(processes: Processes) -> Iterator[str]:
+    if processes.flag:
+        yield f"torchrun starts {processes.flag}: its --{PROCESSES_FLAG} wins over what Trainer says"
     if (processes.count, processes.rule) == (processes.trainer_count, processes.trainer_rule):
         yield f"{processes.count}: {processes.rule}"
         return
@@ -193,6 +195,7 @@ def _process_data(processes: Processes) -> dict[str, Any]:
         "rule": processes.rule,
         "trainerCount": processes.trainer_count,
         "trainerRule": processes.trainer_rule,
+        "flag": processes.flag or None,
     }
 
 

@@ -26,6 +26,8 @@ class Torchrun(msgspec.Struct, frozen=True):
     """As written, without the leading dashes and with `-` for `_`: `nproc-per-node`. A switch has an empty value."""
     script: str = ""
     """The first word that is no flag. A shell or Helm may make more flags of `$FLAGS`. Empty: only flags are there."""
+    overruled: dict[str, str] = {}
+    """Of a flag that stands twice with different values: the first value, which has no effect."""
 
 
 class Script(msgspec.Struct, frozen=True):
@@ -41,6 +43,11 @@ def run_by(container: Container) -> Torchrun | Script | None:
     if any(isinstance(each, Torchrun) for each in made_out[:-1]):
         return None
     return made_out[-1] if made_out else None
+
+
+def variable_of(flag: str) -> str:
+    """From which torchrun takes the value where the flag is not on its command line: `PET_NNODES` of `nnodes`."""
+    return f"PET_{flag.replace('-', '_').upper()}"
 
 
 def calls_of(container: Container) -> tuple[Sequence[str], ...]:
@@ -82,18 +89,22 @@ def _python(words: Sequence[str]) -> Torchrun | Script | None:
 
 def _torchrun(words: Iterable[str]) -> Torchrun:
     """What follows the script is the script's own."""
-    found: dict[str, str] = {}
-    waiting = ""
+    given: list[tuple[str, str]] = []
+    waiting = script = ""
     for word in words:
         if waiting:
-            found[waiting], waiting = word, ""
+            given.append((waiting, word))
+            waiting = ""
         elif not word.startswith("-"):
-            return Torchrun(found, word)
+            script = word
+            break
         else:
             flag, equals, value = word.partition("=")
             name = flag.replace("_", "-")
             if equals or name in _TORCHRUN_SWITCHES:
-                found[name.lstrip("-")] = value
+                given.append((name.lstrip("-"), value))
             else:
                 waiting = name.lstrip("-")
-    return Torchrun(found)
+    last = dict(given)
+    overruled = {name: value for name, value in reversed(given) if value != last[name]}
+    return Torchrun(last, script, overruled)

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from recovery.launch.findings import Code, LintFinding, Severity
-from recovery.launch.launch import Launch
-from recovery.launch.launchers import place_of_command
+from recovery.launch.launch import Launch, place_of_command
 from recovery.launch.places import Place
 from recovery.launch.shell import ERREXIT, PIPEFAIL, Pipeline, ShellScript, base_name, options_of, script_in
 from recovery.launch.views import Container, VolcanoJob

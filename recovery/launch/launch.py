@@ -78,3 +78,16 @@ class Launch(msgspec.Struct, frozen=True):
     @property
     def gpus(self) -> int:
         return sum(member.pods * member.gpus_per_pod for member in self.members)
+
+
+def place_of_command(launch: Launch, member: Member) -> Place:
+    """Of the command of its main container, in whichever object it is written: what a TrainJob says goes to the
+    container `node` of the ReplicatedJob that is marked as trainer."""
+    trainer = launch.train_job.trainer if launch.train_job is not None else None
+    main = member.main
+    if main is None:
+        return member.template.place
+    trains = member.job.ancestor == "trainer" and main.name == "node"
+    if trains and trainer is not None and (trainer.command or trainer.args):
+        return trainer.place / ("command" if trainer.command else "args")
+    return main.place / ("command" if main.command or not main.args else "args")

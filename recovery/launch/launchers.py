@@ -1,7 +1,8 @@
 """A command that starts other processes than the settings say: no launcher, or flags of torchrun that win over PET_*.
 
-A flag of torchrun wins over its variable (torch/distributed/argparse_util.py: `env`). Only commands that are plain are
-judged.
+A flag of torchrun wins over its variable (torch/distributed/argparse_util.py: `env`), and of a flag that stands twice
+the last wins. `--standalone` takes a rendezvous on localhost in place of any other, and leaves the number of nodes as
+it is (torch/distributed/run.py: `run`). Only commands that are plain are judged.
 """
 
 import re
@@ -9,29 +10,44 @@ from collections.abc import Iterator
 
 from recovery.launch.commands import Script, Torchrun, run_by
 from recovery.launch.findings import Code, LintFinding, Severity
-from recovery.launch.launch import Launch, Member
-from recovery.launch.places import Place
-from recovery.launch.processes import CLAIM, CPU, Processes, processes_of, trained_by
+from recovery.launch.launch import Launch, Member, place_of_command
+from recovery.launch.processes import CLAIM, CPU, PROCESSES_FLAG, Processes, processes_of, trained_by
+from recovery.launch.torchrun_settings import goes_by
 
 NO_LAUNCHER = Code("no-launcher", Severity.WARNING, "the command starts one process where several are meant")
-FLAGS_CONTRADICT = Code("flags-contradict", Severity.WARNING, "a flag of torchrun contradicts the TrainJob")
+FLAGS_CONTRADICT = Code(
+    "flags-contradict", Severity.WARNING, "a flag of torchrun contradicts the TrainJob, or another flag"
+)
 CODES = (NO_LAUNCHER, FLAGS_CONTRADICT)
 
 _RANGE = re.compile(r"([0-9]{1,9})(?::([0-9]{1,9}))?")
 _NUMBER = re.compile(r"[0-9]{1,9}")
+_MEETING = ("rdzv-backend", "rdzv-endpoint", "rdzv-id")
+"""What `--standalone` replaces."""
+
+Told = tuple[str, str]
+"""What contradicts what, and what to write instead."""
 
 
 def check(launch: Launch) -> Iterator[LintFinding]:
     policy = launch.runtime.ml_policy if launch.runtime is not None else None
-    member = trained_by(launch)
-    if policy is None or policy.torch is None or member is None or member.main is None:
-        return
-    run, found = run_by(member.main), processes_of(launch)
-    if isinstance(run, Script):
-        yield from _no_launcher(launch, member, run, found)
-    elif isinstance(run, Torchrun):
-        yield from _nodes(launch, member, run)
-        yield from _processes(launch, member, run, found)
+    trained = trained_by(launch) if policy is not None and policy.torch is not None else None
+    for member in launch.members:
+        run = run_by(member.main) if member.main is not None else None
+        if isinstance(run, Script) and member is trained:
+            yield from _no_launcher(launch, member, run, processes_of(launch))
+        elif isinstance(run, Torchrun):
+            told = [*_nodes(launch, member, run, of_trainer=member is trained), *_flags(run)]
+            if member is trained:
+                told += _processes(run, processes_of(launch))
+            yield from _one_finding(launch, member, told)
+
+
+def _one_finding(launch: Launch, member: Member, told: list[Told]) -> Iterator[LintFinding]:
+    """All that is wrong with a command line stands at one place."""
+    if told:
+        message, mend = ("; ".join(dict.fromkeys(part)) for part in zip(*told, strict=True))
+        yield LintFinding(FLAGS_CONTRADICT, place_of_command(launch, member), message, mend)
 
 
 def _no_launcher(launch: Launch, member: Member, run: Script, found: Processes | None) -> Iterator[LintFinding]:
@@ -46,29 +62,61 @@ def _no_launcher(launch: Launch, member: Member, run: Script, found: Processes |
     )
 
 
-def _nodes(launch: Launch, member: Member, run: Torchrun) -> Iterator[LintFinding]:
-    if "standalone" in run.flags and member.pods > 1:
-        message = f"torchrun --standalone makes each of the {member.pods} pods train by itself"
-        yield LintFinding(FLAGS_CONTRADICT, place_of_command(launch, member), message, "remove --standalone")
+def _nodes(launch: Launch, member: Member, run: Torchrun, *, of_trainer: bool) -> Iterator[Told]:
+    """`of_trainer`: its pods get numNodes. Of others it is told only that more are waited for than there are: they may
+    be several groups."""
+    if "standalone" in run.flags:
+        yield from _standalone(launch, member, run)
         return
-    asked = run.flags.get("nnodes", "")
-    matched = _RANGE.fullmatch(asked)
+    matched = _RANGE.fullmatch(run.flags.get("nnodes", ""))
     if matched is None:
         return
-    least = int(matched[1])
-    most = int(matched[2] or matched[1])
-    if not least <= member.pods <= most:
-        left_out = f"{member.pods - most} of the {member.pods} pods find no place in the group"
-        waits = f"the {member.pods} pods wait for {least - member.pods} more that never come"
-        follows = left_out if member.pods > most else waits
-        message = f"torchrun goes by --nnodes={asked}, whatever numNodes says: {follows}"
-        yield LintFinding(
-            FLAGS_CONTRADICT, place_of_command(launch, member), message, "remove --nnodes: Trainer sets PET_NNODES"
+    asked, least, most = matched[0], int(matched[1]), int(matched[2] or matched[1])
+    pods = member.pods if of_trainer else launch.nodes
+    if least > pods > 0:
+        follows = f"the {pods} pods wait for {least - pods} more that never come"
+    elif of_trainer and pods > most:
+        follows = f"{pods - most} of the {pods} pods find no place in the group"
+    else:
+        return
+    if of_trainer:
+        yield (
+            f"torchrun goes by --nnodes={asked}, whatever numNodes says: {follows}",
+            "remove --nnodes: Trainer sets PET_NNODES",
         )
+    elif launch.runtime is None:
+        yield f"with --nnodes={asked} {follows}", f"write --nnodes={pods}, or ask for {least} pods"
 
 
-def _processes(launch: Launch, member: Member, run: Torchrun, found: Processes | None) -> Iterator[LintFinding]:
-    asked = run.flags.get("nproc-per-node", "")
+def _standalone(launch: Launch, member: Member, run: Torchrun) -> Iterator[Told]:
+    ignored = [flag for flag in _MEETING if flag in run.flags]
+    if ignored:
+        yield f"torchrun --standalone ignores {' and '.join(f'--{flag}' for flag in ignored)}", "remove --standalone"
+    if launch.runtime is None or member.pods < 2:
+        return  # pods of a JobSet that train by themselves may be meant
+    nodes = goes_by(launch, member, run, "nnodes")
+    matched = _RANGE.fullmatch(nodes or "")
+    if matched is not None and int(matched[1]) == 1:
+        yield f"torchrun --standalone makes each of the {member.pods} pods train by itself", "remove --standalone"
+    elif matched is not None:
+        follows = f"each of the {member.pods} pods wait for {int(matched[1]) - 1} others in a rendezvous of its own"
+        yield f"torchrun --standalone makes {follows}", "remove --standalone"
+
+
+def _flags(run: Torchrun) -> Iterator[Told]:
+    """Of a flag that stands twice, and of two ways to say where rank 0 is."""
+    for flag, first in run.overruled.items():
+        yield (
+            f"--{flag}={first} has no effect, as --{flag}={run.flags[flag]} stands after it",
+            f"remove one --{flag}",
+        )
+    host, endpoint = run.flags.get("master-addr"), run.flags.get("rdzv-endpoint")
+    if host and endpoint and "standalone" not in run.flags and host != endpoint.rpartition(":")[0]:
+        yield f"--master-addr={host} has no effect beside --rdzv-endpoint={endpoint}", "remove one of the two"
+
+
+def _processes(run: Torchrun, found: Processes | None) -> Iterator[Told]:
+    asked = run.flags.get(PROCESSES_FLAG, "")
     if not _NUMBER.fullmatch(asked) or found is None or found.device in (CPU, CLAIM) or int(asked) == found.count:
         return
     message = f"torchrun --nproc-per-node={asked} wins over {found.rule}, which is {found.count}"
@@ -76,13 +124,4 @@ def _processes(launch: Launch, member: Member, run: Torchrun, found: Processes |
         message = (
             f"torchrun --nproc-per-node={asked} starts {asked} on each node, which has {found.count} {found.device}"
         )
-    mend = "remove --nproc-per-node: Trainer sets PET_NPROC_PER_NODE"
-    yield LintFinding(FLAGS_CONTRADICT, place_of_command(launch, member), message, mend)
-
-
-def place_of_command(launch: Launch, member: Member) -> Place:
-    """In whichever object it is written."""
-    trainer = launch.train_job.trainer if launch.train_job is not None else None
-    if trainer is not None and (trainer.command or trainer.args):
-        return trainer.place / ("command" if trainer.command else "args")
-    return member.main.place / "command" if member.main is not None else member.template.place
+    yield message, "remove --nproc-per-node: Trainer sets PET_NPROC_PER_NODE"

@@ -17,10 +17,10 @@ import msgspec
 
 from recovery.launch.commands import Torchrun, run_by
 from recovery.launch.findings import Code, LintFinding, Severity
-from recovery.launch.launch import Launch, Member, Setting
+from recovery.launch.launch import Launch, Member, Setting, place_of_command
 from recovery.launch.places import Place
 from recovery.launch.quantity import rounded_up
-from recovery.launch.views import Container, MpiPolicy, Resources, Trainer
+from recovery.launch.views import Container, MlPolicy, MpiPolicy, Resources, Trainer
 
 CPU = "cpu"
 TPU = "google.com/tpu"
@@ -30,6 +30,7 @@ CLAIM = "resource claim"
 _DEVICES = frozenset({TPU, "habana.ai/gaudi", "gpu.intel.com/i915", "gpu.intel.com/xe"})
 _DEVICE_ENDINGS = ("/gpu", "/gpu.shared")
 _MIG_PROFILES = "nvidia.com/mig-"
+PROCESSES_FLAG = "nproc-per-node"
 
 PROCESSES_WORD = Code("processes-word", Severity.ERROR, "numProcPerNode is a word where Trainer takes a number")
 PROCESSES_DIFFER = Code(
@@ -56,6 +57,9 @@ class Processes(msgspec.Struct, frozen=True):
     trainer_rule: str
     place: Place | None = None
     """The field that it follows from. None: none; a default."""
+    flag: str = ""
+    """What torchrun's `--nproc-per-node` says, which wins over Trainer: a number, a word, or a variable of the shell.
+    Empty: it is not on the command line."""
 
 
 def devices_of(resources: Resources | None) -> dict[str, int]:
@@ -95,6 +99,12 @@ def processes_of(launch: Launch) -> Processes | None:
     member, policy = trained_by(launch), launch.runtime.ml_policy if launch.runtime is not None else None
     if member is None or member.main is None or policy is None or (policy.torch is None and policy.mpi is None):
         return None
+    found, run = _without_flag(launch, policy, member.main), run_by(member.main)
+    flag = run.flags.get(PROCESSES_FLAG, "") if isinstance(run, Torchrun) and policy.mpi is None else ""
+    return msgspec.structs.replace(found, flag=flag) if flag else found
+
+
+def _without_flag(launch: Launch, policy: MlPolicy, main: Container) -> Processes:
     trainer = launch.train_job.trainer if launch.train_job is not None else None
     given = trainer.num_proc_per_node if trainer is not None else None
     if trainer is not None and isinstance(given, int):
@@ -103,11 +113,11 @@ def processes_of(launch: Launch) -> Processes | None:
     if policy.mpi is not None and policy.mpi.num_proc_per_node not in (None, 1):
         slots, rule = policy.mpi.num_proc_per_node or 1, "mlPolicy.mpi.numProcPerNode of the runtime"
         return Processes(slots, "", rule, slots, rule, policy.mpi.place / "numProcPerNode")
-    ours = _by_device(member.main.resources, policy.mpi is None, given if isinstance(given, str) else "auto")
+    ours = _by_device(main.resources, policy.mpi is None, given if isinstance(given, str) else "auto")
     if launch.train_job is not None and trainer is None and policy.mpi is None:
         theirs = 1, "spec.trainer is missing, so that Trainer sets nothing and torchrun starts 1"
     else:
-        theirs = _as_trainer_does(member.main, trainer, ours, policy.mpi)
+        theirs = _as_trainer_does(main, trainer, ours, policy.mpi)
     return msgspec.structs.replace(ours, trainer_count=theirs[0], trainer_rule=theirs[1])
 
 
@@ -116,16 +126,15 @@ def settings(launch: Launch) -> Iterator[Setting]:
     found, member = processes_of(launch), trained_by(launch)
     if found is None or member is None or member.main is None:
         return
+    target = f"container {member.main.name} of ReplicatedJob {member.job.name}"
+    if found.flag:
+        rule = f"{_flag_rule(member.main)}, which wins over {found.trainer_count}: {found.trainer_rule}"
+        yield Setting(target, "numProcPerNode", found.flag, rule, place_of_command(launch, member))
+        return
     rule = found.trainer_rule
     if found.trainer_count != found.count:
         rule += f"; by the devices it would be {found.count}: {found.rule}"
-    yield Setting(
-        target=f"container {member.main.name} of ReplicatedJob {member.job.name}",
-        name="numProcPerNode",
-        value=str(found.trainer_count),
-        rule=rule,
-        place=found.place,
-    )
+    yield Setting(target, "numProcPerNode", str(found.trainer_count), rule, found.place)
 
 
 def check(launch: Launch) -> Iterator[LintFinding]:
@@ -143,7 +152,7 @@ def check(launch: Launch) -> Iterator[LintFinding]:
     if found is None or member is None or member.main is None:
         return
     run = run_by(member.main)
-    flag = run.flags.get("nproc-per-node") if isinstance(run, Torchrun) else None
+    flag = run.flags.get(PROCESSES_FLAG) if isinstance(run, Torchrun) else None
     if flag is not None and flag != str(found.count):
         return  # torchrun goes by its flag, whatever Trainer counts: that is judged with the command
     if found.device == CPU and not isinstance(run, Torchrun):
@@ -297,6 +306,14 @@ def _not_gpus(found: Processes, place: Place, main: Container) -> Iterator[LintF
     message = f"{found.rule} is {found.count} and each node has {gpus} {names}: {follows}"
     mend = f"write numProcPerNode: {gpus}, or ask for {found.count} devices"
     yield LintFinding(PROCESSES_NOT_GPUS, place, message, mend)
+
+
+def _flag_rule(main: Container) -> str:
+    """Of the flag that decides; where it stands twice, of both."""
+    run = run_by(main)
+    first = run.overruled.get(PROCESSES_FLAG) if isinstance(run, Torchrun) else None
+    told = f"--{PROCESSES_FLAG} of torchrun"
+    return told if first is None else f"the last --{PROCESSES_FLAG} of torchrun (the first one says {first})"
 
 
 def _processes(count: int) -> str:

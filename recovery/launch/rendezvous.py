@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from recovery.launch.commands import Torchrun, run_by
 from recovery.launch.fields import is_placeholder
 from recovery.launch.findings import Code, LintFinding, Severity
-from recovery.launch.launch import Launch, Member
-from recovery.launch.launchers import place_of_command
+from recovery.launch.launch import Launch, Member, place_of_command
 from recovery.launch.torch_env import PORT
 
 RANGE_WAITS = Code("range-waits", Severity.ERROR, "a range of nodes waits for more nodes than there are")

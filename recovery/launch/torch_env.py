@@ -5,9 +5,11 @@ template and by the container's name `node`; but the address of rank 0 that it w
 whatever the ReplicatedJob and the subdomain are called. Without `spec.trainer` it sets nothing in that container.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from recovery.launch.commands import Torchrun, run_by
+import msgspec
+
+from recovery.launch.commands import Torchrun, run_by, variable_of
 from recovery.launch.environment import MASTER_ADDRESS, MASTER_PORT, NODE_RANK, NUM_NODES, PROCESSES, TORCHTUNE
 from recovery.launch.findings import Code, LintFinding, Severity
 from recovery.launch.launch import Launch, Member, Setting
@@ -58,7 +60,10 @@ def settings(launch: Launch) -> Iterator[Setting]:
     if launch.train_job is None or trainer is not None:
         target = f"container {member.main.name} of ReplicatedJob {job.name}"
         torchtune = trainer is not None and trainer.command == TORCHTUNE
-        yield from _variables(launch, member, target, with_master=not torchtune)
+        run = run_by(member.main)
+        flags = run.flags if isinstance(run, Torchrun) else {}
+        for variable in _variables(launch, member, target, with_master=not torchtune):
+            yield _overruled(variable, flags)
         if torchtune and nodes > 1:
             address = f"{launch.name}-node-0-0.{launch.name}:{PORT}"
             rule = "Trainer adds it to torchtune's command, in place of PET_MASTER_ADDR and PET_MASTER_PORT"
@@ -99,6 +104,15 @@ def _variables(launch: Launch, member: Member, target: str, *, with_master: bool
         rule = "Trainer names pod 0 of the ReplicatedJob node, whatever the ReplicatedJob is called"
         yield Setting(target, MASTER_ADDRESS, f"{launch.name}-node-0-0.{launch.name}", rule)
         yield Setting(target, MASTER_PORT, str(PORT), "the default of Trainer")
+
+
+def _overruled(setting: Setting, flags: Mapping[str, str]) -> Setting:
+    """With the flag of torchrun that decides in its place."""
+    flag = next((flag for flag in flags if variable_of(flag) == setting.name), None)
+    if flag is None:
+        return setting
+    rule = f"{setting.rule}; torchrun does not read it, as its command has --{flag}={flags[flag]}"
+    return msgspec.structs.replace(setting, rule=rule)
 
 
 def _names(launch: Launch, member: Member) -> Iterator[Setting]:

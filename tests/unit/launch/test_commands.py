@@ -35,6 +35,12 @@ def test_torchrun(command: tuple[str, ...], flags: dict[str, str], script: str) 
     assert run(*command) == Torchrun(flags, script)
 
 
+def test_of_a_flag_that_stands_twice_the_last_counts() -> None:
+    twice = run("torchrun", "--nnodes=2", "--nnodes", "3", "--tee=3", "--tee=3", "train.py")
+
+    assert twice == Torchrun({"nnodes": "3", "tee": "3"}, "train.py", {"nnodes": "2"})
+
+
 def test_what_is_no_flag_ends_the_flags() -> None:
     assert run("torchrun", "--tee=3") == Torchrun({"tee": "3"}, "")
     assert run("sh", "-c", "torchrun --tee=3 $FLAGS train.py") == Torchrun({"tee": "3"}, "$FLAGS")

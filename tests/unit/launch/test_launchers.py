@@ -25,7 +25,29 @@ def commanded(command: str, trainer: str = "") -> Launch:
         (
             "[torchrun, --standalone, train.py]",
             "",
+            "flags-contradict: torchrun --standalone makes each of the 16 pods wait for 15 others in a rendezvous of "
+            "its own (remove --standalone)",
+        ),
+        (
+            "[torchrun, --standalone, --nnodes=1, train.py]",
+            "",
             "flags-contradict: torchrun --standalone makes each of the 16 pods train by itself (remove --standalone)",
+        ),
+        (
+            "[torchrun, --standalone, --rdzv-backend=c10d, train.py]",
+            "numNodes: 1",
+            "flags-contradict: torchrun --standalone ignores --rdzv-backend (remove --standalone)",
+        ),
+        (
+            '[torchrun, --nproc_per_node=4, --nproc-per-node, "8", train.py]',
+            "",
+            "flags-contradict: --nproc-per-node=4 has no effect, as --nproc-per-node=8 stands after it (remove one "
+            "--nproc-per-node)",
+        ),
+        (
+            "[torchrun, --master-addr=a, '--rdzv-endpoint=b:1', train.py]",
+            "",
+            "flags-contradict: --master-addr=a has no effect beside --rdzv-endpoint=b:1 (remove one of the two)",
         ),
         (
             "[torchrun, --nnodes=8, train.py]",
@@ -57,10 +79,37 @@ def test_what_contradicts(command: str, trainer: str, sentence: str) -> None:
     assert told(check, commanded(command, trainer)) == [sentence]
 
 
+def test_all_that_contradicts_is_told_in_one_finding() -> None:
+    """They stand in one line of the manifest."""
+    (line,) = told(check, commanded("[torchrun, --nnodes=8, --nproc_per_node=4, train.py]"))
+
+    assert "torchrun goes by --nnodes=8" in line
+    assert "torchrun --nproc-per-node=4 wins over spec.trainer.numProcPerNode, which is 8" in line
+    assert "remove --nnodes: Trainer sets PET_NNODES; remove --nproc-per-node: " in line
+
+
+@pytest.mark.parametrize(
+    ("nodes", "sentence"),
+    [
+        (8, ""),
+        (4, ""),  # two groups of four
+        (16, "with --nnodes=16 the 8 pods wait for 8 more that never come (write --nnodes=8, or ask for 16 pods)"),
+    ],
+)
+def test_a_jobset_is_told_of_nodes_that_never_come(nodes: int, sentence: str) -> None:
+    container = f"{{name: trainer, command: [torchrun, --nnodes={nodes}, train.py], args: null}}"
+    pods = f"{{spec: {{template: {{spec: {{containers: [{container}]}}}}}}}}"
+    launch = group(f"kind: JobSet\nspec: {{replicatedJobs: [{{name: worker, template: {pods}}}]}}", base="jobset")
+
+    assert told(check, launch) == ([f"flags-contradict: {sentence}"] if sentence else [])
+
+
 @pytest.mark.parametrize(
     ("command", "trainer"),
     [
         ("[torchrun, train.py]", ""),
+        ("[torchrun, --nnodes=16, --nnodes=16, train.py]", ""),
+        ("[torchrun, --master-addr=a, '--rdzv-endpoint=a:1', train.py]", ""),
         ("[torchrun, --nnodes=16, --nproc-per-node=8, train.py]", ""),
         ('[torchrun, "--nnodes=12:16", train.py]', ""),
         ("[torchrun, --nnodes=$NODES, --nproc-per-node=$GPUS, train.py]", ""),

@@ -38,6 +38,14 @@ def test_one_rank_has_its_log_to_itself(gpus: int, processes: int | str | None, 
     assert found == (["no-per-rank-logs"] if told else [])
 
 
+@pytest.mark.parametrize(("flag", "told"), [("1", False), ("8", True), ("$GPUS", True)])
+def test_the_flag_of_torchrun_wins_over_the_number_of_the_trainjob(flag: str, told: bool) -> None:
+    trainer = Trainer(TRAIN_JOB, num_proc_per_node=1 if flag == "8" else 8)
+    main = container(command=("torchrun", f"--nproc-per-node={flag}", "train.py"))
+    found = names(logs.check(group(job(pods(main)), trainer=trainer)))
+    assert found == (["no-per-rank-logs"] if told else [])
+
+
 def test_the_line_to_change_is_the_command() -> None:
     command = ("torchrun", "train.py")
     trainer = Trainer(TRAIN_JOB / "spec" / "trainer", command=command)

@@ -296,3 +296,33 @@ def test_the_setting_of_a_plain_number() -> None:
 
 def test_no_resources_no_devices() -> None:
     assert (devices_of(None), gpus_of(None), gpus_of(Resources(group().place))) == ({}, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("flags", "value", "rule"),
+    [
+        (
+            "--nproc_per_node=8",
+            "8",
+            "--nproc-per-node of torchrun, which wins over 4: spec.trainer.numProcPerNode",
+        ),
+        (
+            "--nproc-per-node, gpu",
+            "gpu",
+            "--nproc-per-node of torchrun, which wins over 4: spec.trainer.numProcPerNode",
+        ),
+        (
+            "--nproc-per-node=2, --nproc_per_node=8",
+            "8",
+            "the last --nproc-per-node of torchrun (the first one says 2), which wins over 4: "
+            "spec.trainer.numProcPerNode",
+        ),
+    ],
+)
+def test_the_command_line_of_torchrun_wins(flags: str, value: str, rule: str) -> None:
+    launch = group(f"kind: TrainJob\nspec: {{trainer: {{numProcPerNode: 4, command: [torchrun, {flags}, train.py]}}}}")
+    (setting,) = settings(launch)
+
+    assert (setting.value, setting.rule) == (value, rule)
+    assert setting.place is not None
+    assert written(setting.place.path) == "spec.trainer.command"

@@ -295,3 +295,14 @@ def test_nothing_is_reported_a_group_that_is_right(base: str) -> None:
 @pytest.mark.parametrize("base", ["mpi", "jobset"])
 def test_nothing_is_set_without_torch(base: str) -> None:
     assert values(settings(group(base=base))) == {}
+
+
+def test_a_variable_that_torchrun_does_not_read_is_told_with_the_flag_that_decides() -> None:
+    command = "[torchrun, --nnodes=8, --nproc_per_node=4, train.py]"
+    rules = {
+        each.name: each.rule for each in settings(group(f"kind: TrainJob\nspec: {{trainer: {{command: {command}}}}}"))
+    }
+
+    assert rules["PET_NNODES"].endswith("; torchrun does not read it, as its command has --nnodes=8")
+    assert rules["PET_NPROC_PER_NODE"].endswith("; torchrun does not read it, as its command has --nproc-per-node=4")
+    assert rules["PET_NODE_RANK"] == "the Job's completion index"
