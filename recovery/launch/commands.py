@@ -39,6 +39,8 @@ class Script(msgspec.Struct, frozen=True):
 
 def run_by(container: Container) -> Torchrun | Script | None:
     """What the container runs last, which is what trains. None: it cannot be made out."""
+    if "" in (*container.command, *container.args):
+        return None  # so is a word read that is no text
     made_out = [_made_out(call) for call in calls_of(container)]
     if any(isinstance(each, Torchrun) for each in made_out[:-1]):
         return None

@@ -40,7 +40,7 @@ FAILS_LATER = frozenset(
     {
         *("bad-number", "name-too-long", "no-trainer-job", "patch-nowhere", "master-nowhere"),
         *("pod-failure-policy-refused", "gang-waits-for-itself", "resources-refused"),
-        *("range-waits", "endpoint-missing", "restart-policy-refused", "unknown-resource"),
+        *("range-waits", "endpoint-missing", "restart-policy-refused", "unknown-resource", "same-node-rank"),
     }
 )
 """Errors that nobody refuses when the objects are written: no pods come of them, or none that train as written."""
