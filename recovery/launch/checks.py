@@ -10,7 +10,9 @@ from recovery.launch import (
     exits,
     launchers,
     mpi,
+    mpirun,
     names,
+    other_launchers,
     pod_templates,
     processes,
     ranks,
@@ -19,6 +21,7 @@ from recovery.launch import (
     resources,
     runtimes,
     torch_env,
+    torchtune,
     volcano,
 )
 from recovery.launch.findings import Code, LintFinding
@@ -64,11 +67,14 @@ LAUNCH_CHECKS: tuple[LaunchCheck, ...] = (
     LaunchCheck(resources.CODES, resources.check),
     LaunchCheck(processes.CODES, processes.check, processes.settings),
     LaunchCheck(torch_env.CODES, torch_env.check, torch_env.settings),
+    LaunchCheck(torchtune.CODES, torchtune.check),
     LaunchCheck(mpi.CODES, mpi.check, mpi.settings),
+    LaunchCheck(mpirun.CODES, mpirun.check),
     LaunchCheck(environment.CODES, environment.check),
     LaunchCheck(launchers.CODES, launchers.check),
     LaunchCheck(rendezvous.CODES, rendezvous.check),
     LaunchCheck(ranks.CODES, ranks.check),
+    LaunchCheck((), other_launchers.check),  # its codes stand with those of torchrun
     LaunchCheck(exits.CODES, exits.check),
     LaunchCheck(training_container.CODES, training_container.check, training_container.settings),
     LaunchCheck(pods.CODES, pods.check, effective.settings),

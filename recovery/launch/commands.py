@@ -62,16 +62,20 @@ def calls_of(container: Container) -> tuple[Sequence[str], ...]:
     return tuple(pipeline.calls[0] for pipeline in script.pipelines)
 
 
-def _made_out(words: Sequence[str]) -> Torchrun | Script | None:
+def program_of(words: Sequence[str]) -> tuple[str, ...]:
+    """A call without what stands before the program, `exec` and variables of its own; of the program its name alone."""
     rest = list(words)
     while rest and (rest[0] == "exec" or re.match(r"[A-Za-z_][A-Za-z0-9_]*=", rest[0])):
         rest.pop(0)
-    if not rest:
-        return None
-    if base_name(rest[0]) == "torchrun":
-        return _torchrun(rest[1:])
-    if _PYTHON.fullmatch(base_name(rest[0])):
-        return _python(rest)
+    return (base_name(rest[0]), *rest[1:]) if rest else ()
+
+
+def _made_out(words: Sequence[str]) -> Torchrun | Script | None:
+    program, *rest = program_of(words) or ("",)
+    if program == "torchrun":
+        return torchrun_flags(rest)
+    if _PYTHON.fullmatch(program):
+        return _python(words[len(words) - len(rest) - 1 :])
     return None
 
 
@@ -80,7 +84,7 @@ def _python(words: Sequence[str]) -> Torchrun | Script | None:
     while number < len(words) and words[number].startswith("-"):
         if words[number] == "-m":
             module = words[number + 1] if number + 1 < len(words) else ""
-            return _torchrun(words[number + 2 :]) if module in _TORCHRUN_MODULES else None
+            return torchrun_flags(words[number + 2 :]) if module in _TORCHRUN_MODULES else None
         if words[number] == "-c":
             return None
         number += 2 if words[number] in _PYTHON_FLAGS_WITH_VALUE else 1
@@ -89,8 +93,8 @@ def _python(words: Sequence[str]) -> Torchrun | Script | None:
     return None
 
 
-def _torchrun(words: Iterable[str]) -> Torchrun:
-    """What follows the script is the script's own."""
+def torchrun_flags(words: Iterable[str]) -> Torchrun:
+    """What stands behind the name of the program. What follows the script is the script's own."""
     given: list[tuple[str, str]] = []
     waiting = script = ""
     for word in words:

@@ -87,7 +87,7 @@ def _address(launch: Launch, member: Member, run: Torchrun) -> Iterator[LintFind
     written = any(each.name == variable for each in member.main.env) if member.main is not None else False
     told = f"--{flag} is {host}" if flag in run.flags else f"{variable} is {host}" if written else ""
     told = told or f"torchrun has no --{flag}, and its default is {host}"
-    found = _wrong(launch, member, host, static=backend == _STATIC)
+    found = wrong_address(launch, member, host, static=backend == _STATIC)
     if found is None:
         return
     code, why = found
@@ -98,7 +98,7 @@ def _address(launch: Launch, member: Member, run: Torchrun) -> Iterator[LintFind
     yield LintFinding(code, place_of_command(launch, member), f"{told}, {why}", mend)
 
 
-def _wrong(launch: Launch, member: Member, host: str, *, static: bool) -> tuple[Code, str] | None:
+def wrong_address(launch: Launch, member: Member, host: str, *, static: bool) -> tuple[Code, str] | None:
     """What is wrong with that address of rank 0. None: nothing that is known here."""
     if _LOCAL.fullmatch(host):
         code = MASTER_NOWHERE if static else ENDPOINT_MISSING
