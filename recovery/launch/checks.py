@@ -28,6 +28,7 @@ from recovery.launch.findings import Code, LintFinding
 from recovery.launch.launch import Launch, Setting
 from recovery.launch.recoverability import (
     checkpoints,
+    deadlines,
     effective,
     gang,
     intervals,
@@ -36,6 +37,8 @@ from recovery.launch.recoverability import (
     nccl,
     nodes,
     pods,
+    shared_memory,
+    sidecars,
     training_container,
 )
 from recovery.launch.views import VolcanoJob
@@ -80,6 +83,9 @@ LAUNCH_CHECKS: tuple[LaunchCheck, ...] = (
     LaunchCheck(pods.CODES, pods.check, effective.settings),
     LaunchCheck(nodes.CODES, nodes.check),
     LaunchCheck(native_policies.CODES, native_policies.check),
+    LaunchCheck(deadlines.CODES, deadlines.check),
+    LaunchCheck(sidecars.CODES, sidecars.check),
+    LaunchCheck(shared_memory.CODES, shared_memory.check),
     LaunchCheck(gang.CODES, gang.check),
     LaunchCheck(nccl.CODES, nccl.check),
     LaunchCheck(checkpoints.CODES, checkpoints.check),

@@ -77,6 +77,8 @@ class Volume(msgspec.Struct, frozen=True):
     name: str
     place: Place
     source: str = ""
+    medium: str = ""
+    """Of an emptyDir: `Memory`; empty: the disk of the node."""
 
 
 class PodTemplate(msgspec.Struct, frozen=True):
@@ -97,6 +99,8 @@ class PodTemplate(msgspec.Struct, frozen=True):
     scheduler_name: str = ""
     host_network: bool = False
     host_ipc: bool = False
+    shares_processes: bool = False
+    """`shareProcessNamespace`: its containers can end each other."""
     dns_policy: str = ""
     """Empty: Kubernetes' default, `ClusterFirst`."""
     active_deadline_seconds: int | None = None
@@ -164,6 +168,8 @@ class JobSetSpec(msgspec.Struct, frozen=True):
     """`network.enableDNSHostnames`."""
     subdomain: str = ""
     """`network.subdomain`."""
+    success_jobs: tuple[str, ...] = ()
+    """`successPolicy.targetReplicatedJobs`: those that decide whether the JobSet is complete. Empty: all do."""
 
 
 class TorchPolicy(msgspec.Struct, frozen=True):

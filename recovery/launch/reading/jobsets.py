@@ -37,6 +37,7 @@ def job_set_spec(spec: Field) -> JobSetSpec:
         publishes_not_ready=network["publishNotReadyAddresses"].flag(),
         dns_hostnames=network["enableDNSHostnames"].flag(),
         subdomain=network["subdomain"].text(),
+        success_jobs=spec["successPolicy"]["targetReplicatedJobs"].texts(),
     )
 
 

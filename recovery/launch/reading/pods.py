@@ -26,6 +26,7 @@ def pod_template(template: Field) -> PodTemplate:
         scheduler_name=spec["schedulerName"].text(),
         host_network=bool(spec["hostNetwork"].flag()),
         host_ipc=bool(spec["hostIPC"].flag()),
+        shares_processes=bool(spec["shareProcessNamespace"].flag()),
         dns_policy=spec["dnsPolicy"].text(),
         active_deadline_seconds=spec["activeDeadlineSeconds"].whole(),
         priority_class=spec["priorityClassName"].text(),
@@ -100,4 +101,4 @@ def _toleration(field: Field) -> ManifestToleration:
 
 def _volume(field: Field) -> Volume:
     source = next((name for name, _ in field.fields() if name != "name"), "")
-    return Volume(field["name"].text(), field.place, source)
+    return Volume(field["name"].text(), field.place, source, field["emptyDir"]["medium"].text())

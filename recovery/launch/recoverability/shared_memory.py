@@ -1,0 +1,59 @@
+"""Whether the ranks of a pod have shared memory to speak of.
+
+The container runtime gives a pod 64 MiB at /dev/shm (containerd: internal/cri, defaultShmSize). NCCL keeps the segments
+there by which the ranks of a node exchange data, PyTorch the batches that the workers of a DataLoader hand over. A pod
+gets more by an emptyDir of medium Memory at that path, which counts to its memory limit.
+"""
+
+from collections.abc import Iterator
+
+from recovery.launch.findings import Code, LintFinding, Severity
+from recovery.launch.launch import Launch
+from recovery.launch.processes import CLAIM, TPU, devices_of
+from recovery.launch.views import Container, PodTemplate
+
+SMALL_SHM = Code("small-shm", Severity.WARNING, "the ranks of a pod share 64 MiB of memory")
+CODES = (SMALL_SHM,)
+
+_PATH = "/dev/shm"  # noqa: S108 - a path in a manifest
+_ENOUGH_FOR = 2
+"""Ranks. NCCL's segments have about 9 MiB each, one for each channel and direction between two ranks."""
+_PATHS = frozenset({_PATH, "/dev"})
+_CRIO = "io.kubernetes.cri-o.ShmSize"
+_FIX = f"mount an emptyDir with medium: Memory at {_PATH}"
+
+
+def check(launch: Launch) -> Iterator[LintFinding]:
+    for member in launch.members:
+        main, pods = member.main, member.template
+        accelerators = _accelerators(main) if main is not None else 0
+        if main is None or accelerators <= _ENOUGH_FOR or pods.host_ipc or _CRIO in pods.annotations:
+            continue
+        mounted = [each for each in main.mounts if each.path.rstrip("/") in _PATHS]
+        if not mounted:
+            message = (
+                f"container {main.name} has {accelerators} accelerators and no volume at {_PATH}, which then has 64 MiB"
+                ": NCCL and the workers of a DataLoader can fail for want of shared memory (a Bus error)"
+            )
+            how = f"{_FIX} in container {main.name}" + _by_patch(launch)
+            yield LintFinding(SMALL_SHM, main.place, message, how)
+        elif all(_on_disk(pods, each.volume) for each in mounted):
+            message = (
+                f"the emptyDir at {_PATH} of container {main.name} has no medium Memory: what its ranks share is "
+                "written to the disk of the node"
+            )
+            yield LintFinding(SMALL_SHM, main.place, message, "write emptyDir: {medium: Memory}")
+
+
+def _accelerators(main: Container) -> int:
+    """Those whose ranks exchange data by shared memory. Of a DRA claim it is not known how many it gives."""
+    found = devices_of(main.resources)
+    return 0 if CLAIM in found else sum(count for name, count in found.items() if name != TPU)
+
+
+def _on_disk(pods: PodTemplate, volume: str) -> bool:
+    return any(each.name == volume and each.source == "emptyDir" and each.medium == "" for each in pods.volumes)
+
+
+def _by_patch(launch: Launch) -> str:
+    return " of the runtime, or by runtimePatches of the TrainJob" if launch.train_job is not None else ""
