@@ -23,6 +23,7 @@ from recovery.launch import (
     torch_env,
     torchtune,
     volcano,
+    volcano_policies,
 )
 from recovery.launch.findings import Code, LintFinding
 from recovery.launch.launch import Launch, Setting
@@ -96,6 +97,7 @@ LAUNCH_CHECKS: tuple[LaunchCheck, ...] = (
 
 VOLCANO_CHECKS: tuple[VolcanoCheck, ...] = (
     VolcanoCheck(volcano.CODES, volcano.check, volcano.settings),
+    VolcanoCheck(volcano_policies.CODES, volcano_policies.check, volcano_policies.settings),
     # Their codes stand with the other checks.
     VolcanoCheck((), resource_names.check_volcano),
     VolcanoCheck((), resources.check_volcano),

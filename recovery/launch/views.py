@@ -281,6 +281,16 @@ class JobSet(msgspec.Struct, frozen=True):
     annotations: Mapping[str, str] = {}
 
 
+class LifecyclePolicy(msgspec.Struct, frozen=True):
+    """A policy of a Volcano Job, or of one of its tasks: what is done at which events, or at which exit code."""
+
+    place: Place
+    action: str = ""
+    events: Mapping[str, Place] = {}
+    """By name, where each stands."""
+    exit_code: int | None = None
+
+
 class Task(msgspec.Struct, frozen=True):
     """A task of a Volcano Job."""
 
@@ -289,7 +299,7 @@ class Task(msgspec.Struct, frozen=True):
     pods: PodTemplate
     replicas: int | None = None
     min_available: int | None = None
-    policies: tuple[NativeRule, ...] = ()
+    policies: tuple[LifecyclePolicy, ...] = ()
 
 
 class VolcanoJob(msgspec.Struct, frozen=True):
@@ -302,7 +312,7 @@ class VolcanoJob(msgspec.Struct, frozen=True):
     """By name, with their arguments: `pytorch: ["--master=master", "--worker=worker", "--port=23456"]`."""
     min_available: int | None = None
     max_retry: int | None = None
-    policies: tuple[NativeRule, ...] = ()
+    policies: tuple[LifecyclePolicy, ...] = ()
     annotations: Mapping[str, str] = {}
 
 

@@ -61,7 +61,7 @@ class Plugin(msgspec.Struct, frozen=True):
 
 
 def check(job: VolcanoJob) -> Iterator[LintFinding]:
-    job = _named(job)
+    job = named(job)
     yield from _name(job)
     available = _sum(job.tasks)
     if job.min_available is not None and job.min_available > available:
@@ -86,7 +86,7 @@ def check(job: VolcanoJob) -> Iterator[LintFinding]:
 
 def settings(job: VolcanoJob) -> Iterator[Setting]:
     """The variables of each task, as the plugin of Volcano 1.12 and later sets them."""
-    job = _named(job)
+    job = named(job)
     plugin = plugin_of(job)
     if plugin is None or next(_tasks(job, plugin), None) is not None:
         return
@@ -145,7 +145,7 @@ def _flags(arguments: Sequence[str]) -> tuple[dict[str, str], str]:
     return values, ""
 
 
-def _named(job: VolcanoJob) -> VolcanoJob:
+def named(job: VolcanoJob) -> VolcanoJob:
     """With the names that Volcano's webhook gives to tasks that have none."""
     tasks = (
         msgspec.structs.replace(task, name=task.name or f"default{number}") for number, task in enumerate(job.tasks)

@@ -4,7 +4,7 @@ from recovery.launch.fields import Field
 from recovery.launch.reading.numbers import number, pods
 from recovery.launch.reading.objects import annotations_of, name_of
 from recovery.launch.reading.pods import pod_template
-from recovery.launch.views import NativeRule, Task, VolcanoJob
+from recovery.launch.views import LifecyclePolicy, Task, VolcanoJob
 
 
 def volcano_job(body: Field) -> VolcanoJob:
@@ -17,7 +17,7 @@ def volcano_job(body: Field) -> VolcanoJob:
         plugins={name: each.texts() for name, each in spec["plugins"].fields()},
         min_available=pods(spec["minAvailable"], least=0),
         max_retry=number(spec["maxRetry"]),
-        policies=tuple(_rule(each) for each in spec["policies"].items()),
+        policies=tuple(_policy(each) for each in spec["policies"].items()),
         annotations=annotations_of(body["metadata"]),
     )
 
@@ -29,13 +29,11 @@ def _task(field: Field) -> Task:
         pods=pod_template(field["template"]),
         replicas=pods(field["replicas"], least=0),
         min_available=pods(field["minAvailable"], least=0),
-        policies=tuple(_rule(each) for each in field["policies"].items()),
+        policies=tuple(_policy(each) for each in field["policies"].items()),
     )
 
 
-def _rule(field: Field) -> NativeRule:
-    """A lifecycle policy: the events, or the exit code, that it is for."""
-    events = ", ".join((*field["events"].texts(), *([field["event"].text()] if field["event"].there else ())))
-    code = field["exitCode"].whole()
-    told = (f"event {events}" if events else "", f"exit code {code}" if code is not None else "")
-    return NativeRule(field["action"].text(), field.place, "; ".join(each for each in told if each))
+def _policy(field: Field) -> LifecyclePolicy:
+    written = (*field["events"].items(), *([field["event"]] if field["event"].there else ()))
+    events = {each.text(): each.place for each in written if each.text()}
+    return LifecyclePolicy(field.place, field["action"].text(), events, field["exitCode"].whole())

@@ -17,8 +17,8 @@ def group(fragment: str = "", *, base: str = "torch") -> Launch:
     return found
 
 
-def volcano_job(fragment: str = "") -> VolcanoJob:
-    (found,) = _groups(fragment, "volcano")
+def volcano_job(fragment: str = "", *, base: str = "volcano") -> VolcanoJob:
+    (found,) = _groups(fragment, base)
     assert isinstance(found, VolcanoJob)
     return found
 

@@ -161,6 +161,9 @@ REFUSED: dict[str, dict[str, set[str]]] = {
         "spec.tasks[1]": {"min-available"},
         "spec.tasks[1].name": {"plugin-task"},
         "spec.tasks[1].replicas": {"min-available"},
+        # Its webhook asks of a policy what it is for, and what to do.
+        "spec.policies[0].events": {"volcano-refused"},
+        "spec.policies[0].action": {"volcano-refused"},
     },
 }
 """Of each object the fields without which it is refused, or drops what it says, and by which code that is told. All

@@ -254,17 +254,12 @@ def test_a_volcano_job_is_read() -> None:
     assert isinstance(job, VolcanoJob)
     assert (job.name, job.min_available, job.max_retry, job.annotations) == ("speech", 4, 3, {"a": "b"})
     assert job.plugins == {"pytorch": ("--master=m",), "svc": ()}
-    assert [(rule.action, rule.matches) for rule in job.policies] == [
-        ("RestartJob", "event PodEvicted, PodFailed"),
-        ("AbortJob", "exit code 3"),
+    assert [(policy.action, [*policy.events], policy.exit_code) for policy in job.policies] == [
+        ("RestartJob", ["PodEvicted", "PodFailed"], None),
+        ("AbortJob", [], 3),
     ]
     (task,) = job.tasks
-    assert (task.name, task.replicas, task.min_available, task.policies[0].matches) == (
-        "m",
-        1,
-        1,
-        "event TaskCompleted",
-    )
+    assert (task.name, task.replicas, task.min_available, [*task.policies[0].events]) == ("m", 1, 1, ["TaskCompleted"])
     assert [each.name for each in task.pods.containers] == ["pytorch"]
 
 
