@@ -10,6 +10,7 @@ import msgspec
 
 from recovery.cli.exit_codes import EXIT_FAILURE, EXIT_USAGE, print_error, run_and_exit
 from recovery.launch.documents import CHARACTERS_MAX, NOT_AN_OBJECT, TEMPLATE, Document, documents
+from recovery.launch.fields import RENDER
 from recovery.launch.findings import LintFinding
 from recovery.launch.kinds import kind_of, nearest
 from recovery.launch.places import written
@@ -39,6 +40,8 @@ class Manifests(msgspec.Struct, frozen=True):
     """Of those, how many were found in a folder and hold nothing that is judged."""
     problems: tuple[Problem, ...] = ()
     """What could not be read."""
+    templates: tuple[str, ...] = ()
+    """Of the files of folders that were passed over, those that are to be rendered first."""
 
 
 class Located(msgspec.Struct, frozen=True):
@@ -114,6 +117,8 @@ def with_manifests(
         manifests = _read(names, skip_others)
         for problem in manifests.problems:
             print_error(problem.message)
+        if manifests.templates:
+            print_error(_unrendered(manifests.templates))
         if not manifests.documents and not (skip_others and not manifests.problems):
             problems = manifests.problems or (_nothing_in(names),)
             if not manifests.problems:
@@ -146,6 +151,7 @@ def _read(names: Sequence[str], skip_others: bool) -> Manifests:
     """All objects; what is named twice is read once."""
     problems: list[Problem] = []
     found: list[Document] = []
+    templates: list[str] = []
     files = passed_over = 0
     for name, listed in _files(names, problems):
         text = _text(name, problems)
@@ -157,8 +163,15 @@ def _read(names: Sequence[str], skip_others: bool) -> Manifests:
         choosing = listed or skip_others
         kept = [each for each in given if not choosing or _is_meant(each)]
         passed_over += bool(choosing and not kept)
+        if listed and not kept and any(problem.code == TEMPLATE for each in given for problem in each.problems):
+            templates.append(name)
         found.extend(kept)
-    return Manifests(tuple(found), files, passed_over, tuple(problems))
+    return Manifests(tuple(found), files, passed_over, tuple(problems), tuple(templates))
+
+
+def _unrendered(names: Sequence[str]) -> str:
+    told = f"{names[0]} is a template" if len(names) == 1 else f"{names[0]} and {len(names) - 1} more are templates"
+    return f"{told}, and nothing of it is judged; {RENDER}"
 
 
 def _files(names: Sequence[str], problems: list[Problem]) -> Iterator[tuple[str, bool]]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from recovery.launch.fields import RENDER
 from recovery.launch.findings import Code, LintFinding, Severity
 from recovery.launch.places import Path, Place, written
 from recovery.launch.yaml_text import Parsed, TextError, parsed
@@ -80,11 +81,8 @@ def _documents(text: str, file: str, first: int) -> Iterator[Document]:
                 number += 1
     except TextError as error:
         if _is_template(text, error.line):
-            message, mend = (
-                "this is a template that has not been rendered yet",
-                "render it first: helm template … | recovery lint -",
-            )
-            yield _unread(number, file, error.line, TEMPLATE, message, mend)
+            message = "this is a template that has not been rendered yet"
+            yield _unread(number, file, error.line, TEMPLATE, message, RENDER)
         else:
             yield _unread(
                 number, file, error.line, TOO_LARGE if error.too_large else NOT_YAML, error.message, error.mend

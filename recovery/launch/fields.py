@@ -86,11 +86,10 @@ class Field:
         try:
             value = parse(self.value)
         except QuantityError as error:
-            self.finding(
-                BAD_QUANTITY,
-                f"{_short(repr(self.value))} {error}",
-                "write a whole number, or one with a suffix: 8, 1500m, 64Gi",
-            )
+            mend = "write a whole number, or one with a suffix: 8, 1500m, 64Gi"
+            if isinstance(self.value, str) and is_placeholder(self.value):
+                mend = fill_in(self.value)
+            self.finding(BAD_QUANTITY, f"{_short(repr(self.value))} {error}", mend)
             return None
         if value < 0:
             self.finding(BAD_QUANTITY, f"{self.value!r} is negative", "write 0 or more")
@@ -129,15 +128,24 @@ def _told(value: Any) -> str:
     return f"the {'string' if isinstance(value, str) else 'number'} {_short(json.dumps(value))}"
 
 
+RENDER = "render it first: helm template . | recovery lint -"
+"""What to do with a template of Helm."""
+
+
 def is_placeholder(text: str) -> bool:
     """What Helm, envsubst or a shell is to replace: `{{ .Values.nodes }}`, `${NODES}`, `$NODES`."""
     return "{{" in text or text.startswith("$")
 
 
+def fill_in(text: str) -> str:
+    """What to do about that placeholder."""
+    return RENDER if "{{" in text else "fill the placeholder in first, with helm template or envsubst"
+
+
 def _as_kind(value: Any, kind: type) -> str:
     """How to make it of that kind: most often it is a matter of quotes."""
     if isinstance(value, str) and is_placeholder(value):
-        return "fill the placeholder in first, with helm template or envsubst"
+        return fill_in(value)
     if kind is str and not isinstance(value, dict | list):
         return f'write "{_short(json.dumps(value))}", in quotes'
     if (kind is int and isinstance(value, str) and value.isdecimal()) or (kind is bool and value in ("true", "false")):

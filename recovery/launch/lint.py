@@ -9,6 +9,7 @@ from recovery.launch import containers, own_kinds, reading, removed
 from recovery.launch import documents as texts
 from recovery.launch.checks import LAUNCH_CHECKS, VOLCANO_CHECKS
 from recovery.launch.documents import Document
+from recovery.launch.fields import fill_in, is_placeholder
 from recovery.launch.findings import Code, LintFinding, Severity
 from recovery.launch.kinds import CLUSTER_TRAINING_RUNTIME, TRAINING_RUNTIME
 from recovery.launch.launch import Launch, Setting
@@ -170,7 +171,9 @@ def _unknown_runtime(job: TrainJob, given: _Given) -> Iterator[LintFinding]:
     named = next((each for each in given.runtimes if each[2] == reference.name), None)
     message = f"the {kind} {reference.name} is not known here, so what its settings decide is not judged"
     mend = "pass its file too; recovery lint --cluster reads it from the cluster"
-    if named is not None and named[0] != kind:
+    if is_placeholder(reference.name):
+        mend = fill_in(reference.name)
+    elif named is not None and named[0] != kind:
         mend = f"write runtimeRef.kind: {named[0]} if the one that was given is meant; else pass its file too"
     elif named is not None:
         message += f" (the one of that name is in namespace {named[1] or 'default'}, the job in "

@@ -9,7 +9,7 @@ JobSet follows.
 import re
 from collections.abc import Iterator
 
-from recovery.launch.fields import is_placeholder
+from recovery.launch.fields import fill_in, is_placeholder
 from recovery.launch.findings import Code, LintFinding, Severity
 from recovery.launch.launch import Launch
 from recovery.launch.views import ReplicatedJob
@@ -34,7 +34,7 @@ def check(launch: Launch) -> Iterator[LintFinding]:
         return  # generateName, or missing: told elsewhere
     if is_placeholder(launch.name):
         message = f"{launch.name!r} is a placeholder that nothing has filled in: the API server refuses such a name"
-        yield LintFinding(NAME_NOT_DNS, place, message, "fill it in first, with helm template or envsubst")
+        yield LintFinding(NAME_NOT_DNS, place, message, fill_in(launch.name))
         return
     if not _LABEL.fullmatch(launch.name):
         message = f"{launch.name!r} is not a host name, and the pods are named after it: the API server refuses it"

@@ -20,10 +20,10 @@ from recovery.launch.views import LifecyclePolicy, Task, VolcanoJob
 from recovery.launch.volcano import named, plugin_of
 
 VOLCANO_REFUSED = Code("volcano-refused", Severity.ERROR, "Volcano refuses a policy or a task, or ignores it")
-GANG_NOT_RESTARTED = Code("gang-not-restarted", Severity.WARNING, "no policy restarts the group when a pod is lost")
+GROUP_NOT_RESTARTED = Code("group-not-restarted", Severity.WARNING, "no policy restarts the group when a pod is lost")
 NEVER_COMPLETES = Code("never-completes", Severity.WARNING, "the pods are restarted when the training has succeeded")
 FEW_RETRIES = Code("few-retries", Severity.NOTE, "maxRetry ends the job after few failures in all of its life")
-CODES = (VOLCANO_REFUSED, GANG_NOT_RESTARTED, NEVER_COMPLETES, FEW_RETRIES)
+CODES = (VOLCANO_REFUSED, GROUP_NOT_RESTARTED, NEVER_COMPLETES, FEW_RETRIES)
 
 ANY = "*"
 _EVENTS = (ANY, "PodFailed", "PodEvicted", "PodPending", "Unknown", "TaskCompleted", "TaskFailed", "JobUpdated")
@@ -188,13 +188,13 @@ def _losses(job: VolcanoJob, group: Sequence[Task]) -> Iterator[LintFinding]:
         place = job.place / "spec" / "policies" if job.policies else job.place / "spec"
         told = ", and ".join(unanswered)
         message = f"no policy restarts the {pods} pods together: {told}, while the other ranks hang"
-        yield LintFinding(GANG_NOT_RESTARTED, place, message, f"write {_POLICIES}")
+        yield LintFinding(GROUP_NOT_RESTARTED, place, message, f"write {_POLICIES}")
         return
     for event, found in answers.items():
         policy = next((each for each in found if each is not None and each.action in _RESTARTS_SOME), None)
         if policy is not None and not (policy.action == "RestartTask" and len(group) == 1):
             message = f"{policy.action} at {event} restarts {_RESTARTS_SOME[policy.action]}, and the other ranks hang"
-            yield LintFinding(GANG_NOT_RESTARTED, policy.place / "action", message, "write action: RestartJob")
+            yield LintFinding(GROUP_NOT_RESTARTED, policy.place / "action", message, "write action: RestartJob")
             return
 
 

@@ -352,3 +352,5 @@ def test_templates_in_a_folder_are_passed_over_and_counted(tmp_path: Path) -> No
     told = recovery("lint", str(tmp_path), exit_code=1)
     assert "chart.yaml" not in told.stdout
     assert "2 files, 1 of them with nothing that is judged" in told.stderr
+    assert f"{tmp_path}/chart.yaml is a template" in told.stderr
+    assert "helm template . | recovery lint -" in told.stderr

@@ -89,6 +89,21 @@ def test_a_placeholder_where_a_number_belongs_is_to_be_filled_in() -> None:
     assert found.mend == "fill the placeholder in first, with helm template or envsubst"
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "code"),
+    [
+        ("  name: llama", '  name: "{{ .Release.Name }}"', "name-not-dns"),
+        ("    numNodes: 16", '    numNodes: "{{ .Values.nodes }}"', "wrong-type"),
+        ("        memory: 900Gi", '        memory: "{{ .Values.memory }}"', "bad-quantity"),
+        ("    name: torch-prepared", '    name: "{{ .Values.runtime }}"', "unknown-runtime"),
+    ],
+)
+def test_what_helm_is_to_fill_in_is_to_be_rendered_first(old: str, new: str, code: str) -> None:
+    first = next(each for each in lint(documents(with_line(old, new))) if each.code.name == code)
+
+    assert first.mend == "render it first: helm template . | recovery lint -"
+
+
 def test_braces_in_a_command_are_no_template() -> None:
     """A script may well hold them: Python's f-strings, Go templates of docker."""
     script = 'command: [bash, -c, "echo {{ x }} ${HOME} && torchrun --log-dir=/checkpoints/logs train.py --resume"]'

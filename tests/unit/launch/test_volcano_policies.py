@@ -120,7 +120,7 @@ FAILED, EVICTED = "at PodFailed a pod that fails is left as it is", "at PodEvict
 def test_a_loss_that_no_policy_is_for(policies: str, unanswered: list[str]) -> None:
     (finding,) = check(job(policies))
 
-    assert finding.code.name == "gang-not-restarted"
+    assert finding.code.name == "group-not-restarted"
     assert [told for told in (FAILED, EVICTED) if told in finding.message] == unanswered
 
 
@@ -157,7 +157,7 @@ def test_the_policies_of_a_task_go_first() -> None:
 
 def test_one_task_with_accelerators_is_a_group_without_the_plugin() -> None:
     assert codes(_gpus(restart="RestartTask")) == []
-    assert codes(_gpus(restart="RestartPod")) == ["gang-not-restarted"]
+    assert codes(_gpus(restart="RestartPod")) == ["group-not-restarted"]
     assert codes(_gpus(restart="RestartPod", devices="cpu: 4")) == []
 
 
