@@ -102,4 +102,5 @@ VOLCANO_CHECKS: tuple[VolcanoCheck, ...] = (
     VolcanoCheck((), resource_names.check_volcano),
     VolcanoCheck((), resources.check_volcano),
     VolcanoCheck((), exits.check_volcano),
+    VolcanoCheck((), shared_memory.check_volcano),
 )

@@ -6,6 +6,7 @@ A script with loops, functions, subshells, jobs in the background, comments or h
 import re
 import shlex
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 
 import msgspec
@@ -77,6 +78,7 @@ def _runs_next(word: str) -> bool:
     return re.fullmatch(r"-[a-z]*c", word) is not None
 
 
+@lru_cache(maxsize=32)  # each check asks for the script of the container that it judges
 def _pipelines(script: str) -> tuple[Pipeline, ...]:
     if "<<" in script or len(script) > _SCRIPT_MAX:
         return ()

@@ -289,6 +289,8 @@ class LifecyclePolicy(msgspec.Struct, frozen=True):
     events: Mapping[str, Place] = {}
     """By name, where each stands."""
     exit_code: int | None = None
+    unread: bool = False
+    """What it is for could not be read."""
 
 
 class Task(msgspec.Struct, frozen=True):

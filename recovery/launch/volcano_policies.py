@@ -119,6 +119,8 @@ def _refused(policies: Sequence[LifecyclePolicy]) -> Iterator[LintFinding]:
 def _form(policy: LifecyclePolicy) -> Iterator[LintFinding]:
     """Of one policy by itself."""
     refuses = "Volcano refuses the job"
+    if policy.unread:
+        return  # told by what reads it
     if policy.events and policy.exit_code is not None:
         message = f"a policy has both an event and an exitCode: {refuses}"
         yield LintFinding(VOLCANO_REFUSED, policy.place, message, "make two policies of it")
@@ -176,6 +178,8 @@ def _in_place(task: Task) -> Iterator[LintFinding]:
 
 def _losses(job: VolcanoJob, group: Sequence[Task]) -> Iterator[LintFinding]:
     """`group`: the tasks that have pods."""
+    if any(policy.unread for policy in (*job.policies, *(each for task in group for each in task.policies))):
+        return
     answers = {event: [_policy_for(job, task, event) for task in group] for event in _LOSSES}
     unanswered = [
         f"at {event} {follows}"

@@ -36,4 +36,6 @@ def _task(field: Field) -> Task:
 def _policy(field: Field) -> LifecyclePolicy:
     written = (*field["events"].items(), *([field["event"]] if field["event"].there else ()))
     events = {each.text(): each.place for each in written if each.text()}
-    return LifecyclePolicy(field.place, field["action"].text(), events, field["exitCode"].whole())
+    code = field["exitCode"].whole()
+    unread = not events and code is None and any(field[name].value for name in ("event", "events", "exitCode"))
+    return LifecyclePolicy(field.place, field["action"].text(), events, code, unread)

@@ -10,6 +10,7 @@ from recovery.launch.recoverability import shared_memory
 from recovery.launch.views import Mount, Resources, Volume
 from tests.unit.launch.groups import MAIN, PODS, container, group, job, names, only, pods
 from tests.unit.launch.manifests import group as from_manifest
+from tests.unit.launch.manifests import volcano_job
 
 
 def of(
@@ -93,3 +94,12 @@ spec: {template: {spec: {replicatedJobs: [{name: node, template: {spec: {templat
   containers: [{name: node, volumeMounts: [{name: shm, mountPath: /tmp}]}]}}}}}]}}}
 """
     assert names(shared_memory.check(from_manifest(patch))) == []
+
+
+def test_a_task_of_volcano_is_judged_too() -> None:
+    worker = (
+        "{name: worker, template: {spec: {containers: [{name: pytorch, resources: {limits: {nvidia.com/gpu: 8}}}]}}}"
+    )
+    (finding,) = shared_memory.check_volcano(volcano_job(f"kind: Job\nspec: {{tasks: [{worker}]}}"))
+
+    assert written(finding.place.path) == "spec.tasks[1].template.spec.containers[0]"

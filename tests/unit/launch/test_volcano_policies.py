@@ -41,6 +41,7 @@ def codes(found: VolcanoJob) -> list[str]:
             "make two",
         ),
         ("{action: RestartJob}", "a policy has neither an event nor an exitCode", "write policies: "),
+        ("{events: [], action: RestartJob}", "a policy has neither an event nor an exitCode", "write policies: "),
         ("{exitCode: 0, action: CompleteJob}", "exitCode 0 is no failure", "write event: TaskCompleted"),
         ("{event: PodFailed, action: AbortJob}", "event PodFailed stands in two policies", "keep one of them"),
         ('{event: "*", action: AbortJob}', "a policy for * stands beside others", "name the events"),
@@ -60,6 +61,12 @@ def test_an_action_of_an_exit_code_is_not_looked_at() -> None:
 
     assert finding.message == "Volcano has no action 'Restart': the policy does nothing"
     assert written(finding.place.path) == "spec.policies[1].action"
+
+
+@pytest.mark.parametrize("what", ["events: PodFailed", "exitCode: three", "event: [PodFailed]"])
+def test_what_cannot_be_read_is_told_of_once(what: str) -> None:
+    """By what reads it: nothing follows from it."""
+    assert codes(job(f"[{{{what}, action: RestartJob}}]")) == []
 
 
 def test_an_exit_code_stands_once() -> None:
