@@ -244,14 +244,16 @@ def followed(context: ReconcileContext, ledger: Ledger) -> Ledger:
     """The ledger of a group that comes back, with the size of the Job that came.
 
     It may be another one than the latest restart is for: an API server that lags has created the Job with the settings
-    of before, or the platform has restarted the group while a size was being tried.
+    of before, or others have had it created again while a size was being tried.
     """
-    job, open_ = sizes.only_job(context.snapshot), ledger.current_incident
+    job, open_, settings = sizes.only_job(context.snapshot), ledger.current_incident, ledger.birth_settings
     restart = attempt_limits.restart_of(ledger)
     if job is None or job.uid in open_.target.job_uids or restart is None:
         return ledger
-    adopted = restart.action is AttemptAction.ADOPTED
-    if ledger.elastic is not None or (adopted and member_count(job) < open_.ranks):
+    # A size that a user has given the group before is no smaller one, and comes by a restart that is made for it.
+    made_before = settings is not None and restart.started_at < settings.since
+    by_others = made_before or restart.action is AttemptAction.ADOPTED
+    if ledger.elastic is not None or (by_others and member_count(job) < open_.ranks):
         return sizes.as_born(ledger, context.snapshot, job)
     return ledger
 

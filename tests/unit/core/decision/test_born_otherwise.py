@@ -114,6 +114,19 @@ def test_a_restart_of_the_platform_with_the_smaller_size_that_was_being_tried() 
     assert controller.incident.attempts[-1].action is AttemptAction.GROW
 
 
+def test_a_job_that_somebody_deleted_while_a_smaller_size_was_being_tried_for_its_successor() -> None:
+    """The group has been restarted in this incident already, so that this is no restart of its own."""
+    controller, world = waiting_for_a_rack()
+    controller.reconcile(world, 121)
+    tried = controller.ledger.birth_settings
+    settle(controller, world.job_deleted(121), 121.5)
+    world = world.born(123, tried).all_ready(130)
+    settle(controller, world, 131)
+    settle(controller, world, 132)
+    assert controller.ledger.incident is None
+    assert (size(controller), nodes(controller)) == ((12, 16, 12), 12)
+
+
 def test_a_group_whose_ledger_was_deleted_is_a_smaller_one_still() -> None:
     """Deleting it is the way out where a ledger is damaged."""
     _, world = shrunk()
