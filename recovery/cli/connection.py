@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from recovery.cli.exit_codes import EXIT_FAILURE, EXIT_INTERRUPTED, print_error
+from recovery.cli.exit_codes import EXIT_FAILURE, print_error
 from recovery.cli.preflight import absent_resources, install_words
 from recovery.controller.clock import SystemClock
 from recovery.kube.client import KubeApiClient
@@ -30,6 +30,7 @@ from recovery.ports import (
     TryLaterError,
     UnauthorizedError,
 )
+from recovery.program import EXIT_INTERRUPTED
 from recovery.telemetry.server import ServerError
 
 _FORBIDDEN = re.compile(
@@ -78,7 +79,6 @@ def execute(work: Coroutine[Any, Any, int]) -> NoReturn:
     """Run a command to its end and exit with the code that it returns, or with one line about what went wrong."""
     try:
         code = asyncio.run(work)
-        print(end="", flush=True)  # a reader that has gone away (`| head`) is typer's to handle; at exit nobody would
     except (CommandError, SessionError, ServerError) as error:
         _fail(str(error))
     except ApiError as error:

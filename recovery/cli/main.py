@@ -1,4 +1,4 @@
-"""The entry point `recovery`: the options of every command, and nothing else.
+"""The options of every command, and nothing else.
 
 The commands are imported when they are called: what talks to a cluster takes longer to load than `--help` may take.
 """
@@ -480,12 +480,3 @@ plugin = _typer("kubectl recovery", add_completion=False)
 """The same commands. kubectl completes for its plugins itself (`recovery.cli.plugin`)."""
 plugin.registered_commands = app.registered_commands
 plugin.registered_callback = app.registered_callback
-
-
-def main() -> None:
-    """The console script."""
-    app()
-
-
-if __name__ == "__main__":
-    main()

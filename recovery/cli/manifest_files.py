@@ -8,7 +8,7 @@ from typing import BinaryIO, NamedTuple, NoReturn
 
 import msgspec
 
-from recovery.cli.exit_codes import EXIT_FAILURE, EXIT_USAGE, print_error, run_and_exit
+from recovery.cli.exit_codes import EXIT_FAILURE, EXIT_USAGE, print_error
 from recovery.launch.documents import CHARACTERS_MAX, NOT_AN_OBJECT, TEMPLATE, Document, documents
 from recovery.launch.fields import RENDER
 from recovery.launch.findings import LintFinding
@@ -140,7 +140,7 @@ def with_manifests(
         code = work(manifests)
         return EXIT_USAGE if manifests.problems else code
 
-    run_and_exit(read_and_work)
+    sys.exit(read_and_work())
 
 
 def _nothing_in(names: Sequence[str]) -> Problem:

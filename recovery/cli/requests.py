@@ -8,7 +8,6 @@ anyway is refused at once, with the same sentence, also where no controller runs
 import asyncio
 import getpass
 import os
-import signal
 import sys
 from collections.abc import Sequence
 
@@ -156,12 +155,7 @@ def _confirmed(jobs: Sequence[_RequestTarget]) -> bool:
     for each in jobs:
         print_error(f"{each.title}: all {each.pods} pods on {each.gpus} GPUs will be deleted and start together again")
     print("Go on? [y/N] ", end="", file=sys.stderr, flush=True)
-    # asyncio keeps the first Ctrl-C to itself until the loop runs on, which it does not while a person thinks.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        return sys.stdin.readline().strip().lower() in {"y", "yes"}
-    finally:
-        signal.signal(signal.SIGINT, before)
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
 async def _put(connection: Connection, job: _RequestTarget, options: RequestOptions, request: Request) -> bool:

@@ -16,7 +16,7 @@ import structlog
 from recovery.admission.settings import AdmissionSettings
 from recovery.background import BackgroundTaskError, endless, first_of
 from recovery.cli.connection import CommandError, Connection, chosen_namespace, connect, execute
-from recovery.cli.exit_codes import EXIT_FAILURE, EXIT_INTERRUPTED
+from recovery.cli.exit_codes import EXIT_FAILURE
 from recovery.cli.preflight import (
     ACCOUNTING,
     ENFORCE,
@@ -40,6 +40,7 @@ from recovery.controller.heap import spare_the_caches
 from recovery.controller.leadership import Elector, Leadership, SoleLeader
 from recovery.manager import Manager
 from recovery.ports import NODE_LEASE_NAMESPACE, TRAIN_JOBS, Resource
+from recovery.program import EXIT_INTERRUPTED
 from recovery.telemetry.event_loop_lag import measure_lag
 from recovery.telemetry.logs import configure_logs
 from recovery.telemetry.observer import Telemetry
@@ -51,22 +52,32 @@ _log = structlog.get_logger("recovery.cli")
 
 
 class StopSignal:
-    """SIGTERM and SIGINT as an event. After the first of them the next Ctrl-C ends the process at once."""
+    """SIGTERM and SIGINT as an event. After the first of them Ctrl-C is again what it was before."""
 
     def __init__(self) -> None:
         self.event = asyncio.Event()
         self.exit_code = 0
 
-    def listen(self) -> None:
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGTERM, self._stop, "SIGTERM", 0)
-        loop.add_signal_handler(signal.SIGINT, self._stop, "SIGINT", EXIT_INTERRUPTED)
+    @asynccontextmanager
+    async def listening(self) -> AsyncIterator[None]:
+        """Signals are noted meanwhile."""
+        loop, before = asyncio.get_running_loop(), signal.getsignal(signal.SIGINT)
 
-    def _stop(self, name: str, exit_code: int) -> None:
-        _log.info("stopping", signal=name)
-        self.exit_code = exit_code
-        self.event.set()
-        asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
+        def stop(name: str, exit_code: int) -> None:
+            _log.info("stopping", signal=name)
+            self.exit_code = exit_code
+            self.event.set()
+            loop.remove_signal_handler(signal.SIGINT)
+            signal.signal(signal.SIGINT, before)
+
+        loop.add_signal_handler(signal.SIGTERM, stop, "SIGTERM", 0)
+        loop.add_signal_handler(signal.SIGINT, stop, "SIGINT", EXIT_INTERRUPTED)
+        try:
+            yield
+        finally:
+            loop.remove_signal_handler(signal.SIGTERM)
+            loop.remove_signal_handler(signal.SIGINT)
+            signal.signal(signal.SIGINT, before)
 
     async def result_before(self, work: Coroutine[Any, Any, T]) -> T | None:
         """Do the work and give what it results in. None: the stop came first."""
@@ -118,10 +129,10 @@ async def _run(
     admission: AdmissionSettings | None,
 ) -> int:
     stop = StopSignal()
-    stop.listen()
     telemetry = Telemetry(clock=SystemClock(), version=version("trainjob-recovery"))
     telemetry.follow_process()
-    async with connect(kubeconfig, context, telemetry) as connection:
+    # A plugin for credentials may take long, so until it is done a signal ends the process as it does any other.
+    async with connect(kubeconfig, context, telemetry) as connection, stop.listening():
         namespace = await chosen_namespace(kubeconfig, context, election.lease_namespace) if election else None
         watched = await stop.result_before(check(connection, namespace, telemetry))
         if watched is None:

@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NoReturn
 
-from recovery.cli.exit_codes import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USAGE, print_error
+from recovery.cli.exit_codes import EXIT_FAILURE, EXIT_USAGE, print_error
 from recovery.cli.formatting import aligned, printable
 from recovery.sim.trials.checkers import describe
 from recovery.sim.trials.coverage import NEVER_HIT, by_unit_tests_only, never_hit
@@ -56,15 +56,12 @@ def simulate_seeds(seeds: Sequence[int], *, workers: int | None, shrinking: bool
 
 
 def _end(work: Callable[[], Sequence[Report]]) -> NoReturn:
-    """0: all invariants held. 1: one did not. 130: Ctrl-C."""
+    """0: all invariants held. 1: one did not."""
     try:
         reports = work()
-        print(end="", flush=True)  # a reader that has gone away (`| head`) is typer's to handle; at exit nobody would
     except WorkerError as error:
         print(f"recovery: {error}", file=sys.stderr)
         sys.exit(EXIT_FAILURE)
-    except KeyboardInterrupt:
-        sys.exit(EXIT_INTERRUPTED)
     sys.exit(EXIT_FAILURE if any(each.violations for each in reports) else 0)
 
 

@@ -121,7 +121,7 @@ async def recovery(*arguments: str) -> Ended:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "recovery.cli.main",
+        "recovery.cli.entry",
         *arguments,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,

@@ -339,7 +339,7 @@ class ControllerProcess:
                 *(CONTAINER_USER if in_container else ()),
                 sys.executable,
                 "-m",
-                "recovery.cli.main",
+                "recovery.cli.entry",
                 "run",
                 "--kubeconfig",
                 str(kubeconfig),

@@ -76,7 +76,7 @@ class StartedController(ControllerProcess):
         arguments = ("run", "--metrics-address", "127.0.0.1:0", "--kubeconfig", str(kubeconfig))
         with log.open("ab") as sink:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "recovery.cli.main", *arguments),
+                *(sys.executable, "-m", "recovery.cli.entry", *arguments),
                 stdout=sink,
                 stderr=sink,
                 stdin=asyncio.subprocess.DEVNULL,

@@ -149,7 +149,7 @@ class Start:
 async def started(kubeconfig: Path, lease_namespace: str = SYSTEM) -> Start:
     """Run it until it ends, or has checked its permissions and stands for election."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "recovery.cli.main", "run", "--kubeconfig", str(kubeconfig)),
+        *(sys.executable, "-m", "recovery.cli.entry", "run", "--kubeconfig", str(kubeconfig)),
         *("--metrics-address", "127.0.0.1:0", "--lease-namespace", lease_namespace),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,

@@ -130,7 +130,7 @@ async def test_a_restart_that_nobody_answers_says_so_and_one_that_would_be_refus
 async def test_status_watches_until_ctrl_c(installed: ControlPlane, namespace: str) -> None:
     scene = await Scene(installed, namespace).prepare()
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "recovery.cli.main", "status", "--watch", *scene.where),
+        *(sys.executable, "-m", "recovery.cli.entry", "status", "--watch", *scene.where),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -145,7 +145,7 @@ async def test_status_watches_until_ctrl_c(installed: ControlPlane, namespace: s
         process.send_signal(signal.SIGINT)
         out, err = await process.communicate()
     assert (changed.split()[0], "(paused)" in changed) == ("raw", True)
-    assert (process.returncode, out, err) == (130, b"", b"")
+    assert (process.returncode, out, err) == (130, b"", b"recovery: interrupted\n")
 
 
 async def test_kubectl_finds_the_plugin_and_completes_for_it(

@@ -34,7 +34,7 @@ async def follow(control_plane: ControlPlane, alert: str, beginning: str, job: J
     if program == "kubectl":
         return await control_plane.kubectl(*arguments)
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "recovery.cli.main", *arguments),
+        *(sys.executable, "-m", "recovery.cli.entry", *arguments),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,

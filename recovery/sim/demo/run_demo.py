@@ -10,6 +10,7 @@ from rich.console import Console
 
 from recovery.controller.clock import SystemClock
 from recovery.ports import Clock
+from recovery.program import EXIT_BROKEN_PIPE
 from recovery.sim.demo.alternatives import Downtimes, downtimes_meanwhile
 from recovery.sim.demo.closing_report import bill, bill_words, comparison, comparison_words
 from recovery.sim.demo.scene import Scene
@@ -39,14 +40,14 @@ class _Audience(Console):
 
 
 def run() -> int:
-    """Play it in real time, on stdout. Returns the exit code: 0 as it should be, 1 not, or without a reader; 143
-    after SIGTERM. Raises KeyboardInterrupt."""
+    """Play it in real time, on stdout. Returns the exit code: 0 as it should be, 1 not, 141 without a reader, 143 after
+    SIGTERM. Raises KeyboardInterrupt."""
     try:
         played = asyncio.run(_show())
     except asyncio.CancelledError:
         return EXIT_TERMINATED
     if played is None:
-        return 1
+        return EXIT_BROKEN_PIPE
     return 1 if conclude(*played).problems else 0
 
 

@@ -2,7 +2,9 @@
 
 import gc
 import multiprocessing
+import os
 import signal
+import threading
 import traceback
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -71,6 +73,7 @@ def _received(connection: Connection, seed: int) -> Any:
 def _serve(connection: Connection, work: Callable[[int], object]) -> None:
     """Until the other side is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; ours are ended by ours.
+    _end_with_parent()
     gc.freeze()  # Each trial collects garbage before it begins; what is imported is none.
     while True:
         try:
@@ -87,6 +90,18 @@ def _serve(connection: Connection, work: Callable[[int], object]) -> None:
             connection.send((result, failure))
         except BrokenPipeError:
             return
+
+
+def _end_with_parent() -> None:
+    """A parent that is killed cannot end its processes, and none of them would notice before its trial is over."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "this is a process of ours"
+
+    def outlive_nobody() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=outlive_nobody, daemon=True).start()
 
 
 @contextmanager

@@ -1,5 +1,7 @@
 """Options, usage errors and exit codes, as a shell sees them."""
 
+import subprocess
+import sys
 from datetime import timedelta
 from importlib.metadata import version
 
@@ -93,14 +95,35 @@ def test_wrong_usage_is_said_and_ends_with_2(arguments: list[str], says: str) ->
     assert "Traceback" not in result.output
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        *("run", "status", "explain", "report", "pause", "resume", "restart", "retry", "reset-budget"),
-        *("quarantine", "release", "reset-breaker", "lint", "explain-launch", "simulate"),
-    ],
+COMMANDS = (
+    *("run", "status", "explain", "report", "pause", "resume", "restart", "retry", "reset-budget"),
+    *("quarantine", "release", "reset-breaker", "lint", "explain-launch", "simulate"),
 )
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help(command: str) -> None:
     result = CliRunner().invoke(app, [command, "--help"])
     assert result.exit_code == 0
     assert "Usage:" in result.stdout
+
+
+SLOW_TO_LOAD = (
+    *("kubernetes_asyncio", "kopf", "aiohttp", "prometheus_client", "cryptography", "structlog", "yaml", "rich"),
+    *("msgspec", "asyncio", "recovery.sim", "recovery.kube", "recovery.launch", "recovery.core.decision"),
+)
+
+
+def test_help_loads_nothing_that_only_the_work_of_a_command_needs() -> None:
+    """What is loaded here, every command pays for, before its first line appears."""
+    program = (
+        "import sys\n"
+        "from recovery.cli.main import app\n"
+        f"for arguments in ([], *([command] for command in {COMMANDS})):\n"
+        "    try: app([*arguments, '--help'])\n"
+        "    except SystemExit: pass\n"
+        f"print([name for name in {SLOW_TO_LOAD} if name in sys.modules], file=sys.stderr)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert ended.stderr == "[]\n"
+    assert ended.stdout.count("Usage:") == 1 + len(COMMANDS)

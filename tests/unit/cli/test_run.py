@@ -26,15 +26,24 @@ from tests.unit.fake_api import Object
 @pytest.mark.parametrize(("by", "exit_code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 async def test_a_signal_is_a_clean_end_with_the_code_that_a_shell_expects(by: signal.Signals, exit_code: int) -> None:
     stop = StopSignal()
-    stop.listen()
-    try:
+    async with stop.listening():
         os.kill(os.getpid(), by)
         async with asyncio.timeout(1):
             await stop.event.wait()
-    finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().remove_signal_handler(number)
     assert stop.exit_code == exit_code
+
+
+async def test_the_next_ctrl_c_does_what_it_did_before() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    async with StopSignal().listening():
+        pass
+    assert signal.getsignal(signal.SIGINT) == before
+    stop = StopSignal()
+    async with stop.listening():
+        os.kill(os.getpid(), signal.SIGINT)
+        async with asyncio.timeout(1):
+            await stop.event.wait()
+        assert signal.getsignal(signal.SIGINT) == before
 
 
 async def test_a_stop_cuts_the_preparations_short() -> None:

@@ -288,7 +288,7 @@ def test_the_other_commands_do_without_the_simulation() -> None:
 
 
 def test_ctrl_c_ends_it_at_once_and_leaves_no_process() -> None:
-    command = [sys.executable, "-m", "recovery.cli.main", "simulate", "--seeds", "0-99999", "--workers", "2"]
+    command = [sys.executable, "-m", "recovery.cli.entry", "simulate", "--seeds", "0-99999", "--workers", "2"]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -298,7 +298,7 @@ def test_ctrl_c_ends_it_at_once_and_leaves_no_process() -> None:
         output, errors = process.communicate(timeout=30)
     finally:
         process.kill()
-    assert (process.returncode, output, errors) == (130, "", "")
+    assert (process.returncode, output, errors) == (130, "", "recovery: interrupted\n")
     _until(lambda: not _alive_in_group(process.pid))
 
 

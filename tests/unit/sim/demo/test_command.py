@@ -40,13 +40,13 @@ def test_an_unknown_flag_is_refused_by_name() -> None:
     assert "unrecognized arguments: --nodes 4" in refused.stderr
 
 
-def test_ctrl_c_ends_it_without_a_word() -> None:
+def test_ctrl_c_ends_it_with_one_line() -> None:
     process = begun()
 
     process.send_signal(signal.SIGINT)
 
     _, errors = process.communicate(timeout=50)
-    assert (process.returncode, errors) == (130, "")
+    assert (process.returncode, errors) == (130, "demo: interrupted\n")
 
 
 def test_sigterm_ends_it_without_a_word_and_leaves_no_process() -> None:
@@ -68,7 +68,7 @@ def test_a_reader_that_goes_away_ends_it_without_a_word() -> None:
 
     process.stdout.close()
 
-    assert process.wait(timeout=50) == 1
+    assert process.wait(timeout=50) == 141
     assert process.stderr.read() == ""
     process.stderr.close()
 

@@ -3,7 +3,11 @@
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
+import time
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -32,6 +36,12 @@ def die_at_three(seed: int) -> int:
 
 def interrupt_itself(seed: int) -> int:
     os.kill(os.getpid(), signal.SIGINT)
+    return seed
+
+
+def never_end(seed: int) -> int:
+    print(seed, flush=True)
+    time.sleep(1000)
     return seed
 
 
@@ -68,3 +78,20 @@ def test_who_stops_asking_leaves_no_process_behind() -> None:
 def test_ctrl_c_is_the_business_of_the_parent() -> None:
     """A terminal sends it to all processes."""
     assert list(in_processes(interrupt_itself, [1], workers=1)) == [(1, 1)]
+
+
+def test_a_parent_that_is_killed_leaves_no_process_behind() -> None:
+    program = (
+        "from recovery.sim.trials.parallel_trials import in_processes\n"
+        "from tests.unit.sim.trials.test_parallel_trials import never_end\n"
+        "list(in_processes(never_end, [7], workers=1))\n"
+    )
+    repository = Path(__file__).parents[4]
+    parent = subprocess.Popen([sys.executable, "-c", program], cwd=repository, stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    assert parent.stdout.readline() == "7\n"
+
+    parent.kill()
+
+    rest, _ = parent.communicate(timeout=50)  # until each process that inherited the pipe has ended
+    assert rest == ""
