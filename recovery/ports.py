@@ -240,6 +240,10 @@ class UnauthorizedError(RefusedError):
     """401: the credentials were not accepted, even after a refresh."""
 
 
+class UntrustedServerError(RefusedError):
+    """Nothing was sent: the server does not prove that it is the API server."""
+
+
 class NoSuchResourceError(RefusedError):
     """404 for the resource itself: its CRD is not installed."""
 

@@ -30,8 +30,16 @@ RETRY_AFTER_SECONDS_MAX = 10.0
 class KubeApiClient:
     """`ports.ApiClient` with retries. One client serves a whole process."""
 
-    def __init__(self, transport: ApiClient, *, clock: Clock, entropy: Entropy) -> None:
-        """`transport` sends a request once."""
+    def __init__(
+        self,
+        transport: ApiClient,
+        *,
+        clock: Clock,
+        entropy: Entropy,
+        retry_window_seconds: float = RETRY_WINDOW_SECONDS,
+    ) -> None:
+        """`transport` sends a request once. No try begins later than `retry_window_seconds` after the first one."""
+        self._retry_window_seconds = retry_window_seconds
         self._transport = transport
         self._clock = clock
         self._entropy = entropy
@@ -55,7 +63,7 @@ class KubeApiClient:
         """
         if request.once:
             return await self._once(request)
-        no_try_after = self._clock.monotonic_seconds() + RETRY_WINDOW_SECONDS
+        no_try_after = self._clock.monotonic_seconds() + self._retry_window_seconds
 
         def over(state: RetryCallState) -> bool:
             return state.attempt_number >= TRIES_MAX or self._clock.monotonic_seconds() >= no_try_after

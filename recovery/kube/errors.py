@@ -6,6 +6,9 @@ answers 500 as well as one that failed before it. Bodies as a real API server se
 `tests/unit/kube/fixtures/answers.json`.
 """
 
+import os
+import socket
+import ssl
 from collections.abc import Mapping
 
 import aiohttp
@@ -27,10 +30,16 @@ from recovery.ports import (
     TryLaterError,
     UnauthorizedError,
     UnknownOutcomeError,
+    UntrustedServerError,
 )
 
 MESSAGE_MAX = 1000
-"""How much of an answer goes into a message: proxies answer with whole pages, webhooks quote whole objects."""
+"""How much of an answer goes into a message: webhooks quote whole objects."""
+BODY_BYTES_MAX = 200
+"""How much of a body that is no Status: proxies answer with whole pages."""
+
+_CERTIFICATE_FIELDS = "compare certificate-authority and tls-server-name of the cluster in the kubeconfig"
+_SOMETHING_ELSE = "is there something else in front of the API server, such as a login?"
 
 
 _TERMINATING = "NamespaceTerminating"
@@ -67,9 +76,26 @@ class ApiStatus(msgspec.Struct, frozen=True):
 _decode_status = msgspec.json.Decoder(ApiStatus).decode
 
 
-def error_from_answer(request: ApiRequest, code: int, headers: Mapping[str, str], body: bytes) -> ApiError:
-    """The error for an HTTP answer other than 2xx."""
-    return error_from_status(request, code, _status(body), _retry_after_seconds(headers))
+def error_from_answer(
+    request: ApiRequest, code: int, headers: Mapping[str, str], body: bytes, url: str = "the API server"
+) -> ApiError:
+    """The error for an HTTP answer other than 2xx, or for one that `is_strange`. `url`: where it came from."""
+    status = _status(body) if code >= 300 else None
+    if status is None or not (status.message or status.reason):
+        words = f"{url} answered {code} {_answer_words(headers, body)}"
+        if _comes_from_others(code, headers, body):
+            kind = UnknownOutcomeError if request.writes else TryLaterError
+            return kind(f"{request}: {words}; {_SOMETHING_ELSE}", status=code)
+        status = ApiStatus(message=words)
+    return error_from_status(request, code, status, _retry_after_seconds(headers))
+
+
+def is_strange(request: ApiRequest, body: bytes) -> bool:
+    """Whether the body of a success cannot be an API server's: it is no object, or an object of no kind.
+
+    By its start and by one word, because a body may have megabytes. A log is text, whatever its lines are.
+    """
+    return request.subresource != "log" and not (body.lstrip()[:1] == b"{" and b'"kind"' in body)
 
 
 def error_from_status(
@@ -90,11 +116,19 @@ def error_from_status(
     return kind(message, status=code, reason=status.reason)
 
 
-def error_from_failure(request: ApiRequest, error: aiohttp.ClientError | TimeoutError) -> ApiError:
-    """The error for an exchange that broke: no answer, or not all of it."""
-    message = f"{request}: {_describe(error)}"
+def error_from_failure(
+    request: ApiRequest,
+    error: aiohttp.ClientError | TimeoutError,
+    server: str = "the API server",
+    seconds_max: float | None = None,
+) -> ApiError:
+    """The error for an exchange that broke: no answer, or not all of it.
+
+    `server`: its URL. `seconds_max`: how long it was waited for; None: that is not known.
+    """
+    message = f"{request}: {_describe(error, server, f'within {seconds_max:g} s' if seconds_max else 'in time')}"
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return RefusedError(message)
+        return UntrustedServerError(message)
     # Neither got a connection, so nothing can have been applied.
     not_sent = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
     if not_sent or not request.writes:
@@ -129,12 +163,26 @@ def _is_patch_failure(status: ApiStatus) -> bool:
     return not denied and (status.details is None or not (status.details.causes or status.details.name))
 
 
-def _status(body: bytes) -> ApiStatus:
-    """The Status in the body; a body that is none becomes the message of one."""
+def _status(body: bytes) -> ApiStatus | None:
+    """None: the body is none; the API server itself answers some requests with plain text."""
     try:
         return _decode_status(body)
     except UNDECODABLE:  # not JSON, not a Status, or not even text
-        return ApiStatus(message=" ".join(body.decode(errors="replace").split()))
+        return None
+
+
+def _comes_from_others(code: int, headers: Mapping[str, str], body: bytes) -> bool:
+    """A page or a redirect of a proxy or of a login. One that misses credentials wants them as the API server does."""
+    page = "html" in headers.get("Content-Type", "") or body.lstrip()[:1] == b"<"
+    return code < 400 or (page and code != 401)
+
+
+def _answer_words(headers: Mapping[str, str], body: bytes) -> str:
+    """What came: `with text/html: <html>...`."""
+    start = " ".join(body[:BODY_BYTES_MAX].decode(errors="replace").split())
+    redirect = f", a redirect to {headers['Location']}" if headers.get("Location") else ""
+    shown = f": {start}{'...' if len(body) > BODY_BYTES_MAX else ''}" if start else ", and an empty body"
+    return f"with {headers.get('Content-Type') or 'no Content-Type'}{redirect}{shown}"
 
 
 def _retry_after_seconds(headers: Mapping[str, str]) -> float | None:
@@ -143,9 +191,36 @@ def _retry_after_seconds(headers: Mapping[str, str]) -> float | None:
     return float(value) if value.isascii() and value.isdigit() else None
 
 
-def _describe(error: aiohttp.ClientError | TimeoutError) -> str:
-    if isinstance(error, TimeoutError):
-        return f"no answer in time ({error})" if str(error) else "no answer in time"
-    if isinstance(error, aiohttp.ClientPayloadError):
-        return "the connection broke in the middle of the answer"
-    return str(error) or type(error).__name__
+def _describe(error: aiohttp.ClientError | TimeoutError, server: str, in_time: str) -> str:
+    match error:
+        case TimeoutError():
+            return f"no answer from {server} {in_time}"
+        case aiohttp.ClientConnectorError():
+            return _connect_words(error, server)
+        case aiohttp.ClientHttpProxyError():
+            return f"the proxy to {server} answered {error.status} {error.message}".rstrip()
+        case aiohttp.ServerDisconnectedError():
+            return f"{server} closed the connection without an answer"
+        case aiohttp.ClientPayloadError():
+            return f"the connection to {server} broke in the middle of the answer"
+        case aiohttp.ClientResponseError():
+            return f"{server} does not answer in HTTP: {' '.join(error.message.split())}"
+        case aiohttp.ClientOSError():
+            return f"the connection to {server} broke: {_system_words(error)}"
+    return f"{server}: {error or type(error).__name__}"
+
+
+def _connect_words(error: aiohttp.ClientConnectorError, server: str) -> str:
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        why = str(getattr(error.certificate_error, "verify_message", "") or error.certificate_error)
+        return f"the certificate of {server} is not accepted: {why}; {_CERTIFICATE_FIELDS}"
+    if isinstance(error, aiohttp.ClientProxyConnectionError):
+        server = f"the proxy {error.host}:{error.port}"
+    return f"cannot connect to {server}: {_system_words(error.os_error)}"
+
+
+def _system_words(error: OSError) -> str:
+    """Without the address, which aiohttp and asyncio repeat."""
+    if isinstance(error, ssl.SSLError | socket.gaierror) or not error.errno:
+        return error.strerror or str(error) or type(error).__name__
+    return os.strerror(error.errno)

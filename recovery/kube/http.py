@@ -12,7 +12,7 @@ from contextlib import suppress
 import aiohttp
 from yarl import URL
 
-from recovery.kube.errors import error_from_answer, error_from_failure
+from recovery.kube.errors import error_from_answer, error_from_failure, is_strange
 from recovery.kube.observer import NoObserver, RequestObserver
 from recovery.kube.session import USER_AGENT, Session, SessionError
 from recovery.kube.watch_lines import WATCH_IDLE_SECONDS_MAX, split_lines
@@ -37,16 +37,18 @@ class HttpTransport:
         *,
         clock: Clock,
         observer: RequestObserver | None = None,
-        request_seconds_max: float = REQUEST_SECONDS_MAX,
+        request_seconds_max: float | None = REQUEST_SECONDS_MAX,
         watch_idle_seconds_max: float = WATCH_IDLE_SECONDS_MAX,
     ) -> None:
+        """`request_seconds_max` None: an answer is waited for without a limit, once there is a connection."""
         self._session = session
         self._clock = clock
         self._observer: RequestObserver = observer or NoObserver()
-        self._timeout = aiohttp.ClientTimeout(total=request_seconds_max, sock_connect=CONNECT_SECONDS_MAX)
+        self._connect_seconds_max = min(CONNECT_SECONDS_MAX, request_seconds_max or CONNECT_SECONDS_MAX)
+        self._timeout = aiohttp.ClientTimeout(total=request_seconds_max, sock_connect=self._connect_seconds_max)
         self._request_seconds_max = request_seconds_max
         self._watch_timeout = aiohttp.ClientTimeout(
-            total=None, sock_connect=CONNECT_SECONDS_MAX, sock_read=watch_idle_seconds_max
+            total=None, sock_connect=self._connect_seconds_max, sock_read=watch_idle_seconds_max
         )
 
     async def send(self, request: ApiRequest) -> bytes:
@@ -57,7 +59,7 @@ class HttpTransport:
         response = await self._authorized(request, self._watch_timeout)
         try:
             _notice_dead_peer(response)
-            async for line in split_lines(_chunks(request, response)):
+            async for line in split_lines(_chunks(request, response, self._session.server)):
                 yield line
         finally:
             response.close()
@@ -81,13 +83,14 @@ class HttpTransport:
         that is harmless: the second one meets a dead UID.
         """
         code, started = "cancelled", self._clock.monotonic_seconds()
+        url = URL(request.url(self._session.server), encoded=True)
         try:
             headers = await self._headers(request)
             # A watch may be silent for longer, but its response begins at once, or the server is not well.
             async with asyncio.timeout(self._request_seconds_max):
                 response = await self._session.pool.request(
                     request.method,
-                    URL(request.url(self._session.server), encoded=True),
+                    url,
                     data=request.body,
                     headers=headers,
                     timeout=timeout,
@@ -95,13 +98,16 @@ class HttpTransport:
                     **self._session.connection_arguments(),
                 )
             code = str(response.status)
-            if not 200 <= response.status < 300:
-                raise error_from_answer(request, response.status, response.headers, await response.read())
-            if request.verb != "watch":
-                await response.read()
+            succeeded = 200 <= response.status < 300
+            if not succeeded or request.verb != "watch":
+                body = await response.read()
+                if not succeeded or is_strange(request, body):
+                    raise error_from_answer(request, response.status, response.headers, body, str(url.with_query(None)))
         except (aiohttp.ClientError, TimeoutError) as error:
             code = "timeout" if isinstance(error, TimeoutError) else "connection"
-            raise error_from_failure(request, error) from error
+            connecting = isinstance(error, aiohttp.ConnectionTimeoutError)
+            seconds_max = self._connect_seconds_max if connecting else self._request_seconds_max
+            raise error_from_failure(request, error, self._session.server, seconds_max) from error
         finally:
             seconds = self._clock.monotonic_seconds() - started
             self._observer.request_finished(request.verb, request.target, code, seconds)
@@ -119,7 +125,7 @@ class HttpTransport:
         return headers
 
 
-async def _chunks(request: ApiRequest, response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
+async def _chunks(request: ApiRequest, response: aiohttp.ClientResponse, server: str) -> AsyncGenerator[bytes, None]:
     """The body as it arrives."""
     try:
         async for chunk in response.content.iter_any():
@@ -127,7 +133,7 @@ async def _chunks(request: ApiRequest, response: aiohttp.ClientResponse) -> Asyn
     except TimeoutError as error:
         raise SilentWatchError(f"{request}: the connection stands, and nothing comes on it") from error
     except aiohttp.ClientError as error:
-        raise error_from_failure(request, error) from error
+        raise error_from_failure(request, error, server) from error
 
 
 def _notice_dead_peer(response: aiohttp.ClientResponse) -> None:

@@ -24,6 +24,7 @@ from kubernetes_asyncio.client import Configuration
 from kubernetes_asyncio.client.rest import RESTClientObject
 from kubernetes_asyncio.config import ConfigException, load_incluster_config
 from kubernetes_asyncio.config.incluster_config import SERVICE_HOST_ENV_NAME
+from yarl import URL
 
 from recovery.kube.environment_proxy import environment_proxy
 from recovery.kube.kubeconfig import load_kubeconfig
@@ -73,6 +74,10 @@ class Session:
         self._context = context
         self._rest = RESTClientObject(configuration)
         self._refreshing = asyncio.Lock()
+        self._failures = 0
+        """Of refreshes."""
+        self._failure: SessionError | None = None
+        """The last one. None: no refresh has failed."""
         # The connector is kubernetes_asyncio's, TLS context and all. The session on it is ours, because theirs trusts
         # the environment request by request: two hops to a thread each time, for netrc and for the proxy variables.
         self.pool = aiohttp.ClientSession(
@@ -115,11 +120,21 @@ class Session:
         return {str(setting["key"]): str(setting["value"]) for setting in settings.values()}
 
     async def refresh(self, seen_version: int) -> None:
-        """Read the credentials again, unless that happened since `seen_version`. Raises SessionError."""
+        """Read the credentials again, unless that happened since `seen_version`. Raises SessionError.
+
+        Those who ask while it fails share the failure: a plugin that wants a login is run, and heard, once.
+        """
+        failures = self._failures
         async with self._refreshing:
             if self.credentials_version != seen_version:
                 return
-            fresh = await _load(self._kubeconfig, self._context)
+            if self._failure is not None and self._failures != failures:
+                raise self._failure
+            try:
+                fresh = await _load(self._kubeconfig, self._context)
+            except SessionError as error:
+                self._failure, self._failures = error, self._failures + 1
+                raise
             self._configuration.api_key = fresh.api_key
             self._configuration.refresh_api_key_hook = fresh.refresh_api_key_hook
             for name in _CERTIFICATE_FILES:
@@ -191,6 +206,10 @@ async def _load(kubeconfig: str | None, context: str | None) -> Configuration:
         raise SessionError(_explain(kubeconfig, context, error)) from error
     if not str(configuration.host).startswith(("https://", "http://")):
         raise SessionError(f"kubeconfig {kubeconfig}: the cluster of the context names no http(s) server")
+    try:
+        URL(str(configuration.host))
+    except ValueError as error:
+        raise SessionError(f"kubeconfig {kubeconfig}: the server {configuration.host!r} is no URL: {error}") from error
     return configuration
 
 

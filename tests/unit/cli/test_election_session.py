@@ -14,7 +14,7 @@ from recovery.controller.lease import LEASE_NAME
 from recovery.kube.client import READS_IN_FLIGHT_MAX, WRITES_IN_FLIGHT_MAX
 from recovery.kube.session import CONNECTIONS_MAX
 from recovery.ports import NODES, PODS
-from tests.unit.kube.server import serving
+from tests.unit.kube.server import OBJECT, serving
 
 
 async def test_the_lease_is_taken_and_renewed_while_every_read_and_write_of_a_storm_hangs(tmp_path: Path) -> None:
@@ -22,14 +22,14 @@ async def test_the_lease_is_taken_and_renewed_while_every_read_and_write_of_a_st
 
     async def stuck(_: web.Request) -> web.StreamResponse:
         await release.wait()
-        return web.json_response({})
+        return web.Response(body=OBJECT)
 
     async def absent(_: web.Request) -> web.StreamResponse:
         details = {"name": LEASE_NAME, "kind": "leases"}
         return web.json_response({"kind": "Status", "code": 404, "reason": "NotFound", "details": details}, status=404)
 
     async def written(_: web.Request) -> web.StreamResponse:
-        return web.json_response({"metadata": {"resourceVersion": "1"}, "spec": {}})
+        return web.json_response({"kind": "Lease", "metadata": {"resourceVersion": "1"}, "spec": {}})
 
     async with serving() as server:
         kubeconfig = server.kubeconfig(tmp_path)

@@ -9,6 +9,9 @@ from pathlib import Path
 
 from aiohttp import web
 
+OBJECT = b'{"kind": "Pod"}'
+"""As little as the API server's answer to a request that succeeds."""
+
 Answerer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -29,7 +32,7 @@ class Received:
 
 @dataclass
 class Server:
-    """Answers come from `script`, one for each request; when it is used up, every answer is `{}`."""
+    """Answers come from `script`, one for each request; when it is used up, every answer is `OBJECT`."""
 
     url: str = ""
     received: list[Received] = field(default_factory=list)
@@ -56,7 +59,11 @@ class Server:
         body = await request.read()
         received = Received(request.method, request.raw_path.split("?")[0], request.query, request.headers, body)
         self.received.append(received)
-        return await self.script.popleft()(request) if self.script else web.json_response({})
+        return (
+            await self.script.popleft()(request)
+            if self.script
+            else web.Response(body=OBJECT, content_type="application/json")
+        )
 
 
 def status(code: int, reason: str = "", message: str = "no", headers: Mapping[str, str] | None = None) -> Answerer:

@@ -1,6 +1,7 @@
 """Answers to errors. The bodies are a real API server's; the class of each says what the caller owes."""
 
 import json
+import socket
 import ssl
 
 import aiohttp
@@ -8,8 +9,16 @@ import pytest
 from aiohttp.client_reqrep import ConnectionKey
 
 from recovery import ports
-from recovery.kube.errors import error_from_answer, error_from_failure
-from recovery.ports import ApiError, ApiRequest, RefusedError, TryLaterError, UnknownOutcomeError
+from recovery.kube.errors import error_from_answer, error_from_failure, is_strange
+from recovery.ports import (
+    ApiError,
+    ApiRequest,
+    RefusedError,
+    TryLaterError,
+    UnauthorizedError,
+    UnknownOutcomeError,
+    UntrustedServerError,
+)
 from tests.unit.kube.testing import FIXTURES
 
 ANSWERS = json.loads((FIXTURES / "answers.json").read_bytes())
@@ -89,7 +98,11 @@ def test_a_write_that_met_a_5xx_has_an_unknown_outcome_a_read_does_not(code: int
         (aiohttp.ClientPayloadError("half an answer"), UnknownOutcomeError, TryLaterError),
         (aiohttp.SocketTimeoutError("silence"), UnknownOutcomeError, TryLaterError),
         (TimeoutError(), UnknownOutcomeError, TryLaterError),
-        (aiohttp.ClientConnectorCertificateError(KEY, ssl.SSLCertVerificationError()), RefusedError, RefusedError),
+        (
+            aiohttp.ClientConnectorCertificateError(KEY, ssl.SSLCertVerificationError()),
+            UntrustedServerError,
+            UntrustedServerError,
+        ),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
@@ -98,3 +111,96 @@ def test_a_broken_exchange_is_unknown_only_if_something_was_sent(
 ) -> None:
     assert type(error_from_failure(request("create"), failure)) is for_write
     assert type(error_from_failure(request("list"), failure)) is for_read
+
+
+PAGE = b"<!DOCTYPE html>\n<title>Sign in</title>"
+HTML = {"Content-Type": "text/html; charset=utf-8"}
+
+
+@pytest.mark.parametrize(
+    ("verb", "body", "strange"),
+    [
+        ("get", PAGE, True),
+        ("list", b"", True),
+        ("patch", b"[]", True),
+        ("create", b'{"hello": "world"}', True),
+        ("get", b'\n {"kind": "Pod"}', False),
+        ("list", b'{"apiVersion":"v1","items":[],"kind":"PodList"}', False),
+    ],
+)
+def test_a_success_without_an_object_of_a_kind_is_strange(verb: str, body: bytes, strange: bool) -> None:
+    assert is_strange(request(verb), body) is strange
+
+
+def test_the_lines_of_a_log_are_not_strange() -> None:
+    log = ApiRequest("get", ports.PODS, "team-a", "llm-0", "log")
+    assert not is_strange(log, b"<html>")
+
+
+@pytest.mark.parametrize(
+    ("code", "headers", "body"),
+    [
+        (200, HTML, PAGE),
+        (200, {}, b""),
+        (200, {}, b'{"hello": 1}'),
+        (302, HTML, b""),
+        (403, HTML, PAGE),
+        (404, {}, PAGE),
+    ],
+)
+def test_the_answer_of_something_else_passes_and_tells_what_came_from_where(
+    code: int, headers: dict[str, str], body: bytes
+) -> None:
+    """It is no verdict on the request: a proxy or a login answered in the place of the API server."""
+    read = error_from_answer(request("list"), code, headers, body, "https://k8s:6443/api/v1/pods")
+    written = error_from_answer(request("create"), code, headers, body)
+    assert (type(read), type(written)) == (TryLaterError, UnknownOutcomeError)
+    assert read.status == written.status == code
+    assert f"https://k8s:6443/api/v1/pods answered {code} with {headers.get('Content-Type', 'no Content-Type')}" in str(
+        read
+    )
+    assert " ".join(body.decode().split()) in str(read)
+
+
+def test_a_redirect_tells_where_to() -> None:
+    error = error_from_answer(request("get"), 302, {"Location": "https://login.example/"}, b"")
+    assert "a redirect to https://login.example/" in str(error)
+
+
+def test_credentials_that_a_proxy_does_not_accept_are_refused_credentials() -> None:
+    """So that they are read again."""
+    assert type(error_from_answer(request("get"), 401, HTML, PAGE)) is UnauthorizedError
+
+
+def test_of_a_long_page_the_start_is_shown() -> None:
+    assert len(str(error_from_answer(request("get"), 502, HTML, PAGE + b"x" * 10_000))) < 400
+
+
+CERTIFICATE = ssl.SSLCertVerificationError(1, "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed")
+TLS = ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number (_ssl.c:1006)")
+
+
+@pytest.mark.parametrize(
+    ("failure", "says"),
+    [
+        (TimeoutError(), "no answer from https://k8s within 2.5 s"),
+        (
+            aiohttp.ClientConnectorError(KEY, OSError(111, "Connect call failed ('h', 1)")),
+            "https://k8s: Connection refused",
+        ),
+        (
+            aiohttp.ClientConnectorDNSError(KEY, socket.gaierror(-2, "Name or service not known")),
+            "cannot connect to https://k8s: Name or service not known",
+        ),
+        (aiohttp.ClientConnectorSSLError(KEY, TLS), "https://k8s: [SSL: WRONG_VERSION_NUMBER] wrong version"),
+        (aiohttp.ClientConnectorCertificateError(KEY, CERTIFICATE), "the certificate of https://k8s is not accepted: "),
+        (aiohttp.ClientProxyConnectionError(KEY, OSError(111, "refused")), "the proxy h:1: Connection refused"),
+        (aiohttp.ServerDisconnectedError(), "https://k8s closed the connection without an answer"),
+        (aiohttp.ClientPayloadError("half"), "the connection to https://k8s broke in the middle of the answer"),
+        (aiohttp.ClientOSError(104, "reset"), "the connection to https://k8s broke: Connection reset by peer"),
+        (aiohttp.ClientError("anything else"), "https://k8s: anything else"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_a_broken_exchange_tells_with_whom_and_how(failure: aiohttp.ClientError | TimeoutError, says: str) -> None:
+    assert says in str(error_from_failure(request("get"), failure, "https://k8s", 2.5))

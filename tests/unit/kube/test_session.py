@@ -144,3 +144,10 @@ async def test_the_proxy_of_the_environment_is_used_where_it_applies(
     async with open_session(kubeconfig=kubeconfig) as one, open_session(kubeconfig=kubeconfig, context="two") as two:
         assert one.connection_arguments() == {"proxy": "http://proxy:3128"}
         assert two.connection_arguments() == {}
+
+
+@pytest.mark.parametrize("server", ["https://one:99999", "https://[::1", "https://one:abc"])
+async def test_a_server_that_is_no_url_is_named(kubeconfig: str, server: str) -> None:
+    path = Path(kubeconfig)
+    path.write_text(path.read_text().replace("http://one:1", server))
+    assert f"the server {server!r} is no URL: " in await failure(kubeconfig)
