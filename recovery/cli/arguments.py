@@ -17,6 +17,17 @@ class Address(NamedTuple):
     port: int
 
 
+class ServerOptions(NamedTuple):
+    """Which API server a command talks to, and how long it waits for an answer."""
+
+    kubeconfig: str | None = None
+    """None: as `open_session` finds it."""
+    context: str | None = None
+    """None: the current one."""
+    request_seconds: float | None = None
+    """For one request. 0: without a limit. None: no option sets it, and the limit is the transport's own."""
+
+
 def parse_address(text: str) -> Address:
     """`HOST:PORT`, `[::1]:PORT`, or `:PORT` for all addresses. Raises typer.BadParameter."""
     host, colon, port = text.rpartition(":")
@@ -35,6 +46,28 @@ def parse_seeds(text: str) -> range:
     if int(last) < int(first):
         raise typer.BadParameter(f"{text!r} are no seeds at all: the last comes before the first")
     return range(int(first), int(last) + 1)
+
+
+REQUEST_SECONDS = 10.0
+"""What a person waits for an answer where no option says otherwise."""
+
+_NUMBER = r"(?:\d{1,9}(?:\.\d{0,9})?|\.\d{1,9})"
+_REQUEST_TIMEOUT = re.compile(rf"\d{{1,9}}|(?:{_NUMBER}(?:ns|us|µs|μs|ms|s|m|h))+", re.ASCII)
+_PART = re.compile(rf"({_NUMBER})(\D+)", re.ASCII)
+_UNIT_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def parse_request_timeout(text: str) -> float:
+    """Seconds, of what kubectl takes for `--request-timeout`: `30`, `30s`, `500ms`, `1m30s`, `0` for no limit.
+
+    As ParseTimeout of client-go's `tools/clientcmd/helpers.go`, but for negative durations, which it takes and which no
+    answer can meet. Raises typer.BadParameter.
+    """
+    if _REQUEST_TIMEOUT.fullmatch(text) is None:
+        raise typer.BadParameter(f"{text!r} is not a time-out like 30s, 500ms, 1m30s or 30 (seconds); 0 is no limit")
+    if text.isdigit():
+        return float(text)
+    return sum(float(number) * _UNIT_SECONDS[unit] for number, unit in _PART.findall(text))
 
 
 _WINDOW = re.compile(r"(?:(\d{1,5})d)?(?:(\d{1,6})h)?(?:(\d{1,8})m)?", re.ASCII)

@@ -47,8 +47,8 @@ async def with_runtimes(
     wanted = dict.fromkeys(_wanted(manifests))
     if wanted:
         try:
-            async with connect(cluster.kubeconfig, cluster.context) as connection:
-                namespace = await chosen_namespace(cluster.kubeconfig, cluster.context, cluster.namespace)
+            async with connect(cluster.server) as connection:
+                namespace = await chosen_namespace(cluster.server, cluster.namespace)
                 found = [each async for each in _read(connection.client, wanted, manifests, namespace)]
         except (ApiError, SessionError, CommandError) as error:
             failed(error_words(error) if isinstance(error, ApiError) else str(error))

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from recovery.cli.arguments import ServerOptions
+
 if TYPE_CHECKING:
     from recovery.ports import ApiClient
 
@@ -22,7 +24,7 @@ def job_names(context: typer.Context, incomplete: str) -> list[str]:
         from recovery.cli.connection import chosen_namespace
         from recovery.kube.cluster_reader import read_workloads
 
-        where = await chosen_namespace(*_cluster(context), context.params.get("namespace"))
+        where = await chosen_namespace(_server(context), context.params.get("namespace"))
         workloads, _ = await read_workloads(client, where)
         return [key.name for key in workloads]
 
@@ -37,7 +39,7 @@ def recorded_job_names(context: typer.Context, incomplete: str) -> list[str]:
         from recovery.cli.connection import chosen_namespace
         from recovery.kube.incident_records import read_records
 
-        where = await chosen_namespace(*_cluster(context), context.params.get("namespace"))
+        where = await chosen_namespace(_server(context), context.params.get("namespace"))
         return {record.job.name for record in (await read_records(client, where)).records}
 
     return sorted({*job_names(context, incomplete), *_ask(context, read, incomplete)})
@@ -74,8 +76,8 @@ def node_names(context: typer.Context, incomplete: str) -> list[str]:
     return [name for name in _ask(context, read, incomplete) if name not in given]
 
 
-def _cluster(context: typer.Context) -> tuple[str | None, str | None]:
-    return context.params.get("kubeconfig"), context.params.get("context")
+def _server(context: typer.Context) -> ServerOptions:
+    return ServerOptions(context.params.get("kubeconfig"), context.params.get("context"))
 
 
 def _ask(context: typer.Context, read: Callable[["ApiClient"], Awaitable[Iterable[str]]], incomplete: str) -> list[str]:
@@ -90,7 +92,7 @@ def _ask(context: typer.Context, read: Callable[["ApiClient"], Awaitable[Iterabl
         return []
 
     async def ask() -> Iterable[str]:
-        async with asyncio.timeout(SECONDS_MAX), connect(*_cluster(context)) as connection:
+        async with asyncio.timeout(SECONDS_MAX), connect(_server(context)) as connection:
             return await read(connection.client)
 
     try:

@@ -11,15 +11,16 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from recovery.cli.arguments import ServerOptions
 from recovery.cli.exit_codes import EXIT_FAILURE, print_error
 from recovery.cli.preflight import absent_resources, install_words
 from recovery.controller.clock import SystemClock
-from recovery.kube.client import KubeApiClient
+from recovery.kube.client import RETRY_WINDOW_SECONDS, KubeApiClient
 from recovery.kube.contact import ApiContact, reaches_with_new_session
 from recovery.kube.http import HttpTransport
 from recovery.kube.kubeconfig_context import default_namespace
 from recovery.kube.observer import NoObserver, RequestObserver
-from recovery.kube.session import SessionError, open_session
+from recovery.kube.session import Session, SessionError, open_session
 from recovery.ports import (
     ApiClient,
     ApiError,
@@ -29,6 +30,8 @@ from recovery.ports import (
     NoSuchResourceError,
     TryLaterError,
     UnauthorizedError,
+    UnknownOutcomeError,
+    UntrustedServerError,
 )
 from recovery.program import EXIT_INTERRUPTED
 from recovery.telemetry.server import ServerError
@@ -56,23 +59,42 @@ class Connection(msgspec.Struct, frozen=True):
 
 
 @asynccontextmanager
-async def connect(
-    kubeconfig: str | None, context: str | None, observer: RequestObserver | None = None
-) -> AsyncIterator[Connection]:
-    """A session for as long as the context lasts. Raises SessionError; names what is not installed by CommandError."""
+async def connect(server: ServerOptions, observer: RequestObserver | None = None) -> AsyncIterator[Connection]:
+    """A session for as long as the context lasts. Raises SessionError.
+
+    What is not installed, and a server that does not answer in the time that an option sets, it names by CommandError.
+    """
     clock, entropy = SystemClock(), random.Random()  # noqa: S311 - spreads retries, guards no secret
+    kubeconfig, context = server.kubeconfig, server.context
     async with open_session(kubeconfig=kubeconfig, context=context) as session:
         contact = ApiContact(clock, partial(reaches_with_new_session, kubeconfig, context), observer or NoObserver())
-        client = KubeApiClient(HttpTransport(session, clock=clock, observer=contact), clock=clock, entropy=entropy)
+        client = _client(session, contact, server.request_seconds, clock, entropy)
         try:
             yield Connection(client, session.server, clock, entropy, contact)
         except NoSuchResourceError as error:
             raise CommandError(install_words(await absent_resources(client)) or str(error)) from error
+        except TryLaterError as error:
+            if server.request_seconds is None or not isinstance(error.__cause__, TimeoutError):
+                raise
+            raise CommandError(f"{error_words(error)}; --request-timeout sets how long to wait") from error
 
 
-async def chosen_namespace(kubeconfig: str | None, context: str | None, namespace: str | None) -> str:
+def _client(
+    session: Session, observer: RequestObserver, request_seconds: float | None, clock: Clock, entropy: Entropy
+) -> KubeApiClient:
+    """`request_seconds` as in ServerOptions. Who waits no longer for an answer does not wait for another try."""
+    if request_seconds is None:
+        transport = HttpTransport(session, clock=clock, observer=observer)
+        return KubeApiClient(transport, clock=clock, entropy=entropy)
+    limit = request_seconds or None
+    transport = HttpTransport(session, clock=clock, observer=observer, request_seconds_max=limit)
+    window = min(RETRY_WINDOW_SECONDS, limit or RETRY_WINDOW_SECONDS)
+    return KubeApiClient(transport, clock=clock, entropy=entropy, retry_window_seconds=window)
+
+
+async def chosen_namespace(server: ServerOptions, namespace: str | None) -> str:
     """What was asked for, else what the context says."""
-    return namespace if namespace is not None else await default_namespace(kubeconfig, context)
+    return namespace if namespace is not None else await default_namespace(server.kubeconfig, server.context)
 
 
 def execute(work: Coroutine[Any, Any, int]) -> NoReturn:
@@ -102,6 +124,10 @@ def error_words(error: ApiError) -> str:
             return f"a permission is missing: {_permission_words(str(error))}"
         case TryLaterError(status=None):
             return f"no cluster: the API server does not answer: {error}"
+        case UntrustedServerError():
+            return f"no cluster: {error}"
+        case UnknownOutcomeError():
+            return f"it is not known whether this was done; run the command again: {error}"
         case _:
             return str(error)
 

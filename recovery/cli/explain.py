@@ -12,6 +12,7 @@ import msgspec
 
 from recovery.cli import explain_lines, explain_nodes_and_deadlines, explain_size
 from recovery.cli.applied_policy import AppliedPolicy, policy_of
+from recovery.cli.arguments import ServerOptions
 from recovery.cli.birth_policy import BirthPolicy, read_birth_policy
 from recovery.cli.connection import CommandError, Connection, chosen_namespace, connect, execute
 from recovery.cli.elastic_outlook import ElasticOutlook, elastic_outlook
@@ -35,27 +36,25 @@ from recovery.report.enforce_words import enforce_sentence
 
 
 def show_explanation(
-    kubeconfig: str | None,
-    context: str | None,
+    server: ServerOptions,
     namespace: str | None,
     job: str,
     incident_id: str | None,
     output: AccountOutput,
 ) -> None:
     """Print the account; a job or incident that is not there is one line and exit code 1."""
-    execute(_explain(kubeconfig, context, namespace, job, incident_id, output))
+    execute(_explain(server, namespace, job, incident_id, output))
 
 
 async def _explain(
-    kubeconfig: str | None,
-    context: str | None,
+    server: ServerOptions,
     namespace: str | None,
     job: str,
     incident_id: str | None,
     output: AccountOutput,
 ) -> int:
-    async with connect(kubeconfig, context) as connection:
-        key = GroupKey(await chosen_namespace(kubeconfig, context, namespace), job)
+    async with connect(server) as connection:
+        key = GroupKey(await chosen_namespace(server, namespace), job)
         reading = await read_job(connection.client, key)
         now = connection.clock.now()
         for line in reading.unreadable:

@@ -27,11 +27,9 @@ def show_page(context: typer.Context, given: str | None) -> None:
     """Of `--explain`: print the page, and exit. None: it is not asked for. Raises typer.BadParameter."""
     if given is None or context.resilient_parsing:
         return
-    from recovery.cli.exit_codes import run_and_exit
     from recovery.cli.lint_pages import print_page
 
-    code = _code(given)
-    run_and_exit(lambda: print_page(code))
+    raise typer.Exit(print_page(_code(given)))
 
 
 def code_names(incomplete: str) -> list[tuple[str, str]]:

@@ -11,8 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from recovery.cli.arguments import Address, parse_address, parse_seeds, parse_window
-from recovery.cli.completion import job_names, namespaces, node_names, recorded_job_names
+from recovery.cli.arguments import (
+    REQUEST_SECONDS,
+    Address,
+    ServerOptions,
+    parse_address,
+    parse_seeds,
+    parse_window,
+)
+from recovery.cli.completion import job_names, namespaces, recorded_job_names
 from recovery.cli.extras import CommandGroup
 from recovery.cli.formatting import AccountOutput, LaunchFormat, LintFormat, Output
 from recovery.cli.lint_options import (
@@ -23,6 +30,16 @@ from recovery.cli.lint_options import (
     Ignored,
     Manifests,
     SkipOthers,
+)
+from recovery.cli.options import (
+    AllNamespaces,
+    Context,
+    Jobs,
+    Kubeconfig,
+    Namespace,
+    Nodes,
+    RequestTimeout,
+    WaitSeconds,
 )
 from recovery.report.formats import ReportFormat
 
@@ -60,38 +77,6 @@ class LogFormat(StrEnum):
 
     CONSOLE = "console"
     JSON = "json"
-
-
-Kubeconfig = Annotated[
-    str | None, typer.Option(metavar="FILE", help="Default: $KUBECONFIG, the pod's service account, ~/.kube/config.")
-]
-Context = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Context of the kubeconfig. Default: the current one.")
-]
-Namespace = Annotated[
-    str | None,
-    typer.Option(
-        "--namespace",
-        "-n",
-        metavar="NS",
-        help="Default: the namespace of the context.",
-        autocompletion=namespaces,
-    ),
-]
-AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="In all namespaces.")]
-Jobs = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="JOB", help="Names of TrainJobs or bare JobSets.", show_default=False, autocompletion=job_names
-    ),
-]
-Nodes = Annotated[
-    list[str],
-    typer.Argument(metavar="NODE", help="Names of nodes.", show_default=False, autocompletion=node_names),
-]
-WaitSeconds = Annotated[
-    float, typer.Option(min=0, metavar="SECONDS", help="For the controller's answer. 0: do not wait.")
-]
 
 
 def _print_version(wanted: bool) -> None:
@@ -165,6 +150,7 @@ def run(
 def status(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
+    request_timeout: RequestTimeout = None,
     namespace: Namespace = None,
     all_namespaces: AllNamespaces = False,
     output: Annotated[Output, typer.Option("--output", "-o", help="How it is printed.")] = Output.TABLE,
@@ -174,7 +160,13 @@ def status(
     from recovery.cli.status import show_status
 
     _one_scope(namespace, all_namespaces=all_namespaces)
-    show_status(kubeconfig, context, namespace, all_namespaces=all_namespaces, output=output, watch=watch)
+    show_status(
+        _server(kubeconfig, context, request_timeout),
+        namespace,
+        all_namespaces=all_namespaces,
+        output=output,
+        watch=watch,
+    )
 
 
 @app.command("explain")
@@ -190,6 +182,7 @@ def explain(
     ],
     kubeconfig: Kubeconfig = None,
     context: Context = None,
+    request_timeout: RequestTimeout = None,
     namespace: Namespace = None,
     incident: Annotated[str | None, typer.Option(metavar="ID", help="Show this incident only.")] = None,
     output: Annotated[AccountOutput, typer.Option("--output", "-o", help="How it is printed.")] = AccountOutput.TEXT,
@@ -197,7 +190,7 @@ def explain(
     """Tell what is decided about a job, and why."""
     from recovery.cli.explain import show_explanation
 
-    show_explanation(kubeconfig, context, namespace, job, incident, output)
+    show_explanation(_server(kubeconfig, context, request_timeout), namespace, job, incident, output)
 
 
 @app.command("report")
@@ -213,6 +206,7 @@ def report(
     ] = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
+    request_timeout: RequestTimeout = None,
     namespace: Annotated[
         str | None,
         typer.Option(
@@ -239,13 +233,13 @@ def report(
     if fleet:
         if job is not None or incident is not None:
             raise typer.BadParameter("--fleet reports on all jobs: leave JOB and --incident out")
-        report_on_fleet(kubeconfig, context, namespace, since or DEFAULT_WINDOW, output)
+        report_on_fleet(_server(kubeconfig, context, request_timeout), namespace, since or DEFAULT_WINDOW, output)
     elif job is None:
         raise typer.BadParameter("name a job, or use --fleet for all jobs")
     elif since is not None:
         raise typer.BadParameter("--since is only for --fleet: leave it out, or replace JOB by --fleet")
     else:
-        report_on_job(kubeconfig, context, namespace, job, incident, output)
+        report_on_job(_server(kubeconfig, context, request_timeout), namespace, job, incident, output)
 
 
 @app.command("pause")
@@ -253,6 +247,7 @@ def pause(
     jobs: Jobs,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
+    request_timeout: RequestTimeout = None,
     namespace: Namespace = None,
     reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Shown to all who find the job paused.")] = None,
 ) -> None:
@@ -261,7 +256,7 @@ def pause(
 
     if reason is not None and reason.strip() in {"", "false"}:
         raise typer.BadParameter(f"{reason!r} would not pause anything; say why, or leave --reason out")
-    pause_jobs(kubeconfig, context, namespace, jobs, reason)
+    pause_jobs(_server(kubeconfig, context, request_timeout), namespace, jobs, reason)
 
 
 @app.command("resume")
@@ -277,6 +272,7 @@ def resume(
     ] = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
+    request_timeout: RequestTimeout = None,
     namespace: Namespace = None,
     all_: Annotated[
         bool,
@@ -294,9 +290,9 @@ def resume(
         raise typer.BadParameter("--all-namespaces goes with --all")
     _one_scope(namespace, all_namespaces=all_namespaces)
     if jobs:
-        resume_jobs(kubeconfig, context, namespace, jobs)
+        resume_jobs(_server(kubeconfig, context, request_timeout), namespace, jobs)
     else:
-        resume_all(kubeconfig, context, namespace, all_namespaces=all_namespaces)
+        resume_all(_server(kubeconfig, context, request_timeout), namespace, all_namespaces=all_namespaces)
 
 
 @app.command("restart")
@@ -305,6 +301,7 @@ def restart(
     reason: Annotated[str, typer.Option(metavar="TEXT", help="Stands in the incident, in Events and in the record.")],
     kubeconfig: Kubeconfig = None,
     context: Context = None,
+    request_timeout: RequestTimeout = None,
     namespace: Namespace = None,
     force: Annotated[bool, typer.Option("--force", help="Also in mode Observe, and of a paused job.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, on a terminal either.")] = False,
@@ -317,8 +314,7 @@ def restart(
     if not reason.strip():
         raise typer.BadParameter("--reason must not be empty")
     send_requests(
-        kubeconfig,
-        context,
+        _server(kubeconfig, context, request_timeout),
         namespace,
         jobs,
         RequestOptions(Verb.RESTART, reason, force, confirmed=yes, wait_seconds=wait),
@@ -330,6 +326,7 @@ def retry(
     jobs: Jobs,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
+    request_timeout: RequestTimeout = None,
     namespace: Namespace = None,
     wait: WaitSeconds = 15.0,
 ) -> None:
@@ -337,7 +334,9 @@ def retry(
     from recovery.cli.requests import RequestOptions, send_requests
     from recovery.core.incident.requests import Verb
 
-    send_requests(kubeconfig, context, namespace, jobs, RequestOptions(Verb.RETRY, wait_seconds=wait))
+    send_requests(
+        _server(kubeconfig, context, request_timeout), namespace, jobs, RequestOptions(Verb.RETRY, wait_seconds=wait)
+    )
 
 
 @app.command("reset-budget")
@@ -345,6 +344,7 @@ def reset_budget(
     jobs: Jobs,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
+    request_timeout: RequestTimeout = None,
     namespace: Namespace = None,
     wait: WaitSeconds = 15.0,
 ) -> None:
@@ -352,7 +352,12 @@ def reset_budget(
     from recovery.cli.requests import RequestOptions, send_requests
     from recovery.core.incident.requests import Verb
 
-    send_requests(kubeconfig, context, namespace, jobs, RequestOptions(Verb.RESET_BUDGET, wait_seconds=wait))
+    send_requests(
+        _server(kubeconfig, context, request_timeout),
+        namespace,
+        jobs,
+        RequestOptions(Verb.RESET_BUDGET, wait_seconds=wait),
+    )
 
 
 @app.command("quarantine")
@@ -361,29 +366,34 @@ def quarantine(
     reason: Annotated[str, typer.Option(metavar="TEXT", help="Kept on the node, for anyone who finds it.")],
     kubeconfig: Kubeconfig = None,
     context: Context = None,
+    request_timeout: RequestTimeout = None,
 ) -> None:
     """Keep new pods off nodes until they are released."""
     from recovery.cli.quarantine import quarantine as quarantine_nodes
 
     if not reason.strip():
         raise typer.BadParameter("--reason must not be empty")
-    quarantine_nodes(kubeconfig, context, nodes, reason)
+    quarantine_nodes(_server(kubeconfig, context, request_timeout), nodes, reason)
 
 
 @app.command("release")
-def release(nodes: Nodes, kubeconfig: Kubeconfig = None, context: Context = None) -> None:
+def release(
+    nodes: Nodes, kubeconfig: Kubeconfig = None, context: Context = None, request_timeout: RequestTimeout = None
+) -> None:
     """End the quarantine of nodes, whoever began it."""
     from recovery.cli.quarantine import release as release_nodes
 
-    release_nodes(kubeconfig, context, nodes)
+    release_nodes(_server(kubeconfig, context, request_timeout), nodes)
 
 
 @app.command("reset-breaker")
-def reset_breaker(kubeconfig: Kubeconfig = None, context: Context = None) -> None:
+def reset_breaker(
+    kubeconfig: Kubeconfig = None, context: Context = None, request_timeout: RequestTimeout = None
+) -> None:
     """Close the circuit breaker, so that policies in mode Enforce act again."""
     from recovery.cli.quarantine import reset_breaker as reset
 
-    reset(kubeconfig, context)
+    reset(_server(kubeconfig, context, request_timeout))
 
 
 @app.command("lint")
@@ -396,6 +406,7 @@ def lint(
     cluster: FromCluster = False,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
+    request_timeout: RequestTimeout = None,
     namespace: Namespace = None,
     _explain: ExplainedCode = None,
 ) -> None:
@@ -403,7 +414,7 @@ def lint(
     from recovery.cli.lint import LintOptions, show_lint
 
     options = LintOptions(output, fail_on, frozenset(ignore or ()), skip_others)
-    show_lint(files, options, _cluster(kubeconfig, context, namespace, asked=cluster))
+    show_lint(files, options, _cluster(kubeconfig, context, request_timeout, namespace, asked=cluster))
 
 
 @app.command("explain-launch")
@@ -415,12 +426,13 @@ def explain_launch(
     cluster: FromCluster = False,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
+    request_timeout: RequestTimeout = None,
     namespace: Namespace = None,
 ) -> None:
     """Tell with which settings a job would start, what set each, and what a failure would do to it."""
     from recovery.cli.explain_launch import show_launch
 
-    show_launch(files, job, output, log_level, _cluster(kubeconfig, context, namespace, asked=cluster))
+    show_launch(files, job, output, log_level, _cluster(kubeconfig, context, request_timeout, namespace, asked=cluster))
 
 
 @app.command("simulate")
@@ -458,17 +470,33 @@ def simulate(
 
 
 def _cluster(
-    kubeconfig: str | None, context: str | None, namespace: str | None, *, asked: bool
+    kubeconfig: str | None,
+    context: str | None,
+    request_timeout: float | None,
+    namespace: str | None,
+    *,
+    asked: bool,
 ) -> "RuntimeSource | None":
     """None: no cluster is asked."""
     from recovery.cli.manifest_files import RuntimeSource
 
     if asked:
-        return RuntimeSource(kubeconfig, context, namespace)
-    for name, value in (("kubeconfig", kubeconfig), ("context", context), ("namespace", namespace)):
+        return RuntimeSource(_server(kubeconfig, context, request_timeout), namespace)
+    options = {
+        "kubeconfig": kubeconfig,
+        "context": context,
+        "request-timeout": request_timeout,
+        "namespace": namespace,
+    }
+    for name, value in options.items():
         if value is not None:
             raise typer.BadParameter(f"--{name} goes with --cluster: without it no cluster is asked")
     return None
+
+
+def _server(kubeconfig: str | None, context: str | None, request_timeout: float | None) -> ServerOptions:
+    seconds = REQUEST_SECONDS if request_timeout is None else request_timeout
+    return ServerOptions(kubeconfig, context, seconds)
 
 
 def _one_scope(namespace: str | None, *, all_namespaces: bool) -> None:

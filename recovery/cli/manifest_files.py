@@ -8,6 +8,7 @@ from typing import BinaryIO, NamedTuple, NoReturn
 
 import msgspec
 
+from recovery.cli.arguments import ServerOptions
 from recovery.cli.exit_codes import EXIT_FAILURE, EXIT_USAGE, print_error
 from recovery.launch.documents import CHARACTERS_MAX, NOT_AN_OBJECT, TEMPLATE, Document, documents
 from recovery.launch.fields import RENDER
@@ -89,8 +90,7 @@ def title(document: Document) -> str:
 class RuntimeSource(NamedTuple):
     """Where the runtimes are asked for that no file has."""
 
-    kubeconfig: str | None
-    context: str | None
+    server: ServerOptions
     namespace: str | None
     """Of TrainJobs that name none. None: that of the context."""
 

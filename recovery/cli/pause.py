@@ -7,6 +7,7 @@ therefore what follows once the controller has been stopped for good: nothing el
 from collections.abc import Sequence
 
 from recovery import api_verbs
+from recovery.cli.arguments import ServerOptions
 from recovery.cli.connection import Connection, chosen_namespace, connect, error_words, execute
 from recovery.cli.exit_codes import print_error
 from recovery.cli.job_lookup import find, title_of
@@ -25,9 +26,7 @@ _TRIES_MAX = 3
 """A controller at work may resume a job at the very moment when a person does."""
 
 
-def pause(
-    kubeconfig: str | None, context: str | None, namespace: str | None, jobs: Sequence[str], reason: str | None
-) -> None:
+def pause(server: ServerOptions, namespace: str | None, jobs: Sequence[str], reason: str | None) -> None:
     """Annotate the jobs. `reason` None: none is given, and one that is there already stays."""
 
     async def one(connection: Connection, key: GroupKey) -> str:
@@ -38,10 +37,10 @@ def pause(
         await _annotate(connection, key, workload, reason or "true")
         return f"{title} is paused"
 
-    execute(for_each_job(kubeconfig, context, namespace, jobs, one))
+    execute(for_each_job(server, namespace, jobs, one))
 
 
-def resume(kubeconfig: str | None, context: str | None, namespace: str | None, jobs: Sequence[str]) -> None:
+def resume(server: ServerOptions, namespace: str | None, jobs: Sequence[str]) -> None:
     """Take away the pause and our own suspension of the jobs that are named."""
 
     async def one(connection: Connection, key: GroupKey) -> str:
@@ -57,19 +56,17 @@ def resume(kubeconfig: str | None, context: str | None, namespace: str | None, j
             return f"{title} is not paused, and it was not suspended by the controller: left as it is"
         return f"{title} is neither paused nor suspended"
 
-    execute(for_each_job(kubeconfig, context, namespace, jobs, one))
+    execute(for_each_job(server, namespace, jobs, one))
 
 
-def resume_all(kubeconfig: str | None, context: str | None, namespace: str | None, *, all_namespaces: bool) -> None:
+def resume_all(server: ServerOptions, namespace: str | None, *, all_namespaces: bool) -> None:
     """Release every suspension of ours in the namespace, or everywhere. What people have paused stays paused."""
-    execute(_resume_all(kubeconfig, context, namespace, all_namespaces=all_namespaces))
+    execute(_resume_all(server, namespace, all_namespaces=all_namespaces))
 
 
-async def _resume_all(
-    kubeconfig: str | None, context: str | None, namespace: str | None, *, all_namespaces: bool
-) -> int:
-    async with connect(kubeconfig, context) as connection:
-        where = None if all_namespaces else await chosen_namespace(kubeconfig, context, namespace)
+async def _resume_all(server: ServerOptions, namespace: str | None, *, all_namespaces: bool) -> int:
+    async with connect(server) as connection:
+        where = None if all_namespaces else await chosen_namespace(server, namespace)
         workloads, unreadable = await read_workloads(connection.client, where)
         for line in unreadable:
             print_error(line)

@@ -10,6 +10,7 @@ import msgspec
 
 from recovery import api_verbs
 from recovery.controller.lease import LEASE_NAME
+from recovery.decoding import decoded
 from recovery.ports import (
     CLUSTER_RECOVERY_POLICIES,
     EVENTS,
@@ -178,6 +179,9 @@ class _Review(msgspec.Struct, frozen=True):
     status: _ReviewStatus = _ReviewStatus()
 
 
+_decode_review = msgspec.json.Decoder(_Review).decode
+
+
 async def _allowed(client: ApiClient, permission: Permission) -> bool:
     attributes = {
         "verb": permission.verb,
@@ -192,7 +196,8 @@ async def _allowed(client: ApiClient, permission: Permission) -> bool:
         "kind": _ACCESS_REVIEWS.kind,
         "spec": {"resourceAttributes": attributes},
     }
-    return msgspec.json.decode(await api_verbs.create(client, _ACCESS_REVIEWS, body), type=_Review).status.allowed
+    answer = await api_verbs.create(client, _ACCESS_REVIEWS, body)
+    return decoded(_ACCESS_REVIEWS, _decode_review, answer).status.allowed
 
 
 def _name(resource: Resource) -> str:

@@ -10,6 +10,7 @@ from datetime import datetime
 import msgspec
 
 from recovery import api_verbs
+from recovery.cli.arguments import ServerOptions
 from recovery.cli.connection import CommandError, Connection, connect, error_words, execute
 from recovery.cli.exit_codes import EXIT_FAILURE, print_error
 from recovery.cli.requests import login
@@ -34,38 +35,39 @@ from recovery.ports import (
     PatchKind,
     TryLaterError,
     UnauthorizedError,
+    UntrustedServerError,
 )
 
 _SECONDS = 30
 """Within which the controller sees what was done (`controller.fleet_reconciler.REVIEW_SECONDS`)."""
 
 
-def quarantine(kubeconfig: str | None, context: str | None, nodes: Sequence[str], reason: str) -> None:
+def quarantine(server: ServerOptions, nodes: Sequence[str], reason: str) -> None:
     """Cordon, taint and annotate the nodes as a person. Exit code 1: one of them could not be."""
 
     async def work() -> int:
-        async with connect(kubeconfig, context) as connection:
-            by = await context_user(kubeconfig, context) or login()
+        async with connect(server) as connection:
+            by = await context_user(server.kubeconfig, server.context) or login()
             return await _each(nodes, lambda name: _quarantine(connection, name, reason, by))
 
     execute(work())
 
 
-def release(kubeconfig: str | None, context: str | None, nodes: Sequence[str]) -> None:
+def release(server: ServerOptions, nodes: Sequence[str]) -> None:
     """Take away what is ours on the nodes, and have the controller's ledger follow. Exit code 1 as `quarantine`."""
 
     async def work() -> int:
-        async with connect(kubeconfig, context) as connection:
+        async with connect(server) as connection:
             return await _each(nodes, lambda name: _release(connection, name))
 
     execute(work())
 
 
-def reset_breaker(kubeconfig: str | None, context: str | None) -> None:
+def reset_breaker(server: ServerOptions) -> None:
     """Annotate the RecoveryConfig, so that the controller that leads closes the circuit breaker."""
 
     async def work() -> int:
-        async with connect(kubeconfig, context) as connection:
+        async with connect(server) as connection:
             print(await _reset_breaker(connection))
         return 0
 
@@ -81,7 +83,7 @@ async def _each(nodes: Sequence[str], one: Callable[[str], Awaitable[str]]) -> i
         except CommandError as error:
             print_error(str(error))
             code = EXIT_FAILURE
-        except (TryLaterError, UnauthorizedError, ForbiddenError, NoSuchResourceError):
+        except (TryLaterError, UnauthorizedError, UntrustedServerError, ForbiddenError, NoSuchResourceError):
             raise
         except ApiError as error:
             print_error(f"node {name}: {error_words(error)}")

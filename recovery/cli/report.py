@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import NoReturn
 
+from recovery.cli.arguments import ServerOptions
 from recovery.cli.connection import CommandError, chosen_namespace, connect, error_words, execute
 from recovery.cli.exit_codes import print_error
 from recovery.cli.job_lookup import find, namespace_is_missing
@@ -24,35 +25,31 @@ DEFAULT_WINDOW = timedelta(days=7)
 
 
 def report_on_job(
-    kubeconfig: str | None,
-    context: str | None,
+    server: ServerOptions,
     namespace: str | None,
     job: str,
     incident_id: str | None,
     output: ReportFormat,
 ) -> NoReturn:
     """Print the report of a job, or of one of its incidents. One that is not there is one line and exit code 1."""
-    execute(_on_job(kubeconfig, context, namespace, job, incident_id, output))
+    execute(_on_job(server, namespace, job, incident_id, output))
 
 
-def report_on_fleet(
-    kubeconfig: str | None, context: str | None, namespace: str | None, since: timedelta, output: ReportFormat
-) -> NoReturn:
+def report_on_fleet(server: ServerOptions, namespace: str | None, since: timedelta, output: ReportFormat) -> NoReturn:
     """Print the report of all jobs of the namespace; None: of all namespaces."""
-    execute(_on_fleet(kubeconfig, context, namespace, since, output))
+    execute(_on_fleet(server, namespace, since, output))
 
 
 async def _on_job(
-    kubeconfig: str | None,
-    context: str | None,
+    server: ServerOptions,
     namespace: str | None,
     job: str,
     incident_id: str | None,
     output: ReportFormat,
 ) -> int:
     left_out: list[str] = []
-    async with connect(kubeconfig, context) as connection:
-        key = GroupKey(await chosen_namespace(kubeconfig, context, namespace), job)
+    async with connect(server) as connection:
+        key = GroupKey(await chosen_namespace(server, namespace), job)
         found = await _read(connection.client, key.namespace, left_out)
         now = connection.clock.now()
         mine = [record for record in found.records if record.job == key]
@@ -72,11 +69,9 @@ async def _on_job(
     return 0
 
 
-async def _on_fleet(
-    kubeconfig: str | None, context: str | None, namespace: str | None, since: timedelta, output: ReportFormat
-) -> int:
+async def _on_fleet(server: ServerOptions, namespace: str | None, since: timedelta, output: ReportFormat) -> int:
     left_out: list[str] = []
-    async with connect(kubeconfig, context) as connection:
+    async with connect(server) as connection:
         found = await _read(connection.client, namespace, left_out)
         if namespace is not None and not found.records and await namespace_is_missing(connection.client, namespace):
             raise CommandError(f"there is no namespace {namespace!r}")

@@ -15,6 +15,7 @@ import msgspec
 
 from recovery import api_verbs
 from recovery.cli.applied_policy import AppliedPolicy, policy_of
+from recovery.cli.arguments import ServerOptions
 from recovery.cli.connection import CommandError, Connection, chosen_namespace, connect, execute
 from recovery.cli.controller_lease import holder_words
 from recovery.cli.exit_codes import EXIT_FAILURE, print_error
@@ -61,19 +62,17 @@ class _RequestTarget(msgspec.Struct, frozen=True):
         return title_of(self.key, self.workload)
 
 
-def send_requests(
-    kubeconfig: str | None, context: str | None, namespace: str | None, jobs: Sequence[str], options: RequestOptions
-) -> None:
+def send_requests(server: ServerOptions, namespace: str | None, jobs: Sequence[str], options: RequestOptions) -> None:
     """Write the requests and print the answers. Exit code 1: one of them was refused, or got no answer in time."""
-    execute(_send_requests(kubeconfig, context, namespace, jobs, options))
+    execute(_send_requests(server, namespace, jobs, options))
 
 
 async def _send_requests(
-    kubeconfig: str | None, context: str | None, namespace: str | None, jobs: Sequence[str], options: RequestOptions
+    server: ServerOptions, namespace: str | None, jobs: Sequence[str], options: RequestOptions
 ) -> int:
-    async with connect(kubeconfig, context) as connection:
-        where = await chosen_namespace(kubeconfig, context, namespace)
-        by = await context_user(kubeconfig, context) or login()
+    async with connect(server) as connection:
+        where = await chosen_namespace(server, namespace)
+        by = await context_user(server.kubeconfig, server.context) or login()
         now = connection.clock.now()
         request = Request(at=now, reason=options.reason, by=by, force=options.force)
         keys = [GroupKey(where, name) for name in dict.fromkeys(jobs)]

@@ -15,6 +15,7 @@ import structlog
 
 from recovery.admission.settings import AdmissionSettings
 from recovery.background import BackgroundTaskError, endless, first_of
+from recovery.cli.arguments import ServerOptions
 from recovery.cli.connection import CommandError, Connection, chosen_namespace, connect, execute
 from recovery.cli.exit_codes import EXIT_FAILURE
 from recovery.cli.preflight import (
@@ -128,19 +129,19 @@ async def _run(
     election: Election | None,
     admission: AdmissionSettings | None,
 ) -> int:
-    stop = StopSignal()
+    stop, server = StopSignal(), ServerOptions(kubeconfig, context)
     telemetry = Telemetry(clock=SystemClock(), version=version("trainjob-recovery"))
     telemetry.follow_process()
     # A plugin for credentials may take long, so until it is done a signal ends the process as it does any other.
-    async with connect(kubeconfig, context, telemetry) as connection, stop.listening():
-        namespace = await chosen_namespace(kubeconfig, context, election.lease_namespace) if election else None
+    async with connect(server, telemetry) as connection, stop.listening():
+        namespace = await chosen_namespace(server, election.lease_namespace) if election else None
         watched = await stop.result_before(check(connection, namespace, telemetry))
         if watched is None:
             return stop.exit_code
         reads_logs = await stop.result_before(may_read_logs(connection))
         if reads_logs is None:
             return stop.exit_code
-        own_namespace = await chosen_namespace(kubeconfig, context, namespace)
+        own_namespace = await chosen_namespace(server, namespace)
         lease_seconds = election.lease_seconds if election is not None else None
         async with (
             standing(kubeconfig, context, namespace, lease_seconds, telemetry) as leadership,
@@ -251,7 +252,7 @@ async def standing(
     if namespace is None or lease_seconds is None:
         yield SoleLeader(SystemClock())
         return
-    async with connect(kubeconfig, context, telemetry) as own:
+    async with connect(ServerOptions(kubeconfig, context), telemetry) as own:
         yield _candidate(own, namespace, lease_seconds)
 
 

@@ -3,25 +3,25 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
+from recovery.cli.arguments import ServerOptions
 from recovery.cli.connection import CommandError, Connection, chosen_namespace, connect, error_words
 from recovery.cli.exit_codes import EXIT_FAILURE, print_error
 from recovery.core.model.facts import GroupKey
-from recovery.ports import ApiError, NoSuchResourceError, TryLaterError, UnauthorizedError
+from recovery.ports import ApiError, NoSuchResourceError, TryLaterError, UnauthorizedError, UntrustedServerError
 
 T = TypeVar("T")
 
 
 async def for_each_job(
-    kubeconfig: str | None,
-    context: str | None,
+    server: ServerOptions,
     namespace: str | None,
     jobs: Sequence[str],
     one: Callable[[Connection, GroupKey], Awaitable[str]],
 ) -> int:
     """Print what `one` says of each job, or on stderr why not; 1 if any of them failed. A name counts once."""
     code = 0
-    async with connect(kubeconfig, context) as connection:
-        where = await chosen_namespace(kubeconfig, context, namespace)
+    async with connect(server) as connection:
+        where = await chosen_namespace(server, namespace)
         for name in dict.fromkeys(jobs):
             key = GroupKey(where, name)
             said = await attempted(key, one(connection, key))
@@ -38,7 +38,7 @@ async def attempted(key: GroupKey, work: Awaitable[T]) -> T | None:
         return await work
     except CommandError as error:
         print_error(str(error))
-    except (TryLaterError, UnauthorizedError, NoSuchResourceError):
+    except (TryLaterError, UnauthorizedError, UntrustedServerError, NoSuchResourceError):
         raise
     except ApiError as error:
         print_error(f"{key}: {error_words(error)}")

@@ -7,6 +7,7 @@ from typing import NoReturn
 
 import msgspec
 
+from recovery.cli.arguments import ServerOptions
 from recovery.cli.connection import CommandError, Connection, chosen_namespace, connect, error_words, execute
 from recovery.cli.exit_codes import print_error
 from recovery.cli.formatting import Output, print_data
@@ -38,8 +39,7 @@ Rows = Mapping[GroupKey, JobRow]
 
 
 def show_status(
-    kubeconfig: str | None,
-    context: str | None,
+    server: ServerOptions,
     namespace: str | None,
     *,
     all_namespaces: bool,
@@ -47,20 +47,19 @@ def show_status(
     watch: bool,
 ) -> None:
     """Print the listing. Exit code 0, also when there is nothing to list; `watch` goes on until Ctrl-C."""
-    execute(_status(kubeconfig, context, namespace, all_namespaces=all_namespaces, output=output, watch=watch))
+    execute(_status(server, namespace, all_namespaces=all_namespaces, output=output, watch=watch))
 
 
 async def _status(
-    kubeconfig: str | None,
-    context: str | None,
+    server: ServerOptions,
     namespace: str | None,
     *,
     all_namespaces: bool,
     output: Output,
     watch: bool,
 ) -> int:
-    async with connect(kubeconfig, context) as connection:
-        where = None if all_namespaces else await chosen_namespace(kubeconfig, context, namespace)
+    async with connect(server) as connection:
+        where = None if all_namespaces else await chosen_namespace(server, namespace)
         rows, lines = await _read(connection, where)
         _complain(lines, ())
         if not rows and where is not None and await namespace_is_missing(connection.client, where):

@@ -7,7 +7,7 @@ from tests.unit.cli.cluster import PlainCluster, connect_to
 def cluster(monkeypatch: pytest.MonkeyPatch) -> PlainCluster:
     """What commands talk to; the context's namespace is team-a, and its user is jane."""
 
-    async def chosen_namespace(_kubeconfig: object, _context: object, namespace: str | None) -> str:
+    async def chosen_namespace(_server: object, namespace: str | None) -> str:
         return namespace or "team-a"
 
     async def context_user(_kubeconfig: object, _context: object) -> str:

@@ -21,7 +21,7 @@ Complete = Callable[..., list[str]]
 def complete(cluster: PlainCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Complete:
     """What kubectl reads for these words, the last of them the one to complete."""
 
-    async def chosen_namespace(_kubeconfig: object, _context: object, namespace: str | None) -> str:
+    async def chosen_namespace(_server: object, namespace: str | None) -> str:
         return namespace or "team-a"
 
     monkeypatch.setattr("recovery.cli.connection.connect", connect_to(cluster))

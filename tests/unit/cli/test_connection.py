@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from recovery.cli.arguments import ServerOptions
 from recovery.cli.connection import CommandError, chosen_namespace, connect, error_words, execute
 from recovery.kube.kubeconfig_context import context_user
 from recovery.kube.session import SessionError
@@ -95,12 +96,12 @@ def kubeconfig(tmp_path: Path) -> str:
 async def test_the_namespace_is_the_one_asked_for_or_that_of_the_context(
     kubeconfig: str, context: str | None, asked_for: str | None, namespace: str
 ) -> None:
-    assert await chosen_namespace(kubeconfig, context, asked_for) == namespace
+    assert await chosen_namespace(ServerOptions(kubeconfig, context), asked_for) == namespace
 
 
 async def test_the_kubeconfig_of_the_environment_counts(kubeconfig: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", kubeconfig)
-    assert await chosen_namespace(None, None, None) == "team-b"
+    assert await chosen_namespace(ServerOptions(), None) == "team-b"
 
 
 @pytest.mark.parametrize("context", [None, "two"])
@@ -145,5 +146,5 @@ async def test_a_missing_resource_becomes_what_to_install(kubeconfig: str, monke
     with pytest.raises(
         CommandError, match=r"^not installed in this cluster: recoverygroups\.recovery\.trainjob\.dev; kubectl"
     ):
-        async with connect(kubeconfig, None):
+        async with connect(ServerOptions(kubeconfig)):
             raise NoSuchResourceError("list recoverygroups: 404 page not found")

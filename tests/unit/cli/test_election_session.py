@@ -6,6 +6,7 @@ from pathlib import Path
 from aiohttp import web
 
 from recovery import api_verbs
+from recovery.cli.arguments import ServerOptions
 from recovery.cli.connection import connect
 from recovery.cli.preflight import WATCHED
 from recovery.cli.run import standing
@@ -35,7 +36,7 @@ async def test_the_lease_is_taken_and_renewed_while_every_read_and_write_of_a_st
         kubeconfig = server.kubeconfig(tmp_path)
         hanging = READS_IN_FLIGHT_MAX + WRITES_IN_FLIGHT_MAX
         server.script.extend([stuck] * hanging)
-        async with connect(kubeconfig, None) as recoveries, standing(kubeconfig, None, "ns", 15) as election:
+        async with connect(ServerOptions(kubeconfig)) as recoveries, standing(kubeconfig, None, "ns", 15) as election:
             client = recoveries.client
             storm = [
                 *(asyncio.create_task(api_verbs.get(client, NODES, f"n{number}")) for number in range(300)),

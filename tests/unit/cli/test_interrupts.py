@@ -1,12 +1,16 @@
 """Ctrl-C in every command, from its first import on, is one line; a reader that goes away is none."""
 
+import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.unit.cli.bad_servers import BadServer, kubeconfig
 
 REPOSITORY = Path(__file__).parents[3]
 SHIPPED = str(REPOSITORY / "examples" / "first-recovery.yaml")
@@ -83,6 +87,33 @@ def test_ctrl_c_in_the_middle_of_a_trial_is_one_line_and_130(asked: str) -> None
     assert ended(f"simulate {asked}", f"os.chdir({str(REPOSITORY)!r})\n{AT_TIMER}") == INTERRUPTED
 
 
+@pytest.mark.parametrize("arguments", ["status", "pause llm", f"lint {SHIPPED} --cluster"])
+def test_ctrl_c_while_an_answer_is_waited_for_is_one_line_and_130(arguments: str, tmp_path: Path) -> None:
+    server = BadServer(b"", holds=True)
+    with server.serving() as address:
+        file = kubeconfig(tmp_path, f"http://{address}")
+        command = [sys.executable, "-m", "recovery.cli.entry", *arguments.split(), "--kubeconfig", file]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert server.asked.wait(50)
+            process.send_signal(signal.SIGINT)
+            output, errors = process.communicate(timeout=50)
+    assert (process.returncode, output, errors) == INTERRUPTED
+
+
+def test_a_controller_that_waits_for_its_first_answer_stops_at_once(tmp_path: Path) -> None:
+    server = BadServer(b"", holds=True)
+    with server.serving() as address:
+        file = kubeconfig(tmp_path, f"http://{address}")
+        command = [sys.executable, "-m", "recovery.cli.entry", "run", "--kubeconfig", file]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert server.asked.wait(50)
+            process.send_signal(signal.SIGINT)
+            output, errors = process.communicate(timeout=50)
+    assert (process.returncode, output) == (130, "")
+    [line] = errors.splitlines()
+    assert json.loads(line)["msg"] == "stopping"
+
+
 def test_ctrl_c_at_the_question_is_an_answer() -> None:
     program = (
         "from recovery.cli import requests\n"
@@ -95,7 +126,7 @@ def test_ctrl_c_at_the_question_is_an_answer() -> None:
     with subprocess.Popen([sys.executable, "-c", program], stdin=theirs, stderr=theirs) as process:
         os.close(theirs)
         assert os.read(ours, 100) == b"Go on? [y/N] "
-        process.send_signal(2)
+        process.send_signal(signal.SIGINT)
         assert os.read(ours, 100) == b"\r\nrecovery: interrupted\r\n"
         assert process.wait(50) == 130
     os.close(ours)

@@ -325,7 +325,9 @@ def test_a_kubeconfig_that_is_not_there_is_one_line_and_1(tmp_path: Path) -> Non
     assert f"{tmp_path}/none" in result.stderr
 
 
-@pytest.mark.parametrize("option", [["--kubeconfig", "x"], ["--context", "x"], ["-n", "x"]])
+@pytest.mark.parametrize(
+    "option", [["--kubeconfig", "x"], ["--context", "x"], ["--request-timeout", "5s"], ["-n", "x"]]
+)
 @pytest.mark.parametrize("command", ["lint", "explain-launch"])
 def test_options_of_a_cluster_without_one_are_wrong_usage(command: str, option: list[str]) -> None:
     assert "goes with --cluster" in recovery(command, "-", *option, stdin=TORCH, exit_code=2).stderr

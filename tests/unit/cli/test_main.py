@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from recovery.cli.arguments import Address, parse_address, parse_window
+from recovery.cli.arguments import Address, parse_address, parse_request_timeout, parse_window
 from recovery.cli.main import app
 
 
@@ -59,6 +59,20 @@ def test_what_is_no_time_span_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("0", 0), ("30", 30), ("30s", 30), ("500ms", 0.5), ("1m30s", 90), ("1.5h", 5400), (".5s", 0.5), ("250us", 2.5e-4)],
+)
+def test_a_time_out_is_read_as_kubectl_reads_it(text: str, seconds: float) -> None:
+    assert parse_request_timeout(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "-1", "-1s", "1.5", "5x", "s", "1s ", "1 s", "٣s", "0x10", "1d", "9999999999"])
+def test_what_is_no_time_out_is_refused(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="is not a time-out like 30s"):
+        parse_request_timeout(text)
+
+
+@pytest.mark.parametrize(
     ("arguments", "says"),
     [
         (["run", "--metrics-address", "nonsense"], "'nonsense' is not an address"),
@@ -66,6 +80,7 @@ def test_what_is_no_time_span_is_refused(text: str) -> None:
         (["status", "--output", "text"], "'text' is not one of"),
         (["explain", "llm", "--output", "wide"], "'wide' is not one of"),
         (["status", "-A", "-n", "x"], "exclude each other"),
+        (["status", "--request-timeout", "-1s"], "'-1s' is not a time-out like 30s, 500ms, 1m30s or 30 (seconds)"),
         (["status", "--wach"], "No such option"),
         (["pause"], "Missing argument"),
         (["pause", "llm", "--reason", "false"], "'false' would not pause anything"),
