@@ -39,35 +39,50 @@ class _Interrupt:
         self.came = False
         self.unwound: BaseException | None = None
         """Keeps the frames that it went through, and what was at work there. None: the program is not over."""
+        self._stderr: int | None = None
+        """What it was. None: the program was started without it."""
+        self._ending = _thread.allocate_lock()
 
-    def __call__(self, _signal: int, _frame: FrameType | None) -> NoReturn:
+    def __call__(self, _signal: int, _frame: FrameType | None) -> None:
         if self.came:
-            os._exit(EXIT_INTERRUPTED)
+            return self.end()
         self.came = True
-        self._write_the_only_line()
+        self._silence()
         try:
-            _thread.start_new_thread(_end_after_all, ())
+            _thread.start_new_thread(self._end_after_all, ())
         except RuntimeError:  # no thread can be started
-            os._exit(EXIT_INTERRUPTED)
+            self.end()
         raise KeyboardInterrupt
-
-    def _write_the_only_line(self) -> None:
-        """Whatever unwinds may complain: destructors, asyncio, warnings. None of it helps, so stderr ends here."""
-        if sys.stderr is None:  # the program was started without it
-            return
-        with suppress(OSError):
-            terminal = os.dup(2)
-            _discard(2)  # first, so that no thread writes below the line
-            line = f"{self._name}: interrupted\n" if self._name else ""
-            if os.isatty(terminal):
-                # It shows ^C in the line that the cursor is in. A progress bar hides the cursor, and outlives stderr.
-                line = (_ERASE_LINE_SHOW_CURSOR if "rich.progress" in sys.modules else "\n") + line
-            os.write(terminal, line.encode())
 
     def end(self) -> None:
         """The last exit hook. What an interrupted program was at takes its time to fall apart, so it is left whole."""
-        if self.came:
-            os._exit(EXIT_INTERRUPTED)
+        if not self.came or not self._ending.acquire(blocking=False):
+            return
+        with suppress(OSError):
+            self._write_the_line()
+        os._exit(EXIT_INTERRUPTED)
+
+    def _silence(self) -> None:
+        """Whatever unwinds may complain: destructors, asyncio, warnings. None of it helps, so stderr ends here."""
+        with suppress(OSError):
+            if sys.stderr is not None:
+                self._stderr = os.dup(2)
+                _discard(2)
+
+    def _write_the_line(self) -> None:
+        """At the end, so that nothing is drawn over it."""
+        if self._stderr is None:
+            return
+        line = f"{self._name}: interrupted\n" if self._name else ""
+        if os.isatty(self._stderr):
+            # It shows ^C in the line that the cursor is in. A progress bar hides the cursor, and outlives stderr.
+            line = (_ERASE_LINE_SHOW_CURSOR if "rich.progress" in sys.modules else "\n") + line
+        os.write(self._stderr, line.encode())
+
+    def _end_after_all(self) -> None:
+        """Ends a program in which the KeyboardInterrupt was lost, or that waits for something that does not come."""
+        time.sleep(UNWIND_SECONDS_MAX)
+        self.end()
 
 
 def run_program(work: Callable[[], object], *, name: str) -> NoReturn:
@@ -132,9 +147,3 @@ def _discard(descriptor: int) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, descriptor)
     os.close(nowhere)
-
-
-def _end_after_all() -> None:
-    """Ends a program in which the KeyboardInterrupt was lost, or that waits for something that does not come."""
-    time.sleep(UNWIND_SECONDS_MAX)
-    os._exit(EXIT_INTERRUPTED)

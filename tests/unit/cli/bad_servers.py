@@ -12,9 +12,9 @@ PAGE = b"<!DOCTYPE html>\n<html><title>Sign in</title></html>"
 
 
 def answer(status: str, content_type: str, body: bytes, header: str = "") -> bytes:
-    """A whole response."""
-    head = f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\n{header}\r\n"
-    return head.encode() + body
+    """A whole response, after which the connection ends: no other request is to be sent on it."""
+    lines = f"HTTP/1.1 {status}\r\nConnection: close\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
+    return f"{lines}{header}\r\n".encode() + body
 
 
 LOGIN_PAGE = answer("200 OK", "text/html; charset=utf-8", PAGE)

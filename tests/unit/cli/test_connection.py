@@ -20,6 +20,8 @@ from recovery.ports import (
     RefusedError,
     TryLaterError,
     UnauthorizedError,
+    UnknownOutcomeError,
+    UntrustedServerError,
 )
 from recovery.telemetry.server import ServerError
 from tests.unit.cli.cluster import PlainCluster
@@ -44,6 +46,11 @@ def failing(error: Exception) -> Coroutine[Any, Any, int]:
         (
             UnauthorizedError("list pods: Unauthorized"),
             "the API server does not accept the credentials: list pods: Unauthorized",
+        ),
+        (UntrustedServerError("list pods: self-signed"), "no cluster: list pods: self-signed"),
+        (
+            UnknownOutcomeError("patch trainjobs: no answer"),
+            "it is not known whether this was done; run the command again: patch trainjobs: no answer",
         ),
         (RefusedError("list pods: no"), "list pods: no"),
         (ApiError("list pods: odd"), "list pods: odd"),

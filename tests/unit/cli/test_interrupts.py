@@ -134,7 +134,14 @@ def test_ctrl_c_at_the_question_is_an_answer() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    ["--help", "--version", "status --help", f"lint {SHIPPED}", f"explain-launch {SHIPPED}", "simulate --seed 3"],
+    [
+        "--help",
+        "--version",
+        "status --help",
+        f"lint {SHIPPED} --format json",
+        f"explain-launch {SHIPPED}",
+        "simulate --seed 3",
+    ],
 )
 def test_a_reader_that_has_gone_away_is_141_without_a_word(arguments: str) -> None:
     reader, writer = os.pipe()

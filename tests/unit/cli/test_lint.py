@@ -338,7 +338,14 @@ def test_a_full_disk_is_said_in_one_line(tmp_path: Path) -> None:
     manifest.write_text("kind: TrainJob\n")
     with open("/dev/full", "w") as full:
         ended = subprocess.run(
-            [sys.executable, "-c", "from recovery.cli.entry import main; main()", "lint", str(manifest)],
+            [
+                sys.executable,
+                "-c",
+                "from recovery.cli.entry import main; main()",
+                "lint",
+                str(manifest),
+                "--format=json",
+            ],
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
