@@ -1,6 +1,21 @@
+import logging
+from collections.abc import Iterator
+
 import pytest
+import structlog
 
 from tests.unit.cli.cluster import PlainCluster, connect_to
+
+
+@pytest.fixture(autouse=True)
+def _logs_as_before() -> Iterator[None]:
+    """A command sets up logs on the stderr that it finds, which is a test's own and ends with it."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    structlog.reset_defaults()
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 @pytest.fixture
