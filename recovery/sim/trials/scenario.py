@@ -142,15 +142,16 @@ def _restarts(chaos: AnyChaos, job: ScenarioJob) -> int:
         return 1
     budget = (job.policy or {}).get("budget")
     limit = budget.get("limit") if isinstance(budget, Mapping) else None
-    return limit if isinstance(limit, int) else BudgetSpec().limit
+    return max(0, limit) if isinstance(limit, int) else BudgetSpec().limit
 
 
 def _check_size(size: ScenarioSize, free_mib: float, wrong: Problems) -> None:
-    for path in too_large(size, free_mib):
+    for path, share in too_large(size, free_mib).items():
+        less = f"say {100 * share:.0f} % of it, or less" if share >= 0.01 else "say much less"
         wrong.add(
             path,
-            f"a trial of this size needs about {in_gib(size.mib)} of memory, most of it for this, and "
-            f'{in_gib(free_mib)} are free; say less (docs/simulation.md, "Size")',
+            f"the trial needs about {in_gib(size.mib)} of memory, much of it for this, and {in_gib(free_mib)} are free;"
+            f' {less} (docs/simulation.md, "Size")',
         )
 
 

@@ -82,13 +82,17 @@ class ScenarioSize:
         yield "duration", self.replicas * self.hours * REPLICA_HOUR_MIB
 
 
-def too_large(size: ScenarioSize, free_mib: float) -> tuple[str, ...]:
-    """The fields that need the memory that is not there: each that does alone, else the one that needs most."""
-    parts, most_mib = list(size.parts()), free_mib * REFUSED_SHARE
+def too_large(size: ScenarioSize, free_mib: float) -> dict[str, float]:
+    """The fields that need the memory that is not there: each that does alone, else the one that needs most.
+
+    With the share of it that would fit; 0: the rest alone needs too much.
+    """
+    parts, most_mib = dict(size.parts()), free_mib * REFUSED_SHARE
     if size.mib <= most_mib:
-        return ()
-    alone = tuple(path for path, mib in parts if mib > most_mib)
-    return alone or (max(parts, key=lambda part: part[1])[0],)
+        return {}
+    alone = [path for path, mib in parts.items() if mib > most_mib]
+    largest = max(parts, key=lambda path: parts[path])
+    return {path: max(0.0, 1 - (size.mib - most_mib) / parts[path]) for path in alone or [largest] if parts[path] > 0}
 
 
 def warnings(size: ScenarioSize, free_mib: float) -> Iterator[str]:
