@@ -106,8 +106,8 @@ def comparison(found: Downtimes, ranks: int) -> ConsoleRenderable:
 
     It fits a terminal of 80 columns.
     """
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False)
-    table.add_column("until all ranks train again", no_wrap=True)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
+    table.add_column("until all train again", no_wrap=True)
     for restarter in Restarter:
         table.add_column(restarter, justify="right", no_wrap=True)
         table.add_column("GPU-h", justify="right", no_wrap=True)

@@ -298,12 +298,13 @@ def test_the_exit_code_says_whether_it_passed(mode: str, exit_code: int, monkeyp
 # The picture on a terminal.
 
 
-def test_a_terminal_shows_every_rank_by_letter_and_colour() -> None:
-    evening = Evening(terminal=True, environment=TERMINAL, width=80)
+def test_a_terminal_shows_every_rank_by_letter_and_colour(found: Downtimes) -> None:
+    evening = Evening(terminal=True, environment=TERMINAL, width=80, found=found)
 
     assert evening.verdict.problems == ()
     assert [row[-1] for row in evening.rows().values()] == ["Recovered"] * 5 + ["Held"]
     assert "\x1b[1;32mPASS\x1b[0m" in evening.text
+    assert "…" not in evening.text  # nothing is cut off
     for style, letter in (("32", "T"), ("33", "W"), ("1;31", "H"), ("36", "S"), ("2", "-")):
         assert f"\x1b[{style}m{letter} \x1b[0m" in evening.text, letter
 
