@@ -106,14 +106,14 @@ if [ "$2" = seeds ]; then
 else
   for _ in $(seq 300); do [ -e seeds.began ] && break; sleep 0.1; done
   [ -e seeds.began ] || exit 1
-  [ -e soon ] && sleep 1
+  [ -e soon ] && for _ in $(seq 300); do [ -e build/seeds.xml ] && break; sleep 0.1; done && sleep 1
   touch "$2.$(cat verdict)"
   [ "$(cat verdict)" = ended ] || exit 1
 fi
 echo '<testsuites><testsuite><testcase name="a"/></testsuite></testsuites>' > "build/$2.xml"
 """
 """`seeds` runs until `walks` has ended, or not at all if there is a file `soon`; `walks` runs until `seeds` has begun,
-and then a second if `seeds` ends soon. How it ends stands in the file `verdict`."""
+and then a second longer than `seeds` if that ends soon. How it ends stands in the file `verdict`."""
 
 
 @pytest.mark.parametrize(("verdict", "exit_code"), [("ended", 0), ("failed", 1)])

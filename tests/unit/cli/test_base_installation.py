@@ -31,8 +31,8 @@ class Guard:
 FORBIDDEN = frozenset(sys.argv.pop(1).split(","))
 sys.meta_path.insert(0, Guard())
 """
-_RECOVERY = f"{_GUARD}\nfrom recovery.cli.main import main\nmain()\n"
-_COMPLETE = f"{_GUARD}\nfrom recovery.cli.plugin import complete\ncomplete()\n"
+_RECOVERY = f"{_GUARD}\nfrom recovery.cli.entry import main\nmain()\n"
+_COMPLETE = f"{_GUARD}\nfrom recovery.cli.entry import complete_plugin\ncomplete_plugin()\n"
 
 
 def closure(named: Iterable[str]) -> set[str]:

@@ -26,7 +26,7 @@ def on_terminal(*arguments: str, columns: int, cwd: Path, environment: dict[str,
     """What a terminal of that width is sent."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    program = [sys.executable, "-m", "recovery.cli.main", *arguments]
+    program = [sys.executable, "-m", "recovery.cli.entry", *arguments]
     inherited = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR", "TERM")}
     inherited["PYTHONPATH"] = str(Path(__file__).parents[3])
     with subprocess.Popen(
