@@ -23,6 +23,7 @@ DEFAULTS: Mapping[str, str] = {
 }
 """Of torch/distributed/run.py."""
 OF_TRAINER = frozenset({NUM_NODES, PROCESSES, NODE_RANK, MASTER_ADDRESS, MASTER_PORT})
+_TAKES_IN = re.compile(r"(?:^|[;&|(\s])(?:source|eval|\.)\s", re.MULTILINE)
 _VARIABLE = re.compile(r"\$\{(\w+)\}|\$\((\w+)\)|\$(\w+)")
 """As a shell writes it, and as the kubelet replaces it (`$(NAME)`)."""
 
@@ -35,14 +36,21 @@ def goes_by(launch: Launch, member: Member, run: Torchrun, flag: str) -> str | N
     if flag in run.flags:
         return filled(main, run.flags[flag])
     name = variable_of(flag)
-    if any(name in word for word in (*main.command, *main.args)):
-        return None  # the shell sets it itself
+    if _sets_variables(main) or any(name in word for word in (*main.command, *main.args)):
+        return None
     if name in OF_TRAINER and trainer_sets(launch, member):
         return _of_trainer(launch, member, name)
     found = next((each for each in reversed(main.env) if each.name == name), None)
     if found is not None:
         return found.value
     return None if main.has_env_from else DEFAULTS[flag]
+
+
+def _sets_variables(main: Container) -> bool:
+    """Somebody may set variables that the manifest does not tell of: the entrypoint of the image, or a file that the
+    script takes in."""
+    script = script_in([*main.command, *main.args])
+    return not main.command or (script is not None and _TAKES_IN.search(script.text) is not None)
 
 
 def trainer_sets(launch: Launch, member: Member) -> bool:
@@ -67,7 +75,7 @@ def filled(main: Container, value: str) -> str | None:
         own = known.get(name)
         if own is None or "$" in own or (script is None and not by_kubelet):
             return None  # without a shell nothing replaces $NAME
-        if script is not None and re.search(rf"\b{name}=", script.text):
+        if script is not None and (_sets_variables(main) or re.search(rf"\b{name}=", script.text)):
             return None  # the script sets it itself
         text = text.replace(found[0], own)
     return None if "$" in text else text

@@ -90,6 +90,22 @@ def test_the_shell_may_set_the_rank_itself() -> None:
     assert codes(launch) == []
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "command: null, args: [torchrun, --nnodes=8, train.py]",
+        "command: [bash, -c, 'source env.sh; torchrun --nnodes=8 --master-addr=$MASTER train.py'], args: null",
+        "command: [bash, -c, 'set -e; . ./env.sh && torchrun --nnodes=8 train.py'], args: null",
+    ],
+)
+def test_an_entrypoint_or_a_file_may_set_the_variables(words: str) -> None:
+    container = f"{{name: trainer, {words}, env: [{{name: MASTER, value: localhost}}]}}"
+    pods = f"{{spec: {{template: {{spec: {{containers: [{container}]}}}}}}}}"
+    launch = group(f"kind: JobSet\nspec: {{replicatedJobs: [{{name: worker, template: {pods}}}]}}", base="jobset")
+
+    assert codes(launch) == []
+
+
 @pytest.mark.parametrize("index", ["$(JOB_COMPLETION_INDEX)", "${JOB_COMPLETION_INDEX}"])
 def test_the_index_begins_at_0_in_each_job(index: str) -> None:
     (line,) = told(check, job_set("--nnodes=16", f"--node-rank={index}", AT, job="replicas: 2,", shell="{" in index))
