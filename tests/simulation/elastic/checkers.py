@@ -113,8 +113,7 @@ def every_job_has_the_size_of_the_ledger(trial: Trial) -> Iterator[tuple[datetim
         if change.resource != JOBS or change.type != "ADDED" or change.body["metadata"]["uid"] not in seen.jobs:
             continue
         nodes = change.body["spec"]["parallelism"]
-        within = TRIED_WITHIN.total_seconds()
-        recent = {size for at, size in tried if trial.undisturbed_seconds(at, seen.at) <= within}
+        recent = {size for at, size in tried if seen.at - at <= TRIED_WITHIN}
         if nodes not in {_size(trial, seen.ledger), *recent}:
             yield seen.at, f"a Job is made with {nodes} pods, and the ledger says {_size(trial, seen.ledger)}"
 
