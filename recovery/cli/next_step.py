@@ -105,6 +105,8 @@ def next_step(
         return NextStep(verb="explain")
     if open_ is not None and open_.closing is None:
         return _of_incident(ledger, found, resumes_at, suspended=suspended)
+    if suspended:  # its incident is over or forgotten; a controller that runs resumes it
+        return NextStep("resumes", resumes_at, verb="resume")
     if phase == STARTING:
         return NextStep("waits for pods")
     if found.reason in _COMMANDS:
@@ -151,13 +153,13 @@ def waits_for_a_person(found: Protection) -> bool:
     return found.protected is False and found.reason is not ProtectionReason.BUDGET_EXHAUSTED
 
 
-def need_of(phase: str, ledger: Ledger, found: Protection, *, silent: bool) -> Need:
-    """`silent`: a node of the job does not answer."""
+def need_of(phase: str, ledger: Ledger, found: Protection, *, suspended: bool, silent: bool) -> Need:
+    """`suspended`: by the controller. `silent`: a node of the job does not answer."""
     if phase in {UNREADABLE, NOT_STARTED}:
         return Need.PERSON
     if ledger.incident is not None and ledger.incident.closing is None:
         return Need.PERSON if waits_for_a_person(found) else Need.IN_PROGRESS
-    if phase == STARTING or silent:
+    if phase == STARTING or silent or suspended:
         return Need.IN_PROGRESS
     if phase == "Failed":
         return Need.FAILED

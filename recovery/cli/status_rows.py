@@ -186,7 +186,7 @@ def job_row(
         reason=str(last.reason or ""),
         message=seen.reason or _restrained_words(last) or _smaller_words(last, workload) or last.message,
         next_step=next_step(shown, known, found, resumes_at=resumes_at, suspended=ours, silent=silent),
-        need=need_of(shown, known, found, silent=silent),
+        need=need_of(shown, known, found, suspended=ours, silent=silent),
         protection=found,
         enforce_estimate=ledger.totals.enforce_estimate if ledger is not None else EnforceEstimate(),
         nodes=size.nodes if size is not None else None,

@@ -96,6 +96,13 @@ async def labelled(job: Job) -> bool:
     return bool(group["metadata"].get("labels", {}).get(BIRTH_SETTINGS_LABEL) == "true")
 
 
+async def until_unlabelled(job: Job) -> None:
+    """The label goes in a write of its own, after the settings."""
+    async with asyncio.timeout(GUARD_SECONDS):
+        while await labelled(job):
+            await asyncio.sleep(0.1)
+
+
 async def settings(job: Job) -> Object:
     """`status.birthSettings`; empty: there are none."""
     found: Object = (await job.ledger()).get("birthSettings", {})

@@ -68,7 +68,7 @@ async def test_a_rack_is_lost_and_comes_back(
     ledger = await job.ledger()
     assert "elastic" not in ledger
     assert "birthSettings" not in ledger
-    assert not await labelled(job)
+    await elastic.until_unlabelled(job)
     [_, growth] = await incidents_of(job)
     assert (growth["class"], actions(growth), growth.get("charged", False)) == ("Growth", ["Grow"], False)
     assert ledger["totals"]["charged"] == 1

@@ -16,7 +16,7 @@ from tests.cluster.acts import edit, exit_rank, incidents_of, object_kept, set_r
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.conftest import MakesRuntime, StartsController, StartsTraining
 from tests.cluster.controlplane.start import ControlPlane
-from tests.cluster.elastic import ELASTIC, PREPARED, actions, labelled, room_for, runs_with, settings, take_away
+from tests.cluster.elastic import ELASTIC, PREPARED, actions, room_for, runs_with, settings, take_away
 from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import REPOSITORY, Fleet, Job, Object
 from tests.cluster.stations import is_trigger
@@ -109,7 +109,7 @@ async def test_a_smaller_group_that_could_grow_ends_instead(
                 await asyncio.sleep(0.1)
         assert [actions(incident) for incident in await incidents_of(job)] == [["RecreateGroup", "Shrink"]]
         assert "incident" not in await job.ledger()
-        assert not await labelled(job)
+        await elastic.until_unlabelled(job)
         assert ledger["totals"]["reducedSeconds"] > 0
 
 

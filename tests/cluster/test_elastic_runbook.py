@@ -43,7 +43,7 @@ async def test_the_page_about_a_group_with_fewer_nodes(
         rack = await smaller(job, 1)
         async with walked(Shell(installed, toolbox), "RecoveryFewerNodes", job) as page:
             shown = await page.look()
-            assert "runs with 12 of 16 nodes: there is room for 0 more pods" in shown
+            assert "runs with 12 of 16 nodes: there is no room for more pods" in shown
             assert "12 of 16 nodes since" in shown
             assert "MutatingAdmissionPolicyBinding recovery-birth-settings is installed" in shown
             assert "No resources found" in await page.do("kubectl get nodes")

@@ -218,7 +218,7 @@ async def test_a_user_who_suspends_or_resumes_in_between_wins(cluster: Cluster, 
     ours = SuspendWorkload(1, "inc-1", workload.uid, UNTIL)
 
     await edit(job, {"spec": {"suspend": True}}, resource=resource)
-    with pytest.raises(ReadAgainError, match="suspended by somebody else"):
+    with pytest.raises(ReadAgainError, match="suspended by others"):
         await suspend(job, workload, ours)
     with pytest.raises(TestFailedError):
         await resume(job, workload, ResumeWorkload(workload.uid, "inc-1", suspended=True))

@@ -92,7 +92,7 @@ async def test_resume_all_releases_what_the_controller_has_suspended_and_nothing
     await scene.suspend("llm", **{**OURS, PAUSED: "mine"})
     await scene.suspend("raw")
     listed = await scene.run("status")
-    assert "Suspended, resumes 2020-01-01T09:03:10Z" in listed.out
+    assert "overdue: resumes 2020-01-01T09:03:10Z or recovery resume llm" in listed.out
 
     released = await scene.run("resume", "--all")
     assert (released.exit_code, released.err) == (0, "")
@@ -130,7 +130,7 @@ async def test_a_restart_that_nobody_answers_says_so_and_one_that_would_be_refus
 async def test_status_watches_until_ctrl_c(installed: ControlPlane, namespace: str) -> None:
     scene = await Scene(installed, namespace).prepare()
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "recovery.cli.entry", "status", "--watch", *scene.where),
+        *(sys.executable, "-m", "recovery.cli.entry", "status", "--watch", "-o", "wide", *scene.where),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
