@@ -264,6 +264,19 @@ def test_what_a_person_can_do_about_a_job_that_runs(
     assert row("llm")["NEXT"] == words
 
 
+def test_a_job_that_stays_suspended_after_its_incident_says_how_it_is_resumed(cluster: PlainCluster) -> None:
+    """Its ledger is gone, or nothing leads that would resume it."""
+    suspended = cluster.add_job("llm")
+    suspended["spec"]["suspend"] = True
+    suspended["metadata"]["annotations"] = {
+        "recovery.trainjob.dev/suspended-by": "i",
+        "recovery.trainjob.dev/resume-at": "2026-11-02T09:03:10Z",
+    }
+    cluster.add_job("other")["spec"]["suspend"] = True
+    assert row("llm")["NEXT"] == "resumes 09:03:10Z or recovery resume llm"
+    assert row("other")["NEXT"] == "-"
+
+
 def test_a_command_that_is_for_the_cluster_names_no_job(cluster: PlainCluster) -> None:
     cluster.add_job("llm")
     cluster.add_policy(mode="Enforce")
