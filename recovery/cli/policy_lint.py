@@ -8,7 +8,7 @@ import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from recovery.launch.documents import Document
 from recovery.launch.fields import Field
@@ -16,6 +16,10 @@ from recovery.launch.findings import LintFinding
 from recovery.launch.lint import ignored_codes
 from recovery.launch.own_kinds import POLICY_DOUBTFUL, POLICY_REFUSED, is_ours
 from recovery.launch.places import Path, Place
+
+if TYPE_CHECKING:
+    from recovery.sim.api.kinds.kind import ServedKind
+    from recovery.sim.api.status_error import FieldCause
 
 _LOOK_UP = "see docs/reference.md for what the field takes"
 _BESIDE_THE_FIELDS = frozenset({"apiVersion", "kind", "metadata", "status"})
@@ -47,7 +51,6 @@ def _by_schema(document: Document) -> tuple[Mapping[str, Any], list[LintFinding]
     """The object as the API server completes it, and why it does not admit it."""
     # Loaded here: manifests of jobs do without the embedded API server.
     from recovery.sim.api.kinds.recovery import definition, recovery_kinds  # noqa: PLC0415
-    from recovery.sim.api.schemas import RULES_NOT_ASKED  # noqa: PLC0415
 
     kind = next(each for each in recovery_kinds() if each.resource.kind == document.kind)
     schema = definition(kind.resource)["schema"]["openAPIV3Schema"]
@@ -59,15 +62,39 @@ def _by_schema(document: Document) -> tuple[Mapping[str, Any], list[LintFinding]
     ]
     body = deepcopy(dict(document.body))
     kind.default(body, None)
-    for cause in kind.validate(body, None):
-        if cause == RULES_NOT_ASKED:
-            continue
+    for cause in _causes(kind, body, document.body):
         place = Place(document.number, _path_of(cause.field, document.body))
         of_object = cause.field == _NO_FIELD
         message, mend = _advice(cause.message if of_object else f"{cause.field}: {cause.message}")
         mend = _mend_of(cause.field, cause.reason, cause.message) or mend
         found.append(LintFinding(POLICY_REFUSED, place, message, mend))
     return body, found
+
+
+def _causes(kind: "ServedKind", completed: dict[str, Any], body: Mapping[str, Any]) -> "list[FieldCause]":
+    """Why the API server refuses it. Where a value breaks the schema, it does not ask the rules: they are asked of an
+    object without that value, so that all mistakes come at once."""
+    from recovery.sim.api.schemas import RULES_NOT_ASKED  # noqa: PLC0415
+
+    found = list(kind.validate(completed, None))
+    if RULES_NOT_ASKED not in found:
+        return found
+    found = [cause for cause in found if cause != RULES_NOT_ASKED]
+    rest = deepcopy(dict(body))
+    for path in sorted({_path_of(cause.field, body) for cause in found}, key=len, reverse=True):
+        _remove(rest, path)
+    kind.default(rest, None)
+    known = {cause.field for cause in found}
+    return found + [each for each in kind.validate(rest, None) if each != RULES_NOT_ASKED and each.field not in known]
+
+
+def _remove(body: dict[str, Any], path: Path) -> None:
+    """The items of a list that follow keep their indexes, so none is removed from a list."""
+    parent: Any = body
+    for step in path[:-1]:
+        parent = parent[step]
+    if path and isinstance(parent, dict):
+        parent.pop(path[-1], None)
 
 
 def _advice(sentence: str) -> tuple[str, str]:

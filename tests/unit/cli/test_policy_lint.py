@@ -35,14 +35,18 @@ def test_three_slips_are_told_at_once_each_at_its_line_with_its_fix() -> None:
             "did you mean Enforce?",
         ),
         (7, "unknown-field: there is no field spec.budget.limt", "did you mean limit? Else remove it"),
-    ]
-    assert told("RecoveryPolicy", "  mode: Enforce\n  budget:\n    window: soon") == [
         (
-            7,
+            8,
             'policy-refused: spec.budget.window: Invalid value: "soon": not a duration',
             "write it like 24h, 15m, 10s or 500ms",
-        )
+        ),
     ]
+
+
+def test_a_value_that_breaks_the_schema_is_told_once_and_hides_no_rule_of_others() -> None:
+    spec = "  rules:\n  - name: 7\n    action: Ignore\n  teardown: {graceSeconds: none}\n  timeouts: {start: 15}"
+    found = [(line, said.split(":")[1].strip()) for line, said, _ in told("RecoveryPolicy", spec)]
+    assert found == [(6, "spec.rules[0].name"), (8, "spec.teardown.graceSeconds"), (9, "spec.timeouts.start")]
 
 
 LOOK_UP = "see docs/reference.md for what the field takes"
