@@ -18,6 +18,7 @@ import pytest_asyncio
 
 from recovery.sim.kubelets.kubelet_context import KubeletSettings
 from recovery.sim.training.training import TrainingSettings
+from tests.cluster import elastic
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.controlplane.build import Toolbox, provide
 from tests.cluster.controlplane.start import ControlPlane, ControlPlaneSettings
@@ -182,3 +183,11 @@ async def runtime(installed: ControlPlane, namespace: str) -> AsyncIterator[Make
 
     yield make
     await installed.kubectl("delete", "clustertrainingruntime", name, "--wait=false", "--ignore-not-found")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def component(installed: ControlPlane) -> AsyncIterator[None]:
+    """The admission policy of settings at birth, for the tests of a module."""
+    await elastic.add_component(installed)
+    yield
+    await elastic.remove_component(installed)

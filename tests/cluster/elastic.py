@@ -21,6 +21,10 @@ ELASTIC: dict[str, Any] = {
     "elastic": {"minNodes": 8, "maxNodes": 16, "shrinkAfter": "4s", "growBackAfter": "5s"},
 }
 """Fields of a policy under which 16 ranks go on with as few as 8, soon."""
+AVOID_43 = {"name": "ecc", "when": {"onExitCodes": {"operator": "In", "values": [43]}}, "action": "AvoidNode"}
+"""A rule: ranks that exit with 43 blame their node."""
+RACK = (12, 13, 14, 15)
+"""The ranks that are lost with a rack."""
 PREPARED = "torch-recoverable"
 
 
@@ -107,6 +111,18 @@ async def settings(job: Job) -> Object:
     """`status.birthSettings`; empty: there are none."""
     found: Object = (await job.ledger()).get("birthSettings", {})
     return found
+
+
+async def shrunk(job: Job, incidents: int = 1) -> list[str]:
+    """The rack goes, and the group goes on with twelve nodes. Gives the names of the rack's nodes.
+
+    `incidents`: how many have closed then.
+    """
+    before = await job.child_uid()
+    rack = await take_away(job, RACK)
+    await runs_with(job, 12, since_uid=before)
+    await job.closed_incidents(incidents)
+    return rack
 
 
 def actions(incident: Object) -> list[str]:

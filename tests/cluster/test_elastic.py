@@ -1,10 +1,8 @@
 """A training of 16 nodes loses a rack of four and nobody replaces it: it goes on with twelve, and grows back."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
 
 from recovery import api_verbs
 from recovery.ports import JOBS, Propagation
@@ -13,28 +11,23 @@ from tests.cluster.acts import INDEX, exit_rank, incidents_of, lose, running_pod
 from tests.cluster.api_proxy import ApiProxy, Matches, SeenRequest
 from tests.cluster.conftest import StartsController, StartsTraining
 from tests.cluster.controlplane.start import ControlPlane
-from tests.cluster.elastic import ELASTIC, PREPARED, actions, labelled, room_for, runs_with, settings, take_away
+from tests.cluster.elastic import (
+    AVOID_43,
+    ELASTIC,
+    PREPARED,
+    RACK,
+    actions,
+    labelled,
+    room_for,
+    runs_with,
+    settings,
+    shrunk,
+    take_away,
+)
 from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import Fleet, Job, until
 
 pytestmark = pytest.mark.usefixtures("no_complaints", "component")
-RACK = (12, 13, 14, 15)
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def component(installed: ControlPlane) -> AsyncIterator[None]:
-    await elastic.add_component(installed)
-    yield
-    await elastic.remove_component(installed)
-
-
-async def shrunk(job: Job) -> list[str]:
-    """The rack goes, and the group goes on with twelve nodes. Gives the names of the rack's nodes."""
-    before = await job.child_uid()
-    rack = await take_away(job, RACK)
-    await runs_with(job, 12, since_uid=before)
-    await job.closed_incidents(1)
-    return rack
 
 
 def dry_runs(proxy: ApiProxy) -> list[SeenRequest]:
@@ -303,9 +296,6 @@ async def test_a_controller_that_ends_at_a_write_of_the_shrink(
     [incident] = await incidents_of(job)
     assert actions(incident) == ["RecreateGroup", "Shrink"]
     assert (await job.ledger())["totals"]["restarts"] == 2
-
-
-AVOID_43 = {"name": "ecc", "when": {"onExitCodes": {"operator": "In", "values": [43]}}, "action": "AvoidNode"}
 
 
 async def test_a_suspect_node_is_avoided_by_its_group_alone(

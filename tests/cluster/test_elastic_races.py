@@ -1,10 +1,8 @@
 """What others do while a group shrinks, runs smaller or waits to grow: suspend it, resize it, end it, keep its pods."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
 import yaml
 
 from recovery import api_verbs
@@ -15,30 +13,12 @@ from tests.cluster import elastic
 from tests.cluster.acts import edit, exit_rank, incidents_of, object_kept, set_room, until_reason
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.conftest import MakesRuntime, StartsController, StartsTraining
-from tests.cluster.controlplane.start import ControlPlane
-from tests.cluster.elastic import ELASTIC, PREPARED, actions, room_for, runs_with, settings, take_away
+from tests.cluster.elastic import ELASTIC, PREPARED, RACK, actions, room_for, runs_with, settings, shrunk, take_away
 from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import REPOSITORY, Fleet, Job, Object
 from tests.cluster.stations import is_trigger
 
 pytestmark = pytest.mark.usefixtures("no_complaints", "component")
-RACK = (12, 13, 14, 15)
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def component(installed: ControlPlane) -> AsyncIterator[None]:
-    await elastic.add_component(installed)
-    yield
-    await elastic.remove_component(installed)
-
-
-async def shrunk(job: Job) -> list[str]:
-    """The rack goes, and the group goes on with twelve nodes. Gives the names of the rack's nodes."""
-    before = await job.child_uid()
-    rack = await take_away(job, RACK)
-    await runs_with(job, 12, since_uid=before)
-    await job.closed_incidents(1)
-    return rack
 
 
 async def test_a_user_suspends_a_group_that_shrinks(

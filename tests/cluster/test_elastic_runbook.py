@@ -1,38 +1,17 @@
 """The runbook of RecoveryFewerNodes, walked: every command of the page, on a group that has twelve of sixteen nodes."""
 
-from collections.abc import AsyncIterator
-
 import pytest
-import pytest_asyncio
 
-from tests.cluster import elastic
 from tests.cluster.acts import set_room
 from tests.cluster.conftest import StartsController, StartsTraining
 from tests.cluster.controlplane.build import Toolbox
 from tests.cluster.controlplane.start import ControlPlane
-from tests.cluster.elastic import ELASTIC, PREPARED, room_for, runs_with, take_away
+from tests.cluster.elastic import ELASTIC, PREPARED, room_for, runs_with, shrunk
 from tests.cluster.runbook import Shell, walked
-from tests.cluster.scene import Fleet, Job
+from tests.cluster.scene import Fleet
 
-pytestmark = pytest.mark.usefixtures("no_complaints")
-RACK = (12, 13, 14, 15)
+pytestmark = pytest.mark.usefixtures("no_complaints", "component")
 PATIENT = {**ELASTIC, "elastic": {**ELASTIC["elastic"], "growBackAfter": "10m"}}
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session", autouse=True)
-async def component(installed: ControlPlane) -> AsyncIterator[None]:
-    await elastic.add_component(installed)
-    yield
-    await elastic.remove_component(installed)
-
-
-async def smaller(job: Job, incidents: int) -> list[str]:
-    """The rack goes, and the group goes on with twelve nodes. Gives the names of the rack's nodes."""
-    uid = await job.child_uid()
-    rack = await take_away(job, RACK)
-    await runs_with(job, 12, since_uid=uid)
-    await job.closed_incidents(incidents)
-    return rack
 
 
 async def test_the_page_about_a_group_with_fewer_nodes(
@@ -40,7 +19,7 @@ async def test_the_page_about_a_group_with_fewer_nodes(
 ) -> None:
     job = await training(runtime=PREPARED, **PATIENT)
     async with room_for(fleet, job), controller():
-        rack = await smaller(job, 1)
+        rack = await shrunk(job, 1)
         async with walked(Shell(installed, toolbox), "RecoveryFewerNodes", job) as page:
             shown = await page.look()
             assert "runs with 12 of 16 nodes: there is no room for more pods" in shown
@@ -58,7 +37,7 @@ async def test_the_page_about_a_group_with_fewer_nodes(
             await job.closed_incidents(2)
             assert "elastic" not in await job.ledger()
 
-            await set_room(fleet, await smaller(job, 3), room=True)
+            await set_room(fleet, await shrunk(job, 3), room=True)
             uid = await job.child_uid()
             assert "patched" in await page.do("kubectl patch recoverypolicy", POLICY="default")
             await runs_with(job, 16, since_uid=uid)

@@ -19,13 +19,12 @@ from tests.cluster.conftest import StartsController, StartsTraining
 from tests.cluster.controller_record import recovery
 from tests.cluster.controlplane.build import KUEUE, provide
 from tests.cluster.controlplane.start import ControlPlane
-from tests.cluster.elastic import ELASTIC, PREPARED, actions, room_for, runs_with, settings, take_away
+from tests.cluster.elastic import AVOID_43, ELASTIC, PREPARED, RACK, actions, room_for, runs_with, settings, take_away
 from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import Fleet, Job, Object, apply
 from tests.cluster.stations import is_trigger
 
 pytestmark = pytest.mark.usefixtures("no_complaints", "kueue")
-RACK = (12, 13, 14, 15)
 GROUP, VERSION = "kueue.x-k8s.io", "v1beta2"
 WORKLOADS = Resource(GROUP, VERSION, "workloads", "Workload")
 LOCAL_QUEUES = Resource(GROUP, VERSION, "localqueues", "LocalQueue")
@@ -156,9 +155,6 @@ async def test_an_eviction_amid_a_shrink_supersedes_it_and_the_group_comes_back_
     assert condition(await workload_of(job), "Admitted")["status"] == "True"
     assert proxy.writes(suspends) == []
     assert fleet.world.trace.overlaps(job.training) == []
-
-
-AVOID_43 = {"name": "ecc", "when": {"onExitCodes": {"operator": "In", "values": [43]}}, "action": "AvoidNode"}
 
 
 @pytest.mark.parametrize(
