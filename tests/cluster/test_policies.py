@@ -117,8 +117,8 @@ async def test_the_example_trainings_are_taken_and_trainer_makes_what_they_ask_f
         pod = replicated["template"]["spec"]["template"]["spec"]
         [container] = pod["containers"]
         mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
-        assert mounts == {"checkpoints": "/checkpoints", "scripts": "/scripts"}
-        assert [volume["name"] for volume in pod["volumes"]] == ["checkpoints", "scripts"]
+        assert mounts == {"checkpoints": "/checkpoints", "scripts": "/scripts", "shm": "/dev/shm"}
+        assert sorted(volume["name"] for volume in pod["volumes"]) == ["checkpoints", "scripts", "shm"]
         assert (container["command"][-1], container["args"][0]) == (
             f"/scripts/{name}.py",
             f"--checkpoint-dir=/checkpoints/{name}",
