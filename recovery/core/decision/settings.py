@@ -10,10 +10,14 @@ from recovery.core.incident import lifecycle, sizes
 from recovery.core.model.birth_settings import BirthSettings
 from recovery.core.model.facts import JobFacts
 from recovery.core.model.ledger import Ledger
-from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
+from recovery.core.model.reason import Explanation, Reason, Sentence, as_said, because, told
 from recovery.core.plan.actions import Plan
 from recovery.core.plan.context import ReconcileContext
 from recovery.core.plan.steps import as_before, considered, message_of, note, say_of_attempt
+
+_REFUSALS = frozenset(
+    {Reason.BIRTH_SETTINGS_REFUSED, Reason.BIRTH_SETTINGS_NOT_APPLIED, Reason.BIRTH_SETTINGS_OVERRULED}
+)
 
 
 def with_size_kept(context: ReconcileContext, ledger: Ledger, verdict: Verdict) -> Verdict:
@@ -51,6 +55,9 @@ def prepared(
     job = sizes.only_job(context.snapshot)
     if job is None or not _changes_settings(context, verdict):
         return ledger, verdict
+    earlier = _refused_earlier(ledger, verdict)
+    if earlier is not None and resized(context.snapshot) is None:
+        return ledger, avoidance.not_avoided(verdict, earlier)
     tried = birth.tried(context, ledger, _wish(context, ledger, job, verdict))
     if tried.trying is not None:
         what = because(Reason.TRYING_BIRTH_SETTINGS)
@@ -67,6 +74,22 @@ def prepared(
     if undone is not None:
         return ledger, _held(verdict, undone)
     return ledger, avoidance.not_avoided(verdict, tried.refused)
+
+
+def _refused_earlier(ledger: Ledger, verdict: Verdict) -> Explanation | None:
+    """Why this incident cannot avoid the node by settings at birth. None: it has not tried.
+
+    It tries each node once. A verdict whose restart is withheld comes again and again, and so would its dry runs.
+    """
+    if verdict.call is not Call.AVOID_NODE:
+        return None
+    refusals = (
+        each
+        for each in ledger.current_incident.considered
+        if (each.action, each.node) == (verdict.call, verdict.node) and each.reason in _REFUSALS
+    )
+    refused = next(refusals, None)
+    return None if refused is None else as_said(refused.reason, refused.message)
 
 
 def _changes_settings(context: ReconcileContext, verdict: Verdict) -> bool:
