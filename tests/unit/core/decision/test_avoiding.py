@@ -1,5 +1,7 @@
 """A group that avoids a node: nobody else is kept off it, and the group never avoids what it needs."""
 
+from datetime import timedelta
+
 import msgspec
 import pytest
 
@@ -10,6 +12,7 @@ from recovery.core.model.ledger import AttemptAction, Phase
 from recovery.core.model.reason import Reason
 from recovery.core.model.rules import ExitCodes, NodeConditionRule, Operator, Rule, RuleAction, When
 from recovery.core.plan.actions import TryBirth
+from recovery.core.policy.resolved import Backoff
 from recovery.core.policy.spec import Mode
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.elastic import born, reconciled, sixteen
@@ -91,6 +94,23 @@ def test_without_working_settings_the_group_is_restarted_all_the_same(outcome: B
     reconciled(controller, world_with_room().pod_failed(FAILED, 43, 0), 0.5, outcome)
     assert actions(controller) == [AttemptAction.RECREATE_GROUP]
     assert (controller.ledger.birth_settings, controller.ledger.avoided) == (None, ())
+
+
+def test_a_restart_that_is_withheld_tries_only_once_whether_the_node_can_be_avoided() -> None:
+    """Its verdict comes again with each reconcile of the backoff, and so would the dry runs."""
+    waits = policy(rules=(AVOID_43,), backoff=Backoff(initial=timedelta(seconds=60)))
+    controller = Controller(waits)
+    world = world_with_room().with_workload(active_deadline_seconds=3600).with_job(backoff_limit=50)
+    controller.reconcile(world.pod_deleted(3, 0), 0.2)
+    world = world.pod_deleted(3, 0).job_deleted(0.3).all_deleted(0.4).recreated(2).all_ready(4)
+    controller.settle(world, 4.5)
+    world = world.with_job(backoff_limit=50).pod_failed(FAILED, 43, 300)
+    _, world = reconciled(controller, world, 300.2, BirthOutcome.NOT_ALLOWED)
+    assert controller.phase() is Phase.BACKOFF
+    for second in range(301, 310):
+        plan = controller.reconcile(world, second)
+        assert not [action for action in plan.actions if isinstance(action, TryBirth)]
+        assert controller.ledger.birth_settings is None
 
 
 def test_settings_with_the_revision_of_a_ledger_that_was_deleted_are_tried_all_the_same() -> None:
