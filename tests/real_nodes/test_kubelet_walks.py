@@ -14,18 +14,23 @@ from tests.cluster.real_nodes.start import RealCluster
 from tests.real_nodes.walks.comparison import report
 from tests.real_nodes.walks.draw import draw
 from tests.real_nodes.walks.named import PODS
-from tests.real_nodes.walks.worlds import Walked, walk_on_nodes
+from tests.real_nodes.walks.worlds import Modelled, Walked, model, walk_on_nodes
 
 NAMED = "named"
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def walks(cluster: RealCluster, request: pytest.FixtureRequest) -> AsyncIterator[dict[str, asyncio.Task[Walked]]]:
-    """All that the session asks for; as many are under way as there are nodes."""
+@pytest.fixture(scope="module")
+def modelled(request: pytest.FixtureRequest) -> dict[str, Modelled]:
+    """All that the session asks for."""
     specs = [getattr(item, "callspec", None) for item in request.session.items]
     seeds = [spec.params["pod_seed"] for spec in specs if spec is not None and "pod_seed" in spec.params]
-    plans = {f"seed {seed}": draw(seed) for seed in seeds} | {NAMED: PODS}
-    async with walk_on_nodes(cluster, plans) as under_way:
+    return model({f"seed {seed}": draw(seed) for seed in seeds} | {NAMED: PODS})
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def walks(cluster: RealCluster, modelled: dict[str, Modelled]) -> AsyncIterator[dict[str, asyncio.Task[Walked]]]:
+    """As many are under way as there are nodes."""
+    async with walk_on_nodes(cluster, modelled) as under_way:
         yield under_way
 
 

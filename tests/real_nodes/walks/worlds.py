@@ -85,24 +85,40 @@ class Walked:
     model: Sequence[PodHistory]
 
 
+@dataclass(frozen=True)
+class Modelled:
+    """Pods that have been walked in memory."""
+
+    plans: Sequence[PodPlan]
+    model: Sequence[PodHistory]
+
+
+def model(plans: Mapping[str, Sequence[PodPlan]]) -> dict[str, Modelled]:
+    """All of them, by name.
+
+    Call it in the main thread, before an event loop runs there. In several threads at once the first use of a msgspec
+    type crashes the process: one thread decodes with what another has built half.
+    """
+    return {name: Modelled(pods, walk_in_memory(pods)) for name, pods in plans.items()}
+
+
 @asynccontextmanager
 async def walk_on_nodes(
-    cluster: RealCluster, plans: Mapping[str, Sequence[PodPlan]]
+    cluster: RealCluster, modelled: Mapping[str, Modelled]
 ) -> AsyncIterator[dict[str, asyncio.Task[Walked]]]:
     """All of them, by name. Those of one name share a node; as many names are under way as there are nodes."""
     free: asyncio.Queue[RealNode] = asyncio.Queue()
     for node in cluster.nodes:
         free.put_nowait(node)
 
-    async def walked(pods: Sequence[PodPlan]) -> Walked:
-        model = await asyncio.to_thread(walk_in_memory, pods)
+    async def walked(pods: Modelled) -> Walked:
         node = await free.get()
         try:
-            return Walked(pods, await walk_on_node(cluster, node, pods), model)
+            return Walked(pods.plans, await walk_on_node(cluster, node, pods.plans), pods.model)
         finally:
             free.put_nowait(node)
 
-    tasks = {name: asyncio.create_task(walked(pods)) for name, pods in plans.items()}
+    tasks = {name: asyncio.create_task(walked(pods)) for name, pods in modelled.items()}
     try:
         yield tasks
     finally:
