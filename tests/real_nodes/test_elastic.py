@@ -16,11 +16,6 @@ from tests.real_nodes.unbroken import Unbroken
 
 ALL_GPUS = 8
 """Of a node: each rank has one of its own."""
-APART_MAX = 5e-3
-"""Of a loss from that of three ranks all along, as a share. Another number of ranks adds up in another order from the
-first step on, and that grows: 1.1e-3 after 335 steps, measured here. `tests/examples/test_sizes.py` holds the first 60
-steps to 3e-5. A learning rate that follows the ranks is 1.7e-2 off, data in the order of ranks 2e-2, a lost optimizer
-6e-3."""
 ELASTIC = {"minNodes": 2, "maxNodes": RANKS, "shrinkAfter": "10s", "growBackAfter": "10s"}
 
 
@@ -65,4 +60,4 @@ async def test_a_lost_node_makes_the_group_smaller_and_its_return_whole_again(sp
     [growth, loss] = await spread.closed_incidents(2)
     assert (loss["outcome"], growth["outcome"], growth["class"]) == ("Recovered", "Recovered", "Growth")
     assert "elastic" not in await spread.ledger()
-    await assert_same_curve(spread, Unbroken(tmp_path / "unbroken", RANKS, dropout=0.0), APART_MAX)
+    await assert_same_curve(spread, Unbroken(tmp_path / "unbroken", RANKS, dropout=0.0))

@@ -22,6 +22,7 @@ Object = dict[str, Any]
 TORCH = (REPOSITORY / os.environ.get("EXAMPLES_VENV", ".venv-examples")).resolve()
 """The environment of the examples; `make real-nodes` installs it."""
 SCRIPTS = REPOSITORY / "examples" / "training"
+PRECISION = Path(__file__).parent / "scripts"
 EVERY = 20
 """Steps between two checkpoints."""
 SHIPPED, PREPARED, JOINED = "torch-distributed", "torch-recoverable", "torch-recoverable-joined"
@@ -41,6 +42,7 @@ def script_arguments(folder: Path, ranks: int, steps: int, dropout: float = 0.1)
     `dropout` 0: the curve is the same with another number of ranks, and that of `ranks` says what it is.
     """
     return [
+        str(PRECISION / "double_precision.py"),
         str(SCRIPTS / "ddp.py"),
         f"--checkpoint-dir={folder}",
         f"--checkpoint-every={EVERY}",
@@ -203,7 +205,8 @@ class Training:
 
     def _train_job(self, steps: int) -> Object:
         prefix = Path(sys.base_prefix)
-        mounts = {"python": prefix, "torch": TORCH, "scripts": SCRIPTS, **{path[1:]: Path(path) for path in _SYSTEM}}
+        mounts = {"python": prefix, "torch": TORCH, "scripts": SCRIPTS, "precision": PRECISION}
+        mounts |= {path[1:]: Path(path) for path in _SYSTEM}
         volumes = [{"name": name, "hostPath": {"path": str(path)}} for name, path in mounts.items()]
         volume_mounts = [{"name": name, "mountPath": str(path), "readOnly": True} for name, path in mounts.items()]
         pod = {
