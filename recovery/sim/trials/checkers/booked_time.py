@@ -88,12 +88,12 @@ class _Opened:
 
 
 class LostTimeBooked(CheckerRule):
-    """Every second in which a training stood still is booked by an incident, or has a cause that is named and counted;
-    and every second that an incident books is lost, or has one as well. The phases of an incident tile it from the
-    first evidence that bears a date to the moment when all ranks met again, within the second of the API's times; their
-    GPU-seconds add up to it, and the totals to them.
+    """Each second in which a training stood still is booked by an incident, or has a cause that is named and counted.
+    Each second that an incident books was lost, or has such a cause too. The phases of an incident follow each other
+    without a gap, from the first dated evidence to the moment when all ranks met again, within the second of the API's
+    times. Their GPU-seconds add up to those of the incident, and those of all incidents to the totals.
 
-    When a training stopped, and when its ranks met again, the training model alone says.
+    Only the model of the training says when a training stopped and when its ranks met again.
     """
 
     hears = frozenset({PODS, JOBS, RECOVERY_GROUPS, *_OF_GROUPS})

@@ -13,7 +13,7 @@ from recovery.sim.trials.trial_evidence import RequestRecord, TrialEvidence, Vio
 
 
 class CheckerRule:
-    """A `Checker`. Its docstring is the rule; the first sentence is what a person is told of it."""
+    """A `Checker`. Its docstring is the rule, and docs/simulation.md has the same words."""
 
     hears: ClassVar[frozenset[Resource]] = frozenset()
     """The resources whose changes it judges."""

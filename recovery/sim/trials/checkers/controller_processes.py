@@ -33,7 +33,7 @@ def _names(error: type[Exception]) -> frozenset[str]:
 
 
 class NoUnhandledException(CheckerRule):
-    """No look ends in an error that nobody expects, and no process by an exception (sim reference, I0)."""
+    """No reconcile ends in an unexpected error, and no process ends in an exception."""
 
     _EXPECTED = _names(ApiError) | {RestlessGroupError.__name__, LedgerUnreadableError.__name__}
 
@@ -55,8 +55,8 @@ class _Effort:
 
 
 class NoLivelock(CheckerRule):
-    """No group is asked about again and again while neither it nor its ledger changes: at most 400 requests and 30
-    failed looks within a minute (sim reference, I0; checklist 11)."""
+    """The controller does not ask about a group again and again while neither the group nor its ledger changes: at most
+    400 requests and 30 failed reconciles within a minute."""
 
     hears = _OF_A_GROUP
     REQUESTS_MOST = 400
@@ -106,8 +106,8 @@ class NoLivelock(CheckerRule):
 
 
 class BoundedRequests(CheckerRule):
-    """What an incident may cost the API server is bounded by its attempts, its ranks, its length, and the faults of its
-    time (sim reference, I12)."""
+    """The number of requests for an incident is bounded by its attempts, its ranks, its length, and the faults that
+    occur during it."""
 
     BASE = 200
     PER_ATTEMPT = 100

@@ -72,8 +72,8 @@ def destructive(change: ObjectChange) -> str | None:
 
 
 class LedgerBeforeAction(CheckerRule):
-    """The ledger comes before the action: every write that takes something down was preceded by a ledger of that group
-    that names the very target (design.md, "Exactly once"; sim reference, checklist 3)."""
+    """The ledger comes before the action: before each write that takes something down, the ledger of that group names
+    that very target."""
 
     hears = _GROUP
 
@@ -104,8 +104,8 @@ class LedgerBeforeAction(CheckerRule):
 
 
 class OnlyTargets(CheckerRule):
-    """Every delete of a controller names the UID that is meant, and hits only what a ledger names as a target: no pod
-    of a newer incarnation, no other job (design.md, "Ways to recreate a group"; sim reference, checklist 5)."""
+    """Each delete by a controller carries a UID, and hits only a target that a ledger names: no pod of a newer
+    incarnation, and no other job."""
 
     hears = _DELETED
 
@@ -133,9 +133,8 @@ class OnlyTargets(CheckerRule):
 
 
 class HealthyUntouched(CheckerRule):
-    """A group that nothing has befallen gets no write at all (sim reference, I6; design.md: a healthy job has no
-    RecoveryGroup). The end of a container beside the training, a suspension, a resume and a resize by others leave it
-    healthy."""
+    """The controller writes nothing to a group to which nothing has happened. The group stays healthy when a container
+    beside the training ends, and when others suspend, resume or resize it."""
 
     hears = _GROUP | {RECOVERY_GROUPS, RECOVERY_INCIDENTS, EVENTS}
 
@@ -184,8 +183,8 @@ class _Unless(CheckerRule, ABC):
 
 
 class ObserveWritesNothing(_Unless):
-    """In mode Observe, and without a policy, nothing is written to a job but the release of a suspension of ours
-    (design.md: Observe writes nothing but RecoveryGroup, RecoveryIncident, Events and the Lease)."""
+    """In mode Observe, and without a policy, the controller writes nothing to a job, except to release a suspension of
+    its own."""
 
     def _barred(self, group: GroupView, change: ObjectChange) -> tuple[datetime, str] | None:
         if group.mode == Mode.ENFORCE:
@@ -194,8 +193,7 @@ class ObserveWritesNothing(_Unless):
 
 
 class PausedUntouched(_Unless):
-    """A paused job is not taken down, suspended or ended (design.md, "An incident": a pause acts before the next
-    write)."""
+    """A paused job is not taken down, suspended or made to fail. A pause takes effect before the next write."""
 
     def _barred(self, group: GroupView, change: ObjectChange) -> tuple[datetime, str] | None:
         if group.paused_since is None or destructive(change) is None:
@@ -204,8 +202,7 @@ class PausedUntouched(_Unless):
 
 
 class BreakerObeyed(_Unless):
-    """While the circuit breaker is open, no job is taken down, suspended or ended (issue 6: back to Observe when
-    recoveries bring no progress)."""
+    """While the circuit breaker is open, no job is taken down, suspended or made to fail."""
 
     def _barred(self, group: GroupView, change: ObjectChange) -> tuple[datetime, str] | None:
         opened_at = self.world.breaker_open_since

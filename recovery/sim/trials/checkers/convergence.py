@@ -24,9 +24,9 @@ _TRAINS = frozenset({EventKind.ROUND_FORMED, EventKind.FINISHED})
 
 
 class ConvergesAfterHealing(CheckerRule):
-    """At the end of the healing every job under Enforce trains with all its ranks, or there is a reason why not: it
-    ended, its user suspended it, it is Held, or left alone on purpose; and then nothing is written any more but the
-    Lease (sim reference, I5; level-triggered, checklist 6)."""
+    """At the end of the healing, each job under Enforce trains with all its ranks, or there is a reason why it does
+    not: it ended, its user suspended it, it is Held, or it is left alone on purpose. From then on the controller writes
+    only the Lease."""
 
     QUIET_LONGEST = timedelta(minutes=15)
     """Quiet for the last quarter of the healing, at most for so long."""
@@ -183,9 +183,8 @@ def _held_lately(state: LedgerState | None, since: datetime) -> bool:
 
 
 class TimelyAction(CheckerRule):
-    """Without faults of the API or of controller processes, an incident is open within two seconds of a clear loss, and
-    what it takes down is taken down by then (sim reference, I13; design.md: evidence, ledger, trigger, all within a
-    second)."""
+    """Without faults of the API server or of controller processes, an incident is open within two seconds of a clear
+    loss, and the Jobs that it takes down are deleted by then."""
 
     hears = frozenset({RECOVERY_GROUPS, JOBS})
     WITHIN = timedelta(seconds=2)

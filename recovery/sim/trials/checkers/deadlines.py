@@ -30,9 +30,8 @@ class _Clock:
 
 
 class DeadlineHolds(CheckerRule):
-    """No controller suspends a job that has a deadline, because Trainer counts it from the last resume, or one that
-    Kueue starts: and no TrainJob is active for longer than its `activeDeadlineSeconds` since others let it run
-    (design.md, "Backoff")."""
+    """No controller suspends a job that Kueue starts, or a job with a deadline, because Trainer counts a deadline from
+    the last resume. No TrainJob is active for longer than its `activeDeadlineSeconds` since others let it run."""
 
     hears = WORKLOADS
 

@@ -25,11 +25,11 @@ class _Recorded(msgspec.Struct, frozen=True):
 
 
 class FleetTotalsFold(CheckerRule):
-    """The totals of the fleet are the fold over the RecoveryIncidents recorded since there is a RecoveryConfig: each is
-    counted once, and none is missed.
+    """The totals of the fleet are the sums over the RecoveryIncidents that were recorded since the RecoveryConfig
+    exists. Each of them is counted once, and none is missed.
 
-    One that its ledger has not forgotten yet is still to be counted. So is one whose job went while controllers were
-    held up: its ledger may have gone with it.
+    A record need not be counted yet while its ledger still holds the incident. Nor need one whose job was deleted while
+    controllers were held up, because its ledger may have gone with it.
     """
 
     hears = frozenset({RECOVERY_CONFIGS, RECOVERY_INCIDENTS})

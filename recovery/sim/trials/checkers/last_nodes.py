@@ -17,8 +17,8 @@ _OVER = ("Complete", "Failed", "FailureTarget", "SuccessCriteriaMet")
 
 
 class LastNodesSpared(CheckerRule):
-    """No controller enters a node in quarantine without which too few are left for a group that waits for nodes
-    (docs/quarantine.md, "The last feasible nodes"). What came to be shortly before, it need not have known."""
+    """No controller quarantines a node without which too few are left for a group that waits for nodes. It need not
+    have known what changed shortly before."""
 
     hears = frozenset({NODES, RECOVERY_CONFIGS})
 

@@ -32,8 +32,8 @@ def sample(name: str, **labels: str) -> str:
 
 
 class LedgerSuccession(CheckerRule):
-    """Each ledger follows from the one that it took the place of, and was swapped against exactly that one (design.md,
-    "Exactly once"; `core.incident.invariants`): no write of another process is lost."""
+    """Each ledger follows from the ledger that it replaced, and was swapped against exactly that one
+    (`recovery/core/incident/invariants.py`). No write of another process is lost."""
 
     hears = frozenset({RECOVERY_GROUPS})
 
@@ -67,8 +67,8 @@ def _swapped_against(body: bytes | None) -> str | None:
 
 
 class OneCharge(CheckerRule):
-    """An incident is charged once, the budget is never overdrawn, no incident gets more attempts than it allows, and
-    the epoch counts the restarts (sim reference, I3; docs/policy.md, "Budget")."""
+    """An incident is charged once. The budget is never overdrawn, no incident gets more attempts than it allows, and
+    the epoch counts the restarts."""
 
     hears = frozenset({RECOVERY_GROUPS})
 
@@ -126,8 +126,7 @@ def _attempts(made: LedgerChange) -> Iterator[str]:
 
 
 class MonotoneCounters(CheckerRule):
-    """What is counted never falls, however often controllers crash (sim reference, I4), and the idle GPU-seconds by
-    class are those by phase."""
+    """Counters never fall, however often controllers crash. The idle GPU-seconds by class add up to those by phase."""
 
     hears = frozenset({RECOVERY_GROUPS})
 
@@ -166,13 +165,13 @@ def _counters(ledger: Ledger) -> dict[str, float]:
 
 
 class RecordedOnce(CheckerRule):
-    """Every incident is recorded once: its number is no other's, the numbers have no gap, and what has gone into the
-    history, or was open when its job was deleted, has its RecoveryIncident (sim reference, I9). Every clear loss
-    belongs to an incident.
+    """Each incident is recorded once. No two incidents share a number, and the numbers have no gap. Each incident that
+    has moved into the history, or was open when its job was deleted, has its RecoveryIncident. Each clear loss belongs
+    to an incident.
 
-    A loss is clear where a controller must see it: of a group that trained since it was last resumed, by whomever,
-    under a policy, with nobody suspending or deleting it at the same time, and with no fault that keeps the controllers
-    from looking for the time that they have.
+    A loss is clear where a controller must see it: the group trained since it was last resumed, a policy applies, no
+    one suspends or deletes the group at the same time, and no fault keeps the controllers from reconciling in the time
+    that they have.
     """
 
     hears = frozenset({RECOVERY_GROUPS, RECOVERY_INCIDENTS})
@@ -229,7 +228,7 @@ class RecordedOnce(CheckerRule):
     def _must_be_recorded(self, state: LedgerState) -> bool:
         """The incident that was open when the ledger went with its workload: whoever led saw both go, and it in time.
 
-        If controllers were held up just then, the ledger may have taken it along (design.md, "Objects").
+        If controllers were held up just then, the ledger may have taken it along: it is deleted with its job.
         """
         if state.gone_at is None:
             return False
@@ -248,7 +247,7 @@ def _covered(state: LedgerState, lost_at: datetime) -> bool:
 
 
 class MetricsFold(CheckerRule):
-    """The leader's metrics equal the ledgers' totals (sim reference, I10)."""
+    """The metrics that the leader exports equal the totals of the ledgers."""
 
     def ended(self) -> Iterator[Violation]:
         told = self.evidence.metrics

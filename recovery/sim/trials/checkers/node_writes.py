@@ -46,8 +46,8 @@ def _allows(evidence: TrialEvidence, what: str) -> bool:
 
 
 class QuarantineWithinCap(CheckerRule):
-    """Never more nodes are quarantined than the RecoveryConfig allows, whoever leads and whatever crashes (sim
-    reference, I7). What people quarantine counts once it is in the ledger, but is not held against the controller."""
+    """The controller never quarantines more nodes than the RecoveryConfig allows, whichever replica leads and whatever
+    crashes. Nodes that people quarantine count once they are in the ledger, but they do not break the rule."""
 
     hears = frozenset({NODES, RECOVERY_CONFIGS})
 
@@ -113,8 +113,8 @@ class QuarantineWithinCap(CheckerRule):
 
 
 class QuarantinePermitted(CheckerRule):
-    """A node is cordoned or tainted only where the RecoveryConfig allows it, and after its ledger has named the node
-    (design.md, "Exactly once")."""
+    """A node is cordoned or tainted only where the RecoveryConfig allows it, and only after the ledger of the fleet has
+    named the node."""
 
     hears = frozenset({NODES})
 
@@ -137,8 +137,7 @@ class QuarantinePermitted(CheckerRule):
 
 
 class ForeignKept(CheckerRule):
-    """A taint or a cordon that somebody else has set on a node is never taken off (issue 6: only what we set do we
-    remove)."""
+    """The controller never removes a taint or a cordon that someone else has set on a node."""
 
     hears = frozenset({NODES})
 
@@ -163,7 +162,7 @@ class ForeignKept(CheckerRule):
 
 
 class QuarantineReleased(CheckerRule):
-    """A quarantined node is let in again when its time has come, or when a person asks for it (docs/quarantine.md)."""
+    """A quarantined node is released when its time has come, or when a person asks for it."""
 
     hears = frozenset({NODES, RECOVERY_CONFIGS})
     LATE_AFTER_SECONDS = 120.0
@@ -211,8 +210,8 @@ class QuarantineReleased(CheckerRule):
 
 
 class ForceOnlyTheDead(CheckerRule):
-    """A pod is deleted by force only where its node is gone or out of service, or where the RecoveryConfig and the
-    policy both allow to assume that what does not answer is dead (design.md, "Fence first")."""
+    """A pod is force-deleted only where its node is gone or out of service, or where both the RecoveryConfig and the
+    policy allow the controller to assume that a silent node is dead."""
 
     hears = frozenset({NODES, PODS})
 

@@ -35,12 +35,13 @@ class _Rank:
 
 
 class OneIncarnation(CheckerRule):
-    """Processes of two incarnations of one rank never run at once, and none of an earlier incarnation meets the others
-    or commits a checkpoint after a later one has (sim reference, I1; an incarnation is a Job UID).
+    """Processes of two incarnations of one rank never run at once. No process of an earlier incarnation meets the
+    others, or commits a checkpoint, after one of a later incarnation has. An incarnation is the set of pods of one Job
+    UID.
 
-    Judged only where a controller took the earlier one down: others may delete as carelessly as they like, and pods
-    that were force-deleted, or cut off or taken away with their node, are out of everybody's reach. So are those whose
-    own grace is 0: every delete of such a pod is a force-delete (`CheckGracefulDelete` of the API server).
+    The rule applies where a controller took the earlier incarnation down. It does not cover deletes by others, and pods
+    that were force-deleted, cut off, or lost with their node. Nor does it cover pods whose own grace period is 0,
+    because every delete of such a pod is a force-delete (`CheckGracefulDelete` of the API server).
     """
 
     def ended(self) -> Iterator[Violation]:

@@ -32,8 +32,9 @@ class _Wait:
 
 
 class WatchdogTouches(CheckerRule):
-    """In a recovery a Job without pods is touched after 60 s, and after 120 s there is a new attempt, unless it is
-    suspended or its pods are refused (design.md, "Ways to recreate a group"; k/k 131917)."""
+    """In a recovery, the controller touches a Job without pods after 60 s, and begins a new attempt after 120 s, unless
+    the Job is suspended or its pods are refused. The Job controller can overlook a recreated Job
+    (kubernetes/kubernetes#131917)."""
 
     hears = frozenset({JOBS, PODS, JOB_SETS, TRAIN_JOBS, RECOVERY_GROUPS, RECOVERY_POLICIES, EVENTS})
     TOUCHED_AFTER_SECONDS = 60.0
@@ -116,8 +117,8 @@ def _attempt_of(state: LedgerState | None) -> int:
 
 
 class SuspensionReleased(CheckerRule):
-    """A suspension of ours ends when its time has come, or with its incident; it is never taken for the user's, and
-    the user's is neither ended nor made ours (design.md, "Backoff"; docs/policy.md, "Backoff")."""
+    """A suspension by the controller ends when its time has come, or with its incident. It is never taken for a
+    suspension by the user. The user's suspension is neither ended nor taken over."""
 
     hears = _WORKLOADS | {RECOVERY_GROUPS}
     LATE_AFTER_SECONDS = 60.0

@@ -26,8 +26,8 @@ def rule_of(incident: Incident | None) -> PolicyRule | None:
 
 
 class ChargedByRule(CheckerRule):
-    """What a rule ignores, or says to be free, costs no budget; and what it ignores is not restarted (docs/policy.md,
-    "Rules")."""
+    """A failure that a rule ignores, or declares free, costs no budget. An ignored failure does not restart the
+    group."""
 
     hears = frozenset({RECOVERY_GROUPS})
 
@@ -48,9 +48,9 @@ class ChargedByRule(CheckerRule):
 
 
 class FailJobForItsCause(CheckerRule):
-    """A job is made to fail only where the RecoveryConfig allows it, by a rule that says FailJob or by `onExhausted`;
-    and never by a rule about exit codes that only survivors of another loss had (issue 6: never FailJob on a cascade's
-    exit code). What really happened is taken from the training itself."""
+    """A job is made to fail only where the RecoveryConfig allows it, and only by a rule with the action FailJob or by
+    `onExhausted`. A rule about exit codes never fails a job for codes that only the survivors of another loss had. The
+    model of the training says what really happened."""
 
     hears = frozenset({RECOVERY_GROUPS})
 

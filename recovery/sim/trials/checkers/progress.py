@@ -11,8 +11,8 @@ from recovery.sim.trials.trial_evidence import Violation
 
 
 class ProgressIsNew(CheckerRule):
-    """An incident ends by progress only after an incarnation that its restarts have brought has reported some
-    (docs/progress.md). What really reported is taken from the training itself."""
+    """An incident ends by progress only after an incarnation that its restarts have created has reported progress. The
+    model of the training says which incarnation reported."""
 
     hears = frozenset({RECOVERY_GROUPS})
 

@@ -24,9 +24,9 @@ _ON_THE_WAY = frozenset({Phase.SCHEDULING, Phase.STARTING, Phase.RENDEZVOUS})
 
 
 class JustifiedRestart(CheckerRule):
-    """Every restart is for a loss in the very incarnation that it takes down, for a person's request, or for an attempt
-    that took too long; and only a restart that the platform really made is adopted (sim reference, I2). A loss is one
-    of the training, not of the containers beside it, and of the run that the Job's last resume began."""
+    """Each restart has one of three reasons: a loss in the very incarnation that it takes down, a request of a person,
+    or an attempt that took too long. Only a restart that the platform really made is adopted. A loss must be one of the
+    training, not of the containers beside it, and of the run that the last resume of the Job began."""
 
     hears = frozenset({RECOVERY_GROUPS, JOBS})
 
@@ -128,8 +128,8 @@ def _took_too_long(job: JobView, pinned: PinnedPolicy, at: datetime) -> bool:
 
 
 class BaselineUntouched(CheckerRule):
-    """What was lost before the policy was there, or was switched to Enforce, or more than 15 minutes ago, is a baseline
-    in a group that runs whole, and no reason for a restart (design.md, "What is a failure")."""
+    """A group that runs whole is not restarted for a loss from before its policy existed, from before the policy was
+    switched to Enforce, or from more than 15 minutes ago."""
 
     hears = frozenset({RECOVERY_GROUPS})
 
@@ -167,9 +167,9 @@ class BaselineUntouched(CheckerRule):
 
 
 class ResizeKept(CheckerRule):
-    """No restart of ours undoes the size that a user gave a Job: the group is Held until a person asks for the restart
-    (kubernetes-facts, "A group shrunk to 12 by the child Job comes back with 16"), or has settings at birth by which
-    it comes back with that size, or with one that it has been given since."""
+    """No restart by the controller undoes the size that a user gave a Job, although JobSet recreates a Job with the
+    size of its template. The group is Held until a person asks for the restart, or it has settings at birth that bring
+    it back with that size, or with a size that it was given later."""
 
     hears = frozenset({JOBS})
 
@@ -214,11 +214,11 @@ def _runs_whole(targets: Iterable[JobView]) -> bool:
 
 
 class NativeFirst(CheckerRule):
-    """Where a Job's or a JobSet's own policy has decided, or the training has succeeded, no restart of ours doubles or
-    contradicts it (design.md, "Native decisions go first").
+    """Where the policy of a Job or JobSet has decided, or the training has succeeded, no restart by the controller
+    repeats or contradicts that.
 
-    A decision counts from the read on which the process decided: what came later could not be known. A podFailurePolicy
-    has decided once the training has exited, also where containers beside it keep the pod Running.
+    A decision counts from the read on which the process decided, because the process could not know what came later. A
+    podFailurePolicy has decided once the training has exited, even where containers beside it keep the pod Running.
     """
 
     def heard(self, record: RequestRecord) -> Iterator[Violation]:

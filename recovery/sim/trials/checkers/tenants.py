@@ -92,9 +92,8 @@ def _shows_sign(node: Body) -> bool:
 
 
 class MessagesConfirmed(_OfTenants):
-    """No node is quarantined for what jobs of one namespace say in messages alone: the node shows a sign of a fault, a
-    job of another namespace failed there, or RecoveryConfig trusts the namespace (docs/quarantine.md, "What a message
-    is worth")."""
+    """No node is quarantined only because of messages from jobs of one namespace: the node shows a sign of a fault, a
+    job of another namespace failed there, or the RecoveryConfig trusts the namespace."""
 
     hears = frozenset({NODES, PODS, RECOVERY_CONFIGS, RECOVERY_GROUPS})
 
@@ -152,8 +151,8 @@ def _ran(ended: Body) -> timedelta | None:
 
 
 class NamespaceWithinShare(_OfTenants):
-    """Of the nodes that show no sign of a fault, jobs of one namespace have at most a tenth of the cap quarantined, and
-    one at least, unless RecoveryConfig trusts the namespace (docs/quarantine.md, "Caps")."""
+    """Among the nodes that show no sign of a fault, the jobs of one namespace have at most a tenth of the cap
+    quarantined, and at least one, unless the RecoveryConfig trusts the namespace."""
 
     def __init__(self, evidence: TrialEvidence) -> None:
         super().__init__(evidence)
@@ -192,8 +191,8 @@ class NamespaceWithinShare(_OfTenants):
 
 
 class BreakerShared(_OfTenants):
-    """No job opens the circuit breaker alone: at most a third of `recoveries`, one at least, counts from one job
-    (docs/quarantine.md, "The circuit breaker")."""
+    """No job opens the circuit breaker alone: at most a third of `recoveries`, and at least one, counts from one
+    job."""
 
     def fleet_changed(self, change: ObjectChange, at: datetime) -> Iterator[Violation]:
         after = fleet_of(change.body)
