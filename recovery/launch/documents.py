@@ -18,9 +18,9 @@ CHARACTERS_MAX = 20_000_000
 """Of one file: `kubectl get trainjobs -A -o yaml` of the largest cluster."""
 
 NOT_YAML = Code("not-yaml", Severity.ERROR, "the text cannot be read as YAML or JSON")
-TOO_LARGE = Code("too-large", Severity.ERROR, "the text holds more than is read")
-DUPLICATE_KEY = Code("duplicate-key", Severity.ERROR, "a field stands twice in the same object")
-NOT_AN_OBJECT = Code("not-an-object", Severity.ERROR, "a document is no Kubernetes object")
+TOO_LARGE = Code("too-large", Severity.ERROR, "the text is larger than lint reads")
+DUPLICATE_KEY = Code("duplicate-key", Severity.ERROR, "a field appears twice in the same object")
+NOT_AN_OBJECT = Code("not-an-object", Severity.ERROR, "a document is not a Kubernetes object")
 TEMPLATE = Code("template", Severity.ERROR, "the file is a template that has not been rendered yet")
 CODES = (NOT_YAML, TEMPLATE, TOO_LARGE, DUPLICATE_KEY, NOT_AN_OBJECT)
 

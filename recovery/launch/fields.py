@@ -14,7 +14,7 @@ from recovery.launch.findings import Code, LintFinding, Severity
 from recovery.launch.places import Place, written
 from recovery.launch.quantity import QuantityError, parse
 
-WRONG_TYPE = Code("wrong-type", Severity.ERROR, "a field holds a value of another kind")
+WRONG_TYPE = Code("wrong-type", Severity.ERROR, "a field holds a value of another type")
 BAD_QUANTITY = Code("bad-quantity", Severity.ERROR, "a resource quantity cannot be read, or is negative")
 UNKNOWN_FIELD = Code("unknown-field", Severity.ERROR, "the API has no such field")
 CODES = (WRONG_TYPE, BAD_QUANTITY, UNKNOWN_FIELD)

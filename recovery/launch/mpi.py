@@ -13,7 +13,7 @@ from recovery.launch.torch_env import nodes_rule
 from recovery.launch.views import MpiPolicy, Runtime, Trainer
 
 MPI_JOBS = Code("mpi-jobs", Severity.ERROR, "runLauncherAsNode lacks the ReplicatedJob launcher or node")
-MPI_IMPLEMENTATION = Code("mpi-implementation", Severity.ERROR, "Trainer starts no MPI but OpenMPI")
+MPI_IMPLEMENTATION = Code("mpi-implementation", Severity.ERROR, "Trainer supports no MPI but OpenMPI")
 MPI_ONE_IS_TWO = Code("mpi-one-is-two", Severity.WARNING, "numNodes 1 makes two pods under runLauncherAsNode")
 MPI_LAUNCHERS = Code("mpi-launchers", Severity.WARNING, "numNodes of the runtime makes several launchers")
 MPI_RESOURCES = Code("mpi-resources", Severity.WARNING, "resourcesPerNode goes to the launcher, which does not train")

@@ -11,7 +11,7 @@ from recovery.launch.findings import Code, LintFinding, Severity
 from recovery.launch.launch import Launch, Member
 from recovery.launch.views import ReplicatedJob
 
-RESTART_POLICY_REFUSED = Code("restart-policy-refused", Severity.ERROR, "a Job takes no such restartPolicy")
+RESTART_POLICY_REFUSED = Code("restart-policy-refused", Severity.ERROR, "a Job does not accept this restartPolicy")
 HOST_NETWORK_DNS = Code(
     "host-network-dns", Severity.WARNING, "pods in the host's network do not find each other's names"
 )

@@ -34,7 +34,7 @@ PROCESSES_FLAG = "nproc-per-node"
 
 PROCESSES_WORD = Code("processes-word", Severity.ERROR, "numProcPerNode is a word where Trainer takes a number")
 PROCESSES_DIFFER = Code(
-    "processes-differ", Severity.WARNING, "Trainer starts another number of processes than the node has devices"
+    "processes-differ", Severity.WARNING, "Trainer starts more or fewer processes than there are devices"
 )
 PROCESSES_NOT_GPUS = Code("processes-not-gpus", Severity.WARNING, "numProcPerNode is not the number of GPUs")
 RESOURCES_REPLACED = Code(

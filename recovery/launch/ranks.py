@@ -19,8 +19,8 @@ from recovery.launch.torch_env import MASTER_NOWHERE, PORT
 from recovery.launch.torchrun_settings import OF_TRAINER, goes_by, trainer_sets
 
 SAME_NODE_RANK = Code("same-node-rank", Severity.ERROR, "several pods have one node rank, and others are missing")
-MASTER_DOUBTFUL = Code("master-doubtful", Severity.WARNING, "the address of rank 0 is no name of the job's pods")
-TRAINS_ALONE = Code("trains-alone", Severity.WARNING, "the launcher of each pod knows of no other pod")
+MASTER_DOUBTFUL = Code("master-doubtful", Severity.WARNING, "the address of rank 0 is not a pod of this job")
+TRAINS_ALONE = Code("trains-alone", Severity.WARNING, "the launcher of each pod does not know the other pods")
 CODES = (SAME_NODE_RANK, MASTER_DOUBTFUL, TRAINS_ALONE)
 
 _RANGE = re.compile(r"([0-9]{1,9})(?::([0-9]{1,9}))?")

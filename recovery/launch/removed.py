@@ -12,7 +12,7 @@ import msgspec
 from recovery.launch.findings import Code, LintFinding, Severity
 from recovery.launch.places import Place, written
 
-REMOVED_FIELD = Code("removed-field", Severity.ERROR, "the API does not have this field any more")
+REMOVED_FIELD = Code("removed-field", Severity.ERROR, "the API no longer has this field")
 CODES = (REMOVED_FIELD,)
 
 

@@ -14,7 +14,7 @@ from recovery.launch.findings import Code, LintFinding, Severity
 from recovery.launch.launch import Launch
 from recovery.launch.views import PodTemplate, Resources, VolcanoJob
 
-UNKNOWN_RESOURCE = Code("unknown-resource", Severity.ERROR, "the name of a resource that no container can ask for")
+UNKNOWN_RESOURCE = Code("unknown-resource", Severity.ERROR, "no container can ask for a resource of this name")
 RESOURCE_MISSPELT = Code("resource-misspelt", Severity.WARNING, "the name of a resource is nearly that of a device")
 CODES = (UNKNOWN_RESOURCE, RESOURCE_MISSPELT)
 

@@ -14,7 +14,9 @@ from recovery.launch.places import Place
 from recovery.launch.quantity import shown
 from recovery.launch.views import Container, PodTemplate, Resources, VolcanoJob
 
-RESOURCES_REFUSED = Code("resources-refused", Severity.ERROR, "the requests and limits of a container contradict")
+RESOURCES_REFUSED = Code(
+    "resources-refused", Severity.ERROR, "the requests and limits of a container contradict each other"
+)
 QUANTITY_UNQUOTED = Code(
     "quantity-unquoted", Severity.WARNING, "every later write of the TrainJob's runtimePatches is refused"
 )

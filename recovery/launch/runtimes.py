@@ -11,15 +11,13 @@ from recovery.launch.places import Place, written
 from recovery.launch.views import PodPatch, ReplicatedJob, Runtime, Trainer
 
 MISSING_CONTAINER = Code(
-    "missing-container", Severity.ERROR, "a ReplicatedJob lacks the container that Trainer looks for in it"
+    "missing-container", Severity.ERROR, "a ReplicatedJob lacks the container that Trainer looks for"
 )
 NOT_ONE_REPLICA = Code("not-one-replica", Severity.ERROR, "a ReplicatedJob that Trainer fills has several replicas")
 NO_TRAINER_JOB = Code("no-trainer-job", Severity.ERROR, "no ReplicatedJob is marked as the one that trains")
 PATCH_NOWHERE = Code("patch-nowhere", Severity.ERROR, "runtimePatches is for something that the runtime does not have")
 PATCH_REFUSED = Code("patch-refused", Severity.ERROR, "runtimePatches sets variables that it may not set")
-INITIALIZER_NOWHERE = Code(
-    "initializer-nowhere", Severity.ERROR, "spec.initializer asks for something that the runtime has no job for"
-)
+INITIALIZER_NOWHERE = Code("initializer-nowhere", Severity.ERROR, "the runtime has no job for spec.initializer")
 CODES = (MISSING_CONTAINER, INITIALIZER_NOWHERE, NOT_ONE_REPLICA, NO_TRAINER_JOB, PATCH_NOWHERE, PATCH_REFUSED)
 
 STEP_LABEL = "trainer.kubeflow.org/trainjob-ancestor-step"

@@ -24,7 +24,7 @@ TRAINER_MISSING = Code(
     "trainer-missing", Severity.WARNING, "without spec.trainer Trainer sets no variables for torchrun"
 )
 MASTER_NOWHERE = Code("master-nowhere", Severity.ERROR, "rank 0 is not found at its address")
-INJECTION_TARGET = Code("injection-target", Severity.ERROR, "envInjection names a container that it cannot have")
+INJECTION_TARGET = Code("injection-target", Severity.ERROR, "envInjection names a container that it cannot use")
 HIDDEN_UNTIL_READY = Code(
     "hidden-until-ready", Severity.WARNING, "the names of the pods resolve only once the pods are Ready"
 )

@@ -11,7 +11,7 @@ from recovery.launch.findings import Code, LintFinding, Severity
 from recovery.launch.launch import Launch
 from recovery.launch.places import Place
 
-TORCHTUNE_REFUSED = Code("torchtune-refused", Severity.ERROR, "Trainer completes no such call of torchtune")
+TORCHTUNE_REFUSED = Code("torchtune-refused", Severity.ERROR, "Trainer refuses this call of torchtune")
 CODES = (TORCHTUNE_REFUSED,)
 
 _SEVERAL_NODES = "llama3_3/70B"

@@ -19,12 +19,12 @@ from recovery.launch.names import MAX_LABEL, NAME_TOO_LONG
 from recovery.launch.places import Place
 from recovery.launch.views import EnvVar, Task, VolcanoJob
 
-PLUGIN_TASK = Code("plugin-task", Severity.ERROR, "the pytorch plugin is to find a task that is not there")
+PLUGIN_TASK = Code("plugin-task", Severity.ERROR, "the pytorch plugin names a task that does not exist")
 PLUGIN_ARGUMENT = Code("plugin-argument", Severity.WARNING, "the pytorch plugin cannot read an argument")
 SEVERAL_MASTERS = Code("several-masters", Severity.ERROR, "several pods get RANK 0")
 PLUGIN_ENV_WINS = Code("plugin-env-wins", Severity.WARNING, "the pytorch plugin overrides a variable of the job")
 PLUGIN_ENV_ELSEWHERE = Code(
-    "plugin-env-elsewhere", Severity.NOTE, "the pytorch plugin sets variables in tasks that are not of the group"
+    "plugin-env-elsewhere", Severity.NOTE, "the pytorch plugin sets variables in other tasks too"
 )
 GANG_STARTS_HALF = Code("gang-starts-half", Severity.WARNING, "minAvailable lets the job start without all ranks")
 MIN_AVAILABLE = Code("min-available", Severity.ERROR, "minAvailable is larger than the number of pods")

@@ -21,8 +21,8 @@ from recovery.launch.volcano import named, plugin_of
 
 VOLCANO_REFUSED = Code("volcano-refused", Severity.ERROR, "Volcano refuses a policy or a task, or ignores it")
 GROUP_NOT_RESTARTED = Code("group-not-restarted", Severity.WARNING, "no policy restarts the group when a pod is lost")
-NEVER_COMPLETES = Code("never-completes", Severity.WARNING, "the pods are restarted when the training has succeeded")
-FEW_RETRIES = Code("few-retries", Severity.NOTE, "maxRetry ends the job after few failures in all of its life")
+NEVER_COMPLETES = Code("never-completes", Severity.WARNING, "the pods restart after the training has succeeded")
+FEW_RETRIES = Code("few-retries", Severity.NOTE, "maxRetry ends the job after few failures in its whole life")
 CODES = (VOLCANO_REFUSED, GROUP_NOT_RESTARTED, NEVER_COMPLETES, FEW_RETRIES)
 
 ANY = "*"

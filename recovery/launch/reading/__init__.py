@@ -32,8 +32,8 @@ from recovery.launch.reading.volcano import volcano_job
 from recovery.launch.views import Object, PyTorchJob
 
 UNKNOWN_KIND = Code("unknown-kind", Severity.NOTE, "an object of this kind is not judged")
-WRONG_API_VERSION = Code("wrong-api-version", Severity.ERROR, "a kind that is known, of an apiVersion that is not")
-OLD_API = Code("old-api", Severity.NOTE, "the object is of training-operator v1")
+WRONG_API_VERSION = Code("wrong-api-version", Severity.ERROR, "a known kind with an unknown apiVersion")
+OLD_API = Code("old-api", Severity.NOTE, "the object belongs to training-operator v1")
 CODES = (*fields.CODES, *numbers.CODES, *objects.CODES, *trainjobs.CODES, UNKNOWN_KIND, WRONG_API_VERSION, OLD_API)
 
 

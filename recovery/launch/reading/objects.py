@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from recovery.launch.fields import Field
 from recovery.launch.findings import Code, Severity
 
-MISSING_FIELD = Code("missing-field", Severity.ERROR, "a field is missing without which the object is refused")
+MISSING_FIELD = Code("missing-field", Severity.ERROR, "a required field is missing")
 CODES = (MISSING_FIELD,)
 
 

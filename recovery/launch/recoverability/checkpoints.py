@@ -14,7 +14,7 @@ from recovery.launch.views import Container, PodTemplate
 
 CHECKPOINT_LOST = Code("checkpoint-lost", Severity.WARNING, "nothing that the training writes outlives its pod")
 CHECKPOINT_ON_NODE = Code("checkpoint-on-node", Severity.WARNING, "what the training writes stays on one node")
-NO_RESUME = Code("no-resume", Severity.NOTE, "nothing says that the training goes on from a checkpoint")
+NO_RESUME = Code("no-resume", Severity.NOTE, "nothing says that the training resumes from a checkpoint")
 CODES = (CHECKPOINT_LOST, CHECKPOINT_ON_NODE, NO_RESUME)
 
 _ENDS_WITH_POD = frozenset(

@@ -15,11 +15,9 @@ from recovery.launch.views import PodGroupPolicy
 
 NO_GANG_SCHEDULING = Code("no-gang-scheduling", Severity.NOTE, "a part of the group may hold GPUs while it waits")
 GANG_SCHEDULER_UNNAMED = Code(
-    "gang-scheduler-unnamed", Severity.NOTE, "a podGroupPolicy, and no pod names the scheduler that heeds it"
+    "gang-scheduler-unnamed", Severity.NOTE, "no pod names the scheduler of the podGroupPolicy"
 )
-GANG_WAITS_FOR_ITSELF = Code(
-    "gang-waits-for-itself", Severity.ERROR, "the gang waits for pods that are made only when others of it have run"
-)
+GANG_WAITS_FOR_ITSELF = Code("gang-waits-for-itself", Severity.ERROR, "the gang waits for pods that wait for the gang")
 CODES = (NO_GANG_SCHEDULING, GANG_SCHEDULER_UNNAMED, GANG_WAITS_FOR_ITSELF)
 
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"

@@ -27,11 +27,13 @@ WRITE_ANNOTATION = "recovery.trainjob.dev/checkpoint-write"
 RESTART_ANNOTATION = "recovery.trainjob.dev/restart-overhead"
 """From a failure until the group trains again: detection, teardown, scheduling, start, loading: `10m`."""
 
-UNREADABLE_DURATION = Code("unreadable-duration", Severity.WARNING, "an annotation of ours holds no duration")
+UNREADABLE_DURATION = Code("unreadable-duration", Severity.WARNING, "a recovery annotation holds no valid duration")
 COSTLY_CHECKPOINT_INTERVAL = Code(
-    "costly-checkpoint-interval", Severity.WARNING, "checkpoints are far from as frequent as the group's size asks for"
+    "costly-checkpoint-interval", Severity.WARNING, "checkpoints are too rare or too frequent"
 )
-GROUP_TOO_LARGE = Code("group-too-large", Severity.WARNING, "the group fails too often for its size to pay")
+GROUP_TOO_LARGE = Code(
+    "group-too-large", Severity.WARNING, "the group is so large that its failures cost too much time"
+)
 CODES = (UNREADABLE_DURATION, COSTLY_CHECKPOINT_INTERVAL, GROUP_TOO_LARGE)
 
 _DEFAULT_SECONDS = {WRITE_ANNOTATION: 60.0, RESTART_ANNOTATION: 600.0}

@@ -22,7 +22,7 @@ from recovery.launch.recoverability.words import span
 from recovery.launch.views import FailurePolicy, NativeRule, ReplicatedJob
 
 FAILURE_POLICY_NOT_REACHED = Code(
-    "failure-policy-not-reached", Severity.WARNING, "the failurePolicy waits until a whole Job has failed"
+    "failure-policy-not-reached", Severity.WARNING, "failurePolicy waits until a Job has failed"
 )
 NO_RESTARTS_ALLOWED = Code("no-restarts-allowed", Severity.WARNING, "the failurePolicy allows no restart")
 DEADLINE_RESTARTS_JOB = Code(

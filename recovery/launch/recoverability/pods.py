@@ -30,8 +30,10 @@ RESTARTED_IN_PLACE = Code("restarted-in-place", Severity.WARNING, "a failed rank
 CASCADE_ENDS_JOB = Code("cascade-ends-job", Severity.WARNING, "one failure of all ranks ends the job for good")
 NO_RETRY = Code("no-retry", Severity.NOTE, "the first lost pod ends the job for good")
 LONG_GRACE = Code("long-grace", Severity.WARNING, "ranks that hang hold the group for a long grace period")
-NO_TERMINATION_MESSAGE = Code("no-termination-message", Severity.NOTE, "a failed rank leaves no word of why")
-POD_FAILURE_POLICY_REFUSED = Code("pod-failure-policy-refused", Severity.ERROR, "the Job cannot be made")
+NO_TERMINATION_MESSAGE = Code(
+    "no-termination-message", Severity.NOTE, "a failed rank leaves no message about the cause"
+)
+POD_FAILURE_POLICY_REFUSED = Code("pod-failure-policy-refused", Severity.ERROR, "the Job cannot be created")
 CODES = (
     RESTARTED_IN_PLACE,
     CASCADE_ENDS_JOB,

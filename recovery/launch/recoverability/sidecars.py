@@ -16,7 +16,7 @@ from recovery.launch.shell import base_name
 from recovery.launch.views import Container
 
 SIDECAR_NEVER_ENDS = Code(
-    "sidecar-never-ends", Severity.WARNING, "a helper container keeps the pod running when the training is over"
+    "sidecar-never-ends", Severity.WARNING, "a helper container keeps the pod running after the training"
 )
 CODES = (SIDECAR_NEVER_ENDS,)
 
