@@ -207,7 +207,7 @@ async def _requests(control_plane: ControlPlane) -> int:
 def table(rows: list[Row]) -> str:
     """Markdown, for the README."""
     lines = [
-        "| limits | pods | grace s | fresh start s | JobSet's own s | controller s | of JobSet's own | trigger ms | "
+        "| limits | pods | grace s | fresh start s | JobSet s | controller s | share | trigger ms | "
         "API reads | API writes | JobSet's requests | all requests |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
