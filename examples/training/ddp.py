@@ -78,7 +78,7 @@ class Corpus(Dataset[torch.Tensor]):
 
 
 class Model(nn.Module):
-    """A transformer that foretells the next token."""
+    """A transformer that foresignals the next token."""
 
     def __init__(self, dropout: float) -> None:
         super().__init__()
@@ -198,7 +198,7 @@ class Checkpoints:
     def write(self, step: int, state: dict[str, Any]) -> None:
         """A kill, or the power, may go at any moment: the file has its name only when all of it is on the disk.
 
-        The partial file's name is used once. A node that was cut off may still write under its own, and meets nobody.
+        The partial file's name is used once. A node that was cut off may still write under its own, and meets no one.
         """
         partial = self.folder / f"{uuid.uuid4().hex}.partial"
         with partial.open("wb") as file:
@@ -222,7 +222,7 @@ class Checkpoints:
                 self.log.say(event="skipped", checkpoint=str(path), error=reason_of(error))
             else:
                 return state
-        if paths:  # beginning anew would overwrite, one after the other, what a person may still save
+        if paths:  # beginning again would overwrite, one after the other, what a person may still save
             raise RuntimeError(f"no checkpoint in {self.folder} can be read; move them away to begin at step 0")
         return None
 
@@ -245,10 +245,10 @@ def sync_folder(folder: Path) -> None:
 
 
 def join(args: argparse.Namespace) -> torch.device:
-    """Meets the other ranks, and tells the readiness probe, if there is one, that all have met."""
+    """Meets the other ranks, and signals the readiness probe, if there is one, that all have met."""
     local_rank = int(os.environ["LOCAL_RANK"])
-    tells = args.joined_file is not None and local_rank == 0
-    if tells:
+    signals = args.joined_file is not None and local_rank == 0
+    if signals:
         args.joined_file.unlink(missing_ok=True)  # of the round before, if torchrun restarted its ranks in place
     on_gpu = torch.cuda.is_available()
     device = torch.device("cuda", local_rank) if on_gpu else torch.device("cpu")
@@ -256,7 +256,7 @@ def join(args: argparse.Namespace) -> torch.device:
         torch.cuda.set_device(device)
     dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=timedelta(seconds=args.timeout_seconds))
     dist.barrier(device_ids=[local_rank] if on_gpu else None)
-    if tells:
+    if signals:
         args.joined_file.touch()
     return device
 

@@ -83,7 +83,7 @@ class Corpus(Dataset[torch.Tensor]):
 
 
 class Model(nn.Module):
-    """A transformer that foretells the next token."""
+    """A transformer that foresignals the next token."""
 
     def __init__(self, dropout: float) -> None:
         super().__init__()
@@ -204,7 +204,7 @@ class Checkpoints:
     def write(self, step: int, state: dict[str, Any]) -> None:
         """A kill, or the power, may go at any moment: the folder has its name only when all parts are on the disk.
 
-        The partial folder's name is used once. A node that was cut off may still write under its own, and meets nobody.
+        The partial folder's name is used once. A node that was cut off may still write under its own, and meets no one.
         """
         partial = self.folder / said_by_rank_0(f"{uuid.uuid4().hex}.partial")
         dcp.save(state, checkpoint_id=partial)  # returns when every rank has written and synced its part
@@ -232,7 +232,7 @@ class Checkpoints:
                 self.log.say(event="skipped", checkpoint=str(path), error=reason_of(reason))
             else:
                 return state
-        if paths:  # beginning anew would overwrite, one after the other, what a person may still save
+        if paths:  # beginning again would overwrite, one after the other, what a person may still save
             raise RuntimeError(f"no checkpoint in {self.folder} can be read; move them away to begin at step 0")
         return None
 
@@ -262,10 +262,10 @@ def sync_folder(folder: Path) -> None:
 
 
 def join(args: argparse.Namespace) -> torch.device:
-    """Meets the other ranks, and tells the readiness probe, if there is one, that all have met."""
+    """Meets the other ranks, and signals the readiness probe, if there is one, that all have met."""
     local_rank = int(os.environ["LOCAL_RANK"])
-    tells = args.joined_file is not None and local_rank == 0
-    if tells:
+    signals = args.joined_file is not None and local_rank == 0
+    if signals:
         args.joined_file.unlink(missing_ok=True)  # of the round before, if torchrun restarted its ranks in place
     on_gpu = torch.cuda.is_available()
     device = torch.device("cuda", local_rank) if on_gpu else torch.device("cpu")
@@ -273,7 +273,7 @@ def join(args: argparse.Namespace) -> torch.device:
         torch.cuda.set_device(device)
     dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=timedelta(seconds=args.timeout_seconds))
     dist.barrier(device_ids=[local_rank] if on_gpu else None)
-    if tells:
+    if signals:
         args.joined_file.touch()
     return device
 
@@ -316,7 +316,7 @@ def resume(
     scheduler: torch.optim.lr_scheduler.LRScheduler,
     args: argparse.Namespace,
 ) -> int:
-    """How many steps are done. Each rank reads the part that it has now, whoever wrote it."""
+    """How many steps are done. Each rank reads the part that it has now, no matter which rank wrote it."""
     state = checkpoints.newest(lambda: state_of(0, model, optimizer, scheduler, args))
     if state is None:
         return 0

@@ -158,8 +158,8 @@ def _told(finding: LintFinding, runtime: Body | None, known: Set[LintFinding] | 
         where = f"{runtime.get('kind')} {runtime.get('metadata', {}).get('name')}: "
     if known is not None and finding not in known:
         return f"{where}{finding.code.name}: {finding.code.title} (`recovery lint --cluster` says where)"
-    mend = f" ({finding.mend})" if finding.mend else ""
-    line = " ".join(f"{where}{finding.code.name}: {finding.message}{mend}".split())
+    fix = f" ({finding.fix})" if finding.fix else ""
+    line = " ".join(f"{where}{finding.code.name}: {finding.message}{fix}".split())
     return line if len(line) <= LINE_CHARACTERS_MAX else f"{line[: LINE_CHARACTERS_MAX - 1]}…"
 
 

@@ -119,7 +119,7 @@ def _print_start(start: _Start, documents: Mapping[int, Document]) -> None:
         ]
         _print_section(target, aligned(("NAME", "VALUE", "SET BY", "AT"), rows))
     if start.processes is not None:
-        _print_section("Processes of each node, as the launcher is told", _process_lines(start.processes))
+        _print_section("Processes of each node, as the launcher's arguments say", _process_lines(start.processes))
     if start.outlook:
         _print_section("What a failure would do", start.outlook)
 

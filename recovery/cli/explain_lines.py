@@ -114,8 +114,8 @@ _OTHERS_MAX = 8
 """States of other containers that are shown for one Job."""
 
 _NOT_TRAINED = (
-    "that all of its pods have run at once does not follow from what they tell now; until they have, its Job replaces "
-    "a lost one, and nothing is restarted"
+    "its pods do not show that all of them have run at once; until they have, its Job replaces a lost one, and nothing "
+    "is restarted"
 )
 
 

@@ -30,7 +30,7 @@ def as_data(found: Sequence[Located]) -> list[dict[str, Any]]:
             "severity": str(each.finding.code.severity),
             "code": each.finding.code.name,
             "message": each.finding.message,
-            "mend": each.finding.mend,
+            "fix": each.finding.fix,
         }
         for each in found
     ]
@@ -46,7 +46,7 @@ def problem_data(problem: Problem) -> dict[str, Any]:
         "severity": str(Severity.ERROR),
         "code": None,
         "message": problem.message,
-        "mend": "",
+        "fix": "",
     }
 
 

@@ -40,7 +40,7 @@ def _folded(found: Sequence[Located]) -> list[list[Located]]:
     equal: dict[tuple[str, str, str], list[Located]] = {}
     for each in found:
         finding = each.finding
-        equal.setdefault((finding.code.name, finding.message, finding.mend), []).append(each)
+        equal.setdefault((finding.code.name, finding.message, finding.fix), []).append(each)
     return list(equal.values())
 
 
@@ -50,8 +50,8 @@ def _lines(places: Sequence[Located], width: int | None) -> Iterator[list[_Piece
     code = first.finding.code
     head = [_Piece(f"{first.where}: "), _Piece(str(code.severity), _STYLES[code.severity])]
     yield from _wrapped([*head, _Piece(f": {code.name}: {first.finding.message}")], _INDENT, width)
-    if first.finding.mend:
-        yield from _wrapped([_Piece(f"{_FIX}{first.finding.mend}")], " " * len(_FIX), width)
+    if first.finding.fix:
+        yield from _wrapped([_Piece(f"{_FIX}{first.finding.fix}")], " " * len(_FIX), width)
     if others:
         yield from _wrapped([_Piece(f"{_INDENT}{_elsewhere(others)}")], _INDENT, width)
 

@@ -70,8 +70,8 @@ class Located(msgspec.Struct, frozen=True):
 
     @property
     def sentence(self) -> str:
-        """`message (mend)`."""
-        return f"{self.finding.message} ({self.finding.mend})" if self.finding.mend else self.finding.message
+        """`message (fix)`."""
+        return f"{self.finding.message} ({self.finding.fix})" if self.finding.fix else self.finding.message
 
 
 def located(findings: Iterable[LintFinding], documents: Iterable[Document]) -> tuple[Located, ...]:

@@ -65,9 +65,9 @@ def _by_schema(document: Document) -> tuple[Mapping[str, Any], list[LintFinding]
     for cause in _causes(kind, body, document.body):
         place = Place(document.number, _path_of(cause.field, document.body))
         of_object = cause.field == _NO_FIELD
-        message, mend = _advice(cause.message if of_object else f"{cause.field}: {cause.message}")
-        mend = _mend_of(cause.field, cause.reason, cause.message) or mend
-        found.append(LintFinding(POLICY_REFUSED, place, message, mend))
+        message, fix = _advice(cause.message if of_object else f"{cause.field}: {cause.message}")
+        fix = _fix_of(cause.field, cause.reason, cause.message) or fix
+        found.append(LintFinding(POLICY_REFUSED, place, message, fix))
     return body, found
 
 
@@ -103,7 +103,7 @@ def _advice(sentence: str) -> tuple[str, str]:
     return (message, advice) if semicolon else (sentence, _LOOK_UP)
 
 
-def _mend_of(field: str, reason: str, message: str) -> str:
+def _fix_of(field: str, reason: str, message: str) -> str:
     """Where the words of the API server do not say it. Empty: they do."""
     if reason == "FieldValueRequired":
         return f"write {field}"

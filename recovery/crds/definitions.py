@@ -36,7 +36,7 @@ class Definition(msgspec.Struct, frozen=True):
     resource: Resource
     short_name: str
     preface: str
-    """What the file's head says to whoever reads it."""
+    """What the file's head says to its reader."""
     description: str
     columns: tuple[Column, ...]
     spec: Schema
@@ -58,7 +58,7 @@ class Definition(msgspec.Struct, frozen=True):
         }
         if self.status is not None:
             properties["status"] = self.status
-        # An optional spec could be removed and set anew, and rules about its old self would not be asked.
+        # An optional spec could be removed and set again, and rules about its old self would not be asked.
         schema: Schema = {
             "type": "object",
             "description": self.description,

@@ -21,8 +21,8 @@ _MAP_BY_TYPE: Schema = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-
 
 _CONSIDERED: Schema = {
     "type": "array",
-    "description": "Written by versions before schemaVersion 4, which tell in one sentence each what `alternatives` "
-    "tells.",
+    "description": "Written by versions before schemaVersion 4, which write one sentence for each of the "
+    "`alternatives`.",
     "x-kubernetes-list-type": "atomic",
     "items": {"type": "string"},
 }

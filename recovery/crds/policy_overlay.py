@@ -41,7 +41,7 @@ SAYS: dict[str, Schema] = {
     "spec.backoff": {
         RULES: [
             rule(
-                # What is no duration has been told at its own field; duration() would only fail over it once more.
+                # What is no duration has been reported at its own field; duration() would only fail over it once more.
                 # Every object has both; the API server asks the rule about the default `{}` itself, too.
                 "!has(self.initial) || !has(self.max)"
                 f" || ![self.initial, self.max].all(text, text.matches('{DURATION}'))"

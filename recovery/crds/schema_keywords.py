@@ -59,6 +59,6 @@ def longer_than_nothing(why: str) -> Schema:
 
 
 def no_longer_than(longest: str, because: str) -> Schema:
-    """What is no duration has been told by another rule; duration() would only fail over it once more."""
+    """What is no duration has been reported by another rule; duration() would only fail over it once more."""
     cel = f"!self.matches('{DURATION}') || duration(self) <= duration('{longest}')"
     return rule(cel, f"must not be longer than {longest}: {because}")

@@ -43,7 +43,7 @@ JOB_ALERTS = (
         severity=AlertSeverity.CRITICAL,
         summary=f"{_JOB} has a dead member, and no incident of the controller is about it.",
         description=f"A member of {_JOB} died {{{{ $value | humanizeDuration }}}} ago while others run. "
-        "kube-state-metrics tells this without the controller. The other ranks wait for it. "
+        "kube-state-metrics reports this without the controller. The other ranks wait for it. "
         "Run `recovery status -n {{ $labels.namespace }}`, and check that the controller runs.",
         per_job=True,
     ),

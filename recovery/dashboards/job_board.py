@@ -61,7 +61,7 @@ def _now() -> list[AnyPanel]:
     return [
         one_number(
             "Phase",
-            "Where the incident stands; Healthy: none is open. `kubectl recovery explain` tells why. With several jobs"
+            "Where the incident stands; Healthy: none is open. `kubectl recovery explain` says why. With several jobs"
             " chosen, the phase that comes last.",
             f"max({phase_number()})",
             unit="none",

@@ -60,7 +60,7 @@ async def read_unready_groups(
         unready = [key for key in asked if key in doubtful or not _all_ready(fleet, key, jobs.get(key, ()))]
         records, unread_pods = await _pods(client, namespace, unready)
     except ForbiddenError as error:
-        return UnreadyGroups(unreadable=(f"a job that has not started is not told from one that runs: {error}",))
+        return UnreadyGroups(unreadable=(f"a job that has not started looks like one that runs: {error}",))
     undecodable = (*undecodable, *unread_pods)
     pods = _by_group(records)
     nodes, about_nodes = await _nodes(client, [[each.facts for each in pods.get(key, ())] for key in unready])

@@ -16,7 +16,7 @@ class Whose(StrEnum):
     """Of a host name."""
 
     OURS = "Ours"
-    NOBODY = "Nobody"
+    NO_POD = "NoPod"
     """It is in the job's own domain, and no pod will have it."""
     WITHOUT_DOMAIN = "WithoutDomain"
     """It is that of a pod of the job, without its domain."""
@@ -39,7 +39,7 @@ def whose(launch: Launch, host: str) -> Whose:
         if built and launch.job_set.dns_hostnames is not False:
             return Whose.OURS
         shared = launch.job_set.subdomain and not first.startswith(f"{launch.name}-")
-        return Whose.UNKNOWN if shared else Whose.NOBODY
+        return Whose.UNKNOWN if shared else Whose.NO_POD
     return Whose.ANOTHER_JOB if re.fullmatch(rf"{re.escape(domain)}-.+-[0-9]+-[0-9]+", first) else Whose.UNKNOWN
 
 

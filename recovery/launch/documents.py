@@ -85,7 +85,7 @@ def _documents(text: str, file: str, first: int) -> Iterator[Document]:
             yield _unread(number, file, error.line, TEMPLATE, message, RENDER)
         else:
             yield _unread(
-                number, file, error.line, TOO_LARGE if error.too_large else NOT_YAML, error.message, error.mend
+                number, file, error.line, TOO_LARGE if error.too_large else NOT_YAML, error.message, error.fix
             )
 
 
@@ -119,8 +119,8 @@ def _document(body: Any, each: Parsed, file: str, number: int, root: Path) -> Do
     found = [_repeated(place, path[len(root) :], line) for path, line in each.repeated if path[: len(root)] == root]
     missing = _missing(body)
     if missing:
-        mend = "write `apiVersion` and `kind` of the object, or remove the document"
-        found.append(LintFinding(NOT_AN_OBJECT, place, missing, mend))
+        fix = "write `apiVersion` and `kind` of the object, or remove the document"
+        found.append(LintFinding(NOT_AN_OBJECT, place, missing, fix))
     return Document(number, {} if missing else body, file, each.lines, root, tuple(found))
 
 
@@ -146,5 +146,5 @@ def _repeated(place: Place, path: Path, first_line: int) -> LintFinding:
     )
 
 
-def _unread(number: int, file: str, line: int, code: Code, message: str, mend: str) -> Document:
-    return Document(number, {}, file, {(): line}, problems=(LintFinding(code, Place(number), message, mend),))
+def _unread(number: int, file: str, line: int, code: Code, message: str, fix: str) -> Document:
+    return Document(number, {}, file, {(): line}, problems=(LintFinding(code, Place(number), message, fix),))

@@ -60,12 +60,12 @@ def _of(container: Container, place: Place) -> Iterator[LintFinding]:
         f"the container ends with the exit code of `{hides.by}`, whatever {hides.training} ends with: a failure "
         "ends the pod as Succeeded, and nothing restarts it"
     )
-    mend = f"let {hides.training} be the last command, or write set -e at the beginning of the script"
+    fix = f"let {hides.training} be the last command, or write set -e at the beginning of the script"
     if hides.by.startswith("||"):
-        mend = f"remove {hides.by}"
+        fix = f"remove {hides.by}"
     elif hides.by.startswith("|"):
-        mend = "write set -o pipefail at the beginning of the script; bash has it"
-    yield LintFinding(FAILURE_HIDDEN, place, message, mend)
+        fix = "write set -o pipefail at the beginning of the script; bash has it"
+    yield LintFinding(FAILURE_HIDDEN, place, message, fix)
 
 
 def _hides(script: ShellScript) -> _Hides | None:

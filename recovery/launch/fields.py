@@ -86,10 +86,10 @@ class Field:
         try:
             value = parse(self.value)
         except QuantityError as error:
-            mend = "write a whole number, or one with a suffix: 8, 1500m, 64Gi"
+            fix = "write a whole number, or one with a suffix: 8, 1500m, 64Gi"
             if isinstance(self.value, str) and is_placeholder(self.value):
-                mend = fill_in(self.value)
-            self.finding(BAD_QUANTITY, f"{_short(repr(self.value))} {error}", mend)
+                fix = fill_in(self.value)
+            self.finding(BAD_QUANTITY, f"{_short(repr(self.value))} {error}", fix)
             return None
         if value < 0:
             self.finding(BAD_QUANTITY, f"{self.value!r} is negative", "write 0 or more")
@@ -100,12 +100,12 @@ class Field:
         """Say of this field that the API has none such. `known`: those that it has there."""
         near = difflib.get_close_matches(str(self.place.path[-1]), known, n=1)
         known_here = f"remove it; known here are {', '.join(sorted(known))}"
-        mend = f"did you mean {near[0]}? Else remove it" if near else known_here
-        self.finding(UNKNOWN_FIELD, f"there is no field {written(self.place.path)}", mend)
+        fix = f"did you mean {near[0]}? Else remove it" if near else known_here
+        self.finding(UNKNOWN_FIELD, f"there is no field {written(self.place.path)}", fix)
 
-    def finding(self, code: Code, message: str, mend: str) -> None:
+    def finding(self, code: Code, message: str, fix: str) -> None:
         """Something is wrong with this field."""
-        self._found.append(LintFinding(code, self.place, message, mend))
+        self._found.append(LintFinding(code, self.place, message, fix))
 
     def _is(self, kind: type) -> bool:
         if self.value is None:

@@ -36,5 +36,5 @@ class LintFinding(msgspec.Struct, frozen=True):
     """The field that is wrong; of one that is missing, its nearest parent that is there."""
     message: str
     """What is wrong and what follows from it, in one sentence without a full stop; values as the user wrote them."""
-    mend: str
+    fix: str
     """What to write instead, as an imperative; empty only for a note of which nothing follows."""

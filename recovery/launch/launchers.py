@@ -46,8 +46,8 @@ def check(launch: Launch) -> Iterator[LintFinding]:
 def _one_finding(launch: Launch, member: Member, told: list[Told]) -> Iterator[LintFinding]:
     """All that is wrong with a command line stands at one place."""
     if told:
-        message, mend = ("; ".join(dict.fromkeys(part)) for part in zip(*told, strict=True))
-        yield LintFinding(FLAGS_CONTRADICT, place_of_command(launch, member), message, mend)
+        message, fix = ("; ".join(dict.fromkeys(part)) for part in zip(*told, strict=True))
+        yield LintFinding(FLAGS_CONTRADICT, place_of_command(launch, member), message, fix)
 
 
 def _no_launcher(launch: Launch, member: Member, run: Script, found: Processes | None) -> Iterator[LintFinding]:

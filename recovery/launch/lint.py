@@ -170,15 +170,15 @@ def _unknown_runtime(job: TrainJob, given: _Given) -> Iterator[LintFinding]:
     kind = reference.kind or CLUSTER_TRAINING_RUNTIME.name
     named = next((each for each in given.runtimes if each[2] == reference.name), None)
     message = f"the {kind} {reference.name} is not known here, so what its settings decide is not judged"
-    mend = "pass its file too; recovery lint --cluster reads it from the cluster"
+    fix = "pass its file too; recovery lint --cluster reads it from the cluster"
     if is_placeholder(reference.name):
-        mend = fill_in(reference.name)
+        fix = fill_in(reference.name)
     elif named is not None and named[0] != kind:
-        mend = f"write runtimeRef.kind: {named[0]} if the one that was given is meant; else pass its file too"
+        fix = f"write runtimeRef.kind: {named[0]} if the one that was given is meant; else pass its file too"
     elif named is not None:
         message += f" (the one of that name is in namespace {named[1] or 'default'}, the job in "
         message += f"{job.namespace or 'default'})"
-    yield LintFinding(UNKNOWN_RUNTIME, reference.place, message, mend)
+    yield LintFinding(UNKNOWN_RUNTIME, reference.place, message, fix)
 
 
 def ignored_codes(document: Document) -> list[str]:

@@ -97,8 +97,8 @@ def _launchers(runtime: Runtime) -> Iterator[LintFinding]:
         f"mlPolicy.numNodes {nodes} makes {nodes} launchers, because the ReplicatedJob launcher is the one marked as "
         f"trainer: mpirun starts {nodes} times over, while node keeps its own number of pods"
     )
-    mend = "write mlPolicy.numNodes: 1, and the number of nodes as spec.trainer.numNodes of the TrainJob"
-    yield LintFinding(MPI_LAUNCHERS, runtime.ml_policy.place / "numNodes", message, mend)
+    fix = "write mlPolicy.numNodes: 1, and the number of nodes as spec.trainer.numNodes of the TrainJob"
+    yield LintFinding(MPI_LAUNCHERS, runtime.ml_policy.place / "numNodes", message, fix)
 
 
 def _nodes(runtime: Runtime, policy: MpiPolicy, trainer: Trainer) -> Iterator[LintFinding]:
@@ -117,12 +117,12 @@ def _nodes(runtime: Runtime, policy: MpiPolicy, trainer: Trainer) -> Iterator[Li
             LAUNCHER: "a ReplicatedJob launcher marked as trainer that runs mpirun, with dependsOn node Ready",
             NODE: "a ReplicatedJob node before the launcher, whose container node runs sshd",
         }
-        mend = f"add {' and '.join(added[name] for name in lacking)}; or write numNodes: 1"
-        yield LintFinding(MPI_JOBS, place, message, mend)
+        fix = f"add {' and '.join(added[name] for name in lacking)}; or write numNodes: 1"
+        yield LintFinding(MPI_JOBS, place, message, fix)
     elif nodes == 1 and not lacking:
         message = "numNodes 1 under runLauncherAsNode makes 2 pods that train: the launcher and, always, 1 of node"
-        mend = "write numNodes: 2 if both are meant, else use a runtime without the ReplicatedJob node"
-        yield LintFinding(MPI_ONE_IS_TWO, place, message, mend)
+        fix = "write numNodes: 2 if both are meant, else use a runtime without the ReplicatedJob node"
+        yield LintFinding(MPI_ONE_IS_TWO, place, message, fix)
 
 
 def _resources(runtime: Runtime, policy: MpiPolicy, trainer: Trainer) -> Iterator[LintFinding]:
@@ -137,5 +137,5 @@ def _resources(runtime: Runtime, policy: MpiPolicy, trainer: Trainer) -> Iterato
         f"resourcesPerNode ({named}) goes to the launcher, which only runs mpirun without runLauncherAsNode, and the "
         "pods of node keep what the runtime gives them"
     )
-    mend = "write the accelerators into the ReplicatedJob node of the runtime, and remove them from resourcesPerNode"
-    yield LintFinding(MPI_RESOURCES, trainer.resources.place, message, mend)
+    fix = "write the accelerators into the ReplicatedJob node of the runtime, and remove them from resourcesPerNode"
+    yield LintFinding(MPI_RESOURCES, trainer.resources.place, message, fix)

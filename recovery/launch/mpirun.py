@@ -54,8 +54,8 @@ def _processes(launch: Launch, launcher: Member, trains: Sequence[Member], slots
         message = f"{told} leaves {pods * slots - asked} of them idle, and their accelerators with them"
     else:
         return
-    mend = "remove -np: OpenMPI then starts one process for each slot"
-    yield LintFinding(MPIRUN_PROCESSES, place_of_command(launch, launcher), message, mend)
+    fix = "remove -np: OpenMPI then starts one process for each slot"
+    yield LintFinding(MPIRUN_PROCESSES, place_of_command(launch, launcher), message, fix)
 
 
 def _asked(launcher: Member) -> int | None:

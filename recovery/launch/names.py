@@ -38,18 +38,18 @@ def check(launch: Launch) -> Iterator[LintFinding]:
         return
     if not _LABEL.fullmatch(launch.name):
         message = f"{launch.name!r} is not a host name, and the pods are named after it: the API server refuses it"
-        mend = "write lower-case letters, digits and dashes, a letter first and no dash at the end"
-        yield LintFinding(NAME_NOT_DNS, place, message, mend)
+        fix = "write lower-case letters, digits and dashes, a letter first and no dash at the end"
+        yield LintFinding(NAME_NOT_DNS, place, message, fix)
         return
     longest = max((_longest(launch.name, job) for job in launch.job_set.jobs), key=len, default=launch.name)
     over = len(longest) - MAX_LABEL
     if over > 0:
         made = f"; a pod's would have {len(longest)} ({longest})" if longest != launch.name else ""
         message = f"the name has {len(launch.name)} characters{made} where {MAX_LABEL} are allowed: no pod can be made"
-        yield LintFinding(NAME_TOO_LONG, place, message, _mend(len(launch.name) - over, launch))
+        yield LintFinding(NAME_TOO_LONG, place, message, _fix(len(launch.name) - over, launch))
 
 
-def _mend(left: int, launch: Launch) -> str:
+def _fix(left: int, launch: Launch) -> str:
     if left < 1:
         return "shorten the names of the ReplicatedJobs: they leave no room for the job's"
     size = f" for {launch.nodes} pods" if launch.nodes else ""

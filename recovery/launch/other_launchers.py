@@ -101,8 +101,8 @@ def _accelerate(launch: Launch, member: Member, call: _Call) -> Iterator[LintFin
     host = _value(member, call, "main-process-ip")
     wrong = wrong_address(launch, member, host, static=True) if host else None
     if wrong is not None:
-        mend = f"write --main_process_ip={launch.name}-{member.job.name}-0-0.{launch.job_set.subdomain or launch.name}"
-        yield LintFinding(wrong[0], place, f"--main_process_ip is {host}, {wrong[1]}", mend)
+        fix = f"write --main_process_ip={launch.name}-{member.job.name}-0-0.{launch.job_set.subdomain or launch.name}"
+        yield LintFinding(wrong[0], place, f"--main_process_ip is {host}, {wrong[1]}", fix)
 
 
 def _one_machine(launch: Launch, member: Member, call: _Call) -> Iterator[LintFinding]:
@@ -126,11 +126,11 @@ def _one_machine(launch: Launch, member: Member, call: _Call) -> Iterator[LintFi
             yield LintFinding(FLAGS_CONTRADICT, place, message, f"write --num_processes={member.gpus_per_pod}")
     elif nodes is None and not member.main.has_env_from:
         message = f"accelerate has --num_machines=1: each of the {member.pods} pods trains alone"
-        mend = (
+        fix = (
             f"write --num_machines={launch.nodes} --machine_rank=$JOB_COMPLETION_INDEX --main_process_ip={launch.name}-"
             f"{member.job.name}-0-0.{launch.job_set.subdomain or launch.name}, if the pods are to train together"
         )
-        yield LintFinding(TRAINS_ALONE, place, message, mend)
+        yield LintFinding(TRAINS_ALONE, place, message, fix)
 
 
 # --- deepspeed -------------------------------------------------------------------------------------------------------
@@ -150,10 +150,10 @@ def _deepspeed(launch: Launch, member: Member, call: _Call) -> Iterator[LintFind
     message = (
         f"deepspeed finds the other nodes in a hostfile, by default {_JOB_FOLDER}/hostfile, and without one {follows}"
     )
-    mend = "write torchrun in place of deepspeed, which initializes from torchrun's variables too"
+    fix = "write torchrun in place of deepspeed, which initializes from torchrun's variables too"
     if is_mpi(launch):
-        mend = f"add --hostfile={_HOSTFILE_OF_TRAINER}, which Trainer mounts"
-    yield LintFinding(TRAINS_ALONE, place_of_command(launch, member), message, mend)
+        fix = f"add --hostfile={_HOSTFILE_OF_TRAINER}, which Trainer mounts"
+    yield LintFinding(TRAINS_ALONE, place_of_command(launch, member), message, fix)
 
 
 # --- torchtune -------------------------------------------------------------------------------------------------------
@@ -182,13 +182,13 @@ def _tune_distributed(launch: Launch, member: Member, run: Torchrun) -> Iterator
     if member.pods < 2 or goes_by(launch, member, run, "rdzv-endpoint") != "":
         return
     nodes, without = goes_by(launch, member, run, "nnodes"), "`tune run` without --rdzv-endpoint is standalone"
-    mend, place = f"add {_endpoint(launch, member)}", place_of_command(launch, member)
+    fix, place = f"add {_endpoint(launch, member)}", place_of_command(launch, member)
     if nodes in ("1", "1:1"):
         message = f"{without}: each of the {member.pods} pods trains alone"
-        yield LintFinding(TRAINS_ALONE, place, message, f"{mend} and --nnodes={member.pods}")
+        yield LintFinding(TRAINS_ALONE, place, message, f"{fix} and --nnodes={member.pods}")
     elif nodes is not None and _NUMBER.fullmatch(nodes):
         message = f"{without}: each of the {member.pods} pods waits for the others in a rendezvous of its own"
-        yield LintFinding(ENDPOINT_MISSING, place, message, mend)
+        yield LintFinding(ENDPOINT_MISSING, place, message, fix)
 
 
 def _endpoint(launch: Launch, member: Member) -> str:

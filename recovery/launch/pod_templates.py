@@ -42,10 +42,10 @@ def _restart_policy(job: ReplicatedJob) -> Iterator[LintFinding]:
         f"restartPolicy {policy} of ReplicatedJob {job.name} is none that a Job may have: the API server refuses the "
         "Job, and no pod ever starts"
     )
-    mend = "write restartPolicy: Never; a sidecar that is to restart goes to initContainers, with its own restartPolicy"
+    fix = "write restartPolicy: Never; a sidecar that is to restart goes to initContainers, with its own restartPolicy"
     if policy != "Always":
-        mend = "write restartPolicy: Never or OnFailure"
-    yield LintFinding(RESTART_POLICY_REFUSED, job.pods.place / "restartPolicy", message, mend)
+        fix = "write restartPolicy: Never or OnFailure"
+    yield LintFinding(RESTART_POLICY_REFUSED, job.pods.place / "restartPolicy", message, fix)
 
 
 def _resolver(launch: Launch, member: Member) -> Iterator[LintFinding]:

@@ -254,8 +254,8 @@ def _lost_claims(launch: Launch, wanted: Resources) -> Iterator[LintFinding]:
         f"Trainer 2.3 drops the resource claims ({', '.join(wanted.claims or before)}) of {whose} where "
         "resourcesPerNode is set, so that the pods start without their devices"
     )
-    mend = "remove resourcesPerNode, and write claims, requests and limits into the runtime's container"
-    yield LintFinding(RESOURCES_REPLACED, wanted.place, message, mend)
+    fix = "remove resourcesPerNode, and write claims, requests and limits into the runtime's container"
+    yield LintFinding(RESOURCES_REPLACED, wanted.place, message, fix)
 
 
 def _hidden(launch: Launch, found: Processes) -> LintFinding | None:
@@ -273,8 +273,8 @@ def _hidden(launch: Launch, found: Processes) -> LintFinding | None:
         f"the runtime's container has {named}, which resourcesPerNode does not name: Trainer 2.3 counts processes in "
         f"resourcesPerNode alone, and each node starts {_processes(found.trainer_count)}"
     )
-    mend = ", ".join(f"{name}: {amount}" for name, amount in devices.items())
-    return LintFinding(RESOURCES_REPLACED, trainer.resources.place, message, f"add to resourcesPerNode.limits: {mend}")
+    fix = ", ".join(f"{name}: {amount}" for name, amount in devices.items())
+    return LintFinding(RESOURCES_REPLACED, trainer.resources.place, message, f"add to resourcesPerNode.limits: {fix}")
 
 
 def _runtime_container(launch: Launch, job_name: str) -> Container | None:
@@ -290,10 +290,10 @@ def _differ(found: Processes, main: Container) -> LintFinding:
         f"each node starts {_processes(found.trainer_count)}, because {found.trainer_rule}; by what its container gets "
         f"it would be {found.count} ({found.rule})"
     )
-    mend = f"write spec.trainer.numProcPerNode: {found.count}"
+    fix = f"write spec.trainer.numProcPerNode: {found.count}"
     if found.device == CLAIM:
-        mend = "write the number of devices that the claims give as spec.trainer.numProcPerNode"
-    return LintFinding(PROCESSES_DIFFER, place, message, mend)
+        fix = "write the number of devices that the claims give as spec.trainer.numProcPerNode"
+    return LintFinding(PROCESSES_DIFFER, place, message, fix)
 
 
 def _not_gpus(found: Processes, place: Place, main: Container) -> Iterator[LintFinding]:
@@ -304,8 +304,8 @@ def _not_gpus(found: Processes, place: Place, main: Container) -> Iterator[LintF
     idle = gpus - found.count
     follows = f"{idle} of them are idle" if idle > 0 else f"{-idle} processes find no device of their own"
     message = f"{found.rule} is {found.count} and each node has {gpus} {names}: {follows}"
-    mend = f"write numProcPerNode: {gpus}, or ask for {found.count} devices"
-    yield LintFinding(PROCESSES_NOT_GPUS, place, message, mend)
+    fix = f"write numProcPerNode: {gpus}, or ask for {found.count} devices"
+    yield LintFinding(PROCESSES_NOT_GPUS, place, message, fix)
 
 
 def _flag_rule(main: Container) -> str:

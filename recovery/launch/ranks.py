@@ -67,10 +67,10 @@ def _same_rank(launch: Launch, member: Member, run: Torchrun, nodes: int) -> Ite
     else:
         return
     c10d = f"--rdzv-backend=c10d --rdzv-endpoint={_first_pod(launch, member)}:{PORT}, which gives out the ranks"
-    mend = f"write {_index_in(member)} as --node-rank, or {c10d}" if jobs == 1 else f"write {c10d}"
+    fix = f"write {_index_in(member)} as --node-rank, or {c10d}" if jobs == 1 else f"write {c10d}"
     if trainer_sets(launch, member):
-        mend = "remove --node-rank: Trainer sets PET_NODE_RANK"
-    yield LintFinding(SAME_NODE_RANK, place_of_command(launch, member), message, mend)
+        fix = "remove --node-rank: Trainer sets PET_NODE_RANK"
+    yield LintFinding(SAME_NODE_RANK, place_of_command(launch, member), message, fix)
 
 
 def _address(launch: Launch, member: Member, run: Torchrun) -> Iterator[LintFinding]:
@@ -92,10 +92,10 @@ def _address(launch: Launch, member: Member, run: Torchrun) -> Iterator[LintFind
         return
     code, why = found
     first = f"{_first_pod(launch, member)}{f':{PORT}' if endpoint else ''}"
-    mend = f"write --{flag}={first}"
+    fix = f"write --{flag}={first}"
     if flag == "master-addr" and trainer_sets(launch, member):
-        mend = "remove --master-addr: Trainer sets PET_MASTER_ADDR"
-    yield LintFinding(code, place_of_command(launch, member), f"{told}, {why}", mend)
+        fix = "remove --master-addr: Trainer sets PET_MASTER_ADDR"
+    yield LintFinding(code, place_of_command(launch, member), f"{told}, {why}", fix)
 
 
 def wrong_address(launch: Launch, member: Member, host: str, *, static: bool) -> tuple[Code, str] | None:
@@ -104,7 +104,7 @@ def wrong_address(launch: Launch, member: Member, host: str, *, static: bool) ->
         code = MASTER_NOWHERE if static else ENDPOINT_MISSING
         return code, f"which is each of the {launch.nodes} pods itself: none of them finds another"
     match whose(launch, host):
-        case Whose.NOBODY:
+        case Whose.NO_POD:
             return MASTER_NOWHERE, "a name that no pod of the job will have: the rendezvous never finds rank 0"
         case Whose.WITHOUT_DOMAIN:
             return MASTER_DOUBTFUL, "and the name of a pod is found only with its domain behind it"
@@ -126,8 +126,8 @@ def _alone(launch: Launch, member: Member, run: Torchrun) -> Iterator[LintFindin
     nodes = "--nnodes=1" if "nnodes" in run.flags else "no --nnodes, and its default is 1"
     message = f"torchrun has {nodes}: each of the {member.pods} pods takes itself for the only one, and trains alone"
     endpoint = f"--rdzv-backend=c10d --rdzv-endpoint={_first_pod(launch, member)}:{PORT}"
-    mend = f"write --nnodes={launch.nodes} {endpoint}, if the pods are to train together"
-    yield LintFinding(TRAINS_ALONE, place_of_command(launch, member), message, mend)
+    fix = f"write --nnodes={launch.nodes} {endpoint}, if the pods are to train together"
+    yield LintFinding(TRAINS_ALONE, place_of_command(launch, member), message, fix)
 
 
 def _first_pod(launch: Launch, member: Member) -> str:

@@ -21,7 +21,7 @@ class Removed(msgspec.Struct, frozen=True):
 
     since: str
     """Why it does nothing: `it is gone since Trainer 2.2`."""
-    mend: str
+    fix: str
 
 
 _IN_V1 = "it is of training-operator v1"
@@ -71,10 +71,10 @@ _BY_KIND: Mapping[str, Mapping[str, Removed]] = {
 }
 
 
-def mend_of(kind: str, place: Place) -> LintFinding | None:
+def fix_of(kind: str, place: Place) -> LintFinding | None:
     """Of a field that the API of this kind does not have, what became of it. None: it never had one of that name."""
     path = written(place.path)
     gone = _BY_KIND.get(kind, {}).get(path)
     if gone is None:
         return None
-    return LintFinding(REMOVED_FIELD, place, f"{path} does nothing: {gone.since}", gone.mend)
+    return LintFinding(REMOVED_FIELD, place, f"{path} does nothing: {gone.since}", gone.fix)

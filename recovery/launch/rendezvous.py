@@ -60,17 +60,17 @@ def _static_range(launch: Launch, member: Member, asked: str | None) -> Iterator
     least, most = int(matched[1]), int(matched[2])
     if not least <= member.pods <= most or least == most:
         return
-    mend = f"add --rdzv-backend=c10d --rdzv-endpoint={_endpoint(launch, member)}, or remove --nnodes"
+    fix = f"add --rdzv-backend=c10d --rdzv-endpoint={_endpoint(launch, member)}, or remove --nnodes"
     place = place_of_command(launch, member)
     why = "the static rendezvous, which is torchrun's default, takes a range for its larger number"
     if member.pods < most:
         message = (
             f"with --nnodes={asked} the {member.pods} pods wait for {most - member.pods} more that never come: {why}"
         )
-        yield LintFinding(RANGE_WAITS, place, message, mend)
+        yield LintFinding(RANGE_WAITS, place, message, fix)
     else:
         message = f"with --nnodes={asked} the group never goes on with fewer than {most} nodes: {why}"
-        yield LintFinding(RANGE_NOT_ELASTIC, place, message, mend)
+        yield LintFinding(RANGE_NOT_ELASTIC, place, message, fix)
 
 
 def _told(member: Member, run: Torchrun, flag: str, default: str) -> str | None:

@@ -86,9 +86,9 @@ def _of(resources: Resources) -> Iterator[LintFinding]:
         why = _refused(name)
         meant = _meant(name)
         if why:
-            mend = f"write {meant}" if meant else f"write one of {', '.join(_NATIVE)}, or <domain>/<name> of a device"
+            fix = f"write {meant}" if meant else f"write one of {', '.join(_NATIVE)}, or <domain>/<name> of a device"
             message = f"there is no resource {name}: {why}, and the API server refuses the pods"
-            yield LintFinding(UNKNOWN_RESOURCE, place, message, mend)
+            yield LintFinding(UNKNOWN_RESOURCE, place, message, fix)
         elif meant and "/" in name:
             message = f"no device plugin that is known here has {name}: the pods wait for ever for a node with it"
             yield LintFinding(RESOURCE_MISSPELT, place, message, f"write {meant}, if that is meant")

@@ -73,12 +73,12 @@ def _contradictions(container: Container, resources: Resources, merged: Place | 
         told = _told(name, resources.requests.get(name), resources.limits.get(name))
         if told is None:
             continue
-        message, mend = told
+        message, fix = told
         with_runtime = resources.place == merged
         place = resources.place / ("requests" if name in resources.requests else "limits") / name
         where = ", with resourcesPerNode merged into the runtime's," if with_runtime else ""
         refused = "the API server refuses that, and no pod is ever made"
-        yield LintFinding(RESOURCES_REFUSED, place, f"container {container.name}{where} {message}: {refused}", mend)
+        yield LintFinding(RESOURCES_REFUSED, place, f"container {container.name}{where} {message}: {refused}", fix)
 
 
 def _told(name: str, request: Decimal | None, limit: Decimal | None) -> tuple[str, str] | None:
@@ -91,8 +91,8 @@ def _told(name: str, request: Decimal | None, limit: Decimal | None) -> tuple[st
         return None
     if limit is None:
         needs_limit = wholes or name.startswith(_HUGE_PAGES)
-        mend = f"write {name}: {shown(request)} under limits too"
-        return (f"requests {shown(request)} {name} and has no limit of it", mend) if needs_limit else None
+        fix = f"write {name}: {shown(request)} under limits too"
+        return (f"requests {shown(request)} {name} and has no limit of it", fix) if needs_limit else None
     if request > limit or (request != limit and (wholes or name.startswith(_HUGE_PAGES))):
         must = "equal" if wholes or name.startswith(_HUGE_PAGES) else "not exceed"
         told = f"requests {shown(request)} {name} with a limit of {shown(limit)}, and the request must {must} the limit"

@@ -54,8 +54,8 @@ def _of_step(job: ReplicatedJob) -> Iterator[LintFinding]:
         message = (
             f"ReplicatedJob {job.name} has {job.replicas} replicas, and Trainer's webhook refuses any number but 1"
         )
-        mend = "write replicas: 1, and the number of pods as numNodes"
-        yield LintFinding(NOT_ONE_REPLICA, job.place / "replicas", message, mend)
+        fix = "write replicas: 1, and the number of pods as numNodes"
+        yield LintFinding(NOT_ONE_REPLICA, job.place / "replicas", message, fix)
     if job.pods.containers and all(container.name != wanted for container in job.pods.containers):
         message = (
             f"ReplicatedJob {job.name} is marked as {job.ancestor} and has no container called {wanted}, so that "
@@ -86,8 +86,8 @@ def _marked(runtime: Runtime, trainer: Trainer) -> Iterator[LintFinding]:
             f"spec.trainer sets {', '.join(lost)}, and no ReplicatedJob of runtime {runtime.name} is marked as "
             "trainer, so that Trainer drops all of it"
         )
-        mend = f"add the label {STEP_LABEL}: trainer to template.metadata.labels of the ReplicatedJob that trains"
-        yield LintFinding(NO_TRAINER_JOB, trainer.place, message, mend)
+        fix = f"add the label {STEP_LABEL}: trainer to template.metadata.labels of the ReplicatedJob that trains"
+        yield LintFinding(NO_TRAINER_JOB, trainer.place, message, fix)
 
 
 def _initializer(launch: Launch, step: str, place: Place) -> Iterator[LintFinding]:
@@ -97,8 +97,8 @@ def _initializer(launch: Launch, step: str, place: Place) -> Iterator[LintFindin
     job = next((each for each in launch.job_set.jobs if each.name == step), None)
     if job is None:
         message = f"runtime {launch.runtime.name} has no ReplicatedJob {step}, {refuses}"
-        mend = f"remove {written(place.path)}, or name a runtime that has one; or add ReplicatedJob {step} to this one"
-        yield LintFinding(INITIALIZER_NOWHERE, place, message, mend)
+        fix = f"remove {written(place.path)}, or name a runtime that has one; or add ReplicatedJob {step} to this one"
+        yield LintFinding(INITIALIZER_NOWHERE, place, message, fix)
         return
     container = next((each for each in job.pods.containers if each.name == step), None)
     if container is None or all(mount.volume != _INITIALIZER_VOLUME for mount in container.mounts):
@@ -106,8 +106,8 @@ def _initializer(launch: Launch, step: str, place: Place) -> Iterator[LintFindin
             f"ReplicatedJob {step} of runtime {launch.runtime.name} has no container {step} with a volumeMount "
             f"{_INITIALIZER_VOLUME}, {refuses}"
         )
-        mend = f"mount the volume {_INITIALIZER_VOLUME}, which the training reads from, in container {step}"
-        yield LintFinding(INITIALIZER_NOWHERE, place, message, mend)
+        fix = f"mount the volume {_INITIALIZER_VOLUME}, which the training reads from, in container {step}"
+        yield LintFinding(INITIALIZER_NOWHERE, place, message, fix)
 
 
 def _patch(runtime: Runtime, patch: PodPatch) -> Iterator[LintFinding]:

@@ -42,12 +42,12 @@ def check(launch: Launch) -> Iterator[LintFinding]:
     for number, argument in enumerate(trainer.args):
         key = argument.partition("=")[0]
         if key in _OF_THE_RUNTIME:
-            mend = f"remove it; the runtime's command may have {key}"
-            yield _refused(trainer.place / "args" / number, f"{key} of torchtune belongs to the runtime", mend)
+            fix = f"remove it; the runtime's command may have {key}"
+            yield _refused(trainer.place / "args" / number, f"{key} of torchtune belongs to the runtime", fix)
 
 
-def _refused(place: Place, why: str, mend: str) -> LintFinding:
-    return LintFinding(TORCHTUNE_REFUSED, place, f"{why}: its webhook refuses the job", mend)
+def _refused(place: Place, why: str, fix: str) -> LintFinding:
+    return LintFinding(TORCHTUNE_REFUSED, place, f"{why}: its webhook refuses the job", fix)
 
 
 def _model(runtime: str) -> str:

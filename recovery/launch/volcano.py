@@ -66,8 +66,8 @@ def check(job: VolcanoJob) -> Iterator[LintFinding]:
     available = _sum(job.tasks)
     if job.min_available is not None and job.min_available > available:
         message = f"minAvailable is {job.min_available} and the tasks have {available} pods: Volcano refuses the job"
-        mend = f"write minAvailable: {available}, or remove it"
-        yield LintFinding(MIN_AVAILABLE, job.place / "spec" / "minAvailable", message, mend)
+        fix = f"write minAvailable: {available}, or remove it"
+        yield LintFinding(MIN_AVAILABLE, job.place / "spec" / "minAvailable", message, fix)
     plugin = plugin_of(job)
     if plugin is None:
         return
@@ -173,8 +173,8 @@ def _name(job: VolcanoJob) -> Iterator[LintFinding]:
             f"the name has {len(job.name)} characters, and a pod's host name would have {len(longest)} ({longest}) "
             f"where {MAX_LABEL} are allowed: no pod can be made"
         )
-        mend = f"choose a name of at most {max(1, len(job.name) - over)} characters for {_sum(job.tasks)} pods"
-        yield LintFinding(NAME_TOO_LONG, job.place / "metadata" / "name", message, mend)
+        fix = f"choose a name of at most {max(1, len(job.name) - over)} characters for {_sum(job.tasks)} pods"
+        yield LintFinding(NAME_TOO_LONG, job.place / "metadata" / "name", message, fix)
 
 
 def _tasks(job: VolcanoJob, plugin: Plugin) -> Iterator[LintFinding]:
@@ -191,8 +191,8 @@ def _tasks(job: VolcanoJob, plugin: Plugin) -> Iterator[LintFinding]:
         message = (
             f"task {plugin.master} has {master.replicas} replicas, and the pytorch plugin gives each of them RANK 0"
         )
-        mend = f"write replicas: 1, and the other {master.replicas - 1} as replicas of task {plugin.worker}"
-        yield LintFinding(SEVERAL_MASTERS, master.place / "replicas", message, mend)
+        fix = f"write replicas: 1, and the other {master.replicas - 1} as replicas of task {plugin.worker}"
+        yield LintFinding(SEVERAL_MASTERS, master.place / "replicas", message, fix)
     # A master that is the only task trains alone, and well.
     if plugin.names_worker and plugin.worker not in tasks and tasks.keys() != {plugin.master}:
         message = f"--worker names task {plugin.worker}, there is none, and so WORLD_SIZE counts the master only"
@@ -217,8 +217,8 @@ def _gang(job: VolcanoJob, plugin: Plugin) -> Iterator[LintFinding]:
         f"minAvailable {wanted} of {_sum(job.tasks)} pods lets the job start with {surely} of its {world} ranks, "
         "and those wait for the others and hold their GPUs"
     )
-    mend = f"write minAvailable: {_sum(job.tasks)}, and none for the tasks"
-    yield LintFinding(GANG_STARTS_HALF, place, message, mend)
+    fix = f"write minAvailable: {_sum(job.tasks)}, and none for the tasks"
+    yield LintFinding(GANG_STARTS_HALF, place, message, fix)
 
 
 def _overridden(job: VolcanoJob, plugin: Plugin) -> Iterator[LintFinding]:
@@ -230,8 +230,8 @@ def _overridden(job: VolcanoJob, plugin: Plugin) -> Iterator[LintFinding]:
                 continue
             told = f"{variable.name}={variable.value}" if variable.value is not None else variable.name
             message = f"{told} has no effect: the pytorch plugin (Volcano 1.9 to 1.15) appends its own {value} after it"
-            mend = f"set it in the command instead: env {variable.name}=... before the program"
-            yield LintFinding(PLUGIN_ENV_WINS, variable.place, message, mend)
+            fix = f"set it in the command instead: env {variable.name}=... before the program"
+            yield LintFinding(PLUGIN_ENV_WINS, variable.place, message, fix)
 
 
 def _env(task: Task) -> tuple[EnvVar, ...]:
@@ -267,8 +267,8 @@ def _elsewhere(job: VolcanoJob, plugin: Plugin) -> Iterator[LintFinding]:
         f"group of {world}; up to Volcano 1.11 it even counts it, and with WORLD_SIZE {_sum(job.tasks)} the group "
         "waits for ever"
     )
-    mend = (
+    fix = (
         "run Volcano 1.12 or later, and write env -u WORLD_SIZE -u MASTER_ADDR -u MASTER_PORT before the program of "
         "that task if it uses torch.distributed"
     )
-    yield LintFinding(PLUGIN_ENV_ELSEWHERE, others[0].place, message, mend)
+    yield LintFinding(PLUGIN_ENV_ELSEWHERE, others[0].place, message, fix)

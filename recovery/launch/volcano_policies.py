@@ -140,8 +140,8 @@ def _form(policy: LifecyclePolicy) -> Iterator[LintFinding]:
         told = f"Volcano has no action {policy.action!r}" if policy.action else "a policy has no action"
         follows = "it refuses the job" if policy.events else "the policy does nothing"
         place = policy.place / "action" if policy.action else policy.place
-        mend = _did_you_mean(policy.action, _ACTIONS)
-        yield LintFinding(VOLCANO_REFUSED, place, f"{told}: {follows}", mend)
+        fix = _did_you_mean(policy.action, _ACTIONS)
+        yield LintFinding(VOLCANO_REFUSED, place, f"{told}: {follows}", fix)
 
 
 def _did_you_mean(word: str, known: Sequence[str]) -> str:

@@ -30,11 +30,11 @@ _MERGE_TAG = "tag:yaml.org,2002:merge"
 class TextError(Exception):
     """The text is no YAML, or more than is read; what is wrong, and how to fix it."""
 
-    def __init__(self, line: int, message: str, mend: str, *, too_large: bool = False) -> None:
+    def __init__(self, line: int, message: str, fix: str, *, too_large: bool = False) -> None:
         super().__init__(message)
         self.line = line
         self.message = message
-        self.mend = mend
+        self.fix = fix
         self.too_large = too_large
 
 
@@ -234,8 +234,8 @@ class _Builder:
             for name in mapping:
                 self._lines[(*inner.path, name)] = self._lines[(*inner.path, _MERGE)]
 
-    def _error(self, message: str, mend: str) -> TextError:
-        return TextError(self.line, message, mend)
+    def _error(self, message: str, fix: str) -> TextError:
+        return TextError(self.line, message, fix)
 
 
 _QUOTES = "close it, or put quotes of the other kind around the value"
@@ -297,7 +297,7 @@ def _worded(error: yaml.MarkedYAMLError, text: str) -> TextError:
         if character == "\t" or "\t" in found[: len(found) - len(found.lstrip())]:
             return TextError(line, "a tab stands where YAML wants spaces", "indent with spaces")
         return TextError(line, f"{character!r} cannot begin a value", "put the value in quotes")
-    for said, at_beginning, words, mend in _WORDS:
+    for said, at_beginning, words, fix in _WORDS:
         if said.search(problem):
-            return TextError(began.line + 1 if at_beginning and began else line, words, mend)
+            return TextError(began.line + 1 if at_beginning and began else line, words, fix)
     return TextError(line, f"this is not YAML: {problem or error.context or 'it cannot be read'}", "correct it here")

@@ -302,5 +302,5 @@ def _writes(writes: Sequence[ApiWrite]) -> DataTable | None:
         rows=tuple(
             TableRow((utc_cell(each.at), each.verb, each.resource, ", ".join(each.names) or "-")) for each in writes
         ),
-        note="The triggers, as far as the record tells. The audit log of the API server has every write.",
+        note="The triggers that the record keeps. The audit log of the API server has every write.",
     )

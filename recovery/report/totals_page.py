@@ -97,11 +97,11 @@ def _summary(totals: GroupTotals) -> Iterator[Block]:
 
 def _coverage(coverage: Coverage) -> Iterator[Paragraph]:
     if coverage.oldest_record_at is None:
-        yield Paragraph("No record of any incident was found, so nothing tells since when incidents are recorded.")
+        yield Paragraph("No record of any incident was found, so it is not known since when incidents are recorded.")
     elif not coverage.whole_window:
         yield Paragraph(
-            f"The oldest record begins at {moment_words(coverage.oldest_record_at)}. Nothing tells whether the time "
-            "before it was free of incidents, or had no controller."
+            f"The oldest record begins at {moment_words(coverage.oldest_record_at)}. Whether "
+            "the time before it was free of incidents, or had no controller, is not known."
         )
     if coverage.missing_records:
         yield Paragraph(
@@ -285,7 +285,7 @@ def _job_incidents(report: JobReport) -> DataTable | None:
             )
             for each in report.incidents
         ),
-        note=f"The newest {IN_FULL_MAX} follow in full. --incident ID tells of one of the others." if older > 0 else "",
+        note=f"The newest {IN_FULL_MAX} follow in full. --incident ID shows one of the others." if older > 0 else "",
     )
 
 

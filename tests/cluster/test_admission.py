@@ -144,7 +144,7 @@ async def test_while_nobody_serves_everything_is_admitted_and_judged_later(webho
     async with webhooks.served():
         await eventually(lambda: webhooks.accepted(*where, "good"), "'status': 'True'")
         await eventually(lambda: webhooks.accepted(*where, "bad"), "'status': 'False'")
-        # It can still be labelled, and mended, and deleted.
+        # It can still be labelled, and fixed, and deleted.
         await webhooks.control_plane.kubectl("label", *where, "bad", "team=a")
         await webhooks.control_plane.kubectl("delete", *where, "bad")
     found = await webhooks.get(*where, "good")

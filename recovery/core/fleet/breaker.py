@@ -13,7 +13,7 @@ from recovery.core.model.reason import Reason
 
 def breaker_reset(ledger: FleetLedger, reset_at: datetime | None, now: datetime) -> FleetLedger:
     """The ledger with the breaker closed, if it opened before that moment, and what it had counted until then
-    forgotten: the next futile recovery must not open it again by itself. `reset_at` None: nobody has asked."""
+    forgotten: the next futile recovery must not open it again by itself. `reset_at` None: no one has asked."""
     if reset_at is None or reset_at > now + CLOCK_AHEAD_MAX or ledger.breaker is None:
         return ledger
     if ledger.breaker.opened_at > reset_at:
@@ -32,7 +32,7 @@ def with_futile(
 ) -> tuple[Futile, ...]:
     """The futile recoveries with those of `more` that still count. Of one workload only its share is remembered, and of
     one namespace as many as may ever count, the newest: who crashes again and again, under one name or under many, does
-    not push out what others tell."""
+    not push out what others report."""
     if limits.breaker_recoveries is None:
         return before
     known = {each.incident: each for each in before}

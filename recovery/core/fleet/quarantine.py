@@ -47,7 +47,7 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class Mark(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The value of `QUARANTINE_ANNOTATION`: what the node itself tells of its quarantine.
+    """The value of `QUARANTINE_ANNOTATION`: what the node itself says about its quarantine.
 
     It is written in one patch with taint and cordon, so it is the truth about the cordon, and enough to take a node
     back into a ledger that was lost.
@@ -126,13 +126,13 @@ def own_taint(node: NodeFacts) -> str | None:
 
 def released_at(annotations: Mapping[str, str], now: datetime) -> datetime | None:
     """When a person released the node, as its annotation says. What was held against the node until then does not count
-    any more. None: nobody has, or the time is so far ahead that it would release the node for ever."""
+    any more. None: no one has, or the time is so far ahead that it would release the node for ever."""
     asked_at = parsed_time(annotations.get(RELEASE_ANNOTATION))
     return asked_at if asked_at is not None and asked_at <= now + CLOCK_AHEAD_MAX else None
 
 
 def released_by_hand(entry: Quarantined, annotations: Mapping[str, str], now: datetime) -> datetime | None:
-    """When a person ended that quarantine. `annotations`: of its node. None: nobody has."""
+    """When a person ended that quarantine. `annotations`: of its node. None: no one has."""
     asked_at = released_at(annotations, now)
     return asked_at if asked_at is not None and asked_at >= entry.since else None
 
@@ -279,10 +279,10 @@ def changed(
 def reviewed(ledger: FleetLedger, limits: FleetLimits, nodes: Mapping[str, NodeFacts], now: datetime) -> FleetLedger:
     """What the keeper of the fleet finds due: entries marked `applied` once their node shows our taint; `releasing`
     by time, by health (nothing of `release_when` holds any more on a node that is Ready), by a person's annotation;
-    dropped where somebody else took our taint away, or the node is gone, or the release has been carried out.
+    dropped where another client took our taint away, or the node is gone, or the release has been carried out.
 
     A person's release also takes away the suspicions of before it, whether the node is quarantined or not: the next
-    single one must not quarantine it again. Where somebody took the taint and left our annotation, that is removed
+    single one must not quarantine it again. Where only our annotation is left on the node, that is removed
     first: until then the entry is `releasing`.
     """
     found = tuple(_reviewed(entry, nodes.get(entry.node), now) for entry in ledger.quarantined)
@@ -393,21 +393,21 @@ def _holds(sign: str, node: NodeFacts) -> bool:
 
 
 def _found(node: NodeFacts, now: datetime) -> Quarantined | None:
-    """The quarantine that the node itself tells of. None: it tells of none, or of one that nobody can make out."""
+    """The quarantine that the node's own annotation describes. None: there is none, or it cannot be read."""
     taint, mark = own_taint(node), parsed_mark(node.annotations.get(QUARANTINE_ANNOTATION))
     if taint is None:
         return None
     if mark is None or mark.taint_value != taint:
         if taint != BY_HAND:
             return None
-        mark = Mark(reason="tainted by hand", since=now, by="somebody")
+        mark = Mark(reason="tainted by hand", since=now, by="someone")
     return Quarantined(
         node=node.name,
         node_uid=node.uid,
         reason=mark.reason,
         since=mark.since,
         incident=mark.incident if taint != BY_HAND else "",
-        by="" if taint != BY_HAND else mark.by or "somebody",
+        by="" if taint != BY_HAND else mark.by or "someone",
         release_at=mark.release_at,
         release_when=mark.release_when,
         applied=True,

@@ -24,7 +24,7 @@ class RetainedIncident(msgspec.Struct, frozen=True):
     resource_version: str
     workload_uid: str
     numbers: tuple[NumberRange, ...]
-    """Of the incidents that it tells of."""
+    """Of the incidents that it describes."""
     created_at: datetime
     ended_at: datetime
     """When the latest of them ended."""

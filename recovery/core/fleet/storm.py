@@ -41,13 +41,13 @@ class _Loss(msgspec.Struct, frozen=True):
 
 
 def storm_of(node: str, fleet: FleetFacts, ledger: Ledger, now: datetime) -> Storm | None:
-    """The storm in which `node` was lost. None: in none. A node that is not told to be lost yet was lost just now.
+    """The storm in which `node` was lost. None: in none. A node that is not reported lost yet was lost just now.
 
     A storm begins for a group when its node is one of three that were lost within one minute, or one of two of its
     rack. It goes on for as long as nodes are lost, whichever, without a gap of more than a minute. A group whose ledger
     knows a storm that goes on (its open incident, else its latest closed one that was part of any) keeps that storm's
     id, though its first losses are forgotten by now, other racks have joined in, or single nodes follow. For others it
-    is named by its first loss of which the fleet still tells, and by the rack where it is all in one.
+    is named by its first loss that the fleet still remembers, and by the rack where it is all in one.
     """
     losses = [_Loss(lost, min(lost.since, now)) for lost in fleet.lost]
     own = next((loss for loss in losses if loss.node.name == node), None)

@@ -70,7 +70,7 @@ def with_suspicions(
 
 
 _REMEMBERED_OF_NAMESPACE = REMEMBERED_MAX // 4
-"""One tenant's failures must not push out of the memory what others told of their nodes."""
+"""One tenant's failures must not push out of the memory what others reported of their nodes."""
 
 _SUSPICIOUS = frozenset(
     {

@@ -1,7 +1,7 @@
-"""The totals of the fleet: every closed incident once, whoever adds it and however often.
+"""The totals of the fleet: every closed incident once, however often it is added.
 
 The ledger of a group forgets a closed incident only after it has been added here, or keeps what is to be added. A crash
-between the two writes repeats the first one, and `FleetTotals.counted` tells that it is a repeat.
+between the two writes repeats the first one, and `FleetTotals.counted` shows that it is a repeat.
 """
 
 from collections.abc import Callable, Iterable
@@ -43,7 +43,7 @@ def with_closed(
 ) -> FleetTotals:
     """The totals with these incidents in them; the very same totals if they all are already.
 
-    `may_return`: somebody may still ask to count the incident of that name. What was counted long ago, and may not
+    `may_return`: a caller may still ask to count the incident of that name. What was counted long ago, and may not
     return, is no longer remembered.
     """
     known = {(each.workload_uid, each.number, each.started_at) for each in totals.counted}

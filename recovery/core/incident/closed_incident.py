@@ -10,7 +10,7 @@ from recovery.core.model.reason import Reason
 def handling_of(incident: Incident) -> IncidentHandling:
     """Held, if it ever was; else manual, if a person asked for a restart or a retry that was made; else automatic.
 
-    The ledger notes it when it happens, because spans are merged and attempts are forgotten. Spans and attempts tell it
+    The ledger notes it when it happens, because spans are merged and attempts are forgotten. Spans and attempts show it
     where an older version, or an older CRD, has dropped that note.
     """
     if incident.handling is IncidentHandling.HELD or any(span.phase is Phase.HELD for span in incident.phases):
@@ -34,7 +34,7 @@ def restarts_of_incident(incident: Incident) -> int:
 
 
 def as_recorded(incident: Incident) -> Incident:
-    """The closed incident as its RecoveryIncident tells it: with what an older version has not written."""
+    """The closed incident as its RecoveryIncident has it: with what an older version has not written."""
     return msgspec.structs.replace(incident, handling=handling_of(incident), restarts=restarts_of_incident(incident))
 
 

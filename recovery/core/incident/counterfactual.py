@@ -20,7 +20,7 @@ WITHOUT_BASELINE = frozenset({DisruptionClass.MANUAL, DisruptionClass.GROWTH, Di
 _COMING_BACK = frozenset(
     {Phase.TEARING_DOWN, Phase.SCHEDULING, Phase.STARTING, Phase.RENDEZVOUS, Phase.RESUMING},
 )
-"""Phases that a restart has, whoever makes it."""
+"""Phases that every restart has, ours or another one."""
 
 
 def enforce_estimate(incident: Incident, previous_started_at: datetime | None) -> EnforceEstimate:

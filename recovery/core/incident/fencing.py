@@ -1,7 +1,7 @@
 """Which pods on lost nodes count as dead: proven, or assumed where both the platform and the policy allow it.
 
 Until then they may write checkpoints, and nothing takes them for lost: a partitioned node still computes. Proof is that
-the Node object is gone, or carries the out-of-service taint (KEP-2268: set by whoever has seen the node powered off).
+the Node object is gone, or carries the out-of-service taint (KEP-2268: set by the person who saw the node powered off).
 """
 
 from collections.abc import Mapping

@@ -23,7 +23,7 @@ MAX_NODES = 16
 
 
 def fingerprint_of(disruption: Disruption) -> str:
-    """What tells the failure from others: class, cause, signature and the rank at which it showed first."""
+    """What distinguishes the failure from others: class, cause, signature and the rank at which it showed first."""
     root = disruption.root
     pod = root.evidence.pod
     rank = "" if pod is None else pod.job_name if pod.index is None else f"{pod.job_name}-{pod.index}"

@@ -127,9 +127,9 @@ def _charges(before: Ledger, after: Ledger) -> list[str]:
         found.append(f"Withheld: a restart of incident {now.id} waits in phase {after.phase}, mode {now.mode}")
     if known is not None and now is not None and known.resumed_by_others:
         if not now.resumed_by_others:
-            found.append(f"Suspension: it is forgotten that somebody else has resumed incident {now.id}")
+            found.append(f"Suspension: the ledger forgets that another client has resumed incident {now.id}")
         if now.suspension is not None:
-            found.append(f"Suspension: incident {now.id} wants what somebody else has ended")
+            found.append(f"Suspension: incident {now.id} wants what another client has ended")
     fresh = [charge for charge in after.budget.charges if charge not in before.budget.charges]
     if len(fresh) > charged:
         found.append(f"OneCharge: {len(fresh)} charges are entered, {charged} belong to an incident that had none")

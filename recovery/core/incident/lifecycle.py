@@ -110,7 +110,7 @@ def open_incident(
         incident=incident,
         attempts_in_row=0 if rested else ledger.attempts_in_row,
         charged_in_row=0 if rested else ledger.charged_in_row,
-        # The restart did repair what failed early then; only the step it died at may still tell something.
+        # The restart did repair what failed early then; only the step it died at may still mean something.
         failures=tuple(msgspec.structs.replace(each, ran_seconds=None) for each in ledger.failures)
         if rested
         else ledger.failures,
@@ -350,7 +350,7 @@ def outcome_when_whole(ledger: Ledger) -> tuple[Outcome, Reason]:
     if ledger.phase is Phase.HELD:
         return Outcome.HELD, Reason.RUNS_WHOLE_AGAIN
     if restarted(ledger):
-        return Outcome.RECOVERED, Reason.ALL_RANKS_READY  # or joined: `source` tells which
+        return Outcome.RECOVERED, Reason.ALL_RANKS_READY  # or joined: `source` says which
     if incident.withheld is not None:
         return Outcome.SUPERSEDED, Reason.RUNS_WHOLE_AGAIN
     return Outcome.OBSERVED, Reason.LEFT_TO_KUBERNETES

@@ -71,7 +71,7 @@ def position(snapshot: Snapshot, target: Target, ranks: int) -> Phase:
 
 
 def reached_at(snapshot: Snapshot, target: Target, phase: Phase, now: datetime) -> datetime:
-    """When the group came to the phase in which `position` has found it, as far as its objects tell.
+    """When the group came to the phase in which `position` has found it, as far as its objects show.
 
     A controller that was held up sees it late. Dated by that, the phase would begin after the training did, and the
     incident could not end when all ranks met.
@@ -111,7 +111,7 @@ def _latest(moments: Iterable[datetime | None]) -> datetime | None:
 
 
 def may_live_unseen(snapshot: Snapshot, pod: PodFacts) -> bool:
-    """It is on a node that does not answer, so that nobody can end it, and is not known to be dead."""
+    """It is on a node that does not answer, so that nothing can end it, and is not known to be dead."""
     node = snapshot.nodes.get(pod.node)
     return node is not None and not node.reachable and pod.dead_since is None
 
@@ -260,5 +260,5 @@ def _with(seconds: Mapping[str, float], phase: Phase, more: float) -> dict[str, 
 
 
 def _sum(booked: float, more: float) -> float:
-    """In thousandths, and never less than before: a total that somebody has edited may have more digits."""
+    """In thousandths, and never less than before: a total that a person has edited may have more digits."""
     return max(booked, round(booked + more, 3))

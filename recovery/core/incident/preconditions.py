@@ -8,7 +8,7 @@ from recovery.core.policy.spec import Mode, PolicyError
 
 
 def ended(workload: WorkloadFacts) -> Explanation | None:
-    """Why the workload itself is nobody's business any more. None: it lives."""
+    """Why the workload itself is no longer ours to watch. None: it lives."""
     if workload.deleting_since is not None:
         return because(Reason.JOB_DELETED, what=f"the {workload.kind}")
     if workload.condition("Complete") is not None:
@@ -22,9 +22,9 @@ def suspended(workload: WorkloadFacts) -> Explanation:
 
 
 def left_alone(snapshot: Snapshot, workload: WorkloadFacts) -> Explanation | None:
-    """Why the job is nobody's business now. None: it is ours to watch.
+    """Why the job is not ours to watch now. None: it is.
 
-    Whoever suspends a job wants it to stand still; that a suspension is ours has to be found out before this is asked.
+    A user suspends a job to stop it. Find out before this call whether a suspension is ours.
     """
     jobset = snapshot.jobset
     over = ended(workload)

@@ -1,6 +1,6 @@
 """What a person asks of the controller about one job, by an annotation on it: restart, retry, reset-budget.
 
-An annotation is seen by whoever leads, survives a crash, and can be written with kubectl alone. A request is told from
+An annotation is seen by every leader, survives a crash, and can be written with kubectl alone. A request differs from
 the one before it by its `at`; the answer stands in the ledger under that very moment, so that each is carried out once.
 """
 
@@ -57,7 +57,7 @@ def parse(value: str) -> Request | None:
     """What the annotation asks for; None: that cannot be made out, or its time has no zone."""
     try:
         request = _decode(value) if value.startswith("{") else Request(msgspec.convert(value, datetime))
-    except (msgspec.DecodeError, RecursionError):  # whoever may annotate the job chooses how deep the JSON goes
+    except (msgspec.DecodeError, RecursionError):  # a user who may annotate the job chooses how deep the JSON goes
         return None
     return request if request.at.tzinfo is not None else None
 
@@ -80,7 +80,7 @@ def expired(request: Request, now: datetime) -> bool:
 
 
 def premature(request: Request, now: datetime) -> bool:
-    """Its date is further ahead than clocks differ: later requests could not be told from it."""
+    """Its date is further ahead than clocks differ: later requests could not be distinguished from it."""
     return request.at - now > EXPIRES_AFTER
 
 

@@ -81,7 +81,7 @@ def quota_kept(workload: WorkloadFacts, wanted_nodes: int) -> Explanation | None
 
 
 def by_user(job: JobFacts) -> bool:
-    """Somebody has changed the size that the Job was created with."""
+    """Another client has changed the size that the Job was created with."""
     return job.born_nodes is not None and job.born_nodes != member_count(job)
 
 
@@ -133,7 +133,7 @@ def as_born(ledger: Ledger, snapshot: Snapshot, job: JobFacts) -> Ledger:
 
 def found_smaller(ledger: Ledger, snapshot: Snapshot, job: JobFacts) -> Ledger:
     """The ledger of a group whose Job was created with fewer nodes than its template says, where it knows nothing of
-    that: somebody has deleted the one that did. A user's own size stands in the birth settings."""
+    that: another client has deleted the one that did. A user's own size stands in the birth settings."""
     nodes, template = member_count(job), template_size(snapshot, job)
     if ledger.birth_settings is not None or job.born_nodes != nodes or template is None or nodes >= template:
         return ledger

@@ -164,7 +164,7 @@ def _goes_on(one: PhaseSpan, other: PhaseSpan) -> bool:
 def _running(was: tuple[PhaseSpan, ...], spans: tuple[PhaseSpan, ...]) -> int:
     """Where in `spans` the phase stands that ran last in `was`; -1: nowhere.
 
-    Its date alone does not tell it: a phase without length may have come and gone at the same moment.
+    Its date alone does not show it: a phase without length may have come and gone at the same moment.
     """
     ran = was[-1]
     for merged in range(len(was)):

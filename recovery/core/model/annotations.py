@@ -29,12 +29,12 @@ PAUSED_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}paused"
 
 
 SUSPENDED_BY_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}suspended-by"
-"""On a workload that we suspended, set with the suspension: the id of the incident. Whoever removes it takes the
+"""On a workload that we suspended, set with the suspension: the id of the incident. A client that removes it takes the
 suspension over, and we never resume what we did not suspend."""
 
 
 RESUME_AT_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}resume-at"
-"""Beside it: when the suspension is meant to end, RFC 3339; `never` where nobody knows yet. For people to read."""
+"""Beside it: when the suspension is meant to end, RFC 3339; `never` where that is not known. For people to read."""
 
 
 RESTART_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}restart"

@@ -2,8 +2,8 @@
 
 A MutatingAdmissionPolicy (`manifests/components/birth-settings`), or below Kubernetes 1.36 a webhook
 (`manifests/admission/birth-settings`), reads the settings from `status.birthSettings` of a RecoveryGroup that carries
-`BIRTH_SETTINGS_LABEL`, and applies them whenever JobSet creates the Job. So they hold for every restart, whoever makes
-it.
+`BIRTH_SETTINGS_LABEL`, and applies them whenever JobSet creates the Job. So they hold for every restart, no matter who
+makes it.
 """
 
 from datetime import datetime
@@ -16,7 +16,7 @@ class BirthSettings(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
     """Settings for the Jobs of one ReplicatedJob. Nothing of the template is changed but what is set here."""
 
     revision: int
-    """Tells these settings from others of the same ledger. A Job that was created with them carries the number in
+    """The number of these settings in the ledger. A Job that was created with them carries the number in
     `BIRTH_SETTINGS_ANNOTATION`."""
     job_set_uid: str = msgspec.field(name="jobSetUID")
     replicated_job: str

@@ -78,7 +78,7 @@ class ConfigSpec(msgspec.Struct, frozen=True, rename="camel"):
     paused: bool = False
     """No workload of the cluster is written to, but to release the controller's own suspensions."""
     pause_reason: str = ""
-    """Why, in words for whoever asks `recovery explain`."""
+    """Why, in words for the user who asks `recovery explain`."""
     allow: AllowSpec = AllowSpec()
     quarantine: QuarantineSpec = QuarantineSpec()
     suspicion: SuspicionSpec = SuspicionSpec()

@@ -89,7 +89,7 @@ class Demand(msgspec.Struct, frozen=True):
     """Terms of the required node affinity, one of which must match, in all its requirements. None: any node will do."""
     tolerations: tuple[Toleration, ...] = ()
     gpus: int = 0
-    """Accelerators that are extended resources, as nodes tell of them too."""
+    """Accelerators that are extended resources, as nodes list them too."""
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -136,14 +136,14 @@ class PodFacts(msgspec.Struct, frozen=True):
     deletion_grace_seconds: int | None = None
     """metadata.deletionGracePeriodSeconds: the grace of the deletion under way. None: not being deleted."""
     containers: tuple[ContainerFacts, ...] = ()
-    """The training containers, once `training_container.assigned` has told them from the others; until then all."""
+    """The training containers, once `training_container.assigned` has picked them out; until then all."""
     other_containers: tuple[ContainerFacts, ...] = ()
     """Helpers and sidecars, native sidecars included (init containers with restartPolicy Always)."""
     training_known: bool = True
     """False: no rule selects a training container, so that `containers` is empty and exits are no evidence."""
     init_containers: tuple[ContainerFacts, ...] = ()
     conditions: tuple[Condition, ...] = ()
-    """All but those that only tell that the pod is on its way or well (Initialized, Ready, ContainersReady,
+    """All but those that only say that the pod is on its way or well (Initialized, Ready, ContainersReady,
     PodReadyToStartContainers, PodScheduled=True)."""
     reason: str = ""
     """`status.reason`: Evicted, UnexpectedAdmissionError, NodeAffinity; empty: none."""
@@ -347,7 +347,7 @@ class JobSetFacts(msgspec.Struct, frozen=True):
     """Message of the newest Event by which JobSet says that it could not create a Job; filled by live reads of a JobSet
     without Jobs only. Events live for an hour: it may be about a Job that could be created afterwards."""
     failed_create_at: datetime | None = None
-    """When that was, as far as the Event tells: JobSet tries again and again, and mostly dates the second time only."""
+    """When that was, as far as the Event says: JobSet tries again and again, and mostly dates the second time only."""
 
     def condition(self, type_: str) -> Condition | None:
         """The condition of that type if its status is True, else None."""
@@ -357,7 +357,7 @@ class JobSetFacts(msgspec.Struct, frozen=True):
     def success_jobs(self) -> frozenset[str]:
         """The ReplicatedJobs by whose success the training of a bare JobSet ends. Empty: by that of all.
 
-        Nothing tells what the others are for, so where no `successPolicy` does, those with accelerators train.
+        Nothing says what the others are for, so where no `successPolicy` does, those with accelerators train.
         """
         return frozenset(self.success_targets) or frozenset(
             each.name for each in self.replicated_jobs if each.accelerators
@@ -367,7 +367,7 @@ class JobSetFacts(msgspec.Struct, frozen=True):
 class Progress(msgspec.Struct, frozen=True):
     """How far the training says that it has come: `TrainJob.status.trainerStatus` (Trainer 2.2, gate TrainJobStatus).
 
-    The training process writes it, through Trainer. Nothing resets it: after a restart it tells of the incarnation
+    The training process writes it, through Trainer. Nothing resets it: after a restart it describes the incarnation
     before, until the new one writes."""
 
     updated_at: datetime
@@ -399,7 +399,7 @@ class WorkloadFacts(msgspec.Struct, frozen=True):
     conditions: tuple[Condition, ...] = ()
     deleting_since: datetime | None = None
     progress: Progress | None = None
-    """None: the platform tells none."""
+    """None: the platform reports none."""
 
     def condition(self, type_: str) -> Condition | None:
         """The condition of that type if its status is True, else None."""
@@ -427,7 +427,7 @@ class NodeFacts(msgspec.Struct, frozen=True):
     uid: str = ""
     resource_version: str = ""
     reachable: bool = True
-    """False: Ready is Unknown, so that nobody knows what runs there."""
+    """False: Ready is Unknown, so it is not known what runs there."""
     taints: tuple[Taint, ...] = ()
     conditions: tuple[Condition, ...] = ()
     """All but Ready, and but a kubelet's pressure conditions that are False."""

@@ -30,7 +30,7 @@ class Quarantined(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     """The conditions and taints of the node whose end releases it, all of them: `GpuUnhealthy, vendor.example/bad`;
     empty: none."""
     applied: bool = False
-    """The node has been seen with our taint. One that has been applied and lacks it was released by somebody else."""
+    """The node has been seen with our taint. One that has been applied and lacks it was released by another client."""
     cordoned: bool = True
     """The cordon is ours as well: the node was schedulable before."""
     namespace: str = ""
@@ -80,7 +80,7 @@ class Breaker(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     limit: int = 0
     """RecoveryConfig `spec.circuitBreaker.recoveries` of then."""
     message: str = ""
-    """Why it opened, where an older controller wrote that as a sentence. Empty: the other fields tell."""
+    """Why it opened, where an older controller wrote that as a sentence. Empty: the other fields say it."""
 
 
 class CountedIncident(msgspec.Struct, frozen=True, rename="camel"):

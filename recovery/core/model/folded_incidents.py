@@ -23,7 +23,7 @@ class FoldedNode(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class FoldedIncidents(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Incidents of one fingerprint that followed each other within `backoff.resetAfter`, each counted. `spec` tells of
+    """Incidents of one fingerprint that followed each other within `backoff.resetAfter`, each counted. `spec` describes
     the first of them."""
 
     fingerprint: str

@@ -11,7 +11,7 @@ from recovery.core.model.ledger_bounds import check
 
 
 class IncidentRecord(msgspec.Struct, frozen=True):
-    """An incident and the job that it befell: from a RecoveryIncident, which outlives the job, or from a ledger."""
+    """An incident and its job: from a RecoveryIncident, which outlives the job, or from a ledger."""
 
     job: GroupKey
     workload_kind: str
@@ -25,7 +25,7 @@ class IncidentRecord(msgspec.Struct, frozen=True):
 
     @property
     def count(self) -> int:
-        """How many incidents it tells of."""
+        """How many incidents it describes."""
         return 1 if self.fold is None else self.fold.count
 
     @property
@@ -34,12 +34,12 @@ class IncidentRecord(msgspec.Struct, frozen=True):
         return self.incident.enforce_estimate if self.fold is None else self.fold.enforce_estimate
 
     def has_id(self, incident_id: str) -> bool:
-        """It tells of the incident of that id."""
+        """It describes the incident of that id."""
         return has_id(incident_id, self.incident.id, self.fold)
 
 
 def has_id(incident_id: str, own_id: str, fold: FoldedIncidents | None) -> bool:
-    """The record of the incident `own_id` tells of that incident: it is the same, or one that shares the record.
+    """The record of the incident `own_id` describes that incident: it is the same, or one that shares the record.
 
     An id is the beginning of the workload's UID, and the number of the incident.
     """

@@ -1,6 +1,6 @@
 """What `RecoveryGroup.status` remembers: the ledger that makes a recovery happen exactly once.
 
-It is written by compare-and-swap before the first destructive call, and read by whoever leads next. Everything that
+It is written by compare-and-swap before the first destructive call, and read by the next leader. Everything that
 must survive a crash stands here: the target UIDs of the trigger, what was charged, which evidence has been dealt with.
 Times are RFC 3339 on the wire; structs omit defaults so that the object stays readable with kubectl.
 """
@@ -21,7 +21,7 @@ from recovery.core.model.suspect_log import SuspectLog
 
 OLDEST_SCHEMA_VERSION = 1
 SCHEMA_VERSION = 6
-"""2 added suspensions, backoff and requests; 3 rules, classes of causes, fencing and nodes that are replaced; 4 tells
+"""2 added suspensions, backoff and requests; 3 rules, classes of causes, fencing and nodes that are replaced; 4 writes
 reasons as codes beside their messages; 5 has the phase Resuming; 6 has sizes and birth settings. `core.model.ledger_v3`
 reads the versions before 4.
 """
@@ -67,7 +67,7 @@ class IncidentHandling(StrEnum):
     MANUAL = "manual"
     """A person asked for a restart or a retry in it."""
     HELD = "held"
-    """It was in phase Held at some time, whoever ended that."""
+    """It was in phase Held at some time, no matter what ended that."""
 
 
 class AttemptAction(StrEnum):
@@ -95,7 +95,7 @@ JOB_TRIGGERS = frozenset({AttemptAction.RECREATE_GROUP, AttemptAction.REPLACE_NO
 
 
 class Told(StrEnum):
-    """What the message of an incident tells, beside what its latest attempt was made for."""
+    """What the message of an incident says, beside what its latest attempt was made for."""
 
     ATTEMPT = "Attempt"
     """That, and nothing else: nothing was said since."""
@@ -145,7 +145,7 @@ class Suspension(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     until: datetime | None = None
     """When the workload is resumed. None: not by time alone (`onExhausted: Suspend`)."""
     landed: bool = False
-    """It was seen to be in force. One that has landed and is gone was ended by somebody else, and is not renewed."""
+    """It was seen to be in force. One that has landed and is gone was ended by another client, and is not renewed."""
 
 
 class Withheld(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -245,7 +245,7 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Observe or Enforce, as it was when the incident opened."""
     pinned: PinnedPolicy = msgspec.field(name="terms")
     fingerprint: str = ""
-    """Tells its failure from others: class, cause, signature, rank. Never parsed. Empty: an older version opened it."""
+    """Distinguishes its failure: class, cause, signature, rank. Never parsed. Empty: an older version opened it."""
     opened_by: str = ""
     """Key of the evidence that opened it."""
     target: Target = Target()
@@ -274,9 +274,9 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     withheld: Withheld | None = None
     """None: no restart is withheld. Only in phase Backoff."""
     resumed_by_others: bool = False
-    """Somebody else has ended a suspension of ours: this incident does not suspend the workload again."""
+    """Another client has ended a suspension of ours: this incident does not suspend the workload again."""
     probe_proven: bool = False
-    """A member had joined by its probe when the incident opened: the training script does tell. Only then does a
+    """A member had joined by its probe when the incident opened: the training script does report it. Only then does a
     rendezvous that takes too long mean anything."""
     progress_at: datetime | None = None
     """The date of the progress that the training had shown when the incident opened; in Resuming, that of a report that
@@ -291,7 +291,7 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """What Enforce would have done (RecreateGroup, ReplaceNode, FailJob, Hold), decided once, on the facts of then.
     Empty: it has not been decided, it would be left to Kubernetes, or mode is Enforce."""
     would_message: str = ""
-    """The sentence that tells `would`: it stays when the platform restarts the group. Empty: there is none."""
+    """The sentence for `would`: it stays when the platform restarts the group. Empty: there is none."""
     enforce_estimate: EnforceEstimate = EnforceEstimate()
     """Of a closed one: what `would` would have saved."""
     too_late: bool = False
@@ -428,7 +428,7 @@ class BudgetState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
 
 
 class RequestAnswer(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What became of a person's request (`core.incident.requests`). `at` tells a new request from a known one."""
+    """What became of a person's request (`core.incident.requests`). `at` shows whether a request is new."""
 
     verb: str
     """restart, retry or reset-budget."""
@@ -504,7 +504,7 @@ class Ledger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Triggers of ours since the group last ran whole for `backoff.resetAfter`: what backoff counts."""
     charged_in_row: int = 0
     """Triggers of ours, one after the other and since the same moment, whose verdict costs budget; one that is free of
-    charge, or by hand, begins anew. From the second on the recovery before it was in vain: what the circuit breaker
+    charge, or by hand, begins again. From the second on the recovery before it was in vain: what the circuit breaker
     counts."""
     next_attempt_at: datetime | None = None
     """When the group is resumed, a withheld restart is made, or the budget's window lets the next attempt through.

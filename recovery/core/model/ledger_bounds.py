@@ -1,6 +1,6 @@
 """Bounds within which decisions can compute with what stands in our own objects; their schema cannot say all of them.
 
-Only the controller writes these, but whoever may edit them can put there what no sum of dates survives.
+Only the controller writes these, but a user who may edit them can put there what no sum of dates survives.
 """
 
 from collections.abc import Mapping

@@ -112,7 +112,7 @@ def decode_ledger(status: bytes | msgspec.Raw) -> Ledger:
 def restore_told(ledger: Ledger, status: bytes | msgspec.Raw) -> Ledger:
     """The ledger of schemaVersion 4 as it was written, where a CRD of an earlier version has dropped `told`.
 
-    That CRD keeps the codes, and they tell nearly as well. Without them a loss that came in while another one was left
+    That CRD keeps the codes, and they say nearly as much. Without them a loss that came in while another one was left
     to the platform would never be judged.
     """
     kept, incident = _decode_kept(status).incident, ledger.incident
@@ -165,7 +165,7 @@ _TOO_LATE = "if its ranks hang"
 
 def _incident(incident: Incident, old: _Incident, closing: Closing | None) -> Incident:
     attempts = tuple(_attempt(now, was) for now, was in zip(incident.attempts, old.attempts, strict=True))
-    # Of a closed incident nobody asks for it, and what was said at the end cannot be told from it.
+    # Of a closed incident no one asks for it, and what was said at the end cannot be distinguished from it.
     reason = closing.outcome_reason if closing is not None else _reason_of_incident(old.reason)
     is_held = closing is None and incident.phases and incident.phases[-1].phase is Phase.HELD
     by_budget = is_held and not incident.held_message and reason in {Reason.BUDGET_EXHAUSTED, Reason.ATTEMPTS_EXHAUSTED}
@@ -198,7 +198,7 @@ def _told(old: _Incident) -> Told:
 
 
 def _without_adopted_restart(sentence: str) -> str:
-    """What was said of the loss, without the restart of the platform that was told after it."""
+    """What was said of the loss, without the restart of the platform that was reported after it."""
     began, adopted, _ = sentence.partition(_ADOPTED)
     return began.rpartition("; ")[0] if adopted else began
 
@@ -363,14 +363,14 @@ _DECISIONS = _table(
     (r"; nothing is done about this job until it can be read, or is gone$", Reason.UNDECODABLE),
     (r"^the workload is gone$", Reason.WORKLOAD_GONE),
 )
-"""What a sentence tells of. Of several the one that comes last counts: sentences end with what was decided."""
+"""What a sentence describes. Of several the one that comes last counts: sentences end with what was decided."""
 
 _RECORDED = re.compile(r"incident \S+ is closed: ")
 _ATTEMPT = re.compile(r"; attempt \d+: ")
 
 
 def reason_of(sentence: str) -> Reason:
-    """The code of what the sentence tells. Unknown: it is none that the last version without codes could write."""
+    """The code of what the sentence says. Unknown: it is none that the last version without codes could write."""
     code = Reason(sentence)
     if code is not Reason.UNKNOWN:  # an older CRD drops fields: this is a code, though nothing else says so
         return code
@@ -388,7 +388,7 @@ def reason_of(sentence: str) -> Reason:
 
 
 def _essence(sentence: str) -> str:
-    """The sentence without what only tells how it is done."""
+    """The sentence without what only says how it is done."""
     while (aside := _ASIDE.search(sentence)) is not None:
         sentence = sentence[: aside.start()]
     sentence = _WHY.sub(r"\1", sentence)

@@ -107,7 +107,7 @@ class Protection(msgspec.Struct, frozen=True):
     schema_version: int = SCHEMA_VERSION
     """LedgerUnreadable: as found in the RecoveryGroup."""
     why: Explanation | None = None
-    """BreakerOpen, PausedGlobally: why it is so. None: `detail` tells."""
+    """BreakerOpen, PausedGlobally: why it is so. None: `detail` says it."""
     detail: str = ""
     """What a person or the API says about it: the reason of a pause, the error in a field, the verdict of a Hold, the
     object that cannot be read.

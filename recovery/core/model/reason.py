@@ -76,7 +76,7 @@ class Reason(StrEnum):
     MEMBER_LOST_AGAIN = "MemberLostAgain"
     """A member was lost again before the incident was over."""
     MEMBER_REPLACED = "MemberReplaced"
-    """A member was lost before all ranks ran: its Job replaces it, and nobody else has to restart."""
+    """A member was lost before all ranks ran: its Job replaces it, and no restart is needed."""
     MEMBERS_RUN_AGAIN = "MembersRunAgain"
     """What opened the incident is over, and all ranks run."""
 
@@ -232,9 +232,9 @@ class Reason(StrEnum):
     API_REFUSES = "ApiRefuses"
     """The API server refuses what was decided: a permission, a webhook."""
     SUSPENSION_RELEASED = "SuspensionReleased"
-    """A suspension of ours ends because nobody may act on the job any more."""
+    """A suspension of ours ends because the controller may no longer act on the job."""
     RESUMED_BY_OTHERS = "ResumedByOthers"
-    """Somebody else has ended a suspension of ours."""
+    """Another client has ended a suspension of ours."""
     NOT_SUSPENDED_IN_TIME = "NotSuspendedInTime"
     """The new group was on its way before it could be suspended."""
 
@@ -246,7 +246,7 @@ class Reason(StrEnum):
     JOB_FAILING = "JobFailing"
     """A Job of the group is failing."""
     BACKOFF_LIMIT = "BackoffLimit"
-    """A Job does not survive that every rank exits once more, or nobody knows whether it does."""
+    """A Job does not survive that every rank exits once more, or it is not known whether it does."""
     TIME_TO_START = "TimeToStart"
     """The group has been given its time to start."""
 
@@ -297,7 +297,7 @@ class Reason(StrEnum):
 
 
 class Sentence(StrEnum):
-    """Ways to tell a reason where the reason alone does not choose the sentence. `core.sentences` has the texts."""
+    """Variants of a reason's sentence where the reason alone does not choose it. `core.sentences` has the texts."""
 
     AS_SAID = auto()
     """A message that was rendered before."""
@@ -406,17 +406,17 @@ class Explanation(msgspec.Struct, frozen=True):
 
     reason: Reason
     sentence: Sentence | Reason
-    """Which sentence tells it; the reason itself where there is only one."""
+    """Which sentence it has; the reason itself where there is only one."""
     details: Mapping[str, Detail]
 
 
 def because(reason: Reason, **details: Detail) -> Explanation:
-    """The reason, told by its own sentence."""
+    """The reason, with its own sentence."""
     return Explanation(reason, reason, details)
 
 
 def told(sentence: Sentence, reason: Reason, **details: Detail) -> Explanation:
-    """The reason, told by a sentence that several reasons share, or that is one of several for it."""
+    """The reason, with a sentence that several reasons share, or that is one of several for it."""
     return Explanation(reason, sentence, details)
 
 

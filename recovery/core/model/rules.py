@@ -15,7 +15,7 @@ class RuleAction(StrEnum):
 
     RecreateGroup: all pods of the group are recreated. ReplaceNode: the same, and the suspect's node is quarantined
     first, so that the group comes back on others. AvoidNode: the same, and the group alone comes back on other nodes
-    than the suspect's; nobody else is kept off. Shrink: all pods are recreated, and if not all of them find a node, the
+    than the suspect's; others may use it. Shrink: all pods are recreated, and if not all of them find a node, the
     group goes on with fewer at once, as `elastic` allows. FailJob: the JobSet is made to fail, where RecoveryConfig
     allows it; else the group is held. Ignore: nothing; it is left to Kubernetes, and costs no budget.
     """

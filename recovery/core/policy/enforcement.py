@@ -2,7 +2,7 @@
 
 The API server dates the owners of `spec.mode` (managedFields), not the mode. Any later write of such an owner, a chart
 label included, moves that date, and so does a second owner who applies the same mode. Evidence from before it would
-count as a baseline, so a failure that nobody has seen would never be recovered. The status keeps the moment instead.
+count as a baseline, so a failure that no one has seen would never be recovered. The status keeps the moment instead.
 """
 
 from datetime import datetime

@@ -1,6 +1,6 @@
 """What is wrong with the rules of a policy, beyond what a schema can see; the controller refuses all of such a policy.
 
-A rule that can never decide, or that decides everything, is a mistake of whoever wrote it, and its cost is a job: such
+A rule that can never decide, or that decides everything, is a mistake of its author, and its cost is a job: such
 rules are refused with the others, not obeyed.
 """
 
@@ -16,7 +16,7 @@ CLASSES = tuple(str(each) for each in DisruptionClass if each not in _NO_FAILURE
 """Those that a rule can name: no rule is asked about what a person asks for, nor about a group that grows."""
 EXIT_CODES_MAX = 255
 _PROGRESS = frozenset({"Initialized", "Ready", "ContainersReady", "PodReadyToStartContainers"})
-"""Conditions of a pod that tell how far it has come; the facts leave them out."""
+"""Conditions of a pod that say how far it has come; the facts leave them out."""
 _WELL = frozenset({("Ready", "True"), ("MemoryPressure", "False"), ("DiskPressure", "False"), ("PIDPressure", "False")})
 """Conditions of every node that is well."""
 _INSTEAD = {
@@ -95,7 +95,7 @@ def _of_exit_codes(wanted: ExitCodes, path: str) -> Iterator[str]:
 def _of_pod_condition(wanted: PodConditionRule, path: str) -> Iterator[str]:
     if wanted.type in _PROGRESS or (wanted.type, wanted.status) == ("PodScheduled", "True"):
         yield (
-            f"{path}.type: {wanted.type} tells how far a pod has come, not why it was lost, and is not looked at; "
+            f"{path}.type: {wanted.type} says how far a pod has come, not why it was lost, and no rule reads it; "
             "use DisruptionTarget, a condition of your own, or onClass"
         )
 

@@ -13,7 +13,7 @@ from recovery.core.model.rules import Rule
 SETTLE_MAX = "30s"
 """The longest `settle`: the shipped runtimes give a whole job up some seconds after a cascade of exits."""
 ASSUME_DEAD_AFTER_MAX = "24h"
-"""The longest `assumeDeadAfter`; whoever would wait longer means Proven."""
+"""The longest `assumeDeadAfter`; a user who would wait longer means Proven."""
 
 
 class Mode(StrEnum):
@@ -53,7 +53,7 @@ class OnTerminalFailure(StrEnum):
     """What to do about a JobSet that the platform gave up.
 
     Leave: it stays as it is, and the incident ends as Failed. RecreateJobSet: a TrainJob's JobSet is deleted, so that
-    Trainer makes it anew; that is an attempt like any other. Nobody would make a JobSet anew that has no TrainJob.
+    Trainer creates it again; that is an attempt like any other. A JobSet without a TrainJob would not come back.
     """
 
     LEAVE = "Leave"
@@ -138,7 +138,7 @@ class TimeoutsSpec(msgspec.Struct, frozen=True, rename="camel"):
     """From when all pods of the attempt have a node until all run. Waiting for capacity does not count, pulling images
     does."""
     rendezvous: str = "15m"
-    """From when all pods run until all ranks have joined; counts only where a joined probe tells of it, and had told of
+    """From when all pods run until all ranks have joined; counts only where a joined probe reports it, and had reported
     a member when the incident began."""
     resume: str = "15m"
     """From when all ranks have joined until the training reports progress in `TrainJob.status.trainerStatus`; counts

@@ -44,13 +44,13 @@ def _same_error(details: Details) -> str:
     where = f"on node {node} as on node {other}" if other else f"again on node {node}"
     return (
         f"exit code {details['code']} with the same message ({details['message']}) came early {where}: an error of the "
-        "job itself, which no restart mends"
+        "job itself, which no restart fixes"
     )
 
 
 def _adopted(details: Details) -> str:
     jobset = details["jobset"]
-    who = f"JobSet {jobset} restarts the group itself" if jobset else "somebody else deleted the group's Job"
+    who = f"JobSet {jobset} restarts the group itself" if jobset else "another client deleted the group's Job"
     return f"{details['said']}; {who}: adopted as this incident's restart"
 
 

@@ -20,10 +20,10 @@ def number(field: Field, *, least: int = 0, most: int = INT32_MAX) -> int | None
         return None
     if least <= value <= most:
         return value
-    limit, mend = f"at most {most:,}", f"write {most} or less"
+    limit, fix = f"at most {most:,}", f"write {most} or less"
     if value < least:
-        limit, mend = f"at least {least}", f"write {least} or more"
-    field.finding(BAD_NUMBER, f"{written(field.place.path)} is {value}, and it has to be {limit}", mend)
+        limit, fix = f"at least {least}", f"write {least} or more"
+    field.finding(BAD_NUMBER, f"{written(field.place.path)} is {value}, and it has to be {limit}", fix)
     return None
 
 

@@ -9,11 +9,11 @@ MISSING_FIELD = Code("missing-field", Severity.ERROR, "a required field is missi
 CODES = (MISSING_FIELD,)
 
 
-def required(parent: Field, name: str, path: str, mend: str) -> None:
+def required(parent: Field, name: str, path: str, fix: str) -> None:
     """Say so if that field of the parent is missing; empty text is as good as none. `path`: as it would be written,
     whether or not the parent is there."""
     if (parent.value is None or isinstance(parent.value, dict)) and parent.mapping().get(name) in (None, ""):
-        parent.finding(MISSING_FIELD, f"{path} is missing: the API server refuses the object", mend)
+        parent.finding(MISSING_FIELD, f"{path} is missing: the API server refuses the object", fix)
 
 
 def name_of(body: Field) -> str:

@@ -87,11 +87,11 @@ def removed_or_unknown(field: Field, kind: str, names: tuple[str, ...]) -> None:
     for name, below in field.fields():
         if name in names:
             continue
-        gone = removed.mend_of(kind, below.place)
+        gone = removed.fix_of(kind, below.place)
         if gone is None:
             below.unknown(names)
         else:
-            below.finding(gone.code, gone.message, gone.mend)
+            below.finding(gone.code, gone.message, gone.fix)
 
 
 def _runtime_ref(field: Field, kind: str) -> RuntimeRef:

@@ -38,8 +38,8 @@ def _of_pods(launch: Launch, member: Member) -> Iterator[LintFinding]:
         f"activeDeadlineSeconds {deadline} of the pod template fails each pod after {span(deadline)}, and the Job "
         f"replaces it, up to backoffLimit {limit} times: {others_hang(launch)} meanwhile, and the job goes on"
     )
-    mend = "put activeDeadlineSeconds into the spec of the Job template" if launch.runtime is None else _INSTEAD
-    yield LintFinding(POD_DEADLINE, member.template.place / "activeDeadlineSeconds", message, mend)
+    fix = "put activeDeadlineSeconds into the spec of the Job template" if launch.runtime is None else _INSTEAD
+    yield LintFinding(POD_DEADLINE, member.template.place / "activeDeadlineSeconds", message, fix)
 
 
 def _of_job(launch: Launch, member: Member) -> Iterator[LintFinding]:
@@ -50,5 +50,5 @@ def _of_job(launch: Launch, member: Member) -> Iterator[LintFinding]:
         f"activeDeadlineSeconds {deadline} counts from the start of the Job, and the controller recovers a group by a "
         f"new Job: the job may run for {span(deadline)} after each of its recoveries"
     )
-    mend = "bound the recoveries by spec.budget of the RecoveryPolicy" if launch.runtime is None else _INSTEAD
-    yield LintFinding(DEADLINE_BEGINS_AGAIN, job_spec(member.job) / "activeDeadlineSeconds", message, mend)
+    fix = "bound the recoveries by spec.budget of the RecoveryPolicy" if launch.runtime is None else _INSTEAD
+    yield LintFinding(DEADLINE_BEGINS_AGAIN, job_spec(member.job) / "activeDeadlineSeconds", message, fix)

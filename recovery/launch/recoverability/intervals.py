@@ -91,18 +91,18 @@ def _size(launch: Launch) -> Iterator[LintFinding]:
     per_node = max(1, launch.gpus // max(1, launch.nodes))
     nodes = largest_group(_RATIO_WANTED, write, restart) // per_node
     shorter = longest_restart_seconds(launch.gpus, _RATIO_WANTED, write)
-    mends = [f"train with {counted(nodes, 'node')} ({nodes * per_node:,} GPUs) or fewer"] if nodes else []
+    fixes = [f"train with {counted(nodes, 'node')} ({nodes * per_node:,} GPUs) or fewer"] if nodes else []
     if shorter >= 1:
-        mends.append(f"bring a restart down to {span(shorter)} and say so ({RESTART_ANNOTATION})")
+        fixes.append(f"bring a restart down to {span(shorter)} and say so ({RESTART_ANNOTATION})")
     else:
-        mends.append(f"write checkpoints asynchronously and say how long they stop the training ({WRITE_ANNOTATION})")
+        fixes.append(f"write checkpoints asynchronously and say how long they stop the training ({WRITE_ANNOTATION})")
     yield LintFinding(
         GROUP_TOO_LARGE,
         launch.place,
         f"{counted(launch.gpus, 'GPU')} fail about every {span(seconds_between_failures(launch.gpus))} (at {_SOURCE}): "
         f"with restarts of {span(restart)} and checkpoints of {span(write)} only {ratio:.0%} of the "
         "time is left for training, however often they are written",
-        ", or ".join(mends),
+        ", or ".join(fixes),
     )
 
 

@@ -35,7 +35,7 @@ def check(launch: Launch) -> Iterator[LintFinding]:
             NO_PER_RANK_LOGS,
             command_place(launch, main),
             f"the {ranks} ranks of a pod write to its one log without their names: which of them failed first, and at "
-            "what, is hard to tell afterwards",
+            "what, is hard to find out afterwards",
             "pass torchrun --tee 3, which names the rank in each line, and --log-dir on a volume that outlives the pod",
         )
 

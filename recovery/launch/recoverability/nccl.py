@@ -103,7 +103,7 @@ def _recorder(main: Container) -> Iterator[LintFinding]:
     yield LintFinding(
         NO_FLIGHT_RECORDER,
         off.place,
-        f"{off.name}={off.value} turns PyTorch's flight recorder off: after a hang nothing tells which rank did not "
+        f"{off.name}={off.value} turns PyTorch's flight recorder off: after a hang nothing shows which rank did not "
         "join which collective",
         f"remove {off.name}",
     )

@@ -82,8 +82,8 @@ def _of(launch: Launch, member: Member) -> Iterator[LintFinding]:
                 f"container {container.name} ({why}) never ends by itself: when the training is over, or has failed, "
                 f"its pod runs on, and the Job of ReplicatedJob {member.job.name} neither completes nor replaces it"
             )
-            mend = "move it to initContainers and give it restartPolicy: Always: Kubernetes then ends it with the pod"
-            yield LintFinding(SIDECAR_NEVER_ENDS, container.place, message, mend)
+            fix = "move it to initContainers and give it restartPolicy: Always: Kubernetes then ends it with the pod"
+            yield LintFinding(SIDECAR_NEVER_ENDS, container.place, message, fix)
 
 
 def _why(container: Container) -> str:

@@ -164,5 +164,5 @@ def _unknown(member: Member) -> LintFinding:
         f"no rule selects a training container of ReplicatedJob {member.job.name}: it has {names}, none of them asks "
         f"for accelerators, and no annotation names one of them, so {_CONSEQUENCE}"
     )
-    mend = f"add the annotation {ANNOTATION} with the name of the one that trains to its pod template"
-    return LintFinding(TRAINING_CONTAINER_UNKNOWN, member.template.place / "containers", message, mend)
+    fix = f"add the annotation {ANNOTATION} with the name of the one that trains to its pod template"
+    return LintFinding(TRAINING_CONTAINER_UNKNOWN, member.template.place / "containers", message, fix)

@@ -242,7 +242,7 @@ class Store:
     def _entry(
         self, table: ResourceTable, event: EventType, body: Body, before: Body | None, actor: str
     ) -> HistoryEntry:
-        assert not self._telling, "whoever is told of a change must not write: others have not heard of it yet"
+        assert not self._telling, "a watcher that receives a change must not write: others have not received it yet"
         self.revision += 1
         body["metadata"]["resourceVersion"] = str(self.revision)
         return HistoryEntry(EncodedChange(ObjectChange(event, table.resource, body, before, self.revision, actor)))

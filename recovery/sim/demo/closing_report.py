@@ -123,7 +123,7 @@ def comparison_words() -> str:
     return (
         "JobSet: its own restart, by failurePolicy and backoffLimit 0. Hung ranks sit out the pods' grace of"
         f" {_grace_seconds()} s (our policy asks for {GRACE_SECONDS} s), and a Job with a pod on a dead node fails only"
-        " when somebody deletes that node. No restart: only the lost pods are replaced; the others hang until NCCL's"
+        " when a person deletes that node. No restart: only the lost pods are replaced; the others hang until NCCL's"
         f" timeout ({timeout} in PyTorch) and fail, and the Job waits out its own backoff."
     )
 

@@ -141,7 +141,7 @@ class ChaosReader:
         duration = self._fitting(chaos.duration, action, path)
         code = self._exit_code(chaos, path)
         if action is PodAction.POD_FAILURE:
-            self._problems.unfit(path, "pod-failure, which befalls rank 0 alone", mode=chaos.mode, value=chaos.value)
+            self._problems.unfit(path, "pod-failure, which affects rank 0 only", mode=chaos.mode, value=chaos.value)
             self._only(chaos, path, "job")
             if (job := self._job(chaos, path)) is not None:
                 kind = POD_KINDS[action]
@@ -196,9 +196,9 @@ class ChaosReader:
             container_names=chaos.container_names or None,
         )
         if chaos.action is not PodAction.CONTAINER_KILL:
-            self._problems.add(f"{path}.action", f"{chaos.action} befalls no controller; say container-kill")
+            self._problems.add(f"{path}.action", f"{chaos.action} affects no controller; say container-kill")
         if chaos.duration is None:
-            self._problems.add(f"{path}.duration", "is missing: after it the controller is started anew")
+            self._problems.add(f"{path}.duration", "is missing: after it the controller starts again")
             return
         if chaos.target is None:
             yield from self._on_process(chaos, FaultKind.PROCESS_KILL, path, chaos.duration)
@@ -344,7 +344,7 @@ class ChaosReader:
         code: int = 0,
         sign: Sign = Sign.NONE,
     ) -> Iterator[TrialFault]:
-        self._problems.unfit(path, "what befalls no controller", event=chaos.event)
+        self._problems.unfit(path, "what affects no controller", event=chaos.event)
         at_seconds = self._at(chaos, path)
         seconds = self._lasting(duration, at_seconds, path)
         key = FaultKey(WORLD, self._numbers, kind)
@@ -394,8 +394,8 @@ class ChaosReader:
         }
         for field, is_said in said.items():
             if is_said and field not in fields:
-                mend = f"select by {fields[0]}" if fields else "it befalls the whole cluster"
-                self._problems.add(f"{path}.selector.{field}", f"means nothing here; {mend}")
+                fix = f"select by {fields[0]}" if fields else "it affects the whole cluster"
+                self._problems.add(f"{path}.selector.{field}", f"means nothing here; {fix}")
 
     def _job(self, chaos: Chaos, path: str) -> JobPlan | None:
         """None: that is wrong, or not known; of the rest of such a chaos it is judged when it happens."""

@@ -133,7 +133,7 @@ class ControllerProcess:
             killed.cancel()
         if not self.how:
             error = asyncio.CancelledError() if running.cancelled() else running.exception()
-            ended = "stopped" if self._stop.is_set() else "ended, though nobody had stopped it"
+            ended = "stopped" if self._stop.is_set() else "ended, though nothing had stopped it"
             self.how = ended if error is None else f"{type(error).__name__}: {error}"
 
     def _reconcile_failed(self, key: GroupKey, error: str) -> None:

@@ -277,8 +277,8 @@ class NodeFaults:
         spoil(node, True)
         self._actors.remove(CHAOS, PODS, pods[0])
 
-        def mend() -> None:
+        def fix() -> None:
             if node not in self._taken:
                 spoil(node, False)
 
-        self._actors.after(fault.seconds, mend)
+        self._actors.after(fault.seconds, fix)

@@ -176,7 +176,7 @@ def _of_leases(records: Iterable[RequestRecord]) -> Iterator[Line]:
         if holder == leader:
             continue
         leader = holder
-        yield Line(record.at, f"{holder} leads" if holder else f"{record.actor} gives the lease up; nobody leads")
+        yield Line(record.at, f"{holder} leads" if holder else f"{record.actor} gives the lease up; no replica leads")
 
 
 def _about_election(record: RequestRecord) -> bool:

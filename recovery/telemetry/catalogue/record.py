@@ -58,7 +58,7 @@ class MetricRecord(msgspec.Struct, frozen=True):
     @property
     def help(self) -> str:
         """The HELP line."""
-        return f"{self.meaning} Told by {self.told_by}."
+        return f"{self.meaning} Reported by {self.told_by}."
 
     @property
     def per_job(self) -> bool:

@@ -25,7 +25,7 @@ from recovery.core.plan.context import ReconcileContext
 
 
 def no_native_decision(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Job's and the JobSet's own policies are not asked: every loss is ours to mend."""
+    """The Job's and the JobSet's own policies are not asked: every loss is ours to fix."""
 
     def none(snapshot: Snapshot, evidence: Iterable[Evidence]) -> str | None:
         return None

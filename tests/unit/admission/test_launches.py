@@ -75,7 +75,7 @@ def test_each_error_of_the_object_refuses_it_with_the_words_of_the_lint() -> Non
     bad = job({"trainer": {**NO_NODES["trainer"], **RESERVED["trainer"]}})
     found = lint([document_of(bad), document_of(runtime(), number=1)])
     verdict = verdict_of(bad, None, runtime())
-    assert verdict.errors == tuple(f"{each.code.name}: {each.message} ({each.mend})" for each in found)
+    assert verdict.errors == tuple(f"{each.code.name}: {each.message} ({each.fix})" for each in found)
     assert codes(verdict.errors) == ["bad-number", "reserved-env"]
 
 

@@ -58,7 +58,9 @@ def test_each_value_stands_with_what_set_it_and_where(tmp_path: Path) -> None:
 
 
 def test_a_value_that_is_set_needs_one_line_for_the_processes() -> None:
-    assert section(explain(), "Processes of each node, as the launcher is told") == ["8: spec.trainer.numProcPerNode"]
+    assert section(explain(), "Processes of each node, as the launcher's arguments say") == [
+        "8: spec.trainer.numProcPerNode"
+    ]
 
 
 def test_where_torchrun_goes_by_its_flag_both_numbers_are_told() -> None:
@@ -68,14 +70,14 @@ def test_where_torchrun_goes_by_its_flag_both_numbers_are_told() -> None:
     text = explain(stdin=manifest)
     assert row(text, NODE, "numProcPerNode")[0] == "8"
     assert row(text, NODE, "PET_NPROC_PER_NODE")[0] == "4"
-    command, trainer = section(text, "Processes of each node, as the launcher is told")
+    command, trainer = section(text, "Processes of each node, as the launcher's arguments say")
     assert command.startswith("torchrun starts 8: ")
     assert trainer == "4: spec.trainer.numProcPerNode"
 
 
 def test_where_trainer_counts_otherwise_both_numbers_are_told() -> None:
     text = explain(stdin=TORCH.replace("    numProcPerNode: 8\n", "").replace("nvidia.com/gpu", "habana.ai/gaudi"))
-    theirs, ours = section(text, "Processes of each node, as the launcher is told")
+    theirs, ours = section(text, "Processes of each node, as the launcher's arguments say")
     assert theirs.startswith("Trainer 2.3 says ")
     assert ours.startswith("by the devices it would be 8: ")
 

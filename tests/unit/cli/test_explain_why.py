@@ -92,7 +92,7 @@ def test_what_was_considered_and_not_done_is_listed(cluster: PlainCluster) -> No
 def test_who_is_held_for_good_is_told_why_and_what_ends_it(cluster: PlainCluster) -> None:
     cluster.add_job("llm")
     cluster.add_policy(mode="Enforce")
-    why = "exit code 1 came early on node gpu-1 as on node gpu-0: an error of the job itself, which no restart mends"
+    why = "exit code 1 came early on node gpu-1 as on node gpu-0: an error of the job itself, which no restart fixes"
     cluster.add_group("llm", group_with("Held", held=why, heldReason="SameErrorAgain"))
     text = explain("llm")
     assert f"held until recovery retry: {why}" in section(text, "Incident")

@@ -20,7 +20,7 @@ from tests.unit.launch.pages import examples
 
 DESCRIPTION_MAX = 1024
 """Characters of a description that GitHub takes."""
-NOWHERE = {"line": None, "kind": "", "path": "", "mend": ""}
+NOWHERE = {"line": None, "kind": "", "path": "", "fix": ""}
 
 
 def lint(*arguments: str, stdin: str | bytes = "", exit_code: int = 0) -> list[str]:
@@ -47,7 +47,7 @@ def test_json_is_a_list_of_objects(tmp_path: Path) -> None:
     file = written_to(tmp_path / "llama.yaml", WORD)
     (found,) = data("json", file, exit_code=1)
     assert found.pop("message")
-    assert found.pop("mend")
+    assert found.pop("fix")
     assert found == {
         "file": file,
         "line": 15,

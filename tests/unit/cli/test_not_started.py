@@ -260,7 +260,7 @@ def test_who_may_not_read_jobs_or_pods_is_told_what_is_missing(cluster: PlainClu
     result = status()
     assert result.stdout.splitlines()[1].split()[:2] == ["llm", "Healthy"]
     assert result.stderr == (
-        f"recovery: a job that has not started is not told from one that runs: list {plural}: forbidden\n"
+        f"recovery: a job that has not started looks like one that runs: list {plural}: forbidden\n"
     )
     assert "no: Observe" in result.stdout
 

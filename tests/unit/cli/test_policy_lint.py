@@ -22,7 +22,7 @@ def told(kind: str, spec: str, name: str = "default", namespace: str = "research
     )
     given = documents(text)
     return [
-        (given[0].line_of(finding.place.path), f"{finding.code.name}: {finding.message}", finding.mend)
+        (given[0].line_of(finding.place.path), f"{finding.code.name}: {finding.message}", finding.fix)
         for finding in lint_all(given)
     ]
 
@@ -53,7 +53,7 @@ LOOK_UP = "see docs/reference.md for what the field takes"
 
 
 @pytest.mark.parametrize(
-    ("spec", "line", "said", "mend"),
+    ("spec", "line", "said", "fix"),
     [
         ("  mode: 'En\"forced'", 5, 'spec.mode: Unsupported value: "En\\"forced"', "did you mean Enforce?"),
         ("  priority: high", 5, "spec.priority: Invalid value", "write a whole number"),
@@ -86,9 +86,9 @@ LOOK_UP = "see docs/reference.md for what the field takes"
         ("  - a", 4, "spec: Invalid value", "write an object"),
     ],
 )
-def test_what_the_api_server_refuses_is_an_error_at_its_line(spec: str, line: int, said: str, mend: str) -> None:
+def test_what_the_api_server_refuses_is_an_error_at_its_line(spec: str, line: int, said: str, fix: str) -> None:
     ((at, message, fix),) = told("RecoveryPolicy", spec)
-    assert (at, fix) == (line, mend)
+    assert (at, fix) == (line, fix)
     assert message.startswith(f"policy-refused: {said}")
 
 
@@ -124,7 +124,7 @@ def test_policies_that_hide_each_other_are_a_warning() -> None:
         ("policy-doubtful", Severity.WARNING, 0),
         ("policy-doubtful", Severity.WARNING, 1),
     ]
-    assert {each.mend for each in found} == {"give each a priority or a selector of its own"}
+    assert {each.fix for each in found} == {"give each a priority or a selector of its own"}
 
 
 def test_a_code_is_silenced_on_the_object() -> None:

@@ -156,7 +156,7 @@ async def test_a_node_that_a_person_holds_is_taken_in_and_left_alone() -> None:
         "gpu-1", {"spec": {"taints": [{"key": QUARANTINE_TAINT, "value": BY_HAND, "effect": "NoSchedule"}]}}
     )
     await fleet.writer().change(FleetChange(quarantine=(fleet.wanted(),)))
-    assert (fleet.entry.by, fleet.taints("gpu-1")) == ("somebody", ["quarantined=by-hand"])
+    assert (fleet.entry.by, fleet.taints("gpu-1")) == ("someone", ["quarantined=by-hand"])
 
 
 @pytest.mark.parametrize(

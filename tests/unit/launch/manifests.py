@@ -29,12 +29,12 @@ def runtime_alone(text: str) -> Launch:
 
 
 def told(check: Callable[[Launch], Iterator[LintFinding]], launch: Launch) -> list[str]:
-    """Code, message and mend of each finding, one line for each."""
+    """Code, message and fix of each finding, one line for each."""
     return [line(each) for each in check(launch)]
 
 
 def line(finding: LintFinding) -> str:
-    return f"{finding.code.name}: {finding.message} ({finding.mend})"
+    return f"{finding.code.name}: {finding.message} ({finding.fix})"
 
 
 def values(settings: Iterator[Setting]) -> dict[tuple[str, str], str]:

@@ -60,4 +60,4 @@ def test_of_a_jobset_the_budget_bounds_the_recoveries(job_spec: str, place: str)
     finding = only(deadlines.check(from_manifest(f"kind: JobSet\nspec: {{replicatedJobs: {jobs}}}", base="jobset")))
 
     assert written(finding.place.path) == place
-    assert "TrainJob" not in finding.mend
+    assert "TrainJob" not in finding.fix

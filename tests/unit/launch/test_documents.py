@@ -303,7 +303,7 @@ def test_an_object_from_no_file_has_no_lines() -> None:
 def test_whatever_the_text_is_nothing_is_raised(text: str) -> None:
     for document in documents(text):
         assert document.body or document.problems
-        assert all(problem.message and problem.mend for problem in document.problems)
+        assert all(problem.message and problem.fix for problem in document.problems)
 
 
 @given(

@@ -31,7 +31,7 @@ def test_a_variable_of_torch_is_refused_in_a_train_job(name: str) -> None:
 def test_who_wants_an_elastic_range_is_told_how() -> None:
     (finding,) = check(group(job_env("PET_NNODES")))
 
-    assert finding.mend == (
+    assert finding.fix == (
         "remove it and set spec.trainer.numNodes; for an elastic range write torchrun --nnodes=min:max "
         "--rdzv-backend=c10d --rdzv-endpoint=host:port in spec.trainer.command"
     )

@@ -97,7 +97,7 @@ def test_set_e_of_the_shell_ends_the_script() -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "mend"),
+    ("script", "fix"),
     [
         (f"{TRAINS} | tee log", "write set -o pipefail at the beginning of the script; bash has it"),
         (f"{TRAINS} || true", "remove || true"),
@@ -107,8 +107,8 @@ def test_set_e_of_the_shell_ends_the_script() -> None:
         ),
     ],
 )
-def test_the_fix(script: str, mend: str) -> None:
-    assert of(script)[0].endswith(f"({mend})")
+def test_the_fix(script: str, fix: str) -> None:
+    assert of(script)[0].endswith(f"({fix})")
 
 
 @pytest.mark.parametrize("program", ["python train.py", "accelerate launch train.py", "mpirun python train.py"])

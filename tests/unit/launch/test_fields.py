@@ -18,7 +18,7 @@ def fields(**values: Any) -> tuple[Field, list[LintFinding]]:
 
 
 @pytest.mark.parametrize(
-    ("value", "read", "result", "message", "mend"),
+    ("value", "read", "result", "message", "fix"),
     [
         (8, Field.text, "", "it is the number 8 where a string is wanted", 'write "8", in quotes'),
         (True, Field.text, "", "it is the boolean true where a string is wanted", 'write "true", in quotes'),
@@ -40,13 +40,13 @@ def fields(**values: Any) -> tuple[Field, list[LintFinding]]:
     ],
 )
 def test_a_value_of_another_kind_is_told_and_read_as_missing(
-    value: object, read: Callable[[Field], Any], result: object, message: str, mend: str
+    value: object, read: Callable[[Field], Any], result: object, message: str, fix: str
 ) -> None:
     document, found = fields(it=value)
 
     assert read(document["it"]) == result
-    assert [(each.code.name, each.place.path, each.message, each.mend) for each in found] == [
-        ("wrong-type", ("it",), message, mend)
+    assert [(each.code.name, each.place.path, each.message, each.fix) for each in found] == [
+        ("wrong-type", ("it",), message, fix)
     ]
 
 
@@ -103,17 +103,17 @@ def test_a_quantity_that_is_none(value: object, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "mend"),
+    ("name", "fix"),
     [
         ("numProcsPerNode", "did you mean numProcPerNode? Else remove it"),
         ("colour", "remove it; known here are image, numProcPerNode"),
     ],
 )
-def test_an_unknown_field_is_told_with_what_was_meant(name: str, mend: str) -> None:
+def test_an_unknown_field_is_told_with_what_was_meant(name: str, fix: str) -> None:
     document, found = fields(trainer={name: 1})
 
     document["trainer"][name].unknown(("image", "numProcPerNode"))
 
-    assert [(each.code.name, each.message, each.mend) for each in found] == [
-        ("unknown-field", f"there is no field trainer.{name}", mend)
+    assert [(each.code.name, each.message, each.fix) for each in found] == [
+        ("unknown-field", f"there is no field trainer.{name}", fix)
     ]

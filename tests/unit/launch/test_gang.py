@@ -22,7 +22,7 @@ def test_without_any_gang_a_part_of_the_group_may_hold_gpus() -> None:
         "nothing schedules the 16 pods together: where there is room for some of them only, these hold up to 120 of "
         "128 GPUs and wait for the rest"
     )
-    assert finding.mend == (
+    assert finding.fix == (
         "add a podGroupPolicy to the runtime, or queue the job in Kueue by the label kueue.x-k8s.io/queue-name"
     )
     assert finding.place == TRAIN_JOB
@@ -51,7 +51,7 @@ def test_two_pods_are_enough_for_that() -> None:
 def test_a_pod_group_that_no_scheduler_is_named_for(policy: PodGroupPolicy, name: str) -> None:
     finding = only(gang.check(group(queued=False, before=[initializer("default-scheduler")], pod_groups=policy)))
     assert (finding.code.name, finding.place) == ("gang-scheduler-unnamed", POLICY)
-    assert finding.mend.endswith(f"as the scheduler is called there: {name}")
+    assert finding.fix.endswith(f"as the scheduler is called there: {name}")
 
 
 def initializer(scheduler: str) -> ReplicatedJob:

@@ -48,7 +48,7 @@ def test_a_costly_interval_is_told_with_its_numbers() -> None:
         "in writing them and in work that failures undo; one every 1 h 17 min would cost 630 (at a failure every "
         "2 d 1 h: 419 failures in 54 days on 16,384 GPUs, as Llama 3 had them)"
     )
-    assert finding.mend == "write a checkpoint every 1 h 17 min"
+    assert finding.fix == "write a checkpoint every 1 h 17 min"
     assert finding.place == TRAIN_JOB / "metadata" / "annotations" / INTERVAL
 
 
@@ -95,7 +95,7 @@ def test_a_group_that_is_too_large_is_told_the_sizes_that_are_not() -> None:
         "restarts of 10 min and checkpoints of 1 min only 85% of the time is left for training, however often they are "
         "written"
     )
-    assert finding.mend == (
+    assert finding.fix == (
         "train with 1,079 nodes (8,632 GPUs) or fewer, or bring a restart down to 15 s and say so "
         "(recovery.trainjob.dev/restart-overhead)"
     )
@@ -103,7 +103,7 @@ def test_a_group_that_is_too_large_is_told_the_sizes_that_are_not() -> None:
 
 def test_where_writing_alone_costs_too_much_the_write_is_to_fix() -> None:
     finding = only(intervals.check(group(nodes=8192)))
-    assert "write checkpoints asynchronously" in finding.mend
+    assert "write checkpoints asynchronously" in finding.fix
 
 
 def test_a_runtime_by_itself_has_no_size() -> None:

@@ -110,7 +110,7 @@ def test_a_kind_that_is_no_runtime_is_refused_and_not_looked_for(reference: dict
 
 
 @pytest.mark.parametrize(
-    ("given", "message", "mend"),
+    ("given", "message", "fix"),
     [
         (
             runtime(),
@@ -125,10 +125,10 @@ def test_a_kind_that_is_no_runtime_is_refused_and_not_looked_for(reference: dict
         ),
     ],
 )
-def test_a_runtime_of_that_name_that_is_another_one_is_named(given: dict[str, Any], message: str, mend: str) -> None:
+def test_a_runtime_of_that_name_that_is_another_one_is_named(given: dict[str, Any], message: str, fix: str) -> None:
     found = lint(given_documents(train_job(spec={"runtimeRef": {"kind": "TrainingRuntime"}}), given))
 
-    assert [(each.message, each.mend) for each in found if each.code.name == "unknown-runtime"] == [(message, mend)]
+    assert [(each.message, each.fix) for each in found if each.code.name == "unknown-runtime"] == [(message, fix)]
 
 
 def test_of_two_runtimes_of_one_name_the_last_counts() -> None:
@@ -187,19 +187,19 @@ def test_what_a_runtime_silences_no_job_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "message", "mend"),
+    ("written", "message", "fix"),
     [
         ("cascade-end-job", "there is no code cascade-end-job, so nothing is silenced by it", "did you mean "),
         ("zzz, restarted-in-place, qqq", "there is no code zzz, qqq, so nothing is silenced by it", "write the name"),
     ],
 )
-def test_a_code_that_does_not_exist_is_told(written: str, message: str, mend: str) -> None:
+def test_a_code_that_does_not_exist_is_told(written: str, message: str, fix: str) -> None:
     given = given_documents(train_job(metadata={"annotations": {IGNORE_ANNOTATION: written}}), runtime())
 
     finding = next(each for each in lint(given) if each.code.name == "unknown-code")
 
     assert finding.message == message
-    assert finding.mend.startswith(mend)
+    assert finding.fix.startswith(fix)
     assert given[0].line_of(finding.place.path) == 7
 
 

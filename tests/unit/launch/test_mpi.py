@@ -99,7 +99,7 @@ def test_a_launcher_that_does_not_train_has_no_line_in_the_hostfile() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lacking", "told_of", "mend"),
+    ("lacking", "told_of", "fix"),
     [
         ("node", "no node", "add a ReplicatedJob node before the launcher, whose container node runs sshd"),
         (
@@ -115,13 +115,13 @@ def test_a_launcher_that_does_not_train_has_no_line_in_the_hostfile() -> None:
         ),
     ],
 )
-def test_two_nodes_and_more_need_both_replicated_jobs(lacking: str, told_of: str, mend: str) -> None:
+def test_two_nodes_and_more_need_both_replicated_jobs(lacking: str, told_of: str, fix: str) -> None:
     launch = without(lacking, "4")
     (finding,) = check(launch)
 
     assert told(check, launch) == [
         "mpi-jobs: numNodes 4 under runLauncherAsNode is 1 pod of the ReplicatedJob launcher and 3 of node, and "
-        f"runtime custom has {told_of}: Trainer's webhook refuses the job ({mend}; or write numNodes: 1)"
+        f"runtime custom has {told_of}: Trainer's webhook refuses the job ({fix}; or write numNodes: 1)"
     ]
     assert written(finding.place.path) == "spec.trainer.numNodes"
 

@@ -338,9 +338,9 @@ def test_what_is_told_does_not_depend_on_how_it_is_written(code: Any) -> None:
     bodies = _bad(code.name)
     if bodies is None:
         return
-    wanted = {(each.code, each.place, each.message, each.mend) for each in lint(given(bodies))}
+    wanted = {(each.code, each.place, each.message, each.fix) for each in lint(given(bodies))}
     for form, dumped in EVERY_FORM.items():
-        found = {(each.code, each.place, each.message, each.mend) for each in lint(documents(dumped(bodies)))}
+        found = {(each.code, each.place, each.message, each.fix) for each in lint(documents(dumped(bodies)))}
         assert found == wanted, form
 
 

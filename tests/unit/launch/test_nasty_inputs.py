@@ -1,5 +1,5 @@
 """What people pipe into `recovery lint`: all that is no manifest, or only half of one. Each gets a sentence of its own,
-at the line where it is to be mended, and never a traceback."""
+at the line where it is to be fixed, and never a traceback."""
 
 import pytest
 
@@ -86,7 +86,7 @@ def test_a_template_is_told_that_it_is_one(text: str, first: str) -> None:
 def test_a_placeholder_where_a_number_belongs_is_to_be_filled_in() -> None:
     (found,) = lint(documents(with_line("    numNodes: 16", "    numNodes: ${NODES}")))
 
-    assert found.mend == "fill the placeholder in first, with helm template or envsubst"
+    assert found.fix == "fill the placeholder in first, with helm template or envsubst"
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_placeholder_where_a_number_belongs_is_to_be_filled_in() -> None:
 def test_what_helm_is_to_fill_in_is_to_be_rendered_first(old: str, new: str, code: str) -> None:
     first = next(each for each in lint(documents(with_line(old, new))) if each.code.name == code)
 
-    assert first.mend == "render it first: helm template . | recovery lint -"
+    assert first.fix == "render it first: helm template . | recovery lint -"
 
 
 def test_braces_in_a_command_are_no_template() -> None:

@@ -42,13 +42,13 @@ def test_a_failure_policy_waits_until_the_job_has_failed() -> None:
         "the failurePolicy acts once a whole Job has failed, and with backoffLimit 6 (the default) that of "
         "ReplicatedJob node first replaces a lost pod alone, again and again, while the other 15 pods hang"
     )
-    assert finding.mend == "set backoffLimit: 0, so that the first lost pod restarts all"
+    assert finding.fix == "set backoffLimit: 0, so that the first lost pod restarts all"
 
 
 def test_a_failure_policy_with_restarts_in_place_needs_both_lines() -> None:
     finding = only(native_policies.check(group(job(pods(restart_policy=""), backoff_limit=3), failure_policy=RESTARTS)))
     assert "first restarts a failed rank in place" in finding.message
-    assert finding.mend.startswith("set backoffLimit: 0 and restartPolicy: Never")
+    assert finding.fix.startswith("set backoffLimit: 0 and restartPolicy: Never")
     assert finding.place == JOB / "template" / "spec" / "backoffLimit"
 
 
@@ -100,7 +100,7 @@ def test_zero_that_was_written_is_a_decision() -> None:
 def test_restarting_one_job_is_alpha(action: str) -> None:
     finding = only(native_policies.check(group(job(backoff_limit=0), failure_policy=policy(rule(action)))))
     assert (finding.code.name, finding.place) == ("alpha-restart", POLICY / "rules" / 0 / "action")
-    assert finding.mend == "set action: RestartJobSet"
+    assert finding.fix == "set action: RestartJobSet"
 
 
 def test_restarting_in_place_is_alpha() -> None:
@@ -154,7 +154,7 @@ def test_a_drain_ends_the_job_where_a_rule_takes_it_for_a_failure(rules: list[Na
 def test_what_a_drain_looks_like_is_told() -> None:
     finding = only(native_policies.check(group(job(pod_failure_rules=(exits("FailJob", 137),)))))
     assert "drained, preempted or evicted (exit code 137 (SIGKILL after its grace))" in finding.message
-    assert finding.mend == "put a rule with action: Ignore and onPodConditions: [{type: DisruptionTarget}] before it"
+    assert finding.fix == "put a rule with action: Ignore and onPodConditions: [{type: DisruptionTarget}] before it"
 
 
 def test_a_job_that_fails_by_a_drain_may_be_what_restarts_the_group() -> None:

@@ -44,7 +44,7 @@ def test_the_default_patience_is_told_with_the_time_that_it_costs() -> None:
         "a lost node is marked after about 50 s, and its pods are given up another 300 s later (the default "
         "tolerationSeconds): 128 GPUs wait for 5 min 50 s before anything is done"
     )
-    assert finding.mend == (
+    assert finding.fix == (
         "tolerate node.kubernetes.io/not-ready and node.kubernetes.io/unreachable, each with operator: Exists, "
         "effect: NoExecute and tolerationSeconds: 30"
     )

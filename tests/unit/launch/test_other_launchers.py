@@ -87,7 +87,7 @@ def test_accelerate_may_be_right(launch: Launch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("launch", "mend"),
+    ("launch", "fix"),
     [
         (
             train_job("deepspeed --deepspeed_config=ds.json train.py"),
@@ -96,12 +96,12 @@ def test_accelerate_may_be_right(launch: Launch) -> None:
         (train_job("deepspeed train.py", base="mpi"), "add --hostfile=/etc/mpi/hostfile, which Trainer mounts"),
     ],
 )
-def test_deepspeed_without_a_hostfile_knows_no_other_node(launch: Launch, mend: str) -> None:
+def test_deepspeed_without_a_hostfile_knows_no_other_node(launch: Launch, fix: str) -> None:
     (finding,) = check(launch)
 
     assert finding.code.name == "trains-alone"
     assert "it trains on the devices of its own pod alone" in finding.message
-    assert finding.mend == mend
+    assert finding.fix == fix
 
 
 def test_deepspeed_with_nodes_that_it_does_not_know_fails() -> None:

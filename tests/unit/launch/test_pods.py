@@ -54,7 +54,7 @@ def test_restarted_in_place_names_who_hangs_and_the_line() -> None:
         "node, and the other 15 pods hang until the collective in which they wait for it times out; each restart "
         "overwrites the exit code of the one before"
     )
-    assert finding.mend == "set restartPolicy: Never in its pod template"
+    assert finding.fix == "set restartPolicy: Never in its pod template"
     assert finding.place == PODS
 
 
@@ -127,14 +127,14 @@ def test_a_cascade_is_told_with_its_numbers() -> None:
         "backoffLimit 6 for 128 pods: when one failure makes all ranks of ReplicatedJob node exit, its Job fails at "
         "7 failed pods, and the JobSet, which has no failurePolicy, fails with it for good"
     )
-    assert finding.mend == "set backoffLimit: 1000, or add a failurePolicy with maxRestarts and set backoffLimit: 0"
+    assert finding.fix == "set backoffLimit: 1000, or add a failurePolicy with maxRestarts and set backoffLimit: 0"
     assert finding.place == JOB / "template" / "spec" / "backoffLimit"
 
 
 @pytest.mark.parametrize(("nodes", "limit"), [(999, 1000), (1000, 10000), (1250, 12500)])
 def test_from_a_thousand_pods_on_the_limit_to_set_grows_with_the_group(nodes: int, limit: int) -> None:
     finding = only(pods.check(group(job(backoff_limit=6), nodes=nodes)))
-    assert finding.mend.startswith(f"set backoffLimit: {limit}, ")
+    assert finding.fix.startswith(f"set backoffLimit: {limit}, ")
 
 
 def test_the_limit_holds_for_each_job_of_a_replicated_job() -> None:
@@ -175,14 +175,14 @@ def test_a_long_grace_is_meant_where_the_script_writes_a_last_checkpoint(flag: s
 def test_without_a_termination_message_the_cause_is_gone() -> None:
     finding = only(pods.check(group(job(template(container(termination_message_policy="File"))))))
     assert finding.place == MAIN / "terminationMessagePolicy"
-    assert finding.mend == "set terminationMessagePolicy: FallbackToLogsOnError in container node"
+    assert finding.fix == "set terminationMessagePolicy: FallbackToLogsOnError in container node"
 
 
 def test_a_pod_failure_policy_asks_for_restart_policy_never() -> None:
     finding = only(pods.check(group(job(template(restart_policy=""), pod_failure_rules=RULES))))
     assert (finding.code.name, finding.code.severity) == ("pod-failure-policy-refused", "error")
     assert "has OnFailure (JobSet's default): the API server refuses the Job" in finding.message
-    assert finding.mend == "set restartPolicy: Never in its pod template"
+    assert finding.fix == "set restartPolicy: Never in its pod template"
 
 
 @pytest.mark.parametrize(("policy", "refused"), [("", False), ("Failed", False), ("TerminatingOrFailed", True)])

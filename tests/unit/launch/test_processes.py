@@ -189,7 +189,7 @@ def test_a_claim_may_give_several_devices_so_that_no_number_is_wrong_for_it() ->
 
 
 @pytest.mark.parametrize(
-    ("word", "mend"),
+    ("word", "fix"),
     [
         ("auto", "remove it: left out, it means auto"),
         ("gpu", "write numProcPerNode: 8 (one for each of the 8 nvidia.com/gpu)"),
@@ -198,13 +198,13 @@ def test_a_claim_may_give_several_devices_so_that_no_number_is_wrong_for_it() ->
         ("eight", "write numProcPerNode: 8 (one for each of the 8 nvidia.com/gpu)"),
     ],
 )
-def test_a_word_is_refused(word: str, mend: str) -> None:
+def test_a_word_is_refused(word: str, fix: str) -> None:
     launch = node("{limits: {nvidia.com/gpu: 8, cpu: 96}}", f"numProcPerNode: {word}")
     quoted = word.strip('"')
 
     assert told(check, launch) == [
         f"processes-word: numProcPerNode is '{quoted}', and Trainer 2.3 takes a whole number only: the API server "
-        f"refuses it ({mend})"
+        f"refuses it ({fix})"
     ]
 
 

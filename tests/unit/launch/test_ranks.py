@@ -121,7 +121,7 @@ def test_each_job_may_be_a_group() -> None:
 
 
 @pytest.mark.parametrize(
-    ("launch", "mend"),
+    ("launch", "fix"),
     [
         (train_job("--node-rank=0"), "remove --node-rank: Trainer sets PET_NODE_RANK"),
         (
@@ -136,10 +136,10 @@ def test_each_job_may_be_a_group() -> None:
         ),
     ],
 )
-def test_the_fix_of_a_rank(launch: Launch, mend: str) -> None:
+def test_the_fix_of_a_rank(launch: Launch, fix: str) -> None:
     (finding,) = check(launch)
 
-    assert finding.mend == mend
+    assert finding.fix == fix
     assert written(finding.place.path).endswith("command")
 
 
@@ -215,17 +215,17 @@ def test_a_name_that_is_generated_is_not_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("launch", "mend"),
+    ("launch", "fix"),
     [
         (train_job("--master-addr=localhost"), "remove --master-addr: Trainer sets PET_MASTER_ADDR"),
         (train_job("--rdzv-endpoint=a-0-0-0.a:1"), "write --rdzv-endpoint=llama-node-0-0.llama:29500"),
         (job_set("--nnodes=8", INDEX), "write --master-addr=vision-worker-0-0.vision"),
     ],
 )
-def test_the_fix_of_an_address(launch: Launch, mend: str) -> None:
+def test_the_fix_of_an_address(launch: Launch, fix: str) -> None:
     (finding,) = check(launch)
 
-    assert finding.mend == mend
+    assert finding.fix == fix
 
 
 # --- groups of one ---------------------------------------------------------------------------------------------------

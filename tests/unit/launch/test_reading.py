@@ -365,7 +365,7 @@ def test_a_known_kind_of_another_api_version_is_an_error(kind: str, api_version:
 
     assert (reading.view, told(reading)) == (None, [("wrong-api-version", "apiVersion")])
     assert reading.findings[0].code.severity is Severity.ERROR
-    assert reading.findings[0].mend == f"write apiVersion: {known}"
+    assert reading.findings[0].fix == f"write apiVersion: {known}"
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,17 @@
-"""Fields that Trainer 2.3 no longer has, each with its mend."""
+"""Fields that Trainer 2.3 no longer has, each with its fix."""
 
 import pytest
 
 from recovery.launch.documents import documents
 from recovery.launch.lint import lint
 from recovery.launch.places import Place, written
-from recovery.launch.removed import mend_of
+from recovery.launch.removed import fix_of
 from tests.unit.launch.manifests import line
 from tests.unit.launch.pages import Example
 
 
 @pytest.mark.parametrize(
-    ("kind", "path", "mend"),
+    ("kind", "path", "fix"),
     [
         ("ClusterTrainingRuntime", "spec.mlPolicy.torch.numProcPerNode", "spec.trainer.numProcPerNode"),
         ("TrainingRuntime", "spec.mlPolicy.torch.elasticPolicy", "torchrun --nnodes=min:max"),
@@ -28,12 +28,12 @@ from tests.unit.launch.pages import Example
         ("TrainJob", "spec.runPolicy", "activeDeadlineSeconds"),
     ],
 )
-def test_each_has_its_fix(kind: str, path: str, mend: str) -> None:
-    found = mend_of(kind, Place(0, tuple(path.split("."))))
+def test_each_has_its_fix(kind: str, path: str, fix: str) -> None:
+    found = fix_of(kind, Place(0, tuple(path.split("."))))
 
     assert found is not None
     assert found.message.startswith(f"{path} does nothing: it is ")
-    assert mend in found.mend
+    assert fix in found.fix
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_each_has_its_fix(kind: str, path: str, mend: str) -> None:
     ],
 )
 def test_other_fields_never_were(kind: str, path: tuple[str, ...]) -> None:
-    assert mend_of(kind, Place(0, path)) is None
+    assert fix_of(kind, Place(0, path)) is None
 
 
 def test_a_manifest_of_trainer_2_1() -> None:

@@ -8,7 +8,7 @@ from tests.unit.launch.manifests import group, told
 C10D = "--rdzv-backend=c10d"
 ENDPOINT = "--rdzv-endpoint=llama-node-0-0.llama:29500"
 STATIC = "the static rendezvous, which is torchrun's default, takes a range for its larger number"
-MEND = f"add {C10D} {ENDPOINT}, or remove --nnodes"
+FIX = f"add {C10D} {ENDPOINT}, or remove --nnodes"
 
 
 def commanded(*flags: str, env: str = "") -> str:
@@ -20,13 +20,13 @@ def commanded(*flags: str, env: str = "") -> str:
 @pytest.mark.parametrize("static", [(), ("--rdzv-backend=static",), ("--rdzv_backend", "static", ENDPOINT)])
 def test_a_static_range_waits_for_its_larger_number(static: tuple[str, ...]) -> None:
     assert told(check, group(commanded("--nnodes=12:20", *static))) == [
-        f"range-waits: with --nnodes=12:20 the 16 pods wait for 4 more that never come: {STATIC} ({MEND})"
+        f"range-waits: with --nnodes=12:20 the 16 pods wait for 4 more that never come: {STATIC} ({FIX})"
     ]
 
 
 def test_a_static_range_up_to_the_number_of_pods_is_not_elastic() -> None:
     assert told(check, group(commanded("--nnodes=12:16"))) == [
-        f"range-not-elastic: with --nnodes=12:16 the group never goes on with fewer than 16 nodes: {STATIC} ({MEND})"
+        f"range-not-elastic: with --nnodes=12:16 the group never goes on with fewer than 16 nodes: {STATIC} ({FIX})"
     ]
 
 

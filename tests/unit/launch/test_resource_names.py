@@ -12,7 +12,7 @@ def asking_for(name: str, part: str = "limits") -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("name", "mend"),
+    ("name", "fix"),
     [
         ("gpu", "write nvidia.com/gpu"),
         ("gpus", "write nvidia.com/gpu"),
@@ -30,11 +30,11 @@ def asking_for(name: str, part: str = "limits") -> list[str]:
         ("license", "write one of cpu, memory, ephemeral-storage, or <domain>/<name> of a device"),
     ],
 )
-def test_the_api_server_refuses_it(name: str, mend: str) -> None:
+def test_the_api_server_refuses_it(name: str, fix: str) -> None:
     (line,) = asking_for(name)
 
     assert line.startswith(f"unknown-resource: there is no resource {name}: ")
-    assert line.endswith(f"({mend})")
+    assert line.endswith(f"({fix})")
 
 
 @pytest.mark.parametrize(

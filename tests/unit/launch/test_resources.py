@@ -112,7 +112,7 @@ def test_a_quantity_of_the_job_without_quotes_makes_it_immutable(limits: str, na
 
     (found,) = check(group(job))
 
-    assert (found.code.name, found.mend) == ("quantity-unquoted", "write each in quotes")
+    assert (found.code.name, found.fix) == ("quantity-unquoted", "write each in quotes")
     assert found.message.startswith(f"{names} of resourcesPerNode is a number: ")
     assert written(found.place.path) == "spec.trainer.resourcesPerNode.limits.cpu"
 

@@ -30,7 +30,7 @@ def test_eight_ranks_have_64_mib(device: str) -> None:
 
     assert finding.code.name == "small-shm"
     assert finding.place == MAIN
-    assert finding.mend.startswith("mount an emptyDir with medium: Memory at /dev/shm in container node")
+    assert finding.fix.startswith("mount an emptyDir with medium: Memory at /dev/shm in container node")
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_volume_elsewhere_is_none() -> None:
 def test_a_disk_is_no_memory() -> None:
     finding = only(shared_memory.check(of("nvidia.com/gpu", 8, Mount("shm", "/dev/shm"), medium="")))
 
-    assert finding.mend == "write emptyDir: {medium: Memory}"
+    assert finding.fix == "write emptyDir: {medium: Memory}"
 
 
 @pytest.mark.parametrize("field", ["hostIPC: true", "hostIPC: false"])

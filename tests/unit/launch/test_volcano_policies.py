@@ -24,7 +24,7 @@ def codes(found: VolcanoJob) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("policy", "start", "mend"),
+    ("policy", "start", "fix"),
     [
         ("{event: TaskCompleted, action: Complete}", "Volcano has no action 'Complete'", "did you mean CompleteJob?"),
         ("{event: TaskCompleted, action: SyncJob}", "Volcano has no action 'SyncJob'", "write one of AbortJob"),
@@ -47,13 +47,13 @@ def codes(found: VolcanoJob) -> list[str]:
         ('{event: "*", action: AbortJob}', "a policy for * stands beside others", "name the events"),
     ],
 )
-def test_volcano_refuses_the_job(policy: str, start: str, mend: str) -> None:
+def test_volcano_refuses_the_job(policy: str, start: str, fix: str) -> None:
     (finding,) = check(job(f"[{ALL}, {policy}]"))
 
     assert finding.code.name == "volcano-refused"
     assert finding.message.startswith(start)
     assert finding.message.endswith(("Volcano refuses the job", "it refuses the job"))
-    assert finding.mend.startswith(mend)
+    assert finding.fix.startswith(fix)
 
 
 def test_an_action_of_an_exit_code_is_not_looked_at() -> None:

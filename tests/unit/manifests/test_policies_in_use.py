@@ -206,7 +206,7 @@ def test_gpu_faults_reads_the_taint_of_nvsentinel() -> None:
     told = story("gpu-faults")
     told.change_node("gpu-2", taints=(Taint("AggregatedNodeHealth", "False", since=whole(0)),), unschedulable=True)
     told.reconcile(1)
-    assert told.quarantined == [], "NVSentinel keeps pods off it already, and gives it back when it is mended"
+    assert told.quarantined == [], "NVSentinel keeps pods off it already, and gives it back when it is fixed"
     assert told.restarted
     assert told.incident.rule == "nvsentinel-taint"
 

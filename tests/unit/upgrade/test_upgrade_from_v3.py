@@ -39,6 +39,19 @@ STEPS: dict[str, list[dict[str, Any]]] = {
 }
 
 
+REWORDED = {
+    "which no restart mends": "which no restart fixes",
+    "somebody else deleted the group's Job": "another client deleted the group's Job",
+}
+"""What version 3 wrote, and how this version says the same. A ledger that is taken over keeps the old words."""
+
+
+def as_said_now(text: str) -> str:
+    for then, now in REWORDED.items():
+        text = text.replace(then, now)
+    return text
+
+
 def read(status: dict[str, Any]) -> Ledger:
     """As the reader of RecoveryGroups does."""
     found = decode_recovery_group(group_of(status)).value
@@ -59,7 +72,7 @@ def test_what_began_under_version_3_goes_on_as_it_would_have(name: str, taken_ov
         before, now = then["status"], controller.ledger
         assert now.phase == before.get("phase", "Healthy")
         assert now.epoch == before.get("epoch", 0)
-        assert now.message == before.get("reason", "")
+        assert as_said_now(now.message) == as_said_now(before.get("reason", ""))
         assert (now.incident is None) == (before.get("incident") is None)
 
 
@@ -76,9 +89,10 @@ def test_each_ledger_is_the_one_that_this_version_would_have_written(name: str) 
 def as_accounted_then(ledger: Ledger) -> Ledger:
     """Without what version 3 does not write: classes of GPU time, released time, handling, the count of restarts, and
     what lets incidents share a record."""
+    ledger = msgspec.json.decode(as_said_now(msgspec.json.encode(ledger).decode()), type=Ledger)
     totals, incident = ledger.totals, ledger.incident
     spans = incident.phases if incident is not None else ()
-    # The released spans of an incident that is forgotten are not told apart from idle ones any more.
+    # Released spans of an incident that is forgotten look like idle ones.
     idle = round(sum(totals.idle_gpu_seconds.values()) + totals.released_gpu_seconds, 3)
     merged: list[PhaseSpan] = []
     for span in spans:
@@ -123,7 +137,7 @@ def as_accounted_then(ledger: Ledger) -> Ledger:
 
 
 def as_read(ledger: Ledger) -> Ledger:
-    """What Enforce would have done cannot be told from how a closed incident ended; nobody asks for it any more."""
+    """How a closed incident ended does not show what Enforce would have done, and nothing reads that any more."""
     closed = ledger.incident is not None and ledger.incident.closing is not None
     return ledger.with_incident(would_message="") if closed else ledger
 

@@ -144,7 +144,7 @@ class HealthyUntouched(CheckerRule):
         key = self.world.group_of(change.resource, change.body)
         if key is not None and not self.world.group(key).befallen:
             done = {"ADDED": "makes", "MODIFIED": "changes", "DELETED": "deletes"}[change.type]
-            yield self.found(at, f"{change.actor} {done} {title(change)}, though nothing has befallen {key}", key)
+            yield self.found(at, f"{change.actor} {done} {title(change)}, though nothing has happened to {key}", key)
 
 
 class _Unless(CheckerRule, ABC):

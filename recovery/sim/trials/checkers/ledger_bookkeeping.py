@@ -282,4 +282,4 @@ def _differences(metrics: Any, group: GroupKey, ledger: Ledger) -> Iterator[str]
     open_ = ledger.incident is not None and ledger.incident.closing is None
     # While an incident lasts, its running phase is counted up to now; so it may only be more.
     if idle < booked - _ROUNDING or (not open_ and idle > booked + _TOLD_AHEAD * totals.incidents + _ROUNDING):
-        yield f"{idle:.3f} idle GPU-seconds are told, the ledger has booked {booked:.3f}"
+        yield f"{idle:.3f} idle GPU-seconds are reported, the ledger has booked {booked:.3f}"

@@ -154,7 +154,7 @@ class ForeignKept(CheckerRule):
                 if which not in left and taint["key"] != QUARANTINE_TAINT:
                     yield self.found(at, f"{change.actor} takes the taint {which[0]}={which[2]} off {name}")
             if cordoned(before) and not cordoned(body) and not ours(self._cordoned_by.get(name, "")):
-                by = self._cordoned_by.get(name, "somebody")
+                by = self._cordoned_by.get(name, "another client")
                 yield self.found(at, f"{change.actor} uncordons {name}, which {by} had cordoned")
         if cordoned(body) and not cordoned(before):
             by_quarantine = quarantined(body) and not quarantined(before)  # a person's, which the controller may end

@@ -68,7 +68,7 @@ class JustifiedRestart(CheckerRule):
 
     def _recreates(self, made: LedgerChange, incident: Incident, group: GroupView) -> str | None:
         if made.by_hand:
-            return None if group.asked else "nobody has asked for it"
+            return None if group.asked else "no user has asked for it"
         targets = list(self.world.jobs_of(incident.target.job_uids))
         if any(job.losses or job.late or job.troubles for job in targets):
             return None
@@ -110,7 +110,7 @@ class JustifiedRestart(CheckerRule):
         uids = dict.fromkeys((*(known.job_uids if known is not None else ()), *incident.target.job_uids))
         if any(job.deleted_by and not ours(job.deleted_by) for job in self.world.jobs_of(uids)):
             return None
-        return f"JobSet {made.group.name} has not restarted it, and nobody else has deleted its Jobs"
+        return f"JobSet {made.group.name} has not restarted it, and no other client has deleted its Jobs"
 
 
 def _ends_avoidance(made: LedgerChange) -> bool:

@@ -212,7 +212,7 @@ def test_a_restart_by_somebody_else_does_not_undo_what_was_told() -> None:
     (incident,) = controller.recorded
     assert incident.rule == "bad-gpu"
     assert f"Enforce would now quarantine node gpu-2 and {RESTART}" in incident.message
-    assert "somebody else deleted the group's Job: adopted as this incident's restart" in incident.message
+    assert "another client deleted the group's Job: adopted as this incident's restart" in incident.message
 
 
 def test_under_restart_none_enforce_would_do_nothing_and_that_is_said() -> None:

@@ -65,9 +65,9 @@ def test_what_is_forgotten_beyond_the_bound_is_of_the_earliest_incidents() -> No
 
 
 @pytest.mark.parametrize(
-    ("days", "held"), [(0.001, True), (20, False)], ids=["the restart mended nothing", "it did for 20 days"]
+    ("days", "held"), [(0.001, True), (20, False)], ids=["the restart fixed nothing", "it did for 20 days"]
 )
-def test_an_error_that_a_restart_has_mended_for_long_is_no_error_of_the_job(days: float, held: bool) -> None:
+def test_an_error_that_a_restart_has_fixed_for_long_is_no_error_of_the_job(days: float, held: bool) -> None:
     """It was early each time; but the group has trained for weeks between, and another incident came first."""
     message = "KeyError: 'lr'"
     controller = Controller()

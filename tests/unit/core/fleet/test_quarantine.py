@@ -555,7 +555,7 @@ def test_a_persons_quarantine_is_taken_in() -> None:
 def test_a_taint_that_a_person_typed_is_taken_in_without_the_cordon() -> None:
     typed = node(taints=(Taint(QUARANTINE_TAINT, BY_HAND),), unschedulable=True)
     taken = only(taken_in(FleetLedger(), [typed], at(10)))
-    assert (taken.by, taken.cordoned, taken.applied) == ("somebody", False, True)
+    assert (taken.by, taken.cordoned, taken.applied) == ("someone", False, True)
 
 
 def test_a_person_takes_over_from_the_controller() -> None:

@@ -206,12 +206,12 @@ BREAKS: dict[str, tuple[Ledger, Callable[[Ledger], Ledger], str]] = {
     "a suspension that somebody else has ended": (
         with_incident(opened(), resumed_by_others=True),
         lambda x: with_incident(x, suspension=Suspension()),
-        "Suspension: incident 0d2f5c9e-1 wants what somebody else has ended",
+        "Suspension: incident 0d2f5c9e-1 wants what another client has ended",
     ),
     "a forgotten user": (
         with_incident(opened(), resumed_by_others=True),
         lambda x: with_incident(x, resumed_by_others=False),
-        "Suspension: it is forgotten that somebody else has resumed incident 0d2f5c9e-1",
+        "Suspension: the ledger forgets that another client has resumed incident 0d2f5c9e-1",
     ),
     "a restart that waits outside of its phase": (
         opened(),

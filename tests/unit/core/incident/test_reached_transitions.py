@@ -415,7 +415,7 @@ def test_a_restart_by_hand_ends_an_incident_that_only_watches(phase: Phase, sett
     assert ended(controller) == (phase, "Observed/RestartedByHand")
 
 
-def test_a_loss_that_the_platform_mended_ends_observed() -> None:
+def test_a_loss_that_the_platform_fixed_ends_observed() -> None:
     controller = Controller(policy(restart=Restart.NONE))
     world = training().pod_deleted(3, 0)
     controller.reconcile(world, 1)

@@ -194,7 +194,7 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
         because(Reason.SAME_ERROR_AGAIN, code=1, message="\"KeyError: 'lr'\"", node="gpu-9", other="gpu-2"),
         (
             "exit code 1 with the same message (\"KeyError: 'lr'\") came early on node gpu-9 as on "
-            "node gpu-2: an error of the job itself, which no restart mends"
+            "node gpu-2: an error of the job itself, which no restart fixes"
         ),
     ),
     (
@@ -587,7 +587,7 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
             jobset="",
         ),
         (
-            "pod train-node-0-3-10 (rank 3, node gpu-3) was deleted; somebody else deleted the "
+            "pod train-node-0-3-10 (rank 3, node gpu-3) was deleted; another client deleted the "
             "group's Job: adopted as this incident's restart"
         ),
     ),

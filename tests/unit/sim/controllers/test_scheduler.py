@@ -181,8 +181,8 @@ async def test_a_gated_pod_waits_in_silence_until_its_last_gate_is_gone() -> Non
         assert world.node_of("p") == "node-0"
 
 
-@pytest.mark.parametrize("mend", ["join", "uncordon", "untaint"])
-def test_a_pod_that_fitted_nowhere_is_tried_again_when_a_node_it_fits_on_comes(mend: str) -> None:
+@pytest.mark.parametrize("fix", ["join", "uncordon", "untaint"])
+def test_a_pod_that_fitted_nowhere_is_tried_again_when_a_node_it_fits_on_comes(fix: str) -> None:
     @virtual_time
     async def scenario() -> None:
         async with running(Scheduler) as world:
@@ -190,7 +190,7 @@ def test_a_pod_that_fitted_nowhere_is_tried_again_when_a_node_it_fits_on_comes(m
             world.add_node("tainted", taints=({"key": "a", "effect": "NoSchedule"},))
             world.add_pod("p", gpus=8)
             await world.pass_seconds(100)
-            match mend:
+            match fix:
                 case "join":
                     world.add_node("new")
                 case "uncordon":
@@ -198,7 +198,7 @@ def test_a_pod_that_fitted_nowhere_is_tried_again_when_a_node_it_fits_on_comes(m
                 case "untaint":
                     world.set_taints("tainted")
             await world.pass_seconds(SOON)
-            assert world.node_of("p") == {"join": "new", "uncordon": "cordoned", "untaint": "tainted"}[mend]
+            assert world.node_of("p") == {"join": "new", "uncordon": "cordoned", "untaint": "tainted"}[fix]
 
     scenario()
 
