@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV ?= .venv
 # For the example trainings alone.
 EXAMPLES_VENV ?= .venv-examples
+# For the documentation alone.
+DOCS_VENV ?= .venv-docs
 # Options for pytest, as in: make unit ARGS="-k ledger"; -n0 runs in one process and shows what is printed
 ARGS ?=
 # How many trials `make soak` runs, and how many walks `make walks`. Empty: each target's own number.
@@ -21,10 +23,11 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 UNFINISHED := build/venv-unfinished
 EXAMPLES_STAMP := $(EXAMPLES_VENV)/.installed
+DOCS_STAMP := $(DOCS_VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help venv unit examples lint seeds simulation soak contract walks prometheus pictures cluster cluster-build test-cluster real-nodes debian-packages image test-image demo bench test manifests lock clean check-go
+.PHONY: help venv unit examples lint docs seeds simulation soak contract walks prometheus pictures cluster cluster-build test-cluster real-nodes debian-packages image test-image demo bench test manifests lock clean check-go
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -77,6 +80,16 @@ lint: $(STAMP)  ## ruff, mypy --strict, the boundaries between packages
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+$(DOCS_STAMP): requirements-docs.lock
+	@echo "installing requirements-docs.lock into $(DOCS_VENV)"
+	@$(PYTHON) -m venv --clear $(DOCS_VENV)
+	@$(DOCS_VENV)/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes -r requirements-docs.lock
+	@touch $@
+
+docs: $(DOCS_STAMP)  ## the documentation as a site, in build/site; a broken link fails it
+	@NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict
+	@echo "built: build/site/index.html"
 
 check-go:
 	@# Go 1.21 and later fetch the toolchain that the modules ask for; older ones only say that the version is invalid.
@@ -133,8 +146,8 @@ demo: $(STAMP) $(if $(REAL),check-go)  ## four incidents of a 1,024-GPU job, in 
 bench: $(STAMP) $(if $(filter simulation scrapes attacks capacity gpu-hours,$(ARGS)),,check-go)  ## ratios measured in one run; ARGS=simulation: of the simulation alone, without Go
 	@$(BIN)/python -m tests.bench $(ARGS)
 
-test: $(STAMP)  ## the whole check: lint, unit tests, examples, seeds, simulation, control plane, Prometheus, walks, the image, real nodes, cluster tests; a skipped test fails it
-	@$(BIN)/python -m tests.stages lint unit examples simulation ~seeds cluster-build contract+prometheus \
+test: $(STAMP)  ## the whole check: lint, documentation, unit tests, examples, seeds, simulation, control plane, Prometheus, walks, the image, real nodes, cluster tests; a skipped test fails it
+	@$(BIN)/python -m tests.stages lint+docs unit examples simulation ~seeds cluster-build contract+prometheus \
 	  walks+test-image real-nodes+test-cluster
 
 manifests: $(STAMP)  ## generate CRDs, the reference, metrics page, recording rules, alerts and dashboards
@@ -157,7 +170,11 @@ lock: $(STAMP)  ## resolve pyproject.toml into the locks; UPGRADE=1 takes the ne
 	  print(*project["optional-dependencies"]["examples"], sep="\n")' | \
 	  $(BIN)/uv pip compile - --universal --quiet --no-header --no-emit-index-url --generate-hashes --python-version 3.11 \
 	  $(if $(UPGRADE),--upgrade) --output-file requirements-examples.lock
+	$(BIN)/python -c 'import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+	  print(*project["optional-dependencies"]["docs"], sep="\n")' | \
+	  $(BIN)/uv pip compile - --quiet --no-header --no-emit-index-url --generate-hashes --python-version 3.11 \
+	  $(if $(UPGRADE),--upgrade) --output-file requirements-docs.lock
 
 clean:  ## remove what was made here; the control plane's programs stay in their cache
-	rm -rf $(VENV) $(EXAMPLES_VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(EXAMPLES_VENV) $(DOCS_VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -132,7 +132,7 @@ def run(
         typer.Option(metavar="DIR", help="With tls.crt and tls.key. Default: self-made, in Secret recovery-admission."),
     ] = None,
 ) -> None:
-    """Run the controller until it is told to stop."""
+    """Run the controller until a signal stops it."""
     from recovery.admission.settings import AdmissionSettings
     from recovery.cli.run import Election, LogSettings, run_controller
 
@@ -380,7 +380,7 @@ def quarantine(
 def release(
     nodes: Nodes, kubeconfig: Kubeconfig = None, context: Context = None, request_timeout: RequestTimeout = None
 ) -> None:
-    """End the quarantine of nodes, whoever began it."""
+    """End the quarantine of nodes, also one that a person began."""
     from recovery.cli.quarantine import release as release_nodes
 
     release_nodes(_server(kubeconfig, context, request_timeout), nodes)

@@ -136,3 +136,15 @@ class TestThePicture:
             for one, other in combinations(boxes, 2)
             if one[1] < other[3] and other[1] < one[3] and one[2] < other[4] and other[2] < one[4]
         ] == []
+
+
+def test_the_documentation_index_of_the_readme_has_every_page_of_the_site() -> None:
+    """`make docs` fails where a page is missing in the navigation of the site."""
+    navigation = re.sub(r"\A.*?^nav:", "", read("mkdocs.yml"), flags=re.DOTALL | re.MULTILINE)
+    pages = set(re.findall(r"- (?:\w+: )?([\w-]+\.md|\w+/)", navigation)) - {"index.md", "contributing.md"}
+    index = read("README.md").split("\n## Documentation\n")[1]
+    linked = {link.removeprefix("docs/").removesuffix("README.md") for link in _LINK.findall(index)} - {
+        "CONTRIBUTING.md"
+    }
+    assert len(pages) > 20
+    assert sorted(pages ^ linked) == []

@@ -22,7 +22,7 @@ from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.server import ApiServer
 from recovery.sim.api.store import ObjectChange
 
-FOLLOWED = "9987f6e1f3d5838e169897ec033620475e55e88846064d060438617a08401865"
+FOLLOWED = "650c3c622c68007b5788a94ae26ef14210d2447fae804d0cd74eece0517eb67d"
 """Hash of the policy and its binding as they are modelled here."""
 WATCH_SECONDS = 0.02
 """From the write of a RecoveryGroup until an API server evaluates by it: it reads parameters from a watch."""

@@ -94,11 +94,11 @@ class EncodedChange:
 class HistoryEntry(Link):
     """A change in the history."""
 
-    __slots__ = ("told",)
+    __slots__ = ("encoded",)
 
-    def __init__(self, told: EncodedChange) -> None:
+    def __init__(self, encoded: EncodedChange) -> None:
         super().__init__()
-        self.told = told
+        self.encoded = encoded
 
 
 class Record:
@@ -152,7 +152,7 @@ class ResourceTable:
         """All objects as they were then, which must not be forgotten, by namespace and name, in that order (etcd's)."""
         bodies = {key: record.body for key, record in self.records.items()}
         for entry in reversed(self._entries):
-            change = entry.told.change
+            change = entry.encoded.change
             if change.revision <= revision:
                 break
             key = key_of(change.body)
@@ -211,7 +211,7 @@ class Store:
         key = key_of(body)
         self.made += 1
         entry = self._entry(table, "ADDED", body, None, actor)
-        table.records[key] = Record(body, entry.told, self.made)
+        table.records[key] = Record(body, entry.encoded, self.made)
         self._own(table.resource, key, (), _owners(body))
         self._tell(table, entry)
 
@@ -221,7 +221,7 @@ class Store:
         record = table.records[key]
         before = record.body
         entry = self._entry(table, "MODIFIED", body, before, actor)
-        record.body, record.newest = body, entry.told
+        record.body, record.newest = body, entry.encoded
         if before["metadata"].get("ownerReferences") is not body["metadata"].get("ownerReferences"):
             self._own(table.resource, key, _owners(before), _owners(body))
         self._tell(table, entry)
@@ -232,7 +232,7 @@ class Store:
         entry = self._entry(table, "DELETED", {**before, "metadata": dict(before["metadata"])}, before, actor)
         self._own(table.resource, key, _owners(before), ())
         self._tell(table, entry)
-        return entry.told.change.body
+        return entry.encoded.change.body
 
     def compact(self, revision: int) -> None:
         """Forget how it was before `revision`."""
@@ -255,7 +255,7 @@ class Store:
         self._telling = True
         try:
             for told in self._told[table.resource]:
-                told(entry.told.change)
+                told(entry.encoded.change)
         finally:
             self._telling = False
 
@@ -280,7 +280,7 @@ def _owners(body: Body) -> list[str]:
 
 
 def _revision(entry: HistoryEntry) -> int:
-    return entry.told.change.revision
+    return entry.encoded.change.revision
 
 
 def _number(record: Record) -> int:

@@ -51,7 +51,7 @@ async def watch(
     while True:
         while (entry := place.following) is not None:
             place = entry
-            line = entry.told.line() if matches is None else _selected(entry.told, matches)
+            line = entry.encoded.line() if matches is None else _selected(entry.encoded, matches)
             if line is not None:
                 yield line
         now_seconds = loop.time()

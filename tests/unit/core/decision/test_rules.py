@@ -71,8 +71,8 @@ REFUSED: dict[str, tuple[list[dict[str, object]], str]] = {
     ),
     "a condition that no facts keep": (
         [{"when": {"onPodConditions": [{"type": "DisruptionTarget"}, {"type": "Ready", "status": "False"}]}}],
-        "spec.rules[0].when.onPodConditions[1].type: Ready tells how far a pod has come, not why it was lost, and is "
-        "not looked at; use DisruptionTarget, a condition of your own, or onClass",
+        "spec.rules[0].when.onPodConditions[1].type: Ready says how far a pod has come, not why it was lost, and no "
+        "rule reads it; use DisruptionTarget, a condition of your own, or onClass",
     ),
     "a node that is well": (
         [{"when": {"onNodeConditions": [{"type": "Ready"}]}}],

@@ -188,7 +188,7 @@ class TestJustifiedRestart:
     def test_but_has_to_have_asked(self) -> None:
         case = Case(JustifiedRestart)
         case.ledger(by_hand(restarted(opened(1000), 1000), 1000))
-        assert "nobody has asked for it" in case.found[0]
+        assert "no user has asked for it" in case.found[0]
 
     @pytest.mark.parametrize("how", ["jobset", "user", "nobody"])
     def test_only_a_restart_that_was_made_is_adopted(self, how: str) -> None:

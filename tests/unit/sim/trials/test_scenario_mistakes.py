@@ -102,11 +102,11 @@ from tests.unit.sim.trials.scenario_files import refused, wrong, wrong_chaos
         ),
         (
             "{kind: ClusterChaos, at: 1m, action: no-capacity, duration: 1m, selector: {job: llm}}",
-            "chaos[0].selector.job: means nothing here; it befalls the whole cluster",
+            "chaos[0].selector.job: means nothing here; it affects the whole cluster",
         ),
         (
             "{kind: PodChaos, at: 1m, action: pod-kill, selector: {controller: 0}}",
-            "chaos[0].action: pod-kill befalls no controller; say container-kill",
+            "chaos[0].action: pod-kill affects no controller; say container-kill",
         ),
         (
             "{kind: PodChaos, at: 1m, action: pod-kill, containerNames: [shipper], selector: {job: queued}, mode: one}",

@@ -115,7 +115,7 @@ def test_leaders_and_processes() -> None:
         "controller-0_0 leads",
         "controller-0: process 0 ends, killed",
         "controller-1_0 leads",
-        "controller-0 gives the lease up; nobody leads",
+        "controller-0 gives the lease up; no replica leads",
     ]
 
 
