@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
+from recovery.program import run_program
 from recovery.sim.demo.objects import Restarter
 from recovery.sim.demo.stage import RANKS, Stage, StageFailure
 from recovery.sim.virtual_time import VirtualClock, run_in_virtual_time
@@ -112,4 +113,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main, name="")  # an interrupted demo closes the pipe, maybe while this writes to it
