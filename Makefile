@@ -87,9 +87,9 @@ $(DOCS_STAMP): requirements-docs.lock
 	@$(DOCS_VENV)/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes -r requirements-docs.lock
 	@touch $@
 
-docs: $(DOCS_STAMP)  ## the documentation as a site, in build/site; a broken link fails it
+docs: $(STAMP) $(DOCS_STAMP)  ## the documentation as a site, in build/site; a broken link, or a command that fails, fails it
 	@NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict
-	@echo "built: build/site/index.html"
+	$(BIN)/python -m pytest tests/documentation -n auto --timeout=300 --junitxml=build/docs.xml $(ARGS)
 
 check-go:
 	@# Go 1.21 and later fetch the toolchain that the modules ask for; older ones only say that the version is invalid.

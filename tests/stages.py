@@ -7,8 +7,8 @@ the end of the run names the slowest tests, so that minutes are cut where they g
 Targets joined by a plus run side by side, because they mostly wait. What they print follows when each has ended. One
 behind a tilde runs beside all that follow it, on what these leave of the cores, and ends with them or after them.
 
-    python -m tests.stages lint unit examples simulation ~seeds cluster-build contract+prometheus walks+test-image
-        real-nodes+test-cluster
+    python -m tests.stages lint+docs unit examples simulation ~seeds cluster-build contract+prometheus
+        walks+test-image real-nodes+test-cluster
 """
 
 import os
@@ -26,6 +26,7 @@ from xml.etree import ElementTree
 REPORTS = Path("build")
 SUITES = frozenset(
     {
+        "docs",
         "unit",
         "examples",
         "seeds",
