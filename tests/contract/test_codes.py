@@ -23,7 +23,7 @@ from recovery.ports import (
     Resource,
     TestFailedError,
 )
-from tests.cluster.test_crds import BAD_SPECS, GOOD_SPECS
+from tests.cluster.crd_specs import BAD_SPECS, GOOD_SPECS
 from tests.contract.bodies import job, pod, recovery_group, recovery_policy
 from tests.contract.expectations import expectation
 from tests.contract.scene import Object, Scene, answer, refused, uid

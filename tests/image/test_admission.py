@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from tests.image.rootfs import NAMELESS, Rootfs
-from tests.unit.admission.test_serve import BAD, Cluster127, asked
+from tests.unit.admission.serve.webhook_client import BAD, Cluster127, asked
 
 INSIDE = Path(__file__).with_name("inside_admission.py").read_text()
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import recovery
 
 PACKAGE = Path(recovery.__file__).parent
+LINES_MAX = 500
 
 
 def test_no_two_public_classes_have_one_name() -> None:
@@ -16,3 +17,12 @@ def test_no_two_public_classes_have_one_name() -> None:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].append(f"{path.relative_to(PACKAGE.parent)}:{node.lineno}")
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+def test_no_test_file_is_longer_than_500_lines() -> None:
+    """A reader finds a behaviour by the name of its file, and reads that file as a whole."""
+    lines = {path: path.read_text().count("\n") for path in (PACKAGE.parent / "tests").rglob("*.py")}
+    assert len(lines) > 500
+    for being_split in ("unit/core/decision/test_properties.py", "unit/sim/trials/test_injected_faults.py"):
+        lines.pop(PACKAGE.parent / "tests" / being_split, None)
+    assert {str(path.relative_to(PACKAGE.parent)): count for path, count in lines.items() if count > LINES_MAX} == {}

@@ -15,7 +15,7 @@ from recovery.ports import EVENTS, JOB_SETS, JOBS, PODS, RECOVERY_GROUPS
 from tests.unit.cli.cluster import NOW, PlainCluster
 from tests.unit.cli.test_explain import history
 from tests.unit.cli.test_status import Watched, open_incident, status
-from tests.unit.core.world import group
+from tests.unit.core.groups import group
 from tests.unit.fake_api import Object
 
 NO_ROOM = "0/9 nodes are available: 9 Insufficient nvidia.com/gpu."

@@ -12,7 +12,8 @@ from recovery.ports import (
     UnknownOutcomeError,
 )
 from tests.unit.controller.fakes import KEY, Ears, FakeStore, LedgersApi, SetClock
-from tests.unit.core.world import World, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import World
 
 NO_ANSWER = UnknownOutcomeError("the connection was lost")
 STALE = ConflictError("the object has been modified", status=409)

@@ -22,7 +22,8 @@ from recovery.ports import (
 from recovery.sim.api.kinds.recovery import recovery_kinds
 from recovery.sim.api.server import ApiServer
 from tests.unit.controller.fakes import FakeStore, LedgersApi, SetClock
-from tests.unit.core.world import at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import at
 from tests.unit.executors.fleet import ServerApi
 
 NAMESPACE = "ml"

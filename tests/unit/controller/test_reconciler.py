@@ -23,7 +23,8 @@ from recovery.ports import (
 )
 from tests.unit.controller.fakes import KEY
 from tests.unit.controller.scene import NO_ANSWER, STALE, TRIGGERED, Scene, lost
-from tests.unit.core.world import at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import at
 
 # --- the order of things ---------------------------------------------------------------------------------------------
 

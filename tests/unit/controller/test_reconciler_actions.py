@@ -15,7 +15,7 @@ from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import PolicyError
 from recovery.ports import JOB_SETS, JOBS, RECOVERY_GROUPS, TRAIN_JOBS, ConflictError, ForbiddenError
 from tests.unit.controller.scene import STALE, Scene
-from tests.unit.core.world import training
+from tests.unit.core.groups import training
 
 UID = "0d2f5c9e-5b1c-4f6e-9d6b-4f2f1c0a7b11"
 SUSPEND = SuspendWorkload(1, "0d2f5c9e-1", UID, None)

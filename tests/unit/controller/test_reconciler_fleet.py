@@ -14,7 +14,8 @@ from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import PolicyError
 from recovery.executors.fleet_ledger import FleetWriter
 from tests.unit.controller.scene import Scene
-from tests.unit.core.world import at, group, training
+from tests.unit.core.groups import group, training
+from tests.unit.core.world import at
 
 WANTED = Quarantined("gpu-1", "uid-1", "XID 79", at(0), incident="inc-1")
 ASKS = ChangeFleet(epoch=1, change=FleetChange(quarantine=(WANTED,)))

@@ -28,7 +28,8 @@ from recovery.ports import (
 from tests.unit.controller.fakes import KEY, Ears, FakeStore, LedgersApi, SetClock
 from tests.unit.controller.scene import lost
 from tests.unit.core.driver import Controller
-from tests.unit.core.world import World, at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import World, at
 from tests.unit.fake_api import Sent, sent
 
 OUR_OBJECTS = {RECOVERY_CONFIGS, RECOVERY_GROUPS, RECOVERY_INCIDENTS}

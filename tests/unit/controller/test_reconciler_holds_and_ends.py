@@ -19,7 +19,8 @@ from recovery.ports import (
     ForbiddenError,
 )
 from tests.unit.controller.scene import TRIGGERED, Scene, closed, lost
-from tests.unit.core.world import at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import at
 
 NEWER = SCHEMA_VERSION + 1
 

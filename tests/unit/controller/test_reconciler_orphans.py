@@ -15,7 +15,8 @@ from recovery.ports import (
 )
 from tests.unit.controller.fakes import KEY
 from tests.unit.controller.scene import TRIGGERED, Scene, closed, lost
-from tests.unit.core.world import at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import at
 
 RECORD = "train-0d2f5c9e-1-20261121120000"
 

@@ -17,7 +17,8 @@ from recovery.ports import (
 )
 from tests.unit.controller.fakes import KEY
 from tests.unit.controller.test_reconciler_fleet_totals import FleetApi, FleetStore, Story
-from tests.unit.core.world import World, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import World
 from tests.unit.fake_api import Sent
 
 CRASHES = 4

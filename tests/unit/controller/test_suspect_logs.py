@@ -29,7 +29,8 @@ from recovery.telemetry.logs import configure_logs
 from recovery.telemetry.observer import Telemetry
 from tests.unit.controller.fakes import KEY, LedgersApi
 from tests.unit.controller.scene import STALE, Scene
-from tests.unit.core.world import World, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import World
 from tests.unit.fake_api import sent
 from tests.unit.telemetry.world import Scrape
 

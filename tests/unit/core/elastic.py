@@ -7,7 +7,8 @@ from recovery.core.model.facts import Room
 from recovery.core.model.pinned_policy import PinnedElastic
 from recovery.core.plan.actions import Plan, TryBirth
 from tests.unit.core.driver import Controller, policy
-from tests.unit.core.world import World, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import World
 
 RANKS = 16
 ELASTIC = PinnedElastic(min_nodes=8, max_nodes=RANKS, shrink_after_seconds=120, grow_back_after_seconds=300)

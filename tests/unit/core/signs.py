@@ -4,7 +4,8 @@ import msgspec
 
 from recovery.core.diagnosis.evidence import Evidence, LossKind
 from recovery.core.model.facts import Condition, ContainerFacts, ExitFacts, NodeFacts, PodFacts, Snapshot, Taint
-from tests.unit.core.world import at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import at
 
 GROUP = training(32)
 

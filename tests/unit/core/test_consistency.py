@@ -13,7 +13,8 @@ from recovery.core.model.facts import (
 )
 from tests.unit.core import consistency
 from tests.unit.core.consistency import impossible
-from tests.unit.core.world import World, at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import World, at
 
 GOOD = training()
 IN_PLACE = training(restart_policy="OnFailure")

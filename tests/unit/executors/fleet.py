@@ -29,7 +29,8 @@ from recovery.sim.api.kinds.core import core_kinds
 from recovery.sim.api.kinds.recovery import recovery_kinds
 from recovery.sim.api.server import ApiServer
 from tests.unit.controller.fakes import FakeStore, LedgersApi, SetClock
-from tests.unit.core.world import at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import at
 from tests.unit.fake_api import FakeApi
 
 Body = dict[str, Any]

@@ -8,7 +8,7 @@ from recovery.core.plan.actions import EmitEvent
 from recovery.executors import events
 from recovery.ports import EVENTS, AlreadyExistsError, ForbiddenError
 from tests.unit.controller.fakes import LedgersApi, SetClock
-from tests.unit.core.world import training
+from tests.unit.core.groups import training
 
 NEWS = EmitEvent(key="0d2f5c9e-1.attempt-1", warning=True, reason="RecreatingGroup", note="rank 2 was deleted")
 

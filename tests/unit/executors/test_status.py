@@ -26,7 +26,8 @@ from recovery.ports import (
     UnknownOutcomeError,
 )
 from tests.unit.controller.fakes import LedgersApi
-from tests.unit.core.world import at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import at
 
 LEDGER = Ledger(epoch=3, reason=Reason.DEFAULT_RESTART, message="because")
 NAME = "train-0d2f5c9e-5b1c-4f6e-9d6b-4f2f1c0a7b11"

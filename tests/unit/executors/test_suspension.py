@@ -22,7 +22,7 @@ from recovery.ports import (
     UnknownOutcomeError,
 )
 from tests.unit.controller.fakes import LedgersApi
-from tests.unit.core.world import training
+from tests.unit.core.groups import training
 
 BY, AT = "recovery.trainjob.dev/suspended-by", "recovery.trainjob.dev/resume-at"
 BY_PATH = "/metadata/annotations/recovery.trainjob.dev~1suspended-by"

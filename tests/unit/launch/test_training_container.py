@@ -17,7 +17,7 @@ from recovery.launch.launch import Launch, Member
 from recovery.launch.lint import lint, subjects
 from recovery.launch.places import written
 from recovery.launch.recoverability import training_container
-from tests.unit.core.world import group as modelled_group
+from tests.unit.core.groups import group as modelled_group
 from tests.unit.kube.store_world import job as job_object
 from tests.unit.launch.manifests import told
 

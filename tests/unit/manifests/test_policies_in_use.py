@@ -21,7 +21,8 @@ from recovery.core.policy.resolved import Policy, PolicyFacts, resolve
 from recovery.core.policy.spec import PolicySpec
 from tests.unit.core.driver import Controller
 from tests.unit.core.elastic import born, rack_lost, reconciled, sixteen, with_room
-from tests.unit.core.world import World, at, training, whole
+from tests.unit.core.groups import training
+from tests.unit.core.world import World, at, whole
 
 POLICIES = Path(__file__).resolve().parents[3] / "policies"
 LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)

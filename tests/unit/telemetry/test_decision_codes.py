@@ -15,7 +15,8 @@ from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode, OnExhausted, Restart
 from recovery.telemetry.decision_labels import DecisionLabels, decisions
 from tests.unit.core.driver import Controller, policy
-from tests.unit.core.world import World, at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import World, at
 
 MAY = FleetLimits(may_cordon=True, max_nodes=1)
 FULL = FleetLedger(quarantined=(Quarantined("gpu-9", "node-gpu-9", "bad", at(-60)),))

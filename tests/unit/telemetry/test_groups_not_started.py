@@ -8,7 +8,8 @@ from recovery.core.model.ledger import Ledger
 from recovery.core.policy.resolved import Policy
 from recovery.telemetry.observer import Telemetry
 from tests.unit.core.driver import policy
-from tests.unit.core.world import World, at, group, training
+from tests.unit.core.groups import group, training
+from tests.unit.core.world import World, at
 from tests.unit.telemetry.world import HeldStore, Scrape
 
 KEY = GroupKey("ml", "train")

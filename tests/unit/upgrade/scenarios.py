@@ -21,11 +21,12 @@ from typing import Any
 import msgspec
 
 from tests.unit.core.driver import Controller, policy
-from tests.unit.core.world import World, at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import World, at
 
 # By name: of these the modules differ from version to version.
 driver: Any = import_module("tests.unit.core.driver")
-NativeRule: Any = vars(import_module("tests.unit.core.world"))["PodFailureRule"]
+NativeRule: Any = vars(import_module("tests.unit.core.groups"))["PodFailureRule"]
 Mode, OnExhausted = driver.Mode, driver.OnExhausted
 
 FIXTURES = Path(__file__).parent / "fixtures"

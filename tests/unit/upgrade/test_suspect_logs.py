@@ -11,7 +11,7 @@ from recovery.core.model.ledger import SCHEMA_VERSION, WITHOUT_RESUMING, Inciden
 from recovery.core.model.suspect_log import LogAbsence, SuspectLog
 from recovery.kube.projections.recovery import decode_recovery_group
 from tests.unit.core.driver import Controller
-from tests.unit.core.world import training
+from tests.unit.core.groups import training
 from tests.unit.upgrade.scenarios import group_of
 from tests.unit.upgrade.test_crds_of_two_versions import (
     EARLIER_GROUPS,

@@ -6,7 +6,8 @@ from recovery.core.model.facts import FailurePolicyFacts
 from recovery.core.model.ledger import AttemptAction, Outcome, Phase
 from recovery.core.model.reason import Reason
 from tests.unit.core.driver import Controller, observing, policy
-from tests.unit.core.world import World, at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import World, at
 
 RESTARTS = FailurePolicyFacts(max_restarts=3)
 

@@ -15,7 +15,8 @@ from recovery.core.plan.actions import DeleteJob, DeletePods, RaiseBackoffLimit,
 from recovery.core.policy.resolved import Backoff
 from recovery.core.policy.spec import Mode
 from tests.unit.core.driver import Controller, policy
-from tests.unit.core.world import World, at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import World, at
 
 BACKOFF = Backoff(initial=timedelta(seconds=10))
 WAITS = policy(backoff=BACKOFF)

@@ -8,7 +8,8 @@ from recovery.core.model.ledger import Ledger, Phase
 from recovery.core.model.reason import Reason
 from recovery.core.policy.spec import Mode
 from tests.unit.core.driver import Controller, policy
-from tests.unit.core.world import World, at, group, training
+from tests.unit.core.groups import group, training
+from tests.unit.core.world import World, at
 
 NO_FAILURE, BASELINE = Reason.NO_FAILURE, Reason.BASELINE
 

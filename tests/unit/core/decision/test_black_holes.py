@@ -14,7 +14,8 @@ from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode
 from tests.unit.core.decision.test_verdicts import MAY
 from tests.unit.core.driver import EMPTY_FLEET, Controller, policy
-from tests.unit.core.world import START, World, at, group, training, whole
+from tests.unit.core.groups import group, training
+from tests.unit.core.world import START, World, at, whole
 
 START_NAME = "start-jobset-1"
 OTHER = Suspicion("gpu-2", "other-7", at(-3600))

@@ -24,7 +24,8 @@ from recovery.core.policy.resolved import Backoff, Policy
 from recovery.core.policy.spec import OnExhausted, OnTerminalFailure
 from tests.unit.core.cluster import Cluster
 from tests.unit.core.driver import Controller, policy
-from tests.unit.core.world import World, at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import World, at
 
 SECONDS = 60
 

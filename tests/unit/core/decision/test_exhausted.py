@@ -13,7 +13,8 @@ from recovery.core.policy.resolved import Backoff
 from recovery.core.policy.spec import OnExhausted
 from tests.unit.core.diagnosis.test_native_policies import on_condition
 from tests.unit.core.driver import Controller, policy
-from tests.unit.core.world import World, at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import World, at
 
 SUSPENDS = policy(limit=0, on_exhausted=OnExhausted.SUSPEND)
 FAILS = policy(limit=0, on_exhausted=OnExhausted.FAIL_JOB, may_fail_jobs=True)

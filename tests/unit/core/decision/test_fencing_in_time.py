@@ -11,7 +11,8 @@ from tests.unit.core.decision.test_verdicts import on_exit
 from tests.unit.core.decision.test_verdicts_in_time import reconcile_when_requeued
 from tests.unit.core.diagnosis.test_native_policies import on_condition
 from tests.unit.core.driver import Controller, policy
-from tests.unit.core.world import World, at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import World, at
 
 
 def assume_dead(seconds: float = 60, *, ignored: int | None = None) -> Policy:

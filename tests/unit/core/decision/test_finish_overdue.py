@@ -10,7 +10,8 @@ from recovery.core.model.reason import Reason
 from recovery.core.policy.spec import OnExhausted
 from tests.unit.core.decision.test_protection import found as protection_of
 from tests.unit.core.driver import Controller, observing, policy
-from tests.unit.core.world import GPUS_PER_POD, World, at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import GPUS_PER_POD, World, at
 
 LOST_AT = 100.0
 DUE_AT = LOST_AT + 600

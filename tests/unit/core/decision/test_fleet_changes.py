@@ -9,7 +9,8 @@ from recovery.core.model.reason import Reason
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode, PolicyError, Restart
 from tests.unit.core.driver import Controller, observing, policy
-from tests.unit.core.world import World, at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import World, at
 
 ENDS: dict[str, tuple[World, str, str]] = {
     "deleted": (

@@ -5,7 +5,8 @@ import msgspec
 from recovery.core.model.ledger import Outcome
 from recovery.core.model.reason import Reason
 from tests.unit.core.driver import Controller
-from tests.unit.core.world import World, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import World
 
 
 def failed_unseen(reason: str) -> World:

@@ -14,7 +14,8 @@ from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import OnExhausted, OnTerminalFailure, Restart
 from tests.unit.core.decision.test_verdicts import MAY, on_exit
 from tests.unit.core.driver import Controller, policy
-from tests.unit.core.world import World, at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import World, at
 
 FAIL_42 = on_exit(42, RuleAction.FAIL_JOB, name="fail-forty-two")
 RECREATE_42 = on_exit(42, RuleAction.RECREATE_GROUP)

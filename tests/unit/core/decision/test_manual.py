@@ -12,7 +12,8 @@ from recovery.core.model.reason import Reason
 from recovery.core.policy.resolved import Backoff
 from recovery.core.policy.spec import Mode, OnExhausted, Restart
 from tests.unit.core.driver import Controller, policy
-from tests.unit.core.world import World, at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import World, at
 
 
 def asks(world: World, verb: Verb, seconds: float, *, force: bool = False) -> World:

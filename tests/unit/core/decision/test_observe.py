@@ -13,7 +13,8 @@ from recovery.core.policy.spec import Mode, OnExhausted, OnTerminalFailure, Rest
 from tests.unit.core.decision.test_verdicts import MAY, TRUSTED, on_exit
 from tests.unit.core.diagnosis.test_losses import with_device
 from tests.unit.core.driver import Controller, observing, policy
-from tests.unit.core.world import World, at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import World, at
 
 BAD_GPU = on_exit(42, RuleAction.REPLACE_NODE, name="bad-gpu")
 FULL = FleetLedger(quarantined=tuple(Quarantined(f"gpu-{number}", "u", "bad", at(-60)) for number in range(50, 55)))

@@ -11,8 +11,9 @@ from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode
 from tests.unit.core.decision.test_verdicts import MAY, on_exit
 from tests.unit.core.driver import Controller, policy
+from tests.unit.core.groups import training
 from tests.unit.core.signs import died
-from tests.unit.core.world import World, at, training
+from tests.unit.core.world import World, at
 
 DAY = 86_400.0
 

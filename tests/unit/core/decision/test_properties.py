@@ -34,7 +34,8 @@ from recovery.core.policy.spec import FencingMode, Mode, OnExhausted, OnTerminal
 from tests.unit.core.cluster import Cluster
 from tests.unit.core.diagnosis.test_native_policies import on_condition, on_exit
 from tests.unit.core.driver import WORKLOAD_ACTIONS, Controller, policy
-from tests.unit.core.world import World, at, group, training
+from tests.unit.core.groups import group, training
+from tests.unit.core.world import World, at
 
 RANKS = 3
 STEPS = settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])

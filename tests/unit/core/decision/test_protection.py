@@ -16,7 +16,8 @@ from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode, OnTerminalFailure, PolicyError, Restart
 from recovery.core.sentences.protection import remedy, sentence
 from tests.unit.core.driver import Controller, policy
-from tests.unit.core.world import World, at, group, training
+from tests.unit.core.groups import group, training
+from tests.unit.core.world import World, at
 
 NOW = at(600)
 NEEDS_NONE = [reason for reason in ProtectionReason if reason not in UNPROTECTED]

@@ -9,7 +9,8 @@ from recovery.core.model.rules import Rule, RuleAction
 from recovery.core.policy.spec import Mode
 from tests.unit.core.decision.test_verdicts import on_exit
 from tests.unit.core.driver import Controller, policy
-from tests.unit.core.world import World, at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import World, at
 
 ASKED = '{"at": "2026-11-21T12:00:45Z", "by": "ops", "reason": "rank 1 is slow"}'
 

@@ -8,7 +8,8 @@ from recovery.core.model.reason import Reason
 from recovery.core.plan.actions import DeleteJobSet
 from recovery.core.policy.spec import OnTerminalFailure
 from tests.unit.core.driver import Controller, policy
-from tests.unit.core.world import World, at, training, whole
+from tests.unit.core.groups import training
+from tests.unit.core.world import World, at, whole
 
 RECREATE = OnTerminalFailure.RECREATE_JOB_SET
 

@@ -9,7 +9,8 @@ from recovery.core.model.ledger import AttemptAction
 from recovery.core.model.rules import NodeConditionRule, Rule, RuleAction, When
 from tests.unit.core.decision.test_verdicts import MAY, TRUSTED, on_exit
 from tests.unit.core.driver import Controller, policy
-from tests.unit.core.world import TOLERATED, World, at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import TOLERATED, World, at
 
 REPLACE_42 = on_exit(42, RuleAction.REPLACE_NODE)
 REPLACE_FAULTY = Rule("gpu", RuleAction.REPLACE_NODE, When(on_node_conditions=(NodeConditionRule("GpuFault"),)))

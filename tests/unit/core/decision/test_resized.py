@@ -9,7 +9,8 @@ from recovery.core.plan.actions import DeleteJobSet
 from recovery.core.policy.spec import Mode, OnTerminalFailure
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.elastic import shrunk
-from tests.unit.core.world import World, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import World
 
 
 def sized(world: World, parallelism: int, completions: int | None = None) -> World:

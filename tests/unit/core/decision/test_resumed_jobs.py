@@ -12,7 +12,8 @@ from recovery.core.model.facts import ContainerFacts, ExitFacts
 from recovery.core.model.reason import Reason
 from tests.unit.core.decision.test_baselines import untouched
 from tests.unit.core.driver import Controller, policy
-from tests.unit.core.world import World, at, group, training
+from tests.unit.core.groups import group, training
+from tests.unit.core.world import World, at
 
 
 def resumed(ranks: int = 4, *, dated: float = 3, failed_before: int = 0) -> World:

@@ -11,7 +11,8 @@ from recovery.core.model.reason import Reason
 from recovery.core.policy.resolved import Backoff
 from recovery.core.policy.spec import Mode
 from tests.unit.core.driver import Controller, observing, policy
-from tests.unit.core.world import World, at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import World, at
 
 
 def reported(world: World, seconds: float, ratio: float | None = 0.4) -> World:

@@ -8,7 +8,8 @@ from recovery.core.model.facts import PodFacts, ReplicatedJobFacts, Snapshot
 from recovery.core.model.ledger import Outcome, Phase
 from tests.unit.core.consistency import checked
 from tests.unit.core.driver import Controller
-from tests.unit.core.world import World, training, whole
+from tests.unit.core.groups import training
+from tests.unit.core.world import World, whole
 
 
 class Pair(msgspec.Struct, frozen=True):

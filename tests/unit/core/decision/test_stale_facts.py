@@ -11,7 +11,8 @@ from tests.unit.core.decision.test_manual import asks
 from tests.unit.core.decision.test_replacing_nodes import REPLACE_42, quarantined
 from tests.unit.core.decision.test_verdicts import MAY
 from tests.unit.core.driver import Controller, observing, policy
-from tests.unit.core.world import World, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import World
 
 STANDS_ON = ("trainjobs", "jobsets", "jobs", "pods", "recoverypolicies", "clusterrecoverypolicies", "recoveryconfigs")
 

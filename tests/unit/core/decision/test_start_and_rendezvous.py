@@ -7,7 +7,8 @@ from recovery.core.model.ledger import Outcome, Phase
 from recovery.core.model.reason import Reason
 from recovery.core.policy.spec import Restart
 from tests.unit.core.driver import Controller, policy
-from tests.unit.core.world import World, at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import World, at
 
 AFTER_START = policy(restart=Restart.RECREATE_GROUP_AFTER_START)
 

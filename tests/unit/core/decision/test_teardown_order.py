@@ -13,7 +13,8 @@ from recovery.core.plan.actions import Action, ClaimJob, DeleteJob, DeletePods, 
 from recovery.core.policy.resolved import Backoff, Policy
 from recovery.core.policy.spec import Mode
 from tests.unit.core.driver import Controller, policy
-from tests.unit.core.world import World, at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import World, at
 
 SHORT = policy(grace_seconds=5)
 ATTEMPT = "0d2f5c9e-1-1"

@@ -5,7 +5,8 @@ from recovery.core.model.ledger import Ledger, Outcome
 from recovery.core.model.reason import Reason
 from tests.unit.core.diagnosis.test_native_policies import on_exit
 from tests.unit.core.driver import Controller, observing, policy
-from tests.unit.core.world import World, at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import World, at
 
 
 def failed(seconds: float) -> World:

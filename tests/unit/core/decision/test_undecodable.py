@@ -12,7 +12,8 @@ from recovery.core.model.reason import Reason
 from recovery.core.plan.actions import CountIncidents, RecordIncident
 from recovery.core.policy.spec import Mode
 from tests.unit.core.driver import Controller, observing, policy
-from tests.unit.core.world import World, at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import World, at
 
 PROBLEM = "Expected `str`, got `int` - at `$.status.phase`"
 SENTENCE = f"Pod ml/train-node-0-0 cannot be read: {PROBLEM}"

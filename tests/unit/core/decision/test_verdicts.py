@@ -14,7 +14,8 @@ from recovery.core.model.rules import ExitCodes, NodeConditionRule, NodeTaintRul
 from recovery.core.plan.actions import ChangeFleet, DeleteJob, FailJobSet
 from recovery.core.policy.spec import Mode, OnExhausted, Restart
 from tests.unit.core.driver import Controller, policy
-from tests.unit.core.world import World, at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import World, at
 
 MAY = FleetLimits(may_cordon=True, max_percent=5)
 TRUSTED = msgspec.structs.replace(MAY, trusted_namespaces=frozenset({"ml"}))

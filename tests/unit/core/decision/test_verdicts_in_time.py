@@ -15,7 +15,8 @@ from recovery.core.policy.spec import FencingMode
 from tests.unit.core.decision.test_verdicts import MAY, on_exit
 from tests.unit.core.diagnosis.test_native_policies import on_exit as natively_on_exit
 from tests.unit.core.driver import Controller, policy
-from tests.unit.core.world import START, World, at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import START, World, at
 
 IGNORE_7 = on_exit(7, RuleAction.IGNORE, name="ignore-seven")
 FAIL_42 = on_exit(42, RuleAction.FAIL_JOB, name="fail-forty-two")

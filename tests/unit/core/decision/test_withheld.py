@@ -18,7 +18,8 @@ from recovery.core.policy.resolved import Backoff
 from recovery.core.policy.spec import Mode, OnExhausted, OnTerminalFailure
 from tests.unit.core.diagnosis.test_native_policies import on_condition
 from tests.unit.core.driver import Controller, policy
-from tests.unit.core.world import World, at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import World, at
 
 BACKOFF = Backoff(initial=timedelta(seconds=60))
 WAITS = policy(backoff=BACKOFF)

@@ -12,7 +12,8 @@ from recovery.core.policy.resolved import Policy
 from tests.unit.core.decision.test_replacing_nodes import quarantined
 from tests.unit.core.decision.test_verdicts import MAY, TRUSTED, on_exit
 from tests.unit.core.driver import Controller, policy
-from tests.unit.core.world import World, at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import World, at
 
 XID = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
 BY_PATTERN = Rule("text", RuleAction.REPLACE_NODE, When(on_message_pattern="disk of .* is bad"))

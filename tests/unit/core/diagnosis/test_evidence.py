@@ -7,7 +7,8 @@ from recovery.core.diagnosis.evidence import STALE_AFTER, Evidence, LossKind, ga
 from recovery.core.diagnosis.membership import group_runs_whole, member_jobs
 from recovery.core.model.facts import Condition, ContainerFacts
 from tests.unit.core.driver import Controller, observing
-from tests.unit.core.world import World, at, group, training, whole
+from tests.unit.core.groups import group, training
+from tests.unit.core.world import World, at, whole
 
 
 def only(world: World) -> Evidence:

@@ -8,7 +8,8 @@ from recovery.core.model.ledger import LedgerCondition
 from recovery.core.policy.resolved import PolicyFacts, resolve
 from recovery.core.policy.spec import PolicyError, PolicySpec, TimeoutsSpec
 from tests.unit.core.driver import Controller
-from tests.unit.core.world import World, at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import World, at
 
 FAIL_JOB_ON_42 = PodFailureRule("FailJob", ExitCodesRequirement("In", (42,)))
 SHIPPER = ContainerFacts("log-shipper", ready=True, running_since=at(-3590))

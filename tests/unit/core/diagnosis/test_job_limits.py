@@ -8,7 +8,8 @@ import pytest
 from recovery.core.diagnosis.job_limits import exits_left, no_time_to_wait
 from recovery.core.model.facts import ContainerFacts, FailurePolicyFacts
 from recovery.core.model.reason import Reason, because
-from tests.unit.core.world import World, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import World
 
 
 def hurry(world: World) -> Reason | None:

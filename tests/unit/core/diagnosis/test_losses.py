@@ -8,7 +8,8 @@ from recovery.core.model.ledger import AttemptAction, Outcome, Phase, Suspect
 from recovery.core.model.reason import Reason
 from recovery.core.plan.actions import DeleteJob, DeletePods, PodRef, RaiseBackoffLimit
 from tests.unit.core.driver import Controller, policy
-from tests.unit.core.world import GPUS_PER_POD, World, at, training, whole
+from tests.unit.core.groups import training
+from tests.unit.core.world import GPUS_PER_POD, World, at, whole
 
 
 def test_a_deleted_pod_recreates_the_whole_group() -> None:

@@ -14,7 +14,8 @@ from recovery.core.model.facts import (
 )
 from recovery.core.model.ledger import AttemptAction, Outcome, Phase
 from tests.unit.core.driver import Controller, observing
-from tests.unit.core.world import World, at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import World, at
 
 
 def on_exit(action: str, *codes: int, operator: str = "In", container: str | None = None) -> PodFailureRule:

@@ -7,7 +7,8 @@ from recovery.core.diagnosis.not_started import Hindrance, NotStarted, not_start
 from recovery.core.model.facts import ContainerFacts, ExitFacts
 from recovery.core.model.reason import Reason
 from tests.unit.core.driver import Controller
-from tests.unit.core.world import World, at, group, training
+from tests.unit.core.groups import group, training
+from tests.unit.core.world import World, at
 
 
 def pulling(world: World, index: int, reason: str, message: str = "") -> World:

@@ -6,7 +6,8 @@ import pytest
 from recovery.core.diagnosis.membership import member_count
 from recovery.core.diagnosis.trained import all_ran_at, began_at, replacements, trained_at
 from recovery.core.model.facts import Condition
-from tests.unit.core.world import World, at, group, training
+from tests.unit.core.groups import group, training
+from tests.unit.core.world import World, at
 
 
 def ran_at(world: World) -> float | None:

@@ -12,7 +12,8 @@ from recovery.core.model.facts import ContainerFacts, ContainerTemplate, ExitFac
 from recovery.core.model.reason import Reason
 from tests.unit.core.decision.test_baselines import untouched
 from tests.unit.core.driver import Controller
-from tests.unit.core.world import World, at, group, training
+from tests.unit.core.groups import group, training
+from tests.unit.core.world import World, at
 
 NODE, LAUNCHER = ContainerTemplate("node", accelerators=8), ContainerTemplate("launcher")
 MAIN, SHIPPER = ContainerTemplate("main"), ContainerTemplate("log-shipper")

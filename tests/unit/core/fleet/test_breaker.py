@@ -18,7 +18,8 @@ from recovery.core.policy.spec import Mode, PolicySpec
 from recovery.core.sentences import render
 from tests.unit.core.decision.test_verdicts import MAY, on_exit
 from tests.unit.core.driver import Controller, policy
-from tests.unit.core.world import World, at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import World, at
 
 BREAKER = Breaker(at(-30), Reason.RECOVERIES_IN_VAIN, message="5 recoveries within 60 minutes brought no progress")
 OPEN = FleetLedger(breaker=BREAKER)

@@ -26,7 +26,8 @@ from tests.unit.core.decision.test_black_holes import (
 from tests.unit.core.decision.test_verdicts import MAY
 from tests.unit.core.driver import Controller, observing, policy
 from tests.unit.core.fleet.test_breaker import broken
-from tests.unit.core.world import at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import at
 
 # --- Observe -------------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,8 @@ from recovery.core.plan.actions import SuspendWorkload
 from recovery.core.policy.resolved import Backoff
 from tests.unit.core.decision.test_verdicts import MAY
 from tests.unit.core.driver import Controller, policy
-from tests.unit.core.world import World, at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import World, at
 
 Lost = tuple[str, float] | tuple[str, float, str]
 S0 = "storm-20261121T120000Z"

@@ -8,7 +8,8 @@ from recovery.core.incident.invariants import violations
 from recovery.core.model.ledger import Ledger, Phase, Totals
 from recovery.core.model.ledger_restore import restore_account
 from tests.unit.core.driver import Controller
-from tests.unit.core.world import at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import at
 
 
 def opened() -> Ledger:

@@ -20,7 +20,8 @@ from recovery.core.model.ledger import (
 from recovery.core.model.reason import Reason
 from tests.unit.core.decision.test_backoff import WAITS, in_backoff
 from tests.unit.core.driver import Controller
-from tests.unit.core.world import at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import at
 
 
 def incident(**changes: object) -> Incident:

@@ -9,7 +9,8 @@ from recovery.core.plan.actions import DeleteJob, ForceDeletePods
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import FencingMode, Mode
 from tests.unit.core.driver import Controller, policy
-from tests.unit.core.world import World, at, training, whole
+from tests.unit.core.groups import training
+from tests.unit.core.world import World, at, whole
 
 ASSUME = policy(fencing=FencingMode.ASSUME_DEAD, assume_dead_seconds=60, may_assume_dead=True)
 UNPERMITTED = policy(fencing=FencingMode.ASSUME_DEAD, assume_dead_seconds=60)

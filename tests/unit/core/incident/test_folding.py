@@ -10,7 +10,8 @@ from recovery.core.model.ledger import Incident, Ledger
 from recovery.core.plan.actions import CountIncidents, RecordIncident
 from recovery.core.policy.spec import Mode
 from tests.unit.core.driver import Controller, observing, policy
-from tests.unit.core.world import World, at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import World, at
 
 HALF_AN_HOUR = 1800
 

@@ -10,7 +10,8 @@ from recovery.core.incident.invariants import violations
 from recovery.core.model.ledger import AttemptAction, Incident, Ledger, Phase, Suspension, Target, Withheld
 from recovery.core.model.reason import Reason
 from tests.unit.core.driver import Controller, policy
-from tests.unit.core.world import at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import at
 
 EMPTY = Ledger()
 

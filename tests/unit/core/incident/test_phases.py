@@ -7,7 +7,8 @@ from recovery.core.incident import phases
 from recovery.core.incident.lifecycle import target_of
 from recovery.core.model.ledger import Incident, Ledger, Phase
 from tests.unit.core.driver import Controller, policy
-from tests.unit.core.world import GPUS_PER_POD, World, at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import GPUS_PER_POD, World, at
 
 GPUS = 4 * GPUS_PER_POD
 

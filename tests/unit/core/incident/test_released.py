@@ -12,7 +12,8 @@ from recovery.core.policy.resolved import Backoff
 from recovery.kube.projections.recovery import decode_recovery_group
 from tests.unit.core.decision.test_backoff import WAITS, in_backoff
 from tests.unit.core.driver import Controller, policy
-from tests.unit.core.world import at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import at
 from tests.unit.upgrade.scenarios import group_of
 
 GPUS = 32

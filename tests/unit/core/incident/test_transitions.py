@@ -23,7 +23,8 @@ from recovery.core.model.ledger import AttemptAction, Closing, Ledger, Outcome, 
 from recovery.core.model.reason import Reason
 from recovery.core.policy.spec import Mode
 from tests.unit.core.driver import policy
-from tests.unit.core.world import at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import at
 
 OPEN = tuple(phase for phase in Phase if phase is not Phase.HEALTHY)
 ALLOWED = {(each.source, each.target): each for each in TRANSITIONS}

@@ -13,7 +13,8 @@ from recovery.core.plan.actions import EmitEvent
 from recovery.core.plan.kubernetes_events import events
 from recovery.core.policy.spec import Mode
 from tests.unit.core.driver import Controller, policy
-from tests.unit.core.world import at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import at
 
 AT = datetime(2026, 11, 2, 9, tzinfo=UTC)
 TERMS = PinnedPolicy("default", "uid-policy", 1, "RecreateGroupOnPodRestart", 10, 86400.0, 900.0)

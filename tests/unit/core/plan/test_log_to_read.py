@@ -10,7 +10,8 @@ from recovery.core.plan.actions import Action, DeleteJob, DeletePods, EmitEvent,
 from recovery.core.plan.log_to_read import log_to_read
 from recovery.core.policy.spec import Mode
 from tests.unit.core.driver import Controller, policy
-from tests.unit.core.world import World, at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import World, at
 
 ANY = ("ready-but-not-running", "running-before-all-started")
 TRIGGER = DeleteJob(1, "train-node-0", "job-1", "7")

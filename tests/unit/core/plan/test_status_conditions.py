@@ -6,7 +6,8 @@ from recovery.core.model.ledger import Ledger, LedgerCondition
 from recovery.core.plan.kubernetes_events import events
 from recovery.core.plan.status_conditions import summarise
 from tests.unit.core.driver import Controller, policy
-from tests.unit.core.world import GPUS_PER_POD, at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import GPUS_PER_POD, at
 
 
 def conditions(controller: Controller) -> dict[str, tuple[str, str]]:

@@ -33,7 +33,8 @@ from recovery.core.policy.spec import (
     TimeoutsSpec,
 )
 from recovery.core.policy.validation import config_problems, problems
-from tests.unit.core.world import at, training
+from tests.unit.core.groups import training
+from tests.unit.core.world import at
 
 
 def facts(

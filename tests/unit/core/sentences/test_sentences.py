@@ -1,7 +1,7 @@
 """What an incident of several attempts says of itself when it is over."""
 
 from tests.unit.core.driver import Controller
-from tests.unit.core.world import training
+from tests.unit.core.groups import training
 
 
 def test_an_incident_of_two_attempts_tells_how_it_began_and_what_was_done_last() -> None:

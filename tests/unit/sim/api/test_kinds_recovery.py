@@ -26,7 +26,7 @@ from recovery.sim.api.kinds.recovery import recovery_kinds
 from recovery.sim.api.server import ApiServer
 from recovery.sim.api.status_error import FieldCause
 from recovery.sim.virtual_time import VirtualClock, virtual_time
-from tests.cluster.test_crds import BAD_CONFIGS, BAD_SPECS, BAD_WHENS
+from tests.cluster.crd_specs import BAD_CONFIGS, BAD_SPECS, BAD_WHENS
 
 POLICIES = Path(__file__).resolve().parents[4] / "policies"
 KINDS = {kind.resource: kind for kind in recovery_kinds()}

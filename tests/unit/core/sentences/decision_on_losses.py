@@ -1,0 +1,466 @@
+"""Sentences about what is seen of a group, and what is decided on a loss."""
+
+from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
+
+ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
+    (because(Reason.WORKLOAD_GONE), "the workload is gone"),
+    (because(Reason.NO_POLICY), "no RecoveryPolicy applies to this job"),
+    (
+        told(Sentence.NO_USABLE_POLICY, Reason.POLICY_INVALID, error="spec.budget.limit: -1"),
+        "the RecoveryPolicy that applies cannot be used: spec.budget.limit: -1",
+    ),
+    (
+        told(Sentence.PAUSED_UNTIL_RESUMED, Reason.JOB_PAUSED),
+        "paused by annotation: nothing is watched for until it is resumed",
+    ),
+    (
+        told(Sentence.PAUSED_UNTIL_THEN, Reason.GLOBAL_PAUSE, pause="all is paused"),
+        "all is paused: nothing is watched for until then",
+    ),
+    (because(Reason.NO_FAILURE, signs=0), "no failure"),
+    (
+        because(Reason.BASELINE, loss="pod p (rank 3, node n) failed with exit code 1", more=1, job="llm"),
+        "pod p (rank 3, node n) failed with exit code 1 (1 more like it): that is too long ago, or from before the "
+        "policy was in mode Enforce, and the rank runs again, so nothing is done; if the ranks hang since, recovery "
+        "restart llm --reason TEXT",
+    ),
+    (because(Reason.NO_FAILURE, signs=1), "no failure (1 older or expected signs of restarts are a baseline)"),
+    (
+        told(
+            Sentence.LOST_BUT_FINISHING,
+            Reason.JOB_FINISHING,
+            evidence="pod train-node-0-3-10 (rank 3, node gpu-3) was deleted",
+            done="Job train-node-0 has met its success criteria",
+            timeout="10m",
+        ),
+        (
+            "pod train-node-0-3-10 (rank 3, node gpu-3) was deleted, but Job train-node-0 has "
+            "met its success criteria: left alone for 10m"
+        ),
+    ),
+    (
+        because(
+            Reason.NODE_SILENT,
+            fate=("node gpu-2 has not answered since 12:00:00 (NodeStatusUnknown); it is taken for dead after 60 s"),
+        ),
+        (
+            "no failure yet: node gpu-2 has not answered since 12:00:00 (NodeStatusUnknown); it "
+            "is taken for dead after 60 s"
+        ),
+    ),
+    (
+        because(Reason.NOT_STARTED, words="pod llm-1 (rank 1, node gpu-1) waits: ImagePullBackOff"),
+        "has not started: pod llm-1 (rank 1, node gpu-1) waits: ImagePullBackOff",
+    ),
+    (
+        told(
+            Sentence.NOT_STARTED_BY_NODE,
+            Reason.NOT_STARTED,
+            why=(
+                "pod train-node-0-3-10 (rank 3, node gpu-3) waits: CreateContainerError, while "
+                "members run on 3 other nodes: node gpu-3 is suspected (1 of 2 suspicions)"
+            ),
+        ),
+        (
+            "has not started: pod train-node-0-3-10 (rank 3, node gpu-3) waits: "
+            "CreateContainerError, while members run on 3 other nodes: node gpu-3 is suspected "
+            "(1 of 2 suspicions)"
+        ),
+    ),
+    (because(Reason.JOB_SET_FAILED, jobset="train"), "JobSet train is Failed; its end has been reported"),
+    (
+        told(Sentence.FAILED_LONG_AGO, Reason.JOB_SET_FAILED, jobset="train"),
+        "JobSet train failed before this policy or long ago: left alone",
+    ),
+    (
+        because(
+            Reason.INCIDENT_RECORDED,
+            incident="1a93898b-2",
+            message="all 4 ranks are Ready (source: ready, verified: false)",
+        ),
+        ("incident 1a93898b-2 is closed: all 4 ranks are Ready (source: ready, verified: false)"),
+    ),
+    (because(Reason.RESTART_NONE, policy="default"), "policy default says restart: None, so it is left to Kubernetes"),
+    (
+        because(Reason.DEFAULT_RESTART, policy="default", restart="RecreateGroupAfterStart"),
+        ("no rule matched, so the default of policy default (RecreateGroupAfterStart) applies"),
+    ),
+    (
+        told(
+            Sentence.RULE_SAYS,
+            Reason.RULE_RECREATE_GROUP,
+            rule="all",
+            match="its class is NodeLost",
+            action="RecreateGroup",
+        ),
+        "rule all (its class is NodeLost) says RecreateGroup",
+    ),
+    (
+        told(
+            Sentence.RULE_IGNORES,
+            Reason.RULE_IGNORE,
+            rule="mine",
+            match="exit code 7 of container node is in [7]",
+            action="Ignore",
+        ),
+        ("rule mine (exit code 7 of container node is in [7]) says Ignore, so it is left to Kubernetes"),
+    ),
+    (
+        because(
+            Reason.RULE_FAIL_JOB_NOT_ALLOWED, says="rule mine (exit code 42 of container node is in [42]) says FailJob"
+        ),
+        (
+            "rule mine (exit code 42 of container node is in [42]) says FailJob, which "
+            "RecoveryConfig does not allow (spec.allow.failJob)"
+        ),
+    ),
+    (
+        told(
+            Sentence.AND,
+            Reason.NODE_SUSPECTED,
+            why=("no rule matched, so the default of policy default (RecreateGroupOnPodRestart) applies"),
+            more="node gpu-2 is suspected (1 of 1 suspicions)",
+        ),
+        (
+            "no rule matched, so the default of policy default (RecreateGroupOnPodRestart) "
+            "applies, and node gpu-2 is suspected (1 of 1 suspicions)"
+        ),
+    ),
+    (
+        told(
+            Sentence.BUT,
+            Reason.RULE_REPLACE_NODE,
+            why="rule gpu (node gpu-2 has condition GpuFault=True) says ReplaceNode",
+            refused=("node gpu-2 is not quarantined: RecoveryConfig does not allow it (spec.allow.cordon)"),
+        ),
+        (
+            "rule gpu (node gpu-2 has condition GpuFault=True) says ReplaceNode, but node gpu-2 "
+            "is not quarantined: RecoveryConfig does not allow it (spec.allow.cordon)"
+        ),
+    ),
+    (
+        told(
+            Sentence.BUT_MEMBER_RUNS,
+            Reason.QUARANTINE_NOT_ALLOWED,
+            why="rule gpu (node gpu-2 has condition GpuPcieWatch=True) says ReplaceNode",
+            refused=("node gpu-2 is not quarantined: RecoveryConfig does not allow it (spec.allow.cordon)"),
+        ),
+        (
+            "rule gpu (node gpu-2 has condition GpuPcieWatch=True) says ReplaceNode, but node "
+            "gpu-2 is not quarantined: RecoveryConfig does not allow it (spec.allow.cordon); its "
+            "member still runs there, so the group is left as it is"
+        ),
+    ),
+    (because(Reason.NODE_UNKNOWN), "no node is known for it"),
+    (
+        told(Sentence.NODE_MAY_NOT_BE_CORDONED, Reason.QUARANTINE_NOT_ALLOWED, node="gpu-2"),
+        ("node gpu-2 is not quarantined: RecoveryConfig does not allow it (spec.allow.cordon)"),
+    ),
+    (
+        told(
+            Sentence.NOT_QUARANTINED,
+            Reason.QUARANTINE_CAP,
+            node="gpu-2",
+            why="quarantine cap reached: 0 of 0 nodes (RecoveryConfig spec.quarantine.maxNodes 0)",
+        ),
+        (
+            "node gpu-2 is not quarantined: quarantine cap reached: 0 of 0 nodes (RecoveryConfig "
+            "spec.quarantine.maxNodes 0)"
+        ),
+    ),
+    (
+        because(Reason.USER_RESIZED, job="train-node-0", size=3, template=4),
+        "Job train-node-0 has 3 pods and its successor would have 4, so a restart would undo that size",
+    ),
+    (
+        because(
+            Reason.FINISH_OVERDUE,
+            done=told(Sentence.CRITERIA_MET, Reason.JOB_FINISHING, job="train-node-0"),
+            timeout="10m",
+        ),
+        (
+            "Job train-node-0 has met its success criteria, but it has not ended within 10m after the loss; a restart "
+            "would throw away what is done, so a person decides"
+        ),
+    ),
+    (
+        because(Reason.SAME_ERROR_AGAIN, code=1, message="\"KeyError: 'lr'\"", node="gpu-9", other="gpu-2"),
+        (
+            "exit code 1 with the same message (\"KeyError: 'lr'\") came early on node gpu-9 as on "
+            "node gpu-2: an error of the job itself, which no restart fixes"
+        ),
+    ),
+    (
+        because(Reason.BAD_CHECKPOINT, code=1, message="'RuntimeError: loss is NaN at step <n>'", step=1200),
+        (
+            "exit code 1 with the same message ('RuntimeError: loss is NaN at step <n>') came at "
+            "the same step (1200) as before the restart: a suspected bad checkpoint"
+        ),
+    ),
+    (because(Reason.SETTLING), "its cause may still come in: the rules are asked when it has settled"),
+    (
+        because(Reason.STORM, what="3 nodes were lost within a minute", storm="storm-20261121T120000Z"),
+        ("3 nodes were lost within a minute (storm-20261121T120000Z): waiting until no more are"),
+    ),
+    (
+        because(
+            Reason.GROUP_PENDING,
+            policy="default",
+            restart="RecreateGroupAfterStart",
+            pod="pod train-node-0-3-11 (rank 3, not scheduled)",
+        ),
+        (
+            "policy default says RecreateGroupAfterStart, and pod train-node-0-3-11 (rank 3, not "
+            "scheduled) is Pending: the restart waits until the group has started"
+        ),
+    ),
+    (told(Sentence.WOULD_LEAVE, Reason.RULE_IGNORE), "leave it to Kubernetes"),
+    (told(Sentence.WOULD_FAIL, Reason.RULE_FAIL_JOB), "make the JobSet fail"),
+    (
+        told(
+            Sentence.WOULD_HOLD,
+            Reason.BUDGET_EXHAUSTED,
+            why="the budget of policy default is exhausted (0 recoveries within 24h)",
+            on_exhausted="Hold",
+        ),
+        (
+            "hold the group (onExhausted: Hold), because the budget of policy default is "
+            "exhausted (0 recoveries within 24h)"
+        ),
+    ),
+    (
+        told(
+            Sentence.WOULD_HOLD,
+            Reason.RULE_FAIL_JOB_NOT_ALLOWED,
+            why=(
+                "rule mine (exit code 42 of container node is in [42]) says FailJob, which "
+                "RecoveryConfig does not allow (spec.allow.failJob)"
+            ),
+            on_exhausted="",
+        ),
+        (
+            "hold the group, because rule mine (exit code 42 of container node is in [42]) says "
+            "FailJob, which RecoveryConfig does not allow (spec.allow.failJob)"
+        ),
+    ),
+    (
+        told(Sentence.WOULD_RESTART, Reason.RULE_RECREATE_GROUP, node="", jobs="llm-node-0", ranks=2, free=""),
+        "delete Job llm-node-0, so that all 2 ranks restart together",
+    ),
+    (
+        told(
+            Sentence.WOULD_RESTART,
+            Reason.RULE_RECREATE_GROUP,
+            node="",
+            jobs="train-node-0",
+            ranks=4,
+            free="free of charge",
+        ),
+        "delete Job train-node-0, so that all 4 ranks restart together, free of charge",
+    ),
+    (
+        told(Sentence.WOULD_RECREATE_JOB_SET, Reason.PLATFORM_GAVE_UP, jobset="train"),
+        "delete JobSet train, so that Trainer creates it again",
+    ),
+    (
+        told(
+            Sentence.WOULD_BY,
+            Reason.RULE_FAIL_JOB,
+            would="make the JobSet fail",
+            why="rule mine (exit code 42 of container node is in [42]) says FailJob",
+        ),
+        ("make the JobSet fail (rule mine (exit code 42 of container node is in [42]) says FailJob)"),
+    ),
+    (
+        told(
+            Sentence.WOULD_BUT_BREAKER,
+            Reason.DEFAULT_RESTART,
+            would="delete Job train-node-0, so that all 4 ranks restart together",
+            breaker=(
+                "the circuit breaker is open: 5 recoveries within 60 minutes brought no progress; "
+                "recovery reset-breaker closes it"
+            ),
+        ),
+        (
+            "Enforce would now delete Job train-node-0, so that all 4 ranks restart together; "
+            "the circuit breaker is open: 5 recoveries within 60 minutes brought no progress; "
+            "recovery reset-breaker closes it"
+        ),
+    ),
+    (
+        told(
+            Sentence.WOULD_BUT_OBSERVE,
+            Reason.PLATFORM_GAVE_UP,
+            policy="default",
+            would="delete JobSet train, so that Trainer creates it again",
+        ),
+        ("policy default is in mode Observe: Enforce would now delete JobSet train, so that Trainer creates it again"),
+    ),
+    (
+        told(
+            Sentence.TOO_LATE_BY_BREAKER,
+            Reason.ENFORCED_TOO_LATE,
+            said=(
+                "pod train-node-0-2-10 (rank 2, node gpu-2) failed with exit code 1; Enforce would "
+                "now delete Job train-node-0, so that all 4 ranks restart together; the circuit "
+                "breaker is open: 5 recoveries within 60 minutes brought no progress; recovery "
+                "reset-breaker closes it"
+            ),
+            policy="default",
+            workload="train",
+        ),
+        (
+            "pod train-node-0-2-10 (rank 2, node gpu-2) failed with exit code 1; Enforce would "
+            "now delete Job train-node-0, so that all 4 ranks restart together; the circuit "
+            "breaker is open: 5 recoveries within 60 minutes brought no progress; recovery "
+            "reset-breaker closes it; that was while the circuit breaker was open, so nothing is "
+            "done: recovery restart train if its ranks hang"
+        ),
+    ),
+    (
+        told(
+            Sentence.TOO_LATE_BY_MODE,
+            Reason.ENFORCED_TOO_LATE,
+            said=(
+                "pod train-node-0-3-10 (rank 3, node gpu-3) was deleted; policy default is in mode "
+                "Observe: Enforce would now delete Job train-node-0, so that all 4 ranks restart "
+                "together"
+            ),
+            policy="default",
+            workload="train",
+        ),
+        (
+            "pod train-node-0-3-10 (rank 3, node gpu-3) was deleted; policy default is in mode "
+            "Observe: Enforce would now delete Job train-node-0, so that all 4 ranks restart "
+            "together; that was before policy default was in mode Enforce, so nothing is done: "
+            "recovery restart train if its ranks hang"
+        ),
+    ),
+    (
+        told(Sentence.SINCE_BREAKER_CLOSED, Reason.MODE_SWITCHED),
+        ("the circuit breaker was closed, and another member was lost since: that is an incident of its own"),
+    ),
+    (
+        told(Sentence.SINCE_ENFORCED, Reason.MODE_SWITCHED),
+        ("the policy was switched to Enforce, and another member was lost since: that is an incident of its own"),
+    ),
+    (
+        told(
+            Sentence.HELD,
+            Reason.BUDGET_EXHAUSTED,
+            found="pod train-node-0-3-10 (rank 3, node gpu-3) was deleted",
+            why="the budget of policy default is exhausted (0 recoveries within 2h)",
+            then="",
+        ),
+        (
+            "pod train-node-0-3-10 (rank 3, node gpu-3) was deleted; held, because the budget of "
+            "policy default is exhausted (0 recoveries within 2h)"
+        ),
+    ),
+    (told(Sentence.HELD_SUSPENDED, Reason.BUDGET_EXHAUSTED), "; suspended, so that its GPUs are free"),
+    (told(Sentence.HELD_FAILING, Reason.RULE_FAIL_JOB), "; the JobSet is made to fail"),
+    (told(Sentence.HELD_UNTIL_RETRY, Reason.SAME_ERROR_AGAIN), "; recovery retry ends that"),
+    (
+        told(Sentence.HELD_FAILING_BY_BUDGET, Reason.BUDGET_EXHAUSTED),
+        "; the JobSet is made to fail (onExhausted: FailJob)",
+    ),
+    (
+        told(Sentence.HELD_NOT_SUSPENDED, Reason.RESUMED_BY_OTHERS, why="others have resumed this job before"),
+        "; it is not suspended, because others have resumed this job before",
+    ),
+    (
+        told(Sentence.HELD_NOT_FAILED, Reason.BUDGET_EXHAUSTED),
+        "; it is not made to fail, because RecoveryConfig does not allow FailJob",
+    ),
+    (
+        told(
+            Sentence.SEEN_THEN,
+            Reason.RESTARTED_BY_HAND,
+            found="pod train-node-0-3-10 (rank 3, node gpu-3) was deleted",
+            what="retry asked for",
+        ),
+        "pod train-node-0-3-10 (rank 3, node gpu-3) was deleted; retry asked for",
+    ),
+    (
+        told(
+            Sentence.STANDING_ASIDE,
+            Reason.BACKOFF_LIMIT_ZERO,
+            found="pod llm-0 failed",
+            decided="Job llm has backoffLimit 0: it fails with its first pod",
+        ),
+        ("pod llm-0 failed; standing aside, because Job llm has backoffLimit 0: it fails with its first pod"),
+    ),
+    (
+        told(
+            Sentence.NOTHING_DONE,
+            Reason.JOB_PAUSED,
+            found="not all ranks ran within 60 s of being scheduled",
+            bar="the job is paused by annotation",
+        ),
+        ("not all ranks ran within 60 s of being scheduled; nothing is done, because the job is paused by annotation"),
+    ),
+    (because(Reason.MEMBERS_RUN_AGAIN, ranks=4), "that is over and all 4 ranks run: waiting until they are Ready"),
+    (
+        told(
+            Sentence.RESTART,
+            Reason.RULE_RECREATE_GROUP,
+            found="pod train-node-0-2-10 (rank 2, node gpu-2) is lost: node gpu-2 was deleted",
+            why="rule all (its class is NodeLost) says RecreateGroup",
+            node="",
+            jobs="train-node-0",
+            ranks=4,
+            left="0 of 1 recoveries left",
+        ),
+        (
+            "pod train-node-0-2-10 (rank 2, node gpu-2) is lost: node gpu-2 was deleted; rule "
+            "all (its class is NodeLost) says RecreateGroup: deleting Job train-node-0 so that "
+            "all 4 ranks restart together (0 of 1 recoveries left)"
+        ),
+    ),
+    (
+        told(
+            Sentence.RESTART,
+            Reason.RULE_REPLACE_NODE,
+            found="pod llm-1 (rank 1, node gpu-1) failed with exit code 137",
+            why="rule killed (exit code 137 of container node is in [137]) says ReplaceNode",
+            node="gpu-1",
+            jobs="llm-node-0",
+            ranks=2,
+            left="9 of 10 recoveries left",
+        ),
+        (
+            "pod llm-1 (rank 1, node gpu-1) failed with exit code 137; rule killed (exit code "
+            "137 of container node is in [137]) says ReplaceNode: quarantining node gpu-1 and "
+            "deleting Job llm-node-0 so that all 2 ranks restart together (9 of 10 recoveries "
+            "left)"
+        ),
+    ),
+    (
+        told(
+            Sentence.RESTART_AGAIN,
+            Reason.JOB_WITHOUT_PODS,
+            found="Job train-node-0 got no pods for 120 s",
+            why="",
+            attempt=2,
+            node="",
+            jobs="train-node-0",
+        ),
+        ("Job train-node-0 got no pods for 120 s; attempt 2: deleting Job train-node-0 once more"),
+    ),
+    (
+        told(
+            Sentence.RESTART_AGAIN,
+            Reason.RULE_RECREATE_GROUP,
+            found="pod train-node-0-2-20 (rank 2, node gpu-2) failed with exit code 42",
+            why="rule mine (exit code 42 of container node is in [42]) says RecreateGroup",
+            attempt=2,
+            node="",
+            jobs="train-node-0",
+        ),
+        (
+            "pod train-node-0-2-20 (rank 2, node gpu-2) failed with exit code 42; rule mine "
+            "(exit code 42 of container node is in [42]) says RecreateGroup; attempt 2: deleting "
+            "Job train-node-0 once more"
+        ),
+    ),
+)
