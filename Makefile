@@ -68,7 +68,7 @@ seeds: $(STAMP)  ## the controller in a modelled cluster: 1,000 trials under fau
 	$(BIN)/python -m pytest tests/simulation/test_seeds.py --timeout=3600 --junitxml=build/seeds.xml $(ARGS)
 	@cat build/seeds.txt
 
-simulation: $(STAMP)  ## the same cluster: incidents stopped at every write, the canaries, storms, determinism, seven days of a fleet
+simulation: $(STAMP)  ## the same cluster: its trials and checkers, the demo, incidents stopped at every write, canaries, storms, determinism, seven days of a fleet
 	$(BIN)/python -m pytest tests/simulation --ignore=tests/simulation/test_seeds.py -n auto --dist worksteal --timeout=1200 \
 	  --junitxml=build/simulation.xml $(ARGS)
 

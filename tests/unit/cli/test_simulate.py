@@ -23,7 +23,7 @@ from recovery.sim.trials.plan import TrialPlan
 from recovery.sim.trials.summary import Report, report
 from recovery.sim.trials.trial import TrialOutcome
 from recovery.sim.trials.trial_evidence import Violation
-from tests.unit.sim.trials.story import LLM, Story, violation
+from tests.simulation.trials.story import LLM, Story, violation
 
 KILLS = tuple(
     TrialFault(FaultKey("world", number, FaultKind.POD_KILL), at_seconds=60.0 * number, job=str(LLM))

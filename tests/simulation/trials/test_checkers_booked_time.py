@@ -1,0 +1,312 @@
+"""Which account the seconds of a trial are on, by name: facts that belong to it, and facts just outside."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from recovery.core.model.ledger import Ledger, Outcome, Phase, PhaseSpan
+from recovery.core.model.reason import Reason
+from recovery.ports import JOBS
+from recovery.sim.training.training import Round, TrainingOutcome
+from recovery.sim.trials.checkers.booked_time import LostTimeBooked
+from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
+from recovery.sim.trials.lost_time import Account
+from recovery.sim.trials.plan import Marking
+from recovery.sim.trials.trial_evidence import Happening
+from tests.simulation.trials.checker_case import KEY, Case, at, closed, opened, with_incident
+
+
+class Books:
+    """A trial whose training stops and meets again at given moments, and what its incident says of that."""
+
+    def __init__(self, *rounds: tuple[float, float | None]) -> None:
+        self.case = Case(LostTimeBooked)
+        made = [
+            Round("team-a/llm", ("job-1",), 2, at(met), 0, 1.0, None, None if ended is None else at(ended))
+            for met, ended in rounds
+        ]
+        for each in made:
+            each.outcome = TrainingOutcome.BROKEN if each.ended_at is not None else None
+        self.case.evidence.rounds = lambda training: made
+
+    def loses(self, seconds: float) -> "Books":
+        """A pod is deleted: a sign that bears a date."""
+        self.case.now = seconds
+        self.case.lose_a_pod()
+        return self
+
+    def writes(self, seconds: float, ledger: Ledger) -> "Books":
+        self.case.now = seconds
+        self.case.ledger(ledger)
+        return self
+
+    def befalls(
+        self,
+        kind: FaultKind,
+        since: float,
+        seconds: float = 0.0,
+        *,
+        job: str = str(KEY),
+        pods_more: int = 0,
+        actor: str = "world",
+    ) -> "Books":
+        key = FaultKey(actor, len(self.case.evidence.happenings), kind)
+        fault = TrialFault(key, seconds, since, job=job, pods_more=pods_more)
+        self.case.evidence.happenings.append(Happening(fault, at(since), at(since + seconds), str(kind)))
+        return self
+
+    def accounts(self) -> Mapping[str, float]:
+        """Seconds by account, when the trial is over."""
+        self.case.end()
+        return {name: round(seconds, 3) for name, seconds in self.case.evidence.lost_seconds.items()}
+
+    @property
+    def found(self) -> list[str]:
+        return self.case.found
+
+
+def observed(since: float, until: float, **terms: Any) -> Ledger:
+    """An incident that ends because all run again, without a restart."""
+    return closed(opened(since, **terms), until, Outcome.OBSERVED, Reason.LEFT_TO_KUBERNETES)
+
+
+def stopped(*, since: float = 1000.4, until: float = 1020.0) -> Books:
+    """A training that stands still for some time."""
+    return Books((20, since), (until, None))
+
+
+def test_an_incident_from_the_loss_to_the_meeting_books_all_of_it() -> None:
+    books = stopped().loses(1000).writes(1001, opened(1000)).writes(1021, closed(opened(1000), 1020.9))
+    assert books.accounts() == {Account.BOOKED: 19.6, Account.EARLY: 0.4, Account.LATE: 0.9}
+    assert books.found == []
+
+
+# --- time in which the training stood still --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("class_", "account"), [("Manual", Account.ASKED), ("PodDeleted", Account.UNEXPLAINED)], ids=["asked", "not asked"]
+)
+def test_a_stop_before_a_person_asked_for_a_restart(class_: str, account: str) -> None:
+    asked = with_incident(opened(1010), disruption_class=class_)
+    books = stopped().loses(1000).writes(1010.1, asked).writes(1021, closed(asked, 1020.9))
+    assert books.accounts()[account] == 9.6
+    assert (books.found == []) == (account == Account.ASKED)
+
+
+@pytest.mark.parametrize(
+    ("frozen_at", "account"), [(1002.4, Account.UNWATCHED), (1002.5, Account.UNEXPLAINED)], ids=["all but 2 s", "not"]
+)
+def test_a_stop_that_was_over_before_a_controller_could_act(frozen_at: float, account: str) -> None:
+    books = stopped().loses(1000).befalls(FaultKind.PROCESS_FREEZE, frozen_at, 60, actor="controller-0")
+    assert books.accounts() == {account: 19.6}
+    assert (books.found == []) == (account == Account.UNWATCHED)
+
+
+def test_what_another_incident_is_about_was_seen() -> None:
+    frozen = stopped().loses(1000).befalls(FaultKind.PROCESS_FREEZE, 1000.4, 19.0, actor="controller-0")
+    books = frozen.writes(1015, opened(1015)).writes(1021, closed(opened(1015), 1020.9))
+    assert books.accounts()[Account.UNEXPLAINED] == 14.6
+
+
+@pytest.mark.parametrize(
+    ("marking", "account"), [(Marking.NOTHING, Account.UNMARKED), (Marking.ACCELERATORS, Account.UNEXPLAINED)]
+)
+def test_a_stop_of_a_job_of_which_no_container_is_known_to_train(marking: Marking, account: str) -> None:
+    books = stopped().loses(1000)
+    job = msgspec.structs.replace(books.case.evidence.jobs[KEY], marking=marking)
+    books.case.evidence.jobs = {KEY: job}
+    assert books.accounts() == {account: 19.6}
+
+
+# --- time that an incident books although the training ran ------------------------------------------------------------
+
+
+def never_stopped() -> Books:
+    """An incident of 100 s beside a training that goes on."""
+    books = Books((20, None)).writes(1001, opened(1000))
+    return books.writes(1101, observed(1000, 1100))
+
+
+@pytest.mark.parametrize("kind", [FaultKind.NODE_PARTITION, FaultKind.POD_STUCK])
+def test_processes_that_outlive_their_pod(kind: FaultKind) -> None:
+    books = never_stopped().befalls(kind, 1000.9, 90)
+    assert books.accounts() == {Account.LIVED: 100.0}
+    assert books.found == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "since", "seconds", "job"),
+    [
+        (FaultKind.NODE_POWER_LOSS, 990, 200, str(KEY)),
+        (FaultKind.NODE_PARTITION, 900, 100, str(KEY)),
+        (FaultKind.NODE_PARTITION, 1001.1, 90, str(KEY)),
+        (FaultKind.NODE_PARTITION, 990, 200, "team-a/other"),
+    ],
+    ids=["ends them", "over before", "begins later", "another job's"],
+)
+def test_no_process_outlives_its_pod(kind: FaultKind, since: float, seconds: float, job: str) -> None:
+    books = never_stopped().befalls(kind, since, seconds, job=job)
+    assert books.accounts() == {Account.NEVER: 100.0}
+    assert books.found == ["100.000 s: the training did not stop (incident workload-1)"]
+
+
+@pytest.mark.parametrize(("lasts", "over"), [(85.0, False), (84.0, True)])
+def test_an_incident_about_them_ends_soon_after_they_can_be_ended(lasts: float, over: bool) -> None:
+    books = never_stopped().befalls(FaultKind.NODE_PARTITION, 1000, lasts)
+    assert set(books.accounts()) == {Account.LIVED}
+    assert bool(books.found) is over
+
+
+def test_processes_that_live_on_until_the_training_stops_and_after_it_met_again() -> None:
+    books = Books((20, 1050), (1100, 1150), (1200, None)).befalls(FaultKind.NODE_PARTITION, 990, 300)
+    books.writes(1001, opened(1000)).writes(1251, observed(1000, 1250))
+    assert books.accounts() == {Account.BOOKED: 100.0, Account.LIVED: 150.0}
+
+
+def test_the_end_of_a_recovery_is_not_put_off_by_them() -> None:
+    books = Books((20, 1000), (1100, None)).befalls(FaultKind.NODE_PARTITION, 990, 300)
+    books.writes(1001, opened(1000)).writes(1151, closed(opened(1000), 1150))
+    assert books.accounts() == {Account.BOOKED: 100.0, Account.LATE: 50.0}
+    assert books.found == ["50.000 s: trains before the incident ends (incident workload-1)"]
+
+
+def test_a_rank_that_a_resize_has_added() -> None:
+    books = never_stopped().befalls(FaultKind.USER_RESIZE, 900, pods_more=1)
+    assert books.accounts() == {Account.ADDED: 100.0}
+    assert books.found == []
+
+
+def test_a_rank_that_was_added_before_the_others_met_without_it() -> None:
+    """They take the size of the training from a number of their own, so its resize changes nothing for them."""
+    books = never_stopped().befalls(FaultKind.USER_RESIZE, 10, pods_more=1)
+    books.case.evidence.rounds(str(KEY))[0].size = 1
+    assert books.accounts() == {Account.ADDED: 100.0}
+
+
+@pytest.mark.parametrize(
+    ("since", "pods_more", "job"),
+    [(900, -1, str(KEY)), (10, 1, str(KEY)), (1001.1, 1, str(KEY)), (900, 1, "team-a/other")],
+    ids=["made smaller", "before the ranks met", "later", "another job's"],
+)
+def test_no_rank_was_added(since: float, pods_more: int, job: str) -> None:
+    books = never_stopped().befalls(FaultKind.USER_RESIZE, since, pods_more=pods_more, job=job)
+    assert books.accounts() == {Account.NEVER: 100.0}
+    assert books.found == ["100.000 s: the training did not stop (incident workload-1)"]
+
+
+@pytest.mark.parametrize(("until", "over"), [(1615, False), (1616, True)])
+def test_a_rank_that_was_added_is_made_again_within_the_back_off_of_its_job(until: float, over: bool) -> None:
+    books = Books((20, None)).befalls(FaultKind.USER_RESIZE, 900, pods_more=1)
+    books.writes(1001, opened(1000)).writes(until, observed(1000, until))
+    books.accounts()
+    assert bool(books.found) is over
+
+
+@pytest.mark.parametrize(
+    ("jumped_at", "account"), [(1050, Account.CLOCK), (1500, Account.NEVER)], ids=["meanwhile", "much later"]
+)
+def test_a_wrong_clock_of_the_controllers(jumped_at: float, account: str) -> None:
+    books = never_stopped().befalls(FaultKind.CLOCK_JUMP, jumped_at, 20, actor="controller-0")
+    assert account in books.accounts()
+
+
+def held(since: float, *, verdict: bool) -> Ledger:
+    """A ledger whose incident is held since then: by a verdict on the error, or by its budget alone."""
+    ledger = opened(since)
+    assert ledger.incident is not None
+    span = PhaseSpan(Phase.HELD, at(since))
+    phases = (ledger.incident.phases[0], span)
+    kept = with_incident(ledger, phases=phases, held_message="an error of the job itself" if verdict else "")
+    return msgspec.structs.replace(kept, phase=Phase.HELD)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "account"), [(True, Account.OUTLIVES), (False, Account.BETWEEN)], ids=["an error", "the budget"]
+)
+@pytest.mark.parametrize("restarted", [False, True], ids=["held to the end", "restarted at last"])
+def test_a_group_that_is_held_and_trains_for_a_while(verdict: bool, account: str, restarted: bool) -> None:
+    """That a restart takes the verdict from the ledger changes nothing about the time before."""
+    books = Books((20, 1000), (1100, 1300), (1400, None))
+    books.writes(1001, held(1000, verdict=verdict))
+    if restarted:
+        books.writes(1350, with_incident(held(1000, verdict=verdict), held_message=""))
+    books.writes(1401, closed(held(1000, verdict=verdict and not restarted), 1400, Outcome.HELD, "RunsWholeAgain"))
+    accounts = books.accounts()
+    assert accounts[account] == 200.0
+    assert bool(books.found) is not verdict
+
+
+@pytest.mark.parametrize(("trains", "over"), [(600, False), (601, True)])
+def test_a_group_that_has_outlived_its_error_is_not_held_for_it(trains: float, over: bool) -> None:
+    books = Books((20, 1000), (1100, 1100 + trains), (1900, None))
+    books.writes(1001, held(1000, verdict=True))
+    books.writes(1901, closed(held(1000, verdict=True), 1900, Outcome.HELD, "RunsWholeAgain"))
+    books.accounts()
+    assert bool(books.found) is over
+
+
+@pytest.mark.parametrize(("stops_at", "over"), [(1004.1, False), (1004.2, True)])
+def test_a_loss_stops_the_training_soon_after_its_date(stops_at: float, over: bool) -> None:
+    books = Books((20, stops_at), (1100, None)).writes(1001, opened(1000)).writes(1101, closed(opened(1000), 1100))
+    books.accounts()
+    assert bool(books.found) is over
+
+
+@pytest.mark.parametrize(("stops_at", "over"), [(1009.1, False), (1009.2, True)])
+def test_or_when_the_verdict_on_it_has_waited_for_late_evidence(stops_at: float, over: bool) -> None:
+    lost = opened(1000, settle_seconds=5.0)
+    books = Books((20, stops_at), (1100, None)).writes(1001, lost).writes(1101, closed(lost, 1100))
+    books.accounts()
+    assert bool(books.found) is over
+
+
+@pytest.mark.parametrize(
+    ("outcome", "account"), [(TrainingOutcome.FINISHED, Account.ENDED), (TrainingOutcome.BROKEN, Account.BOOKED)]
+)
+def test_an_incident_of_a_training_that_has_ended(outcome: TrainingOutcome, account: str) -> None:
+    books = Books((20, 900)).writes(1001, opened(1000)).writes(1900, closed(opened(1000), 1900))
+    books.case.evidence.rounds(str(KEY))[0].outcome = outcome
+    assert books.accounts()[account] == 900.0
+    assert not [each for each in books.found if "did not stop" in each]
+
+
+@pytest.mark.parametrize(("until", "over"), [(1102.1, False), (1102.2, True)])
+def test_a_recovery_ends_when_all_ranks_met(until: float, over: bool) -> None:
+    books = Books((20, 1000), (1100, None)).writes(1001, opened(1000)).writes(1103, closed(opened(1000), until))
+    books.accounts()
+    assert bool(books.found) is over
+
+
+@pytest.mark.parametrize(("held_up_seconds", "over"), [(85, False), (84, True)])
+def test_what_holds_a_controller_up_comes_on_top(held_up_seconds: float, over: bool) -> None:
+    books = never_stopped()
+    recovers_in = 45 + 1.5 * books.case.evidence.plan.lease_seconds
+    books.befalls(FaultKind.PROCESS_FREEZE, 1000, held_up_seconds - recovers_in, actor="controller-0")
+    books.accounts()
+    assert bool(books.found) is over
+
+
+@pytest.mark.parametrize(("made_at", "right"), [(1010, True), (999, False)], ids=["after its loss", "before it"])
+def test_an_incident_is_of_the_job_that_was_there_whatever_the_clock_of_the_controller_says(
+    made_at: float, right: bool
+) -> None:
+    books = Books((20, None))
+    job = msgspec.structs.replace(books.case.evidence.jobs[KEY], policy={"elastic": {"minNodes": 1, "maxNodes": 2}})
+    books.case.evidence.jobs = {KEY: job}
+
+    def recreates(seconds: float, uid: str, pods: int) -> None:
+        books.case.now = seconds
+        books.case.drop(JOBS, "llm-node-0")
+        books.case.job(uid, parallelism=pods, completions=pods)
+
+    recreates(900, "smaller", 1)
+    if made_at < 1000:
+        recreates(made_at, "whole again", 2)
+    books.writes(1000, with_incident(opened(1060), gpus=8))
+    if made_at > 1000:
+        recreates(made_at, "whole again", 2)
+    books.accounts()
+    assert any("is of 8 GPUs" in each for each in books.found) is not right

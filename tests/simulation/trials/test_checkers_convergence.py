@@ -1,0 +1,250 @@
+"""How a trial has to end, how soon a controller has to begin: invariants, with what breaks them and nearly does."""
+
+import msgspec
+import pytest
+
+from recovery.core.incident.lifecycle import into_history
+from recovery.core.model.facts import Snapshot
+from recovery.core.model.fleet_ledger import CountedIncident, FleetLedger, FleetTotals, Suspicion
+from recovery.core.model.ledger import Outcome, Phase
+from recovery.ports import JOB_SETS, JOBS, LEASES, PODS, RECOVERY_CONFIGS, TRAIN_JOBS
+from recovery.sim.training.trace import EventKind
+from recovery.sim.trials.checkers.convergence import ConvergesAfterHealing, TimelyAction
+from recovery.sim.trials.faults import FaultKind
+from tests.simulation.trials.checker_case import CONTROLLER, KEY, LABELS, Case, at, closed, in_phase, opened, restarted
+
+EMPTY = Snapshot(KEY, None, None, (), ())
+
+
+class TestConvergesAfterHealing:
+    def lost(self) -> Case:
+        case = Case(ConvergesAfterHealing)
+        case.lose_a_pod()
+        case.trace(EventKind.RANK_LOST, "job-1", 1, "llm-node-0-1")
+        return case
+
+    def test_a_job_that_trains_is_well(self) -> None:
+        assert Case(ConvergesAfterHealing).end() == []
+
+    def test_one_that_lost_a_rank_and_never_met_again_is_found(self) -> None:
+        [sentence] = self.lost().end()
+        assert "Job llm-node-0 has trained no more since llm-node-0-1 was lost at 08:16:40" in sentence
+
+    def test_one_whose_ranks_never_met_is_left_to_its_job(self) -> None:
+        """Seed 1203: its Job waits 10 min before each new pod, and its ranks no longer than that for one another."""
+        case = Case(ConvergesAfterHealing, trained=False)
+        case.fails(1, 1)
+        assert case.end() == []
+
+    def test_one_that_met_again_is_well(self) -> None:
+        case = self.lost()
+        case.now += 60
+        case.trace(EventKind.ROUND_FORMED, "job-1")
+        assert case.end() == []
+
+    def test_a_new_incarnation_has_to_meet_as_well(self) -> None:
+        case = self.lost()
+        case.drop(JOBS, "llm-node-0", by="garbage-collector")
+        case.job("job-2")
+        case.pod(0, "job-2", name="llm-node-0-0-x")
+        [sentence] = case.end()
+        assert "Job llm-node-0 has 1 of 2 pods, and they have not met" in sentence
+
+    def test_so_is_one_whose_job_never_came_back(self) -> None:
+        case = self.lost()
+        case.drop(JOBS, "llm-node-0", by="garbage-collector")
+        assert "it has no Job" in case.end()[0]
+
+    @pytest.mark.parametrize(
+        ("anew", "in_incident", "violations"), [(True, False, 0), (True, True, 1), (False, False, 1)]
+    )
+    def test_one_that_never_had_a_pod_is_left_alone(self, anew: bool, in_incident: bool, violations: int) -> None:
+        case = self.lost()
+        case.drop(JOBS, "llm-node-0", by="garbage-collector")
+        owner = "jobset"
+        if anew:
+            owner = "jobset-2"
+            case.drop(JOB_SETS, "llm", by="garbage-collector")
+            case.put(JOB_SETS, "llm", {"spec": {"replicatedJobs": []}}, uid=owner, owner="workload")
+        body = {"metadata": {"labels": LABELS}, "spec": {"parallelism": 2, "completions": 2}}
+        case.put(JOBS, "llm-node-0", body, uid="job-2", owner=owner)
+        if in_incident:
+            case.ledger(in_phase(opened(1000), Phase.SCHEDULING))
+        assert len(case.end()) == violations
+
+    @pytest.mark.parametrize(("outcome", "violations"), [(Outcome.SUPERSEDED, 0), (Outcome.RECOVERED, 1)])
+    def test_so_is_what_a_user_has_taken_over(self, outcome: Outcome, violations: int) -> None:
+        case = self.lost()
+        case.ledger(opened(1000))
+        case.ledger(into_history(closed(opened(1000), 1010, outcome), EMPTY))
+        case.now = 1020
+        case.drop(JOBS, "llm-node-0", by="garbage-collector")
+        case.job("job-2")
+        assert len(case.end()) == violations
+
+    def test_so_is_one_that_was_empty_before_its_policy_came(self) -> None:
+        case = Case(ConvergesAfterHealing, policy=False)
+        case.drop(JOBS, "llm-node-0", by="garbage-collector")
+        case.job("job-2")
+        case.now += 10
+        case.policy("Enforce")
+        assert case.end() == []
+
+    def test_a_job_that_is_held_says_why(self) -> None:
+        case = self.lost()
+        case.ledger(in_phase(opened(1000), Phase.HELD))
+        assert case.end() == []
+
+    @pytest.mark.parametrize("phase", [Phase.SCHEDULING, Phase.DECIDED])
+    def test_one_that_is_only_on_its_way_does_not(self, phase: Phase) -> None:
+        case = self.lost()
+        case.ledger(in_phase(opened(1000), phase))
+        assert f"its ledger says {phase}" in case.end()[0]
+
+    @pytest.mark.parametrize("why", ["suspended", "failed", "complete", "deleted", "paused", "observed", "left"])
+    def test_there_may_be_a_reason(self, why: str) -> None:
+        case = self.lost()
+        match why:
+            case "suspended":
+                case.annotate(suspend=True)
+            case "failed":
+                case.put(JOB_SETS, "llm", {"status": {"terminalState": "Failed"}})
+            case "complete":
+                case.put(TRAIN_JOBS, "llm", {"status": {"conditions": [{"type": "Complete", "status": "True"}]}})
+            case "deleted":
+                case.drop(TRAIN_JOBS, "llm")
+            case "paused":
+                case.annotate(paused="maintenance")
+            case "observed":
+                case.ledger(opened(1000, mode="Observe"))
+            case "left":
+                case.ledger(opened(1000, restart="None"))
+        assert case.end() == []
+
+    def test_our_own_suspension_is_none(self) -> None:
+        case = self.lost()
+        case.annotate(by=CONTROLLER, suspend=True, suspended_by="workload-1")
+        assert "it is suspended by incident workload-1" in case.end()[0]
+
+    def test_without_enforce_nobody_has_to_bring_it_back(self) -> None:
+        case = Case(ConvergesAfterHealing, mode="Observe")
+        case.trace(EventKind.RANK_LOST, "job-1", 1)
+        assert case.end() == []
+
+    @pytest.mark.parametrize(("seconds", "violations"), [(6700, 0), (6800, 1)])
+    def test_the_last_stretch_is_quiet(self, seconds: float, violations: int) -> None:
+        case = Case(ConvergesAfterHealing)
+        case.now = seconds
+        case.event("Restless")
+        assert len(case.end()) == violations
+
+    @pytest.mark.parametrize(
+        ("has_ended", "suspicions", "violations"),
+        [(True, (), 0), (False, (), 1), (True, (Suspicion("gpu-1", "workload-1", at(1000)),), 1)],
+        ids=["of a group that has ended", "of a group that trains", "with another change"],
+    )
+    def test_counting_an_incident_is_a_write_about_its_group(
+        self, has_ended: bool, suspicions: tuple[Suspicion, ...], violations: int
+    ) -> None:
+        case = Case(ConvergesAfterHealing)
+        case.put(RECOVERY_CONFIGS, "default", {"spec": {}}, uid="config")
+        case.ledger(into_history(closed(opened(1000), 1010), EMPTY))
+        case.now = 7000
+        if has_ended:
+            case.put(JOB_SETS, "llm", {"status": {"terminalState": "Failed"}})
+        counted = FleetTotals(counted=(CountedIncident("workload", 1, at(1000), at(7000)),))
+        fleet = FleetLedger(totals=counted, suspicions=suspicions)
+        case.put(RECOVERY_CONFIGS, "default", {"status": msgspec.to_builtins(fleet)}, by=CONTROLLER)
+        assert len(case.end()) == violations
+
+    def test_but_for_the_lease(self) -> None:
+        case = Case(ConvergesAfterHealing)
+        case.now = 7000
+        case.put(LEASES, "recovery", {"spec": {"holderIdentity": CONTROLLER}}, by=CONTROLLER)
+        assert case.end() == []
+
+    @pytest.mark.parametrize(
+        ("mode", "lost_at", "violations"), [("Observe", 5500, 0), ("Observe", 5300, 1), ("Enforce", 5500, 1)]
+    )
+    def test_and_for_what_nobody_restarts_and_goes_on_failing(self, mode: str, lost_at: float, violations: int) -> None:
+        case = Case(ConvergesAfterHealing, mode=mode)
+        case.now = lost_at
+        case.fails(1, 1)
+        case.now = 7000
+        case.event("Observed")
+        assert len(case.end()) == violations
+
+    def test_a_held_job_may_go_on_when_its_window_does(self) -> None:
+        case = Case(ConvergesAfterHealing)
+        case.now = 7000
+        case.ledger(in_phase(opened(1000), Phase.HELD))
+        assert case.end() == []
+
+
+class TestTimelyAction:
+    @pytest.mark.parametrize(("seconds", "violations"), [(0.3, 0), (5, 1)])
+    def test_an_incident_is_open_soon(self, seconds: float, violations: int) -> None:
+        case = Case(TimelyAction)
+        case.lose_a_pod()
+        case.now += seconds
+        case.ledger(restarted(opened(1000), case.now))
+        case.delete(JOBS, "llm-node-0", by=CONTROLLER)
+        assert len(case.end()) == violations
+
+    def test_one_that_is_never_opened_is_found(self) -> None:
+        case = Case(TimelyAction)
+        case.fails(1, 1)
+        assert case.end() == ["pod llm-node-0-1 failed, and no incident was opened"]
+
+    @pytest.mark.parametrize(("seconds", "violations"), [(0.1, 0), (10, 1), (None, 1)])
+    def test_and_its_trigger_follows(self, seconds: float | None, violations: int) -> None:
+        case = Case(TimelyAction)
+        case.lose_a_pod()
+        case.ledger(restarted(opened(1000), 1000))
+        if seconds is not None:
+            case.now += seconds
+            case.delete(JOBS, "llm-node-0", by=CONTROLLER)
+        assert len(case.end()) == violations
+
+    def test_what_is_not_taken_down_needs_no_trigger(self) -> None:
+        case = Case(TimelyAction)
+        case.lose_a_pod()
+        case.ledger(opened(1000, mode="Observe"))
+        assert case.end() == []
+
+    def test_a_fault_of_a_controller_excuses_it(self) -> None:
+        case = Case(TimelyAction)
+        case.befalls(FaultKind.TIMEOUT, actor=CONTROLLER)
+        case.lose_a_pod()
+        case.now += 5
+        case.ledger(opened(1000))
+        assert case.end() == []
+
+    @pytest.mark.parametrize(("changed_at", "violations"), [(940, 0), (800, 1)])
+    def test_what_ended_on_a_dead_node_before_the_policy_was_there_is_a_baseline(
+        self, changed_at: float, violations: int
+    ) -> None:
+        case = Case(TimelyAction, mode="Observe")
+        case.now = 900
+        case.befalls(FaultKind.NODE_POWER_LOSS, seconds=95, node="node-1")
+        case.now = changed_at
+        case.policy("Enforce")
+        case.now = 1000
+        case.fails(1, 137)
+        assert len(case.end()) == violations
+
+    def test_faults_of_the_world_do_not(self) -> None:
+        case = Case(TimelyAction)
+        case.befalls(FaultKind.MANAGER_STALL, seconds=60)
+        case.lose_a_pod()
+        case.now += 5
+        case.ledger(opened(1000))
+        assert len(case.end()) == 1
+
+    def test_the_second_loss_is_part_of_the_first_ones_incident(self) -> None:
+        case = Case(TimelyAction)
+        case.lose_a_pod()
+        case.ledger(opened(1000))
+        case.now += 100
+        case.delete(PODS, "llm-node-0-0")
+        assert case.end() == []

@@ -1,0 +1,97 @@
+"""Work in other processes: every result arrives, what fails is told, and no process is left."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from recovery.sim.trials.parallel_trials import WorkerError, in_processes
+
+
+def square(seed: int) -> int:
+    return seed * seed
+
+
+def pid(seed: int) -> int:
+    return os.getpid()
+
+
+def fail_at_three(seed: int) -> int:
+    if seed == 3:
+        raise ValueError("three is not liked")
+    return seed
+
+
+def die_at_three(seed: int) -> int:
+    if seed == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return seed
+
+
+def interrupt_itself(seed: int) -> int:
+    os.kill(os.getpid(), signal.SIGINT)
+    return seed
+
+
+def never_end(seed: int) -> int:
+    print(seed, flush=True)
+    time.sleep(1000)
+    return seed
+
+
+def test_every_seed_is_worked_on_once() -> None:
+    assert sorted(in_processes(square, range(20), workers=2)) == [(seed, seed * seed) for seed in range(20)]
+    assert multiprocessing.active_children() == []
+
+
+def test_no_more_processes_than_asked_for_and_none_of_them_is_this_one() -> None:
+    used = {result for _, result in in_processes(pid, range(10), workers=2)}
+    assert 1 <= len(used) <= 2
+    assert os.getpid() not in used
+
+
+def test_a_failure_is_told_with_its_seed_and_its_traceback() -> None:
+    with pytest.raises(WorkerError, match=r"seed 3: the simulation itself failed:\n(.|\n)*three is not liked"):
+        list(in_processes(fail_at_three, [3, 4], workers=2))
+    assert multiprocessing.active_children() == []
+
+
+def test_a_process_that_dies_is_reported() -> None:
+    with pytest.raises(WorkerError, match="seed 3: the process that ran it died"):
+        list(in_processes(die_at_three, [3], workers=1))
+    assert multiprocessing.active_children() == []
+
+
+def test_who_stops_asking_leaves_no_process_behind() -> None:
+    with closing(in_processes(square, range(1000), workers=2)) as results:
+        next(results)
+        assert len(multiprocessing.active_children()) == 2
+    assert multiprocessing.active_children() == []
+
+
+def test_ctrl_c_is_the_business_of_the_parent() -> None:
+    """A terminal sends it to all processes."""
+    assert list(in_processes(interrupt_itself, [1], workers=1)) == [(1, 1)]
+
+
+def test_a_parent_that_is_killed_leaves_no_process_behind() -> None:
+    program = (
+        "from recovery.sim.trials.parallel_trials import in_processes\n"
+        "from tests.simulation.trials.test_parallel_trials import never_end\n"
+        "list(in_processes(never_end, [7], workers=1))\n"
+    )
+    repository = Path(__file__).parents[3]
+    parent = subprocess.Popen([sys.executable, "-c", program], cwd=repository, stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    assert parent.stdout.readline() == "7\n"
+
+    parent.kill()
+
+    rest, _ = parent.communicate(timeout=50)  # until each process that inherited the pipe has ended
+    assert rest == ""
