@@ -75,9 +75,17 @@ async def serve_webhooks(
     `listening` is called when the server begins to listen and when it has ended. Raises whatever ends kopf.
     """
     _quieten()
+    kopf_stop = asyncio.Event()
+
+    def listens(now: bool) -> None:
+        if not now:
+            # kopf waits 5 s for its own task that waits for the flag, unless the flag is up when the server has failed.
+            kopf_stop.set()
+        listening(now)
+
     settings = kopf.OperatorSettings()
     settings.admission.server = HttpsServer(
-        listening,
+        listens,
         plurals=_PLURALS,
         reviewed=reviewed,
         host=host,
@@ -93,14 +101,23 @@ async def serve_webhooks(
     # Only peers see it, and a standalone operator has none. Without it kopf asks for the name of the user, which raises
     # KeyError in a container: its UID has no passwd entry.
     identity: Any = USER_AGENT
-    await kopf.operator(
-        registry=_registry(judge, runtimes, births, session, reviewed),
-        settings=settings,
-        identity=identity,
-        standalone=True,
-        clusterwide=True,
-        stop_flag=stop,
-    )
+    stopping = asyncio.create_task(_pass_on(stop, kopf_stop))
+    try:
+        await kopf.operator(
+            registry=_registry(judge, runtimes, births, session, reviewed),
+            settings=settings,
+            identity=identity,
+            standalone=True,
+            clusterwide=True,
+            stop_flag=kopf_stop,
+        )
+    finally:
+        stopping.cancel()
+
+
+async def _pass_on(stop: asyncio.Event, kopf_stop: asyncio.Event) -> None:
+    await stop.wait()
+    kopf_stop.set()
 
 
 def _registry(
