@@ -16,6 +16,9 @@ NODES ?= 8
 # Real nodes of `make cluster` instead, with kubelet and containerd; root only. Empty: modelled ones.
 REAL_NODES ?=
 export PYTHON VENV
+# The tests start some 200 Python processes. Where this is set, as in images of Python, each of them compiles the whole
+# package again, and each worker of pytest rewrites the assertions of all tests again: a third of `make unit`.
+unexport PYTHONDONTWRITEBYTECODE
 
 BIN := $(VENV)/bin
 # The stamp says that an installation was finished; the other file is there while one is going on. It lies outside, because
