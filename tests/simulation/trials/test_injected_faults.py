@@ -2,14 +2,14 @@
 
 import pytest
 
-from recovery.core.incident.requests import ANNOTATIONS, Verb
-from recovery.ports import JOBS, LEASES, NODES, PODS, RECOVERY_CONFIGS, RECOVERY_POLICIES, TRAIN_JOBS, Resource
+from recovery.ports import JOBS, LEASES, NODES, PODS, RECOVERY_CONFIGS, RECOVERY_POLICIES
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.controllers.taints import OUT_OF_SERVICE
 from recovery.sim.training.trace import EventKind
 from recovery.sim.trials.failure_signs import MONITOR_TAINT
 from recovery.sim.trials.faults import FaultKind
 from recovery.sim.trials.trial import TrialOutcome, run_trial
+from tests.simulation.trials.injected import FAULT, both, found, made, recreated, runs_at_the_end, well_over
 from tests.simulation.trials.small import (
     LLM,
     QUIET,
@@ -23,39 +23,12 @@ from tests.simulation.trials.small import (
     writes,
 )
 
-FAULT = 100.0
-
-
-def found(outcome: TrialOutcome, resource: Resource, name: str = "") -> list[Body]:
-    """What is there at the end."""
-    objects = outcome.evidence.server.objects(resource)
-    return [body for body in objects if name in ("", body["metadata"]["name"])]
-
-
-def runs_at_the_end(outcome: TrialOutcome) -> bool:
-    pods = [pod for pod in found(outcome, PODS) if "deletionTimestamp" not in pod["metadata"]]
-    return [pod["status"].get("phase") for pod in pods] == ["Running"] * LLM.pods
-
 
 def victims(outcome: TrialOutcome, kind: FaultKind) -> list[tuple[float, str, Body]]:
     """The revisions, from the fault on, of the pods that it says it befell."""
     uids = happening(outcome, kind).pod_uids
     assert uids, "it befell somebody"
     return [each for each in states(outcome, PODS) if each[2]["metadata"]["uid"] in uids and each[0] >= FAULT]
-
-
-def made(outcome: TrialOutcome, resource: Resource) -> list[float]:
-    """When its objects were made."""
-    return [moment for moment, what, _ in states(outcome, resource) if what == "ADDED"]
-
-
-def well_over(outcome: TrialOutcome, kind: FaultKind, seconds: float) -> None:
-    """It lasted that long, as it is told, and everything is in order at the end."""
-    it = happening(outcome, kind)
-    assert (it.at, it.until) == (at(FAULT), at(FAULT + seconds))
-    assert at(FAULT + seconds) <= outcome.evidence.healing_from
-    assert runs_at_the_end(outcome)
-    assert outcome.violations == ()
 
 
 def test_nothing_befalls_a_trial_without_faults() -> None:
@@ -205,17 +178,6 @@ def test_no_capacity() -> None:
     well_over(outcome, FaultKind.NO_CAPACITY, 60.0)
 
 
-def both(kind: FaultKind, seconds: float) -> TrialOutcome:
-    """It lasts when a member is lost 10 s later."""
-    lost = in_world(FaultKind.POD_KILL, FAULT + 10, number=1)
-    return outcome_of(in_world(kind, FAULT, seconds), lost)
-
-
-def recreated(outcome: TrialOutcome, resource: Resource) -> float:
-    """When the first of the new incarnation was made."""
-    return min(moment for moment in made(outcome, resource) if moment >= FAULT)
-
-
 def test_pods_refused() -> None:
     outcome = both(FaultKind.PODS_REFUSED, 60.0)
     assert recreated(outcome, JOBS) < FAULT + 60 <= recreated(outcome, PODS)
@@ -267,93 +229,6 @@ def test_trainer_stall() -> None:
     assert gone(outcome_of(suspended)) < FAULT + 20
     assert FAULT + 60 <= gone(stalled) < FAULT + 70
     assert happening(stalled, FaultKind.TRAINER_STALL).until == at(FAULT + 60)
-
-
-# Users.
-
-
-def changes_of(outcome: TrialOutcome, resource: Resource, path: tuple[str, ...]) -> list[tuple[float, object]]:
-    """When the field changed from the fault on, and to what; None: it is not there."""
-    told: list[tuple[float, object]] = []
-    value: object = None
-    for moment, what, body in states(outcome, resource, "" if resource == RECOVERY_CONFIGS else LLM.name):
-        field: object = body if what != "DELETED" else {}
-        for key in path:
-            field = field.get(key) if isinstance(field, dict) else None
-        if field != value:
-            value = field
-            told.append((moment, value))
-    return [each for each in told if each[0] >= FAULT]
-
-
-def test_user_suspend() -> None:
-    outcome = outcome_of(in_world(FaultKind.USER_SUSPEND, seconds=60.0))
-    assert changes_of(outcome, TRAIN_JOBS, ("spec", "suspend")) == [(FAULT, True), (FAULT + 60, False)]
-    assert recreated(outcome, PODS) >= FAULT + 60
-    well_over(outcome, FaultKind.USER_SUSPEND, 60.0)
-
-
-def test_user_delete() -> None:
-    outcome = outcome_of(in_world(FaultKind.USER_DELETE))
-    assert [what for moment, what, _ in states(outcome, TRAIN_JOBS) if moment >= FAULT] == ["DELETED"]
-    assert found(outcome, TRAIN_JOBS) == found(outcome, PODS) == []
-    assert happening(outcome, FaultKind.USER_DELETE).until is None
-
-
-def test_user_recreate() -> None:
-    outcome = outcome_of(in_world(FaultKind.USER_RECREATE))
-    first, again = (body["metadata"]["uid"] for _, what, body in states(outcome, TRAIN_JOBS) if what == "ADDED")
-    assert first != again
-    assert [body["metadata"]["uid"] for body in found(outcome, TRAIN_JOBS)] == [again]
-    assert runs_at_the_end(outcome)
-
-
-def test_user_pause() -> None:
-    """A member that is lost meanwhile is seen to only afterwards."""
-    outcome = both(FaultKind.USER_PAUSE, 60.0)
-    told = changes_of(outcome, TRAIN_JOBS, ("metadata", "annotations", "recovery.trainjob.dev/paused"))
-    assert told == [(FAULT, "maintenance"), (FAULT + 60, None)]
-    assert recreated(outcome, JOBS) >= FAULT + 60
-    well_over(outcome, FaultKind.USER_PAUSE, 60.0)
-
-
-def test_pause_all() -> None:
-    outcome = both(FaultKind.PAUSE_ALL, 60.0)
-    assert changes_of(outcome, RECOVERY_CONFIGS, ("spec", "paused")) == [(FAULT, True), (FAULT + 60, False)]
-    assert recreated(outcome, JOBS) >= FAULT + 60
-    well_over(outcome, FaultKind.PAUSE_ALL, 60.0)
-
-
-@pytest.mark.parametrize(
-    ("kind", "verb"),
-    [
-        (FaultKind.USER_RESTART, Verb.RESTART),
-        (FaultKind.USER_RETRY, Verb.RETRY),
-        (FaultKind.USER_RESET_BUDGET, Verb.RESET_BUDGET),
-    ],
-    ids=str,
-)
-def test_a_user_asks_for_something(kind: FaultKind, verb: Verb) -> None:
-    outcome = outcome_of(in_world(kind))
-    told = changes_of(outcome, TRAIN_JOBS, ("metadata", "annotations", ANNOTATIONS[verb]))
-    assert told[0][0] == FAULT
-    assert "sre" in str(told[0][1])
-    assert any(record.request.resource.plural == "recoverygroups" for record in writes(outcome)), "it is answered"
-    assert (len(made(outcome, JOBS)) == 2) is (kind is FaultKind.USER_RESTART)
-
-
-def test_policy_observe() -> None:
-    outcome = outcome_of(in_world(FaultKind.POLICY_OBSERVE, seconds=60.0))
-    told = changes_of(outcome, RECOVERY_POLICIES, ("spec", "mode"))
-    assert told == [(FAULT, "Observe"), (FAULT + 60, "Enforce")]
-    well_over(outcome, FaultKind.POLICY_OBSERVE, 60.0)
-
-
-def test_policy_delete() -> None:
-    outcome = outcome_of(in_world(FaultKind.POLICY_DELETE, seconds=60.0))
-    told = changes_of(outcome, RECOVERY_POLICIES, ("spec", "mode"))
-    assert told == [(FAULT, None), (FAULT + 60, "Enforce")]
-    well_over(outcome, FaultKind.POLICY_DELETE, 60.0)
 
 
 # Which pods.
