@@ -5,7 +5,7 @@ from tests.documentation.commands import NOT_RUN, REPOSITORY, Block, blocks_of, 
 TO_MARK = {
     f"docs/{name}.md"
     for name in (
-        *("admission", "classes", "commands", "elastic-training", "policies", "policy", "quarantine"),
+        *("admission", "classes", "elastic-training", "policies", "policy", "quarantine"),
         *("reports", "training"),
     )
 }

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted({ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")})
 TO_REWRITE = {
     ROOT / "docs" / f"{name}.md"
-    for name in ("admission", "commands", "elastic-training", "policies", "policy", "quarantine", "reports")
+    for name in ("admission", "elastic-training", "policies", "policy", "quarantine", "reports")
 }
 MODULES = sorted((ROOT / "recovery").rglob("*.py"))
 OTHERS = sorted(
