@@ -2,9 +2,7 @@
 
 from tests.documentation.commands import NOT_RUN, REPOSITORY, Block, blocks_of, documented
 
-TO_MARK = {
-    f"docs/{name}.md" for name in ("classes", "elastic-training", "policies", "policy", "quarantine", "training")
-}
+TO_MARK = {f"docs/{name}.md" for name in ("classes", "elastic-training", "policies", "quarantine", "training")}
 PAGE = """
 Text.
 

@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted({ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")})
-TO_REWRITE = {ROOT / "docs" / f"{name}.md" for name in ("elastic-training", "policies", "policy", "quarantine")}
+TO_REWRITE = {ROOT / "docs" / f"{name}.md" for name in ("elastic-training", "policies", "quarantine")}
 MODULES = sorted((ROOT / "recovery").rglob("*.py"))
 OTHERS = sorted(
     path
