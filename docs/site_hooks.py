@@ -20,6 +20,9 @@ REPOSITORY_FILES = "repository"
 """Folder of the site for what lies outside of docs/."""
 
 _LINK = re.compile(r"(\]\()([^)\s#:]+)((?:#[^)\s]*)?\))")
+_FENCE = re.compile(r"```+|~~~+")
+_ITEM = re.compile(r"(?:[-*+]|\d+\.) +")
+_NAME_IN_TABLE = re.compile(r"<td><code>[^<]+</code>")
 _CODE = re.compile(r"(^ *```.*?^ *```|`[^`\n]*`)", re.MULTILINE | re.DOTALL)
 
 
@@ -86,7 +89,36 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
         return before + posixpath.relpath(address, posixpath.dirname(page.file.src_uri) or ".") + after
 
     # Every second part is code.
-    return "".join(part if n % 2 else _LINK.sub(to_site, part) for n, part in enumerate(_CODE.split(markdown)))
+    parts = enumerate(_CODE.split(markdown))
+    return indented_by_four("".join(part if n % 2 else _LINK.sub(to_site, part) for n, part in parts))
+
+
+def indented_by_four(markdown: str) -> str:
+    """What belongs to an item of a list, indented as Python-Markdown needs it.
+
+    On GitHub it begins in the column of the item's text: two behind `- `, three behind `1. `. Here it would stand
+    behind the list.
+    """
+    lines = []
+    columns: list[int] = []  # where the text of each open item begins
+    fence = ""
+    for line in markdown.splitlines():
+        text = line.lstrip(" ")
+        indent = len(line) - len(text)
+        while text and not fence and columns and indent < columns[-1]:
+            columns.pop()
+        inside = indent - columns[-1] if columns else indent
+        lines.append(" " * (4 * len(columns) + max(inside, 0)) + text)
+        if found := _FENCE.match(text):
+            fence = "" if fence == found[0] else fence or found[0]
+        elif not fence and (item := _ITEM.match(text)):
+            columns.append(indent + len(item[0]))
+    return "\n".join(lines) + "\n"
+
+
+def on_page_content(html: str, **_: object) -> str:
+    """Long names of fields may be broken behind a dot; docs/site.css breaks them nowhere else."""
+    return _NAME_IN_TABLE.sub(lambda found: found[0].replace(".", ".<wbr>"), html)
 
 
 def _target(page: str, link: str) -> Path:
