@@ -9,7 +9,7 @@ from tests.cluster.controlplane.build import Toolbox
 from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.runbook import Shell
 from tests.cluster.scene import Fleet
-from tests.documentation.commands import CLUSTER, documented
+from tests.documentation.commands import CLUSTER, documented, linked_checkout
 
 RANKS = 2
 
@@ -42,12 +42,14 @@ async def test_the_documented_commands_run(
         await shell.run(
             f"cp $KUBECONFIG {config}; kubectl --kubeconfig {config} config set-context --current -n {job.namespace}"
         )
-        names = {"JOB": job.name, "NODE": fleet.nodes[0], "NAMESPACE": job.namespace, "/tmp": str(tmp_path)}
+        of_job = {"JOB": job.name, "NAMESPACE": job.namespace, "TEAM": job.namespace}
+        names = {**of_job, "NODE": fleet.nodes[0], "/tmp": str(tmp_path)}
+        begin = f"cd {linked_checkout(tmp_path)}; export KUBECONFIG={config}"
         failed = {}
         try:
             for block in blocks:
                 try:
-                    await shell.run(f"export KUBECONFIG={config}\n{filled_in(block.script, names)}")
+                    await shell.run(f"{begin}\n{filled_in(block.script, names)}")
                 except AssertionError as error:
                     failed[str(block)] = str(error)
         finally:
