@@ -84,6 +84,17 @@ def _fenced(text: str) -> Iterator[_Fenced]:
         before = line
 
 
+def within_text(text: str) -> list[str]:
+    """What stands in backticks, outside of blocks."""
+    prose, inside = [], ""
+    for line in text.splitlines():
+        if fence := _FENCE.match(line):
+            inside = "" if inside == fence[2] else inside or fence[2]
+        elif not inside:
+            prose.append(line)
+    return re.findall(r"`([^`]+)`", "\n".join(prose))
+
+
 def blocks_of(text: str, page: str) -> list[Block]:
     """Those with commands."""
     blocks: list[Block] = []
