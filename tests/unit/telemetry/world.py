@@ -251,10 +251,11 @@ class Scrape:
 
     def __init__(self, metrics: Metrics) -> None:
         self.text = generate_latest(metrics.registry).decode()
-        self.families = {family.name: family.type for family in text_string_to_metric_families(self.text)}
+        read = [*text_string_to_metric_families(self.text)]
+        self.families = {family.name: family.type for family in read}
         self.samples = {
             (sample.name, tuple(sorted(sample.labels.items()))): sample.value
-            for family in text_string_to_metric_families(self.text)
+            for family in read
             for sample in family.samples
         }
 
