@@ -2,15 +2,16 @@
 
 import re
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 
 from recovery.cli.lint_checks import lint_all
 from recovery.launch.documents import documents
 from recovery.launch.findings import Code, LintFinding
+from tests.unit import fast_yaml
 
 PAGES = Path(__file__).parents[3] / "docs/lint"
 BASES = Path(__file__).parent / "bases"
@@ -28,17 +29,20 @@ class Example(msgspec.Struct, frozen=True):
 
     def manifest(self) -> str:
         """What `recovery lint` is given."""
-        if self.base == NONE:
-            return self.text
-        objects = [each for each in yaml.safe_load_all((BASES / f"{self.base}.yaml").read_text()) if each]
-        for fragment in yaml.safe_load_all(self.text):
-            at = [number for number, each in enumerate(objects) if each["kind"] == fragment["kind"]]
-            assert len(at) == 1, f"the base {self.base} has no {fragment['kind']}"
-            objects[at[0]] = merged(objects[at[0]], fragment)
-        return yaml.safe_dump_all(objects, sort_keys=False)
+        return self.text if self.base == NONE else _merged_into_base(self.base, self.text)
 
     def findings(self) -> tuple[LintFinding, ...]:
         return lint_all(documents(self.manifest()))
+
+
+@cache
+def _merged_into_base(base: str, text: str) -> str:
+    objects = [each for each in fast_yaml.load_all((BASES / f"{base}.yaml").read_text()) if each]
+    for fragment in fast_yaml.load_all(text):
+        at = [number for number, each in enumerate(objects) if each["kind"] == fragment["kind"]]
+        assert len(at) == 1, f"the base {base} has no {fragment['kind']}"
+        objects[at[0]] = merged(objects[at[0]], fragment)
+    return fast_yaml.dump_all(objects, sort_keys=False)
 
 
 def examples(code: Code) -> dict[str, Example]:

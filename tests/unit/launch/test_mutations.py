@@ -13,7 +13,6 @@ from functools import cache
 from typing import Any
 
 import pytest
-import yaml
 
 from recovery.launch.documents import Document, document_of, documents
 from recovery.launch.findings import LintFinding, Severity
@@ -22,6 +21,7 @@ from recovery.launch.lint import CODES, explain, lint, subjects
 from recovery.launch.places import Path, written
 from recovery.launch.preparing import prepare
 from recovery.launch.recoverability.outlook import outlook
+from tests.unit import fast_yaml
 from tests.unit.launch.pages import BASES, NONE, Example, examples
 
 Bodies = list[dict[str, Any]]
@@ -37,7 +37,7 @@ REMOVED = object()
 @cache
 def _base(base: str) -> str:
     """As JSON, without anchors."""
-    return json.dumps([each for each in yaml.safe_load_all((BASES / f"{base}.yaml").read_text()) if each])
+    return json.dumps([each for each in fast_yaml.load_all((BASES / f"{base}.yaml").read_text()) if each])
 
 
 def bodies_of(base: str) -> Bodies:
@@ -311,25 +311,26 @@ def _shuffled(value: Any, seed: int) -> Any:
 EVERY_BAD_EXAMPLE = pytest.mark.parametrize("code", CODES, ids=[code.name for code in CODES])
 
 
+@cache
 def _bad(name: str) -> Bodies | None:
     """The objects of the bad example of that page. None: it is no YAML, or what is wrong with it is how it is
-    written."""
-    example = next(examples(code)["Bad"] for code in CODES if code.name == name)
+    written. Nobody changes them."""
+    example = examples(next(code for code in CODES if code.name == name))["Bad"]
     if example.base == NONE or any(each.problems for each in documents(example.manifest())):
         return None
-    return [each for each in yaml.safe_load_all(example.manifest()) if each]
+    return [each for each in fast_yaml.load_all(example.manifest()) if each]
 
 
 EVERY_FORM: dict[str, Callable[[Bodies], str]] = {
-    "YAML": lambda bodies: yaml.safe_dump_all(bodies, sort_keys=False),
-    "YAML of long flows": lambda bodies: yaml.safe_dump_all(bodies, default_flow_style=True, width=10_000),
+    "YAML": lambda bodies: fast_yaml.dump_all(bodies, sort_keys=False),
+    "YAML of long flows": lambda bodies: fast_yaml.dump_all(bodies, default_flow_style=True, width=10_000),
     "JSON": lambda bodies: "\n---\n".join(json.dumps(each) for each in bodies),
     "a List in JSON": lambda bodies: json.dumps({"apiVersion": "v1", "kind": "List", "items": bodies}, indent=2),
-    "a List in YAML": lambda bodies: yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": bodies}),
-    "Windows": lambda bodies: yaml.safe_dump_all(bodies, sort_keys=False).replace("\n", "\r\n"),
-    "with a byte order mark": lambda bodies: f"\ufeff{yaml.safe_dump_all(bodies)}",
-    "other order of keys": lambda bodies: yaml.safe_dump_all(_shuffled(bodies, 7), sort_keys=False),
-    "another order of keys": lambda bodies: yaml.safe_dump_all(_shuffled(bodies, 8), sort_keys=False),
+    "a List in YAML": lambda bodies: fast_yaml.dump({"apiVersion": "v1", "kind": "List", "items": bodies}),
+    "Windows": lambda bodies: fast_yaml.dump_all(bodies, sort_keys=False).replace("\n", "\r\n"),
+    "with a byte order mark": lambda bodies: f"\ufeff{fast_yaml.dump_all(bodies)}",
+    "other order of keys": lambda bodies: fast_yaml.dump_all(_shuffled(bodies, 7), sort_keys=False),
+    "another order of keys": lambda bodies: fast_yaml.dump_all(_shuffled(bodies, 8), sort_keys=False),
 }
 
 
@@ -382,7 +383,7 @@ def test_the_line_of_every_mistake_has_the_field_in_it(base: str) -> None:
         for path in list(paths(body))[::3]:
             others: tuple[object, ...] = ([], "x")
             for new in others:
-                text = yaml.safe_dump_all(changed(base, number, path, new), sort_keys=False)
+                text = fast_yaml.dump_all(changed(base, number, path, new), sort_keys=False)
                 assert _lines_that_are_not_of_their_field(text) == [], written(path)
 
 

@@ -14,7 +14,6 @@ from typing import Any, TypeAlias
 
 import msgspec
 import pytest
-import yaml
 from msgspec import inspect
 
 from recovery.core.model.config import CONFIG_NAME, ConfigSpec
@@ -34,6 +33,7 @@ from recovery.ports import (
     RECOVERY_POLICIES,
     Resource,
 )
+from tests.unit import fast_yaml
 
 OURS = (RECOVERY_POLICIES, CLUSTER_RECOVERY_POLICIES, RECOVERY_CONFIGS, RECOVERY_GROUPS, RECOVERY_INCIDENTS)
 WRITTEN_BY_PEOPLE = (
@@ -70,7 +70,7 @@ EARLIER = {"status.incident": frozenset({"considered"})}
 
 
 def crd(resource: Resource) -> Schema:
-    document: Schema = yaml.safe_load((CRDS / f"{resource.plural}.yaml").read_text())
+    document: Schema = fast_yaml.load((CRDS / f"{resource.plural}.yaml").read_text())
     return document
 
 
@@ -249,7 +249,7 @@ def test_a_schema_says_nothing_that_is_no_schema(resource: Resource) -> None:
 
 
 def test_every_crd_is_in_the_kustomization() -> None:
-    listed = yaml.safe_load((CRDS / "kustomization.yaml").read_text())["resources"]
+    listed = fast_yaml.load((CRDS / "kustomization.yaml").read_text())["resources"]
     assert sorted(listed) == sorted(path.name for path in CRDS.glob("*.yaml") if path.name != "kustomization.yaml")
 
 

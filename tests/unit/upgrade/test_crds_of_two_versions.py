@@ -12,13 +12,13 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 
 from recovery.core.decision.decide import decide
 from recovery.core.model.ledger import Ledger
 from recovery.core.plan.actions import ReadLive
 from recovery.kube.projections.recovery import decode_recovery_group
 from recovery.sim.api.schemas import Schema
+from tests.unit import fast_yaml
 from tests.unit.core.driver import Controller
 from tests.unit.core.world import at
 from tests.unit.upgrade.scenarios import FIXTURES, RECORDS, SCENARIOS, Step, agreed, group_of, reconcile
@@ -33,7 +33,7 @@ OWNER = {
 
 
 def schema(folder: Path, plural: str) -> Schema:
-    [version] = yaml.safe_load((folder / f"{plural}.yaml").read_text())["spec"]["versions"]
+    [version] = fast_yaml.load((folder / f"{plural}.yaml").read_text())["spec"]["versions"]
     return Schema(version["schema"]["openAPIV3Schema"])
 
 
