@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.unit.walks.planted import CANARIES, Canary
+from tests.simulation.walks.planted import CANARIES, Canary
 from tests.walks.recording import FOLDER, load
 from tests.walks.worlds import compare_with_models
 
