@@ -45,7 +45,7 @@ NOT_EVERYWHERE = frozenset({"real-nodes"})
 BACKGROUND = "~"
 GRACE_SECONDS = 20.0
 """For an interrupted target to end what it has started."""
-SLOWEST_COUNT = 10
+SLOWEST_COUNT = 20
 SLOW_SECONDS = 1.0
 """Faster tests are never named among the slowest."""
 
