@@ -7,18 +7,17 @@ The commands are imported when they are called: what talks to a cluster takes lo
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from recovery.cli.arguments import (
-    REQUEST_SECONDS,
     Address,
-    ServerOptions,
     parse_address,
     parse_seeds,
     parse_window,
 )
+from recovery.cli.cluster_options import one_scope, runtime_source, server_options
 from recovery.cli.completion import job_names, namespaces, recorded_job_names
 from recovery.cli.extras import CommandGroup
 from recovery.cli.formatting import AccountOutput, LaunchFormat, LintFormat, Output
@@ -42,9 +41,6 @@ from recovery.cli.options import (
     WaitSeconds,
 )
 from recovery.report.formats import ReportFormat
-
-if TYPE_CHECKING:
-    from recovery.cli.manifest_files import RuntimeSource
 
 
 def _typer(name: str, *, add_completion: bool) -> typer.Typer:
@@ -159,9 +155,9 @@ def status(
     """List jobs, and how they are."""
     from recovery.cli.status import show_status
 
-    _one_scope(namespace, all_namespaces=all_namespaces)
+    one_scope(namespace, all_namespaces=all_namespaces)
     show_status(
-        _server(kubeconfig, context, request_timeout),
+        server_options(kubeconfig, context, request_timeout),
         namespace,
         all_namespaces=all_namespaces,
         output=output,
@@ -190,7 +186,7 @@ def explain(
     """Tell what is decided about a job, and why."""
     from recovery.cli.explain import show_explanation
 
-    show_explanation(_server(kubeconfig, context, request_timeout), namespace, job, incident, output)
+    show_explanation(server_options(kubeconfig, context, request_timeout), namespace, job, incident, output)
 
 
 @app.command("report")
@@ -233,13 +229,15 @@ def report(
     if fleet:
         if job is not None or incident is not None:
             raise typer.BadParameter("--fleet reports on all jobs: leave JOB and --incident out")
-        report_on_fleet(_server(kubeconfig, context, request_timeout), namespace, since or DEFAULT_WINDOW, output)
+        report_on_fleet(
+            server_options(kubeconfig, context, request_timeout), namespace, since or DEFAULT_WINDOW, output
+        )
     elif job is None:
         raise typer.BadParameter("name a job, or use --fleet for all jobs")
     elif since is not None:
         raise typer.BadParameter("--since is only for --fleet: leave it out, or replace JOB by --fleet")
     else:
-        report_on_job(_server(kubeconfig, context, request_timeout), namespace, job, incident, output)
+        report_on_job(server_options(kubeconfig, context, request_timeout), namespace, job, incident, output)
 
 
 @app.command("pause")
@@ -256,7 +254,7 @@ def pause(
 
     if reason is not None and reason.strip() in {"", "false"}:
         raise typer.BadParameter(f"{reason!r} would not pause anything; say why, or leave --reason out")
-    pause_jobs(_server(kubeconfig, context, request_timeout), namespace, jobs, reason)
+    pause_jobs(server_options(kubeconfig, context, request_timeout), namespace, jobs, reason)
 
 
 @app.command("resume")
@@ -288,11 +286,11 @@ def resume(
         raise typer.BadParameter("name jobs, or say --all")
     if all_namespaces and not all_:
         raise typer.BadParameter("--all-namespaces goes with --all")
-    _one_scope(namespace, all_namespaces=all_namespaces)
+    one_scope(namespace, all_namespaces=all_namespaces)
     if jobs:
-        resume_jobs(_server(kubeconfig, context, request_timeout), namespace, jobs)
+        resume_jobs(server_options(kubeconfig, context, request_timeout), namespace, jobs)
     else:
-        resume_all(_server(kubeconfig, context, request_timeout), namespace, all_namespaces=all_namespaces)
+        resume_all(server_options(kubeconfig, context, request_timeout), namespace, all_namespaces=all_namespaces)
 
 
 @app.command("restart")
@@ -314,7 +312,7 @@ def restart(
     if not reason.strip():
         raise typer.BadParameter("--reason must not be empty")
     send_requests(
-        _server(kubeconfig, context, request_timeout),
+        server_options(kubeconfig, context, request_timeout),
         namespace,
         jobs,
         RequestOptions(Verb.RESTART, reason, force, confirmed=yes, wait_seconds=wait),
@@ -335,7 +333,10 @@ def retry(
     from recovery.core.incident.requests import Verb
 
     send_requests(
-        _server(kubeconfig, context, request_timeout), namespace, jobs, RequestOptions(Verb.RETRY, wait_seconds=wait)
+        server_options(kubeconfig, context, request_timeout),
+        namespace,
+        jobs,
+        RequestOptions(Verb.RETRY, wait_seconds=wait),
     )
 
 
@@ -353,7 +354,7 @@ def reset_budget(
     from recovery.core.incident.requests import Verb
 
     send_requests(
-        _server(kubeconfig, context, request_timeout),
+        server_options(kubeconfig, context, request_timeout),
         namespace,
         jobs,
         RequestOptions(Verb.RESET_BUDGET, wait_seconds=wait),
@@ -373,7 +374,7 @@ def quarantine(
 
     if not reason.strip():
         raise typer.BadParameter("--reason must not be empty")
-    quarantine_nodes(_server(kubeconfig, context, request_timeout), nodes, reason)
+    quarantine_nodes(server_options(kubeconfig, context, request_timeout), nodes, reason)
 
 
 @app.command("release")
@@ -383,7 +384,7 @@ def release(
     """End the quarantine of nodes, also one that a person began."""
     from recovery.cli.quarantine import release as release_nodes
 
-    release_nodes(_server(kubeconfig, context, request_timeout), nodes)
+    release_nodes(server_options(kubeconfig, context, request_timeout), nodes)
 
 
 @app.command("reset-breaker")
@@ -393,7 +394,7 @@ def reset_breaker(
     """Close the circuit breaker, so that policies in mode Enforce act again."""
     from recovery.cli.quarantine import reset_breaker as reset
 
-    reset(_server(kubeconfig, context, request_timeout))
+    reset(server_options(kubeconfig, context, request_timeout))
 
 
 @app.command("lint")
@@ -414,7 +415,7 @@ def lint(
     from recovery.cli.lint import LintOptions, show_lint
 
     options = LintOptions(output, fail_on, frozenset(ignore or ()), skip_others)
-    show_lint(files, options, _cluster(kubeconfig, context, request_timeout, namespace, asked=cluster))
+    show_lint(files, options, runtime_source(kubeconfig, context, request_timeout, namespace, asked=cluster))
 
 
 @app.command("explain-launch")
@@ -432,7 +433,9 @@ def explain_launch(
     """Tell with which settings a job would start, what set each, and what a failure would do to it."""
     from recovery.cli.explain_launch import show_launch
 
-    show_launch(files, job, output, log_level, _cluster(kubeconfig, context, request_timeout, namespace, asked=cluster))
+    show_launch(
+        files, job, output, log_level, runtime_source(kubeconfig, context, request_timeout, namespace, asked=cluster)
+    )
 
 
 @app.command("simulate")
@@ -467,41 +470,6 @@ def simulate(
         simulation.simulate_seeds(seeds, workers=workers, shrinking=shrink, coverage=coverage)
     elif scenario is not None:
         simulation.simulate_scenario(scenario, shrinking=shrink, coverage=coverage)
-
-
-def _cluster(
-    kubeconfig: str | None,
-    context: str | None,
-    request_timeout: float | None,
-    namespace: str | None,
-    *,
-    asked: bool,
-) -> "RuntimeSource | None":
-    """None: no cluster is asked."""
-    from recovery.cli.manifest_files import RuntimeSource
-
-    if asked:
-        return RuntimeSource(_server(kubeconfig, context, request_timeout), namespace)
-    options = {
-        "kubeconfig": kubeconfig,
-        "context": context,
-        "request-timeout": request_timeout,
-        "namespace": namespace,
-    }
-    for name, value in options.items():
-        if value is not None:
-            raise typer.BadParameter(f"--{name} goes with --cluster: without it no cluster is asked")
-    return None
-
-
-def _server(kubeconfig: str | None, context: str | None, request_timeout: float | None) -> ServerOptions:
-    seconds = REQUEST_SECONDS if request_timeout is None else request_timeout
-    return ServerOptions(kubeconfig, context, seconds)
-
-
-def _one_scope(namespace: str | None, *, all_namespaces: bool) -> None:
-    if all_namespaces and namespace is not None:
-        raise typer.BadParameter("--namespace and --all-namespaces exclude each other")
 
 
 plugin = _typer("kubectl recovery", add_completion=False)
