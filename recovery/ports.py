@@ -15,7 +15,7 @@ import msgspec
 
 from recovery.core.model.config import ConfigFacts
 from recovery.core.model.facts import GroupKey, NodeFacts, Progress, Snapshot, UndecodableObject
-from recovery.core.model.ledger import LedgerObject
+from recovery.core.model.ledger_object import LedgerObject
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.selection import PolicySet
 

@@ -8,7 +8,8 @@ from recovery.cli.elastic_outlook import ElasticOutlook, NodeLoss
 from recovery.cli.formatting import moment
 from recovery.cli.status_rows import stamp
 from recovery.core.model.durations import in_words
-from recovery.core.model.ledger import ElasticState, Ledger
+from recovery.core.model.group_size import ElasticState
+from recovery.core.model.ledger import Ledger
 from recovery.core.sentences import render
 from recovery.ports import MUTATING_WEBHOOK_CONFIGURATIONS
 

@@ -12,7 +12,7 @@ from recovery.cli.job_lookup import find, namespace_is_missing
 from recovery.cli.status_rows import ledger_problem
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.incident_record import IncidentRecord
-from recovery.core.model.ledger import LedgerObject
+from recovery.core.model.ledger_object import LedgerObject
 from recovery.kube.cluster_reader import read_all
 from recovery.kube.incident_records import read_records
 from recovery.kube.projections.recovery import decode_recovery_group

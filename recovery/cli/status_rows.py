@@ -17,7 +17,8 @@ from recovery.core.incident.preconditions import paused
 from recovery.core.model.annotations import RESUME_AT_ANNOTATION
 from recovery.core.model.enforce_estimate import EnforceEstimate
 from recovery.core.model.facts import GroupKey, Snapshot, WorkloadFacts
-from recovery.core.model.ledger import SCHEMA_VERSION, Ledger, LedgerObject
+from recovery.core.model.ledger import SCHEMA_VERSION, Ledger
+from recovery.core.model.ledger_object import LedgerObject
 from recovery.core.model.protection import Protection
 from recovery.core.model.reason import Reason, Sentence, told
 from recovery.core.plan.suspension import in_force, marked_by

@@ -14,7 +14,7 @@ from recovery.core.fleet.retention import IncidentRetention, RetainedIncident, i
 from recovery.core.fleet.totals import held_by
 from recovery.core.model.config import ConfigSpec
 from recovery.core.model.facts import UndecodableObject
-from recovery.core.model.ledger import LedgerObject
+from recovery.core.model.ledger_object import LedgerObject
 from recovery.core.policy.validation import config_problems
 from recovery.executors.incident_retention import delete_record, retained_pages
 from recovery.ports import (

@@ -6,7 +6,7 @@ This bridges the lag of the cache and nothing else: a new process, whose cache h
 from collections.abc import Iterator
 
 from recovery.core.model.facts import GroupKey, WorkloadFacts
-from recovery.core.model.ledger import LedgerObject
+from recovery.core.model.ledger_object import LedgerObject
 from recovery.ports import GroupStore
 
 

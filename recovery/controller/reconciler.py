@@ -22,14 +22,8 @@ from recovery.core.decision.protection import protection
 from recovery.core.incident.invariants import violations
 from recovery.core.model.birth_settings import BirthTrial
 from recovery.core.model.facts import GroupKey, Snapshot, WorkloadFacts
-from recovery.core.model.ledger import (
-    OLDEST_SCHEMA_VERSION,
-    SCHEMA_VERSION,
-    Ledger,
-    LedgerObject,
-    Outcome,
-    Told,
-)
+from recovery.core.model.ledger import OLDEST_SCHEMA_VERSION, SCHEMA_VERSION, Ledger, Outcome, Told
+from recovery.core.model.ledger_object import LedgerObject
 from recovery.core.model.reason import Reason, Sentence, because, told
 from recovery.core.plan.actions import (
     Action,

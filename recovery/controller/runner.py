@@ -23,7 +23,7 @@ from recovery.controller.queue import GroupQueue
 from recovery.controller.reconciler import InvariantError, LedgerUnreadableError, Reconciler, RestlessGroupError
 from recovery.controller.suspect_logs import SuspectLogs
 from recovery.core.model.facts import GroupKey
-from recovery.core.model.ledger import LedgerObject
+from recovery.core.model.ledger_object import LedgerObject
 from recovery.executors.fleet_ledger import FleetWriter
 from recovery.ports import (
     ApiClient,

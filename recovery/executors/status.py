@@ -12,7 +12,8 @@ from recovery.core.model.annotations import BIRTH_SETTINGS_LABEL, BIRTH_SETTINGS
 from recovery.core.model.facts import WorkloadFacts
 from recovery.core.model.folded_incidents import FoldedIncidents
 from recovery.core.model.incident_record import decode_recorded
-from recovery.core.model.ledger import Incident, Ledger, LedgerObject, schema_version_of
+from recovery.core.model.ledger import Incident, Ledger
+from recovery.core.model.ledger_object import LedgerObject, schema_version_of
 from recovery.ports import (
     RECOVERY_GROUPS,
     RECOVERY_INCIDENTS,

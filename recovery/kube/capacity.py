@@ -13,7 +13,8 @@ from operator import and_, or_
 
 import msgspec
 
-from recovery.core.model.facts import Demand, LabelRequirement, NodeFacts, PodFacts, Taint, Toleration
+from recovery.core.model.demand import Demand, LabelRequirement, Toleration
+from recovery.core.model.facts import NodeFacts, PodFacts, Taint
 from recovery.kube.node_index import NodeIndex, NodeSet, admits, passes
 
 DEMANDS_KEPT_MAX = 4096

@@ -27,7 +27,8 @@ from recovery.core.model.facts import (
     WorkloadFacts,
 )
 from recovery.core.model.fleet_ledger import FleetTotals
-from recovery.core.model.ledger import Ledger, LedgerObject, Phase
+from recovery.core.model.ledger import Ledger, Phase
+from recovery.core.model.ledger_object import LedgerObject
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.selection import PolicySet
 from recovery.kube.fleet_facts import FleetIndex

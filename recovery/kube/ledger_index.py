@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection
 import msgspec
 
 from recovery.core.model.facts import GroupKey
-from recovery.core.model.ledger import LedgerObject
+from recovery.core.model.ledger_object import LedgerObject
 from recovery.kube.nested_index import remove
 from recovery.kube.projections.metadata import ObjectEntry
 from recovery.kube.projections.recovery import UNREADABLE_SCHEMA_VERSION

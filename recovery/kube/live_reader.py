@@ -15,7 +15,7 @@ import msgspec
 from recovery import api_verbs
 from recovery.core.model.config import CONFIG_NAME, ConfigFacts
 from recovery.core.model.facts import GroupKey, JobFacts, NodeFacts, UndecodableObject, WorkloadFacts
-from recovery.core.model.ledger import LedgerObject
+from recovery.core.model.ledger_object import LedgerObject
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.selection import PolicySet
 from recovery.decoding import decoded

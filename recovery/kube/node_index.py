@@ -10,7 +10,8 @@ from functools import reduce
 from operator import or_
 from typing import TypeVar
 
-from recovery.core.model.facts import LabelRequirement, NodeFacts, Taint
+from recovery.core.model.demand import LabelRequirement
+from recovery.core.model.facts import NodeFacts, Taint
 from recovery.core.model.fleet_ledger import QUARANTINE_TAINT
 
 K = TypeVar("K")

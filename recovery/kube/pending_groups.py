@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from recovery.core.diagnosis.membership import member_count
-from recovery.core.model.facts import Demand, GroupKey, JobFacts, JobSetFacts, PodFacts, WaitingGroup, WorkloadFacts
+from recovery.core.model.demand import Demand
+from recovery.core.model.facts import GroupKey, JobFacts, JobSetFacts, PodFacts, WaitingGroup, WorkloadFacts
 from recovery.kube.capacity import COST_MAX, Capacity, FittingNodes, PodRoom, pods_per_node, scarce
 from recovery.kube.node_index import NodeSet
 from recovery.kube.projections.pods import PodRecord

@@ -11,7 +11,8 @@ from operator import or_
 import msgspec
 
 from recovery.core.model.annotations import SPARE_LABEL
-from recovery.core.model.facts import Demand, Room, Snapshot
+from recovery.core.model.demand import Demand
+from recovery.core.model.facts import Room, Snapshot
 from recovery.kube.capacity import Capacity, PodRoom, pods_per_node, scarce
 from recovery.kube.node_index import NodeSet
 from recovery.kube.pending_groups import NodeClaim

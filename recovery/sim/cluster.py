@@ -34,8 +34,9 @@ from recovery.sim.controllers.trainer import TrainerController
 from recovery.sim.kubelets.kubelet import Kubelets
 from recovery.sim.kubelets.kubelet_context import KubeletSettings
 from recovery.sim.kubelets.node_run import LEASE_DURATION_SECONDS, LEASE_NAMESPACE, NodeDeath, NodeSpec
+from recovery.sim.training.rounds import TrainingSettings
 from recovery.sim.training.trace import Trace
-from recovery.sim.training.training import TrainingSettings, TrainingWorld
+from recovery.sim.training.training import TrainingWorld
 
 
 @dataclass(frozen=True, kw_only=True)

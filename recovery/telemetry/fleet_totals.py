@@ -19,7 +19,8 @@ from recovery.core.incident.closed_incident import restarts_of_incident, totals_
 from recovery.core.model.enforce_estimate import EnforceEstimate, summed
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.fleet_ledger import FleetTotals
-from recovery.core.model.ledger import Incident, IncidentTotals, Ledger, LedgerObject
+from recovery.core.model.ledger import Incident, IncidentTotals, Ledger
+from recovery.core.model.ledger_object import LedgerObject
 from recovery.ports import Clock, GroupStore
 from recovery.telemetry.catalogue import of_fleet
 from recovery.telemetry.catalogue.label_values import (

@@ -19,7 +19,8 @@ import msgspec
 from recovery.core.decision.resuming import SETTLES_IN
 from recovery.core.decision.verdict import EARLY
 from recovery.core.diagnosis.signature import DisruptionClass
-from recovery.core.model.ledger import Incident, Ledger, PhaseSpan, Totals
+from recovery.core.model.group_totals import Totals
+from recovery.core.model.ledger import Incident, Ledger, PhaseSpan
 from recovery.telemetry.catalogue.label_values import BOOKED_REASONS, HUNG, known_class
 
 Key = TypeVar("Key", bound=Hashable)

@@ -20,7 +20,8 @@ from prometheus_client.registry import Collector
 from recovery.core.incident import budget
 from recovery.core.incident.lifecycle import restarted
 from recovery.core.model.facts import GroupKey, Progress
-from recovery.core.model.ledger import ElasticState, Incident, Ledger, Phase
+from recovery.core.model.group_size import ElasticState
+from recovery.core.model.ledger import Incident, Ledger, Phase
 from recovery.ports import Clock, GroupStore
 from recovery.telemetry.catalogue import MetricRecord, of_jobs
 from recovery.telemetry.catalogue.label_values import (

@@ -5,7 +5,8 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from recovery.core.model.ledger import ElasticState, Ledger
+from recovery.core.model.group_size import ElasticState
+from recovery.core.model.ledger import Ledger
 from recovery.telemetry.idle_cells import BOOKED_WITHIN, open_incident
 
 FAILURES_SEEN_WITHIN = timedelta(minutes=2)

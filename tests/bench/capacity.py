@@ -15,7 +15,8 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from recovery.core.model.facts import Demand, GroupKey, JobFacts, NodeFacts, PodFacts, Snapshot
+from recovery.core.model.demand import Demand
+from recovery.core.model.facts import GroupKey, JobFacts, NodeFacts, PodFacts, Snapshot
 from recovery.kube.fleet_facts import FleetIndex
 from recovery.kube.pending_groups import PodsToPlace
 from recovery.kube.projections.pods import PodRecord

@@ -21,7 +21,7 @@ from recovery import api_verbs
 from recovery.ports import JOBS, NODES
 from recovery.sim.kubelets.kubelet_context import KubeletSettings
 from recovery.sim.kubelets.node_run import NodeDeath
-from recovery.sim.training.training import TrainingSettings
+from recovery.sim.training.rounds import TrainingSettings
 from tests.cluster.controlplane.build import provide
 from tests.cluster.controlplane.start import ControlPlane, ControlPlaneSettings
 from tests.cluster.scene import ControllerProcess, Fleet, Job, Object, apply, install, policy, train_job, until

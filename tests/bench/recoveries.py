@@ -20,7 +20,7 @@ from pathlib import Path
 import aiohttp
 
 from recovery.sim.kubelets.kubelet_context import KubeletSettings
-from recovery.sim.training.training import TrainingSettings
+from recovery.sim.training.rounds import TrainingSettings
 from tests.bench.job_watch import JobWatch
 from tests.cluster.controlplane.build import provide
 from tests.cluster.controlplane.start import ControlPlane, ControlPlaneSettings

@@ -16,8 +16,8 @@ from recovery.ports import RECOVERY_CONFIGS
 from recovery.sim.cluster import ClusterSettings, EmbeddedCluster
 from recovery.sim.kubelets.kubelet_context import KubeletSettings
 from recovery.sim.kubelets.node_run import NodeSpec
+from recovery.sim.training.rounds import TrainingSettings
 from recovery.sim.training.trace import EventKind, Trace
-from recovery.sim.training.training import TrainingSettings
 from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
 from recovery.sim.trials.manifests import config_of, objects_of
 from recovery.sim.trials.plan import JobPlan, TrialPlan

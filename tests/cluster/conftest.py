@@ -17,7 +17,7 @@ import pytest
 import pytest_asyncio
 
 from recovery.sim.kubelets.kubelet_context import KubeletSettings
-from recovery.sim.training.training import TrainingSettings
+from recovery.sim.training.rounds import TrainingSettings
 from tests.cluster import elastic
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.controlplane.build import Toolbox, provide

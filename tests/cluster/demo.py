@@ -17,7 +17,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from recovery.sim.training.training import TrainingSettings
+from recovery.sim.training.rounds import TrainingSettings
 from tests.cluster.api_proxy import ApiProxy, SeenRequest
 from tests.cluster.controlplane.build import provide
 from tests.cluster.controlplane.start import ControlPlane, ControlPlaneSettings

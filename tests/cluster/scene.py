@@ -38,7 +38,8 @@ from recovery.ports import (
 from recovery.sim.kubelets.kubelet import Kubelets
 from recovery.sim.kubelets.kubelet_context import KubeletSettings
 from recovery.sim.kubelets.node_run import NodeSpec
-from recovery.sim.training.training import TrainingSettings, TrainingWorld
+from recovery.sim.training.rounds import TrainingSettings
+from recovery.sim.training.training import TrainingWorld
 from tests.cluster.controlplane.processes import die_with_parent
 from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.patience import GUARD_SECONDS

@@ -12,7 +12,7 @@ import yaml
 from recovery import api_verbs
 from recovery.core.model.annotations import JOINED_PROBE_ANNOTATION
 from recovery.ports import JOBS, PODS, Propagation
-from recovery.sim.training.training import RankState
+from recovery.sim.training.rounds import RankState
 from tests.cluster.acts import lose, running_pods
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.conftest import StartsController, StartsTraining

@@ -17,7 +17,8 @@ from recovery.core.model.annotations import (
 )
 from recovery.core.model.birth_settings import BirthOutcome, BirthSettings, BirthTrial
 from recovery.core.model.facts import GroupKey, WorkloadFacts
-from recovery.core.model.ledger import Ledger, LedgerObject
+from recovery.core.model.ledger import Ledger
+from recovery.core.model.ledger_object import LedgerObject
 from recovery.core.plan.actions import TryBirth
 from recovery.executors.birth_settings import try_birth
 from recovery.executors.status import LedgerWriter

@@ -15,8 +15,9 @@ from recovery.core.decision.hold import fail_job
 from recovery.core.decision.resuming import completed, settling_until, whole_again
 from recovery.core.decision.teardown import claimed_jobs, free_the_dead, left_alone
 from recovery.core.decision.terminal_jobset import awaits_new_jobset, failed, made_anew
-from recovery.core.diagnosis.evidence import Evidence, fresh, gather
+from recovery.core.diagnosis.evidence import Evidence, gather
 from recovery.core.diagnosis.finish_overdue import left_to_finish
+from recovery.core.diagnosis.freshness import fresh
 from recovery.core.diagnosis.membership import group_runs_whole, restarts_of
 from recovery.core.incident import lifecycle, phases
 from recovery.core.incident.attempt_limits import restart_of

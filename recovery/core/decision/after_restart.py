@@ -35,9 +35,10 @@ from recovery.core.decision.on_the_way import (
 from recovery.core.decision.resuming import settling_until, whole_again
 from recovery.core.decision.teardown import left_alone, takedown
 from recovery.core.decision.verdict import Call
-from recovery.core.diagnosis.evidence import STALE_AFTER, fresh, gather
+from recovery.core.diagnosis.evidence import gather
 from recovery.core.diagnosis.finish_overdue import left_to_finish
 from recovery.core.diagnosis.finishing import all_done, finishing, last_begun
+from recovery.core.diagnosis.freshness import STALE_AFTER, fresh
 from recovery.core.diagnosis.membership import group_runs_whole, member_jobs, pods_of, stands_still
 from recovery.core.diagnosis.trained import began_at
 from recovery.core.incident import attempt_limits, lifecycle, phases, sizes

@@ -17,8 +17,9 @@ from recovery.core.decision.hold import fail_job, hold_back
 from recovery.core.decision.resuming import whole_again
 from recovery.core.decision.teardown import left_alone
 from recovery.core.decision.verdict import Verdict
-from recovery.core.diagnosis.evidence import Evidence, LossKind, fresh, gather
+from recovery.core.diagnosis.evidence import Evidence, LossKind, gather
 from recovery.core.diagnosis.finish_overdue import left_to_finish
+from recovery.core.diagnosis.freshness import fresh
 from recovery.core.diagnosis.membership import member_jobs
 from recovery.core.incident import attempt_limits, lifecycle
 from recovery.core.incident.preconditions import no_trigger

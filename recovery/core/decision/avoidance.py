@@ -11,7 +11,8 @@ import msgspec
 from recovery.core.decision.verdict import Alternative, Call, Verdict
 from recovery.core.diagnosis.membership import member_jobs
 from recovery.core.model.annotations import HOSTNAME_LABEL
-from recovery.core.model.ledger import AvoidedNode, Ledger
+from recovery.core.model.group_size import AvoidedNode
+from recovery.core.model.ledger import Ledger
 from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
 from recovery.core.plan.context import ReconcileContext
 from recovery.core.policy.resolved import Policy

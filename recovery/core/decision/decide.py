@@ -16,13 +16,14 @@ from recovery.core.decision.advance import decide_opened, in_incident
 from recovery.core.decision.terminal_jobset import failed
 from recovery.core.diagnosis import group_conditions, matching, not_started
 from recovery.core.diagnosis.classify import classify
-from recovery.core.diagnosis.evidence import STALE_AFTER, Evidence, LossKind, baseline, fresh, gather
+from recovery.core.diagnosis.evidence import Evidence, LossKind, gather
 from recovery.core.diagnosis.finish_overdue import (
     LostWhileFinishing,
     left_to_finish,
     lost_while_finishing,
     overdue,
 )
+from recovery.core.diagnosis.freshness import STALE_AFTER, baseline, fresh
 from recovery.core.diagnosis.membership import member_jobs, pods_of, stands_still
 from recovery.core.diagnosis.resized import resized
 from recovery.core.diagnosis.trained import began_at

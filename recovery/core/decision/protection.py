@@ -18,7 +18,8 @@ from recovery.core.incident.preconditions import ended, paused
 from recovery.core.model.annotations import PAUSED_ANNOTATION, POLICY_ANNOTATION
 from recovery.core.model.config import why_opened
 from recovery.core.model.facts import Snapshot, WorkloadFacts
-from recovery.core.model.ledger import Ledger, LedgerObject, Phase
+from recovery.core.model.ledger import Ledger, Phase
+from recovery.core.model.ledger_object import LedgerObject
 from recovery.core.model.protection import Protection, ProtectionReason
 from recovery.core.model.reason import Explanation
 from recovery.core.model.rules import Rule, RuleAction, When

@@ -17,7 +17,8 @@ from recovery.core.incident import attempt_limits, preconditions, sizes
 from recovery.core.incident.preconditions import no_trigger
 from recovery.core.model.durations import in_words
 from recovery.core.model.facts import JobFacts, PodFacts, Room, Snapshot, WorkloadFacts
-from recovery.core.model.ledger import AttemptAction, ElasticState, Ledger
+from recovery.core.model.group_size import ElasticState
+from recovery.core.model.ledger import AttemptAction, Ledger
 from recovery.core.model.pinned_policy import PinnedElastic
 from recovery.core.model.reason import Explanation, Reason, because
 from recovery.core.model.rules import RuleAction

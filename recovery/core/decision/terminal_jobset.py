@@ -11,8 +11,9 @@ from recovery.core.decision.after_restart import not_carried_out
 from recovery.core.decision.before_restart import enforced_now, native_decision, nothing_done, seen_then, would_words
 from recovery.core.decision.hold import failed_because
 from recovery.core.decision.on_the_way import say_after_a_while
-from recovery.core.diagnosis.evidence import LossKind, fresh, gather
+from recovery.core.diagnosis.evidence import LossKind, gather
 from recovery.core.diagnosis.finishing import finishing
+from recovery.core.diagnosis.freshness import fresh
 from recovery.core.incident import attempt_limits, lifecycle, phases, sizes
 from recovery.core.incident.preconditions import barred, stale
 from recovery.core.model.facts import JobSetFacts

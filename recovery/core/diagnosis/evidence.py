@@ -2,7 +2,7 @@
 
 Evidence is everything that says that a member of a group was lost. Most of what looks like it is not: a restart from
 before the policy existed, a pod that its Job replaced before the group ever ran, the Job's own killing of the members
-that it no longer wants. What is left over is *fresh*; only fresh evidence opens or reopens an incident.
+that it no longer wants. `core.diagnosis.freshness` says what is left over.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,23 +20,14 @@ from recovery.core.diagnosis.membership import (
     restarts_of,
     stands_still,
 )
-from recovery.core.diagnosis.trained import holes, pods_of_run, replacements, started_at, trained_at
+from recovery.core.diagnosis.trained import holes, pods_of_run, replacements, trained_at
 from recovery.core.diagnosis.training_container import restarts_in_place
-from recovery.core.model.earlier_failures import Handled
 from recovery.core.model.facts import Condition, ContainerFacts, ExitFacts, JobFacts, PodFacts, Snapshot
 from recovery.core.model.ledger import Suspect
 
-STALE_AFTER = timedelta(minutes=15)
-"""Evidence older than this, of a rank that runs again, is a baseline."""
-
-
 _ENDED_BY_REQUEST = frozenset({128 + 9, 128 + 15})
 """Exit codes of processes that SIGKILL or SIGTERM has ended."""
-
-
 _WAITS_FOR_BACK_OFF = "CrashLoopBackOff"
-
-
 _LAST_DELETE_WITHIN = timedelta(seconds=1)
 """How long after the end of the last container its kubelet's own delete may come, in the API's whole seconds."""
 
@@ -89,153 +80,6 @@ def gather(snapshot: Snapshot) -> tuple[Evidence, ...]:
         found.extend(_job_evidence(snapshot, job))
         found.extend(_deleted_alone(snapshot, job))
     return tuple(sorted(found, key=_root_first))
-
-
-def fresh(
-    snapshot: Snapshot,
-    evidence: Iterable[Evidence],
-    *,
-    since: datetime | None,
-    handled: Handled,
-    now: datetime,
-) -> tuple[Evidence, ...]:
-    """The evidence that is neither a baseline nor dealt with already.
-
-    `since`: when the policy came to be, or its mode became Enforce; evidence from before is a baseline, unless the lost
-    rank still does not run. None: the Jobs are younger than that, and no kubelet's clock shall make their evidence look
-    older.
-    """
-    ages = _ages(snapshot, evidence, since=since, handled=handled, now=now)
-    return tuple(item for item, age in ages if age is _Age.NEW)
-
-
-def baseline(
-    snapshot: Snapshot, evidence: Iterable[Evidence], *, since: datetime | None, handled: Handled, now: datetime
-) -> tuple[Evidence, ...]:
-    """Losses of a group that trained, about which nothing is done because of their age: their ranks run again, and
-    nobody knows whether the others hang since. Those before the latest report of progress are left out."""
-    progress = snapshot.workload.progress if snapshot.workload is not None else None
-    ages = _ages(snapshot, evidence, since=since, handled=handled, now=now)
-    return tuple(
-        item
-        for item, age in ages
-        if age is _Age.BASELINE and (progress is None or item.at is None or progress.updated_at <= item.at)
-    )
-
-
-class _Age(StrEnum):
-    NEW = "new"
-    BASELINE = "baseline"
-    SETTLED = "settled"
-    """It is dealt with already, or came before the group ran whole."""
-
-
-def _ages(
-    snapshot: Snapshot, evidence: Iterable[Evidence], *, since: datetime | None, handled: Handled, now: datetime
-) -> list[tuple[Evidence, _Age]]:
-    keys = frozenset(handled.keys)
-    begun = _runs(snapshot)
-
-    def age(item: Evidence) -> _Age:
-        run = begun.get(item.job_uid)
-        if item.key in keys or run is None or run.trained_at is None or run.before_training(item):
-            return _Age.SETTLED
-        if item.at is None:
-            return _Age.NEW
-        if item.inferred and handled.until is not None and item.at <= handled.until:
-            return _Age.SETTLED
-        before = since is not None and item.at < since.replace(microsecond=0) and not run.is_unfilled(item)
-        if before or (now - item.at > STALE_AFTER and run.runs_again(item)):
-            return _Age.BASELINE
-        return _Age.NEW
-
-    return [(item, age(item)) for item in evidence]
-
-
-class _Run(msgspec.Struct, frozen=True):
-    """What the evidence of one Job is held against."""
-
-    trained_at: datetime | None
-    """None: the members of all Jobs have not all run at once; lost ones are replaced, and nobody hangs."""
-    pods_by_rank: dict[int | str, list[PodFacts]]
-
-    def runs_again(self, item: Evidence) -> bool:
-        """The rank that was lost is filled, by the same pod or by another one: nobody waits for it any more.
-
-        Not the whole group is asked for: an old and settled loss must not come back to life when another member goes.
-        """
-        if item.pod is None:
-            return False
-        if _ran_since(item) is not None:
-            return True  # it has exited once more since, which is evidence of its own
-        return any(p.running and p.ready and p.deleting_since is None for p in self.pods_by_rank[rank(item.pod)])
-
-    def is_unfilled(self, item: Evidence) -> bool:
-        """A rank was lost, and no pod of it runs: the others wait for it, however old the loss is."""
-        lost = item.pod is not None and item.kind is not LossKind.NODE_FAULT
-        return lost and not item.inferred and not self.runs_again(item)
-
-    def before_training(self, item: Evidence) -> bool:
-        """The loss came before the group ran whole for the first time."""
-        trained, pod = self.trained_at, item.pod
-        if trained is None:
-            return True
-        if pod is None or item.inferred:
-            return False
-        if item.kind is LossKind.CONTAINER_RESTARTED:
-            # A container that crashed on the way to the first full group runs since that moment or earlier; one that
-            # crashed out of a running group started again after it.
-            ran_since = _ran_since(item)
-            if ran_since is not None:
-                return ran_since <= trained
-            mine = [c for c in pod.containers if item.exit is None or item.exit in (c.exit, c.last_exit)]
-            return not any(c.running_since is None or c.running_since > trained for c in mine)
-        if pod.index is None:
-            return item.at is not None and item.at < trained
-        # Its successor was there when the group ran. Asked this way, because the kubelets' clocks, which date the
-        # running, and the API server's, which dates a deletion, need not agree.
-        return any(
-            (other.created_at > pod.created_at or (other.created_at == pod.created_at and other.gone_at is None))
-            and (start := started_at(other)) is not None
-            and start <= trained
-            for other in self.pods_by_rank[rank(pod)]
-            if other.uid != pod.uid
-        )
-
-
-def _ran_since(item: Evidence) -> datetime | None:
-    """When the process began that ran after this exit and has ended as well. None: there was none."""
-    if item.kind is not LossKind.CONTAINER_RESTARTED or item.pod is None or item.exit is None:
-        return None
-    later = (each.exit for each in item.pod.containers if each.exit is not None and each.last_exit is item.exit)
-    return next((ended.started_at for ended in later), None)
-
-
-def _runs(snapshot: Snapshot) -> dict[str, _Run]:
-    """By Job UID. A group of several Jobs has trained when each of them has: a launcher alone trains nothing."""
-    pods = {job.uid: pods_of_run(job, snapshot.pods) for job in snapshot.jobs}
-    ran = {job.uid: trained_at(job, pods[job.uid], snapshot.trained_at.get(job.uid)) for job in snapshot.jobs}
-    found = {}
-    for job in snapshot.jobs:
-        peers = [other for other in snapshot.jobs if _side_by_side(job, other)]
-        moments = [moment for peer in peers if (moment := ran[peer.uid]) is not None]
-        whole = len(moments) == len(peers) >= snapshot.expected_jobs
-        by_rank: dict[int | str, list[PodFacts]] = {}
-        for pod in pods[job.uid]:
-            by_rank.setdefault(rank(pod), []).append(pod)
-        found[job.uid] = _Run(max(moments) if whole else None, by_rank)
-    return found
-
-
-def _side_by_side(one: JobFacts, other: JobFacts) -> bool:
-    """They are members of one group at one time. A Job that was asked to go before the other was created belongs to the
-    group before: where a pod or a finalizer keeps it, its successor comes later than the successors of the others."""
-    if (one.jobset_uid, one.restart_attempt) != (other.jobset_uid, other.restart_attempt):
-        return False
-    pairs = ((one, other), (other, one))
-    return all(
-        old.deleting_since is None or new.created_at < old.deleting_since for old, new in pairs if old is not new
-    )
 
 
 def _job_evidence(snapshot: Snapshot, job: JobFacts) -> list[Evidence]:

@@ -8,8 +8,9 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from recovery.core.diagnosis.evidence import Evidence, fresh, gather
+from recovery.core.diagnosis.evidence import Evidence, gather
 from recovery.core.diagnosis.finishing import first_done
+from recovery.core.diagnosis.freshness import fresh
 from recovery.core.model.durations import in_words
 from recovery.core.model.earlier_failures import Handled
 from recovery.core.model.facts import JobFacts, Snapshot

@@ -18,7 +18,8 @@ from datetime import datetime
 from recovery.core.diagnosis.evidence import Evidence, LossKind
 from recovery.core.diagnosis.membership import failing, restarts_of
 from recovery.core.diagnosis.training_container import ended_well
-from recovery.core.model.facts import ExitCodesRequirement, JobFacts, PodFacts, PodFailureRule, Snapshot
+from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
+from recovery.core.model.native_policy_facts import ExitCodesRequirement, PodFailureRule
 from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
 
 _DECIDED_BY_USER = frozenset({"PodFailurePolicy", "DeadlineExceeded", "FailedIndexes", "MaxFailedIndexesExceeded"})

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from recovery.core.model.ledger import BudgetState
+from recovery.core.model.group_totals import BudgetState
 from recovery.core.model.pinned_policy import PinnedPolicy
 
 

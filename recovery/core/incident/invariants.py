@@ -11,7 +11,8 @@ from recovery.core.incident.lifecycle import MAX_ATTEMPTS, MAX_EVIDENCE, MAX_HAN
 from recovery.core.incident.phases import MAX_SPANS
 from recovery.core.incident.requests import Verb
 from recovery.core.incident.transitions import ALLOWED_NEXT, ATTEMPTS, BY_RESTART, ending_of, taken
-from recovery.core.model.ledger import RESIZES, Attempt, AttemptAction, Incident, Ledger, Phase, Totals
+from recovery.core.model.group_totals import Totals
+from recovery.core.model.ledger import RESIZES, Attempt, AttemptAction, Incident, Ledger, Phase
 from recovery.core.policy.spec import Mode
 
 _ROUNDING_GPU_SECONDS = 0.01

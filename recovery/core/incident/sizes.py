@@ -12,7 +12,8 @@ from recovery.core.diagnosis.queued import queued_by
 from recovery.core.diagnosis.resized import resized, template_size
 from recovery.core.incident import phases
 from recovery.core.model.facts import JobFacts, Snapshot, WorkloadFacts
-from recovery.core.model.ledger import AttemptAction, ElasticState, Ledger
+from recovery.core.model.group_size import ElasticState
+from recovery.core.model.ledger import AttemptAction, Ledger
 from recovery.core.model.pinned_policy import PinnedElastic
 from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
 

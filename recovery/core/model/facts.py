@@ -10,6 +10,8 @@ from datetime import datetime
 import msgspec
 
 from recovery.core.model.birth_settings import BirthTrial
+from recovery.core.model.demand import Demand
+from recovery.core.model.native_policy_facts import FailurePolicyFacts, PodFailureRule
 
 
 class GroupKey(msgspec.Struct, frozen=True, order=True):
@@ -61,35 +63,6 @@ class ContainerFacts(msgspec.Struct, frozen=True):
     unhealthy_devices: tuple[str, ...] = ()
     """Devices that the kubelet reports as Unhealthy for this container (`allocatedResourcesStatus`, KEP-4680), those of
     DRA claims included: `nvidia.com/gpu: GPU-1f2e`, with the driver's message behind it if there is one."""
-
-
-class Toleration(msgspec.Struct, frozen=True):
-    """Which taints a pod puts up with. Empty `key` (with Exists) and empty `effect` mean all."""
-
-    key: str = ""
-    operator: str = "Equal"
-    value: str = ""
-    effect: str = ""
-
-
-class LabelRequirement(msgspec.Struct, frozen=True):
-    """One of the `matchExpressions` of a node affinity: In, NotIn, Exists, DoesNotExist, Gt, Lt."""
-
-    key: str
-    operator: str
-    values: tuple[str, ...] = ()
-
-
-class Demand(msgspec.Struct, frozen=True):
-    """What a pod asks of a node, as far as it is known here: CPU, memory and DRA claims are not."""
-
-    selector: tuple[tuple[str, str], ...] = ()
-    """Labels that the node must have, and their values, by label."""
-    affinity: tuple[tuple[LabelRequirement, ...], ...] | None = None
-    """Terms of the required node affinity, one of which must match, in all its requirements. None: any node will do."""
-    tolerations: tuple[Toleration, ...] = ()
-    gpus: int = 0
-    """Accelerators that are extended resources, as nodes list them too."""
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -188,29 +161,6 @@ class PodFacts(msgspec.Struct, frozen=True):
         return self.gone_at is None and bool(self.node) and self.phase not in {"Succeeded", "Failed"}
 
 
-class ExitCodesRequirement(msgspec.Struct, frozen=True):
-    """`onExitCodes`; `container_name` None: any container."""
-
-    operator: str
-    values: tuple[int, ...]
-    container_name: str | None = None
-
-
-class PodConditionPattern(msgspec.Struct, frozen=True):
-    """One item of `onPodConditions`."""
-
-    type: str
-    status: str = "True"
-
-
-class PodFailureRule(msgspec.Struct, frozen=True):
-    """One rule of a Job's podFailurePolicy: exactly one of the two requirements is set."""
-
-    action: str
-    on_exit_codes: ExitCodesRequirement | None = None
-    on_pod_conditions: tuple[PodConditionPattern, ...] = ()
-
-
 class RestartRule(msgspec.Struct, frozen=True):
     """One of a container's `restartPolicyRules` (KEP-5307): the exit codes after which the kubelet restarts it."""
 
@@ -282,23 +232,6 @@ class JobFacts(msgspec.Struct, frozen=True):
     def condition(self, type_: str) -> Condition | None:
         """The condition of that type if its status is True, else None."""
         return next((c for c in self.conditions if c.type == type_ and c.status == "True"), None)
-
-
-class FailurePolicyRule(msgspec.Struct, frozen=True):
-    """One rule of a JobSet's failurePolicy; an empty list of requirements matches everything."""
-
-    name: str
-    action: str
-    on_job_failure_reasons: tuple[str, ...] = ()
-    on_job_failure_message_patterns: tuple[str, ...] = ()
-    target_replicated_jobs: tuple[str, ...] = ()
-
-
-class FailurePolicyFacts(msgspec.Struct, frozen=True):
-    """A JobSet's failurePolicy."""
-
-    max_restarts: int = 0
-    rules: tuple[FailurePolicyRule, ...] = ()
 
 
 class ReplicatedJobFacts(msgspec.Struct, frozen=True):

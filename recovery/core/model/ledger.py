@@ -14,9 +14,10 @@ from recovery.core.model.birth_settings import BirthSettings
 from recovery.core.model.earlier_failures import FailureMark, Handled
 from recovery.core.model.enforce_estimate import EnforceEstimate
 from recovery.core.model.folded_incidents import FoldedIncidents
+from recovery.core.model.group_size import AvoidedNode, ElasticState
+from recovery.core.model.group_totals import BudgetState, Totals
 from recovery.core.model.pinned_policy import PinnedPolicy
 from recovery.core.model.reason import Reason
-from recovery.core.model.rules import RuleAction
 from recovery.core.model.suspect_log import SuspectLog
 
 OLDEST_SCHEMA_VERSION = 1
@@ -390,43 +391,6 @@ class IncidentTotals(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     enforce_estimate: EnforceEstimate = EnforceEstimate()
 
 
-class Totals(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Counts that only rise: the source of every counter in /metrics."""
-
-    incidents: int = 0
-    restarts: int = 0
-    """Triggers of ours plus adopted restarts of the platform."""
-    charged: int = 0
-    """Incidents that have cost budget."""
-    failures: dict[str, int] = {}
-    """By class."""
-    idle_gpu_seconds: dict[str, float] = {}
-    """By phase."""
-    idle_gpu_seconds_by_class: dict[str, dict[str, float]] = {}
-    """The same GPU-seconds by class of the incident, and then by phase: for each phase the classes sum up to the entry
-    above. What an earlier version has booked has no class, and is read as of class Unknown (`ledger_restore`)."""
-    released_gpu_seconds: float = 0.0
-    """GPU-seconds in which our own suspension had freed the GPUs. No part of the idle ones."""
-    reduced_seconds: float = 0.0
-    """Seconds in which the group ran with fewer nodes than it was to have."""
-    gained_gpu_seconds: float = 0.0
-    """GPU-seconds that the group ran meanwhile, and would have waited for nodes otherwise."""
-    enforce_estimate: EnforceEstimate = EnforceEstimate()
-
-
-class BudgetState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What of the budget is used up, and what is left."""
-
-    charges: tuple[datetime, ...] = ()
-    """When it was charged, newest last; entries older than the window are dropped."""
-    limit: int = 0
-    """As the policy says it."""
-    remaining: int = 0
-    """Recoveries left in this window."""
-    reset_at: datetime | None = None
-    """When a person last emptied it; attempts from before do not count either. None: never."""
-
-
 class RequestAnswer(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """What became of a person's request (`core.incident.requests`). `at` shows whether a request is new."""
 
@@ -450,41 +414,6 @@ class LedgerCondition(msgspec.Struct, frozen=True, rename="camel"):
     message: str
     last_transition_time: datetime
     observed_generation: int = 0
-
-
-class AvoidedNode(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A node that this group alone stays off."""
-
-    node: str
-    host: str
-    """The value of its label `kubernetes.io/hostname`."""
-    since: datetime
-    until: datetime
-    """As long as a suspicion counts (`suspicion.within` of the RecoveryConfig)."""
-    reason: str = ""
-    """Why, as a sentence."""
-
-
-class ElasticState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A group that runs with fewer nodes than it is to have, or is being given another size."""
-
-    nodes: int
-    """How many it has, or is to have after the restart that is under way."""
-    wanted_nodes: int
-    """How many it is to have: what its JobSet says, or what its user has resized it to."""
-    since: datetime
-    """Since when it has had fewer."""
-    gpus: int = 0
-    """Of the group with `nodes`."""
-    running_since: datetime | None = None
-    """Since when it has run with that size; what it computes since then is not in the totals yet. None: it does not
-    run, because an incident is open."""
-    room_since: datetime | None = None
-    """Since when there has been room for `room_nodes`, without a break. None: there is room for no larger size."""
-    room_nodes: int | None = None
-    """The larger allowed size that there is room for. None: there is none."""
-    failed_growths: int = 0
-    """Growths in a row that had to be undone. Each doubles the wait before the next one."""
 
 
 class Ledger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -556,44 +485,3 @@ class Ledger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     def with_incident(self, **changes: object) -> "Ledger":
         """The ledger with these fields of its incident changed."""
         return msgspec.structs.replace(self, incident=msgspec.structs.replace(self.current_incident, **changes))
-
-
-_OF_VERSION_6 = frozenset({AttemptAction.AVOID_NODE, AttemptAction.SHRINK, AttemptAction.GROW})
-_RULES_OF_VERSION_6 = frozenset({RuleAction.AVOID_NODE, RuleAction.SHRINK})
-
-
-def schema_version_of(incident: Incident | None, ledger: "Ledger | None" = None) -> int:
-    """The lowest version whose controllers can read a ledger, or a record, with this incident."""
-    sized = ledger is not None and bool(ledger.birth_settings or ledger.elastic or ledger.avoided)
-    if incident is None:
-        return SCHEMA_VERSION if sized else WITHOUT_RESUMING
-    if (
-        sized
-        or any(attempt.action in _OF_VERSION_6 for attempt in incident.attempts)
-        or any(rule.action in _RULES_OF_VERSION_6 for rule in incident.pinned.rules)
-    ):
-        return SCHEMA_VERSION
-    return WITHOUT_SIZES if any(span.phase is Phase.RESUMING for span in incident.phases) else WITHOUT_RESUMING
-
-
-class LedgerObject(msgspec.Struct, frozen=True):
-    """A RecoveryGroup as read: its status and the resourceVersion that the next write is swapped against."""
-
-    name: str
-    namespace: str
-    uid: str
-    resource_version: str
-    workload_uid: str
-    group: str
-    """Name of the workload that the group belongs to."""
-    ledger: Ledger
-    workload_kind: str = "TrainJob"
-    schema_version: int = WITHOUT_RESUMING
-    """As found; -1: a status that cannot be decoded."""
-    labelled: bool = False
-    """It carries `BIRTH_SETTINGS_LABEL`, by which the API server finds its birth settings."""
-
-    @property
-    def readable(self) -> bool:
-        """`ledger` is what was written. Else a newer controller wrote it, or it is damaged (`ledger.message`)."""
-        return OLDEST_SCHEMA_VERSION <= self.schema_version <= SCHEMA_VERSION

@@ -7,7 +7,8 @@ each span adds up to its length.
 
 import msgspec
 
-from recovery.core.model.ledger import Incident, Ledger, PhaseSpan, Totals
+from recovery.core.model.group_totals import Totals
+from recovery.core.model.ledger import Incident, Ledger, PhaseSpan
 
 UNKNOWN_CLASS = "Unknown"
 """Of GPU-seconds that were booked without a class."""

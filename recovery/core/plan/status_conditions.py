@@ -8,7 +8,9 @@ from recovery.core.diagnosis.group_conditions import GroupCondition
 from recovery.core.incident import budget
 from recovery.core.incident.preconditions import paused
 from recovery.core.model.facts import WorkloadFacts
-from recovery.core.model.ledger import BudgetState, Incident, Ledger, LedgerCondition, Phase, schema_version_of
+from recovery.core.model.group_totals import BudgetState
+from recovery.core.model.ledger import Incident, Ledger, LedgerCondition, Phase
+from recovery.core.model.ledger_object import schema_version_of
 
 
 def summarise(

@@ -10,16 +10,8 @@ from sys import intern
 import msgspec
 
 from recovery.core.model.annotations import JOINED_PROBE_ANNOTATION
-from recovery.core.model.facts import (
-    Condition,
-    ContainerFacts,
-    Demand,
-    ExitFacts,
-    GroupKey,
-    LabelRequirement,
-    PodFacts,
-    Toleration,
-)
+from recovery.core.model.demand import Demand, LabelRequirement, Toleration
+from recovery.core.model.facts import Condition, ContainerFacts, ExitFacts, GroupKey, PodFacts
 from recovery.kube.projections.accelerators import is_accelerator_device
 from recovery.kube.projections.containers import ContainerSpec
 from recovery.kube.projections.metadata import (

@@ -10,15 +10,9 @@ from recovery.core.model import ledger_v3
 from recovery.core.model.annotations import BIRTH_SETTINGS_LABEL, BIRTH_SETTINGS_LABELLED, RESET_BREAKER_ANNOTATION
 from recovery.core.model.config import ConfigFacts, ConfigSpec
 from recovery.core.model.fleet_ledger import FleetLedger
-from recovery.core.model.ledger import (
-    OLDEST_SCHEMA_VERSION,
-    SCHEMA_VERSION,
-    WITHOUT_RESUMING,
-    Ledger,
-    LedgerObject,
-    schema_version_of,
-)
+from recovery.core.model.ledger import OLDEST_SCHEMA_VERSION, SCHEMA_VERSION, WITHOUT_RESUMING, Ledger
 from recovery.core.model.ledger_bounds import check
+from recovery.core.model.ledger_object import LedgerObject, schema_version_of
 from recovery.core.model.ledger_restore import restore_account
 from recovery.core.policy.enforcement import Enforcement
 from recovery.core.policy.resolved import PolicyFacts

@@ -15,19 +15,21 @@ from recovery.core.model.annotations import (
 )
 from recovery.core.model.facts import (
     Condition,
-    ExitCodesRequirement,
-    FailurePolicyFacts,
-    FailurePolicyRule,
     GroupKey,
     JobFacts,
     JobSetFacts,
-    PodConditionPattern,
-    PodFailureRule,
     Progress,
     ReplicatedJobFacts,
     WorkloadFacts,
 )
 from recovery.core.model.ledger_bounds import EARLIEST
+from recovery.core.model.native_policy_facts import (
+    ExitCodesRequirement,
+    FailurePolicyFacts,
+    FailurePolicyRule,
+    PodConditionPattern,
+    PodFailureRule,
+)
 from recovery.kube.projections.containers import ContainerSpec, templates
 from recovery.kube.projections.metadata import (
     Date,

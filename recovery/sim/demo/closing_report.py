@@ -14,8 +14,8 @@ from recovery.sim.demo.objects import GRACE_SECONDS, Restarter, runtime_for
 from recovery.sim.demo.scene import ReportedIncident
 from recovery.sim.demo.stage import GPUS_PER_RANK, StageFailure
 from recovery.sim.demo.verdict import Course, started_between, trained_again
+from recovery.sim.training.rounds import TrainingSettings
 from recovery.sim.training.trace import Trace
-from recovery.sim.training.training import TrainingSettings
 
 
 def phases_of(told: ReportedIncident) -> str:

@@ -15,7 +15,7 @@ from recovery.sim.cluster import ClusterSettings, EmbeddedCluster
 from recovery.sim.demo.objects import NAMESPACE, TRAINING, Restarter, objects
 from recovery.sim.kubelets.kubelet_context import KubeletSettings
 from recovery.sim.kubelets.node_run import NodeDeath, NodeSpec
-from recovery.sim.training.training import Round
+from recovery.sim.training.rounds import Round
 from recovery.telemetry.observer import Telemetry
 
 RANKS = 128

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from recovery.core.model.ledger import Totals
+from recovery.core.model.group_totals import Totals
 from recovery.sim.trials.coverage import total
 from recovery.sim.trials.failure_signs import Sign
 from recovery.sim.trials.faults import TrialFault

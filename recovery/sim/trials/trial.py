@@ -18,7 +18,7 @@ from recovery.ports import RECOVERY_CONFIGS
 from recovery.sim.cluster import ClusterSettings, EmbeddedCluster
 from recovery.sim.kubelets.kubelet_context import KubeletSettings
 from recovery.sim.kubelets.node_run import NodeSpec
-from recovery.sim.training.training import TrainingSettings
+from recovery.sim.training.rounds import TrainingSettings
 from recovery.sim.trials.actors import USER
 from recovery.sim.trials.checkers.checker_set import CheckerSet
 from recovery.sim.trials.controller_process import ControllerProcess

@@ -9,8 +9,8 @@ from recovery.core.model.facts import GroupKey
 from recovery.ports import ApiRequest
 from recovery.sim.api.server import ApiServer
 from recovery.sim.api.store import ObjectChange
+from recovery.sim.training.rounds import Round
 from recovery.sim.training.trace import Trace
-from recovery.sim.training.training import Round
 from recovery.sim.trials.faults import TrialFault
 from recovery.sim.trials.plan import JobPlan, TrialPlan
 

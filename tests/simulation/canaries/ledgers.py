@@ -11,7 +11,8 @@ from recovery.core.diagnosis.classify import Disruption
 from recovery.core.incident import lifecycle
 from recovery.core.incident.invariants import violations
 from recovery.core.model.facts import Snapshot, WorkloadFacts
-from recovery.core.model.ledger import AttemptAction, Ledger, LedgerObject, Target
+from recovery.core.model.ledger import AttemptAction, Ledger, Target
+from recovery.core.model.ledger_object import LedgerObject
 from recovery.core.model.reason import Reason
 from recovery.core.plan.actions import CountIncidents, Plan, RecordIncident
 from recovery.core.plan.context import ReconcileContext

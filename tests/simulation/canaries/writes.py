@@ -7,7 +7,7 @@ import pytest
 from recovery import api_verbs
 from recovery.controller.reconciler import Reconciler
 from recovery.core.model.facts import GroupKey, WorkloadFacts
-from recovery.core.model.ledger import LedgerObject
+from recovery.core.model.ledger_object import LedgerObject
 from recovery.core.plan.actions import DeleteJob, DeletePods, ForceDeletePods, Plan
 from recovery.executors.pod_teardown import PodTeardown
 from recovery.ports import JOBS, PODS, ApiClient, NotFoundError, Propagation

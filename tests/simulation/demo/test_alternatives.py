@@ -8,7 +8,7 @@ import pytest
 from recovery.sim.demo.alternatives import Downtimes, downtimes, downtimes_meanwhile
 from recovery.sim.demo.objects import Restarter
 from recovery.sim.demo.stage import StageFailure
-from recovery.sim.training.training import TrainingSettings
+from recovery.sim.training.rounds import TrainingSettings
 
 RANKS = 4
 

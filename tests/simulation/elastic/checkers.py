@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from recovery.core.model.ledger import AttemptAction, ElasticState, Ledger
+from recovery.core.model.group_size import ElasticState
+from recovery.core.model.ledger import AttemptAction, Ledger
 from recovery.core.model.pinned_policy import PinnedElastic
 from recovery.ports import JOBS, PODS, RECOVERY_GROUPS
 from recovery.sim.api.kinds.kind import Body

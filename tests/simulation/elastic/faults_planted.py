@@ -9,7 +9,8 @@ import pytest
 from recovery.core.decision import birth, resizing
 from recovery.core.incident import sizes
 from recovery.core.model.facts import Room
-from recovery.core.model.ledger import ElasticState, Ledger
+from recovery.core.model.group_size import ElasticState
+from recovery.core.model.ledger import Ledger
 from recovery.core.model.pinned_policy import PinnedElastic
 from recovery.core.plan.context import ReconcileContext
 from recovery.launch import birth as birth_of_jobs

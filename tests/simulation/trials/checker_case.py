@@ -10,10 +10,10 @@ from typing import Any, cast
 import msgspec
 
 from recovery.core.model.facts import GroupKey
+from recovery.core.model.group_totals import BudgetState, Totals
 from recovery.core.model.ledger import (
     Attempt,
     AttemptAction,
-    BudgetState,
     Closing,
     Incident,
     Ledger,
@@ -21,7 +21,6 @@ from recovery.core.model.ledger import (
     Phase,
     PhaseSpan,
     Target,
-    Totals,
 )
 from recovery.core.model.pinned_policy import PinnedPolicy
 from recovery.core.model.reason import Reason

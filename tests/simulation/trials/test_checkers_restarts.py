@@ -5,7 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from recovery.core.model.ledger import AttemptAction, AvoidedNode, Ledger, Phase, RequestAnswer
+from recovery.core.model.group_size import AvoidedNode
+from recovery.core.model.ledger import AttemptAction, Ledger, Phase, RequestAnswer
 from recovery.core.model.reason import Reason
 from recovery.ports import JOB_SETS, JOBS, PODS
 from recovery.sim.trials.checkers.restarts import BaselineUntouched, JustifiedRestart, NativeFirst, ResizeKept

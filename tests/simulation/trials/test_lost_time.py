@@ -7,10 +7,11 @@ import msgspec
 import pytest
 
 from recovery.core.incident import lifecycle, phases
-from recovery.core.model.ledger import Closing, Incident, Ledger, Outcome, Phase, PhaseSpan, Totals
+from recovery.core.model.group_totals import Totals
+from recovery.core.model.ledger import Closing, Incident, Ledger, Outcome, Phase, PhaseSpan
 from recovery.core.model.pinned_policy import PinnedPolicy
 from recovery.core.model.reason import Reason
-from recovery.sim.training.training import Round, TrainingOutcome
+from recovery.sim.training.rounds import Round, TrainingOutcome
 from recovery.sim.trials.lost_time import (
     Account,
     Booked,

@@ -1,6 +1,7 @@
 """Trials in short, and all together."""
 
-from recovery.core.model.ledger import Ledger, Totals
+from recovery.core.model.group_totals import Totals
+from recovery.core.model.ledger import Ledger
 from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
 from recovery.sim.trials.plan import TrialPlan
 from recovery.sim.trials.shrink import Shrunk

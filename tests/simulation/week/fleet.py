@@ -33,7 +33,7 @@ from recovery.sim.api.metadata import timestamp
 from recovery.sim.cluster import ClusterSettings, EmbeddedCluster
 from recovery.sim.kubelets.kubelet_context import KubeletSettings
 from recovery.sim.kubelets.node_run import NodeSpec
-from recovery.sim.training.training import TrainingSettings
+from recovery.sim.training.rounds import TrainingSettings
 from recovery.sim.trials.manifests import JOBSET_LABEL, runtime_of, workload_of
 from recovery.sim.trials.plan import JobPlan, PlannedRuntime
 from recovery.sim.virtual_time import VirtualClock

@@ -9,7 +9,8 @@ import msgspec
 from recovery.core.model.annotations import BIRTH_SETTINGS_LABEL, BIRTH_SETTINGS_LABELLED
 from recovery.core.model.config import ConfigFacts
 from recovery.core.model.facts import GroupKey, NodeFacts, Progress, Snapshot, UndecodableObject
-from recovery.core.model.ledger import WITHOUT_RESUMING, Ledger, LedgerObject
+from recovery.core.model.ledger import WITHOUT_RESUMING, Ledger
+from recovery.core.model.ledger_object import LedgerObject
 from recovery.core.model.protection import Protection
 from recovery.core.plan.actions import Plan
 from recovery.core.policy.resolved import Policy, PolicyFacts

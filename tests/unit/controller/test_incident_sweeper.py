@@ -13,7 +13,8 @@ from recovery.core.incident.closed_incident import totals_of
 from recovery.core.model.facts import GroupKey, UndecodableObject
 from recovery.core.model.fleet_ledger import FleetTotals
 from recovery.core.model.folded_incidents import FoldedIncidents, NumberRange
-from recovery.core.model.ledger import Incident, Ledger, LedgerObject
+from recovery.core.model.ledger import Incident, Ledger
+from recovery.core.model.ledger_object import LedgerObject
 from recovery.executors import incident_retention
 from recovery.executors.status import LedgerWriter, WorkloadReference
 from recovery.kube.projections.recovery import UNREADABLE_SCHEMA_VERSION

@@ -9,7 +9,7 @@ import msgspec
 from recovery.controller.leadership import SoleLeader
 from recovery.controller.runner import Controller
 from recovery.core.model.facts import GroupKey, Snapshot
-from recovery.core.model.ledger import LedgerObject
+from recovery.core.model.ledger_object import LedgerObject
 from recovery.executors.pod_teardown import DELETES_IN_FLIGHT_MAX
 from recovery.ports import JOBS, PODS, ApiRequest
 from recovery.sim.virtual_time import VirtualClock, virtual_time

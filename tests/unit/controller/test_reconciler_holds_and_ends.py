@@ -6,7 +6,8 @@ import pytest
 from recovery.controller import reconciler
 from recovery.controller.reconciler import InvariantError, LedgerUnreadableError
 from recovery.core.model.facts import Snapshot
-from recovery.core.model.ledger import SCHEMA_VERSION, WITHOUT_RESUMING, Ledger, LedgerObject, Phase
+from recovery.core.model.ledger import SCHEMA_VERSION, WITHOUT_RESUMING, Ledger, Phase
+from recovery.core.model.ledger_object import LedgerObject
 from recovery.core.model.protection import ProtectionReason
 from recovery.core.model.reason import Reason
 from recovery.core.plan.actions import DeleteJob, Plan

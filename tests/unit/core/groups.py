@@ -1,13 +1,7 @@
 """The groups that unit tests of the core begin with."""
 
-from recovery.core.model.facts import (
-    FailurePolicyFacts,
-    JobFacts,
-    JobSetFacts,
-    PodFailureRule,
-    ReplicatedJobFacts,
-    WorkloadFacts,
-)
+from recovery.core.model.facts import JobFacts, JobSetFacts, ReplicatedJobFacts, WorkloadFacts
+from recovery.core.model.native_policy_facts import FailurePolicyFacts, PodFailureRule
 from tests.unit.core.world import World, whole
 
 

@@ -6,11 +6,8 @@ import re
 import msgspec
 import pytest
 
-from recovery.core.model.facts import (
-    Condition,
-    ExitFacts,
-    PodFailureRule,
-)
+from recovery.core.model.facts import Condition, ExitFacts
+from recovery.core.model.native_policy_facts import PodFailureRule
 from tests.unit.core import consistency
 from tests.unit.core.consistency import impossible
 from tests.unit.core.groups import training

@@ -6,7 +6,8 @@ It reads as the scheduler's own code does. `recovery.kube.capacity` has to answe
 import re
 from collections.abc import Iterable, Mapping
 
-from recovery.core.model.facts import Demand, LabelRequirement, NodeFacts, Taint, Toleration
+from recovery.core.model.demand import Demand, LabelRequirement, Toleration
+from recovery.core.model.facts import NodeFacts, Taint
 from recovery.core.model.fleet_ledger import QUARANTINE_TAINT
 from recovery.kube.capacity import PodRoom
 

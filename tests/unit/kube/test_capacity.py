@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recovery.core.model.facts import Condition, Demand, LabelRequirement, NodeFacts, PodFacts, Taint, Toleration
+from recovery.core.model.demand import Demand, LabelRequirement, Toleration
+from recovery.core.model.facts import Condition, NodeFacts, PodFacts, Taint
 from recovery.kube import capacity as capacity_module
 from recovery.kube.capacity import COST_MAX, DEMANDS_KEPT_MAX, NODES_AT_ONCE_MAX, Capacity, PodRoom, pods_per_node
 from recovery.kube.node_index import NodeIndex

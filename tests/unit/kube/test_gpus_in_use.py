@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recovery.core.model.facts import Demand, GroupKey, NodeFacts, PodFacts
+from recovery.core.model.demand import Demand
+from recovery.core.model.facts import GroupKey, NodeFacts, PodFacts
 from recovery.kube.capacity import Capacity
 from recovery.kube.gpus_in_use import OTHERS_KNOWN_FOR, GpusInUse, NodeUse
 from recovery.kube.projections.pods import PodRecord

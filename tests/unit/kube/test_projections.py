@@ -6,18 +6,8 @@ from datetime import datetime
 import msgspec
 import pytest
 
-from recovery.core.model.facts import (
-    Condition,
-    ContainerFacts,
-    Demand,
-    ExitFacts,
-    GroupKey,
-    LabelRequirement,
-    NodeFacts,
-    PodFacts,
-    Taint,
-    Toleration,
-)
+from recovery.core.model.demand import Demand, LabelRequirement, Toleration
+from recovery.core.model.facts import Condition, ContainerFacts, ExitFacts, GroupKey, NodeFacts, PodFacts, Taint
 from recovery.kube.projections.nodes import decode_node, decode_renewal
 from recovery.kube.projections.pods import decode_pod
 from tests.unit.kube.projected import JOB_UID, at, changed

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recovery.core.model.annotations import SPARE_LABEL
-from recovery.core.model.facts import Demand, GroupKey, JobFacts, NodeFacts, PodFacts, Room, Snapshot, Taint
+from recovery.core.model.demand import Demand
+from recovery.core.model.facts import GroupKey, JobFacts, NodeFacts, PodFacts, Room, Snapshot, Taint
 from recovery.kube.capacity import Capacity
 from recovery.kube.gpus_in_use import GpusInUse, NodeUse
 from recovery.kube.node_index import NodeIndex

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recovery.core.diagnosis.membership import member_count
-from recovery.core.model.facts import Demand, GroupKey, NodeFacts, PodFacts, WaitingGroup
+from recovery.core.model.demand import Demand
+from recovery.core.model.facts import GroupKey, NodeFacts, PodFacts, WaitingGroup
 from recovery.kube import capacity as capacity_module
 from recovery.kube import fleet_facts as fleet_facts_module
 from recovery.kube import pending_groups

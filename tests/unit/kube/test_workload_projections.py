@@ -4,17 +4,13 @@ import json
 
 import pytest
 
-from recovery.core.model.facts import (
-    Condition,
+from recovery.core.model.facts import Condition, GroupKey, Progress, ReplicatedJobFacts, WorkloadFacts
+from recovery.core.model.native_policy_facts import (
     ExitCodesRequirement,
     FailurePolicyFacts,
     FailurePolicyRule,
-    GroupKey,
     PodConditionPattern,
     PodFailureRule,
-    Progress,
-    ReplicatedJobFacts,
-    WorkloadFacts,
 )
 from recovery.kube.projections.workloads import decode_job, decode_job_set, decode_train_job
 from tests.unit.kube.projected import JOB_UID, at, changed

@@ -12,9 +12,10 @@ import yaml
 from recovery.core.incident import lifecycle
 from recovery.core.model.annotations import HOSTNAME_LABEL
 from recovery.core.model.config import CONFIG_NAME, ConfigFacts, ConfigSpec
-from recovery.core.model.facts import Condition, FailurePolicyFacts, FleetFacts, NodeFacts, Snapshot, Taint
+from recovery.core.model.facts import Condition, FleetFacts, NodeFacts, Snapshot, Taint
 from recovery.core.model.fleet_ledger import Quarantined
 from recovery.core.model.ledger import AttemptAction, Considered, Incident, Phase
+from recovery.core.model.native_policy_facts import FailurePolicyFacts
 from recovery.core.model.reason import Reason
 from recovery.core.plan.actions import ChangeFleet, ClaimJob, FailJobSet, ForceDeletePods, Plan
 from recovery.core.policy.resolved import Policy, PolicyFacts, resolve

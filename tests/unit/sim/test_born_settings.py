@@ -10,7 +10,7 @@ from recovery.sim.api.kinds.kind import Body
 from recovery.sim.cluster import ClusterSettings, EmbeddedCluster
 from recovery.sim.kubelets.node_run import NodeSpec
 from recovery.sim.runtimes import shipped_runtime
-from recovery.sim.training.training import TrainingSettings
+from recovery.sim.training.rounds import TrainingSettings
 from recovery.sim.virtual_time import VirtualClock, virtual_time
 from tests.contract.bodies import TRAINING_RUNTIMES, train_job
 

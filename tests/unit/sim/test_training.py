@@ -9,8 +9,9 @@ import pytest
 from recovery import api_verbs
 from recovery.ports import JOBS, PODS, TRAIN_JOBS, TryLaterError
 from recovery.sim.kubelets.node_run import NodeDeath
+from recovery.sim.training.rounds import RankState, TrainingOutcome
 from recovery.sim.training.trace import EventKind
-from recovery.sim.training.training import RankState, TrainingOutcome, TrainingWorld
+from recovery.sim.training.training import TrainingWorld
 from recovery.sim.virtual_time import BEGIN, virtual_time
 from tests.unit.sim.cluster import AT_ONCE, QUICK, cluster
 from tests.unit.sim.training_scene import NAME, SETTINGS, Training, bind_group, bind_rank, training_cluster

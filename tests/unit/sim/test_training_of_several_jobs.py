@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from recovery import api_verbs
 from recovery.ports import JOB_SETS, JOBS, PODS
+from recovery.sim.training.rounds import RankState
 from recovery.sim.training.trace import EventKind
-from recovery.sim.training.training import RankState
 from recovery.sim.virtual_time import virtual_time
 from tests.unit.sim.training_scene import NAME, SETTINGS, Training, bind_group, training_cluster
 

@@ -2,7 +2,8 @@
 
 from contextlib import AbstractAsyncContextManager
 
-from recovery.sim.training.training import TrainingSettings, TrainingWorld
+from recovery.sim.training.rounds import TrainingSettings
+from recovery.sim.training.training import TrainingWorld
 from tests.unit.sim.cluster import AT_ONCE, QUICK, Cluster, cluster
 
 NAME = "default/llm"

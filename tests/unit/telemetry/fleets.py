@@ -6,7 +6,8 @@ import msgspec
 
 from recovery.core.incident import lifecycle, phases
 from recovery.core.model.facts import GroupKey, JobFacts, JobSetFacts, PodFacts, Snapshot, WorkloadFacts
-from recovery.core.model.ledger import AttemptAction, Incident, Ledger, LedgerObject, Phase, Target
+from recovery.core.model.ledger import AttemptAction, Incident, Ledger, Phase, Target
+from recovery.core.model.ledger_object import LedgerObject
 from recovery.core.model.reason import Reason
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.spec import Mode, PolicySpec

@@ -4,7 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from recovery.core.model.ledger import ElasticState, Phase
+from recovery.core.model.group_size import ElasticState
+from recovery.core.model.ledger import Phase
 from recovery.telemetry.idle_cells import BOOKED_WITHIN
 from recovery.telemetry.observer import Telemetry
 from recovery.telemetry.smaller_groups import FAILURES_SEEN_WITHIN

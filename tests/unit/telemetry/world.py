@@ -18,18 +18,10 @@ from recovery.core.model.facts import (
     UndecodableObject,
     WorkloadFacts,
 )
-from recovery.core.model.ledger import (
-    AttemptAction,
-    Closing,
-    ElasticState,
-    Incident,
-    Ledger,
-    LedgerObject,
-    Outcome,
-    Phase,
-    Target,
-    Totals,
-)
+from recovery.core.model.group_size import ElasticState
+from recovery.core.model.group_totals import Totals
+from recovery.core.model.ledger import AttemptAction, Closing, Incident, Ledger, Outcome, Phase, Target
+from recovery.core.model.ledger_object import LedgerObject
 from recovery.core.model.pinned_policy import PinnedPolicy
 from recovery.core.model.reason import Reason
 from recovery.core.policy.resolved import PolicyFacts

@@ -9,7 +9,8 @@ import msgspec
 from recovery.core.incident.invariants import violations
 from recovery.core.incident.lifecycle import MAX_ATTEMPTS
 from recovery.core.model.facts import GroupKey
-from recovery.core.model.ledger import Ledger, Totals
+from recovery.core.model.group_totals import Totals
+from recovery.core.model.ledger import Ledger
 from recovery.ports import RECOVERY_GROUPS, RECOVERY_INCIDENTS
 from recovery.sim.api.store import ObjectChange
 from recovery.sim.trials.checkers.checker_rule import CheckerRule

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from recovery.core.model.facts import FailurePolicyFacts
 from recovery.core.model.ledger import AttemptAction, Outcome, Phase
+from recovery.core.model.native_policy_facts import FailurePolicyFacts
 from recovery.core.model.reason import Reason
 from tests.unit.core.driver import Controller, observing, policy
 from tests.unit.core.groups import training

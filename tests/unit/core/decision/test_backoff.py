@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from recovery.core.incident.budget import delay
-from recovery.core.model.facts import FailurePolicyFacts
 from recovery.core.model.ledger import Outcome, Phase
+from recovery.core.model.native_policy_facts import FailurePolicyFacts
 from recovery.core.model.pinned_policy import PinnedPolicy
 from recovery.core.model.reason import Reason
 from recovery.core.plan.actions import DeleteJob, DeletePods, RaiseBackoffLimit, ResumeWorkload, SuspendWorkload

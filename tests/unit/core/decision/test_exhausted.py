@@ -5,8 +5,8 @@ import pytest
 from recovery.core.incident import requests
 from recovery.core.incident.requests import Request, Verb
 from recovery.core.model.annotations import KUEUE_QUEUE_LABEL
-from recovery.core.model.facts import FailurePolicyFacts
 from recovery.core.model.ledger import Outcome, Phase
+from recovery.core.model.native_policy_facts import FailurePolicyFacts
 from recovery.core.model.reason import Reason
 from recovery.core.plan.actions import DeleteJob, FailJobSet, JobRef, ResumeWorkload, SuspendWorkload
 from recovery.core.policy.resolved import Backoff

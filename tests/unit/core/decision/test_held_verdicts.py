@@ -5,8 +5,8 @@ import pytest
 from recovery.core.decision.decide import decide
 from recovery.core.decision.verdict import EARLY
 from recovery.core.incident.lifecycle import MAX_ATTEMPTS
-from recovery.core.model.facts import FailurePolicyFacts
 from recovery.core.model.ledger import AttemptAction, Outcome, Phase
+from recovery.core.model.native_policy_facts import FailurePolicyFacts
 from recovery.core.model.reason import Reason
 from recovery.core.model.rules import RuleAction
 from recovery.core.plan.actions import DeleteJobSet, FailJobSet

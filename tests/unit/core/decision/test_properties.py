@@ -13,9 +13,9 @@ from recovery.core.incident.fencing import fates_of_nodes
 from recovery.core.incident.preconditions import barred
 from recovery.core.incident.requests import Request, Verb
 from recovery.core.model.annotations import PAUSED_ANNOTATION, SUSPENDED_BY_ANNOTATION
-from recovery.core.model.facts import FailurePolicyFacts
 from recovery.core.model.fleet_ledger import FleetLimits
 from recovery.core.model.ledger import Ledger, Phase
+from recovery.core.model.native_policy_facts import FailurePolicyFacts
 from recovery.core.model.rules import ExitCodes, Operator, Rule, RuleAction, When
 from recovery.core.plan.actions import (
     Action,

@@ -8,7 +8,9 @@ import pytest
 from recovery.core.decision.protection import protection
 from recovery.core.model.facts import ContainerTemplate
 from recovery.core.model.fleet_ledger import Breaker, FleetLedger
-from recovery.core.model.ledger import SCHEMA_VERSION, BudgetState, Ledger, LedgerCondition, LedgerObject
+from recovery.core.model.group_totals import BudgetState
+from recovery.core.model.ledger import SCHEMA_VERSION, Ledger, LedgerCondition
+from recovery.core.model.ledger_object import LedgerObject
 from recovery.core.model.protection import UNPROTECTED, Protection, ProtectionReason
 from recovery.core.model.reason import Reason, as_said
 from recovery.core.model.rules import ExitCodes, Operator, Rule, RuleAction, When

@@ -3,9 +3,10 @@
 import msgspec
 import pytest
 
-from recovery.core.model.facts import Condition, FailurePolicyFacts, Taint
+from recovery.core.model.facts import Condition, Taint
 from recovery.core.model.fleet_ledger import FleetLedger, FleetLimits, Quarantined
 from recovery.core.model.ledger import AttemptAction
+from recovery.core.model.native_policy_facts import FailurePolicyFacts
 from recovery.core.model.rules import NodeConditionRule, Rule, RuleAction, When
 from tests.unit.core.decision.test_verdicts import MAY, TRUSTED, on_exit
 from tests.unit.core.driver import Controller, policy

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from recovery.core.diagnosis.evidence import STALE_AFTER
 from recovery.core.diagnosis.finishing import finishing
+from recovery.core.diagnosis.freshness import STALE_AFTER
 from recovery.core.model.facts import PodFacts, ReplicatedJobFacts, Snapshot
 from recovery.core.model.ledger import Outcome, Phase
 from tests.unit.core.consistency import checked

@@ -6,8 +6,8 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from recovery.core.model.facts import ExitCodesRequirement, PodFailureRule
 from recovery.core.model.ledger import Outcome, Phase
+from recovery.core.model.native_policy_facts import ExitCodesRequirement, PodFailureRule
 from recovery.core.model.reason import Reason, as_said
 from recovery.core.plan.actions import Action, ClaimJob, DeleteJob, DeletePods, Plan, RaiseBackoffLimit, SuspendWorkload
 from recovery.core.policy.resolved import Backoff, Policy

@@ -3,7 +3,8 @@
 import msgspec
 
 from recovery.core.diagnosis.classify import classify
-from recovery.core.diagnosis.evidence import STALE_AFTER, Evidence, LossKind, gather
+from recovery.core.diagnosis.evidence import Evidence, LossKind, gather
+from recovery.core.diagnosis.freshness import STALE_AFTER
 from recovery.core.diagnosis.membership import group_runs_whole, member_jobs
 from recovery.core.model.facts import Condition, ContainerFacts
 from tests.unit.core.driver import Controller, observing

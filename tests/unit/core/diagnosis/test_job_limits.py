@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from recovery.core.diagnosis.job_limits import exits_left, no_time_to_wait
-from recovery.core.model.facts import ContainerFacts, FailurePolicyFacts
+from recovery.core.model.facts import ContainerFacts
+from recovery.core.model.native_policy_facts import FailurePolicyFacts
 from recovery.core.model.reason import Reason, because
 from tests.unit.core.groups import training
 from tests.unit.core.world import World

@@ -2,17 +2,14 @@
 
 import pytest
 
-from recovery.core.model.facts import (
-    ContainerFacts,
-    ContainerTemplate,
+from recovery.core.model.facts import ContainerFacts, ContainerTemplate, ExitFacts, RestartRule
+from recovery.core.model.ledger import AttemptAction, Outcome, Phase
+from recovery.core.model.native_policy_facts import (
     ExitCodesRequirement,
-    ExitFacts,
     FailurePolicyFacts,
     PodConditionPattern,
     PodFailureRule,
-    RestartRule,
 )
-from recovery.core.model.ledger import AttemptAction, Outcome, Phase
 from tests.unit.core.driver import Controller, observing
 from tests.unit.core.groups import training
 from tests.unit.core.world import World, at

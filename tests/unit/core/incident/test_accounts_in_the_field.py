@@ -5,7 +5,8 @@ import pytest
 
 from recovery.core.incident import phases
 from recovery.core.incident.invariants import violations
-from recovery.core.model.ledger import Ledger, Phase, Totals
+from recovery.core.model.group_totals import Totals
+from recovery.core.model.ledger import Ledger, Phase
 from recovery.core.model.ledger_restore import restore_account
 from tests.unit.core.driver import Controller
 from tests.unit.core.groups import training

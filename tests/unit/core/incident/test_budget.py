@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from recovery.core.incident.budget import charge, frees_at, in_window, remaining
-from recovery.core.model.ledger import BudgetState
+from recovery.core.model.group_totals import BudgetState
 from tests.unit.core.world import at
 
 HOUR = timedelta(hours=1)
