@@ -1,4 +1,4 @@
-"""Each public class of the package has a name of its own, so that a name alone says which one is meant."""
+"""A name says which class or file is meant: no two public classes share one, and no file is too long for its name."""
 
 import ast
 from collections import defaultdict
@@ -7,7 +7,10 @@ from pathlib import Path
 import recovery
 
 PACKAGE = Path(recovery.__file__).parent
+TESTS = PACKAGE.parent / "tests"
 LINES_MAX = 500
+LONGER = frozenset({"tests/unit/core/decision/test_properties.py"})
+"""Files that are still to be split. Add none."""
 
 
 def test_no_two_public_classes_have_one_name() -> None:
@@ -19,9 +22,9 @@ def test_no_two_public_classes_have_one_name() -> None:
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
-def test_no_test_file_is_longer_than_500_lines() -> None:
+def test_no_file_is_longer_than_500_lines() -> None:
     """A reader finds a behaviour by the name of its file, and reads that file as a whole."""
-    lines = {path: path.read_text().count("\n") for path in (PACKAGE.parent / "tests").rglob("*.py")}
-    assert len(lines) > 500
-    lines.pop(PACKAGE.parent / "tests/unit/core/decision/test_properties.py", None)
-    assert {str(path.relative_to(PACKAGE.parent)): count for path, count in lines.items() if count > LINES_MAX} == {}
+    paths = [path for folder in (PACKAGE, TESTS) for path in sorted(folder.rglob("*.py"))]
+    assert len(paths) > 1000
+    lines = {str(path.relative_to(PACKAGE.parent)): path.read_text().count("\n") for path in paths}
+    assert {path: count for path, count in lines.items() if count > LINES_MAX and path not in LONGER} == {}
