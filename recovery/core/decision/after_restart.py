@@ -191,7 +191,13 @@ def _watch(context: ReconcileContext, ledger: Ledger, found: Phase, *, ours: boo
 def _reissue(context: ReconcileContext, ledger: Ledger, restart: Attempt) -> Plan:
     """The ledger has the target, but a target Job lives on: the trigger was lost, refused as stale, or never sent."""
     snapshot, open_ = context.snapshot, ledger.current_incident
-    if group_runs_whole(snapshot) and context.now - restart.started_at > STALE_AFTER:
+    changed = sizes.undone_by_restart(ledger, snapshot) if restart.reason is not Reason.RESTARTED_BY_HAND else None
+    is_stale = context.now - restart.started_at > STALE_AFTER
+    if ledger.phase is Phase.HELD and group_runs_whole(snapshot) and (changed is not None or is_stale):
+        # Held before the trigger was out: the group may run whole again as any other that is held.
+        waits_until = settling_until(context, ledger)
+        return whole_again(context, ledger) if waits_until is None else as_before(ledger, requeue_at=waits_until)
+    if group_runs_whole(snapshot) and is_stale:
         why = told(Sentence.READY_MEANWHILE, Reason.RUNS_WHOLE_AGAIN, ranks=open_.ranks)
         return close(ledger, Outcome.SUPERSEDED, why, context.now)
     stale_at = restart.started_at + STALE_AFTER
@@ -209,7 +215,6 @@ def _reissue(context: ReconcileContext, ledger: Ledger, restart: Attempt) -> Pla
         # From all of it: a suspension would hold up what the user's own policy has decided.
         found = because(Reason.MEMBER_LOST, evidence=open_.evidence[0])
         return say(suspension.want(ledger, None), stands_aside(found, decided))
-    changed = sizes.undone_by_restart(ledger, snapshot) if restart.reason is not Reason.RESTARTED_BY_HAND else None
     if changed is not None and not _is_begun(context, ledger):
         found = because(Reason.MEMBER_LOST, evidence=open_.evidence[0])
         return hold_back(context, ledger, found, Refusal(changed, None, exhausted=False))

@@ -1,16 +1,17 @@
 """A Job that its user has resized would come back in the template's size, so its group is Held."""
 
 import msgspec
+import pytest
 
 from recovery.core.model.annotations import RETRY_ANNOTATION
-from recovery.core.model.ledger import Phase
+from recovery.core.model.ledger import Outcome, Phase
 from recovery.core.model.reason import Reason
 from recovery.core.plan.actions import DeleteJobSet
 from recovery.core.policy.spec import Mode, OnTerminalFailure
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.elastic import shrunk
 from tests.unit.core.groups import training
-from tests.unit.core.world import World
+from tests.unit.core.world import World, at
 
 
 def sized(world: World, parallelism: int, completions: int | None = None) -> World:
@@ -56,6 +57,24 @@ def test_a_resize_between_the_ledger_and_the_trigger_is_seen() -> None:
     controller.reconcile(lost.with_job(parallelism=3, completions=3), 2)
     assert len(controller.triggers) == before
     assert controller.incident.held_reason is Reason.USER_RESIZED
+
+
+@pytest.mark.parametrize("ready", [20, 1000])
+def test_a_group_held_before_its_trigger_was_out_may_run_whole_again(ready: float) -> None:
+    """As any other that is held: it is believed when it has outlived what it is held for, however old the restart."""
+    controller = Controller()
+    lost = sized(training(4), 4, 4).pod_deleted(2, 0)
+    controller.reconcile(lost, 1)
+    resized = lost.with_job(parallelism=3, completions=3)
+    controller.reconcile(resized, 2)
+    whole = resized.came_back(2, 10, ready)
+    plan = controller.reconcile(whole, ready + 1)
+    assert (controller.ledger.phase, plan.requeue_at) == (Phase.HELD, at(ready + 600))
+    controller.reconcile(whole, ready + 601)
+    closing = controller.incident.closing
+    assert closing is not None
+    assert (closing.outcome, closing.outcome_reason) == (Outcome.HELD, Reason.RUNS_WHOLE_AGAIN)
+    assert closing.ended_at == at(ready + 1)
 
 
 def test_a_person_may_have_it_restarted_all_the_same() -> None:
