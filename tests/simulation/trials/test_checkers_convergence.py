@@ -7,11 +7,13 @@ from recovery.core.incident.lifecycle import into_history
 from recovery.core.model.facts import Snapshot
 from recovery.core.model.fleet_ledger import CountedIncident, FleetLedger, FleetTotals, Suspicion
 from recovery.core.model.ledger import Outcome, Phase
-from recovery.ports import JOB_SETS, JOBS, LEASES, PODS, RECOVERY_CONFIGS, TRAIN_JOBS
+from recovery.ports import JOB_SETS, JOBS, LEASES, NODES, PODS, RECOVERY_CONFIGS, TRAIN_JOBS
 from recovery.sim.training.trace import EventKind
 from recovery.sim.trials.checkers.convergence import ConvergesAfterHealing, TimelyAction
 from recovery.sim.trials.faults import FaultKind
+from recovery.sim.trials.plan import Marking, Sidecar
 from tests.simulation.trials.checker_case import CONTROLLER, KEY, LABELS, Case, at, closed, in_phase, opened, restarted
+from tests.unit.sim.trials.checker_case import CONTROLLER, KEY, LABELS, Case, at, closed, in_phase, opened, restarted
 
 EMPTY = Snapshot(KEY, None, None, (), ())
 
@@ -80,6 +82,92 @@ class TestConvergesAfterHealing:
         case.now = 1020
         case.drop(JOBS, "llm-node-0", by="garbage-collector")
         case.job("job-2")
+        assert len(case.end()) == violations
+
+    @pytest.mark.parametrize(
+        ("runs", "in_incident", "violations"),
+        [(False, False, 0), (True, False, 1), (False, True, 1)],
+        ids=["not since it was resumed", "it has run whole since", "in an incident"],
+    )
+    def test_so_is_one_whose_ranks_have_not_met_since_others_resumed_it(
+        self, runs: bool, in_incident: bool, violations: int
+    ) -> None:
+        """Seed 1454: a node was away for longer than the ranks wait for one another."""
+        case = self.lost()
+        case.ledger(opened(1000))
+        case.ledger(into_history(closed(opened(1000), 1010), EMPTY))
+        case.now = 1100
+        case.job("job-1", suspend=True)
+        for index in (0, 1):
+            case.drop(PODS, f"llm-node-0-{index}", by="job-controller")
+        case.now = 1200
+        case.job("job-1", suspend=False)
+        for index in (0, 1):
+            case.pod(index, "job-1")
+            if runs:
+                case.runs(index)
+        if in_incident:
+            case.ledger(in_phase(opened(1200, number=2), Phase.SCHEDULING))
+        assert len(case.end()) == violations
+
+    @pytest.mark.parametrize(("resized", "violations"), [(3, 0), (2, 1)])
+    def test_so_is_one_without_room_because_users_have_enlarged_jobs(self, resized: int, violations: int) -> None:
+        """Seed 5435: no node is left for a rank."""
+        case = self.lost()
+        for number in (0, 1):
+            case.put(NODES, f"node-{number}", {"status": {}}, by="kubelet")
+        case.job("job-1", parallelism=resized, completions=resized)
+        unplaced = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+        case.put(PODS, "llm-node-0-0", {"status": {"phase": "Pending", "conditions": [unplaced]}}, by="kube-scheduler")
+        case.ledger(in_phase(opened(1000), Phase.SCHEDULING))
+        assert len(case.end()) == violations
+
+    @pytest.mark.parametrize(("overridden", "violations"), [(False, 0), (True, 1)])
+    def test_so_is_what_the_jobset_lets_fail(self, overridden: bool, violations: int) -> None:
+        """Seed 3031: its failurePolicy allows no more restarts, and its user has made the Job smaller."""
+        case = Case(ConvergesAfterHealing)
+        policy = {"mode": "Enforce", "overrideNative": overridden}
+        case.evidence.jobs = {KEY: msgspec.structs.replace(case.evidence.jobs[KEY], policy=policy)}
+        case.jobset(spec={"failurePolicy": {"maxRestarts": 0}})
+        case.lose_a_pod()
+        case.trace(EventKind.RANK_LOST, "job-1", 1, "llm-node-0-1")
+        assert len(case.end()) == violations
+
+    @pytest.mark.parametrize(
+        ("mode", "lost_again", "violations"), [("Observe", False, 0), ("Observe", True, 1), ("Enforce", False, 1)]
+    )
+    def test_so_is_one_whose_last_loss_was_only_observed(self, mode: str, lost_again: bool, violations: int) -> None:
+        """Seed 5454: the circuit breaker was open, and nothing shows that the ranks which were left hang."""
+        case = self.lost()
+        outcome, why = (Outcome.OBSERVED, "ObserveMode") if mode == "Observe" else (Outcome.RECOVERED, "AllRanksReady")
+        case.ledger(opened(1000, mode=mode))
+        case.now = 1010
+        case.ledger(closed(opened(1000, mode=mode), 1010, outcome, why))
+        case.ledger(into_history(closed(opened(1000, mode=mode), 1010, outcome, why), EMPTY))
+        case.now = 1600
+        if lost_again:
+            case.fails(0, 134)
+        assert len(case.end()) == violations
+
+    @pytest.mark.parametrize(
+        ("marking", "phase", "violations"),
+        [(Marking.NOTHING, "Running", 0), (Marking.NOTHING, "Failed", 1), (Marking.ACCELERATORS, "Running", 1)],
+    )
+    def test_so_are_ranks_that_end_unseen_before_they_have_met(
+        self, marking: Marking, phase: str, violations: int
+    ) -> None:
+        """Seed 2378: another container keeps their pods Running, and nothing tells which one trains."""
+        case = self.lost()
+        job = msgspec.structs.replace(case.evidence.jobs[KEY], marking=marking, sidecars=(Sidecar.SHIPPER,))
+        case.evidence.jobs = {KEY: job}
+        case.ledger(opened(1000))
+        case.ledger(into_history(closed(opened(1000), 1010), EMPTY))
+        case.now = 1020
+        case.drop(JOBS, "llm-node-0", by="garbage-collector")
+        case.job("job-2")
+        case.pod(0, "job-2", name="llm-node-0-0-x")
+        case.put(PODS, "llm-node-0-0-x", {"status": {"phase": phase}}, by="kubelet")
+        case.trace(EventKind.PROCESS_EXITED, "job-2", 0, "pod-3")
         assert len(case.end()) == violations
 
     def test_so_is_one_that_was_empty_before_its_policy_came(self) -> None:
@@ -182,6 +270,26 @@ class TestConvergesAfterHealing:
 
 
 class TestTimelyAction:
+    @pytest.mark.parametrize(("before", "violations"), [(True, 0), (False, 1)])
+    def test_a_pod_that_was_on_its_way_out_when_its_job_was_resumed_is_no_loss(
+        self, before: bool, violations: int
+    ) -> None:
+        """Seed 1816: its processes could not be killed, so it ended minutes after the resume."""
+        case = Case(TimelyAction)
+        case.now = 900
+        case.annotate(suspend=True)
+        if before:
+            case.delete(PODS, "llm-node-0-1")
+        case.job("job-1", suspend=True)
+        case.annotate(suspend=False)
+        case.job("job-1", suspend=False)
+        case.pod(1, "job-1", name="llm-node-0-1-x")
+        case.now = 920
+        case.trace(EventKind.ROUND_FORMED, "job-1")
+        case.now = 1000
+        case.fails(1, 137)
+        assert len(case.end()) == violations
+
     @pytest.mark.parametrize(("seconds", "violations"), [(0.3, 0), (5, 1)])
     def test_an_incident_is_open_soon(self, seconds: float, violations: int) -> None:
         case = Case(TimelyAction)

@@ -9,12 +9,13 @@ from recovery.core.model.annotations import SUSPENDED_BY_ANNOTATION
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.fleet_ledger import FleetLedger
 from recovery.core.model.ledger import Outcome, Phase
+from recovery.core.model.reason import Reason
 from recovery.core.policy.spec import Mode, Restart
 from recovery.ports import JOBS, LEASES, RECOVERY_CONFIGS, RECOVERY_GROUPS
 from recovery.sim.api.store import ObjectChange
 from recovery.sim.training.trace import EventKind, TraceRecord
 from recovery.sim.trials.checkers.checker_rule import CheckerRule
-from recovery.sim.trials.checkers.group_views import ClearLoss, GroupView, JobView, deletion_begins, ours
+from recovery.sim.trials.checkers.group_views import ClearLoss, GroupView, JobView, deletion_begins, is_false, ours
 from recovery.sim.trials.checkers.ledger_changes import LedgerState
 from recovery.sim.trials.trial_evidence import TrialEvidence, Violation
 
@@ -55,6 +56,8 @@ class ConvergesAfterHealing(CheckerRule):
         members = [job for job in group.jobs.values() if job.member]
         if not members:
             return "it has no Job"
+        if self._is_left_to_the_user(group, members) or self._has_no_room(members):
+            return None
         for job in members:
             trouble = self._does_not_train(job)
             if trouble is not None:
@@ -64,7 +67,7 @@ class ConvergesAfterHealing(CheckerRule):
     def _never_began(self, group: GroupView) -> bool:
         """One of its Jobs never had a pod, or its ranks have never met, and no incident is about that.
 
-        What never trained is left to its Jobs.
+        What never trained is left to its Jobs, and so is what has not trained since others resumed it.
 
         So is what a user has taken over in the middle of one.
         """
@@ -77,6 +80,8 @@ class ConvergesAfterHealing(CheckerRule):
             return True  # It was so before the policy was there: a baseline.
         if (state is None or not state.spans) and not self._has_met(group):
             return True
+        if any(self._not_since_resumed(group, job, state) for job in group.jobs.values()):
+            return True
         if state is not None and state.spans:
             last = state.ledger.history[0] if state.ledger.history else None
             if last is None or last.outcome is not Outcome.SUPERSEDED:
@@ -87,6 +92,31 @@ class ConvergesAfterHealing(CheckerRule):
             if job.group == group.key and group.owns(job) and job.began_at >= since:
                 began[job.name] = began.get(job.name, False) or bool(job.indexes)
         return not all(began.values())
+
+    def _not_since_resumed(self, group: GroupView, job: JobView, state: LedgerState | None) -> bool:
+        """Others have resumed this Job since the last incident, and its ranks have not all run at once since then."""
+        if not job.member or not group.owns(job) or not job.resumed or job.ran:
+            return False
+        ends = state.closed_at.values() if state is not None else ()
+        return all(closed_at < job.began_at for closed_at in ends)
+
+    def _is_left_to_the_user(self, group: GroupView, members: list[JobView]) -> bool:
+        """The policies of the Job or of the JobSet have decided about a loss of it, and the user lets them."""
+        overridden = (self.evidence.jobs[group.key].policy or {}).get("overrideNative")
+        return not overridden and any(job.decisions for job in members)
+
+    def _has_no_room(self, members: list[JobView]) -> bool:
+        """The scheduler finds no node for a member, because users have given the jobs more pods than the nodes hold."""
+        pods = (pod for job in members for pod in job.pods.values())
+        if all(is_false(pod, "PodScheduled") is None for pod in pods):
+            return False
+        plan, needed = self.evidence.plan, 0
+        for key, planned in self.evidence.jobs.items():
+            group = self.world.group(key)
+            wanted = sum(job.wanted for job in group.jobs.values() if job.member and not job.suspended)
+            if group.ended is None:
+                needed += -(-wanted // max(1, plan.node_gpus // planned.gpus_per_pod))
+        return needed > len(self.world.nodes)
 
     def _has_met(self, group: GroupView) -> bool:
         """All ranks of one of its incarnations have met."""
@@ -99,9 +129,11 @@ class ConvergesAfterHealing(CheckerRule):
         if group.policy is not None and group.policy.restart is Restart.NONE:
             return True
         state = self.world.ledgers.of_group(group.key)
-        incident = state.open_incident if state is not None else None
-        if state is None or incident is None or not state.ledger.message:
+        if state is None or not state.ledger.message:
             return False
+        incident = state.open_incident
+        if incident is None:
+            return _was_only_observed(group, state)
         left_alone = incident.mode != Mode.ENFORCE or incident.pinned.restart == Restart.NONE
         return left_alone or state.ledger.phase is Phase.HELD or _waits_for_a_person(state)
 
@@ -114,6 +146,8 @@ class ConvergesAfterHealing(CheckerRule):
                 return None
             if record.kind is EventKind.RANK_LOST:
                 return f"Job {job.name} has trained no more since {record.pod} was lost at {record.at:%H:%M:%S}"
+        if any(_ended_unseen(record, job) for record in records):
+            return None
         return f"Job {job.name} has {len(job.pods)} of {job.wanted} pods, and they have not met"
 
     def _restless(self) -> Iterator[Violation]:
@@ -162,6 +196,25 @@ class ConvergesAfterHealing(CheckerRule):
 def _waits_for_a_person(state: LedgerState) -> bool:
     """The native policies have decided, but a sidecar keeps the pod Running, and the ledger names it."""
     return any(each.type == _KEPT_RUNNING and each.status == "True" for each in state.ledger.conditions)
+
+
+def _was_only_observed(group: GroupView, state: LedgerState) -> bool:
+    """Its last incident was: the circuit breaker was open, or its policy observed. Nothing was lost after its end."""
+    last = state.ledger.history[0] if state.ledger.history else None
+    if last is None or last.outcome_reason is not Reason.OBSERVE_MODE:
+        return False
+    ended_at = state.closed_at.get(last.id, last.ended_at)
+    return all(loss.at <= ended_at for job in group.jobs.values() for loss in job.losses)
+
+
+def _ended_unseen(record: TraceRecord, job: JobView) -> bool:
+    """A rank that waited for the others has ended, and nothing shows it: nothing tells which container trains, and
+    another one keeps the pod Running."""
+    if job.container is not None or record.kind is not EventKind.PROCESS_EXITED:
+        return False
+    pod = job.pods.get(record.pod_uid)
+    alive = pod is not None and "deletionTimestamp" not in pod["metadata"]
+    return alive and pod is not None and (pod.get("status") or {}).get("phase") == "Running"
 
 
 def _is_hidden(record: TraceRecord, job: JobView) -> bool:

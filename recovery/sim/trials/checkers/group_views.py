@@ -41,8 +41,17 @@ def controller_uid(body: Body) -> str:
 
 def is_true(body: Body, *types: str) -> Body | None:
     """The first of these conditions whose status is True."""
+    return _condition(body, types, "True")
+
+
+def is_false(body: Body, *types: str) -> Body | None:
+    """The first of these conditions whose status is False."""
+    return _condition(body, types, "False")
+
+
+def _condition(body: Body, types: tuple[str, ...], status: str) -> Body | None:
     found = (body.get("status") or {}).get("conditions") or ()
-    return next((each for each in found if each["type"] in types and each["status"] == "True"), None)
+    return next((each for each in found if each["type"] in types and each["status"] == status), None)
 
 
 def deletion_begins(change: ObjectChange) -> bool:
@@ -142,6 +151,13 @@ class JobView:
         if self.suspended_at is not None and at - self.suspended_at <= BRIEF_SUSPENSION:
             self.late += self.taken
         self.losses = []
+        # What is on its way out by now may take long to end: a process that cannot be killed, or a node that is away.
+        self.lost_pods.update(uid for uid, pod in self.pods.items() if "deletionTimestamp" in pod["metadata"])
+
+    @property
+    def resumed(self) -> bool:
+        """It has been suspended, and runs again."""
+        return self.suspended_at is not None and self.began_at > self.suspended_at
 
     @property
     def member(self) -> bool:
