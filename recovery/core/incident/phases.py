@@ -88,7 +88,12 @@ def _proven_at(snapshot: Snapshot, target: Target, phase: Phase) -> datetime | N
     pods = [pod for pod in living if pod.deleting_since is None]
     match phase:
         case Phase.FENCING | Phase.TEARING_DOWN:
-            return _latest(job.deleting_since for job in snapshot.jobs if job.uid in target.job_uids)
+            going = [job.deleting_since for job in snapshot.jobs if job.uid in target.job_uids]
+            if going:
+                return _latest(going)
+            # The cache may show the pods as they were before: the old Jobs were gone when their successors were made.
+            old = (pod for pod in snapshot.pods if pod.job_uid in target.job_uids and pod.gone_at is None)
+            return _latest(pod.deleting_since for pod in old) or min((job.created_at for job in jobs), default=None)
         case Phase.SCHEDULING:
             # The first pod of each: a Job that has none yet is only waited for since it was seen (`_watch_for_pods`).
             made = ([pod.created_at for pod in pods if pod.job_uid == job.uid] for job in jobs)

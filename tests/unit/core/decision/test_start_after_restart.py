@@ -266,3 +266,20 @@ def test_a_new_job_without_pods_is_believed_to_have_none() -> None:
     controller.reconcile(new, 11)
     assert controller.ledger.phase is Phase.SCHEDULING
     assert controller.live_reads == reads
+
+
+def test_pods_that_the_cache_shows_as_they_were_do_not_date_their_teardown() -> None:
+    """The watch of Jobs has been read, that of pods has not: the old Job was gone when its successor was made."""
+    controller, world = triggered()
+    cached = msgspec.structs.replace(world.job_gone().job_created(5), pods=world.pods)
+    controller.reconcile(cached, 60)
+    going = controller.incident.phases[-1]
+    assert (going.phase, going.started_at) == (Phase.TEARING_DOWN, at(6)), "within the second"
+
+
+def test_pods_that_go_after_their_job_date_their_teardown() -> None:
+    controller, world = triggered()
+    cached = msgspec.structs.replace(world.job_gone().job_created(5), pods=world.all_deleted(2).pods)
+    controller.reconcile(cached, 60)
+    going = controller.incident.phases[-1]
+    assert (going.phase, going.started_at) == (Phase.TEARING_DOWN, at(3)), "within the second"
