@@ -18,7 +18,7 @@ from recovery.core.decision.terminal_jobset import awaits_new_jobset, failed, ma
 from recovery.core.diagnosis.evidence import Evidence, gather
 from recovery.core.diagnosis.finish_overdue import left_to_finish
 from recovery.core.diagnosis.freshness import fresh
-from recovery.core.diagnosis.membership import group_runs_whole, restarts_of
+from recovery.core.diagnosis.membership import group_runs_whole, member_jobs, restarts_of
 from recovery.core.incident import lifecycle, phases
 from recovery.core.incident.attempt_limits import restart_of
 from recovery.core.incident.preconditions import barred, ended, suspended
@@ -152,7 +152,7 @@ def _adopt(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger) -> Le
     if under_way is None or ledger.phase not in phases.GOING_DOWN:
         adopted = attempt(ledger, AttemptAction.ADOPTED, target, why, context.now)
         # From whatever phase: the group goes down once more, and a Hold is over, because somebody has restarted it.
-        return phases.enter(_no_hold(adopted), Phase.DECIDED, context.now)
+        return phases.enter(_no_hold(adopted), Phase.DECIDED, _back_at(context, target))
     merged = ledger.with_incident(target=target)
     if phases.position(context.snapshot, before.target, before.ranks) is not Phase.DECIDED:
         return merged
@@ -163,6 +163,13 @@ def _adopt(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger) -> Le
     attempts = tuple(theirs if each.number == under_way.number else each for each in before.attempts)
     relation = Told.ATTEMPT if under_way.number == before.attempts[-1].number else Told.ELSE
     return merged.with_incident(attempts=attempts, reason=why.reason, message=message, told=relation)
+
+
+def _back_at(context: ReconcileContext, target: Target) -> datetime:
+    """When the platform had restarted the group at the latest: a controller that was held up sees that late."""
+    made = (job.created_at for job in member_jobs(context.snapshot) if job.uid not in target.job_uids)
+    first = min(made, default=None)
+    return context.now if first is None else phases.within_second(first, context.now)
 
 
 def _no_hold(ledger: Ledger) -> Ledger:

@@ -35,6 +35,19 @@ def test_the_jobsets_own_restart_is_adopted_and_charged_once() -> None:
     assert controller.events == ["MemberLost", "RestartAdopted", "IncidentRecovered"]
 
 
+def test_one_that_is_seen_late_is_dated_by_the_job_that_it_brought_back() -> None:
+    """Nobody led meanwhile. Dated by now, the incident would end long after the training went on."""
+    controller = Controller()
+    controller.reconcile(training().pod_deleted(3, 0), 1)
+    controller.reconcile(training().recreated(10), 10.5)
+    restarted = training().restarted_by_jobset().recreated(20).recreated(40).all_ready(45)
+    controller.reconcile(restarted, 100)
+    assert actions(controller) == [AttemptAction.RECREATE_GROUP, AttemptAction.ADOPTED]
+    assert [span.started_at for span in controller.incident.phases if span.phase is Phase.DECIDED][-1] == at(41)
+    assert controller.incident.closing is not None
+    assert controller.incident.closing.ended_at == at(46)
+
+
 def test_seen_for_the_first_time_while_the_jobset_restarts_it_is_adopted_at_once() -> None:
     controller = Controller()
     plan = controller.reconcile(failing().restarted_by_jobset().job_deleted(1), 1.5)
