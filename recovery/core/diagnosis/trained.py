@@ -100,13 +100,16 @@ def started_at(pod: PodFacts) -> datetime | None:
 
 
 def _first_overlap(job: JobFacts, pods: Sequence[PodFacts]) -> datetime | None:
-    """The first moment at which every rank has a process; an end and a start in one second have none in common."""
+    """The first moment at which every rank has a process."""
     wanted = member_count(job)
+    return _overlap_of([pod for pod in pods if pod.index is None or pod.index < wanted], wanted)  # else scaled away
+
+
+def _overlap_of(pods: Sequence[PodFacts], wanted: int) -> datetime | None:
+    """The first moment at which so many ranks have a process; an end and a start in one second have none in common."""
     edges: list[tuple[datetime, int, str]] = []
     ranks: dict[str, Rank] = {}
     for pod in pods:
-        if pod.index is not None and pod.index >= wanted:
-            continue  # scaled away
         ranks[pod.uid] = rank(pod)
         for start, end in _process_spans(pod):
             if end is None:
@@ -154,29 +157,28 @@ def _pod_span(pod: PodFacts) -> list[_Span]:
 
 
 def _before_replacements(job: JobFacts, pods: Sequence[PodFacts]) -> datetime | None:
-    """Infer from replaced pods: some were created only after all the others ran, and the Job counted failures.
+    """Infer from replaced pods: the first known pods of some ranks were created only after all the others ran at once,
+    and the Job counted failures.
 
-    Only where nothing is known of the pod that was replaced; what is known of one tells itself whether it ran.
+    What is known of a lost pod tells itself whether it ran: it stands for its rank, and not the one that replaced it.
     """
-    newest: dict[Rank, PodFacts] = {}
-    replaced: set[Rank] = set()
+    known: dict[Rank, list[PodFacts]] = {}
     for pod in sorted(pods, key=lambda pod: pod.created_at):
-        if rank(pod) in newest:
-            replaced.add(rank(pod))
-        newest[rank(pod)] = pod
-    members = sorted((p for p in newest.values() if p.gone_at is None), key=lambda p: p.created_at)
-    if job.failed == 0 or len(members) != member_count(job):
+        known.setdefault(rank(pod), []).append(pod)
+    if job.failed == 0 or len([each for each in known.values() if each[-1].gone_at is None]) != member_count(job):
         return None
-    resumed, ran_at = resumed_at(job), None
-    for earlier, later in pairwise(members):
-        start = started_at(earlier)
+    # A resumed Job may have counted failures in an earlier run, and its controller creates pods in batches: only
+    # those from after its condition replace others.
+    ranks, all_started_at = list(known.values()), resumed_at(job)
+    for count, late in enumerate(ranks[1:], 1):
+        start = min((start for pod in ranks[count - 1] if (start := started_at(pod)) is not None), default=None)
         if start is None:
             return None
-        ran_at = start if ran_at is None else max(ran_at, start)
-        # A resumed Job may have counted failures in an earlier run, and its controller creates pods in batches: only
-        # those from after its condition replace others.
-        first = ran_at if resumed is None else max(ran_at, resumed)
-        if later.created_at > first and rank(later) not in replaced:
+        all_started_at = start if all_started_at is None else max(all_started_at, start)
+        if late[0].created_at <= all_started_at:
+            continue
+        ran_at = _overlap_of([pod for each in ranks[:count] for pod in each], count)
+        if ran_at is not None and late[0].created_at > ran_at:
             return ran_at
     return None
 

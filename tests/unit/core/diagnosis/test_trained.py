@@ -47,6 +47,27 @@ TABLE: dict[str, tuple[World, float | None]] = {
     ),
     "one has failed since": (staggered().pod_failed(0, 1, 9), 4),
     "one failed and was replaced since": (staggered().pod_failed(0, 1, 9).replaced(0, 10), 4),
+    "one is still going and was replaced, another one was replaced unseen": (
+        staggered()
+        .pod_deleted(1, 20)
+        .replaced(1, 21)
+        .started(1, 22)
+        .pod_gone(2, 29)
+        .replaced(2, 30)
+        .started(2, 31)
+        .controller_restarted(),
+        4,
+    ),
+    "one failed and was replaced, another one was replaced unseen and does not run": (
+        staggered()
+        .pod_failed(1, 1, 20)
+        .replaced(1, 21)
+        .started(1, 22)
+        .pod_gone(2, 29)
+        .replaced(2, 40)
+        .controller_restarted(),
+        4,
+    ),
     "one vanished since": (staggered().pod_gone(0, 9), 4),
     "one is going": (staggered().pod_deleted(0, 9), 4),
     "one was asked to go before the last one started": (
