@@ -14,9 +14,9 @@ from itertools import pairwise
 
 from recovery.core.diagnosis.signature import DisruptionClass
 from recovery.core.model.group_totals import Totals
-from recovery.core.model.ledger import Incident, Outcome, Phase, PhaseSpan
-from recovery.core.model.reason import Reason
+from recovery.core.model.ledger import Incident, Outcome, Phase, PhaseSpan, Totals
 from recovery.sim.training.rounds import Round, TrainingOutcome
+from recovery.sim.training.training import Round, TrainingOutcome
 
 API_TIME = timedelta(seconds=1)
 """The API dates in whole seconds: a start may be this much too early, an end this much too late."""
@@ -82,6 +82,8 @@ class Outage:
     """When all ranks met again, or the end of the trace."""
     over: bool = True
     """They did meet again."""
+    formed_at: datetime | None = None
+    """When the ranks had met that made that step. None: not known."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,8 @@ class Circumstance:
     """Why no incident can be expected. Empty: one can."""
     takes_down: bool = False
     """It ends the ranks: no incident can be expected until they have met again either."""
+    for_good: bool = False
+    """And it ends all ranks that had met before it, at whatever time."""
     baseline_until: datetime | None = None
     """Losses from before this moment are a baseline. None: none are."""
 
@@ -161,7 +165,8 @@ def outages(rounds: Sequence[Round], ends_at: datetime) -> Iterator[Outage]:
     for number, each in enumerate(rounds, 1):
         after = rounds[number] if number < len(rounds) else None
         if each.ended_at is not None and each.outcome is not TrainingOutcome.FINISHED:
-            yield Outage(each.ended_at, after.formed_at if after else ends_at, over=after is not None)
+            until = after.formed_at if after else ends_at
+            yield Outage(each.ended_at, until, over=after is not None, formed_at=each.formed_at)
 
 
 def after_the_end(rounds: Sequence[Round], ends_at: datetime) -> Iterator[tuple[datetime, datetime]]:
@@ -176,9 +181,11 @@ def booked(
     ends_at: datetime,
     opened_at: datetime | None = None,
     judged: Collection[datetime] = (),
+    resized: Collection[datetime] = (),
 ) -> Booked:
     """The time of an incident, open or closed. `ends_at`: of the trace. `opened_at`: by the server's clock. `judged`:
-    when those of its phases Held began that are for an error of its own; a restart takes that from the ledger."""
+    when those of its phases Held began that are for an error of its own; `resized`: those that keep a user's size; a
+    restart takes both from the ledger."""
     closing = incident.closing
     return Booked(
         incident=incident.id,
@@ -196,7 +203,7 @@ def booked(
         size_kept=tuple(
             (span.started_at, span.ended_at or ends_at)
             for span in incident.phases
-            if span.phase is Phase.HELD and incident.held_reason is Reason.USER_RESIZED
+            if span.phase is Phase.HELD and span.started_at in resized
         ),
         verified=closing is not None and closing.verified,
         manual=incident.disruption_class == DisruptionClass.MANUAL,
@@ -258,7 +265,8 @@ def _account(
         (
             each
             for each, until in reversed(tuple(zip(circumstances, ends, strict=False)))
-            if each.takes_down and each.since <= at and until > outage.since
+            if each.takes_down and each.since <= at
+            if until > outage.since or (each.for_good and (outage.formed_at or outage.since) <= each.since)
         ),
         None,
     )

@@ -16,6 +16,7 @@ from recovery.sim.trials.lost_time import Account
 from recovery.sim.trials.plan import Marking
 from recovery.sim.trials.trial_evidence import Happening
 from tests.simulation.trials.checker_case import KEY, Case, at, closed, opened, with_incident
+from tests.simulation.trials.checker_case import KEY, Case, at, closed, in_phase, opened, with_incident
 
 
 class Books:
@@ -203,6 +204,44 @@ def test_a_rank_that_was_added_is_made_again_within_the_back_off_of_its_job(unti
     books.writes(1001, opened(1000)).writes(until, observed(1000, until))
     books.accounts()
     assert bool(books.found) is over
+
+
+@pytest.mark.parametrize(
+    ("failed_at", "found"), [(1500, []), (2000, ["700.000 s: a rank that a resize has added failed"])]
+)
+def test_no_incident_about_an_added_rank_ends_while_it_is_not_ready(failed_at: float, found: list[str]) -> None:
+    """Seed 2138: it is never taken in, so its probe never succeeds."""
+    books = Books((20, None)).befalls(FaultKind.USER_RESIZE, 900, pods_more=1)
+    books.writes(1300, opened(1300))
+    books.case.now = failed_at
+    books.case.fails(1, 1)
+    books.writes(2000, observed(1300, 2000))
+    books.accounts()
+    assert [sentence.partition(" (")[0] for sentence in books.found] == found
+
+
+@pytest.mark.parametrize(("reason", "found"), [(Reason.USER_RESIZED, 0), (Reason.RULE_FAIL_JOB, 1)])
+def test_nor_while_the_group_is_held_for_the_size_until_a_person_retries(reason: Reason, found: int) -> None:
+    """Seed 2350: the ledger says no longer why it was held."""
+    books = Books((20, None)).befalls(FaultKind.USER_RESIZE, 900, pods_more=1)
+    held = with_incident(in_phase(opened(1000), Phase.HELD), held_reason=reason, held_message="it is")
+    retried = with_incident(held, held_reason=None, held_message="")
+    books.writes(1001, held).writes(3000, retried)
+    books.writes(3001, closed(retried, 3001, Outcome.HELD, Reason.RUNS_WHOLE_AGAIN))
+    books.accounts()
+    assert len(books.found) == found
+
+
+def test_an_added_rank_may_keep_a_hold_open_that_waits_for_the_group_to_outlive_it() -> None:
+    """Seed 3113."""
+    books = Books((20, 1000), (1100, None)).befalls(FaultKind.USER_RESIZE, 10, pods_more=1)
+    books.case.evidence.rounds(str(KEY))[1].size = 1
+    held = with_incident(
+        in_phase(opened(1000), Phase.HELD), held_reason=Reason.USER_RESIZED, held_message="it is resized"
+    )
+    books.writes(1001, held)
+    assert books.accounts() == {Account.BOOKED: 100.0, Account.ADDED: 6100.0}
+    assert books.found == []
 
 
 @pytest.mark.parametrize(

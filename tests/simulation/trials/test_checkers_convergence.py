@@ -13,7 +13,7 @@ from recovery.sim.trials.checkers.convergence import ConvergesAfterHealing, Time
 from recovery.sim.trials.faults import FaultKind
 from recovery.sim.trials.plan import Marking, Sidecar
 from tests.simulation.trials.checker_case import CONTROLLER, KEY, LABELS, Case, at, closed, in_phase, opened, restarted
-from tests.unit.sim.trials.checker_case import CONTROLLER, KEY, LABELS, Case, at, closed, in_phase, opened, restarted
+from tests.simulation.trials.checker_case import CONTROLLER, KEY, LABELS, Case, at, closed, in_phase, opened, restarted
 
 EMPTY = Snapshot(KEY, None, None, (), ())
 
@@ -298,6 +298,14 @@ class TestTimelyAction:
         case.ledger(restarted(opened(1000), case.now))
         case.delete(JOBS, "llm-node-0", by=CONTROLLER)
         assert len(case.end()) == violations
+
+    def test_pods_that_end_after_their_job_is_gone_are_no_losses(self) -> None:
+        """Seed 1836: the garbage collector deletes a Job of a deleted workload first, and its pods then."""
+        case = Case(TimelyAction)
+        case.drop(JOBS, "llm-node-0", by=CONTROLLER)
+        case.now += 20
+        case.fails(1, 137)
+        assert case.end() == []
 
     def test_one_that_is_never_opened_is_found(self) -> None:
         case = Case(TimelyAction)

@@ -126,6 +126,16 @@ def test_a_suspension_that_is_a_moment_older_than_the_stop_has_taken_the_ranks_d
     assert told(signs=(dated(101),), known=known) == {"suspended": 29.6, "starts after: suspended": 30.0}
 
 
+@pytest.mark.parametrize(("formed_at", "account"), [(90, "starts after: workload gone"), (97, Account.UNEXPLAINED)])
+def test_ranks_that_had_met_before_their_workload_was_gone_belong_to_it(formed_at: float, account: str) -> None:
+    """Another one of its name is there before their processes have ended (seed 2166)."""
+    gone = Circumstance(at(95), "workload gone", takes_down=True, for_good=True)
+    known = (Circumstance(at(0)), gone, Circumstance(at(96)))
+    stop = replace(OUTAGE, formed_at=at(formed_at))
+    accounts = {each.account: each.seconds for each in lost_time(stop, (), (dated(100),), known)}
+    assert accounts == {account: 59.6}
+
+
 def test_what_stopped_before_the_policy_was_what_it_is_is_a_baseline() -> None:
     known = (Circumstance(at(0), "no policy"), Circumstance(at(120), baseline_until=at(120)))
     assert told(signs=(dated(100),), known=known) == {"no policy": 19.6, "stopped before the policy": 40.0}
@@ -193,8 +203,8 @@ def test_outages_lie_between_rounds_and_the_end_of_a_finished_training_is_none()
 
     broken = TrainingOutcome.BROKEN
     assert list(outages([round_(0, 10, broken), round_(20, 30, broken)], at(90))) == [
-        Outage(at(10), at(20)),
-        Outage(at(30), at(90), over=False),
+        Outage(at(10), at(20), formed_at=at(0)),
+        Outage(at(30), at(90), over=False, formed_at=at(20)),
     ]
     assert not list(outages([], at(90)))
     assert not list(outages([round_(0, None)], at(90)))

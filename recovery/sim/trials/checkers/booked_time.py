@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from recovery.core.decision.verdict import EARLY
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.ledger import Incident, Outcome, Phase
+from recovery.core.model.reason import Reason
 from recovery.ports import (
     CLUSTER_RECOVERY_POLICIES,
     JOB_SETS,
@@ -85,6 +86,8 @@ class _Opened:
     at: datetime
     judged: frozenset[datetime] = frozenset()
     """When those of its phases Held began that a verdict asked for: an error of the job itself."""
+    resized: frozenset[datetime] = frozenset()
+    """When those of its phases Held began that keep the size which a user gave a Job."""
 
 
 class LostTimeBooked(CheckerRule):
@@ -103,6 +106,8 @@ class LostTimeBooked(CheckerRule):
         self._incidents: dict[tuple[str, int], _Opened] = {}
         self._dated: dict[GroupKey, dict[tuple[str, datetime], Dated]] = {}
         self._circumstances: dict[GroupKey, list[Circumstance]] = {}
+        self._whole: dict[GroupKey, list[tuple[datetime, bool]]] = {}
+        """From when on all members of its Jobs were Ready, or were no longer."""
 
     # While the trial runs.
 
@@ -124,7 +129,10 @@ class LostTimeBooked(CheckerRule):
         known = self._incidents.get(which, _Opened(made.group, made.workload_uid, incident, at))
         spans = incident.phases[-1:] if incident.held is not None else ()
         held = frozenset(span.started_at for span in spans if span.phase is Phase.HELD)
-        self._incidents[which] = replace(known, incident=incident, judged=known.judged | held)
+        resized = held if incident.held_reason is Reason.USER_RESIZED else frozenset[datetime]()
+        self._incidents[which] = replace(
+            known, incident=incident, judged=known.judged | held, resized=known.resized | resized
+        )
 
     def _note_dates(self, change: ObjectChange, at: datetime) -> None:
         """What an object says of a loss; once it is gone it says so no longer."""
@@ -132,6 +140,7 @@ class LostTimeBooked(CheckerRule):
         job = self.world.jobs.get(controller_uid(change.body) if change.resource == PODS else uid)
         if job is None:
             return
+        self._note_whole(self.world.group(job.group), at)
         dated = dated_at(change, job.container, at)
         known = self._dated.setdefault(job.group, {})
         if dated is not None and any(loss.revision == change.revision for loss in job.losses[-1:]):
@@ -143,6 +152,12 @@ class LostTimeBooked(CheckerRule):
         if change.type == "DELETED":
             for key in [key for key in known if key[0] == uid]:
                 known[key] = replace(known[key], gone_at=known[key].gone_at or at)
+
+    def _note_whole(self, group: GroupView, at: datetime) -> None:
+        whole = all(job.ready for job in group.jobs.values() if job.member)
+        known = self._whole.setdefault(group.key, [])
+        if not known or known[-1][1] is not whole:
+            known.append((at, whole))
 
     def _note_circumstances(self, group: GroupView, at: datetime) -> None:
         excuse, takes_down = "", True
@@ -160,7 +175,9 @@ class LostTimeBooked(CheckerRule):
                 excuse = "paused"
         known = self._circumstances.setdefault(group.key, [])
         baseline = group.since if group.since > self.evidence.began_at else None
-        now = Circumstance(at, excuse, takes_down=takes_down, baseline_until=baseline)
+        # One of the same name may be there before the processes of this one have ended.
+        gone = group.workload is None
+        now = Circumstance(at, excuse, takes_down=takes_down, for_good=gone, baseline_until=baseline)
         if not known or replace(known[-1], since=at) != now:
             known.append(now)
 
@@ -231,7 +248,7 @@ class LostTimeBooked(CheckerRule):
     def _booked(self, opened: _Opened) -> Booked:
         state: LedgerState | None = self.world.ledgers.of(opened.workload_uid)
         gone_at = state.gone_at if state is not None else None
-        return booked(opened.incident, gone_at or self.evidence.ends_at, opened.at, opened.judged)
+        return booked(opened.incident, gone_at or self.evidence.ends_at, opened.at, opened.judged, opened.resized)
 
     def _named(
         self, key: GroupKey, stretch: Stretch, incident: Booked | None = None, *, unseen: bool, asked: bool
@@ -246,11 +263,11 @@ class LostTimeBooked(CheckerRule):
             return Account.UNMARKED
         # The end of a recovery is dated by Ready, whatever was lost before.
         recovered = stretch.account == Account.LATE and self._recovered(incident)
-        if stretch.account in _BY_LOSSES and not recovered:
-            if self._outlived_until(key, stretch) is not None:
-                return Account.LIVED
-            if self._made_larger(key, stretch):
-                return Account.ADDED
+        if stretch.account in _BY_LOSSES and not recovered and self._outlived_until(key, stretch) is not None:
+            return Account.LIVED
+        may_be_added = stretch.account in _BY_LOSSES | {Account.OUTLIVES} and not recovered
+        if may_be_added and self._made_larger(key, stretch):
+            return Account.ADDED
         if stretch.account == Account.BETWEEN and incident is not None and self._was_meeting(key, incident):
             return Account.MEETING
         if stretch.account == Account.UNEXPLAINED and (asked or self._deleted_by_user(key, stretch)):
@@ -303,9 +320,7 @@ class LostTimeBooked(CheckerRule):
             Account.UNREPORTED: _SETTLES_IN + 2 * self._reports_every(key),
             Account.OUTLIVES: EARLY,
             Account.LIVED: _SETTLES_IN + ((self._outlived_until(key, stretch) or stretch.since) - stretch.since),
-            Account.ADDED: _SETTLES_IN
-            + _MADE_AGAIN_IN
-            + _overlap(stretch, incident.size_kept if incident is not None else ()),
+            Account.ADDED: _SETTLES_IN + _MADE_AGAIN_IN + _overlap(stretch, self._waits(key, incident)),
             Account.MEETING: _SETTLES_IN + _overlap(stretch, incident.withheld if incident is not None else ()),
         }
         by_rule = rules.get(Account(account)) if account in set(Account) else None
@@ -351,6 +366,13 @@ class LostTimeBooked(CheckerRule):
             for each in self.evidence.happenings
         )
 
+    def _waits(self, key: GroupKey, incident: Booked | None) -> Sequence[tuple[datetime, datetime]]:
+        """While no incident about an added rank can end: it is held for the size, or a member is not Ready."""
+        known = self._whole.get(key, [])
+        ends = (*(at for at, _ in known[1:]), self.evidence.ends_at)
+        spans = [(at, until) for (at, whole), until in zip(known, ends, strict=True) if not whole] if known else []
+        return _united((*spans, *(incident.size_kept if incident is not None else ())))
+
     def _deleted_by_user(self, key: GroupKey, stretch: Stretch) -> bool:
         """A person has deleted the Job: nobody else brings it back, however long its pods take to go."""
         return any(
@@ -362,6 +384,17 @@ class LostTimeBooked(CheckerRule):
 
     def _happened(self, kind: FaultKind, key: GroupKey) -> bool:
         return any(each.fault.key.kind is kind and each.fault.job == str(key) for each in self.evidence.happenings)
+
+
+def _united(spans: Iterable[tuple[datetime, datetime]]) -> list[tuple[datetime, datetime]]:
+    """The same time, none of it twice."""
+    found: list[tuple[datetime, datetime]] = []
+    for since, until in sorted(spans):
+        if found and since <= found[-1][1]:
+            found[-1] = (found[-1][0], max(until, found[-1][1]))
+        else:
+            found.append((since, until))
+    return found
 
 
 def _overlap(stretch: Stretch, spans: Iterable[tuple[datetime, datetime]]) -> timedelta:

@@ -189,7 +189,9 @@ class ObservedWorld:
             job.indexes.add(index)
         self._placed(job, change, at)
         lost = how_lost(change, job.container)
-        expected = "deletionTimestamp" in job.body["metadata"] or job.suspended or job.is_scaled_away(change.body)
+        # The garbage collector may end the pods of a Job after the Job is gone.
+        going = "deletionTimestamp" in job.body["metadata"] or job.gone
+        expected = going or job.suspended or job.is_scaled_away(change.body)
         if deletion_begins(change) and (expected or ours(change.actor)):
             job.lost_pods.add(uid)  # what it ends of from now on is its Job's doing, or our own
             if job.suspended:
