@@ -124,7 +124,7 @@ def _resuming(context: ReconcileContext, ledger: Ledger, ready_at: datetime) -> 
 def _progressed_at(context: ReconcileContext, ledger: Ledger) -> datetime | None:
     """When the new incarnation reported progress. None: it has not."""
     progress = _new_report(context, ledger)
-    if progress is None or _announces(ledger, progress):
+    if progress is None or _announces(context, ledger, progress):
         return None
     return phases.within_second(progress.updated_at, context.now)
 
@@ -143,15 +143,16 @@ def _new_report(context: ReconcileContext, ledger: Ledger) -> Progress | None:
     return None if progress.updated_at == ledger.current_incident.progress_at else progress
 
 
-def _announces(ledger: Ledger, progress: Progress) -> bool:
-    """The first report of the new incarnation says 0 %: it begins, and has made no step.
+def _announces(context: ReconcileContext, ledger: Ledger, progress: Progress) -> bool:
+    """The first report of the processes that run now says 0 %: they begin, and have made no step.
 
     transformers reports so before its first step, whatever checkpoint it goes on from: in 5.4 to 5.23 that is
     `KubeflowCallback.on_train_begin`. A second 0 % is progress: a percentage has no decimals, and a long training stays
     at 0 for hours.
     """
     known_at = ledger.current_incident.progress_at
-    return progress.ratio == 0.0 and (known_at is None or known_at <= _since(ledger))
+    began_at = max(_since(ledger), phases.last_started(context.snapshot) or _since(ledger))
+    return progress.ratio == 0.0 and (known_at is None or known_at <= began_at)
 
 
 def _why(ledger: Ledger, found: Explanation) -> Explanation:

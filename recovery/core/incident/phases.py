@@ -153,6 +153,14 @@ def _job_position(snapshot: Snapshot, job: JobFacts) -> Phase:
     return Phase.HEALTHY if ranks(running=True, ready=True) >= wanted else Phase.RENDEZVOUS
 
 
+def last_started(snapshot: Snapshot) -> datetime | None:
+    """When the last member that runs has started; None: not known."""
+    starts = (
+        each.running_since for job in member_jobs(snapshot) for pod in pods_of(snapshot, job) for each in pod.containers
+    )
+    return max((start for start in starts if start is not None), default=None)
+
+
 def last_ready(snapshot: Snapshot) -> datetime | None:
     """When the last member became Ready; None: not known."""
     times = [

@@ -235,6 +235,26 @@ def test_under_observe_a_restart_of_the_platform_waits_for_progress_too() -> Non
     assert (closing.source, closing.verified) == ("progress", True)
 
 
+def test_a_0_percent_of_processes_that_began_since_the_last_one_is_no_progress() -> None:
+    """Their predecessors crashed before the first step, and the Job replaced them. Under Observe nobody restarts it."""
+    controller = observing()
+    lost = reported(training(), -3).pod_deleted(3, 0)
+    controller.reconcile(lost, 0.2)
+    controller.reconcile(lost.job_deleted(0.3), 0.5)
+    world = lost.recreated(2).all_started(4).all_ready(9)
+    controller.reconcile(world, 9.5)
+    controller.reconcile(reported(world, 12, 0.0), 12.2)
+    assert controller.phase() is Phase.RESUMING
+    for index in range(4):
+        world = world.pod_failed(index, 1, 13)
+    for index in range(4):
+        world = world.came_back(index, 30, 31)
+    controller.reconcile(reported(world, 33, 0.0), 33.2)
+    assert controller.phase() is Phase.RESUMING
+    controller.settle(reported(world, 43, 0.0), 43.2)
+    assert end(controller)[1].source == "progress"
+
+
 def test_where_nothing_was_restarted_no_progress_is_waited_for() -> None:
     controller = observing()
     world = reported(training(), -3).pod_gone(3, 0).replaced(3, 1)
