@@ -14,9 +14,8 @@ from itertools import pairwise
 
 from recovery.core.diagnosis.signature import DisruptionClass
 from recovery.core.model.group_totals import Totals
-from recovery.core.model.ledger import Incident, Outcome, Phase, PhaseSpan, Totals
+from recovery.core.model.ledger import Incident, Outcome, Phase, PhaseSpan
 from recovery.sim.training.rounds import Round, TrainingOutcome
-from recovery.sim.training.training import Round, TrainingOutcome
 
 API_TIME = timedelta(seconds=1)
 """The API dates in whole seconds: a start may be this much too early, an end this much too late."""

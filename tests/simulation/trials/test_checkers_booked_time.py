@@ -15,7 +15,6 @@ from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
 from recovery.sim.trials.lost_time import Account
 from recovery.sim.trials.plan import Marking
 from recovery.sim.trials.trial_evidence import Happening
-from tests.simulation.trials.checker_case import KEY, Case, at, closed, opened, with_incident
 from tests.simulation.trials.checker_case import KEY, Case, at, closed, in_phase, opened, with_incident
 
 

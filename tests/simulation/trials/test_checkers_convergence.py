@@ -13,7 +13,6 @@ from recovery.sim.trials.checkers.convergence import ConvergesAfterHealing, Time
 from recovery.sim.trials.faults import FaultKind
 from recovery.sim.trials.plan import Marking, Sidecar
 from tests.simulation.trials.checker_case import CONTROLLER, KEY, LABELS, Case, at, closed, in_phase, opened, restarted
-from tests.simulation.trials.checker_case import CONTROLLER, KEY, LABELS, Case, at, closed, in_phase, opened, restarted
 
 EMPTY = Snapshot(KEY, None, None, (), ())
 
