@@ -42,8 +42,7 @@ async def test_the_documented_commands_run(
         await shell.run(
             f"cp $KUBECONFIG {config}; kubectl --kubeconfig {config} config set-context --current -n {job.namespace}"
         )
-        of_job = {"JOB": job.name, "NAMESPACE": job.namespace, "TEAM": job.namespace}
-        names = {**of_job, "NODE": fleet.nodes[0], "/tmp": str(tmp_path)}
+        names = {"JOB": job.name, "NODE": fleet.nodes[0], "NAMESPACE": job.namespace, "/tmp": str(tmp_path)}
         begin = f"cd {linked_checkout(tmp_path)}; export KUBECONFIG={config}"
         failed = {}
         try:
