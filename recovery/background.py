@@ -1,10 +1,10 @@
 """Tasks that run for as long as the process, or a term of it, lives.
 
-A task that nobody awaits can end in silence: asyncio logs its exception when the task is collected, and logs nothing
+A task that nothing awaits can end in silence: asyncio logs its exception when the task is collected, and logs nothing
 when it returns. The process would then go on without its resync or without a watch. So each such task runs in
-`endless`, and somebody awaits it with `first_of` or in a TaskGroup.
+`endless`, and its owner awaits it with `first_of` or in a TaskGroup.
 
-A cancellation that nobody asked of the task is such a silence, too. It comes out of a future that somebody else has
+A cancellation that no one asked of the task is such a silence, too. It comes out of a future that other code has
 cancelled, and a TaskGroup takes it for the end that its owner wanted.
 """
 
@@ -26,7 +26,7 @@ class BackgroundTaskError(Exception):
 
 
 def is_to_end() -> bool:
-    """Whether somebody has cancelled the current task. If not, a CancelledError in it is a failure like any other."""
+    """Whether the current task has been cancelled. If not, a CancelledError in it is a failure like any other."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 

@@ -3,8 +3,8 @@
 aiohttp bounds the size of one body, and nothing else. 150 clients that each send half a body and then wait would keep
 270 MB of the process that leads. Anybody who reaches the port can do that, so each server of ours listens through here.
 
-When all connections are taken, the one that has been waited for longest gives way to the next. So whoever holds
-connections open keeps nobody else out: a real request is complete within milliseconds.
+When all connections are taken, the one that has waited the longest gives way to the next. So a client that holds
+connections open keeps no other client out: a real request is complete within milliseconds.
 """
 
 import asyncio

@@ -99,7 +99,7 @@ class WatchEnd(StrEnum):
     FORBIDDEN = "Forbidden"
     """The server refuses it: a permission or the CRD is missing."""
     UNREACHABLE = "Unreachable"
-    """No answer, or one that nobody understands."""
+    """No answer, or one that cannot be understood."""
     SILENT = "Silent"
     """The connection stands and nothing comes on it, not even bookmarks: everything is listed again."""
 
@@ -118,7 +118,7 @@ class ApiRequest(msgspec.Struct, frozen=True):
     tests: bool = False
     """The body is a JSON patch with a `test` operation."""
     once: bool = False
-    """It is not sent again, whatever the answer: nobody waits for it."""
+    """It is not sent again, whatever the answer: nothing waits for it."""
 
     def __str__(self) -> str:
         where = "/".join(part for part in (self.namespace, self.name) if part)

@@ -102,7 +102,7 @@ def run_program(work: Callable[[], object], *, name: str) -> NoReturn:
         try:
             work()
         finally:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the work is over, and the exit code tells how
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the work is over, and the exit code says how
     except SystemExit as error:
         code, interrupt.unwound = error.code, error
     except KeyboardInterrupt as error:

@@ -22,7 +22,7 @@ DEMANDS_KEPT_MAX = 4096
 COST_MAX = 20_000
 """What the demands of one group may cost: about 20 ms. A group of 5,000 pods that name a node each costs 10,000."""
 NODES_AT_ONCE_MAX = 200
-"""So many nodes that have changed are taken account of while somebody asks: 5 ms. More are left to the background."""
+"""How many changed nodes are processed at once while a caller waits: 5 ms. More are left to the background."""
 _NAMES_KEPT_MAX = 512
 """So many sets of nodes are remembered by name: 40 KB each where they have all of 5,000 nodes."""
 _NAMED_AT_COST = 20
@@ -55,7 +55,7 @@ class Capacity:
     """All nodes, and what was asked about them. An event only writes down which node it was about."""
 
     def __init__(self, nodes: Mapping[str, NodeFacts]) -> None:
-        """`nodes`: by name, kept current by its owner, who tells of each change."""
+        """`nodes`: by name, kept current by its owner, who reports each change."""
         self._nodes = nodes
         self._index = NodeIndex()
         self._changed = dict.fromkeys(nodes)
@@ -268,7 +268,7 @@ def _matching(term: tuple[LabelRequirement, ...], index: NodeIndex) -> NodeSet:
 
 
 def _kept_off(tolerations: tuple[Toleration, ...], index: NodeIndex, *, passing: bool) -> NodeSet:
-    """The nodes that have a taint which none of these tolerates. `passing`: of those that tell of a state that ends,
+    """The nodes that have a taint which none of these tolerates. `passing`: of the taints for a state that ends,
     else of the others."""
     return reduce(
         or_,

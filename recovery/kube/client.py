@@ -24,7 +24,7 @@ RETRY_WINDOW_SECONDS = 30.0
 BACKOFF_SECONDS_FIRST = 0.2
 BACKOFF_SECONDS_MAX = 5.0
 RETRY_AFTER_SECONDS_MAX = 10.0
-"""What of a server's Retry-After is honoured within one call; who is told to wait longer hears it as an error."""
+"""How much of a server's Retry-After is honoured within one call. A longer wait is reported as an error."""
 
 
 class KubeApiClient:

@@ -2,7 +2,7 @@
 
 What is read here is decoded and put together by the same projections as the controller's cache. Two things a running
 controller may know better: pods that vanished under a living Job, and that a group has trained at a time which its
-objects no longer tell of.
+objects no longer show.
 """
 
 import asyncio
@@ -75,7 +75,7 @@ class Fleet(msgspec.Struct, frozen=True):
     policies: tuple[PolicyFacts, ...]
     """Of the namespace or of all, and the cluster's, as far as they may be read."""
     config: ConfigFacts | None
-    """None: there is no RecoveryConfig, or it may not be read; `unreadable` tells of the latter."""
+    """None: there is no RecoveryConfig, or it may not be read; `unreadable` reports the latter."""
     unreadable: tuple[str, ...]
     jobsets: Mapping[GroupKey, JobSetRecord] = {}
     """Those of the TrainJobs included."""
@@ -88,7 +88,7 @@ class Fleet(msgspec.Struct, frozen=True):
 
 
 class JobReading(msgspec.Struct, frozen=True):
-    """What `explain` tells of. The snapshot's nodes are at most `NODES_MAX`, those of pods that are not Ready first."""
+    """What `explain` shows. The snapshot's nodes are at most `NODES_MAX`, those of pods that are not Ready first."""
 
     snapshot: Snapshot
     group: LedgerObject | None
@@ -249,7 +249,7 @@ async def _laid_down(client: ApiClient, namespace: str | None) -> _LaidDown:
 
 
 async def _cluster_policies(client: ApiClient) -> Listing[PolicyFacts]:
-    """Users of one namespace may rarely read what is laid down for the cluster: without it the rest is still told."""
+    """Users of one namespace may rarely read cluster-wide policies: without them the rest is still shown."""
     try:
         return await read_all(client, CLUSTER_RECOVERY_POLICIES, None, decode_policy)
     except ForbiddenError as error:
@@ -272,7 +272,7 @@ async def _config(client: ApiClient) -> tuple[ConfigFacts | None, tuple[str, ...
 
 
 async def _read_nodes(reader: LiveReader, names: Iterable[str]) -> Mapping[str, NodeFacts | None]:
-    """Users of one namespace may rarely read nodes: without them the rest is still told. None: it does not exist."""
+    """Users of one namespace may rarely read nodes: without them the rest is still shown. None: it does not exist."""
     try:
         return await reader.nodes(names)
     except ForbiddenError:

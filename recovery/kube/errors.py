@@ -141,7 +141,7 @@ def _class_of(request: ApiRequest, code: int, status: ApiStatus) -> type[ApiErro
     if code in by_code:
         return AlreadyExistsError if status.reason == "AlreadyExists" else by_code[code]
     if code == 404:
-        # A missing object is named in the details. The answer for a path that nobody serves is plain text.
+        # A missing object is named in the details. The answer for a path that no API serves is plain text.
         return NotFoundError if status.details is not None and status.details.name else NoSuchResourceError
     if code == 403 and " cannot " in status.message and 'User "' in status.message:
         return ForbiddenError

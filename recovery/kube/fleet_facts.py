@@ -33,7 +33,7 @@ _RACK_LABELS = (
     "fabric.topograph.run/tier-0",
     "network.topology.nvidia.com/leaf",
 )
-"""What tells which nodes share a rack, or the switch at the top of it; the first that a node has counts. There is no
+"""The labels that say which nodes share a rack, or the switch at the top of it; a node's first one counts. There is no
 standard below the zone: these are the names in the documents of Kueue (Topology), GKE, EKS (its fourth layer exists
 on some instance types only) and NVIDIA's topograph (1.x, and before). Blocks and zones are left out: two nodes of
 hundreds that are lost within a minute need not have one cause.
@@ -180,7 +180,7 @@ class FleetIndex:
             await self._clock.sleep(_PAUSE_SECONDS)
 
     def _room(self, snapshot: Snapshot, seen: Mapping[str, NodeUse] | None) -> Room | None:
-        """Once it is known who waits. `seen` None: on all nodes, as far as the watches tell."""
+        """Once it is known who waits. `seen` None: on all nodes, as far as the watches show."""
         wish = wish_of(snapshot)
         free = free_gpus(seen, self._nodes) if seen is not None else None
         found = places(wish, self._capacity, free) if wish is not None else None

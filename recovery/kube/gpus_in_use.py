@@ -32,7 +32,7 @@ class _Others(msgspec.Struct, frozen=True):
 
 
 Follower = Callable[[str, int, int], None]
-"""Told the node, and how many accelerators were and are in use there."""
+"""Called with the node, and how many accelerators were and are in use there."""
 
 
 class GpusInUse:
@@ -46,7 +46,7 @@ class GpusInUse:
         self._follower: Follower | None = None
 
     def follow(self, follower: Follower) -> None:
-        """There is one; what is in use already is told at once."""
+        """There is one; what is in use already is reported at once."""
         self._follower = follower
         for node, gpus in self.by_node().items():
             follower(node, 0, gpus)
@@ -109,7 +109,7 @@ def free_gpus(seen: Mapping[str, NodeUse], nodes: Mapping[str, NodeFacts]) -> di
 
 
 def gpus_held(pod: PodFacts) -> int:
-    """From when it is bound until it has ended. Those of DRA claims are none that a node tells of as allocatable."""
+    """From when it is bound until it has ended. Those of DRA claims do not count: no node lists them as allocatable."""
     return pod.demand.gpus if pod.holds_gpus else 0
 
 

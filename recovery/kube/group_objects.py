@@ -1,4 +1,4 @@
-"""The objects of all groups as the watches tell of them: TrainJobs, JobSets, Jobs and pods, by the name of their group.
+"""The objects of all groups as the watches report them: TrainJobs, JobSets, Jobs and pods, by the name of their group.
 
 An event costs the same in every cluster: each index is kept by what the one object was and is.
 """
@@ -21,7 +21,7 @@ from recovery.ports import Clock
 
 
 class GroupObjects:
-    """Informers put and drop here what they are told, and each group that this changes is notified."""
+    """Informers put and drop objects here as they receive them, and each group that this changes is notified."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class GroupObjects:
         self._pods: dict[GroupKey, dict[str, PodRecord]] = {}
         self._pods_on_node: dict[str, dict[GroupKey, int]] = {}
         self._whole: dict[str, GroupKey] = {}
-        """Job UIDs of which all members run, as far as the list tells that is being taken over."""
+        """Job UIDs of which all members run, as far as the list that is being taken over shows."""
 
     def workloads(self) -> Iterable[GroupKey]:
         """The groups that have one."""
@@ -169,13 +169,13 @@ class GroupObjects:
         if not whole or job is None:
             return
         if self._lists_pods():
-            # The rest of the list may tell of an earlier moment at which all ran: of a pod that ended since.
+            # The rest of the list may show that all ran only at an earlier moment: a pod may have ended since.
             self._whole[job.uid] = key
         else:
             self._train(key, job)
 
     def pods_taken_over(self) -> None:
-        """Groups of which a list of pods has told that all members run have trained, at the earliest since when."""
+        """Groups of which a list of pods has shown that all members run have trained, at the earliest since when."""
         whole, self._whole = self._whole, {}
         for job_uid, key in whole.items():
             job = next((job for job in self._jobs.get(key, {}).values() if job.uid == job_uid), None)

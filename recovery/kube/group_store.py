@@ -322,7 +322,7 @@ class KubeGroupStore:
     def _vanished(self, before: Parts, live: Parts) -> Iterable[PodFacts]:
         """Pods that were known before the reading began, and that it did not find under a Job that lives on.
 
-        The watch will tell of them as well, a little later; a decision on this reading must not miss them.
+        The watch will report them as well, a little later; a decision on this reading must not miss them.
         """
         found = {pod.facts.uid for pod in live.pods}
         living = {job.uid for job in live.jobs if job.deleting_since is None and not job.suspended}
@@ -397,7 +397,7 @@ class KubeGroupStore:
         self._notify_governed(entry.namespace)
 
     def _put_config(self, entry: ObjectEntry[ConfigFacts]) -> None:
-        """One of another name governs nothing: the CRD refuses it, and nobody else would know which one counts."""
+        """One of another name governs nothing: the CRD refuses it, and no user could know which one counts."""
         if entry.name != CONFIG_NAME:
             self._report(RECOVERY_CONFIGS, entry.name, f"is ignored: the RecoveryConfig is called {CONFIG_NAME}")
             return

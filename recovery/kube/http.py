@@ -25,7 +25,7 @@ DEAD_PEER_IDLE_SECONDS = 10
 DEAD_PEER_PROBE_SECONDS = 5
 DEAD_PEER_PROBES = 3
 """TCP keep-alive on watches: an API server that went away without a word is noticed after 25 s of silence, not after
-the `WATCH_IDLE_SECONDS_MAX` after which one counts as broken that somebody on the way keeps alive."""
+the `WATCH_IDLE_SECONDS_MAX` after which one counts as broken that a proxy on the way keeps alive."""
 
 
 class HttpTransport:
@@ -142,7 +142,7 @@ def _notice_dead_peer(response: aiohttp.ClientResponse) -> None:
     connected = transport.get_extra_info("socket") if transport is not None else None
     if connected is None:
         return  # the answer ended already
-    with suppress(OSError):  # the connection broke already, which reading it will tell
+    with suppress(OSError):  # the connection broke already, which reading it will show
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if hasattr(socket, "TCP_KEEPIDLE"):  # Linux; other systems keep their own intervals
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, DEAD_PEER_IDLE_SECONDS)

@@ -27,7 +27,7 @@ class _WorkloadReference(msgspec.Struct, frozen=True):
 
 
 class _Name(msgspec.Struct, frozen=True, rename="camel"):
-    """What tells a record from others, without its content."""
+    """What distinguishes a record from others, without its content."""
 
     id: str
     group: str

@@ -3,15 +3,15 @@
 The list is a streaming one, on the connection that then carries the watch; servers that refuse it are asked for pages.
 What can go wrong afterwards has four answers. A stream that ends or breaks is opened again where it stood. A position
 that the server has forgotten (410), or an error in mid-stream, means list again and take the difference: deletions that
-happened unseen are told like all others. An object older than what is known is a replay and is dropped, so that facts
+happened unseen are reported like others. An object older than what is known is a replay and is dropped, so that facts
 never run backwards; resourceVersions of one resource are numbers and ordered (by definition since Kubernetes 1.35, on
-etcd always). And what the server refuses for good is an error at the start, when somebody reads it, but later (a CRD
-deleted under us, a role taken away) only takes `synced` back, which is told once: a controller that ended itself would
+etcd always). And what the server refuses for good is an error at the start, when a user reads it, but later (a CRD
+deleted under us, a role taken away) only takes `synced` back, which is reported once: a controller that ended would
 not see it return. When it does, the list says what became of everything; of a CRD that was deleted, nothing is left.
 
 A watch may also fall silent while its connection stands: a server that hangs, a load balancer that keeps TCP alive.
 Silence for `WATCH_IDLE_SECONDS_MAX` ends it, and a list follows, which says what is true even where the server has
-merely nothing to tell. Where attempts fail as well and that much time has passed, what is known is `stale`.
+merely nothing to report. Where attempts fail as well and that much time has passed, what is known is `stale`.
 
 An object that cannot be read (`recovery.decoding`) is kept apart, by what its metadata says, and the watch goes on.
 """
@@ -140,7 +140,7 @@ class Informer(Generic[T]):
         self.synced = False
         """The objects were listed, and nothing has been refused since."""
         self.stale_since: datetime | None = None
-        """When the server last told anything; nothing has been heard for too long since. None: not stale."""
+        """When the server last reported anything; nothing has been heard for too long since. None: not stale."""
         self._heard_at_seconds = clock.monotonic_seconds()
         """When what is known was last confirmed to be current, by the clock's monotonic time."""
         self._failed_attempts = 0
@@ -205,7 +205,7 @@ class Informer(Generic[T]):
             self._freshness_changed()
 
     def _heard(self) -> None:
-        """The server has just told what is new, or that nothing is."""
+        """The server has just reported what is new, or that nothing is."""
         self._heard_at_seconds = self._clock.monotonic_seconds()
         self._failed_attempts = 0
         self._told_anything = True
@@ -300,7 +300,7 @@ class Informer(Generic[T]):
             listing[_key(found)] = found
 
     def _take_over(self, listing: dict[Key, Found[T]], resource_version: str) -> None:
-        """Replace what is known by a complete list: tell what is gone, what is new, what has changed.
+        """Replace what is known by a complete list: report what was deleted, what is new, what has changed.
 
         A list from before what has been seen comes from a store that was set back. Nothing in it can be compared with
         what is known, so it is not taken over, and nothing is claimed to be current until the server has caught up.

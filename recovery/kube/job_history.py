@@ -1,10 +1,10 @@
 """What has to be remembered about a Job beyond the objects of the moment, for as long as its UID lives.
 
 Three things. A pod that vanished under a living Job: the object is gone, and with it the evidence that a member was
-lost and how. Whether the group has trained, because a moment at which all members ran may be over before anybody looks,
-and the next restart of a container overwrites what the pod tells of it. And of how many members the group was then: a
-rank that was added since has replaced nobody. All three are lost with this process; the ledger keeps what an incident
-has already made of them, and `core.diagnosis.trained` infers the second from what the objects still tell.
+lost and how. Whether the group has trained, because a moment at which all members ran may be over before the next
+reconcile, and the next restart of a container overwrites what the pod shows of it. And how many members the group had
+then: a rank that was added since has replaced none. All three are lost with this process; the ledger keeps what an
+incident has already made of them, and `core.diagnosis.trained` infers the second from what the objects still show.
 """
 
 from collections.abc import Iterable

@@ -40,7 +40,7 @@ class LedgerIndex:
         self._smaller: dict[GroupKey, dict[str, None]] = {}
         """The UIDs of the workloads whose ledger says that the group runs with fewer nodes than it is to have."""
         self._collected: dict[GroupKey, dict[str, _Collected]] = {}
-        """Ledgers that vanished in the middle of an incident: nobody else has what is still to be recorded."""
+        """Ledgers that vanished in the middle of an incident: nothing else has what is still to be recorded."""
 
     def of(self, key: GroupKey, workload_uid: str) -> LedgerObject | None:
         """That of the workload. None: there is none."""
@@ -66,7 +66,7 @@ class LedgerIndex:
         return tuple(self._collected)
 
     def put(self, entry: ObjectEntry[LedgerObject]) -> None:
-        """An object without the name that its workload gives it is nobody's ledger: no leader would read it."""
+        """An object without the name that its workload gives it belongs to no workload: no leader would read it."""
         ledger = entry.value
         name, title = recovery_group_name(ledger.group, ledger.workload_uid), f"{entry.namespace}/{entry.name}"
         if entry.name != name:

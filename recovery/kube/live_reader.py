@@ -49,7 +49,7 @@ from recovery.workloads.naming import recovery_group_name
 
 T = TypeVar("T")
 Undecodable = Callable[[Resource, str, str], None]
-"""Told the resource, the object's name (`namespace/name`, or the name alone), and what is wrong with it."""
+"""Called with the resource, the object's name (`namespace/name`, or the name alone), and what is wrong with it."""
 
 
 class LiveReader:
@@ -94,7 +94,7 @@ class LiveReader:
         return found
 
     async def policies(self, namespace: str, undecodable: Undecodable) -> PolicySet:
-        """What can be read of the policies, and the RecoveryConfig; `undecodable` is told of everything else."""
+        """What can be read of the policies, and the RecoveryConfig; everything else is reported to `undecodable`."""
         own, of_cluster, config = await asyncio.gather(
             self._policies(RECOVERY_POLICIES, namespace, undecodable),
             self._policies(CLUSTER_RECOVERY_POLICIES, None, undecodable),
@@ -161,7 +161,7 @@ class LiveReader:
         return tuple(found), tuple(undecodable)
 
     async def _with_failed_create(self, key: GroupKey, job: JobFacts, *, empty: bool) -> JobFacts:
-        """A Job without pods, and why: its controller tells in Events what refuses them (a quota, a webhook).
+        """A Job without pods, and why: its controller reports in Events what refuses them (a quota, a webhook).
 
         The watchdog waits for such a Job and does not restart it. Where the role may not read Events it looks like one
         whose controller is stuck: it is touched and then made again, in vain.
@@ -173,7 +173,7 @@ class LiveReader:
         return job if newest is None else msgspec.structs.replace(job, failed_create=newest.message)
 
     async def _with_failed_job(self, key: GroupKey, jobset: JobSetRecord, jobs: Iterable[JobFacts]) -> JobSetRecord:
-        """A JobSet without a Job that still has something to do, and why: its controller tells in Events what refuses
+        """A JobSet without a Job that still has something to do, and why: its controller reports in Events what refuses
         them. It tries again after delays that double, so that most of the time nothing happens."""
         facts = jobset.facts
         at_rest = facts.suspended or facts.deleting_since is not None or bool(facts.terminal_state)

@@ -21,7 +21,7 @@ NodeSet = int
 
 _KEEPS_OFF = frozenset({"NoSchedule", "NoExecute"})
 _STATE_TAINTS = "node.kubernetes.io/"
-"""Prefix of the taints that tell how a node is at the moment: not-ready, unreachable, unschedulable, disk-pressure."""
+"""Prefix of the taints for the present state of a node: not-ready, unreachable, unschedulable, disk-pressure."""
 _FEW_OF = 10
 """A set with one in so many of all nodes, or fewer, is named bit by bit."""
 _NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
@@ -138,7 +138,7 @@ class NodeIndex:
         return self._with_taint.items()
 
     def meeting(self, requirement: LabelRequirement) -> NodeSet:
-        """An operator that nobody knows matches nothing."""
+        """An unknown operator matches nothing."""
         values = self._with_label.get(requirement.key, {})
         match requirement.operator:
             case "In":
@@ -212,7 +212,7 @@ def admits(node: NodeFacts) -> object:
 
 
 def passes(taint: Taint) -> bool:
-    """It tells of a state that ends, and not of what the node is for."""
+    """It marks a state that ends, and not what the node is for."""
     return taint.key == QUARANTINE_TAINT or taint.key.startswith(_STATE_TAINTS)
 
 

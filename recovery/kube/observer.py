@@ -1,4 +1,4 @@
-"""What `kube` tells of itself while it works, for metrics and logs.
+"""What `kube` reports about itself while it works, for metrics and logs.
 
 Protocols, so that telemetry implements them without importing `kube`, and so that `kube` counts nothing itself.
 Observers are called from the hot path: they must not block and must not raise.
@@ -10,7 +10,7 @@ from recovery.ports import WatchEnd
 
 
 class RequestObserver(Protocol):
-    """Told of every exchange with the API server, each try of a retried request counted by itself."""
+    """Notified of every exchange with the API server. Each try of a retried request counts as one."""
 
     def request_finished(self, verb: str, resource: str, code: str, seconds: float) -> None:
         """`resource` is the plural, with `/subresource` if there is one. `code` is the HTTP status, or `timeout` or
@@ -20,7 +20,7 @@ class RequestObserver(Protocol):
 
 
 class InformerObserver(Protocol):
-    """Told of the life of every watch. `resource` is the plural."""
+    """Notified of the life of every watch. `resource` is the plural."""
 
     def watch_event(self, resource: str) -> None:
         """A line arrived: the stream is alive."""
@@ -29,7 +29,7 @@ class InformerObserver(Protocol):
     def watch_restarted(self, resource: str, reason: WatchEnd, message: str) -> None:
         """A stream ended otherwise than by its own time limit, or could not be opened; `message` is one sentence.
 
-        A refusal that lasts (the CRD is gone, the role was taken away) is told once, not at every try.
+        A refusal that lasts (the CRD is gone, the role was taken away) is reported once, not at every try.
         """
         ...
 

@@ -1,7 +1,7 @@
 """Groups that wait for nodes: for whom a quarantine must leave enough, whichever group it is for.
 
 A group waits while one of its members has no node yet, or is on its way out and has to be placed again. One that is
-suspended, ours included, has no pods to tell what it will ask for, and is not known of here.
+suspended, ours included, has no pods that show what it will ask for, and is not known here.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ from recovery.kube.snapshots import Parts
 from recovery.workloads import adapter_of
 
 COST_AT_ONCE_MAX = 5_000
-"""What may be counted while somebody asks, in the unit of `Capacity.cost`: 5 to 10 ms."""
+"""What may be counted while a caller waits, in the unit of `Capacity.cost`: 5 to 10 ms."""
 
 MemberDemand = tuple[str, str, Demand]
 """What some pods ask for, with the UID of their Job and the name of their ReplicatedJob."""
@@ -95,7 +95,7 @@ class WaitingGroups:
         parts: Callable[[GroupKey], Parts],
         members_to_be: Callable[[GroupKey], int] = lambda _: 0,
     ) -> None:
-        """`parts`: of a group, as far as they are known. Whoever changes any of them tells of it. `members_to_be`: how
+        """`parts`: of a group, as far as they are known. Code that changes any of them reports it. `members_to_be`: how
         many the restart that is under way gives the group, of which its present Job knows nothing; 0: none is."""
         self._to_place = to_place
         self._capacity = capacity

@@ -1,7 +1,7 @@
-"""The envelopes of what the API server answers, told from what only looks like an answer.
+"""The envelopes of what the API server answers, distinguished from what only looks like an answer.
 
 A proxy in between may answer 200 with a page of its own. That is no fault of the request and passes, so it is a
-TryLaterError: the same question again, later. An object that is no list, from whoever answers in the API server's
+TryLaterError: the same question again, later. An object that is no list, from a server that answers in the API server's
 place, is a RefusedError: read as an empty list it would say that everything is gone.
 """
 

@@ -35,7 +35,7 @@ class Wish(msgspec.Struct, frozen=True):
 
 
 def wish_of(snapshot: Snapshot) -> Wish | None:
-    """None: nothing tells what another pod would ask for, or it is devices of a DRA claim, of which nodes do not tell.
+    """None: nothing shows what another pod would ask for, or it asks for devices of a DRA claim, which no node lists.
 
     The pods of an earlier incarnation may have asked for something else: other settings at birth, another domain.
     """
@@ -50,10 +50,10 @@ def wish_of(snapshot: Snapshot) -> Wish | None:
 
 
 def places(wish: Wish, capacity: Capacity, free_gpus: Mapping[str, int] | None = None) -> Places | None:
-    """Where there is room, whoever else waits; most on one node first. None: it is not known.
+    """Where there is room, regardless of other waiting groups; most on one node first. None: it is not known.
 
-    `free_gpus`: accelerators free on nodes that have just been looked at; no others count. None: as far as the watches
-    tell.
+    `free_gpus`: accelerators free on nodes that have just been read; no others count. None: as far as the watches
+    show.
     """
     nodes = capacity.open_to_each(wish.demands)
     if nodes is None:

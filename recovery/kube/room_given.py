@@ -1,7 +1,7 @@
 """Room that smaller groups have been shown on live facts, and may be about to use.
 
 A group that grows takes its nodes only when its pods are created again, after the whole of it has gone. Until its
-ledger and its pods show that, nothing else tells the others, which would all grow for the same nodes.
+ledger and its pods show that, nothing else shows it to the others, which would all grow for the same nodes.
 """
 
 from collections.abc import Collection

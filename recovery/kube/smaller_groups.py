@@ -1,7 +1,7 @@
 """Groups that run with fewer nodes than they are to have: what is done for them alone.
 
-They look for room for as long as they are smaller, so they have to hear of it when there may be some, and nobody else
-has to; and before one of them restarts for it, the nodes where it seems to be are looked at.
+They look for room for as long as they are smaller, so they have to be notified when there may be some, and no other
+group has to. Before one of them restarts for it, the nodes where it seems to be are read.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ _PAUSE_PER_GROUP_SECONDS = 0.02
 
 
 class RoomNews:
-    """Tells smaller groups that there may be room. Constant work for each event, and none where there is no such group:
-    however many pods end in a second, each group hears of it once at most."""
+    """Notifies smaller groups that there may be room. Constant work for each event, and none without such a group:
+    however many pods end in a second, each group is notified once at most."""
 
     def __init__(
         self, groups: Callable[[], Collection[GroupKey]], *, clock: Clock, tell: Callable[[GroupKey], None]
     ) -> None:
-        """`groups`: those that want to know. `tell`: one of them."""
+        """`groups`: those to be notified. The callback notifies one of them."""
         self._groups = groups
         self._clock = clock
         self._tell = tell
@@ -38,7 +38,7 @@ class RoomNews:
             self._changed.set()
 
     async def run(self) -> None:
-        """The first change is told at once, those of the pause after it together. Until cancelled."""
+        """The first change is reported at once, those of the pause after it together. Until cancelled."""
         while True:
             await self._changed.wait()
             self._changed.clear()

@@ -75,7 +75,7 @@ def snapshot_of(
     live: bool = False,
     stale: Mapping[str, datetime] = MappingProxyType({}),
 ) -> Snapshot:
-    """`vanished`: pods found gone by this very reading, besides those that the watch has told of. `gone_nodes`: those
+    """`vanished`: pods found gone by this very reading, besides those that the watch has reported. `gone_nodes`: those
     that do not exist, whatever `nodes` says. `unknown_nodes`: those of which nothing is known, whatever both say."""
     undecodable = tuple(sorted(parts.undecodable, key=lambda each: (each.kind, each.name)))
     if parts.foreign:
@@ -124,7 +124,7 @@ def _assigned(
     pods: Iterable[PodFacts],
     nodes: Mapping[str, NodeFacts],
 ) -> tuple[PodFacts, ...]:
-    """The pods with their training containers told from the others; a pod whose Job is not known stays as it is."""
+    """The pods with their training containers marked; a pod whose Job is not known stays as it is."""
     selections = {job.uid: select(job, workload) for job in jobs}
 
     def each(pod: PodFacts) -> PodFacts:

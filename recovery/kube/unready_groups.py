@@ -1,4 +1,4 @@
-"""Reads, for a listing of many workloads, the groups that are not all Ready: one list of Jobs tells which those are.
+"""Reads, for a listing of many workloads, the groups that are not all Ready: one list of Jobs shows which those are.
 
 The pods of a group that runs whole are never read: a Job's controller counts its Ready pods (`status.ready`), also when
 a node has gone silent, because the node controller takes Ready from its pods (`MarkPodsNotReady`,
@@ -47,7 +47,7 @@ async def read_unready_groups(
 ) -> UnreadyGroups:
     """Of these groups of the fleet; `namespace`: that it was read for, None: all. Raises ApiError.
 
-    Who may not read Jobs or pods is told so; who may not read nodes or Events is told the rest.
+    A user who may not read Jobs or pods sees that said; a user who may not read nodes or Events sees the rest.
     """
     asked = tuple(keys)
     if not asked:

@@ -14,10 +14,10 @@ JOBSET_NAME_LABEL = "jobset.sigs.k8s.io/jobset-name"
 the TrainJob."""
 
 REPLICATED_JOB_LABEL = "jobset.sigs.k8s.io/replicatedjob-name"
-"""On Jobs and pods. Written by JobSet; read here to tell members from those that prepare for them."""
+"""On Jobs and pods. Written by JobSet; read here to distinguish members from those that prepare for them."""
 
 JOBSET_UID_LABEL = "jobset.sigs.k8s.io/jobset-uid"
-"""On Jobs and pods. Written by JobSet; by it the admission policy tells for which Jobs birth settings are."""
+"""On Jobs and pods. Written by JobSet; it shows the admission policy for which Jobs birth settings are."""
 
 RESTART_ATTEMPT_LABEL = "jobset.sigs.k8s.io/restart-attempt"
 """On Jobs and pods: `status.restarts` of the JobSet when the Job was made. Written by JobSet, which deletes Jobs with a
@@ -27,7 +27,7 @@ wedges JobSet's reconciler."""
 REPLICAS_LABEL = "jobset.sigs.k8s.io/replicatedjob-replicas"
 JOB_INDEX_LABEL = "jobset.sigs.k8s.io/job-index"
 GROUP_NAME_LABEL = "jobset.sigs.k8s.io/group-name"
-"""On Jobs and pods, with the two above. Written by JobSet; read by nobody here, and written for the dry run of a Job
+"""On Jobs and pods, with the two above. Written by JobSet; not read here, and written for the dry run of a Job
 because policies of others may select by them."""
 
 COMPLETION_INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
@@ -72,7 +72,7 @@ class BareJobSetAdapter:
     resource = JOB_SETS
 
     def is_member(self, replicated_job: str, jobset: JobSetFacts | None, job: JobFacts | None) -> bool:
-        """Every ReplicatedJob is, but for those that prepare: nothing else tells what the others are for.
+        """Every ReplicatedJob is, but for those that prepare: nothing else shows what the others are for.
 
         One by whose success the training ends stays a member when it is Complete, and by it `core` sees that the group
         is finishing. Any other has done its part then, and a restart of the group must not do it again.

@@ -29,7 +29,7 @@ def _is_accelerator(resource: str) -> bool:
 
 
 def is_accelerator_device(resource_id: str) -> bool:
-    """Whether a device of a DRA claim is a GPU of any vendor, or a Gaudi, by the `resourceID` that the kubelet tells.
+    """Whether a device of a DRA claim is a GPU of any vendor, or a Gaudi, by the `resourceID` that the kubelet reports.
 
     That is its first CDI name, such as `k8s.gpu.nvidia.com/device=gpu-0`, else DRIVER/POOL/DEVICE
     (`pkg/kubelet/cm/dra/manager.go`). Network cards and the channels of a compute domain come by claims as well.

@@ -1,4 +1,4 @@
-"""Events, as far as they tell why an object does not come to be."""
+"""Events, as far as they say why an object does not come to be."""
 
 from datetime import datetime
 

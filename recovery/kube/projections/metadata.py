@@ -91,7 +91,7 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
         """When the deletion was asked for. None: the object is not being deleted.
 
         The timestamp that the server writes is the end of the grace period, so the grace is taken off again, in the
-        server's arithmetic. Where that leads to no date (nobody but the server should write these fields), the value
+        server's arithmetic. Where that leads to no date (only the server should write these fields), the value
         is LATEST: the object is being deleted, and nothing is known about when that was asked for.
         """
         if self.deletion_timestamp is None:

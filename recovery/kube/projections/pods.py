@@ -34,7 +34,7 @@ from recovery.workloads.jobset import (
 _JOINED_BY_READINESS = "readiness"
 """The one value of the joined-probe annotation that means something."""
 _ON_ITS_WAY = frozenset({"Initialized", "Ready", "ContainersReady", "PodReadyToStartContainers"})
-"""Conditions that only tell how far the pod is; PodScheduled=True is one more."""
+"""Conditions that only show how far the pod is; PodScheduled=True is one more."""
 _EXIT_MESSAGE_MAX = 4096
 """The kubelet cuts a termination message there (`MaxPodTerminationMessageLogLength`); nothing else does."""
 _DEVICE_MESSAGE_MAX = 128
@@ -205,9 +205,9 @@ def decode_pod(raw: bytes | msgspec.Raw) -> ObjectEntry[PodRecord]:
 
 
 def _demand(pod: _Pod, gpus: int) -> Demand:
-    """Nodes do not tell of extended resources that DRA provides, so a pod that got them so counts as asking for none.
+    """Nodes do not list extended resources that DRA provides, so a pod that got them so counts as asking for none.
 
-    A term that has `matchFields` alone is about the names of nodes, which nobody trains by: it is taken to match all.
+    A term that has `matchFields` alone is about the names of nodes, which no training uses: it is taken to match all.
     """
     spec = pod.spec
     required = spec.affinity.node_affinity.required if spec.affinity is not None else None
@@ -279,7 +279,7 @@ def _exit(raw: _Terminated | None) -> ExitFacts | None:
 
 
 def _claimed_gpus(pod: _Pod) -> int:
-    """Accelerators that come by DRA claims: those that the kubelet tells of, from Kubernetes 1.36 on.
+    """Accelerators that come by DRA claims: those that the kubelet reports, from Kubernetes 1.36 on.
 
     Before it has, or where it does not, each claim that a container names counts as one: how many devices it asks for
     stands in the ResourceClaim alone.

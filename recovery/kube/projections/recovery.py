@@ -22,7 +22,7 @@ from recovery.ports import TRAIN_JOBS
 
 UNREADABLE_SCHEMA_VERSION = -1
 """`LedgerObject.schema_version` of a ledger of a known version that cannot be decoded. No version is negative, so
-whoever acts only on the versions that it knows holds before a broken ledger as well: an empty one in its place would
+code that acts only on the versions that it knows holds before a broken ledger as well: an empty one in its place would
 forget what has been done. `ledger.message` then says what is wrong."""
 
 
@@ -85,7 +85,7 @@ def _recorded(status: _PolicyStatus) -> Enforcement:
 
 
 def _mode_since(meta: _PolicyMetadata) -> datetime:
-    """When somebody who owns `spec.mode` last wrote, which is not before the mode itself was written.
+    """When an owner of `spec.mode` last wrote, which is not before the mode itself was written.
 
     The server dates owners, not fields: an owner who later edits another field moves this on. So it serves only until
     the status says since when the policy enforces (`core.policy.enforcement`).

@@ -124,7 +124,7 @@ def decode_train_job(raw: bytes | msgspec.Raw) -> ObjectEntry[WorkloadFacts]:
 
 
 def _progress(raw: msgspec.Raw) -> Progress | None:
-    """None: the job tells none, or what it tells makes no sense.
+    """None: the job reports none, or what it reports makes no sense.
 
     A training process writes it, and it is an optional signal: one that is wrong must not keep the job from being read.
     """
@@ -417,7 +417,7 @@ class _JobSpec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def _gang(template: _Template) -> str:
-    """What in the template puts its pods into a gang that somebody else has sized. Empty: nothing.
+    """What in the template puts its pods into a gang that another component has sized. Empty: nothing.
 
     Not the PodGroup that the Job controller itself makes where the gate is on: that one has the size of the Job.
     """
@@ -436,7 +436,7 @@ def _gang(template: _Template) -> str:
 
 
 def _nodes(text: str) -> int | None:
-    """None: the Job has no such annotation, or somebody has written into it what is no number of pods."""
+    """None: the Job has no such annotation, or its value is no number of pods."""
     try:
         return whole_number(text, "") if text else None
     except ValueError:
