@@ -112,7 +112,7 @@ class Register:
                 subresource="status",
             )
         except (ConflictError, NotFoundError, TestFailedError):
-            return True  # it has changed, and the watch will tell
+            return True  # it has changed, and the watch will report it
         except ApiError as error:
             if str(error) != self._complaint:
                 _log.warning("a condition could not be written; trying again", object=judged.title, error=str(error))

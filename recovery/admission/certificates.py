@@ -65,7 +65,7 @@ VALIDITY = timedelta(days=365)
 BACKDATED = timedelta(minutes=5)
 """The API server's clock may be behind ours."""
 RECONCILE_SECONDS = 60.0
-"""Between checks of the Secret and at the webhook configuration, which somebody may have applied again."""
+"""Between checks of the Secret and of the webhook configuration, which a user may have applied again."""
 SWAPS_MAX = 5
 
 _log = structlog.get_logger("recovery.admission")
@@ -242,7 +242,7 @@ class SelfMade:
         try:
             await api_verbs.patch(self._client, resource, name, [_same(found.metadata), *patch], kind=PatchKind.JSON)
         except (ConflictError, TestFailedError):
-            return True  # another replica injects the same; the next reconcile tells
+            return True  # another replica injects the same; the next reconcile shows it
         _log.info(
             "the certificate authority was injected", configuration=f"{resource.kind} {name}", webhooks=len(places)
         )

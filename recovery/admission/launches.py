@@ -1,7 +1,7 @@
 """TrainJobs and their runtimes as admission judges them: by the checks of `recovery lint`, and with restraint.
 
 Pure: objects in, sentences out. What is refused is what surely fails by the object's own fields. All else is a warning,
-and whatever cannot be known, of a runtime that could not be read, is not told.
+and nothing is said about what cannot be known, of a runtime that could not be read.
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -74,7 +74,7 @@ def verdict_of(new: Body, old: Body | None, runtime: Body | None) -> AdmissionVe
     it is not known.
 
     A change is refused for what was not wrong before it, so that whatever is in the cluster can be changed all the
-    same. A TrainJob that is created suspended is not refused for what depends on its runtime: whoever suspends it,
+    same. A TrainJob that is created suspended is not refused for what depends on its runtime: whatever suspends it,
     Kueue for one, may patch that before it starts.
 
     Nothing of a TrainingRuntime is quoted. The client is not authenticated as the API server, so any client in the
@@ -98,8 +98,8 @@ def verdict_of(new: Body, old: Body | None, runtime: Body | None) -> AdmissionVe
 
 
 def changed(new: Body, old: Body | None) -> bool:
-    """There is something to judge: the object is made, or its spec is another one. Whoever suspends and resumes jobs,
-    Kueue or the controller itself, is not told each time what is wrong with them."""
+    """There is something to judge: the object is new, or its spec has changed. What suspends and resumes jobs,
+    Kueue or the controller itself, does not get the same findings each time."""
     return old is None or _without_suspend(new) != _without_suspend(old)
 
 

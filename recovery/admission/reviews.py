@@ -1,8 +1,8 @@
 """Decides, before any check reads the object of an AdmissionReview, whether it can be read at all.
 
-Whoever reaches the port can send one, so it also has to be one that an API server could send: of the resource that the
-path is for, and of an object in the namespace of the request. Only that namespace says which objects may be read for
-it, because the API server has checked that the user may write there.
+Any client that reaches the port can send one, so it also has to be one that an API server could send: of the resource
+that the path is for, and of an object in the namespace of the request. Only that namespace says which objects may be
+read for it, because the API server has checked that the user may write there.
 
 Pure: bytes in, an answer or the request out.
 """

@@ -184,7 +184,7 @@ def _policy_review(resource: Resource, judge: Judge) -> Any:
     ) -> None:
         judged = from_request(resource, dict(new))
         if judged.deleting:
-            return  # nobody is kept from taking a finalizer off
+            return  # anyone may take a finalizer off
         verdict = judge(judged)
         warnings.extend(verdict.warnings)
         if not verdict.errors:
@@ -276,7 +276,7 @@ def _borrow(session: Session) -> aiohttp.ClientSession:
 def _quieten() -> None:
     """What kopf logs as warnings and errors though it is neither."""
     # It runs in a thread, so it leaves signals alone, and says so at every start. It raises what it logs as failed, and
-    # whoever tries again logs that once.
+    # the code that tries again logs that once.
     logging.getLogger("kopf._core.reactor.running").setLevel(logging.CRITICAL)
     # Every refusal is an error of a handler to it. What a handler did not mean to raise comes with a traceback.
     objects = logging.getLogger("kopf.objects")

@@ -2,7 +2,7 @@
 and releases what is due.
 
 A quarantine is in the ledger before its node is touched, and out of it only after the node has been released. So
-whoever leads next finds each that is under way, and nobody has to remember anything.
+the next leader finds each that is under way, and nothing has to be remembered.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ REVIEW_SECONDS = 30.0
 _GATHER_SECONDS = 1.0
 """How long a change waits for others: what forty groups have quarantined at once is marked by one write."""
 _ROUNDS_MAX = 4
-"""Write, do, see what was done, write that: more than that is somebody who works against us."""
+"""Write, do, see what was done, write that: if it takes more, another client works against us."""
 _READS_AT_ONCE = 32
 
 
@@ -43,7 +43,7 @@ class FleetReconciler:
         self._fleet = fleet
         self._reads = asyncio.Semaphore(_READS_AT_ONCE)
         self._troubled = False
-        """The last review failed, and that was told."""
+        """The last review failed, and that was logged."""
 
     async def run(self) -> None:
         """Until cancelled, or until this process may no longer lead."""
@@ -174,7 +174,7 @@ class FleetReconciler:
                 self._log("quarantine taken in", entry, by=entry.by, reason=entry.reason)
 
     def _log(self, said: str, entry: Quarantined, **more: str) -> None:
-        """One line, with the incident that called for the quarantine and its job, as far as a ledger still tells."""
+        """One line, with the incident that called for the quarantine and its job, as far as a ledger still has them."""
         keys = {"incident": entry.incident} if entry.incident else {}
         for known in self._store.ledger_objects() if entry.incident else ():
             incident = known.ledger.incident

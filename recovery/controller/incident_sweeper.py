@@ -177,7 +177,7 @@ class IncidentSweeper:
 
 
 def _may_hold(ledger: UndecodableObject, record: RetainedIncident) -> bool:
-    """The name alone says whose ledger it is; one with another name is nobody's."""
+    """The name alone says whose ledger it is; one with another name belongs to no workload."""
     same = ledger.namespace in ("", record.namespace)
     return same and may_be_recovery_group_of(ledger.name, record.workload_uid)
 

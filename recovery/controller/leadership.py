@@ -6,8 +6,8 @@ client-go: a term is counted from before its last renewal was sent; a lease that
 before its holder's term is over (except by a candidate that has never seen it); and a leader that loses stands by again
 instead of ending.
 
-A leader to which the API server tells nothing any more may be the only one, on a connection of its own. It must not
-stop: where nobody hears anything, nobody else would go on with what is begun. So it offers the lease, in an annotation
+A leader to which the API server reports nothing any more may be the only one, on a connection of its own. It must not
+stop: where no replica hears anything, none would go on with what is begun. So it offers the lease, in an annotation
 beside its renewals, and keeps it. A standby reads the Lease every few seconds anyway; one that knows current facts
 accepts in a second annotation. Then the leader ends its term, and names that standby as the holder. A standby proves
 that it is current when it is asked, so that none has to advertise it, and two terms never overlap.
@@ -66,13 +66,13 @@ class Leadership(Protocol):
 
 
 class SoleLeader:
-    """Leads from the beginning to the end: for somebody who knows that no other controller runs."""
+    """Leads from the beginning to the end: for a caller who knows that no other controller runs."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
 
     def follow(self, current: Callable[[], bool]) -> None:
-        """There is nobody to lead in its place."""
+        """No other replica could lead in its place."""
 
     async def acquire(self) -> LeadershipTerm:
         """At once."""
@@ -84,7 +84,7 @@ class SoleLeader:
         raise AssertionError("nothing ends it")
 
     async def release(self) -> None:
-        """There is nobody to release it for."""
+        """No other replica waits for it."""
 
 
 class LeaseTimes(msgspec.Struct, frozen=True):
@@ -110,7 +110,7 @@ class LeaseTimes(msgspec.Struct, frozen=True):
 
 
 class _LostError(Exception):
-    """Somebody else holds the lease, or has taken it from us; the message is why we no longer lead."""
+    """Another replica holds the lease, or has taken it from us; the message is why we no longer lead."""
 
 
 class Elector:
@@ -138,7 +138,7 @@ class Elector:
         self._said = ("", logging.NOTSET)
         self._current: Callable[[], bool] = lambda: True
         self._successor = ""
-        """Identity of the standby to be named as the holder, once nothing more is done here. Empty: nobody."""
+        """Identity of the standby to be named as the holder, once nothing more is done here. Empty: none."""
 
     def follow(self, current: Callable[[], bool]) -> None:
         self._current = current
@@ -155,7 +155,7 @@ class Elector:
             await self._clock.sleep(self._times.retry_seconds * self._entropy.uniform(1.0, _RETRY_JITTER))
 
     async def hold(self, term: LeadershipTerm) -> str:
-        """Renew the lease until that fails for the whole of a term, or somebody else holds it; returns why."""
+        """Renew the lease until that fails for the whole of a term, or another replica holds it; returns why."""
         trouble = ""
         while True:
             await self._clock.sleep(max(0.0, min(self._times.retry_seconds, term.remaining_seconds)))
@@ -189,7 +189,7 @@ class Elector:
             _log.warning("the lease is not released; another leads when it has expired", error=self._words(error))
 
     async def _campaign(self) -> LeadershipTerm | None:
-        """One try. None: somebody else leads, or it is not known who."""
+        """One try. None: another replica leads, or it is not known which."""
         forbidden_since, self._forbidden_since = self._forbidden_since, None
         try:
             async with asyncio.timeout(self._times.attempt_seconds):
@@ -200,7 +200,7 @@ class Elector:
                 sent_at = self._clock.monotonic_seconds()
                 await self._write(found)
         except (ConflictError, AlreadyExistsError):
-            return None  # somebody was faster, and the next read tells who
+            return None  # another replica was faster, and the next read shows which
         except (TimeoutError, ApiError, MalformedLeaseError) as error:
             if isinstance(error, ForbiddenError):
                 now = self._clock.monotonic_seconds()
@@ -214,7 +214,7 @@ class Elector:
         return term if term.lasts else None
 
     def _is_hopeless(self, error: Exception) -> bool:
-        """The next try will not do better, unless somebody fixes what it names."""
+        """The next try will not do better, unless a person fixes what it names."""
         if isinstance(error, ForbiddenError) and self._forbidden_since is not None:
             return self._clock.monotonic_seconds() - self._forbidden_since >= ROLES_READ_WITHIN_SECONDS
         return isinstance(error, RefusedError | MalformedLeaseError)
@@ -240,7 +240,7 @@ class Elector:
         return handover.offered_by == self._identity and bool(handover.accepted_by) and not self._current()
 
     async def _accept(self, found: Lease | None) -> None:
-        """Say that we would lead, where the leader would rather not and nobody else has said so."""
+        """Say that we would lead, where the leader would rather not and no other standby has said so."""
         if found is None or not self._current():
             return
         handover = found.handover
@@ -285,9 +285,9 @@ class Elector:
         return found
 
     def _is_anothers(self) -> bool:
-        """Somebody else holds it, and we have not seen it stand still for long enough.
+        """Another replica holds it, and we have not seen it stand still for long enough.
 
-        One that was deleted may be held by somebody of whom we do not know.
+        One that was deleted may be held by a replica that we do not know of.
         """
         now = self._clock.monotonic_seconds()
         if self._seen is None:

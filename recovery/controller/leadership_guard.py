@@ -20,7 +20,7 @@ _INSTANT_SECONDS = 1e-6
 
 
 class LeadershipTerm:
-    """From an election until the lease may belong to somebody else. A term that has ended stays ended."""
+    """From an election until the lease may belong to another replica. A term that has ended stays ended."""
 
     def __init__(self, clock: Clock, *, renewed_at: float, seconds: float = math.inf) -> None:
         """It lasts for `seconds` from `renewed_at` (by `clock`'s monotonic time), and so on from each renewal."""
@@ -79,7 +79,7 @@ class LeadershipTerm:
 
 
 class LeadershipGuard:
-    """`ports.ApiClient` that writes only as long as a term lasts. Reads harm nobody."""
+    """`ports.ApiClient` that writes only as long as a term lasts. Reads are always allowed: they do no harm."""
 
     def __init__(self, api: ApiClient, term: LeadershipTerm) -> None:
         self._api = api

@@ -21,14 +21,14 @@ ACCEPTED_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}lease-accepted-by"
 
 
 class MalformedLeaseError(Exception):
-    """The Lease is not as the API says, so nobody can tell who leads; the message says how to fix it."""
+    """The Lease is not as the API says, so it is unknown who leads; the message says how to fix it."""
 
 
 class LeaseRecord(msgspec.Struct, frozen=True, rename="camel"):
     """`spec` of a `coordination.k8s.io/v1` Lease, where every field is optional."""
 
     holder_identity: str = ""
-    """Who leads. Empty: nobody, the last leader has released it."""
+    """Who leads. Empty: no replica, the last leader has released it."""
     lease_duration_seconds: int | None = None
     acquire_time: str | None = None
     renew_time: str | None = None
@@ -80,7 +80,7 @@ class LeaseClient:
                 return None
 
     async def create(self, record: LeaseRecord) -> Lease:
-        """Raises AlreadyExistsError if somebody was faster."""
+        """Raises AlreadyExistsError if another replica was faster."""
         body = {
             "apiVersion": LEASES.api_version,
             "kind": LEASES.kind,
@@ -93,13 +93,13 @@ class LeaseClient:
     async def replace(self, known: Lease, record: LeaseRecord, handover: Handover | None = None) -> Lease:
         """Put `record` in place of what `known` was read as, and `handover` beside it; None: nothing is offered.
 
-        Raises ConflictError if somebody wrote meanwhile.
+        Raises ConflictError if another client wrote meanwhile.
         """
         spec = {"op": "add", "path": "/spec", "value": record}
         return await self._patch(known, (spec, *_annotated(known, handover or Handover())))
 
     async def agree(self, known: Lease, handover: Handover) -> Lease:
-        """Write `handover` beside the record that `known` has. Raises ConflictError if somebody wrote meanwhile."""
+        """Write `handover` beside the record that `known` has. Raises ConflictError if another client wrote since."""
         return await self._patch(known, _annotated(known, handover))
 
     async def _patch(self, known: Lease, changes: Iterable[object]) -> Lease:

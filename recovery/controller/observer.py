@@ -1,4 +1,4 @@
-"""What the controller tells of itself while it runs; telemetry listens."""
+"""What the controller reports about itself while it runs; telemetry listens."""
 
 from typing import Protocol
 
@@ -14,7 +14,7 @@ class ControllerObserver(Protocol):
     """Called after the fact; must not raise and must not take long."""
 
     def decided(self, key: GroupKey, before: Ledger, plan: Plan) -> None:
-        """A reconcile came to a decision (reconciles that only asked for a live read are not told)."""
+        """A reconcile came to a decision (reconciles that only asked for a live read are not reported)."""
         ...
 
     def facts_read(self, key: GroupKey, snapshot: Snapshot, policy: Policy | PolicyError | None) -> None:

@@ -80,7 +80,7 @@ class InvariantError(AssertionError):
 
 
 class RestlessGroupError(Exception):
-    """Somebody keeps changing the group meanwhile: reconcile again after a while."""
+    """Another client keeps changing the group meanwhile: reconcile again after a while."""
 
 
 class LedgerUnreadableError(Exception):
@@ -349,7 +349,7 @@ class Reconciler:
         """Everything that the next decision stands on.
 
         The policy too: a switch to Observe is the emergency brake, and must not wait for a watch. And the ledger: what
-        another controller has asked for must not look like nobody's.
+        another controller has asked for must not look as if no one had asked for it.
         """
         policies, snapshot = await asyncio.gather(
             self._store.read_policies_live(key.namespace), self._store.read_live(key)

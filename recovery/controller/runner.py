@@ -1,4 +1,4 @@
-"""Runs the controller: standing by or leading, with the queue and its reconciles, until it is told to stop.
+"""Runs the controller: standing by or leading, with the queue and its reconciles, until it has to stop.
 
 A standby has all facts at hand and does nothing with them. Each term begins with an empty memory: the ledgers know what
 the last leader did, and the caches may lag behind it, which the compare-and-swap of the first write finds out.
@@ -256,7 +256,7 @@ class Duty:
         """Level-triggered: every group is reconciled once in a while, changed or not; it costs no request.
 
         Ledgers of jobs that are gone as well, and groups whose ledger has gone with them: the job may have vanished
-        while nobody led.
+        while no replica led.
         """
         while True:
             of_ledgers = (GroupKey(ledger.namespace, ledger.group) for ledger in self._store.ledger_objects())

@@ -101,7 +101,7 @@ class SuspectLogs:
 
 
 def _ended(reading: _Reading, task: asyncio.Task[SuspectLog]) -> None:
-    """asyncio reports the exception of a task, with its traceback and without its locals, when nobody asks for it."""
+    """asyncio reports the exception of a task, with its traceback and without its locals, when nothing asks for it."""
     reading.task = None
     if not task.cancelled() and task.exception() is None:
         reading.found = task.result()

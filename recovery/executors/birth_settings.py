@@ -189,7 +189,7 @@ def _job(namespace: str, jobset: _JobSet, replicated: _ReplicatedJob) -> _Fields
             "labels": metadata["labels"],
             "annotations": metadata["annotations"],
             # Webhooks look at who owns a Job. Not blockOwnerDeletion: where OwnerReferencesPermissionEnforcement is on
-            # it takes a right to the JobSet's finalizers, and nobody has to wait for what does not exist.
+            # it takes a right to the JobSet's finalizers, and nothing has to wait for what does not exist.
             "ownerReferences": [
                 {
                     "apiVersion": jobset.api_version,

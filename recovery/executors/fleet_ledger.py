@@ -64,7 +64,7 @@ class FleetWriter:
         self._doubtful = False
         """What is known may be out of date, or the outcome of a write is unknown: read live first."""
         self._closed: dict[IncidentName, IncidentTotals] = {}
-        """Closed incidents that are being added to the totals: whoever writes next adds them all."""
+        """Closed incidents that are being added to the totals: the next write adds them all."""
         self.changed = asyncio.Event()
         """Set when a group has changed the ledger, and its nodes have been quarantined."""
 
@@ -188,9 +188,9 @@ class FleetWriter:
         return self._own
 
     async def _tell(self, before: FleetLedger, config: ConfigFacts) -> None:
-        """That the circuit breaker has opened or closed: once for all groups, by whoever has written it down.
+        """That the circuit breaker has opened or closed: once for all groups, by the process that has written it down.
 
-        A process that ends between the two has told nobody; the ledger and its metric do.
+        A process that ends between the two has emitted no Event; the ledger and its metric still show it.
         """
         for event in fleet_events(before, config.fleet):
             _log.warning(event.note, config=config.name)

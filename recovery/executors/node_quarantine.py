@@ -1,6 +1,6 @@
 """Quarantines a node and releases it: cordon, our taint, and an annotation that says why, in one patch.
 
-What others have set is never touched. Each patch tests what it takes away, and that nobody wrote to the node since it
+What others have set is never touched. Each patch tests what it takes away, and that no one wrote to the node since it
 was read; so both actions may be done twice, late, or by two controllers.
 """
 
@@ -57,7 +57,7 @@ async def apply(api: ApiClient, entry: Quarantined, now: datetime) -> None:
 async def release(api: ApiClient, entry: Quarantined) -> None:
     """Take away what that quarantine has set: the taint with its value, the annotation, and the cordon, if it was ours.
 
-    Where our taint is gone already, somebody else has taken the node over, and a cordon is theirs. Raises as `apply`.
+    Where our taint is gone already, another client has taken the node over, and a cordon is theirs. Raises as `apply`.
     """
     await _patched(api, entry.node, entry.node_uid, lambda node: _release(node, taint_value(entry), entry.cordoned))
 
@@ -89,7 +89,7 @@ async def release_by_hand(api: ApiClient, name: str, at: str) -> None:
 async def _patched(
     api: ApiClient, name: str, uid: str, patch: Callable[[_Node], list[Body]], *, missing_ok: bool = True
 ) -> None:
-    """Read, patch what was read, and once more where somebody wrote in between. An empty patch is not sent."""
+    """Read, patch what was read, and once more where another client wrote in between. An empty patch is not sent."""
     for left in reversed(range(_TRIES_MAX)):
         try:
             node = decoded(NODES, _decode, await api_verbs.get(api, NODES, name))

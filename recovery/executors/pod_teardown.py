@@ -49,7 +49,7 @@ class PodTeardown:
     async def delete_pods(self, namespace: str, action: DeletePods | ForceDeletePods) -> None:
         """Delete all the pods of the action. Every one is tried; the first error is raised afterwards.
 
-        By force the objects go without waiting for their kubelets: with grace 0 the API server asks nobody, and the UID
+        By force the objects go without waiting for their kubelets: with grace 0 the API server asks none, and the UID
         is all that keeps the request from a pod that lives.
         """
         if isinstance(action, ForceDeletePods):
@@ -94,7 +94,7 @@ class _SlotsInTurn:
         """By party; the order of the parties is the order of their turns."""
 
     async def take(self, party: object) -> None:
-        """Wait for a slot. Whoever got one owes `give_back`."""
+        """Wait for a slot. A caller that gets one owes `give_back`."""
         if self._free:
             self._free -= 1
             return

@@ -77,7 +77,7 @@ class LedgerWriter:
     ) -> LedgerObject:
         """Write `ledger` in place of what `known` was read as; None: the RecoveryGroup is created first.
 
-        Raises ReadAgainError subclasses when somebody else wrote meanwhile, or when the outcome is unknown: the caller
+        Raises ReadAgainError subclasses when another client wrote meanwhile, or when the outcome is unknown: the caller
         reads the ledger live and decides again. A RecoveryGroup that was created without a status is harmless: it says
         that nothing has happened yet.
 
@@ -141,7 +141,7 @@ class LedgerWriter:
         """Without its label, if that can be taken away now: the ledger stands, and the next write tries it again."""
         metadata = {
             "uid": known.uid,
-            # Somebody may have entered settings since: a label that is taken away late would leave them without effect.
+            # A user may have entered settings since: a label that is taken away late would leave them without effect.
             "resourceVersion": known.resource_version,
             "labels": {BIRTH_SETTINGS_LABEL: None},
         }
@@ -267,7 +267,7 @@ class LedgerWriter:
 
     async def recorded(self, namespace: str, workload: WorkloadReference, incident: Incident) -> Incident | None:
         """The closed incident as its RecoveryIncident has it: one whose job is gone may have been closed before, at
-        another time than now. None: somebody has deleted the record, or this version cannot read it."""
+        another time than now. None: the record was deleted, or this version cannot read it."""
         name = incident_name(workload, incident)
         try:
             answer = await api_verbs.get(self._api, RECOVERY_INCIDENTS, name, namespace=namespace)

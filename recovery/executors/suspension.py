@@ -17,7 +17,7 @@ from recovery.ports import ApiClient, NotFoundError, PatchKind, TestFailedError
 from recovery.workloads import resource_of
 
 NEVER = "never"
-"""`resume-at` where nobody knows yet."""
+"""`resume-at` while the time is not known yet."""
 
 
 class _Spec(msgspec.Struct):
@@ -36,7 +36,7 @@ async def suspend(api: ApiClient, namespace: str, workload: WorkloadFacts, actio
     """Suspend the workload and say in its annotations for which incident, all in one write.
 
     One that this incident has suspended already is success. Raises ReadAgainError subclasses where the workload is
-    gone, is another one, was suspended or marked by somebody else, or changes between our reading and our writing.
+    gone, is another one, was suspended or marked by another client, or changes between our reading and our writing.
     """
     resource = resource_of(workload)
     found = decoded(resource, _decode, await api_verbs.get(api, resource, workload.name, namespace=namespace))
@@ -74,7 +74,7 @@ async def resume(api: ApiClient, namespace: str, workload: WorkloadFacts, action
     """Take our annotations away, and with them the suspension, where it is still in force.
 
     A workload that is gone is success. Raises TestFailedError where the annotations are not those that were decided on:
-    somebody has taken the suspension over, or its incident has suspended the workload a second time.
+    another client has taken the suspension over, or its incident has suspended the workload a second time.
     """
     same_end: list[dict[str, object]] = []
     if action.resume_at:
@@ -84,7 +84,7 @@ async def resume(api: ApiClient, namespace: str, workload: WorkloadFacts, action
         {"op": "test", "path": _path(SUSPENDED_BY_ANNOTATION), "value": action.suspended_by},
         *same_end,
         {"op": "remove", "path": _path(SUSPENDED_BY_ANNOTATION)},
-        # Added first: somebody may have removed it by itself, and what is not there cannot be removed.
+        # Added first: another client may have removed it by itself, and what is not there cannot be removed.
         {"op": "add", "path": _path(RESUME_AT_ANNOTATION), "value": ""},
         {"op": "remove", "path": _path(RESUME_AT_ANNOTATION)},
     ]

@@ -120,7 +120,7 @@ async def _pods(
 async def _nodes(
     client: ApiClient, groups: Iterable[Sequence[PodFacts]]
 ) -> tuple[Mapping[str, NodeFacts | None], tuple[str, ...]]:
-    """By name; None: it does not exist. Of each group the first before of any the second, as one may be told of all."""
+    """By name; None: it does not exist. The first of every group comes before the second of any: one may do for all."""
     wanted: list[tuple[bool, int, str]] = []
     for pods in groups:
         doubtful = sorted((not pod.running, pod.name, pod.node) for pod in pods if pod.node and not pod.ready)
