@@ -55,7 +55,7 @@ class Connection(msgspec.Struct, frozen=True):
     clock: Clock
     entropy: Entropy
     contact: ApiContact | None = None
-    """Whether it is reached. None: nobody keeps count."""
+    """Whether it is reached. None: no one keeps count."""
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""Who should have answered a request: what the Leases of the election tell, in whatever namespace they are."""
+"""Who should have answered a request: what the Leases of the election show, in whatever namespace they are."""
 
 import msgspec
 
@@ -9,8 +9,8 @@ from recovery.kube.response_envelopes import read_page
 from recovery.ports import LEASES, ApiClient, ApiError, ForbiddenError, NotFoundError, UndecodableError
 
 SHIPPED_NAMESPACE = "recovery-system"
-"""Where the manifests install the controller, unless an overlay says otherwise: all that is looked at by somebody who
-may not list Leases in all namespaces."""
+"""Where the manifests install the controller, unless an overlay says otherwise. A user who may not list Leases in all
+namespaces sees only this one."""
 _FIELDS = f"metadata.name={LEASE_NAME}"
 
 

@@ -99,7 +99,7 @@ async def _incident(connection: Connection, key: GroupKey, reading: JobReading, 
 
 
 class _Explanation:
-    """Everything that is told of one job."""
+    """Everything that is shown about one job."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class _Explanation:
         now: datetime,
         birth_policy: BirthPolicy | None = None,
     ) -> None:
-        """`birth_policy` None: nobody has asked for it."""
+        """`birth_policy` None: it was not asked for."""
         self._birth_policy = birth_policy
         self._key = key
         self._workload = workload
@@ -127,7 +127,7 @@ class _Explanation:
 
     @property
     def asks_the_fleet(self) -> bool:
-        """All nodes of the cluster have a say in what is told."""
+        """What is shown depends on all nodes of the cluster."""
         return self._decided_by_fleet or self.outlook is not None
 
     @property
@@ -143,7 +143,7 @@ class _Explanation:
 
     @property
     def seeks_room(self) -> bool:
-        """It is told whether there is room for more pods of the group."""
+        """It is shown whether there is room for more pods of the group."""
         return self._grows or self.outlook is not None
 
     @property
@@ -206,7 +206,7 @@ class _Explanation:
         yield from explain_nodes_and_deadlines.avoided_lines(self._ledger, self._now)
 
     def as_data(self) -> dict[str, Any]:
-        """The row of `status -o json` and what the text tells beyond it. `decision` null: nothing is decided."""
+        """The row of `status -o json` and what the text shows beyond it. `decision` null: nothing is decided."""
         plan, ledger, snapshot = self._plan, self._ledger, self._reading.snapshot
         decision = plan and {
             "reason": str(plan.reason),

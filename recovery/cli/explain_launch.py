@@ -30,7 +30,7 @@ _log = structlog.get_logger("recovery.cli")
 
 
 class _Start(msgspec.Struct, frozen=True):
-    """What is told of one object that starts a group."""
+    """What is shown about one object that starts a group."""
 
     document: Document
     runtime: Document | None

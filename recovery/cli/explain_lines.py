@@ -204,7 +204,7 @@ def action_lines(plan: Plan) -> list[str]:
 
 
 def _action_words(action: Action) -> str:
-    """Empty: it is no action. Records and Events tell of a decision."""
+    """Empty: it is no action. Records and Events report a decision."""
     match action:
         case DeletePods():
             return f"delete {len(action.pods)} pods"

@@ -49,7 +49,7 @@ def node_lines(
 
 
 def avoided_lines(ledger: Ledger, now: datetime) -> Iterator[str]:
-    """The nodes that this group alone stays off, though nobody else is kept off them."""
+    """The nodes that this group alone stays off, though no other group is kept off them."""
     for each in ledger.avoided:
         if now < each.until:
             why = f": {each.reason}" if each.reason else ""

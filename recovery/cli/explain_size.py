@@ -19,7 +19,7 @@ _WITHOUT = "so the size does not change, and the group waits for its nodes"
 
 
 def size_lines(ledger: Ledger, outlook: ElasticOutlook | None, policy: BirthPolicy | None) -> Iterator[str]:
-    """Nothing of a group that is not elastic. `policy`: whether the admission policy is there; None: nobody asked."""
+    """Nothing of a group that is not elastic. `policy`: whether the admission policy is there; None: not asked for."""
     if ledger.elastic is not None:
         yield from _smaller_lines(ledger.elastic)
     if outlook is None:

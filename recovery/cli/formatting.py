@@ -51,7 +51,7 @@ def time_of_day(at: datetime, now: datetime) -> str:
 
 
 def printable(text: str) -> str:
-    """What pods, policies and annotations say about themselves must not move the cursor of whoever reads it."""
+    """What pods, policies and annotations say about themselves must not move the cursor of the user who reads it."""
     return "".join(character if character.isprintable() else " " for character in text)
 
 

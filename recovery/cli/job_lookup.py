@@ -1,4 +1,4 @@
-"""The job that a person named: found, or told in one line why not and what may have been meant."""
+"""The job that a user named: found, or an error of one line that says why not and what may have been meant."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -69,7 +69,7 @@ async def absence(client: ApiClient, key: GroupKey, undecodable: Sequence[Undeco
 
 
 async def namespace_is_missing(client: ApiClient, namespace: str) -> bool:
-    """Who may not read namespaces is not told that one is missing."""
+    """A user who may not read namespaces does not learn that one is missing."""
     try:
         await api_verbs.get(client, NAMESPACES, namespace)
     except NotFoundError:

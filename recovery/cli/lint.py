@@ -58,7 +58,7 @@ def _lint(manifests: Manifests, options: LintOptions) -> int:
 
 
 def _print(found: Sequence[Located] | None, problems: Sequence[Problem], code: int, options: LintOptions) -> None:
-    """`found` None: nothing was judged. As text the problems stand on stderr alone, where they are told of at once."""
+    """`found` None: nothing was judged. As text the problems are on stderr only, where they are reported at once."""
     match options.output:
         case LintFormat.TEXT:
             print_text(found or ())

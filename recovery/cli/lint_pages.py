@@ -43,7 +43,7 @@ def prose(code: Code) -> tuple[str, ...]:
 
 def print_page(code: Code) -> int:
     """Rendered for the terminal, or for whatever reads the output. The exit code."""
-    # Loaded here: findings are told without it.
+    # Loaded here: findings are printed without it.
     from rich.console import Console  # noqa: PLC0415
 
     from recovery.cli.terminal_markdown import THEME, TerminalMarkdown  # noqa: PLC0415

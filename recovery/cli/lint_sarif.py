@@ -19,7 +19,7 @@ SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schem
 def as_sarif(
     found: Sequence[Located] | None, problems: Sequence[Problem], exit_code: int, ignored: Collection[str]
 ) -> dict[str, Any]:
-    """All codes are rules, so that an alert which is gone is known to have been looked for. `found` None: nothing was
+    """All codes are rules, so that a closed alert is known to have been checked for. `found` None: nothing was
     judged, and there are no results (3.14.23): an empty list would close all alerts."""
     turns = {code.name: turn for turn, code in enumerate(CODES)}
     driver = {

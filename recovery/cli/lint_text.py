@@ -26,8 +26,8 @@ class _Piece(NamedTuple):
 
 
 def print_text(found: Sequence[Located]) -> None:
-    """`file:line: severity: code: message`, and the fix below it. Equal findings are told once, with their places. On a
-    terminal lines are wrapped to its width; elsewhere they are whole, for grep."""
+    """`file:line: severity: code: message`, and the fix below it. Equal findings are printed once, with all places. On
+    a terminal lines are wrapped to its width; elsewhere they are whole, for grep."""
     columns = terminal_columns()
     width = max(columns, _COLUMNS_MIN) if columns is not None else None
     for places in _folded(found):

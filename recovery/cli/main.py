@@ -183,7 +183,7 @@ def explain(
     incident: Annotated[str | None, typer.Option(metavar="ID", help="Show this incident only.")] = None,
     output: Annotated[AccountOutput, typer.Option("--output", "-o", help="How it is printed.")] = AccountOutput.TEXT,
 ) -> None:
-    """Tell what is decided about a job, and why."""
+    """Show what is decided about a job, and why."""
     from recovery.cli.explain import show_explanation
 
     show_explanation(server_options(kubeconfig, context, request_timeout), namespace, job, incident, output)
@@ -411,7 +411,7 @@ def lint(
     namespace: Namespace = None,
     _explain: ExplainedCode = None,
 ) -> None:
-    """Tell what is wrong with jobs and runtimes before they start, and with policies before they are applied."""
+    """Show what is wrong with jobs and runtimes before they start, and with policies before they are applied."""
     from recovery.cli.lint import LintOptions, show_lint
 
     options = LintOptions(output, fail_on, frozenset(ignore or ()), skip_others)
@@ -430,7 +430,7 @@ def explain_launch(
     request_timeout: RequestTimeout = None,
     namespace: Namespace = None,
 ) -> None:
-    """Tell with which settings a job would start, what set each, and what a failure would do to it."""
+    """Show the settings with which a job would start, what set each, and what a failure would do to it."""
     from recovery.cli.explain_launch import show_launch
 
     show_launch(

@@ -175,7 +175,7 @@ def _unrendered(names: Sequence[str]) -> str:
 
 
 def _files(names: Sequence[str], problems: list[Problem]) -> Iterator[tuple[str, bool]]:
-    """Each file once, and whether nobody named it: it was found in a folder."""
+    """Each file once, and whether it was not named: it was found in a folder."""
     named = {_identity(name) for name in names}
     seen: set[str] = set()
     for name in names:
@@ -212,7 +212,7 @@ def _below(folder: str, problems: list[Problem]) -> Iterator[str]:
 
 
 def _text(name: str, problems: list[Problem]) -> str | None:
-    """None: it cannot be read. Of a text that is too long as much as tells that it is."""
+    """None: it cannot be read. Of a text that is too long, only as much as shows that it is."""
     try:
         if name != STDIN:
             with open(name, "rb") as file:
@@ -242,7 +242,7 @@ def _cannot_be_read(name: str, error: OSError) -> Problem:
 
 
 def _is_meant(document: Document) -> bool:
-    """A folder also holds Secrets, templates and values of charts, and workflows, of which nobody asked. What is half
+    """A folder also holds Secrets, templates and values of charts, and workflows, which are not meant. What is half
     an object, or nearly of a kind that is judged, is reported all the same."""
     if document.body:
         kind = (document.kind, document.api_version)

@@ -1,4 +1,4 @@
-"""What comes next for a job of the listing, and how much it needs somebody. Nothing is decided for it."""
+"""What comes next for a job of the listing, and how much it needs a person. Nothing is decided for it."""
 
 from datetime import datetime, timedelta
 from enum import IntEnum
@@ -17,14 +17,14 @@ _OVERDUE_AFTER = timedelta(minutes=1)
 
 
 class Need(IntEnum):
-    """How much a job needs somebody: the order of the listing."""
+    """How much a job needs a person: the order of the listing."""
 
     PERSON = 0
     """Nothing happens until a person acts."""
     IN_PROGRESS = 1
     """An incident is being recovered, or the job starts, or one of its nodes is silent."""
     FAILED = 2
-    """It has ended, and somebody may want to know."""
+    """It has ended, and its owner may want to know."""
     UNPROTECTED = 3
     """It runs. A loss would leave it hanging, or it has fewer nodes than it is to have."""
     NOTHING = 4
@@ -142,7 +142,7 @@ def _of_held(ledger: Ledger) -> NextStep:
     if open_.fail_job:
         return NextStep("fails the job")
     if open_.held is not None:
-        return NextStep(verb="explain")  # for the reason: it comes back until somebody has removed it
+        return NextStep(verb="explain")  # for the reason: it comes back until a person has removed it
     if ledger.next_attempt_at is not None:
         return NextStep("restarts", ledger.next_attempt_at, verb="retry")
     return NextStep(verb="retry")

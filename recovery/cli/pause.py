@@ -82,7 +82,7 @@ async def _resume_all(server: ServerOptions, namespace: str | None, *, all_names
 
 
 async def _release_one(connection: Connection, key: GroupKey, workload: WorkloadFacts) -> bool:
-    """Whether it is released now; what went wrong has been told."""
+    """Whether it is released now; what went wrong has been printed."""
     title = title_of(key, workload)
     try:
         await _released(connection, key)

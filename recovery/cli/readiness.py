@@ -1,4 +1,4 @@
-"""What `status` tells of a group that is not all Ready although no incident is open: the ledger knows nothing of it.
+"""What `status` shows of a group that is not all Ready although no incident is open: the ledger knows nothing of it.
 
 Nothing here is written or decided: the functions are the controller's own, applied to what was read for the listing.
 """
@@ -27,7 +27,7 @@ STARTING = "Starting"
 
 
 class Readiness(msgspec.Struct, frozen=True):
-    """What there is to tell. Empty: it is as it is without this."""
+    """What there is to show. Empty: it is as it is without this."""
 
     phase: str = ""
     cause: str = ""
@@ -42,7 +42,7 @@ def readiness_of(
     policy: Policy | PolicyError | None,
     now: datetime,
 ) -> Readiness:
-    """`ledger` None: there is none. What the group has, or has not, whoever may act on it: a pause changes nothing."""
+    """`ledger` None: there is none. The result does not depend on who may act on the group: a pause changes nothing."""
     if (why := unread(snapshot)) is not None:
         first = snapshot.undecodable[0]
         return Readiness(UNREADABLE, f"{first.kind} {first.name} cannot be read", 0, render(why))

@@ -1,6 +1,6 @@
 """`recovery restart`, `retry` and `reset-budget`: a request to the controller, and its answer.
 
-The request is an annotation (`core.incident.requests`), so that whoever leads sees it, after a crash as well. Before
+The request is an annotation (`core.incident.requests`), so that the leader sees it, after a crash as well. Before
 it is written it is put to the controller's own decision, here and on the objects as they are now: what would be refused
 anyway is refused at once, with the same sentence, also where no controller runs.
 """

@@ -33,7 +33,7 @@ async def for_each_job(
 
 
 async def attempted(key: GroupKey, work: Awaitable[T]) -> T | None:
-    """What the work gives. None: it failed, and why has been told. What no other job would escape is raised."""
+    """What the work gives. None: it failed, and why has been printed. What no other job would escape is raised."""
     try:
         return await work
     except CommandError as error:

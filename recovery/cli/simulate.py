@@ -24,7 +24,7 @@ from recovery.sim.trials.timeline import timeline
 from recovery.sim.trials.trial import TrialOutcome, run_trial
 
 MAX_COUNTEREXAMPLES = 5
-"""Told in full, each of another invariant; of the other broken trials only what broke."""
+"""Printed in full, each of another invariant; of the other broken trials only what broke."""
 
 
 def simulate_seed(seed: int, *, shrinking: bool, coverage: bool) -> NoReturn:

@@ -77,9 +77,9 @@ async def _status(
 
 
 async def _read(connection: Connection, where: str | None) -> tuple[Rows, tuple[str, ...]]:
-    """The rows, and in words what keeps them from being all there is to tell, or is true of all of them.
+    """The rows, and in words what keeps them from being all there is to show, or is true of all of them.
 
-    A job without an open incident is Healthy only if its group runs whole, or did, which only Jobs and pods tell.
+    A job without an open incident is Healthy only if its group runs whole, or did, which only Jobs and pods show.
     """
     fleet = await read_fleet(connection.client, where)
     now = connection.clock.now()
@@ -92,7 +92,7 @@ async def _read(connection: Connection, where: str | None) -> tuple[Rows, tuple[
 
 
 def _complain(lines: Sequence[str], said: Sequence[str]) -> None:
-    """Tell on stderr; what was said before is not said again."""
+    """Print to stderr; what was said before is not said again."""
     for line in lines:
         if line not in said:
             print_error(line)

@@ -1,4 +1,4 @@
-"""A workload as `status` tells of it: put together from what was read, and turned into cells or data."""
+"""A workload as `status` shows it: put together from what was read, and turned into cells or data."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -41,7 +41,7 @@ _WIDTHS = {
 """The columns that may become narrower. With the least widths all of them fit 80 columns."""
 
 MEANT_TO_RUN = frozenset({"Healthy", "NoPolicy"})
-"""The phases of a job without an open incident that nobody has stopped: it runs, or has not started."""
+"""The phases of a job without an open incident that no one has stopped: it runs, or has not started."""
 
 GONE = "Deleted"
 """The phase of a job that was there when it was last looked for."""
@@ -68,7 +68,7 @@ class JobRow(msgspec.Struct, frozen=True):
     job: str
     kind: str
     phase: str
-    """The incident's phase; without an incident Healthy, that it has not started, or why nobody watches the job."""
+    """The incident's phase; without an incident Healthy, that it has not started, or why the job is not watched."""
     cause: str
     """Of the open incident; what keeps the job from starting, or which node is silent; how many of its nodes a smaller
     group has; of the last incident. Empty: none of them."""
@@ -86,7 +86,7 @@ class JobRow(msgspec.Struct, frozen=True):
     suspended_by: str
     """The incident in whose name the controller has suspended the workload. Empty: it has not."""
     resume_at: datetime | None
-    """When that suspension is meant to end. None: nobody knows yet, or there is none."""
+    """When that suspension is meant to end. None: it is not known yet, or there is none."""
     next_attempt_at: datetime | None
     created_at: datetime
     since: datetime | None
@@ -120,7 +120,7 @@ def gone(row: JobRow) -> JobRow:
 
 
 def rows_of(fleet: Fleet, now: datetime) -> dict[GroupKey, JobRow]:
-    """By name within namespace, without what only pods and nodes tell."""
+    """By name within namespace, without what only pods and nodes show."""
     return {key: _fleet_row(fleet, key, now) for key in sorted(fleet.workloads)}
 
 
@@ -240,7 +240,7 @@ def ledger_problem(group: LedgerObject | None) -> str:
 
 
 def resume_at(workload: WorkloadFacts) -> datetime | None:
-    """What the annotation says of the end of our suspension. None: nobody knows yet, or it cannot be read."""
+    """What the annotation says of the end of our suspension. None: it is not known yet, or it cannot be read."""
     try:
         found = datetime.fromisoformat(workload.annotations.get(RESUME_AT_ANNOTATION, ""))
     except ValueError:

@@ -281,7 +281,7 @@ class Reconciler:
         return plan
 
     async def _write(self, key: GroupKey, workload: WorkloadFacts, known: LedgerObject | None, after: Ledger) -> None:
-        """The one way into the ledger: asked for its invariants, swapped against `known`, told once it is true."""
+        """The one way into the ledger: check its invariants, swap it against `known`, report it once it is written."""
         before = known.ledger if known is not None else Ledger()
         if after == before:
             return
@@ -354,8 +354,8 @@ class Reconciler:
         policies, snapshot = await asyncio.gather(
             self._store.read_policies_live(key.namespace), self._store.read_live(key)
         )
-        # After the group: whoever acted on it had written that down before. And of the workload that was found: it may
-        # not be the one that the cache knows by that name.
+        # After the group: a controller that acted on it had recorded that before. And of the workload that was found:
+        # it may not be the one that the cache knows by that name.
         if snapshot.workload is not None:
             await self._known.read_live(key, snapshot.workload.uid)
         return snapshot, policies

@@ -133,7 +133,7 @@ class FleetIndex:
         self._waiting.changed(key)
 
     def facts(self, snapshot: Snapshot) -> FleetFacts:
-        """For a decision about the group of the snapshot. What is not known yet becomes so soon, and `known` tells."""
+        """For a decision about the group of the snapshot. `known` says whether all is known; what is not, soon is."""
         now = self._clock.now()
         self._in_use.forget(now)
         waiting = self._waiting.besides(snapshot.key)

@@ -23,7 +23,7 @@ class Whose(StrEnum):
     ANOTHER_JOB = "AnotherJob"
     """It is built like the name of a pod, and is in a domain of another name."""
     UNKNOWN = "Unknown"
-    """A Service, a host, an address: whatever the manifest does not tell of."""
+    """A Service, a host, an address: whatever the manifest does not show."""
 
 
 def whose(launch: Launch, host: str) -> Whose:

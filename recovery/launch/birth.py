@@ -72,7 +72,7 @@ def _changed(job: _Fields, settings: _Fields) -> _Fields:
 
 
 def _told_size(container: _Fields, nodes: int) -> _Fields:
-    """A container is told the size if its template does so already."""
+    """A container gets the size if its template sets it already."""
     if not any(variable["name"] == SIZE_VARIABLE for variable in container.get("env") or ()):
         return container
     told = {"name": SIZE_VARIABLE, "value": str(nodes)}

@@ -51,7 +51,7 @@ class LaunchCheck(msgspec.Struct, frozen=True):
     codes: tuple[Code, ...]
     check: Callable[[Launch], Iterator[LintFinding]]
     settings: Callable[[Launch], Iterator[Setting]] | None = None
-    """What it tells to explain-launch. None: it sets nothing."""
+    """What it adds to explain-launch. None: it sets nothing."""
 
 
 class VolcanoCheck(msgspec.Struct, frozen=True):
@@ -60,7 +60,7 @@ class VolcanoCheck(msgspec.Struct, frozen=True):
     codes: tuple[Code, ...]
     check: Callable[[VolcanoJob], Iterator[LintFinding]]
     settings: Callable[[VolcanoJob], Iterator[Setting]] | None = None
-    """What it tells to explain-launch. None: it sets nothing."""
+    """What it adds to explain-launch. None: it sets nothing."""
 
 
 LAUNCH_CHECKS: tuple[LaunchCheck, ...] = (
@@ -93,7 +93,7 @@ LAUNCH_CHECKS: tuple[LaunchCheck, ...] = (
     LaunchCheck(intervals.CODES, intervals.check),
     LaunchCheck(logs.CODES, logs.check),
 )
-"""In the order in which explain-launch tells their settings."""
+"""In the order in which explain-launch shows their settings."""
 
 VOLCANO_CHECKS: tuple[VolcanoCheck, ...] = (
     VolcanoCheck(volcano.CODES, volcano.check, volcano.settings),

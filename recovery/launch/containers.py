@@ -1,6 +1,6 @@
 """What the training containers start with that a person wrote, and where: image, command, variables, resources.
 
-What Trainer adds by itself is told by the modules of its frameworks.
+What Trainer adds by itself is reported by the modules of its frameworks.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,7 +30,7 @@ def settings(launch: Launch) -> Iterator[Setting]:
 
 
 def _has_framework(launch: Launch) -> bool:
-    """Its own module tells of the pods."""
+    """Its own module reports the pods."""
     policy = launch.runtime.ml_policy if launch.runtime is not None else None
     return policy is not None and (policy.torch is not None or policy.mpi is not None)
 

@@ -69,7 +69,7 @@ def _of(container: Container, place: Place) -> Iterator[LintFinding]:
 
 
 def _hides(script: ShellScript) -> _Hides | None:
-    """None: nothing does, or it cannot be told."""
+    """None: nothing does, or it is unknown."""
     trains = [(number, turn) for number, each in enumerate(script.pipelines) for turn in _training_calls(each.calls)]
     if not trains or _CAREFUL.search(script.text):
         return None
@@ -80,7 +80,7 @@ def _hides(script: ShellScript) -> _Hides | None:
 
 def _run(script: ShellScript, at: int, turn: int) -> tuple[int | None, str]:
     """How the script ends, and by which command, if the training, call `turn` of pipeline `at`, fails and all else goes
-    well. None: it cannot be told; no command: the training does not run, or nothing comes after it."""
+    well. None: it is unknown; no command: the training does not run, or nothing comes after it."""
     options, by, joint = set(script.options), "", ";"
     ended: int | None = 0
     for number, pipeline in enumerate(script.pipelines):
@@ -115,7 +115,7 @@ def _set_options(options: set[str], call: Sequence[str]) -> None:
 
 
 def _ends_with(pipeline: Pipeline) -> int | None:
-    """The exit code of a command that comes after the training, if it does what it says. None: it cannot be told."""
+    """The exit code of a command that comes after the training, if it does what it says. None: it is unknown."""
     words = _words(pipeline.calls[-1])
     if not words:
         return 0

@@ -1,7 +1,7 @@
 """Reading what a user wrote, field by field: the value if it is of the right kind, a finding if it is not.
 
-Nothing is raised, so that everything that is wrong in a document is told at once. Of a field that is wrong the reader
-gives what it would give if the field were missing.
+Nothing is raised, so that everything that is wrong in a document is reported at once. Of a field that is wrong the
+reader gives what it would give if the field were missing.
 """
 
 import difflib
@@ -66,7 +66,7 @@ class Field:
         return self.value if self._is(str) else default
 
     def is_text(self) -> bool:
-        """It is there, and text; told if it is there and is not."""
+        """It is there, and text; reported if it is there and is not."""
         return self._is(str)
 
     def texts(self) -> tuple[str, ...]:

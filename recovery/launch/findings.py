@@ -15,7 +15,7 @@ class Severity(StrEnum):
     WARNING = "warning"
     """It will start, and then cost more, or recover worse, than it has to."""
     NOTE = "note"
-    """Nothing is wrong; somebody should know of it."""
+    """Nothing is wrong; the user should know of it."""
 
 
 class Code(msgspec.Struct, frozen=True):

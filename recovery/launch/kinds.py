@@ -20,7 +20,7 @@ CLUSTER_TRAINING_RUNTIME = ManifestKind("ClusterTrainingRuntime", "trainer.kubef
 JOB_SET = ManifestKind("JobSet", "jobset.x-k8s.io/v1alpha2")
 VOLCANO_JOB = ManifestKind("Job", "batch.volcano.sh/v1alpha1")
 PYTORCH_JOB = ManifestKind("PyTorchJob", "kubeflow.org/v1")
-"""Of training-operator v1: known, so that the way to Trainer v2 can be told; nothing of it is judged."""
+"""Of training-operator v1: known, so that the way to Trainer v2 can be shown; nothing of it is judged."""
 
 RECOVERY_POLICY = ManifestKind("RecoveryPolicy", "recovery.trainjob.dev/v1alpha1")
 CLUSTER_RECOVERY_POLICY = ManifestKind("ClusterRecoveryPolicy", "recovery.trainjob.dev/v1alpha1")

@@ -63,7 +63,7 @@ def _no_launcher(launch: Launch, member: Member, run: Script, found: Processes |
 
 
 def _nodes(launch: Launch, member: Member, run: Torchrun, *, of_trainer: bool) -> Iterator[Told]:
-    """`of_trainer`: its pods get numNodes. Of others it is told only that more are waited for than there are: they may
+    """`of_trainer`: its pods get numNodes. For others, only a wait for more pods than exist is reported: they may
     be several groups."""
     if "standalone" in run.flags:
         yield from _standalone(launch, member, run)

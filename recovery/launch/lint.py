@@ -21,7 +21,7 @@ from recovery.launch.views import JobSet, Runtime, TrainJob, VolcanoJob
 
 IGNORE_ANNOTATION = "recovery.trainjob.dev/lint-ignore"
 """On an object that is judged, set by a person: names of codes, with commas between them. Findings of
-these are not told of that object, nor, where it is a TrainJob, of its runtime on its behalf."""
+these are not reported for that object, nor, where it is a TrainJob, for its runtime on its behalf."""
 
 UNKNOWN_RUNTIME = Code("unknown-runtime", Severity.NOTE, "the runtime of a TrainJob is not among the given files")
 UNKNOWN_CODE = Code("unknown-code", Severity.WARNING, "the lint-ignore annotation names a code that does not exist")
@@ -41,7 +41,7 @@ CODES: tuple[Code, ...] = (
 _NAMED_MAX = 3
 """So many unknown codes are named."""
 _NAME_MAX = 60
-"""Longer than any name of a code: of what somebody wrote instead, the beginning is enough."""
+"""Longer than any name of a code: of anything else that was written there, the beginning is enough."""
 
 
 class Subject(msgspec.Struct, frozen=True):
@@ -166,7 +166,7 @@ def _of_group(group: Launch | VolcanoJob | None, given: _Given) -> Iterator[Lint
 def _unknown_runtime(job: TrainJob, given: _Given) -> Iterator[LintFinding]:
     reference = job.runtime
     if not reference.name or not is_runtime(reference):
-        return  # told by what reads it
+        return  # reported by what reads it
     kind = reference.kind or CLUSTER_TRAINING_RUNTIME.name
     named = next((each for each in given.runtimes if each[2] == reference.name), None)
     message = f"the {kind} {reference.name} is not known here, so what its settings decide is not judged"
@@ -206,7 +206,7 @@ def _unknown_codes(document: Document) -> Iterator[LintFinding]:
 
 
 def _kinds_once(found: Iterable[LintFinding], given: _Given) -> Iterator[LintFinding]:
-    """Without what is told a second time of a kind that is not judged."""
+    """Without repeated findings about a kind that is not judged."""
     told: set[tuple[str, str]] = set()
     for finding in found:
         if finding.code == UNKNOWN_KIND:

@@ -31,7 +31,7 @@ def check(launch: Launch) -> Iterator[LintFinding]:
         return
     place = launch.place / "metadata" / "name"
     if not launch.name:
-        return  # generateName, or missing: told elsewhere
+        return  # generateName, or missing: reported elsewhere
     if is_placeholder(launch.name):
         message = f"{launch.name!r} is a placeholder that nothing has filled in: the API server refuses such a name"
         yield LintFinding(NAME_NOT_DNS, place, message, fill_in(launch.name))

@@ -137,7 +137,7 @@ def _one_machine(launch: Launch, member: Member, call: _Call) -> Iterator[LintFi
 
 
 def _deepspeed(launch: Launch, member: Member, call: _Call) -> Iterator[LintFinding]:
-    """Without a hostfile, as far as the manifest tells: the command does not name one, and nothing is mounted where the
+    """Without a hostfile, as far as the manifest shows: the command does not name one, and nothing is mounted where the
     default is."""
     main = member.main
     if main is None or launch.nodes < 2 or {"H", _HOSTFILE} & call.flags.keys():

@@ -1,8 +1,8 @@
-"""What admission may set in a TrainJob whose owner asks for it: what is surely meant, and what nobody has written.
+"""What admission may set in a TrainJob whose owner asks for it: what is surely meant, and what no one has written.
 
 It is little on purpose. Of a TrainJob only its own fields can be changed, of the runtime's pods `runtimePatches` takes
 neither restartPolicy nor backoffLimit nor terminationMessagePolicy, and whatever a person has to choose (a volume, a
-grace, tolerations, which a patch would replace as a whole) is told by the lint and left to that person.
+grace, tolerations, which a patch would replace as a whole) is reported by the lint and left to that person.
 """
 
 import msgspec

@@ -25,7 +25,7 @@ from recovery.launch.views import Container, MlPolicy, MpiPolicy, Resources, Tra
 CPU = "cpu"
 TPU = "google.com/tpu"
 CLAIM = "resource claim"
-"""As a device: what comes by DRA, of which the manifest does not tell the kind."""
+"""As a device: what comes by DRA, whose kind the manifest does not show."""
 
 _DEVICES = frozenset({TPU, "habana.ai/gaudi", "gpu.intel.com/i915", "gpu.intel.com/xe"})
 _DEVICE_ENDINGS = ("/gpu", "/gpu.shared")
@@ -64,7 +64,7 @@ class Processes(msgspec.Struct, frozen=True):
 
 def devices_of(resources: Resources | None) -> dict[str, int]:
     """Accelerators by resource name; only where there is none, the DRA claims, taken for one device each, since the
-    manifest tells no more of them. Empty: there is none.
+    manifest says no more about them. Empty: there is none.
 
     Parts of a device (`nvidia.com/gpumem`, `gpu.intel.com/memory.max`) are no devices.
     """
@@ -156,9 +156,9 @@ def check(launch: Launch) -> Iterator[LintFinding]:
     if flag is not None and flag != str(found.count):
         return  # torchrun goes by its flag, whatever Trainer counts: that is judged with the command
     if found.device == CPU and not isinstance(run, Torchrun):
-        return  # nothing tells that the command starts one process for each CPU at all
+        return  # nothing shows that the command starts one process for each CPU at all
     if found.count != found.trainer_count:
-        # Without spec.trainer there is a finding that tells more: nothing at all is set.
+        # Without spec.trainer there is a finding that says more: nothing at all is set.
         if flag is None and (launch.train_job is None or trainer is not None):
             yield _hidden(launch, found) or _differ(found, member.main)
     elif not found.device and found.count > 0 and found.place is not None:

@@ -76,11 +76,11 @@ def _same_rank(launch: Launch, member: Member, run: Torchrun, nodes: int) -> Ite
 def _address(launch: Launch, member: Member, run: Torchrun) -> Iterator[LintFinding]:
     backend, endpoint = goes_by(launch, member, run, "rdzv-backend"), goes_by(launch, member, run, "rdzv-endpoint")
     if backend not in (_STATIC, _C10D) or endpoint is None or (backend == _C10D and not endpoint):
-        return  # without an endpoint c10d is told of by `rendezvous`
+        return  # c10d without an endpoint is reported by `rendezvous`
     flag = "rdzv-endpoint" if endpoint else "master-addr"
     variable = variable_of(flag)
     if flag not in run.flags and variable in OF_TRAINER and trainer_sets(launch, member):
-        return  # of what Trainer writes `torch_env` tells
+        return  # what Trainer writes is reported by `torch_env`
     host = endpoint.rpartition(":")[0] or endpoint if endpoint else goes_by(launch, member, run, flag)
     if not host:
         return
@@ -116,7 +116,7 @@ def wrong_address(launch: Launch, member: Member, host: str, *, static: bool) ->
 
 
 def _alone(launch: Launch, member: Member, run: Torchrun) -> Iterator[LintFinding]:
-    """Pods of a JobSet may be meant to train by themselves: told is what only a group needs, or holds GPUs for."""
+    """Pods of a JobSet may be meant to train by themselves: only what a group needs, or holds GPUs for, is reported."""
     if launch.runtime is not None or member.pods < 2 or member.main is None:
         return
     words = (*member.main.command, *member.main.args)

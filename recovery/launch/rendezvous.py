@@ -53,7 +53,7 @@ def check(launch: Launch) -> Iterator[LintFinding]:
 
 
 def _static_range(launch: Launch, member: Member, asked: str | None) -> Iterator[LintFinding]:
-    """Numbers of pods outside of the range are told of by `launchers`."""
+    """Numbers of pods outside of the range are reported by `launchers`."""
     matched = _RANGE.fullmatch(asked or "")
     if matched is None:
         return

@@ -60,7 +60,7 @@ def launch_of_runtime(runtime: Runtime) -> Launch:
 
 
 def launch_of_job_set(job_set: JobSet) -> Launch:
-    """The group of a JobSet that somebody wrote without Trainer."""
+    """The group of a JobSet that a user wrote without Trainer."""
     jobs = job_set.spec.jobs
     members = (_member(job, job_set.annotations, of_trainer=False) for job in jobs if job.name not in _prepare(jobs))
     return Launch(

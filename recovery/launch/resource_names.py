@@ -1,7 +1,7 @@
 """Names of resources that no container can ask for, or that no node has.
 
 By validateContainerResourceName of Kubernetes (pkg/apis/core/validation): a name without a domain is one of the few of
-Kubernetes itself, any other is `<domain>/<name>`. A name that is well-formed is accepted whoever it is of, and the
+Kubernetes itself, any other is `<domain>/<name>`. Any well-formed name is accepted, whatever its domain, and the
 scheduler looks for a node that has it: a slip of the pen keeps the pods Pending for ever.
 """
 

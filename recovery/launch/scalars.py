@@ -2,7 +2,7 @@
 
 That parser is go.yaml.in/yaml/v2 (resolve.go), by way of sigs.k8s.io/yaml. It is not PyYAML's YAML 1.1: `y` and `n`
 are booleans as well, `0o17` is 15, `1:30` is a string, a date stays a string, and a number without a fraction is a
-whole one whatever way it is written, because JSON does not tell them apart: `1e3` is 1000 and `8.0` is 8.
+whole one whatever way it is written, because JSON does not distinguish them: `1e3` is 1000 and `8.0` is 8.
 """
 
 import base64

@@ -47,7 +47,7 @@ def goes_by(launch: Launch, member: Member, run: Torchrun, flag: str) -> str | N
 
 
 def _sets_variables(main: Container) -> bool:
-    """Somebody may set variables that the manifest does not tell of: the entrypoint of the image, or a file that the
+    """Variables may be set that the manifest does not show: by the entrypoint of the image, or by a file that the
     script takes in."""
     script = script_in([*main.command, *main.args])
     return not main.command or (script is not None and _TAKES_IN.search(script.text) is not None)

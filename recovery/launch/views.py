@@ -319,7 +319,7 @@ class VolcanoJob(msgspec.Struct, frozen=True):
 
 
 class PyTorchJob(msgspec.Struct, frozen=True):
-    """A PyTorchJob of training-operator v1, of which only the way to Trainer v2 is told."""
+    """A PyTorchJob of training-operator v1, for which only the way to Trainer v2 is shown."""
 
     name: str
     place: Place

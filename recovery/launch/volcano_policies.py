@@ -120,7 +120,7 @@ def _form(policy: LifecyclePolicy) -> Iterator[LintFinding]:
     """Of one policy by itself."""
     refuses = "Volcano refuses the job"
     if policy.unread:
-        return  # told by what reads it
+        return  # reported by what reads it
     if policy.events and policy.exit_code is not None:
         message = f"a policy has both an event and an exitCode: {refuses}"
         yield LintFinding(VOLCANO_REFUSED, policy.place, message, "make two policies of it")
@@ -203,7 +203,7 @@ def _losses(job: VolcanoJob, group: Sequence[Task]) -> Iterator[LintFinding]:
 
 
 def _restarts_by_exit_code(job: VolcanoJob, group: Sequence[Task]) -> bool:
-    """For some failures, which somebody has chosen."""
+    """For some failures, which a user has chosen."""
     policies = (*job.policies, *(policy for task in group for policy in task.policies))
     return any(each.exit_code is not None and each.action == _RESTARTS_ALL for each in policies)
 

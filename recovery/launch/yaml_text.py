@@ -241,7 +241,7 @@ class _Builder:
 _QUOTES = "close it, or put quotes of the other kind around the value"
 _INDENT = "indent it like its neighbours, with spaces"
 _WORDS: tuple[tuple[re.Pattern[str], bool, str, str], ...] = (
-    # What the parser says; whether the line that began it is the one to tell of; in our words; how to fix it.
+    # What the parser says; whether the line that began it is the one to report; in our words; how to fix it.
     (
         re.compile("unexpected end of stream|document indicator"),
         True,

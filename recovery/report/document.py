@@ -7,7 +7,7 @@ import msgspec
 
 
 class Tone(StrEnum):
-    """What a bar stands for. A rendering gives each its colour; no figure is told by colour alone."""
+    """What a bar stands for. A rendering gives each its colour; no figure is shown by colour alone."""
 
     DETECTED = "detected"
     DECIDED = "decided"

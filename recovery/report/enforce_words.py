@@ -26,7 +26,7 @@ class EnforceAccount(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def enforce_account(estimate: EnforceEstimate) -> EnforceAccount:
-    """The estimate as reports tell it."""
+    """The estimate as reports show it."""
     return EnforceAccount(
         estimate.restarts, estimate.idle_gpu_seconds, estimate.platform_idle_gpu_seconds, estimate.saved_gpu_seconds
     )

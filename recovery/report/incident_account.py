@@ -1,4 +1,4 @@
-"""One incident as its report tells it. The structs are the JSON: see docs/reports.md for what is stable in it."""
+"""One incident as its report shows it. The structs are the JSON: see docs/reports.md for what is stable in it."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -45,7 +45,7 @@ class EvidenceSuspect(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class LogAccount(msgspec.Struct, frozen=True, rename="camel"):
-    """What the first suspect last wrote: the words of its training, and of nobody else."""
+    """What the first suspect last wrote: the words of its training, and no one else's."""
 
     pod: str
     container: str
@@ -85,7 +85,7 @@ class AttemptAccount(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ApiWrite(msgspec.Struct, frozen=True, rename="camel"):
-    """A write to the cluster that the record tells of."""
+    """A write to the cluster that the record has."""
 
     at: datetime
     verb: str
@@ -100,7 +100,7 @@ class IncidentAccount(msgspec.Struct, frozen=True, rename="camel"):
     id: str
     number: int
     incidents: int
-    """Incidents that the record tells of: under Observe those of one kind share one. Its details are of the first;
+    """Incidents in the record: under Observe those of one kind share one. Its details are of the first;
     `durationSeconds`, `restarts` and the sums of GPU-seconds are of all of them."""
     latest_started_at: datetime
     """When the failure of the latest of them happened."""
@@ -241,7 +241,7 @@ def _log(found: SuspectLog) -> LogAccount:
 
 
 def _known(phase: str) -> Phase:
-    """What a phase of a newer version is, nobody here knows: it counts as one in which nothing is done."""
+    """The meaning of a phase of a newer version is unknown here: it counts as one in which nothing is done."""
     return Phase(phase) if phase in set(Phase) else Phase.DECIDED
 
 

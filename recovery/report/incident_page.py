@@ -117,7 +117,7 @@ def key_figures(account: IncidentAccount) -> KeyFigures:
 
 
 def _shared(account: IncidentAccount) -> Paragraph | None:
-    """None: the record tells of one incident."""
+    """None: the record has one incident only."""
     if account.incidents == 1:
         return None
     return Paragraph(

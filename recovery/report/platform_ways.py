@@ -130,7 +130,7 @@ _RANKS_THAT_END_JOB = 8
 _PLACED_AGAIN = frozenset({Phase.TEARING_DOWN, Phase.SCHEDULING})
 """JobSet gives the old pods their own grace, which is never shorter, and waits for the same capacity."""
 _COMING_UP = frozenset({Phase.STARTING, Phase.RENDEZVOUS, "Resuming"})
-"""Starting processes takes as long whoever restarts them."""
+"""Starting processes takes as long, whichever controller restarts them."""
 
 
 def compare(incident: Incident, phases: Sequence[PhaseAccount]) -> PlatformComparison:

@@ -34,11 +34,11 @@ class Coverage(msgspec.Struct, frozen=True, rename="camel"):
     """What part of its subject a report covers."""
 
     oldest_record_at: datetime | None
-    """When the oldest incident began that any record tells of. None: there is no record."""
+    """When the oldest incident of all records began. None: there is no record."""
     whole_window: bool
-    """Records reach back to before the window. False: nothing tells whether its beginning was free of incidents."""
+    """Records reach back to before the window. False: it is unknown whether its beginning was free of incidents."""
     missing_records: int
-    """Gaps in the numbers that a job's incidents carry: records that somebody has deleted."""
+    """Gaps in the numbers that a job's incidents carry: records that someone has deleted."""
     unreadable_records: int
     open_incidents_read: bool
 

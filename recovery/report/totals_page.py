@@ -26,7 +26,7 @@ from recovery.report.reports import Coverage, FleetReport, JobReport
 from recovery.report.words import counted, duration_words, gpu_hours, moment_words, percent, utc_cell
 
 IN_FULL_MAX = 20
-"""Incidents of a job that are told in full; of older ones there is a row."""
+"""Incidents of a job that are shown in full; of older ones there is a row."""
 
 
 def job_document(report: JobReport) -> ReportDocument:

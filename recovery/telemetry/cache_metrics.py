@@ -11,13 +11,13 @@ from recovery.telemetry.families import filled
 
 
 class CacheCollector(Collector):
-    """A prometheus collector over a store; without one it is silent. Every replica has caches, and tells of them."""
+    """A prometheus collector over a store; without one it is silent. Every replica has caches, and reports them."""
 
     def __init__(self) -> None:
         self._store: GroupStore | None = None
 
     def follow(self, store: GroupStore) -> None:
-        """Tell of the caches of this store from now on."""
+        """Report the caches of this store from now on."""
         self._store = store
 
     def describe(self) -> Iterable[Metric]:

@@ -8,7 +8,7 @@ _INTERVAL_SECONDS = 0.5
 
 
 async def measure_lag(clock: Clock, lagged: Callable[[float], None]) -> None:
-    """Until cancelled: tell `lagged` by how many seconds each sleep overran."""
+    """Until cancelled: call `lagged` with the seconds by which each sleep overran."""
     while True:
         began = clock.monotonic_seconds()
         await clock.sleep(_INTERVAL_SECONDS)

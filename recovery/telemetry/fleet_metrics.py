@@ -1,4 +1,4 @@
-"""The metrics of the cluster's state that the RecoveryConfig tells, computed at every scrape."""
+"""The metrics of the cluster's state that the RecoveryConfig holds, computed at every scrape."""
 
 from collections.abc import Iterable, Iterator
 
@@ -26,10 +26,10 @@ class FleetCollector(Collector):
         self._jobs = jobs
         self._store: GroupStore | None = None
         self.leads = False
-        """Whether this process acts, and so tells of the fleet."""
+        """Whether this process acts, and so reports the fleet."""
 
     def follow(self, store: GroupStore) -> None:
-        """Tell of the RecoveryConfig of this store from now on."""
+        """Report the RecoveryConfig of this store from now on."""
         self._store = store
 
     def describe(self) -> Iterable[Metric]:
@@ -69,5 +69,5 @@ class FleetCollector(Collector):
 def _limits(config: ConfigFacts | None) -> FleetLimits:
     try:
         return fleet_limits(config.spec) if config is not None else FleetLimits()
-    except PolicyError:  # told of by the Accepted condition
+    except PolicyError:  # reported by the Accepted condition
         return FleetLimits()

@@ -90,7 +90,7 @@ class FleetTotalsCollector(Collector):
         self._jobs = jobs
         self._store: GroupStore | None = None
         self.leads = False
-        """Whether this process acts, and so tells of the fleet."""
+        """Whether this process acts, and so reports the fleet."""
         self._remembered = _Sums()
         """What ended while this process led and no RecoveryConfig was there to count it."""
         self._remembered_which: frozenset[IncidentName] = frozenset()
@@ -100,7 +100,7 @@ class FleetTotalsCollector(Collector):
         self._others: Monotone[str] = Monotone()
 
     def follow(self, store: GroupStore) -> None:
-        """Tell of the fleet of this store from now on."""
+        """Report the fleet of this store from now on."""
         self._store = store
 
     def ledger_written(self, key: GroupKey, before: Ledger, after: Ledger) -> None:

@@ -1,7 +1,7 @@
-"""The metric of groups that have not started, of which no ledger tells: a healthy job has none.
+"""The metric of groups that have not started, which no ledger shows: a healthy job has none.
 
-Each reconcile of a group finds out whether it has started; what the last one found is remembered here and told at the
-scrape, so that a scrape reads no pods, of which there may be 50,000.
+Each reconcile of a group finds out whether it has started; what the last one found is remembered here and reported at
+the scrape, so that a scrape reads no pods, of which there may be 50,000.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,7 +27,7 @@ class StartCollector(Collector):
         self._found: dict[GroupKey, NotStarted] = {}
 
     def follow(self, store: GroupStore) -> None:
-        """Tell of the groups of this store from now on."""
+        """Report the groups of this store from now on."""
         self._store = store
 
     def forget(self) -> None:
@@ -35,7 +35,7 @@ class StartCollector(Collector):
         self._found.clear()
 
     def reconciled(self, key: GroupKey, found: NotStarted | None) -> None:
-        """A reconcile of the group is over. `found` None: it has started, or nobody watches it."""
+        """A reconcile of the group is over. `found` None: it has started, or is not watched."""
         if found is not None:
             self._found[key] = found
         else:

@@ -1,4 +1,4 @@
-"""GPU-seconds of incidents in the finest pieces that any counter tells, and a memory that keeps them from going back.
+"""GPU-seconds of incidents in the finest pieces that any counter has, and a memory that keeps them from going back.
 
 A counter must never fall, also not between two leaders, who share the ledger and no memory: Prometheus takes a fall
 for a restart, and counts all that was there before a second time. The end of a phase may be booked some seconds after
@@ -51,7 +51,7 @@ class Monotone(Generic[Key]):
         self._reached: dict[Key, float] = {}
 
     def raised(self, values: Mapping[Key, float]) -> dict[Key, float]:
-        """Each value, or what was told of it before where that was more; those too that are missing now."""
+        """Each value, or what was reported for it before where that was more; those too that are missing now."""
         for key, value in values.items():
             self._reached[key] = max(value, self._reached.get(key, 0.0))
         return dict(self._reached)

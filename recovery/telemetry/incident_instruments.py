@@ -82,7 +82,7 @@ class IncidentInstruments:
             self._rendezvous.labels(source, outcome).observe((span.ended_at - span.started_at).total_seconds())
         joined = closed and incident.closing is not None and bool(incident.closing.source)
         if joined and not settled and restarted(after):
-            # All were Ready as soon as they ran: without a probe Kubernetes tells both at once.
+            # All were Ready as soon as they ran: without a probe Kubernetes reports both at once.
             self._rendezvous.labels(source, outcome).observe(0.0)
 
 

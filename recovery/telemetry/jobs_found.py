@@ -58,7 +58,7 @@ class FoundJobs:
         if found is not None:
             self._found[key] = found
         else:
-            self._found.pop(key, None)  # nobody may ever scrape, and `present` forget it
+            self._found.pop(key, None)  # there may never be a scrape, and so no `present` to forget it
 
     def present(self) -> Mapping[GroupKey, FoundJob]:
         """Those whose workload exists."""

@@ -3,7 +3,7 @@
 Nothing is counted here: each counter follows from `RecoveryGroup.status` and the clock. So the metrics equal a fold
 over it, a new leader goes on where the last one stopped, and the series of a job end with its workload. They begin when
 a policy first selects the job, at 0: a counter that is born at 1 has no increase. Every replica has the ledgers at hand
-and only the leader tells of them: else a sum over all replicas would count each job twice.
+and only the leader reports them: else a sum over all replicas would count each job twice.
 
 Two things are remembered all the same: how far a counter had come (`idle_cells`), and the phases of the last incident,
 because the ledger drops them once the incident is recorded.
@@ -86,7 +86,7 @@ class _Job(msgspec.Struct, frozen=True):
     progress: Progress | None
     """What its training has reported last. None: nothing."""
     readable: bool
-    """False: a ledger that this version cannot read, so nothing of it is told."""
+    """False: a ledger that this version cannot read, so nothing of it is reported."""
 
 
 Samples = Mapping[tuple[str, ...], float]
@@ -98,20 +98,20 @@ _Cells = dict[_Counted, float]
 
 class LedgerCollector(Collector):
     """A prometheus collector over all jobs that a policy selects, and all that have a RecoveryGroup. Without a store,
-    or while another process leads, it tells nothing."""
+    or while another process leads, it reports nothing."""
 
     def __init__(self, clock: Clock, jobs: FoundJobs) -> None:
         self._clock = clock
         self._found = jobs
         self._store: GroupStore | None = None
         self.leads = False
-        """Whether this process acts, and so tells of the jobs."""
+        """Whether this process acts, and so reports the jobs."""
         self._reached: Monotone[tuple[str, _Counted]] = Monotone()
         """By UID of the RecoveryGroup."""
         self._last_phases: dict[GroupKey, Mapping[str, float]] = {}
 
     def follow(self, store: GroupStore) -> None:
-        """Tell of the ledgers of this store from now on."""
+        """Report the ledgers of this store from now on."""
         self._store = store
 
     def remember_phases(self, key: GroupKey, incident: Incident) -> None:
@@ -298,7 +298,7 @@ def _gpus_released(job: _Job) -> Samples:
 
 
 def _failures(job: _Job) -> Samples:
-    """By class; names that this version does not know are told as one, so that labels stay bounded."""
+    """By class; names that this version does not know are reported as one, so that labels stay bounded."""
     counts: dict[tuple[str, ...], float] = {(name,): 0.0 for name in FAILURE_CLASSES}
     for name, count in job.ledger.totals.failures.items():
         counts[(known_class(name),)] += count

@@ -1,6 +1,6 @@
 """All metrics of the controller on one registry. `catalogue` has their names and what they mean.
 
-What a ledger tells is computed at the scrape (`ledger_metrics`, `fleet_totals`). What only this process knows is
+What a ledger shows is computed at the scrape (`ledger_metrics`, `fleet_totals`). What only this process knows is
 observed here and in `incident_instruments`: durations, and its own health. Anything that follows from a decision is
 observed after its ledger write has succeeded.
 """
@@ -101,7 +101,7 @@ class Metrics:
         self._missing_permissions = gauge(of_process.MISSING_PERMISSIONS, registry)
 
     def follow(self, store: GroupStore) -> None:
-        """Tell of the jobs of this store and of its RecoveryConfig, while this process leads, and of what in it cannot
+        """Report the jobs of this store and its RecoveryConfig, while this process leads, and what in it cannot
         be read."""
         self._jobs.follow(store)
         for collector in self._collectors:
@@ -112,7 +112,7 @@ class Metrics:
         self._queue_depth.labels(CONTROLLER).set_function(lambda: float(depth()))
 
     def follow_process(self) -> None:
-        """Tell of the memory, the CPU time and the files of this process, where the system says them."""
+        """Report the memory, the CPU time and the files of this process, where the system says them."""
         ProcessCollector(registry=self._instruments)
 
     def admission(self, webhooks: Sequence[str]) -> AdmissionMetrics:
@@ -139,7 +139,7 @@ class Metrics:
         self._jobs.read(key, snapshot, policy)
 
     def reconciled(self, key: GroupKey, found: NotStarted | None) -> None:
-        """A reconcile of the group is over. `found` None: it has started, or nobody watches it."""
+        """A reconcile of the group is over. `found` None: it has started, or is not watched."""
         self._starts.reconciled(key, found)
 
     def protection_found(self, key: GroupKey, found: Protection) -> None:
@@ -164,7 +164,7 @@ class Metrics:
         self._queue_wait.labels(CONTROLLER).observe(seconds)
 
     def leadership_changed(self, *, leads: bool) -> None:
-        """This process has begun to lead, or has ceased to: who leads tells of the ledgers."""
+        """This process has begun to lead, or has ceased to: the leader reports the ledgers."""
         self._ledgers.leads = self._fleet.leads = self._totals.leads = self._protections.leads = leads
         self._jobs.forget()
         self._starts.forget()

@@ -1,4 +1,4 @@
-"""Metrics, and a log line for what a number cannot tell."""
+"""Metrics, and a log line for what a number cannot show."""
 
 import structlog
 

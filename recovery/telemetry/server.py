@@ -17,7 +17,7 @@ _CLOSE_SECONDS = 1.0
 """How long a stop waits for a scrape in progress."""
 
 METRICS_LIMITS = HttpLimits(connections=32, body_bytes=4096, unread_bytes=256 * 1024)
-"""Some Prometheus replicas, the kubelet's probes and a few people; nobody sends a body."""
+"""Some Prometheus replicas, the kubelet's probes and a few people; none sends a body."""
 
 
 class ServerError(Exception):

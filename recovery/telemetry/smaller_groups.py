@@ -1,4 +1,4 @@
-"""What metrics tell of a group that has fewer nodes than it is to have, from its ledger and the clock."""
+"""What metrics show of a group that has fewer nodes than it is to have, from its ledger and the clock."""
 
 import math
 from datetime import datetime, timedelta
@@ -22,7 +22,7 @@ class SmallerRun(msgspec.Struct, frozen=True):
 
 
 def smaller_run(ledger: Ledger, now: datetime) -> SmallerRun:
-    """What is booked, and what surely counts of the time since then: a failure that nobody has seen yet ends it."""
+    """What is booked, and what surely counts of the time since then: a failure that was not seen yet ends it."""
     totals, state = ledger.totals, ledger.elastic
     if state is None or state.running_since is None:
         return SmallerRun(totals.reduced_seconds, totals.gained_gpu_seconds)
@@ -35,7 +35,7 @@ def smaller_run(ledger: Ledger, now: datetime) -> SmallerRun:
 def smaller_group(ledger: Ledger) -> ElasticState | None:
     """The size of a group that has fewer nodes than it is to have, also while a restart is to change that.
 
-    None: it has all of them, it is not elastic, or it stands still because somebody has suspended it.
+    None: it has all of them, it is not elastic, or it stands still because it is suspended.
     """
     state = ledger.elastic
     if state is None or (state.running_since is None and open_incident(ledger) is None):

@@ -1,6 +1,6 @@
 """Documents to views: what is judged of an object, and what is wrong with it by itself.
 
-`read` says once of each object what it is; a field of the wrong kind is told, and then read as if it were missing.
+`read` says once of each object what it is; a field of the wrong kind is reported, and then read as if it were missing.
 """
 
 from collections.abc import Callable

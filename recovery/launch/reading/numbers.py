@@ -1,4 +1,4 @@
-"""Whole numbers that count something: those that the API refuses, and those that nobody means."""
+"""Whole numbers that count something: those that the API refuses, and those that no one means."""
 
 from recovery.launch.fields import Field
 from recovery.launch.findings import Code, Severity

@@ -1,6 +1,6 @@
 """Whether anything that the training writes is still there after a failure, and whether it is read then.
 
-As far as the manifest tells: a path within the script, or its image, is not seen.
+As far as the manifest shows: a path within the script, or its image, is not seen.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What the command line and the variables of a training container tell of what it does."""
+"""What the command line and the variables of a training container show of what it does."""
 
 import re
 from typing import Literal

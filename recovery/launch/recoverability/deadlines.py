@@ -26,7 +26,7 @@ def check(launch: Launch) -> Iterator[LintFinding]:
         return
     for member in launch.members:
         yield from _of_pods(launch, member)
-        if launch.job_set.failure_policy is None:  # else `native_policies` tells what follows
+        if launch.job_set.failure_policy is None:  # else `native_policies` reports what follows
             yield from _of_job(launch, member)
 
 

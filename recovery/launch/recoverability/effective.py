@@ -31,7 +31,7 @@ def runtime_alone(launch: Launch) -> bool:
 
 
 def trains(launch: Launch) -> bool:
-    """What a runtime starts trains. A JobSet of somebody's own may be anything: it does if it has GPUs, or torchrun."""
+    """What a runtime starts trains. A user's own JobSet may be anything: it trains if it has GPUs, or torchrun."""
     if launch.runtime is not None or launch.gpus:
         return True
     return any(member.main is not None and isinstance(run_by(member.main), Torchrun) for member in launch.members)
@@ -50,7 +50,7 @@ def is_mpi(launch: Launch) -> bool:
 
 
 def pods_start_alone(launch: Launch) -> bool:
-    """Each pod starts its own ranks, as with torchrun, so that one which is restarted finds nobody to join. mpirun and
+    """Each pod starts its own ranks, as with torchrun, so that one which is restarted has no ranks to join. mpirun and
     Flux start the ranks of all pods from one."""
     policy = launch.runtime.ml_policy if launch.runtime is not None else None
     return policy is None or (policy.mpi is None and "flux" not in policy.others)

@@ -1,6 +1,6 @@
 """Whether the group writes checkpoints as often as its size asks for, and whether it is too large to train well.
 
-What the manifest cannot tell, annotations of the job tell, all of them optional: without an interval nothing is said
+What the manifest cannot show, annotations of the job say, all of them optional: without an interval nothing is said
 of it; a write is taken for 60 s, a restart for 10 minutes.
 """
 
@@ -120,5 +120,5 @@ def _seconds(text: str) -> float | None:
 
 
 def _rounded(seconds: float) -> float:
-    """To whole minutes, where that is precise enough: nobody sets 19 min 16 s."""
+    """To whole minutes, where that is precise enough: no one sets 19 min 16 s."""
     return 60 * round(seconds / 60) if seconds >= 300 else seconds

@@ -41,7 +41,7 @@ def check(launch: Launch) -> Iterator[LintFinding]:
 
 
 def _in_one_log(main: Container) -> bool:
-    """torchrun starts the ranks, which is plain, and nobody has told it to keep their output apart."""
+    """torchrun starts the ranks, which is plain, and no flag or variable makes it keep their output apart."""
     torchrun = run_by(main)
     if not isinstance(torchrun, Torchrun) or _APART & torchrun.flags.keys():
         return False

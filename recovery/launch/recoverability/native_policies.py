@@ -82,7 +82,7 @@ def _no_restarts(policy: FailurePolicy) -> Iterator[LintFinding]:
     if policy.max_restarts is not None or any(each.action in _FREE for each in policy.rules):
         return
     if any(each.action == "FailJobSet" and not each.job_reasons for each in policy.rules):
-        return  # then nobody meant it to restart
+        return  # then it was not meant to restart
     yield LintFinding(
         NO_RESTARTS_ALLOWED,
         policy.place,

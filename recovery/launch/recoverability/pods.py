@@ -85,7 +85,7 @@ def _pod_failure_policy(job: ReplicatedJob) -> Iterator[LintFinding]:
 def _restarts(launch: Launch, member: Member) -> Iterator[LintFinding]:
     job = member.job
     if launch.job_set.failure_policy is not None:
-        return  # native_policies tells what it means together with the Job's own limits
+        return  # native_policies says what it means together with the Job's own limits
     if backoff_limit(job) == 0:
         yield LintFinding(
             NO_RETRY,

@@ -51,7 +51,7 @@ _SERVERS = frozenset(
         ),
     }
 )
-"""Programs that serve until somebody ends them."""
+"""Programs that serve until something ends them."""
 _IMAGES = frozenset(
     {
         *("fluent-bit", "aws-for-fluent-bit", "fluentd", "vector", "filebeat", "promtail", "alloy", "grafana-agent"),

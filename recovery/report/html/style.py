@@ -1,6 +1,6 @@
 """The style sheet: light and dark, from 360 pixels to paper.
 
-The colours follow Okabe and Ito, whose palette people with any colour vision tell apart. A gap parts two that
+The colours follow Okabe and Ito, whose palette people with any colour vision can distinguish. A gap parts two that
 meet.
 """
 

@@ -36,9 +36,9 @@ IDLE_REASONS = {
 BOOKED_REASONS = {**IDLE_REASONS, "Decided": HUNG}
 """By phase: the reason under which its GPU-seconds are counted.
 
-The ledger books by phase alone, so a phase must always count as the same reason; otherwise what was told as one reason
-while it ran would be told again as another once it is booked. Decided lasts milliseconds where something is done about
-a failure, and long only where nothing is: its seconds are those of a group that hangs.
+The ledger books by phase alone, so a phase must always count as the same reason; otherwise what was reported as one
+reason while it ran would be reported again as another once it is booked. Decided lasts milliseconds where a failure is
+acted on, and long only where nothing is done: its seconds are those of a group that hangs.
 """
 
 REASONS = tuple(dict.fromkeys(IDLE_REASONS.values()))

@@ -1,4 +1,4 @@
-"""The metrics of the whole cluster, and the durations. The leader tells them; none has the labels of a job."""
+"""The metrics of the whole cluster, and the durations. The leader reports them; none has the labels of a job."""
 
 from recovery.telemetry.catalogue import label_values as values
 from recovery.telemetry.catalogue.record import PREFIX, MetricLabel, MetricRecord, MetricSource, MetricType, one_of

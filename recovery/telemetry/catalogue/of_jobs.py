@@ -1,4 +1,4 @@
-"""The metrics of single jobs. The leader tells them for each job that a policy selects, and for each with a ledger."""
+"""The metrics of single jobs. The leader reports them for each job that a policy selects, and each with a ledger."""
 
 from recovery.telemetry.catalogue import label_values as values
 from recovery.telemetry.catalogue.record import JOB, PREFIX, MetricLabel, MetricRecord, MetricSource, MetricType, one_of

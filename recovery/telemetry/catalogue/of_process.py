@@ -1,4 +1,4 @@
-"""What every replica tells of itself."""
+"""What every replica reports about itself."""
 
 from recovery.telemetry.catalogue import label_values as values
 from recovery.telemetry.catalogue.record import PREFIX, MetricLabel, MetricRecord, MetricSource, MetricType, one_of
