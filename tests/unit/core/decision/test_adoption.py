@@ -1,10 +1,12 @@
 """A restart that is not ours is never doubled: it becomes the incident's own."""
 
 import msgspec
+import pytest
 
 from recovery.core.model.ledger import AttemptAction, Outcome, Phase
 from recovery.core.model.native_policy_facts import FailurePolicyFacts
 from recovery.core.model.reason import Reason
+from recovery.core.policy.spec import Mode
 from tests.unit.core.driver import Controller, observing, policy
 from tests.unit.core.groups import training
 from tests.unit.core.world import World, at
@@ -104,6 +106,21 @@ def test_a_job_that_is_gone_altogether_is_adopted_as_well() -> None:
     controller.reconcile(world.recreated(10), 10.5)
     assert actions(controller) == [AttemptAction.ADOPTED]
     assert controller.phase() is Phase.SCHEDULING
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_a_job_that_somebody_deletes_while_its_group_starts_is_waited_for(mode: Mode) -> None:
+    """No Job is left whose run could be dated: a decision is total all the same."""
+    one = Controller(policy(mode))
+    world = training().pod_deleted(1, 0)
+    one.reconcile(world, 1)
+    one.reconcile(world.job_deleted(2), 3)
+    world = world.recreated(10).all_scheduled()
+    one.reconcile(world, 11)
+    assert one.phase() is Phase.STARTING
+    one.reconcile(world.job_deleted(12), 13)
+    one.settle(world.recreated(20).all_ready(30), 31)
+    assert [incident.closing is not None for incident in one.recorded] == [True]
 
 
 def test_a_cache_that_does_not_know_the_job_yet_adopts_nothing() -> None:
@@ -225,6 +242,24 @@ def test_the_end_of_an_incident_does_not_say_twice_that_the_same_restart_was_ado
     (closed,) = controller.recorded
     assert closed.message.count("adopted as this incident's restart") == 1
     assert said in closed.message
+
+
+def test_restarts_by_the_platform_one_after_the_other_do_not_make_the_sentence_grow() -> None:
+    """A group that its JobSet restarts all night must not outgrow the API server's limit of an object."""
+    one = observing()
+    world = training().pod_failed(2, 1, 0)
+    one.reconcile(world, 1)
+    assert one.incident.would
+    for number in range(30):
+        world = world.restarted_by_jobset()
+        one.reconcile(world, 10 + 10 * number)
+        world = world.recreated(11 + 10 * number)
+        one.reconcile(world, 12 + 10 * number)
+    assert len(one.incident.message) < 1000
+    assert one.incident.message.count("adopted as this incident's restart") == 1
+    one.settle(world.all_ready(400), 401)
+    (incident,) = one.recorded
+    assert "Enforce would now" in incident.message
 
 
 def test_the_end_of_an_incident_keeps_all_that_was_left_to_the_platform_before_its_restart() -> None:

@@ -1,4 +1,4 @@
-"""Nodes that swallow pods: what a group that starts holds against them, and what becomes of it. Facts in, plan out."""
+"""Nodes that swallow pods of a group that has never run whole. Facts in, plan out."""
 
 import msgspec
 import pytest
@@ -6,15 +6,13 @@ import pytest
 from recovery.core.decision.fleet_changes import UNKNOWN_AGAIN_AFTER
 from recovery.core.model.annotations import RELEASE_ANNOTATION
 from recovery.core.model.facts import ContainerFacts, ExitFacts
-from recovery.core.model.fleet_ledger import FleetLedger, FleetLimits, Quarantined, Suspicion
-from recovery.core.model.ledger import AttemptAction, Phase
-from recovery.core.model.reason import Reason
+from recovery.core.model.fleet_ledger import FleetLedger, FleetLimits, Suspicion
 from recovery.core.plan.actions import ChangeFleet, Plan
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode
 from tests.unit.core.decision.test_verdicts import MAY
 from tests.unit.core.driver import EMPTY_FLEET, Controller, policy
-from tests.unit.core.groups import group, training
+from tests.unit.core.groups import group
 from tests.unit.core.world import START, World, at, whole
 
 START_NAME = "start-jobset-1"
@@ -83,8 +81,6 @@ def quarantined(one: Controller) -> list[str]:
     return [each.node for change in one.fleet_changes for each in change.quarantine]
 
 
-# --- a group that has never run whole ------------------------------------------------------------------------------
-
 BLAMED = {
     "its container cannot be made": others_run(stuck(new(), 2, 0), 2),
     "its image cannot be pulled there": others_run(stuck(new(), 2, 0, "ImagePullBackOff"), 2),
@@ -142,6 +138,24 @@ def test_what_may_be_anybodys_fault_brings_suspicion_on_no_node(world: World) ->
     assert one.fleet_changes == []
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        'Back-off pulling image "r/i:1": ErrImagePull: failed to resolve reference "r/i:1": r/i:1: not found',
+        "failed to authorize: failed to fetch anonymous token: 401 Unauthorized",
+        "pull access denied, repository does not exist or may require authorization",
+        "429 Too Many Requests - toomanyrequests: You have reached your pull rate limit",
+    ],
+)
+def test_what_the_registry_itself_answers_is_not_the_nodes_fault(said: str) -> None:
+    """The others have the image already: they run, and the node that asks for it hears that it is gone."""
+    one = controller(SUSPECTED)
+    world = others_run(stuck(new(), 2, 0, "ImagePullBackOff"), 2)
+    container = msgspec.structs.replace(world.pod(2).containers[0], waiting_message=said)
+    one.reconcile(world.with_pod(2, containers=(container,)), 300)
+    assert one.fleet_changes == []
+
+
 def test_another_replicated_job_has_other_containers_and_proves_nothing() -> None:
     """A launcher whose image has a typo hangs alone, and its node is fine."""
     world = others_run(new(), 2).started(2, 5)
@@ -178,6 +192,16 @@ def test_what_stands_is_not_asked_for_again_and_is_said_on() -> None:
     again = one.reconcile(world, 200)
     assert len(one.fleet_changes) == 1
     assert "node gpu-2 is suspected (1 of 2 suspicions)" in again.message
+
+
+def test_suspicion_alone_restarts_nothing_and_is_asked_for_once() -> None:
+    known = FleetLedger(suspicions=(Suspicion("gpu-2", "start-jobset-1", at(120)),))
+    one = controller(known)
+    world = others_run(stuck(new(), 2, 0), 2)
+    for seconds in (121, 122, 900):
+        assert one.reconcile(world, seconds).requeue_at is None
+    assert one.fleet_changes == []
+    assert quarantined(one) == []
 
 
 def test_the_node_is_quarantined_where_it_was_suspected_before_and_nothing_is_restarted() -> None:
@@ -270,171 +294,11 @@ def test_whoever_lets_the_node_in_is_not_overruled() -> None:
     assert len(suspected(one)) == 1, "what was before the release does not count"
 
 
-# --- a group that starts again in its incident ---------------------------------------------------------------------
-
-
-def starting(one: Controller, *, restart_policy: str = "OnFailure") -> World:
-    """Rank 1 was lost, and the group is recreated at 10."""
-    lost = training(restart_policy=restart_policy).pod_deleted(1, 0)
-    one.reconcile(lost, 1)
-    world = lost.recreated(10)
-    one.reconcile(world, 11)
-    return world
-
-
-def test_a_member_that_cannot_start_brings_suspicion_on_its_node_and_no_restart() -> None:
-    one = controller()
-    world = others_run(stuck(starting(one), 2, 12), 2)
-    one.reconcile(world, 43)  # says what it waits for
-    assert one.reconcile(world, 131).requeue_at == at(132)
-    plan = one.reconcile(world, 132)
-    assert suspected(one) == [("gpu-2", one.incident.id)]
-    assert "waits: CreateContainerError: no space left, while members run on 3 other nodes: node gpu-2" in plan.message
-    carried(one, plan)
-    one.reconcile(world, 800)
-    assert len(one.triggers) == 1
-    assert len(suspected(one)) == 1
-    assert one.reconcile(world, 1000).ledger.epoch == 2, "the timeout of the start stays what it is"
-
-
-def test_a_member_that_fails_there_once_is_enough_when_the_others_have_not_in_half_a_minute() -> None:
-    one = controller()
-    world = others_run(refused(starting(one, restart_policy="Never"), 2, 12).replaced(2, 14), 2)
-    one.reconcile(world, 30)
-    assert suspected(one) == []
-    one.reconcile(world, 42)
-    assert suspected(one) == [("gpu-2", one.incident.id)]
-
-
-@pytest.mark.parametrize("reason", ["ErrImagePull", "CreateContainerError"])
-def test_what_all_members_share_suspects_nobody(reason: str) -> None:
-    one = controller()
-    world = starting(one)
-    for index in range(4):
-        world = stuck(world, index, 12, reason)
-    one.reconcile(world, 300)
-    assert one.fleet_changes == []
-
-
-def test_a_suspected_node_from_which_nobody_takes_the_pod_is_replaced_by_a_restart() -> None:
-    one = controller(SUSPECTED)
-    world = others_run(stuck(starting(one), 2, 12), 2)
-    first = one.reconcile(world, 132)
-    assert first.requeue_at == at(132)
-    carried(one, first)
-    one.reconcile(world, 132.5)
-    assert len(one.triggers) == 2
-    assert one.incident.attempts[-1].action is AttemptAction.REPLACE_NODE
-    assert quarantined(one) == ["gpu-2"]
-    assert "node gpu-2 is suspected (2 of 2 suspicions, incident other-7 before)" in one.incident.message
-    assert "quarantining node gpu-2 and deleting Job train-node-0 once more" in one.incident.message
-
-
-def test_a_suspected_node_whose_pod_was_replaced_is_quarantined_without_a_restart() -> None:
-    one = controller(SUSPECTED)
-    world = others_run(refused(starting(one, restart_policy="Never"), 2, 12).replaced(2, 14), 2)
-    plan = one.reconcile(world, 60)
-    assert quarantined(one) == ["gpu-2"]
-    carried(one, plan)
-    one.reconcile(world, 61)
-    assert len(one.triggers) == 1
-    assert plan.message.endswith("quarantining it; nothing is restarted, its Job replaces the pod")
-
-
-def test_the_second_time_within_the_incident_replaces_the_node() -> None:
-    one = controller()
-    world = others_run(stuck(starting(one), 2, 12), 2)
-    carried(one, one.reconcile(world, 132))
-    one.reconcile(world, 1040)
-    assert one.incident.attempts[-1].action is AttemptAction.RECREATE_GROUP
-    again = world.recreated(1050)
-    one.reconcile(again, 1051)
-    again = others_run(stuck(again, 2, 1052), 2)
-    one.reconcile(again, 1150)
-    assert len(one.triggers) == 2
-    one.reconcile(again, 1172)
-    assert len(one.triggers) == 3
-    assert one.incident.attempts[-1].nodes == ("gpu-2",)
-    assert one.incident.reason is Reason.NODE_SUSPECTED_TWICE
-
-
-def test_where_the_node_may_not_be_quarantined_there_is_no_restart_loop() -> None:
-    """The new group could come back on the very same node; the timeout of the start goes on as ever."""
-    one = controller(SUSPECTED, limits=FleetLimits(may_cordon=True, max_nodes=0))
-    world = others_run(stuck(starting(one), 2, 12), 2)
-    carried(one, one.reconcile(world, 132))
-    one.reconcile(world, 133)
-    assert Reason.QUARANTINE_CAP in {each.reason for each in one.incident.considered}
-    assert "QuarantineRefused" in one.events
-    assert [attempt.action for attempt in one.incident.attempts] == [AttemptAction.RECREATE_GROUP]
-    reads = one.live_reads
-    for seconds in (134, 200, 600):
-        one.reconcile(world, seconds)
-    assert one.live_reads == reads, "what was refused is not asked again by each look"
-    assert len(one.triggers) == 1
-
-
-def test_an_exhausted_budget_waits_for_the_timeout_as_ever() -> None:
-    one = controller(SUSPECTED, limit=1)
-    world = others_run(stuck(starting(one), 2, 12), 2)
-    carried(one, one.reconcile(world, 132))
-    one.reconcile(world, 133)
-    assert len(one.triggers) == 1
-    assert one.phase() is Phase.STARTING, "held only when the start has taken too long"
-    assert quarantined(one) == []
-
-
-@pytest.mark.parametrize("forced", [False, True], ids=["", "forced"])
-@pytest.mark.parametrize("how", ["paused", "observe"])
-def test_who_is_barred_suspects_nobody(how: str, forced: bool) -> None:
-    """Who insists on a restart all the same has not insisted on a quarantine."""
-    one = controller()
-    world = others_run(stuck(starting(one), 2, 12), 2)
-    one.ledger = msgspec.structs.replace(one.ledger, incident=msgspec.structs.replace(one.incident, forced=forced))
-    if how == "paused":
-        world = world.paused()
-    else:
-        assert isinstance(one.policy, Policy)
-        one.policy = msgspec.structs.replace(one.policy, mode=Mode.OBSERVE)
-    one.reconcile(world, 300)
-    assert one.fleet_changes == []
-
-
-def test_a_group_that_a_storm_took_down_suspects_nobody() -> None:
-    one = controller()
-    world = others_run(stuck(starting(one), 2, 12), 2)
-    one.ledger = msgspec.structs.replace(one.ledger, incident=msgspec.structs.replace(one.incident, storm="storm-1"))
-    one.reconcile(world, 300)
-    assert one.fleet_changes == []
-
-
-def released(world: World, clock: str) -> World:
-    return world.with_node("gpu-2", annotations={RELEASE_ANNOTATION: f"2026-11-21T{clock}Z"})
-
-
-@pytest.mark.parametrize(("clock", "action"), [("12:00:10", "RecreateGroup"), ("11:59:59", "ReplaceNode")])
-def test_the_second_time_counts_only_what_came_after_a_release_by_hand(clock: str, action: str) -> None:
-    one = controller()
-    one.reconcile(training().pod_failed(2, 134, 0), 1)
-    world = training().pod_failed(2, 134, 0).recreated(10).all_started(15)
-    one.reconcile(world, 16)
-    one.reconcile(released(world.pod_failed(2, 134, 20), clock), 21)
-    assert one.incident.attempts[-1].action == action
-
-
-@pytest.mark.parametrize(("clock", "asked"), [("12:00:05", 1), ("11:59:59", 2)])
-def test_a_crash_before_the_fleet_was_asked_does_not_bring_back_what_a_person_has_released(
+@pytest.mark.parametrize(("clock", "asked"), [("12:01:00", 0), ("11:59:59", 1)])
+def test_what_failed_on_a_node_before_a_person_released_it_does_not_count_two_minutes_later(
     clock: str, asked: int
 ) -> None:
-    world, one = training().pod_failed(2, 134, 0), controller()
-    one.reconcile(world, 1)
-    one.reconcile(released(world, clock), 10)
-    assert len(suspected(one)) == asked
-
-
-def test_a_node_that_is_quarantined_is_suspected_no_more() -> None:
-    entry = Quarantined("gpu-2", "node-gpu-2", "bad", at(-60), incident="x-1", applied=True)
-    one = controller(FleetLedger(quarantined=(entry,)))
-    world = others_run(stuck(starting(one), 2, 12), 2).with_node("gpu-2", unschedulable=True)
-    one.reconcile(world, 300)
-    assert one.fleet_changes == []
+    one = controller(SUSPECTED)
+    world = others_run(refused(refused(new(), 2, 0).replaced(2, 5), 2, 5).replaced(2, 10), 2)
+    one.reconcile(world.with_node("gpu-2", annotations={RELEASE_ANNOTATION: f"2026-11-21T{clock}Z"}), 130)
+    assert len(one.fleet_changes) == asked

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from recovery.core.incident import requests
@@ -11,6 +12,7 @@ from recovery.core.model.ledger import Outcome, Phase, RequestAnswer
 from recovery.core.model.reason import Reason
 from recovery.core.policy.resolved import Backoff
 from recovery.core.policy.spec import Mode, OnExhausted, Restart
+from tests.unit.core.decision.test_verdicts import MAY
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.groups import training
 from tests.unit.core.world import World, at
@@ -83,6 +85,21 @@ def test_force_overrides_observe_and_a_pause_to_the_end(mode: Mode) -> None:
     world = world.job_deleted(0.3).all_deleted(0.4, grace_seconds=30)
     controller.settle(world.recreated(2).all_ready(4), 4.5)
     assert controller.recorded[-1].closing.outcome is Outcome.RECOVERED  # type: ignore[union-attr]
+
+
+def test_a_restart_that_a_person_forces_under_observe_suspects_no_node() -> None:
+    """Observe writes nothing to the fleet's ledger; who insists on a restart has not insisted on that."""
+    one = Controller(policy(limits=MAY))
+    one.reconcile(training().pod_failed(2, 134, 0), 1)
+    world = training().pod_failed(2, 134, 0).recreated(10)
+    one.reconcile(world, 11)
+    asked = len(one.fleet_changes)
+    one.policy = policy(Mode.OBSERVE, limits=MAY)
+    value = msgspec.json.encode({"at": at(20).isoformat(), "force": True}).decode()
+    one.reconcile(world.all_started(15).pod_failed(2, 134, 18).asked("recovery.trainjob.dev/restart", value), 21)
+    assert one.ledger.requests[0].accepted
+    assert len(one.triggers) == 2
+    assert len(one.fleet_changes) == asked
 
 
 def test_force_does_not_override_the_pause_of_the_whole_cluster() -> None:

@@ -223,13 +223,29 @@ def test_under_restart_none_enforce_would_do_nothing_and_that_is_said() -> None:
     assert controller.incident.would == ""
 
 
-def test_a_job_set_that_enforce_would_make_again_is_left_failed_and_that_is_said() -> None:
-    controller = observing(on_terminal_failure=OnTerminalFailure.RECREATE_JOB_SET)
-    controller.reconcile(failed(1), 1)
-    controller.settle(failed(1).jobset_failed(5), 6)
-    (incident,) = controller.recorded
+@pytest.mark.parametrize(
+    ("now", "kind", "limit", "ends"),
+    [
+        (Mode.OBSERVE, "TrainJob", 10, "so that Trainer creates it again"),
+        (Mode.ENFORCE, "TrainJob", 10, "it is left as it is"),
+        (Mode.OBSERVE, "JobSet", 10, "because a JobSet without a TrainJob would not be created again"),
+        (Mode.OBSERVE, "TrainJob", 0, "because the budget of policy default is exhausted (0 recoveries within 24h)"),
+    ],
+    ids=["Observe", "Enforce by then", "nobody would make it anew", "the budget is exhausted"],
+)
+def test_of_a_failed_job_set_it_is_said_what_enforce_would_do_only_where_it_would(
+    now: Mode, kind: str, limit: int, ends: str
+) -> None:
+    settings = {"on_terminal_failure": OnTerminalFailure.RECREATE_JOB_SET, "limit": limit}
+    one = observing(**settings)
+    world = training().with_workload(kind=kind).pod_failed(2, 1, 0)
+    one.reconcile(world, 1)
+    one.policy = policy(now, since=2 if now is Mode.ENFORCE else -86_400, **settings)  # type: ignore[arg-type]
+    one.settle(world.jobset_failed(5), 6)
+    (incident,) = one.recorded
     assert incident.reason is Reason.PLATFORM_GAVE_UP
-    assert controller.workload_actions == []
+    assert incident.message.endswith(ends)
+    assert one.workload_actions == []
 
 
 def test_a_node_that_enforce_could_not_quarantine_is_no_warning_under_observe() -> None:
@@ -275,6 +291,20 @@ def test_a_cached_reconcile_that_changes_nothing_reads_nothing_live() -> None:
         plan = controller.reconcile(failed(), seconds)
         assert not any(isinstance(action, ReadLive) for action in plan.actions)
     assert controller.live_reads == reads
+
+
+def test_an_older_crd_that_drops_the_verdict_does_not_make_it_decided_without_end() -> None:
+    """Helm upgrades no CRDs: the API server then prunes `would`, and each reconcile passes the verdict again."""
+    one = observing()
+    world = training().pod_failed(2, 1, 0)
+    written = []
+    for seconds in (1, 2, 3):
+        plan = one.reconcile(world, seconds)
+        assert plan.requeue_at is None, "not at once: the watch tells of the write, where one was made"
+        assert one.incident.would == "RecreateGroup"
+        one.ledger = msgspec.structs.replace(one.ledger, incident=msgspec.structs.replace(one.incident, would=""))
+        written.append(one.ledger)
+    assert written[1] == written[2], "a write that changes nothing is no news to any watch"
 
 
 def test_a_verdict_that_fell_after_the_policy_enforced_for_a_while_comes_too_late_again() -> None:

@@ -5,9 +5,11 @@ from datetime import timedelta
 import msgspec
 import pytest
 
+from recovery.core.fleet.breaker import breaker_reset
+from recovery.core.fleet.quarantine import changed
 from recovery.core.model.config import CONFIG_NAME, ConfigFacts, ConfigSpec, why_opened
 from recovery.core.model.earlier_failures import Handled
-from recovery.core.model.fleet_ledger import Breaker, FleetLedger, FleetLimits, Futile
+from recovery.core.model.fleet_ledger import Breaker, FleetChange, FleetLedger, FleetLimits, Futile
 from recovery.core.model.ledger import Ledger, Outcome, Phase
 from recovery.core.model.reason import Reason, as_said, because
 from recovery.core.model.rules import RuleAction
@@ -158,6 +160,19 @@ def test_what_was_lost_meanwhile_is_left_to_a_person_and_what_is_lost_then_is_re
     assert len(controller.triggers) == 1
 
 
+def test_a_loss_after_the_breaker_was_closed_is_not_told_as_a_switch_of_the_policy() -> None:
+    one = Controller(broken())
+    world = training().pod_failed(2, 1, 0)
+    one.reconcile(world, 1)
+    one.policy = policy()
+    one.settle(world.pod_failed(1, 1, 70), 71)
+    (incident,) = one.recorded
+    assert incident.closing is not None
+    assert incident.closing.outcome is Outcome.OBSERVED
+    assert "switched to Enforce" not in incident.message
+    assert incident.reason is Reason.MODE_SWITCHED
+
+
 def test_it_is_told_once_when_it_opens_and_once_when_it_closes() -> None:
     closed = FleetLedger(futile=(Futile("inc-1", at(5)),))
     (opened,) = kubernetes_events.fleet_events(closed, OPEN)
@@ -248,3 +263,17 @@ def test_a_second_attempt_of_one_incident_is_in_vain_as_well() -> None:
     controller.reconcile(world.pod_failed(1, 1, 20), 21)
     assert len(controller.triggers) == 2
     assert [len(change.futile) for change in controller.fleet_changes] == [1]
+
+
+def test_what_was_in_vain_before_a_person_closed_the_breaker_does_not_open_it_again() -> None:
+    """A group whose trigger was refused then asks once more for what its restart counted for."""
+    open_ = FleetLedger(futile=(Futile("a-2", at(0)),), breaker=Breaker(at(0), Reason.RECOVERIES_IN_VAIN))
+    closed = breaker_reset(open_, at(60), at(61))
+    limits = FleetLimits(breaker_recoveries=1)
+    late = FleetChange(futile=(Futile("a-2", at(0)),))
+    after = changed(closed, limits, late, nodes=100, now=at(62), reset_at=at(60))
+    assert after == closed
+    new_ = FleetChange(futile=(Futile("a-3", at(70)),))
+    again = changed(closed, limits, new_, nodes=100, now=at(71), reset_at=at(60))
+    assert isinstance(again, FleetLedger)
+    assert again.breaker is not None

@@ -158,6 +158,13 @@ def test_the_last_nodes_of_a_waiting_group_are_spared(
         assert refused.why.reason is Reason.QUARANTINE_LAST_NODES
 
 
+def test_the_last_nodes_with_accelerators_are_spared_however_many_there_are_without() -> None:
+    everywhere = tuple(f"cpu-{number}" for number in range(50))
+    fleet = FleetFacts(nodes=54, feasible=(*everywhere, "gpu-0", "gpu-1"), with_accelerators=("gpu-0", "gpu-1"))
+    assert spared(FleetLedger(), "gpu-1", fleet, 2) is not None
+    assert spared(FleetLedger(), "gpu-1", fleet, 1) is None
+
+
 @pytest.mark.parametrize(
     "fleet",
     [FleetFacts(nodes=9, feasible=None), FleetFacts(nodes=9, feasible=tuple("abcdefgh"), waiting=None)],
