@@ -195,7 +195,7 @@ async def test_a_failed_job_is_the_end_where_no_policy_says_otherwise(scene: Sce
     scene.exit(lost, 1)
     failed = await scene.has_condition(group.sets, "llm", "Failed")
     assert failed["reason"] == "FailedJobs"
-    assert "llm-node-0" in failed["message"]
+    assert failed["message"] == "jobset failed due to one or more job failures (first failed job: llm-node-0)"
     assert group.status["terminalState"] == "Failed"
     assert [type_ for type_, _ in group.sets.conditions_in_order(uid(made))] == ["Failed"]
     await scene.until("what still ran is gone", lambda: [*names(group.jobs)] == ["llm-node-0"])

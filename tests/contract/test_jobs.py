@@ -206,7 +206,7 @@ async def test_an_index_that_may_not_fail_fails_alone_until_all_others_are_done(
 
 @expectation
 async def test_the_success_of_the_index_that_counts_ends_the_others(scene: Scene) -> None:
-    policy = {"rules": [{"succeededIndexes": "0"}]}
+    policy = {"rules": [{"succeededIndexes": "1-2"}, {"succeededIndexes": "0"}]}
     jobs, pods, [leader, _, _] = await started(scene, 3, successPolicy=policy, pod={"image": DEAF, "grace_seconds": 2})
     made = jobs.named("llm")
     assert made is not None
@@ -216,6 +216,7 @@ async def test_the_success_of_the_index_that_counts_ends_the_others(scene: Scene
         ("SuccessCriteriaMet", "SuccessPolicy"),
         ("Complete", "SuccessPolicy"),
     ]
+    assert (condition(jobs.named("llm") or {}, "SuccessCriteriaMet") or {})["message"] == "Matched rules at index 1"
     assert (status(jobs)["succeeded"], status(jobs)["completedIndexes"]) == (1, "0")
     await scene.until("the others are gone", lambda: len(pods.present) == 1)
     assert status(jobs).get("failed", 0) == 0

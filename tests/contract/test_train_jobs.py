@@ -71,7 +71,8 @@ async def test_a_suspended_train_job_keeps_its_job_and_loses_its_pods(scene: Sce
     group, before = await started(scene, 3)
     old = group.job()
     await scene.patch(TRAIN_JOBS, "llm", {"spec": {"suspend": True}})
-    await scene.has_condition(group.trainings, "llm", "Suspended")
+    suspended = await scene.has_condition(group.trainings, "llm", "Suspended")
+    assert suspended["reason"] == "Suspended"
     await scene.until("no pod is left", lambda: not group.pods.present)
     assert uid(group.job()) == uid(old)
     await scene.patch(TRAIN_JOBS, "llm", {"spec": {"suspend": False}})

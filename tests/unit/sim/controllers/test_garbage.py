@@ -58,23 +58,6 @@ def _delete_config(world: JobWorld, name: str, propagation: Propagation) -> None
 
 
 @virtual_time
-async def test_a_job_that_is_deleted_in_the_foreground_stays_until_its_last_pod_is_gone() -> None:
-    async with job_world(collects=True) as world:
-        await _running(world, pods=3)
-        _delete(world, Propagation.FOREGROUND)
-        await world.pass_seconds(2)
-        assert all("deletionTimestamp" in pod["metadata"] for pod in world.pods())
-        world.let_die(*world.pods()[:2])
-        await world.pass_seconds(300)
-        assert len(world.pods()) == 1
-        assert not _gone(world)
-        world.let_die()
-        await world.pass_seconds(0.5)
-        assert world.pods() == []
-        assert _gone(world)
-
-
-@virtual_time
 async def test_the_pods_of_a_job_that_is_being_deleted_lose_their_finalizers_at_once_and_get_no_successors() -> None:
     async with job_world() as world:
         await _running(world, pods=3)
@@ -120,18 +103,6 @@ async def test_a_new_job_of_the_same_name_starts_without_the_old_ones_failures()
 
 
 @virtual_time
-async def test_pods_of_a_job_that_is_gone_follow_it() -> None:
-    async with job_world(collects=True) as world:
-        await _running(world)
-        _delete(world, Propagation.BACKGROUND)
-        assert _gone(world)
-        await world.pass_seconds(1)
-        world.let_die()
-        await world.pass_seconds(1)
-        assert world.pods() == []
-
-
-@virtual_time
 async def test_an_owner_that_was_seen_to_go_is_not_asked_for() -> None:
     async with job_world(collects=True) as world:
         world.collector.limiter = limiter = Meddled(world, lambda: None)
@@ -158,21 +129,6 @@ async def test_a_job_that_somebody_else_ends_lets_its_pods_go_even_those_that_we
         world.delete(*world.pods())
         await world.pass_seconds(20)
         assert world.pods() == []
-
-
-@virtual_time
-async def test_pods_of_a_job_that_leaves_them_behind_live_on_without_it() -> None:
-    """The default of a delete of a Job that names no propagation."""
-    async with job_world(collects=True) as world:
-        await _running(world)
-        _delete(world, None)
-        await world.pass_seconds(60)
-        assert _gone(world)
-        assert len(world.pods()) == 2
-        for pod in world.pods():
-            assert "ownerReferences" not in pod["metadata"]
-            assert "finalizers" not in pod["metadata"]
-            assert "deletionTimestamp" not in pod["metadata"]
 
 
 @virtual_time

@@ -127,58 +127,6 @@ async def test_pods_are_asked_for_in_batches_of_1_2_4_and_those_end_with_one_tha
 
 
 @virtual_time
-async def test_a_suspended_job_has_no_pods_and_no_start_time_until_it_is_resumed() -> None:
-    async with job_world() as world:
-        world.create(pods=2, suspend=True)
-        await world.pass_seconds(5)
-        assert world.pods() == []
-        assert world.conditions() == {"Suspended": "JobSuspended"}
-        assert "startTime" not in world.status()
-        world.patch(suspend=False)
-        await world.pass_seconds(0.5)
-        assert world.indexes() == [0, 1]
-        assert world.conditions() == {}
-        assert world.status()["startTime"] == "2026-11-02T08:00:05Z"
-
-
-@virtual_time
-async def test_suspending_deletes_the_pods_and_counts_none_of_them_as_failed() -> None:
-    async with job_world() as world:
-        world.create(pods=3, backoffLimit=0)
-        await world.pass_seconds(0.5)
-        world.run()
-        await world.pass_seconds(2)
-        world.patch(suspend=True)
-        await world.pass_seconds(0.5)
-        assert world.status()["terminating"] == 3
-        assert "active" not in world.status()
-        world.let_die()
-        await world.pass_seconds(2)
-        assert world.pods() == []
-        assert world.status()["terminating"] == 0
-        assert "failed" not in world.status()
-        assert "startTime" not in world.status()
-        assert world.conditions() == {"Suspended": "JobSuspended"}
-
-
-@virtual_time
-async def test_shrinking_takes_the_highest_indexes_and_growing_brings_them_back() -> None:
-    async with job_world() as world:
-        world.create(pods=6)
-        await world.pass_seconds(0.5)
-        world.run()
-        world.patch(parallelism=4, completions=4)
-        await world.pass_seconds(0.5)
-        world.let_die()
-        await world.pass_seconds(1.5)
-        assert world.indexes() == [0, 1, 2, 3]
-        assert "failed" not in world.status()
-        world.patch(parallelism=6, completions=6)
-        await world.pass_seconds(0.5)
-        assert world.indexes() == [0, 1, 2, 3, 4, 5]
-
-
-@virtual_time
 async def test_of_two_pods_of_one_index_the_one_goes_that_does_not_run() -> None:
     async with job_world() as world:
         world.create(pods=2)

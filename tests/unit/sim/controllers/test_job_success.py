@@ -75,22 +75,6 @@ async def test_without_a_number_of_completions_one_success_is_enough_and_the_res
 
 
 @virtual_time
-async def test_a_success_policy_ends_the_job_early_and_the_pods_that_still_run_do_not_count_as_failed() -> None:
-    async with job_world() as world:
-        rules = [{"succeededIndexes": "1-2"}, {"succeededIndexes": "0"}]
-        await _running(world, pods=3, successPolicy={"rules": rules})
-        world.end(world.pod(0), 0)
-        await world.pass_seconds(1.1)
-        assert world.conditions() == {"SuccessCriteriaMet": "SuccessPolicy"}
-        assert world.message("SuccessCriteriaMet") == "Matched rules at index 1"
-        assert world.status()["terminating"] == 2
-        world.let_die()
-        await world.pass_seconds(1.1)
-        assert world.conditions() == {"SuccessCriteriaMet": "SuccessPolicy", "Complete": "SuccessPolicy"}
-        assert "failed" not in world.status()
-
-
-@virtual_time
 async def test_a_success_policy_may_ask_for_a_number_only() -> None:
     async with job_world() as world:
         rules = [{"succeededIndexes": "0-2", "succeededCount": 2}]

@@ -95,23 +95,6 @@ async def test_restarts_are_zero_from_the_start_and_the_counts_are_those_of_jobs
 
 
 @virtual_time
-async def test_a_job_deleted_by_somebody_else_is_made_again_with_the_same_attempt_when_its_name_is_free() -> None:
-    async with Scene.running() as scene:
-        await scene.create(jobset(replicated("node", replicas=2)))
-        before = scene.uids()
-        scene.garbage.stall(True)
-        await scene.delete_job("llm-node-0")
-        assert scene.uids() == before
-        scene.garbage.stall(False)
-        await scene.quiet()
-        after = scene.uids()
-        assert after["llm-node-0"] != before["llm-node-0"]
-        assert after["llm-node-1"] == before["llm-node-1"]
-        assert set(scene.attempts().values()) == {"0"}
-        assert scene.jobset()["status"]["restarts"] == 0
-
-
-@virtual_time
 async def test_a_jobset_that_is_deleted_is_left_to_the_garbage_collector() -> None:
     async with Scene.running() as scene:
         await scene.create(jobset())
@@ -122,16 +105,6 @@ async def test_a_jobset_that_is_deleted_is_left_to_the_garbage_collector() -> No
         scene.garbage.stall(False)
         await scene.quiet()
         assert [*scene.server.objects(JOB_SETS), *scene.server.objects(JOBS), *scene.server.objects(SERVICES)] == []
-
-
-@virtual_time
-async def test_a_job_that_depends_on_complete_starts_when_the_other_has_ended_well() -> None:
-    async with Scene.running() as scene:
-        await scene.create(jobset(replicated("prepare"), replicated("node", after=[("prepare", "Complete")])))
-        await scene.play("llm-prepare-0", active=2, ready=2)
-        assert scene.jobs() == ["llm-prepare-0"]
-        await scene.complete("llm-prepare-0")
-        assert scene.jobs() == ["llm-prepare-0", "llm-node-0"]
 
 
 @virtual_time

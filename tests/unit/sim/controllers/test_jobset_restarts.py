@@ -16,19 +16,6 @@ def message(body: Body, kind: str) -> str:
 
 
 @virtual_time
-async def test_without_a_failure_policy_the_first_failed_job_is_the_end_of_all() -> None:
-    async with Scene.running() as scene:
-        await scene.create(jobset(replicated("node", replicas=2)))
-        await scene.fail("llm-node-1")
-        assert conditions(scene.jobset()) == {"Failed": ("True", "FailedJobs")}
-        expected = "jobset failed due to one or more job failures (first failed job: llm-node-1)"
-        assert message(scene.jobset(), "Failed") == expected
-        assert scene.jobset()["status"]["terminalState"] == "Failed"
-        assert scene.jobset()["status"]["restarts"] == 0
-        assert scene.jobs() == ["llm-node-1"], "the active Job is deleted, the failed one stays"
-
-
-@virtual_time
 async def test_a_failure_target_alone_is_no_failure() -> None:
     async with Scene.running() as scene:
         await scene.create(jobset())
@@ -117,29 +104,6 @@ def test_the_first_rule_that_matches_decides(rules: list[Body], reason: str, end
     check()
 
 
-@virtual_time
-async def test_recreate_makes_each_job_when_its_own_name_is_free() -> None:
-    async with Scene.running() as scene:
-        await scene.create(jobset(replicated("node", replicas=2), failurePolicy=ANY))
-        await hold(scene, "llm-node-1")
-        await scene.fail("llm-node-0")
-        assert scene.attempts() == {"llm-node-0": "1", "llm-node-1": "0"}, "two attempts overlap"
-        await release(scene, "llm-node-1")
-        assert scene.attempts() == {"llm-node-0": "1", "llm-node-1": "1"}
-
-
-@virtual_time
-async def test_blocking_recreate_makes_none_before_the_last_old_one_is_gone() -> None:
-    async with Scene.running() as scene:
-        policy = {**ANY, "restartStrategy": "BlockingRecreate"}
-        await scene.create(jobset(replicated("node", replicas=2), failurePolicy=policy))
-        await hold(scene, "llm-node-1")
-        await scene.fail("llm-node-0")
-        assert scene.attempts() == {"llm-node-1": "0"}
-        await release(scene, "llm-node-1")
-        assert scene.attempts() == {"llm-node-0": "1", "llm-node-1": "1"}
-
-
 async def hold(scene: Scene, job: str) -> None:
     """A finalizer, as if a pod of it would not die."""
     patch = {"metadata": {"finalizers": ["test/held"]}}
@@ -200,22 +164,6 @@ async def test_a_jobset_that_has_ended_restarts_no_more() -> None:
         before = scene.uids()
         await scene.patch_jobset({"status": {"restarts": 1}}, subresource="status")
         assert scene.uids() == before
-
-
-@virtual_time
-async def test_a_failure_written_from_outside_ends_it() -> None:
-    async with Scene.running() as scene:
-        await scene.create(jobset(replicated("node", replicas=2)))
-        failed = {
-            "type": "Failed",
-            "status": "True",
-            "reason": "R",
-            "message": "",
-            "lastTransitionTime": "2026-11-02T08:00:00Z",
-        }
-        await scene.patch_jobset({"status": {"conditions": [failed], "terminalState": "Failed"}}, subresource="status")
-        assert scene.jobs() == []
-        assert conditions(scene.jobset()) == {"Failed": ("True", "R")}
 
 
 @virtual_time

@@ -259,38 +259,6 @@ async def test_patches_change_a_suspended_trainjob_once_no_pod_is_active() -> No
 
 
 @virtual_time
-async def test_suspend_goes_down_to_the_job_and_resume_as_well() -> None:
-    async with Scene.running() as scene:
-        await started(scene)
-        uid = scene.uids()["llm-node-0"]
-        await scene.patch_trainjob({"suspend": True})
-        assert scene.job("llm-node-0")["spec"]["suspend"] is True
-        assert conditions(scene.trainjob()) == {"Suspended": ("True", "Suspended")}
-        await scene.patch_trainjob({"suspend": False})
-        assert scene.job("llm-node-0")["spec"]["suspend"] is False
-        assert conditions(scene.trainjob()) == {"Suspended": ("False", "Resumed")}
-        assert scene.uids()["llm-node-0"] == uid
-
-
-@virtual_time
-async def test_a_job_recreated_while_suspended_is_made_suspended() -> None:
-    async with Scene.running() as scene:
-        await started(scene)
-        await scene.delete_job("llm-node-0")
-        await scene.patch_trainjob({"suspend": True})
-        await scene.delete_job("llm-node-0")
-        assert scene.job("llm-node-0")["spec"]["suspend"] is True
-
-
-@virtual_time
-async def test_a_jobset_suspended_behind_its_back_is_resumed() -> None:
-    async with Scene.running() as scene:
-        await started(scene)
-        await scene.patch_jobset({"spec": {"suspend": True}})
-        assert scene.jobset()["spec"]["suspend"] is False
-
-
-@virtual_time
 async def test_other_changes_of_a_running_jobset_are_left_alone() -> None:
     async with Scene.running() as scene:
         await started(scene)
@@ -319,19 +287,6 @@ async def test_complete_is_for_good_even_without_the_jobset() -> None:
 
 
 @virtual_time
-async def test_failed_is_not_terminal_without_the_failed_jobset_the_training_begins_again() -> None:
-    async with Scene.running() as scene:
-        await started(scene)
-        await scene.fail("llm-node-0")
-        assert conditions(scene.trainjob()) == {"Failed": ("True", "FailedJobs")}
-        failed = scene.jobset()["metadata"]["uid"]
-        await scene.delete_jobset()
-        assert scene.jobset()["metadata"]["uid"] != failed
-        assert scene.jobs() == ["llm-node-0"]
-        assert met(scene.trainjob()) == []
-
-
-@virtual_time
 async def test_a_failed_trainjob_is_not_written_again_and_again() -> None:
     async with Scene.running() as scene:
         await started(scene)
@@ -340,20 +295,6 @@ async def test_a_failed_trainjob_is_not_written_again_and_again() -> None:
         scene.trainer.enqueue((NAMESPACE, "llm"))
         await scene.quiet()
         assert len(scene.changes) == written
-
-
-@virtual_time
-async def test_a_jobset_that_is_deleted_is_made_again_when_it_is_gone() -> None:
-    async with Scene.running() as scene:
-        await started(scene)
-        first = scene.jobset()["metadata"]["uid"]
-        scene.garbage.stall(True)
-        await scene.delete_jobset()
-        assert scene.jobset()["metadata"]["uid"] == first
-        scene.garbage.stall(False)
-        await scene.quiet()
-        assert scene.jobset()["metadata"]["uid"] != first
-        assert scene.jobset()["status"]["restarts"] == 0
 
 
 @virtual_time
