@@ -18,7 +18,12 @@ REACHED = {
     "eight pods that go before their Job": (f"outcome:{Ending.RECOVERED}", "action:ClaimJob", "action:DeleteJob"),
     "two Jobs": (f"outcome:{Ending.RECOVERED}", "action:DeleteJob"),
     "JobSet's own restart": (f"outcome:{Ending.RECOVERED}", "attempt:Adopted"),
-    "budget exhausted": ("phase:Held", "exhausted:Suspend", "action:SuspendWorkload", "phase:Backoff"),
+    "budget exhausted": ("phase:Held", "exhausted:Suspend", "action:SuspendWorkload", "action:ResumeWorkload"),
+    "second attempt": (f"outcome:{Ending.RECOVERED}", "action:SuspendWorkload", "action:ResumeWorkload"),
+    "second attempt of a job with a deadline": (f"outcome:{Ending.RECOVERED}", "job:withheld", "phase:Backoff"),
+    "retry": (f"outcome:{Ending.RECOVERED}", "phase:Held", "action:ResumeWorkload"),
+    "restart": (f"outcome:{Ending.RECOVERED}", f"class:{DisruptionClass.MANUAL}", "action:DeleteJob"),
+    "failed JobSet": (f"outcome:{Ending.RECOVERED}", "terminal:RecreateJobSet", "action:DeleteJobSet"),
     "leader hand-over": (f"outcome:{Ending.RECOVERED}", "action:DeleteJob"),
     # Its ledger goes with it; how it ended stands in the RecoveryIncident alone.
     "TrainJob deleted": ("phase:TearingDown", "action:RecordIncident"),

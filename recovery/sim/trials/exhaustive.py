@@ -72,6 +72,11 @@ _ELASTIC: Mapping[str, object] = {
 }
 
 
+_BACKOFF: Mapping[str, object] = {**ENFORCE, "backoff": {"initial": "10s"}}
+_TWICE = (_fault(0, FaultKind.POD_KILL), _fault(1, FaultKind.POD_KILL, at=2 * FAILURE_SECONDS))
+"""The second loss follows a recovery, so that its restart waits."""
+
+
 def _rule(name: str, action: str, **when: object) -> Mapping[str, object]:
     return {**ENFORCE, "rules": [{"name": name, "when": when, "action": action}]}
 
@@ -125,6 +130,27 @@ CANONICAL: Mapping[str, TrialPlan] = {
             runtime=PlannedRuntime.PREPARED,
             policy={**ENFORCE, "budget": {"limit": 1, "onExhausted": "Suspend", "window": "10m"}},
         ),
+    ),
+    "second attempt": _plan(*_TWICE, job=replace(_JOB, grace_seconds=5, policy=_BACKOFF), active_seconds=SHORT_SECONDS),
+    "second attempt of a job with a deadline": _plan(
+        *_TWICE,
+        job=replace(_JOB, grace_seconds=5, policy=_BACKOFF, deadline_seconds=3600),
+        active_seconds=SHORT_SECONDS,
+    ),
+    "retry": _plan(
+        _fault(0, FaultKind.POD_KILL),
+        _fault(1, FaultKind.USER_RETRY, at=FAILURE_SECONDS + 30.0),
+        job=replace(_JOB, grace_seconds=5, policy={**ENFORCE, "budget": {"limit": 0, "onExhausted": "Suspend"}}),
+        active_seconds=SHORT_SECONDS,
+    ),
+    "restart": _plan(
+        _fault(0, FaultKind.USER_RESTART), job=replace(_JOB, grace_seconds=5), active_seconds=SHORT_SECONDS
+    ),
+    "failed JobSet": _plan(
+        _fault(0, FaultKind.PROCESS_FREEZE, seconds=20.0),
+        _fault(1, FaultKind.POD_KILL, at=FAILURE_SECONDS + 1.0, pods=8),
+        job=replace(_JOB, pods=8, grace_seconds=5, policy={**ENFORCE, "onTerminalFailure": "RecreateJobSet"}),
+        active_seconds=SHORT_SECONDS,
     ),
     "leader hand-over": _plan(
         _fault(0, FaultKind.POD_KILL), job=replace(_JOB, grace_seconds=5), replicas=2, active_seconds=SHORT_SECONDS

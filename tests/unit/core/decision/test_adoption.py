@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from recovery.core.model.ledger import AttemptAction, Outcome, Phase
+from recovery.core.model.facts import FailurePolicyFacts
+from recovery.core.model.ledger import AttemptAction, Ledger, Outcome, Phase
 from recovery.core.model.native_policy_facts import FailurePolicyFacts
 from recovery.core.model.reason import Reason
 from recovery.core.policy.spec import Mode
@@ -121,6 +122,14 @@ def test_a_job_that_somebody_deletes_while_its_group_starts_is_waited_for(mode: 
     one.reconcile(world.job_deleted(12), 13)
     one.settle(world.recreated(20).all_ready(30), 31)
     assert [incident.closing is not None for incident in one.recorded] == [True]
+
+
+def test_a_job_that_is_going_opens_nothing_on_a_ledger_of_before() -> None:
+    """The action was done, and the ledger that is read is from before it: the write that would repeat it is refused."""
+    going = training().pod_deleted(3, 0).job_deleted(1).all_deleted(1)
+    plan = Controller().plan(going, 2)
+    assert plan.ledger == Ledger()
+    assert plan.actions == ()
 
 
 def test_a_cache_that_does_not_know_the_job_yet_adopts_nothing() -> None:

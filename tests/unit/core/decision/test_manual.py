@@ -45,14 +45,6 @@ def test_a_restart_is_an_incident_of_class_manual_without_a_charge_or_a_backoff(
     assert controller.ledger.incident is None, "the same request is not carried out twice"
 
 
-def test_a_crash_after_the_ledger_write_does_not_restart_it_twice() -> None:
-    controller = Controller()
-    world = asks(training(4), Verb.RESTART, 0)
-    controller.write(controller.plan(world, 0.2))
-    controller.reconcile(world, 1)
-    assert (controller.ledger.epoch, len(controller.triggers)) == (1, 1)
-
-
 @pytest.mark.parametrize(
     ("world", "settings", "why"),
     [
