@@ -3,7 +3,6 @@
 import msgspec
 import pytest
 
-from recovery.core.model.facts import FailurePolicyFacts
 from recovery.core.model.ledger import AttemptAction, Ledger, Outcome, Phase
 from recovery.core.model.native_policy_facts import FailurePolicyFacts
 from recovery.core.model.reason import Reason

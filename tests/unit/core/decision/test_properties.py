@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from recovery.core.incident.preconditions import barred
 from recovery.core.incident.requests import Verb
-from recovery.core.model.facts import FailurePolicyFacts
 from recovery.core.model.fleet_ledger import FleetLimits
 from recovery.core.model.ledger import Ledger, Phase
 from recovery.core.model.native_policy_facts import FailurePolicyFacts
