@@ -4,12 +4,16 @@ import pwd
 import signal
 
 import pytest
+from hypothesis import settings
 
 
 def pytest_configure() -> None:
     """A shell that runs the tests in the background has them, and every command that they start, ignore SIGINT."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # A deadline of an example measures the machine: beside other work it fails what is right.
+    settings.register_profile("without a clock", deadline=None)
+    settings.load_profile("without a clock")
 
 
 @pytest.fixture
