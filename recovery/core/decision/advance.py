@@ -150,7 +150,8 @@ def _adopt(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger) -> Le
     )
     under_way = restart_of(ledger)
     if under_way is None or ledger.phase not in phases.GOING_DOWN:
-        adopted = attempt(ledger, AttemptAction.ADOPTED, target, why, context.now)
+        free = _is_free(before)
+        adopted = attempt(ledger, AttemptAction.ADOPTED, target, why, context.now, free_of_charge=free)
         # From whatever phase: the group goes down once more, and a Hold is over, because somebody has restarted it.
         return phases.enter(_no_hold(adopted), Phase.DECIDED, _back_at(context, target))
     merged = ledger.with_incident(target=target)
@@ -163,6 +164,11 @@ def _adopt(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger) -> Le
     attempts = tuple(theirs if each.number == under_way.number else each for each in before.attempts)
     relation = Told.ATTEMPT if under_way.number == before.attempts[-1].number else Told.ELSE
     return merged.with_incident(attempts=attempts, reason=why.reason, message=message, told=relation)
+
+
+def _is_free(open_: Incident) -> bool:
+    """The rule that decided says that the incident costs nothing, whoever restarts the group."""
+    return any(rule.name == open_.rule and not rule.charge for rule in open_.pinned.rules)
 
 
 def _back_at(context: ReconcileContext, target: Target) -> datetime:

@@ -6,7 +6,9 @@ import pytest
 from recovery.core.model.ledger import AttemptAction, Ledger, Outcome, Phase
 from recovery.core.model.native_policy_facts import FailurePolicyFacts
 from recovery.core.model.reason import Reason
+from recovery.core.model.rules import RuleAction
 from recovery.core.policy.spec import Mode
+from tests.unit.core.decision.test_verdicts import on_exit
 from tests.unit.core.driver import Controller, observing, policy
 from tests.unit.core.groups import training
 from tests.unit.core.world import World, at
@@ -35,6 +37,17 @@ def test_the_jobsets_own_restart_is_adopted_and_charged_once() -> None:
     assert controller.workload_actions == []
     assert controller.ledger.epoch == controller.ledger.totals.restarts == controller.ledger.totals.charged == 1
     assert controller.events == ["MemberLost", "RestartAdopted", "IncidentRecovered"]
+
+
+def test_under_a_rule_that_is_free_of_charge_it_costs_nothing_either() -> None:
+    """Seed 3283: another member failed before all ran again, and JobSet restarted the group for that."""
+    controller = Controller(policy(rules=(on_exit(42, RuleAction.RECREATE_GROUP, charge=False),)))
+    controller.reconcile(training(failure_policy=RESTARTS).pod_failed(3, 42, 0), 1)
+    again = training(failure_policy=RESTARTS).recreated(10)
+    controller.reconcile(again, 10.5)
+    controller.reconcile(again.restarted_by_jobset().job_deleted(20), 20.5)
+    assert actions(controller) == [AttemptAction.RECREATE_GROUP, AttemptAction.ADOPTED]
+    assert controller.ledger.totals.charged == 0
 
 
 def test_one_that_is_seen_late_is_dated_by_the_job_that_it_brought_back() -> None:
