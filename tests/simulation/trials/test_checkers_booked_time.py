@@ -8,14 +8,15 @@ import pytest
 
 from recovery.core.model.ledger import Ledger, Outcome, Phase, PhaseSpan
 from recovery.core.model.reason import Reason
-from recovery.ports import JOBS
+from recovery.ports import JOBS, PODS
 from recovery.sim.training.rounds import Round, TrainingOutcome
+from recovery.sim.training.training import Round, TrainingOutcome
 from recovery.sim.trials.checkers.booked_time import LostTimeBooked
 from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
 from recovery.sim.trials.lost_time import Account
-from recovery.sim.trials.plan import Marking
+from recovery.sim.trials.plan import Marking, Sidecar
 from recovery.sim.trials.trial_evidence import Happening
-from tests.simulation.trials.checker_case import KEY, Case, at, closed, in_phase, opened, with_incident
+from tests.simulation.trials.checker_case import CONTROLLER, KEY, Case, at, closed, in_phase, opened, with_incident
 
 
 class Books:
@@ -158,6 +159,32 @@ def test_an_incident_about_them_ends_soon_after_they_can_be_ended(lasts: float, 
     books = never_stopped().befalls(FaultKind.NODE_PARTITION, 1000, lasts)
     assert set(books.accounts()) == {Account.LIVED}
     assert bool(books.found) is over
+
+
+@pytest.mark.parametrize(
+    ("marking", "phase", "account"),
+    [
+        (Marking.NOTHING, "Pending", Account.UNSEEN),
+        (Marking.NOTHING, "Running", Account.NEVER),
+        (Marking.ACCELERATORS, "Pending", Account.NEVER),
+    ],
+)
+def test_a_training_that_seems_not_to_have_started(marking: Marking, phase: str, account: str) -> None:
+    """Seed 1953: the image of a sidecar is never pulled, and nothing tells which container trains."""
+    books = Books((920, None))
+    case = books.case
+    case.evidence.rounds(str(KEY))[0].job_uids = ("job-2",)
+    job = msgspec.structs.replace(case.evidence.jobs[KEY], marking=marking, sidecars=(Sidecar.SHIPPER,))
+    case.evidence.jobs = {KEY: job}
+    case.now = 900
+    case.drop(JOBS, "llm-node-0", by=CONTROLLER)
+    case.job("job-2")
+    for index in (0, 1):
+        case.pod(index, "job-2", name=f"llm-node-0-{index}-x")
+        case.put(PODS, f"llm-node-0-{index}-x", {"status": {"phase": phase}}, by="kubelet")
+    books.writes(1001, opened(1000)).writes(1901, observed(1000, 1900))
+    assert books.accounts() == {account: 900.0}
+    assert any(Account.NEVER in sentence for sentence in books.found) == (account == Account.NEVER)
 
 
 def test_processes_that_live_on_until_the_training_stops_and_after_it_met_again() -> None:

@@ -261,6 +261,24 @@ class TestConvergesAfterHealing:
         case.event("Observed")
         assert len(case.end()) == violations
 
+    @pytest.mark.parametrize(
+        ("marking", "met", "violations"),
+        [(Marking.NOTHING, True, 0), (Marking.NOTHING, False, 1), (Marking.ACCELERATORS, True, 1)],
+    )
+    def test_and_for_what_trains_and_seems_not_to_start(self, marking: Marking, met: bool, violations: int) -> None:
+        """Seed 1953: one of its containers cannot start, so it is restarted after each `timeouts.start`."""
+        case = Case(ConvergesAfterHealing)
+        job = msgspec.structs.replace(case.evidence.jobs[KEY], marking=marking, sidecars=(Sidecar.SHIPPER,))
+        case.evidence.jobs = {KEY: job}
+        case.drop(JOBS, "llm-node-0", by=CONTROLLER)
+        case.job("job-2")
+        case.pod(0, "job-2", name="llm-node-0-0-x")
+        if met:
+            case.trace(EventKind.ROUND_FORMED, "job-2")
+        case.now = 7000
+        case.event("Restarted")
+        assert len([sentence for sentence in case.end() if "writes since" in sentence]) == violations
+
     def test_a_held_job_may_go_on_when_its_window_does(self) -> None:
         case = Case(ConvergesAfterHealing)
         case.now = 7000

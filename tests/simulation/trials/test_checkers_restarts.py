@@ -376,6 +376,21 @@ class TestNativeFirst:
         case.put(PODS, "llm-node-0-1", {"status": {"containerStatuses": [ended, shipper]}}, by="kubelet")
         assert len(self.restart_after_reading(case)) == violations
 
+    @pytest.mark.parametrize(("again", "violations"), [(False, 0), (True, 1)])
+    def test_what_a_rule_says_of_the_run_before_a_suspension_is_void(self, again: bool, violations: int) -> None:
+        """Seed 2514: a sidecar had kept the pod from being Failed, so the Job never asked the rule."""
+        case = Case(NativeFirst)
+        case.job("job-1", podFailurePolicy={"rules": [FAIL_JOB]})
+        shipper = {"name": "shipper", "restartCount": 0, "state": {"running": {}}}
+        ended = {"name": "node", "restartCount": 0, "state": {"terminated": {"exitCode": 42}}}
+        case.put(PODS, "llm-node-0-1", {"status": {"containerStatuses": [ended, shipper]}}, by="kubelet")
+        case.job("job-1", suspend=True)
+        case.drop(PODS, "llm-node-0-1", by="job-controller")
+        case.job("job-1", suspend=False)
+        case.pod(1, "job-1")
+        case.fails(1, 42 if again else 1)
+        assert len(self.restart_after_reading(case)) == violations
+
     def test_a_pod_that_failed_after_its_training_succeeded_is_left_to_the_platform(self) -> None:
         case = Case(NativeFirst)
         ended = [

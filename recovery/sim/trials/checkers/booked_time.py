@@ -261,6 +261,8 @@ class LostTimeBooked(CheckerRule):
         unmarked = self.evidence.jobs[key].marking is Marking.NOTHING
         if unmarked and stretch.account in {Account.UNDATED, Account.UNEXPLAINED}:
             return Account.UNMARKED
+        if unmarked and stretch.account in _BY_LOSSES and self._seems_not_started(key, stretch):
+            return Account.UNSEEN
         # The end of a recovery is dated by Ready, whatever was lost before.
         recovered = stretch.account == Account.LATE and self._recovered(incident)
         if stretch.account in _BY_LOSSES and not recovered and self._outlived_until(key, stretch) is not None:
@@ -349,6 +351,12 @@ class LostTimeBooked(CheckerRule):
         stops = outages(self.evidence.rounds(str(key)), self.evidence.ends_at)
         before = (each for each in stops if each.since + _WHOLE_SECONDS < incident.since < each.until)
         return not incident.verified and any(before)
+
+    def _seems_not_started(self, key: GroupKey, stretch: Stretch) -> bool:
+        """The pods of those who train have never all been Running, as far as their phases tell."""
+        met = [each for each in self.evidence.rounds(str(key)) if each.formed_at <= stretch.since]
+        jobs = self.world.jobs_of(met[-1].job_uids if met else ())
+        return bool(met) and all(job.container is None and not job.ran for job in jobs)
 
     def _made_larger(self, key: GroupKey, stretch: Stretch) -> bool:
         """A person has added ranks to the job that those who train on have not taken in: they met before, or they are

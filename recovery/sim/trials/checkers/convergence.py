@@ -165,7 +165,7 @@ class ConvergesAfterHealing(CheckerRule):
             state = self.world.ledgers.of_group(key) if key is not None else None
             if key is not None and (self.world.group(key).ended is not None or _held_lately(state, since)):
                 continue
-            if key is not None and self._goes_on_failing(key):
+            if key is not None and (self._goes_on_failing(key) or self._seems_not_to_start(key)):
                 continue
             at, change = made[-1]
             sentence = f"{len(made)} writes since {since:%H:%M:%S}, the first at {at:%H:%M:%S}: {change.actor} to"
@@ -191,6 +191,13 @@ class ConvergesAfterHealing(CheckerRule):
         acted_on = acted_on and group.paused_since is None
         jobs = [job for job in self.world.jobs.values() if job.group == key]
         return any(loss.at >= since for job in jobs if job.decisions or not acted_on for loss in job.losses)
+
+    def _seems_not_to_start(self, key: GroupKey) -> bool:
+        """Its ranks have met, and no controller can know: nothing tells which container trains, and another one, which
+        cannot start, keeps its pods from being Running. So it is restarted after each `timeouts.start`."""
+        jobs = [job for job in self.world.group(key).jobs.values() if job.member]
+        met = {record.job_uid for record in self.evidence.trace.of(str(key), EventKind.ROUND_FORMED)}
+        return bool(jobs) and all(job.container is None and not job.ran and job.uid in met for job in jobs)
 
 
 def _waits_for_a_person(state: LedgerState) -> bool:

@@ -151,6 +151,8 @@ class JobView:
         if self.suspended_at is not None and at - self.suspended_at <= BRIEF_SUSPENSION:
             self.late += self.taken
         self.losses = []
+        # Nor do the user's policies decide about it. A pod that has succeeded is not made again, so that stands.
+        self.decisions = [each for each in self.decisions if each.force is Force.SUCCESS]
         # What is on its way out by now may take long to end: a process that cannot be killed, or a node that is away.
         self.lost_pods.update(uid for uid, pod in self.pods.items() if "deletionTimestamp" in pod["metadata"])
 
