@@ -4,7 +4,6 @@ Each test asks the record of the proxy what was written, after something that sh
 """
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from typing import Any, Protocol
 
@@ -41,6 +40,10 @@ from tests.cluster.stations import says, takes_down
 
 WATCHED = {"watched": "yes"}
 EXIT_OF_HUNG_RANK = 134
+GROUPS = 8
+LONGER_THAN_ITS_TIMERS_SECONDS = 35.0
+"""A verdict settles within 2 s, and what waits is reconciled again within 30 s. The simulation shows that nothing is
+written in hours either (`HealthyUntouched`)."""
 
 
 class StartsJobs(Protocol):
@@ -60,8 +63,7 @@ async def jobs(installed: ControlPlane, fleet: Fleet, namespace: str) -> AsyncIt
         for body in bodies:
             body["metadata"]["labels"] = labels
         await apply(installed, namespace, *bodies)
-        for job in mine:
-            await job.trains()
+        await asyncio.gather(*(job.trains() for job in mine))
         return mine
 
     yield start
@@ -73,18 +75,20 @@ def rules(name: str = "default", **spec: Any) -> Object:
     return policy(name, **{"selector": {"matchLabels": WATCHED}, "teardown": {"graceSeconds": 1}, **spec})
 
 
-async def test_installing_into_twenty_running_groups_with_a_past_touches_none_of_them(
+async def test_installing_into_running_groups_with_a_past_touches_none_of_them(
     installed: ControlPlane, namespace: str, jobs: StartsJobs, proxy: ApiProxy, controller: StartsController
 ) -> None:
-    *old, witness = await jobs(*(f"old-{number}" for number in range(20)), "witness")
-    for number, job in enumerate(old):
+    *old, witness = await jobs(*(f"old-{number}" for number in range(GROUPS)), "witness")
+
+    async def gets_a_past(number: int, job: Job) -> None:
         if number % 2:
             await exit_rank(job, 0, 1)
         else:
             await lose(job, 0, grace_seconds=1)
         await exit_rank(job, 1, EXIT_OF_HUNG_RANK)
-    for job in old:
         await until_rounds(job, 2)
+
+    await asyncio.gather(*(gets_a_past(number, job) for number, job in enumerate(old)))
     await second_is_over()
 
     await apply(installed, namespace, rules(mode="Observe"))
@@ -99,8 +103,8 @@ async def test_installing_into_twenty_running_groups_with_a_past_touches_none_of
 
     assert closed["outcome"] == "Recovered", "Enforce was in force"
     assert jobs_written_about(proxy, *old) == set()
-    assert [await incidents_of(job) for job in old] == [[]] * 20
-    assert [len(job.fleet.world.rounds(job.training)) for job in old] == [2] * 20
+    assert [await incidents_of(job) for job in old] == [[]] * GROUPS
+    assert [len(job.fleet.world.rounds(job.training)) for job in old] == [2] * GROUPS
 
 
 async def test_observe_says_what_enforce_would_do_and_writes_to_no_workload(
@@ -124,7 +128,7 @@ async def test_observe_says_what_enforce_would_do_and_writes_to_no_workload(
     assert (ledger.get("epoch", 0), ledger["totals"].get("charged", 0)) == (0, 0)
 
 
-async def test_for_a_minute_nothing_is_written_about_what_is_no_failure_or_nobodys_business(
+async def test_nothing_is_written_about_what_is_no_failure_or_not_the_controllers_business(
     installed: ControlPlane, namespace: str, jobs: StartsJobs, proxy: ApiProxy, controller: StartsController
 ) -> None:
     [healthy] = await jobs("healthy", ranks=8)
@@ -135,7 +139,6 @@ async def test_for_a_minute_nothing_is_written_about_what_is_no_failure_or_nobod
     await apply(installed, namespace, rules())
     [without_policy] = await jobs("without-policy", labels={})
     async with controller() as process:
-        began_seconds = time.monotonic()
         await lose(without_policy, 1)
         await edit(suspended, {"spec": {"suspend": True}})
         await edit(resumed, {"spec": {"suspend": True}})
@@ -147,7 +150,7 @@ async def test_for_a_minute_nothing_is_written_about_what_is_no_failure_or_nobod
         await lose(paused, 1)
         await a_finishing_job_loses_a_pod(installed, finishing)
         await a_suspended_job_trains_again(resumed)
-        await asyncio.sleep(60 - (time.monotonic() - began_seconds))
+        await asyncio.sleep(LONGER_THAN_ITS_TIMERS_SECONDS)
         await has_reconciled(process, healthy, complete, suspended, resumed, paused, finishing, without_policy)
 
         assert writes(proxy, besides=POLICY_STATUS) == []
