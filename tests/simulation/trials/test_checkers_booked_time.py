@@ -10,7 +10,6 @@ from recovery.core.model.ledger import Ledger, Outcome, Phase, PhaseSpan
 from recovery.core.model.reason import Reason
 from recovery.ports import JOBS, PODS
 from recovery.sim.training.rounds import Round, TrainingOutcome
-from recovery.sim.training.training import Round, TrainingOutcome
 from recovery.sim.trials.checkers.booked_time import LostTimeBooked
 from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
 from recovery.sim.trials.lost_time import Account
