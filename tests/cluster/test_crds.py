@@ -60,13 +60,13 @@ def manifest(resource: Resource, name: str, namespace: str = "", **parts: object
 
 
 async def create(control_plane: ControlPlane, *arguments: str, stdin: str) -> dict[str, Any]:
-    """The object as the API server keeps it; a refusal is a KubectlError."""
+    """The object as the API server keeps it. Raises KubectlError on a refusal."""
     answer: dict[str, Any] = json.loads(await control_plane.kubectl("create", "-f-", "-ojson", *arguments, stdin=stdin))
     return answer
 
 
 def sample(info: inspect.Type, path: str = "") -> Any:
-    """A value of that type with everything in it, nothing at its default: a field that is added later comes along."""
+    """A value of that type in which no field has its default. Fields that are added later are included."""
     if isinstance(info, inspect.StructType):
         return {field.encode_name: sample(field.type, f"{path}.{field.encode_name}") for field in info.fields}
     if isinstance(info, inspect.UnionType):
@@ -132,7 +132,7 @@ async def test_a_recovery_config_of_another_name_is_refused(control_plane: Contr
 
 
 async def test_a_recovery_config_is_kept_and_completed(control_plane: ControlPlane) -> None:
-    """A dry run: the one of the cluster is not this test's."""
+    """A dry run, because the one of the cluster belongs to other tests."""
     written: dict[str, Any] = {
         "paused": True,
         "pauseReason": "network work",
@@ -226,7 +226,7 @@ async def test_a_group_of_another_kind_is_refused(control_plane: ControlPlane, n
 async def test_an_unknown_field_is_pruned_for_a_client_that_does_not_ask(
     control_plane: ControlPlane, namespace: str
 ) -> None:
-    """Kubernetes' own behaviour, and why the policies' reference tells to use kubectl's default, strict validation."""
+    """Kubernetes does this itself. It is why the reference says to keep kubectl's default, strict validation."""
     bad = manifest(RECOVERY_POLICIES, "careless", namespace, spec={"budjet": {"limit": 3}})
     kept = await create(control_plane, "--validate=ignore", stdin=bad)
     assert "budjet" not in kept["spec"]

@@ -1,4 +1,4 @@
-"""A runner on a fake reconciler and an API that tests turn."""
+"""A runner with a store, a reconciler and an election that tests control."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ ONE, OTHER = GroupKey("ml", "one"), GroupKey("ml", "other")
 
 
 class Keys:
-    """`ports.GroupStore` that knows which groups there are, and no more."""
+    """A `ports.GroupStore` that only knows which groups exist."""
 
     def __init__(self, *keys: GroupKey) -> None:
         self.known = list(keys)
@@ -105,7 +105,7 @@ class Keys:
 
 
 class FakeReconciler:
-    """Stands in for the Reconciler: takes as long as it is told, and fails when it is told."""
+    """Stands in for the Reconciler. Tests set how long it takes and when it fails."""
 
     def __init__(self) -> None:
         self.begun: list[tuple[GroupKey, float]] = []
@@ -143,7 +143,7 @@ class FakeReconciler:
 
 
 class PinnedPolicy:
-    """`Leadership` by the test's word."""
+    """A `Leadership` that the test gives and takes away."""
 
     def __init__(self) -> None:
         self.won = asyncio.Event()
@@ -174,7 +174,7 @@ class Scene:
         """`leadership` None: it leads from the beginning."""
         self.reconciles = FakeReconciler()
         self.apis: list[ApiClient] = []
-        """What each term's reconciles write through."""
+        """What the reconciles of each term write with."""
         monkeypatch.setattr(runner, "Reconciler", self._reconciler)
         self.store = Keys(*keys)
         self.ears = Ears()

@@ -40,7 +40,7 @@ TOLERATED = "nvidia.com/gpu"
 
 
 _CHECKED: "deque[World]" = deque(maxlen=2)
-"""The latest worlds that were found consistent: each look asks for two snapshots of one."""
+"""The latest worlds that were found consistent. Each reconcile takes two snapshots of one."""
 
 
 def at(seconds: float) -> datetime:
@@ -81,7 +81,7 @@ class World(msgspec.Struct, frozen=True):
     """For more pods of the group. None: it is not known."""
     birth_trial: BirthTrial | None = None
     stale: dict[str, datetime] = {}
-    """Since when nothing is heard of a resource, by plural."""
+    """When the watch of a resource last reported, by plural."""
     allowed: frozenset[str] = frozenset()
     """Rules of `consistency` that it breaks on purpose."""
 
@@ -138,7 +138,7 @@ class World(msgspec.Struct, frozen=True):
         return pod
 
     def find(self, index: int) -> PodFacts | None:
-        """The same; None: that rank has no pod that anybody knows of."""
+        """The same. None: no pod of that rank is known."""
         mine = (pod for pod in reversed(self.pods) if pod.job_uid == self.job.uid and pod.index == index)
         return next(mine, None)
 
@@ -170,7 +170,7 @@ class World(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, undecodable=(*self.undecodable, found))
 
     def unheard(self, *plurals: str, seconds: float = -180) -> "World":
-        """The watches of these resources tell nothing since then; none named: all tell again."""
+        """The watches of these resources are silent since then. None named: all report again."""
         return msgspec.structs.replace(self, stale={plural: at(seconds) for plural in plurals})
 
     def readable(self) -> "World":
@@ -235,7 +235,7 @@ class World(msgspec.Struct, frozen=True):
     # --- losses ----------------------------------------------------------------------------------------------------
 
     def pod_deleted(self, index: int, seconds: float, *, grace_seconds: int = 30) -> "World":
-        """Somebody asked for the pod to go; its processes still run."""
+        """A client has deleted the pod; its processes still run."""
         return self.with_pod(index, deleting_since=whole(seconds), deletion_grace_seconds=grace_seconds)
 
     def pod_gone(self, index: int, seconds: float) -> "World":
@@ -306,7 +306,7 @@ class World(msgspec.Struct, frozen=True):
         return self.with_jobset(terminal_state="Completed", conditions=(condition,))
 
     def succeeded(self, index: int) -> "World":
-        """Its process ended with exit code 0; when is not told."""
+        """Its process ended with exit code 0, at an unknown time."""
         container = self.pod(index).containers[0]
         ended = ExitFacts(0, "Completed", started_at=container.running_since)
         done = msgspec.structs.replace(container, running_since=None, exit=ended)
@@ -321,7 +321,7 @@ class World(msgspec.Struct, frozen=True):
         return self.with_workload(suspended=True).with_jobset(suspended=True).with_job(suspended=True)
 
     def suspended_by(self, incident_id: str) -> "World":
-        """By us: our patch on the TrainJob has landed, Trainer and JobSet have not carried it on yet."""
+        """By the controller: its patch has suspended the TrainJob. Trainer and JobSet have not followed yet."""
         assert self.workload is not None
         return self.with_workload(
             suspended=True, annotations={**self.workload.annotations, SUSPENDED_BY_ANNOTATION: incident_id}
@@ -367,7 +367,7 @@ class World(msgspec.Struct, frozen=True):
         return self.with_workload(annotations={"recovery.trainjob.dev/paused": value})
 
     def job_deleted(self, seconds: float) -> "World":
-        """Foreground deletion has begun: by us, by JobSet or by somebody else, which nobody can tell."""
+        """Foreground deletion has begun. The facts do not say whether the controller, JobSet or a user asked."""
         return self.with_job(deleting_since=whole(seconds))
 
     def all_deleted(self, seconds: float, *, grace_seconds: int = 30) -> "World":
@@ -389,7 +389,7 @@ class World(msgspec.Struct, frozen=True):
         )
 
     def restarted_by_jobset(self) -> "World":
-        """The JobSet has counted a restart; what it deletes it deletes later."""
+        """The JobSet has counted a restart. It deletes its Jobs later."""
         assert self.jobset is not None
         counted = self.jobset.restarts_counted + 1
         return self.with_jobset(restarts=self.jobset.restarts + 1, restarts_counted=counted)
@@ -427,7 +427,7 @@ class World(msgspec.Struct, frozen=True):
     # --- on the way to Ready ---------------------------------------------------------------------------------------
 
     def scheduled(self, index: int, seconds: float | None = None) -> "World":
-        """It has a node. `seconds` None: nothing tells since when."""
+        """It has a node. `seconds` None: the facts do not say since when."""
         since = whole(seconds) if seconds is not None else None
         return self.with_pod(index, node=f"gpu-{index}", scheduled_at=since, conditions=())
 

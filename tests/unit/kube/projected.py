@@ -1,4 +1,4 @@
-"""Objects as their projections are tested with."""
+"""The fixtures that projections are tested with, and changes to them."""
 
 import json
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""Real objects in, facts out."""
+"""What the controller keeps of pods and nodes: real objects in, facts out."""
 
 import json
 from datetime import datetime
@@ -124,7 +124,7 @@ class TestPods:
         assert (len(container.exit.message), container.exit.message[-10:]) == (4096, "CUDA error")
 
     def test_devices_that_its_kubelet_calls_unhealthy(self) -> None:
-        """KEP-4680; Unknown is what a device plugin leaves behind that has gone away."""
+        """KEP-4680; Unknown is the state after a device plugin has stopped."""
         gpus = [{"resourceID": "GPU-1", "health": "Healthy"}, {"resourceID": "GPU-2", "health": "Unhealthy"}]
         claimed = [{"resourceID": "gpu.example.com/pool/0", "health": "Unhealthy"}, {"resourceID": "x"}]
         status = [{"name": "nvidia.com/gpu", "resources": gpus}, {"name": "claim:gpu/req-0", "resources": claimed}]
@@ -169,7 +169,7 @@ class TestPods:
         ],
     )
     def test_the_affinity_that_it_requires(self, terms: list[object] | None, affinity: object) -> None:
-        """What it prefers decides nothing, and names of nodes are not looked at."""
+        """Preferences decide nothing, and names of nodes are ignored."""
         preferred = {"weight": 1, "preference": {"matchExpressions": [{"key": "x", "operator": "Exists"}]}}
         by_node: dict[str, object] = {"preferredDuringSchedulingIgnoredDuringExecution": [preferred]}
         if terms is not None:
@@ -208,12 +208,12 @@ class TestPods:
     @pytest.mark.parametrize(
         ("resources", "told", "gpus"),
         [
-            # What the kubelet tells of: the claim of the first container has two GPUs and a network card.
+            # What the kubelet reports: the claim of the first container has two GPUs and a network card.
             ([{"claims": [{"name": "gpus"}]}], {"claim:gpus": [CDI_GPU, f"{CDI_GPU}-b", "dra.net/node-1/eth1"]}, 2),
             ([{"claims": [{"name": "gpus", "request": "a"}]}], {"claim:gpus/a": ["gpu.amd.com/gpu-0001/0"]}, 1),
             ([{"claims": [{"name": "gaudi"}]}], {"claim:gaudi": ["gaudi.intel.com/node-1/card0"]}, 1),
             ([{"claims": [{"name": "nics"}]}], {"claim:nics": ["dra.net/gpu/eth1"]}, 0),
-            # It has not told yet: so many claims.
+            # It has not reported yet: as many as there are claims.
             ([{"claims": [{"name": "gpus"}]}], {"rdma/hca": ["mlx5_0"]}, 1),
             ([{"claims": [{"name": "gpus"}]}, {"claims": [{"name": "gpus"}]}], {}, 1),
             ([{"claims": [{"name": "gpus", "request": "a"}, {"name": "gpus", "request": "b"}]}], {}, 2),

@@ -86,7 +86,7 @@ class TestConfigs:
 
 
 def with_an_unknown_class(status: Body) -> Body:
-    """The status as it is written again: what was booked without a class counts as of class Unknown."""
+    """The status after it is written again. Time that was booked without a class counts as class Unknown."""
     totals = status["totals"]
     if "idleGpuSecondsByClass" in totals:
         return status
@@ -94,7 +94,7 @@ def with_an_unknown_class(status: Body) -> Body:
 
 
 def in_sentences(status: Body) -> Body:
-    """What is written of a ledger today, as the versions before wrote it: without codes."""
+    """A ledger as it is written today, less the codes that earlier versions did not write."""
     incident = dict(status["incident"])
     for name in ("told", "tooLate", "wouldMessage", "heldReason"):
         incident.pop(name, None)

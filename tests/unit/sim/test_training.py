@@ -348,9 +348,6 @@ async def test_the_same_seed_gives_the_same_trace() -> None:
     assert await trace() == await trace()
 
 
-# --- reports of progress
-
-
 REPORTING = replace(SETTINGS, total_steps=200, reports_every_seconds_of={NAME: 10.0})
 
 

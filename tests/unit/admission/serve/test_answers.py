@@ -1,4 +1,4 @@
-"""Admission beside a controller: HTTPS, a thread of its own, and nothing that could end or block the process."""
+"""What the webhooks answer over HTTPS: which objects they admit, refuse and warn about."""
 
 import asyncio
 import base64
@@ -211,7 +211,7 @@ async def test_a_defect_of_ours_admits_and_is_logged_with_its_traceback(
 
 
 async def test_nothing_is_remembered_of_what_passes(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """kopf keeps a memo of each object until its deletion is watched; nothing is watched here."""
+    """kopf keeps a memo of each object until it sees the deletion. Nothing is watched here."""
     remembered: list[object] = []
     monkeypatch.setattr(inventory.ResourceMemories, "_build_key", lambda _, body: remembered.append(body))
     made = folder.certify()
@@ -224,7 +224,7 @@ async def test_nothing_is_remembered_of_what_passes(folder: Folder, monkeypatch:
 async def test_clients_that_send_half_a_request_keep_no_review_out(
     folder: Folder, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """More than may connect, and each with almost as much as one may send."""
+    """More clients than may connect. Each has sent almost as much as one request may have."""
     made = folder.certify()
     trusting = ssl.create_default_context(cadata=made.authorities.decode())
     half = b"POST /recoverypolicies HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n" + b"x" * 900_000

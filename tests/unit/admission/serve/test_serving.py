@@ -31,9 +31,6 @@ def threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "admission"]
 
 
-# --- how it lives --------------------------------------------------------------------------------------------------
-
-
 async def test_kopf_only_reads_with_our_credentials_and_leaves_signals_to_us(
     cluster: Cluster127, folder: Folder
 ) -> None:
@@ -77,7 +74,7 @@ async def test_a_new_certificate_is_served_without_a_restart(folder: Folder, mon
 async def test_a_certificate_that_is_replaced_while_it_is_loaded_is_noticed(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else the server goes on with the old one until the next replacement, which may be months later."""
+    """Otherwise the server keeps the old one until the next replacement, which may be months later."""
     monkeypatch.setattr(webhooks, "CERTIFICATE_RECONCILE_SECONDS", 0.02)
     old, load = folder.certify(), ssl.SSLContext.load_cert_chain
     new: list[Certificates] = []
@@ -206,7 +203,7 @@ async def test_each_reason_for_not_serving_is_logged_once_until_the_webhooks_are
 async def test_a_certificate_keeper_that_ends_is_named_and_admission_begins_again(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would otherwise be served with a certificate that nobody renews."""
+    """Otherwise the server would keep a certificate that is no longer renewed."""
     ends = threading.Event()
 
     async def keep(_: SelfMade) -> None:

@@ -1,4 +1,4 @@
-"""The webhooks of a cluster of one address, their certificate's folder, and a client."""
+"""A small API server on 127.0.0.1, a folder with certificates, and a client of the webhooks."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ JOB, RUNTIME = (each for each in yaml.safe_load_all((BASES / "torch.yaml").read_
 
 
 class Cluster127:
-    """As much of an API server as admission asks for; everything that it asks is noted."""
+    """The part of an API server that admission uses. It records every request."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -127,7 +127,7 @@ class Folder:
         return made
 
     def replace(self, name: str, content: bytes) -> None:
-        """One file alone."""
+        """Replace one file and leave the other."""
         new = self.path / f"{name}.new"
         new.write_bytes(content)
         new.replace(self.path / name)
@@ -143,7 +143,7 @@ class Folder:
             yield admission
 
     async def review(self, made: Certificates, request: Object, path: str = "") -> Object:
-        """What the webhook answers; `path` empty: the one that judges that kind."""
+        """The answer of a webhook. `path` empty: of the one for that kind."""
         trusting = ssl.create_default_context(cadata=made.authorities.decode())
         url = f"https://127.0.0.1:{self.port}/{path or request['resource']['resource']}"
         review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
@@ -155,7 +155,10 @@ class Folder:
             return answer
 
     async def comes_to_serve(self, made: Certificates) -> bool:
-        """Whether a good object is allowed, once this certificate is served. Raises TimeoutError if it never is."""
+        """Wait until this certificate is served. Returns whether a good object is allowed.
+
+        Raises TimeoutError if the certificate is never served.
+        """
         async with asyncio.timeout(10):
             while True:
                 try:
@@ -190,9 +193,6 @@ async def comes(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):
         while not holds():
             await asyncio.sleep(0.01)
-
-
-# --- what is answered ----------------------------------------------------------------------------------------------
 
 
 BAD = recovery_policy(budget={"limit": -1, "window": "7d"})

@@ -6,7 +6,7 @@ from tests.unit.core.world import World
 
 
 def triggered(**settings: object) -> tuple[Controller, World]:
-    """The trigger has been sent; the Job is about to go."""
+    """The trigger has been sent, and the Job is about to be deleted."""
     controller = Controller(policy(**settings))  # type: ignore[arg-type]
     world = training().pod_deleted(3, 0)
     controller.reconcile(world, 1)
@@ -14,7 +14,7 @@ def triggered(**settings: object) -> tuple[Controller, World]:
 
 
 def recreated(**settings: object) -> tuple[Controller, World]:
-    """Job 2 is there since 12:00:10, its pods are Pending."""
+    """Job 2 exists since 12:00:10. Its pods are Pending."""
     controller, world = triggered(**settings)
     back = world.recreated(10)
     controller.reconcile(back, 10.5)
@@ -22,7 +22,7 @@ def recreated(**settings: object) -> tuple[Controller, World]:
 
 
 def recovered() -> tuple[Controller, World]:
-    """The new group runs whole since 12:00:21, and the incident is history."""
+    """The new group runs whole since 12:00:21, and the incident is closed."""
     controller, back = recreated()
     whole = back.all_scheduled().all_started(20).all_ready(21)
     controller.settle(whole, 22)

@@ -1,4 +1,4 @@
-"""From the trigger until all ranks are Ready: what may go wrong on the way."""
+"""What may go wrong between the trigger and the moment when all ranks are Ready."""
 
 import msgspec
 import pytest
@@ -64,7 +64,7 @@ def test_an_old_pod_that_outlives_its_job_is_still_tearing_down() -> None:
 
 
 def test_old_pods_that_do_not_go_are_named_once() -> None:
-    """A dead kubelet: the grace is over long since, and nothing may be forced yet."""
+    """A dead kubelet: the grace period is long over, and the pod may not be force-deleted yet."""
     controller, world = triggered()
     going = world.job_deleted(1).all_deleted(1)
     assert controller.reconcile(going, 2).requeue_at == at(62)

@@ -1,4 +1,4 @@
-"""After the trigger: a Job without pods, ranks that do not start, and what is said of each wait."""
+"""After the trigger: a Job without pods, ranks that do not start, and how each wait is explained."""
 
 import msgspec
 import pytest
@@ -45,7 +45,7 @@ def test_after_two_minutes_it_is_another_attempt() -> None:
 
 
 def test_it_is_touched_before_it_is_given_up_though_nobody_looked_for_minutes() -> None:
-    """The controller was away from before the old Job went until long after the new one was made."""
+    """The controller was down from before the old Job was deleted until long after the new one was created."""
     controller, world = triggered()
     empty = world.job_gone().job_created(10)
     controller.reconcile(empty, 200)
@@ -180,7 +180,7 @@ def test_the_rendezvous_ends_by_ready_and_says_so() -> None:
 
 
 def said_after(controller: Controller, world: World, seconds: float) -> str:
-    """What is said once the phase has lasted for a while; nothing is added before, and nothing is done."""
+    """The explanation once the phase has lasted for a while. Nothing is explained before, and nothing is done."""
     first = controller.reconcile(world, seconds)
     assert first.requeue_at is not None
     plan = controller.reconcile(world, (first.requeue_at - at(0)).total_seconds())
@@ -217,7 +217,7 @@ def test_a_pod_that_runs_and_is_not_ready_is_named() -> None:
 
 
 def test_a_new_controller_knows_from_the_ledger_that_the_group_has_run_whole() -> None:
-    """Rank 1 was lost and replaced while nobody watched. By its pods alone the group runs whole only since then."""
+    """Rank 1 was lost and replaced while no controller ran. Its pods only show that the group runs whole since then."""
     controller, whole = recovered()
     replaced = whole.pod_failed(1, 137, 100).came_back(1, 110, 120)
     controller.reconcile(replaced.controller_restarted(), 200)
@@ -226,7 +226,7 @@ def test_a_new_controller_knows_from_the_ledger_that_the_group_has_run_whole() -
 
 
 def test_a_group_whose_ranks_are_all_new_is_not_restarted_by_a_new_controller() -> None:
-    """Somebody deleted all pods while nobody watched, and the Job has made all of them again."""
+    """All pods were deleted while no controller ran, and the Job has created them again."""
     controller, whole = recovered()
     for index in range(4):
         whole = whole.pod_gone(index, 100).replaced(index, 101)
@@ -246,7 +246,7 @@ def test_what_the_ledger_knows_is_not_said_of_a_job_that_was_resumed_since() -> 
 
 @pytest.mark.parametrize("unseen", ["the Job and its pods", "the pods of a Job that is not new"])
 def test_a_phase_that_the_cache_shows_late_is_dated_by_live_facts(unseen: str) -> None:
-    """A process that was frozen for half a minute reads the watch of pods after that of Jobs."""
+    """A process that was frozen for half a minute reads the watch of Jobs before that of pods."""
     controller, world = triggered()
     controller.reconcile(world.job_deleted(1).all_deleted(1), 1.5)
     gone = world.job_gone()

@@ -1,4 +1,4 @@
-"""Pods, findings and rules that the tests of matching share."""
+"""The pods, findings and rules that the tests of matching use."""
 
 from datetime import datetime
 from typing import Any, TypeAlias
@@ -84,8 +84,6 @@ def gpu(*conditions: Condition, taints: tuple[Taint, ...] = (), **changes: objec
 
 BAD_GPU = Condition("GpuUnhealthy", "True", "Xid79", since=at(-60))
 
-
-# --- each kind of requirement --------------------------------------------------------------------------------------
 
 IN_42: Json = {"onExitCodes": {"operator": "In", "values": [42, 43]}}
 

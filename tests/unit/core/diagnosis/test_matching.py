@@ -1,4 +1,4 @@
-"""Which rule decides about a disruption: facts in, the rule and why out."""
+"""Each requirement of a rule: which disruptions meet it, and how the match is put into words."""
 
 import time
 from datetime import datetime

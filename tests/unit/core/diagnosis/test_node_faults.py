@@ -15,8 +15,6 @@ from recovery.core.model.rules import Rule
 from tests.unit.core.diagnosis.matched import BAD_GPU, IN_42, Json, gpu, pod, rule, snapshot
 from tests.unit.core.world import START, at
 
-# --- faults of nodes under running members -------------------------------------------------------------------------
-
 RUNNING = pod(3, ContainerFacts("node", running_since=at(-90)), phase="Running")
 
 
@@ -72,7 +70,7 @@ def test_a_fault_is_dated_from_when_its_rule_began_to_hold() -> None:
 
 
 def test_a_taint_without_a_time_calls_for_another_node_or_for_nothing() -> None:
-    """A group that tolerates it may come back to it: RecreateGroup would begin again for ever."""
+    """A group that tolerates the taint may return to the node, and RecreateGroup would repeat for ever."""
     facts = snapshot(gpu(taints=(Taint("b"),)), pods=(RUNNING,))
     undated = rule("ReplaceNode", onNodeTaints=[{"key": "b"}])
     assert [item.at for item in node_faults((undated,), facts, START)] == [None]

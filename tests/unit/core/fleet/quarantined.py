@@ -58,8 +58,5 @@ def only(found: FleetLedger) -> Quarantined:
     return one
 
 
-# --- suspicion and the breaker -------------------------------------------------------------------------------------
-
-
 def suspicion(incident: str, seconds: float = 0, node_: str = "gpu-1") -> Suspicion:
     return Suspicion(node_, incident, at(seconds))

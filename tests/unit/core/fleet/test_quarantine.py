@@ -1,4 +1,4 @@
-"""The fleet's ledger: what is admitted within the caps, what is counted, what is due, and when the breaker opens."""
+"""Which quarantines the fleet's ledger admits, when it releases them, and what it takes over from the nodes."""
 
 from typing import Any
 
@@ -224,7 +224,7 @@ def test_the_sentence_names_the_group_that_waits() -> None:
 def test_nodes_of_the_ledger_count_as_taken_whether_they_bear_the_taint_yet_or_not(
     entered: tuple[str, ...], is_spared: bool, whose: str
 ) -> None:
-    """Two groups that decide in the same second would take the last two else."""
+    """Otherwise two groups that decide in the same second would take the last two."""
     mine = FleetFacts(nodes=9, feasible=tuple("abcde"))
     others = FleetFacts(nodes=9, feasible=tuple("abcdefghij"), waiting=(waits("llm", 4, "abcde"),))
     before = ledger(*(entry(name) for name in entered))
@@ -316,7 +316,7 @@ def test_a_quarantine_that_is_decided_and_not_yet_set_can_be_released_as_well() 
 
 
 def test_a_release_by_hand_takes_away_what_was_held_against_the_node_before() -> None:
-    """Else the next single suspicion would quarantine it again at once."""
+    """Otherwise one more suspicion would quarantine it again at once."""
     suspicions = (suspicion("inc-1", -5), suspicion("inc-2", 4), suspicion("inc-3", 6), suspicion("inc-2", 0, "gpu-2"))
     before = msgspec.structs.replace(ledger(entry(applied=True)), suspicions=suspicions)
     others = node("gpu-2")

@@ -1,4 +1,4 @@
-"""Whatever changes come in whatever order, the caps hold and nothing counts twice."""
+"""For any changes in any order, the caps hold and nothing counts twice."""
 
 from datetime import timedelta
 
@@ -19,8 +19,6 @@ from recovery.core.model.fleet_ledger import (
 )
 from tests.unit.core.fleet.quarantined import entry, ledger, node, reconcile
 from tests.unit.core.world import at
-
-# --- properties ----------------------------------------------------------------------------------------------------
 
 NAMES = st.sampled_from([f"gpu-{number}" for number in range(8)])
 

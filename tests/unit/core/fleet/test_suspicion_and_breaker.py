@@ -46,7 +46,7 @@ def test_what_no_longer_counts_is_dropped_with_the_next_write_and_not_before() -
 
 
 def test_a_namespace_pushes_no_suspicion_of_others_out_of_the_memory() -> None:
-    """Whatever it does in one day."""
+    """It adds suspicions for a whole day."""
     theirs = tuple(Suspicion(f"gpu-{n}", f"b-{n}", at(0), "…", "b") for n in range(5))
     ledger = change(FleetLedger(), FleetChange(suspicions=theirs))
     ours = tuple(Suspicion("gpu-1", f"a-{n}", at(1 + n / 1000), "…", "a") for n in range(3_000))
@@ -107,7 +107,7 @@ def test_two_namespaces_open_the_breaker_whatever_the_count_is(limit: int) -> No
 
 
 def test_a_namespace_of_many_jobs_pushes_nobody_out_of_the_memory() -> None:
-    """As one that submits its job under a new name each time."""
+    """Its user submits the job under a new name each time."""
     limits = FleetLimits(breaker_recoveries=12)
     ledger = change(FleetLedger(), FleetChange(futile=crashes("b/one", 4)), limits)
     others = tuple(each for number in range(1_200) for each in crashes(f"a/job-{number}", 1, seconds=1))

@@ -16,8 +16,6 @@ from tests.unit.core.elastic import born, elastic_controller, rack_lost, reconci
 from tests.unit.core.groups import training
 from tests.unit.core.world import World
 
-# --- attempts -------------------------------------------------------------------------------------------------------
-
 REPLACE_43 = Rule("gpu", RuleAction.REPLACE_NODE, When(on_exit_codes=ExitCodes(Operator.IN, (43,))))
 
 

@@ -1,6 +1,6 @@
-"""Every transition, ending and change of an attempt that the tables allow is one that `decide` takes on some facts.
+"""For every transition and ending that the tables allow, there are facts on which `decide` takes it.
 
-Trials take most of them (`recovery.sim.trials.coverage`); those that no trial is sure to take stand here by name.
+Trials take most of them (`recovery.sim.trials.coverage`). The tests here take those that a trial may miss.
 """
 
 from collections.abc import Callable
@@ -244,13 +244,13 @@ def test_a_verdict_holds_a_group_whose_restart_is_withheld() -> None:
     controller.reconcile(world, 300.2)
     controller.reconcile(world, 303)  # no late evidence has come in
     assert controller.phase() is Phase.BACKOFF
-    controller.reconcile(world.pod_failed(2, 42, 299), 320)  # told late: the cause of it all
+    controller.reconcile(world.pod_failed(2, 42, 299), 320)  # reported late: the cause of all
     assert last(controller) == (Phase.BACKOFF, Phase.HELD)
 
 
 @pytest.mark.parametrize("source", [Phase.SCHEDULING, Phase.STARTING, Phase.RENDEZVOUS, Phase.RESUMING])
 def test_the_restart_for_a_second_loss_is_withheld_from(source: Phase) -> None:
-    """The group ran whole between two looks, so that the look at the loss finds the phase of the one before it."""
+    """The group ran whole between two reconciles, so the one that sees the loss finds the phase of the one before."""
     controller = Controller(policy(backoff=BACKOFF))
     world = training(backoff_limit=50).with_workload(active_deadline_seconds=9999, progress=Progress(at(250)))
     world = world.pod_deleted(3, 300)

@@ -58,7 +58,7 @@ def error_event(code: int, message: str = "no") -> bytes:
 
 
 class World:
-    """An informer over a script, and what it told."""
+    """An informer on scripted answers, and what it reported."""
 
     def __init__(
         self, *, forget_undecodable: bool = False, decode: Callable[[msgspec.Raw], ObjectEntry[int]] = decode
@@ -68,9 +68,9 @@ class World:
         self.observed = Observed()
         self.told: list[str] = []
         self.freshness: list[bool] = []
-        """What was told of staleness: True is stale."""
+        """Each report of staleness. True: stale."""
         self.changed: list[str] = []
-        """What was told of objects that cannot be read, or can be again."""
+        """Each report of an object that cannot be read, or can be read again."""
         self.informer = Informer(
             self.api,
             RECOVERY_POLICIES,
@@ -92,7 +92,7 @@ class World:
         return {found.title: _got(found) for found in self.informer.undecodable.values()}
 
     async def run(self, *streams: Stream) -> list[str]:
-        """Run until the streams are used up; what was told."""
+        """Run until the streams are used up. Returns what was reported."""
         self.api.streams.extend(streams)
         task = asyncio.create_task(self.informer.run())
         idle = asyncio.create_task(self.api.idle.wait())
@@ -114,10 +114,7 @@ def _got(found: UndecodableObject) -> str:
 LISTED: Stream = [added("x", 3, 1), added("y", 5, 1), end(7)]
 
 
-# --- silence ---------------------------------------------------------------------------------------------------------
-
-
 def after(world: World, seconds: float, *lines: bytes | Exception) -> Iterator[bytes | Exception]:
-    """A stream on which nothing comes for that long."""
+    """A stream that is silent for that long."""
     world.clock.seconds += seconds
     yield from lines

@@ -115,7 +115,7 @@ async def test_while_a_list_is_put_it_says_so_and_once_it_is_put(world: World) -
 
 
 async def test_a_list_that_cannot_be_put_is_no_longer_being_put(world: World) -> None:
-    """Else no group would count as trained from then on."""
+    """Otherwise no group would count as trained from then on."""
 
     def fails(_: object) -> None:
         raise LookupError("a defect")

@@ -16,7 +16,7 @@ IDLE = WATCH_IDLE_SECONDS_MAX
 
 
 async def test_a_watch_that_falls_silent_is_opened_again_by_a_list(world: World) -> None:
-    """To go on where it stood would be silent again, wherever nothing changes, and say nothing about what is true."""
+    """A watch that continues would be silent again where nothing changes, and would not show what is true."""
     told = await world.run([*LISTED, SILENT], [added("x", 3, 1), end(9)])
     assert world.api.watches[:2] == [Watched(None, send_initial_events=True)] * 2
     assert told[-1] == "drop y@5=1", "what was missed meanwhile is told"
