@@ -161,6 +161,18 @@ def test_an_incident_about_them_ends_soon_after_they_can_be_ended(lasts: float, 
 
 
 @pytest.mark.parametrize(
+    ("met", "until", "account", "over"),
+    [(1800, 1815, Account.NOT_YET, False), (1800, 1816, Account.NOT_YET, True), (999, 1815, Account.NEVER, True)],
+)
+def test_ranks_that_have_run_at_once_and_not_met(met: float, until: float, account: str, over: bool) -> None:
+    """Seed 3786: a user has made the job smaller before it first trained, and its ranks wait for one more."""
+    books = Books((met, None))
+    books.writes(1001, opened(1000)).writes(until, observed(1000, until))
+    assert books.accounts() == {account: until - 1000}
+    assert bool(books.found) is over
+
+
+@pytest.mark.parametrize(
     ("marking", "phase", "account"),
     [
         (Marking.NOTHING, "Pending", Account.UNSEEN),

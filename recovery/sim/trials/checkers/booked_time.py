@@ -258,11 +258,9 @@ class LostTimeBooked(CheckerRule):
         `incident`: the one that books the stretch although the training ran. `unseen`: no incident is about that
         outage. `asked`: the first that is begins with a person's request.
         """
-        unmarked = self.evidence.jobs[key].marking is Marking.NOTHING
-        if unmarked and stretch.account in {Account.UNDATED, Account.UNEXPLAINED}:
-            return Account.UNMARKED
-        if unmarked and stretch.account in _BY_LOSSES and self._seems_not_started(key, stretch):
-            return Account.UNSEEN
+        unknown = self._unknown(key, stretch)
+        if unknown is not None:
+            return unknown
         # The end of a recovery is dated by Ready, whatever was lost before.
         recovered = stretch.account == Account.LATE and self._recovered(incident)
         if stretch.account in _BY_LOSSES and not recovered and self._outlived_until(key, stretch) is not None:
@@ -282,6 +280,18 @@ class LostTimeBooked(CheckerRule):
         if by_dates and self.world.undisturbed.clock_was_off(stretch.since, stretch.until):
             return Account.CLOCK
         return stretch.account
+
+    def _unknown(self, key: GroupKey, stretch: Stretch) -> Account | None:
+        """The account of what nothing in the API tells. None: it is another one's."""
+        if stretch.account == Account.NEVER and self._never_met(key, stretch):
+            return Account.NOT_YET
+        if self.evidence.jobs[key].marking is not Marking.NOTHING:
+            return None
+        if stretch.account in {Account.UNDATED, Account.UNEXPLAINED}:
+            return Account.UNMARKED
+        if stretch.account in _BY_LOSSES and self._seems_not_started(key, stretch):
+            return Account.UNSEEN
+        return None
 
     def _judge(
         self,
@@ -317,6 +327,7 @@ class LostTimeBooked(CheckerRule):
             Account.LATE: _SETTLES_IN,
             Account.BETWEEN: _SETTLES_IN,
             Account.NEVER: _SETTLES_IN,
+            Account.NOT_YET: _SETTLES_IN + (self._first_met(key) - stretch.since),
             # Two reports: where the one of 0 % that announces a training is not seen, a first one that says 0 % is
             # taken for it.
             Account.UNREPORTED: _SETTLES_IN + 2 * self._reports_every(key),
@@ -351,6 +362,16 @@ class LostTimeBooked(CheckerRule):
         stops = outages(self.evidence.rounds(str(key)), self.evidence.ends_at)
         before = (each for each in stops if each.since + _WHOLE_SECONDS < incident.since < each.until)
         return not incident.verified and any(before)
+
+    def _first_met(self, key: GroupKey) -> datetime:
+        """When the ranks met for the first time, or the end of the trace."""
+        rounds = self.evidence.rounds(str(key))
+        return rounds[0].formed_at if rounds else self.evidence.ends_at
+
+    def _never_met(self, key: GroupKey, stretch: Stretch) -> bool:
+        """Its ranks had not met before it began, though all of them had been Ready at once."""
+        was_whole = any(whole and at <= stretch.since for at, whole in self._whole.get(key, ()))
+        return was_whole and stretch.since < self._first_met(key)
 
     def _seems_not_started(self, key: GroupKey, stretch: Stretch) -> bool:
         """The pods of those who train have never all been Running, as far as their phases tell."""

@@ -6,12 +6,13 @@ selected by the production's own pure function, which no controller process has 
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
 from recovery.core.model.annotations import PAUSED_ANNOTATION
 from recovery.core.model.config import ConfigFacts
+from recovery.core.model.durations import parse_duration
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.fleet_ledger import FleetLedger, Quarantined
 from recovery.core.policy.resolved import Policy, PolicyFacts
@@ -272,12 +273,16 @@ class ObservedWorld:
                 job.troubles.append(Loss(at, change.revision, f"node {name} {wrong}"))
 
     def _placed(self, job: JobView, change: ObjectChange, at: datetime) -> None:
-        """A pod made before its node went wrong, and bound after that: nobody can tell it from one that ran there."""
+        """A pod made before its node went wrong, and bound after that: nobody can tell it from one that ran there.
+
+        Where a rule waits until a condition has lasted for a while, the node has gone wrong for that rule only then.
+        """
         node, before = change.body["spec"].get("nodeName"), change.before or {"spec": {}}
         if node not in self._wrongs or before["spec"].get("nodeName") == node:
             return
         since, wrong = self._wrongs[node]
-        if datetime.fromisoformat(change.body["metadata"]["creationTimestamp"]) < since:
+        made_at = datetime.fromisoformat(change.body["metadata"]["creationTimestamp"])
+        if made_at < since + _longest_wait(self.group(job.group)):
             job.troubles.append(Loss(at, change.revision, f"node {node} {wrong}"))
 
     # Jobs and JobSets.
@@ -428,6 +433,13 @@ class ObservedWorld:
         if key is not None:
             self._names[RECOVERY_GROUPS.plural, key.namespace, metadata["name"]] = key
         self.ledgers.note(change, at)
+
+
+def _longest_wait(group: GroupView) -> timedelta:
+    """How long the rules of its policy have a condition of a node last, at most (`for`)."""
+    rules = group.policy.rules if group.policy is not None else ()
+    waits = (parse_duration(each.held_for, "for") for rule in rules for each in rule.when.on_node_conditions)
+    return max(waits, default=timedelta())
 
 
 def _exhausted(jobset: Body) -> bool:
