@@ -118,7 +118,7 @@ def _of_pods(metric: str) -> str:
 
 
 def _independent() -> tuple[RecordingRule, ...]:
-    """What kube-state-metrics tells of members, and when we last had an incident of that job open."""
+    """What kube-state-metrics reports about members, and when we last had an incident of that job open."""
     pods = f'kube_pod_labels{{{_JOBSET_LABEL}!="", {_MEMBER_LABEL}!~"dataset-initializer|model-initializer"}}'
     member = (
         f'max by (namespace, pod, job_name) (label_replace(label_replace({with_own_namespace(pods)}, "pod", "$1", '

@@ -1,6 +1,6 @@
 """Names of the recorded series, which rules write and alerts and dashboards read.
 
-The leader alone tells of jobs and of the fleet. A raw series therefore ends with a term, and the next leader tells it
+Only the leader reports jobs and the fleet. A raw series therefore ends with a term, and the next leader reports it
 with other `instance` and `pod` labels. The recorded series has none of these labels, so it goes on.
 """
 

@@ -56,7 +56,7 @@ class ClusterSettings:
 
 
 class EmbeddedCluster:
-    """Works while `running` does. Its nodes are those given, and those that somebody adds to `kubelets`."""
+    """Works while `running` does. Its nodes are those given, and those that are added to `kubelets`."""
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ Work = Generator[Any, None, T] | Coroutine[Any, Any, T]
 
 
 class DeadlockError(Exception):
-    """Nothing is left to run and nothing is waited for: whoever should wake up the others has forgotten it."""
+    """Nothing is left to run and nothing is waited for: the task that should wake the others has forgotten it."""
 
 
 class _SerialTask(asyncio.Task[T]):
@@ -56,7 +56,7 @@ class _SerialTimer(asyncio.TimerHandle):
 class VirtualTimeLoop(asyncio.BaseEventLoop):
     """Its own selector: no files, no threads, no real waiting.
 
-    An exception that nobody awaited ends the run, and `run_in_virtual_time` raises it: in a trial it is a finding.
+    An exception that no one awaited ends the run, and `run_in_virtual_time` raises it: in a trial it is a finding.
     """
 
     _scheduled: list[asyncio.TimerHandle]
@@ -68,7 +68,7 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
         self._tasks_made = 0
         self._timers_set = 0
         self.unhandled: BaseException | None = None
-        """The first exception that nobody awaited. None: there was none."""
+        """The first exception that no one awaited. None: there was none."""
         self.set_task_factory(self._make_task)
         self.set_exception_handler(self._note_unhandled)
 
@@ -108,7 +108,7 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
         assert not event_list
 
     def _write_to_self(self) -> None:
-        """Nobody wakes this loop from another thread."""
+        """No other thread wakes this loop."""
 
 
 class VirtualClock:

@@ -81,7 +81,7 @@ class BirthSettingsPolicy:
         self._installed = installed
 
     def _told(self, change: ObjectChange) -> None:
-        self._look()  # else what nobody asks about for days would be kept
+        self._look()  # otherwise changes would pile up while no one asks for days
         self._unseen.append((self._clock.monotonic_seconds() + WATCH_SECONDS, change))
 
     def _mutated(self, job: Body) -> Body:

@@ -1,7 +1,7 @@
 """The rules of a CRD (`x-kubernetes-validations`): a few fixed shapes of CEL, and a refusal of every other.
 
 There is no CEL here. A rule is recognised as a whole by its shape, so that what a rule says is either evaluated or
-refused when the CRD is loaded; nothing is passed over because nobody understood it.
+refused when the CRD is loaded; no rule is skipped because it was not understood.
 """
 
 import re

@@ -33,7 +33,7 @@ def deleted(
 ) -> DeletionResult:
     """The outcome of a delete whose preconditions hold.
 
-    A pod is marked before it is removed, even at once, so a watch tells of two changes. A delete that shortens the
+    A pod is marked before it is removed, even at once, so a watch reports two changes. A delete that shortens the
     grace gives the deletion a new date: its timestamp is the first request's plus the new grace, but never in the past.
     So the last delete of a kubelet, with grace 0, leaves the moment at which the kubelet was done.
     """
@@ -85,7 +85,7 @@ def _shorten(metadata: Body, grace_seconds: int, now: datetime) -> None:
     until = asked_at + grace_of(grace_seconds)
     if until < now:
         until = now
-        grace_seconds = min(grace_seconds, 1)  # whoever owns the pod still has to see it and to delete it
+        grace_seconds = min(grace_seconds, 1)  # the owner of the pod still has to see it and to delete it
     metadata["deletionTimestamp"] = timestamp(until)
     metadata["deletionGracePeriodSeconds"] = grace_seconds
 

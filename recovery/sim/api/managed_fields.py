@@ -1,7 +1,7 @@
 """metadata.managedFields: who owns which fields, and when each owner last wrote.
 
-As server-side apply keeps them for plain updates: whoever changes a field owns it from then on, alone. Lists are owned
-as a whole, which is coarser than the real ones and enough for who reads them here.
+As server-side apply keeps them for plain updates: a client that changes a field becomes its only owner. Lists are owned
+as a whole, which is coarser than in the real server and enough for the readers here.
 """
 
 from collections.abc import Iterable

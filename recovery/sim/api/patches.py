@@ -31,7 +31,7 @@ _MERGE_KEYS = {
     "volumeMounts": "mountPath",
     "volumes": "name",
 }
-"""Lists that a strategic patch merges, by field, and what tells their items apart (`patchMergeKey` in core/v1, batch/v1
+"""Lists that a strategic patch merges, by field, and the key of their items (`patchMergeKey` in core/v1, batch/v1
 and meta/v1, as far as pods, nodes and jobs have them). Every other list is replaced: taints and container statuses
 among them."""
 

@@ -44,7 +44,7 @@ RULES_NOT_ASKED = FieldCause(
     "Invalid value: null: some validation rules were not checked because the object was invalid; "
     "correct the existing errors to complete validation",
 )
-"""Told beside other causes, and of no field."""
+"""Reported beside other causes, without a field."""
 _TIME_OF_DAY = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(\.[0-9]+)?(z|[+-][0-9]{2}:[0-9]{2})")
 
 _Limit = Callable[[Any, str], FieldCause | None]

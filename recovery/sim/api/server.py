@@ -42,7 +42,7 @@ _actor: ContextVar[str] = ContextVar("actor", default="")
 class ApiServer:
     """Every verb is done when it returns: nothing here waits. Raises `StatusError` as the real server answers.
 
-    Bodies that it returns or tells of are stored ones: never change them. Bodies and patches that it is given are the
+    Bodies that it returns or reports are stored ones: never change them. Bodies and patches that it is given are the
     server's from then on.
     """
 
@@ -62,8 +62,8 @@ class ApiServer:
     def acting(self, actor: str) -> Iterator[None]:
         """Writes within are `actor`'s: a component's name, such as `job-controller`, or of a controller process.
 
-        It holds for the task that says so, over its waits too, and for tasks that it starts meanwhile. So whoever is
-        woken by another's change says who it is before it writes.
+        It holds for the task that says so, over its waits too, and for tasks that it starts meanwhile. So a task that
+        is woken by another's change says who it is before it writes.
         """
         token = _actor.set(actor)
         try:
@@ -97,7 +97,7 @@ class ApiServer:
         return resource
 
     def subscribe(self, told: Callable[[ObjectChange], None], *resources: Resource) -> None:
-        """Call `told` with each change, at once and in order; no resources: of all kinds. It must not write."""
+        """Call the function with each change, at once and in order; no resources: of all kinds. It must not write."""
         self._store.subscribe(told, resources)
 
     def mutate_new(self, resource: Resource, mutated: Callable[[Body], Body]) -> None:

@@ -1,8 +1,8 @@
 """Objects and their history: one revision after the other, as etcd keeps them.
 
 The history of a resource is a chain: each change knows the one that followed it. A watch holds the link that it has
-come to, so what is forgotten at the front is lost only to those who ask again, and nobody keeps positions in
-step. Bodies are encoded when somebody first wants the bytes, and once.
+come to, so what is forgotten at the front is lost only to those who ask again, and no positions have to be kept in
+step. Bodies are encoded once, when a client first wants the bytes.
 """
 
 import asyncio
@@ -52,9 +52,9 @@ class Link:
 
 
 class EncodedChange:
-    """A change, and the lines that watches tell of it.
+    """A change, and the lines by which watches report it.
 
-    It is no link of the history: an object that nobody changes holds its newest change for as long as it exists, and
+    It is no link of the history: an object that never changes holds its newest change for as long as it exists, and
     would keep all that came after it.
     """
 
@@ -67,17 +67,17 @@ class EncodedChange:
         self._departed: bytes | None = None
 
     def line(self) -> bytes:
-        """As a watch that sees all of it tells it."""
+        """As reported by a watch that sees all of it."""
         if self._line is None:
             self._line = b'{"type":"%s","object":%s}' % (self.change.type.encode(), self.encoded())
         return self._line
 
     def added(self) -> bytes:
-        """As a watch tells it to which the object is new."""
+        """As reported by a watch to which the object is new."""
         return self.line() if self.change.type == "ADDED" else b'{"type":"ADDED","object":%s}' % self.encoded()
 
     def departed(self) -> bytes:
-        """As a watch tells it whose selectors matched the object before but not after: with the state before."""
+        """As reported by a watch whose selectors matched the object before but not after: with the state before."""
         if self._departed is None:
             assert self.change.before is not None
             before = self.change.before
@@ -196,7 +196,7 @@ class Store:
         return self._by_kind.get((api_version, kind))
 
     def subscribe(self, told: Callable[[ObjectChange], None], resources: Iterable[Resource]) -> None:
-        """No resources: of all. Who asked first is told first."""
+        """No resources: of all. Subscribers are called in the order in which they subscribed."""
         for resource in tuple(resources) or self.tables:
             self._told[resource].append(told)
 
@@ -227,7 +227,7 @@ class Store:
         self._tell(table, entry)
 
     def remove(self, table: ResourceTable, key: Key, actor: str) -> Body:
-        """Returns the last state, as it is told."""
+        """Returns the last state, as watches report it."""
         before = table.records.pop(key).body
         entry = self._entry(table, "DELETED", {**before, "metadata": dict(before["metadata"])}, before, actor)
         self._own(table.resource, key, _owners(before), ())

@@ -1,4 +1,4 @@
-"""Watches: the history of a resource, told line by line as the wire has it."""
+"""Watches: the history of a resource, line by line as on the wire."""
 
 import asyncio
 from collections.abc import AsyncGenerator

@@ -84,7 +84,7 @@ class ModelController(ABC, Generic[K]):
         asyncio.get_running_loop().call_later(seconds, self.enqueue, key)
 
     def stall(self, stalled: bool) -> None:
-        """A controller that hangs or is being restarted: it begins no sync until it is told that it goes on."""
+        """A controller that hangs or is being restarted: it begins no sync until a call with False."""
         self._stalled = stalled
         self._start_some()
 

@@ -1,8 +1,8 @@
 """The garbage collector: what becomes of objects whose owners go.
 
 Source: `pkg/controller/garbagecollector` of Kubernetes 1.36. Each sync of an object costs a request, each owner that is
-not known to be gone another one, and the deletion a third: which is why a Job of many pods goes slowly unless somebody
-else deletes the pods. Its client is allowed 40 requests a second, twice what other controllers are, and the same burst
+not known to be gone another one, and the deletion a third: which is why a Job of many pods goes slowly unless another
+client deletes the pods. Its client may send 40 requests a second, twice what other controllers may, and the same burst
 of 30 (`newGarbageCollectorController` in `cmd/kube-controller-manager/app/core.go`).
 """
 

@@ -44,7 +44,7 @@ MOST_PODS_PER_SYNC = 500
 
 
 class JobKey(NamedTuple):
-    """A Job to be synced, or a pod that nobody counts any more and that is to lose its finalizer."""
+    """A Job to be synced, or a pod that is no longer counted and is to lose its finalizer."""
 
     kind: Literal["Job", "Pod"]
     namespace: str
@@ -388,7 +388,7 @@ def _backoff_of(sync: JobSync, index: int | None) -> JobBackoff:
 
 
 def _failures(sync: JobSync, index: int | None) -> tuple[int, int] | None:
-    """What the index's new pod is told about its predecessors: failures that counted, and those that did not."""
+    """What the index's new pod records about its predecessors: failures that counted, and those that did not."""
     if index is None or sync.limit_per_index is None:
         return None
     last = sync.waiting_for_successor.get(index)

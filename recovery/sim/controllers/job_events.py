@@ -14,7 +14,7 @@ from recovery.sim.api.server import ApiServer
 from recovery.sim.controllers.request_limiter import Limiter
 
 BURST = 25
-"""Events about one object; what goes beyond is dropped: of a Job with 128 pods only the first ones are told."""
+"""Events about one object. More are dropped: of a Job with 128 pods only the first ones are reported."""
 REFILL_SECONDS = 300.0
 
 

@@ -343,7 +343,7 @@ class JobSync:
         """True if that changed anything; False is not said where nothing was said before.
 
         `moment` dates the condition. It is the time of the step that sets it, not of the sync's beginning: a sync of
-        many pods takes seconds at stock request limits, and whoever compares the dates of pods and conditions sees it.
+        many pods takes seconds at stock request limits, which shows when dates of pods and conditions are compared.
         """
         said = {"type": kind, "status": status, "reason": reason, "message": message}
         at = timestamp(moment)

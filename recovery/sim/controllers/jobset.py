@@ -132,7 +132,7 @@ class JobSetController(ModelController[Key]):
                     raise
 
     async def _create_service(self, jobset: Body) -> None:
-        """The headless Service that gives the pods their names, whoever's it is."""
+        """The headless Service that gives the pods their names; its owner does not matter."""
         spec, meta = jobset["spec"], jobset["metadata"]
         name, namespace = subdomain(jobset), meta["namespace"]
         if not spec["network"]["enableDNSHostnames"] or self.server.find(SERVICES, name, namespace) is not None:

@@ -17,7 +17,7 @@ JOB_CREATION_FAILED = "JobCreationFailed"
 FORGOTTEN_AFTER_SECONDS = 360.0
 """What has not been said again for so long begins a new Event."""
 NOTE_MAX = 1024
-"""Of a longer note the API server refuses the whole Event, so nobody hears of it."""
+"""If the note is longer, the API server refuses the whole Event, and it is lost."""
 
 Key = tuple[str, str]
 """UID and resourceVersion of the JobSet."""

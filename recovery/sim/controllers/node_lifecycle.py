@@ -1,7 +1,7 @@
 """The node lifecycle controller: what becomes of a node that is no longer heard, and of its pods' readiness.
 
 Modelled after pkg/controller/nodelifecycle (Kubernetes 1.36). It checks all nodes every 5 s; a node that was not
-heard for the grace period gets Ready=Unknown, its pods are marked as not ready, and taints tell the scheduler and the
+heard for the grace period gets Ready=Unknown, its pods are marked as not ready, and taints inform the scheduler and the
 taint-eviction controller. The NoExecute taint of node after node is limited to one in 10 s (--node-eviction-rate).
 Not modelled: zones, and with them that evictions slow down or stop when most nodes are lost at once.
 """

@@ -10,7 +10,7 @@ UNLIMITED = float("inf")
 
 
 class Limiter:
-    """A token bucket; whoever asks first is served first. One for each controller's client."""
+    """A token bucket that serves requests in the order in which they come. One for each controller's client."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class Limiter:
         self._per_second = per_second
         self._burst = burst
         self._free_at_seconds = 0.0
-        """When the bucket would be full again if nobody asked any more (by the clock's monotonic time)."""
+        """When the bucket would be full again if no more requests came (by the clock's monotonic time)."""
 
     async def take(self) -> None:
         """Wait for the right to send one request, and until it arrives."""

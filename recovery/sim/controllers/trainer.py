@@ -1,4 +1,4 @@
-"""Kubeflow Trainer 2.3: makes the JobSet of each TrainJob, and tells in the TrainJob how the JobSet does.
+"""Kubeflow Trainer 2.3: makes the JobSet of each TrainJob, and reports the JobSet's state in the TrainJob.
 
 Sources: trainer v2.3 `pkg/controller/trainjob_controller.go`, `pkg/runtime/framework/plugins/jobset/jobset.go`,
 `pkg/runtime/core/snapshot.go`.
@@ -7,7 +7,7 @@ Three of its quirks matter and are kept. A TrainJob that has failed is not finis
 the training is recreated. A TrainJob that is being deleted is served like any other: deleted in the foreground it gets
 its JobSet again each time that the garbage collector has deleted it, until that happens to be faster (seen on a real
 control plane: half a minute and more than twenty JobSets). The status is read from the JobSet of the TrainJob's name,
-whoever's it is: a recreated TrainJob can be Complete by a JobSet of the one before it.
+no matter who owns it: a recreated TrainJob can be Complete by a JobSet of the one before it.
 
 Differences from the real one:
 - server-side apply is reduced to creating the JobSet, and to writing a few fields of one that is there: suspend, its
@@ -171,7 +171,7 @@ class TrainJobStatus:
     """The status during one sync of a TrainJob."""
 
     def __init__(self, trainjob: Body, now: datetime) -> None:
-        """A failure is forgotten, unless a deadline made it: the JobSet tells it again, if it is still there."""
+        """A failure is forgotten, unless a deadline made it: if it persists, the JobSet reports it again."""
         self._before: dict[str, Any] = trainjob.get("status", {})
         self._conditions = [each for each in self._before.get("conditions", ()) if not _is_forgotten(each)]
         self._jobs: list[dict[str, Any]] = self._before.get("jobsStatus", [])

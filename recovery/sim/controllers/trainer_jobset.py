@@ -35,7 +35,7 @@ def build_jobset(trainjob: Body, runtime: Body) -> Body:
         template = merge(template, patch.get("trainingRuntimeSpec", {}).get("template", {}))
     spec = template["spec"]
     trainer = trainjob["spec"].get("trainer")
-    # The sizes first: every pod is told how many nodes there are.
+    # The sizes first: every pod's environment holds the number of nodes.
     nodes = _set_sizes(spec["replicatedJobs"], policy, trainer)
     for replicated in spec["replicatedJobs"]:
         ancestor = _ancestor(replicated)
@@ -83,7 +83,7 @@ def _ancestor(replicated: Json) -> str:
 
 
 def _set_sizes(replicated_jobs: list[Json], policy: Json | None, trainer: Json | None) -> int:
-    """Pods of each ReplicatedJob as parallelism and completions. Returns how many nodes torchrun is told of."""
+    """Pods of each ReplicatedJob as parallelism and completions. Returns the number of nodes that torchrun gets."""
     nodes = 1
     wanted = (trainer or {}).get("numNodes")
     for replicated in replicated_jobs:

@@ -65,7 +65,7 @@ def downtimes(*, ranks: int = RANKS) -> Downtimes:
     """Of each failure by each that could restart the job."""
     found: dict[tuple[StageFailure, Restarter], float | None] = {}
     for restarter in Restarter:
-        # Whoever restarts the whole job leaves nothing behind. Single pods that failed make the next ones wait longer.
+        # A restart of the whole job leaves nothing behind. Single pods that failed make the next ones wait longer.
         several = restarter is not Restarter.NONE
         for failures in (tuple(StageFailure),) if several else ((failure,) for failure in StageFailure):
             seconds = run_in_virtual_time(_downtimes_seconds(failures, restarter, ranks))

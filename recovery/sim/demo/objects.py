@@ -48,7 +48,7 @@ def objects(ranks: int, gpus_per_rank: int, restarter: Restarter) -> list[tuple[
 
 
 def runtime_for(restarter: Restarter) -> Body:
-    """The same runtime, whoever restarts it."""
+    """The same runtime for every restarter."""
     runtime = joined_runtime()
     if restarter is Restarter.JOBSET:
         jobset = runtime["spec"]["template"]["spec"]

@@ -80,7 +80,7 @@ async def perform(scene: Scene, view: View, clock: Clock) -> None:
 
 
 def conclude(scene: Scene, view: View, found: Downtimes | None) -> DemoVerdict:
-    """Tell what came of it. `found`: what the failures cost by others; None: the play has not come to its end."""
+    """Report the result. `found`: what the failures cost by others; None: the play has not come to its end."""
     trace, course = scene.cluster.trace, scene.course
     if scene.told:
         view.print(bill(scene.told, trace, course))

@@ -1,7 +1,7 @@
 """What is played: the cluster, the controller in it, and four incidents one after the other.
 
-The scene does what happens to the job and waits for what comes of it; it takes no part in the recovery. Whoever watches
-is told in sentences (`Teller`) and may look at any moment (`moment`).
+The scene does what happens to the job and waits for what comes of it; it takes no part in the recovery. The audience
+gets sentences (`Teller`) and may look at any moment (`moment`).
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -69,7 +69,7 @@ class SceneMoment:
 
 
 class Teller(Protocol):
-    """Who tells the audience."""
+    """Speaks to the audience."""
 
     def say(self, text: str) -> None: ...
 
@@ -183,7 +183,7 @@ class Scene:
         )
         self.course.loop_at = self._clock.now()
         rounds = len(self._stage.rounds())
-        # One crash more than the budget has answers for; more only where it does not hold, which the verdict tells.
+        # One crash more than the budget allows; more only if the budget does not hold, which the verdict reports.
         for crash in range(self.course.restarts_allowed + 2):
             if crash:
                 await self._clock.sleep(CRASH_AFTER_SECONDS)
@@ -209,7 +209,7 @@ class Scene:
         await self._clock.sleep(ANNOUNCED_SECONDS)
 
     async def _closed(self, teller: Teller, label: str) -> None:
-        """Wait for the record of the incident, tell of it, and leave the group in peace for a moment."""
+        """Wait for the record of the incident, report it, and leave the group in peace for a moment."""
         number = len(self.told)
         await self._until(
             lambda: len(self._records()) > number, f"incident {label}: the controller did not close it in its record"

@@ -29,7 +29,7 @@ class KubeletSettings:
     lease_seconds: float = 10.0
     """Between two renewals of a node's Lease."""
     writes_leases: bool = True
-    """False: only `Kubelets.renewed_seconds` tells of renewals, which are else most of what idle nodes cost."""
+    """False: only `Kubelets.renewed_seconds` reports renewals, which are otherwise most of what idle nodes cost."""
     node_status_seconds: float = 300.0
     """Between two writes of a node's conditions."""
     writes_in_flight: int = 64

@@ -1,7 +1,7 @@
 """One node: its Node object, its heartbeats, and the pods bound to it.
 
 A node is lost in two ways that look the same from outside until someone proves which it is. After a power loss its
-processes are dead; behind a partition they go on, deleted or not, because nobody can tell them. In both the objects
+processes are dead; behind a partition they go on, deleted or not, because they cannot be reached. In both the objects
 stay as they were, until the node comes back or others clean up.
 """
 
@@ -32,7 +32,7 @@ NO_DEVICES: Mapping[str, object] = {
     "nvidia.com/gpu, which is unexpected",
 }
 """The status of a pod that its node has no healthy GPU for (kubelet.go `rejectPod`, cm/admission/errors.go,
-cm/devicemanager/manager.go `devicesToAllocate`): nothing of a container is told."""
+cm/devicemanager/manager.go `devicesToAllocate`): it reports nothing of a container."""
 
 HEALTHY = {
     "Ready": ("True", "KubeletReady", "kubelet is posting ready status"),
@@ -128,7 +128,7 @@ class NodeRun:
         self._heartbeat = self._spawn(self._beat())
 
     def lose(self, how: NodeDeath) -> None:
-        """Fall silent; nothing is told to anyone."""
+        """Fall silent, without notice to anyone."""
         self._last_beat_seconds, self._first_beat_seconds = self.renewed_seconds(), None
         self._host.connected.clear()
         if how is NodeDeath.POWER_LOSS:

@@ -25,7 +25,7 @@ class Crash:
     """After its start."""
     exit: Exit
     container: str = ""
-    """The only one that it befalls; empty: all."""
+    """The only one that it affects; empty: all."""
 
 
 class PodFaults:

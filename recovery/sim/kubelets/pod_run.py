@@ -77,7 +77,7 @@ class PodRun:
         self._is_busy = False
         """The kubelet waits for processes that it ends."""
 
-    # What the kubelet is told.
+    # What the kubelet learns from the API.
 
     def observe(self, pod: Pod) -> None:
         """The object as it is now."""
@@ -194,7 +194,7 @@ class PodRun:
             )
 
     async def _wait_for_image(self, container: ContainerHistory, there: asyncio.Event) -> None:
-        """The kubelet alternates between ErrImagePull and this; the one that stays is told."""
+        """The kubelet alternates between ErrImagePull and this; the one that stays is reported."""
         container.state = Waiting("ImagePullBackOff", f'Back-off pulling image "{container.spec.image}"')
         self._note()
         await there.wait()
@@ -303,7 +303,7 @@ class PodRun:
     async def _end_processes(self, grace_seconds: float) -> None:
         """The containers at once, then the native sidecars, the last one first (kuberuntime_termination_order.go).
 
-        Until all have ended the kubelet tells nothing of them: it does not look (pod_workers.go `podWorkerLoop`).
+        Until all have ended the kubelet reports nothing of them: it does not look (pod_workers.go `podWorkerLoop`).
         """
         self._is_busy = True
         async with asyncio.TaskGroup() as tasks:

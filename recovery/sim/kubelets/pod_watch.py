@@ -1,8 +1,8 @@
 """One watch for the pods of all nodes.
 
 A hundred nodes that each watched their own pods would cost the API server a hundred streams. The selector keeps out
-what is not bound yet. Every end of the stream is taken up again where it stopped; when that place is too old for the
-server, a list tells what changed meanwhile, deletions included, so no pod is ever lost.
+what is not bound yet. Every stream that ends is resumed where it stopped. When that place is too old for the
+server, a list shows what changed meanwhile, deletions included, so no pod is ever lost.
 """
 
 from collections.abc import Callable, Iterable
@@ -20,7 +20,7 @@ LONGEST_PAUSE_SECONDS = 5.0
 
 
 class PodWatch:
-    """The bound pods as the API server last told, by UID."""
+    """The bound pods as the API server last reported them, by UID."""
 
     def __init__(
         self, api: ApiClient, clock: Clock, changed: Callable[[Pod], None], gone: Callable[[Pod], None]

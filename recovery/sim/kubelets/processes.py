@@ -62,7 +62,7 @@ class ContainerProcess:
     def answer_probe(self) -> None:
         """From now on its readiness probe succeeds: the file is written, or the port open, that the probe asks for.
 
-        For as long as it lives: nobody takes the file away from a process that hangs. No effect if it has none, or has
+        For as long as it lives: the file of a process that hangs is not removed. No effect if it has none, or has
         ended.
         """
         if self.exit is None:

@@ -134,5 +134,5 @@ class Group:
 
     @property
     def asks(self) -> bool:
-        """Only the API server can tell it whom to wait for."""
+        """Only the API server knows whom it waits for."""
         return bool(self.waiting) and (self.members is None or not self.size_is_literal)

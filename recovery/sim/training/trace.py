@@ -37,7 +37,7 @@ class TraceRecord:
     training: str
     """Namespace and name of the JobSet, joined by a slash: the same for all incarnations."""
     job_uid: str
-    """What befalls a whole training is told once for each of its Jobs."""
+    """What happens to a whole training is recorded once for each of its Jobs."""
     step: int
     """Steps that the training had done by then."""
     member: str = ""

@@ -60,7 +60,7 @@ ANNOUNCES_AFTER_SECONDS = 1.5
 
 @dataclass(frozen=True)
 class _Report:
-    """What rank 0 tells of the progress, dated by itself."""
+    """What rank 0 reports of the progress, dated by itself."""
 
     training: str
     at: datetime
@@ -155,7 +155,7 @@ class TrainingWorld:
         groups = [group for group in self._groups.values() if group.training == training]
         return Counter(rank.state for group in groups for rank in group.ranks.values())
 
-    # What the kubelets tell.
+    # What the kubelets report.
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -369,7 +369,7 @@ class TrainingWorld:
             del rank.group.waiting[rank.index]
 
     async def _keep_sizes(self) -> None:
-        """While ranks wait of whom only API objects can tell how many have to meet, keep asking."""
+        """Keep asking while ranks wait for a number of members that only API objects show."""
         while True:
             await self._size_wanted.wait()
             asking = [group for group in self._groups.values() if group.asks]
@@ -423,8 +423,8 @@ class TrainingWorld:
 
 
 def _rank_container(pod: Pod) -> str:
-    """The container that trains: the one that is told the group's size, else the one that has the name that Trainer
-    gives it, else the first."""
+    """The container that trains: the one whose environment has the group's size, else the one with the name that
+    Trainer gives it, else the first."""
     containers = pod.spec.containers
     told = (container for container in containers if container.sets(SIZE_VARIABLE))
     named = (container for container in containers if container.name in TRAINING_CONTAINERS)

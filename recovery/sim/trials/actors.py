@@ -19,7 +19,7 @@ MONITOR = "node-problem-detector"
 
 
 class Actors:
-    """Writes as somebody."""
+    """Writes under a given actor's name."""
 
     def __init__(self, server: ApiServer) -> None:
         self.server = server

@@ -271,7 +271,7 @@ class ChaosReader:
             self._problems.add(f"{path}.selector.job", f"job {job} is none of Kueue's; give it admission: by-kueue")
         yield from self._in_world(chaos, FaultKind.KUEUE_EVICT, path, job=str(job), duration=chaos.duration)
 
-    # Whom it befalls.
+    # Which objects it affects.
 
     def _on_pods(
         self,

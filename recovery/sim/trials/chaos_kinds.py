@@ -96,4 +96,4 @@ ONE_POD_EACH = frozenset(
         FaultKind.NODE_PARTITION,
     }
 )
-"""Kinds of which a fault befalls one pod, or its node."""
+"""Kinds of faults that affect one pod, or its node."""

@@ -19,11 +19,11 @@ from recovery.telemetry.observer import Telemetry
 
 LEASE_NAMESPACE = "recovery-system"
 RESTART_SECONDS = 2.0
-"""From the end of a process that nobody killed until its pod has started the next one."""
+"""From the end of a process that was not killed until its pod has started the next one."""
 
 
 class ProcessTelemetry(Telemetry):
-    """Tells the trial of reconciles that failed, besides counting them."""
+    """Reports failed reconciles to the trial, besides counting them."""
 
     def __init__(self, clock: Clock, failed: Callable[[GroupKey, str], None]) -> None:
         super().__init__(clock=clock, version="trial")
@@ -35,7 +35,7 @@ class ProcessTelemetry(Telemetry):
             self._failed(key, error)
 
     def samples(self) -> Mapping[str, float]:
-        """What /metrics tells."""
+        """What /metrics shows."""
         return {
             _series(sample.name, sample.labels): sample.value
             for metric in self.registry.collect()

@@ -49,7 +49,7 @@ class Replica:
                 await self._clock.sleep(process.restart_seconds)
 
     def abandon(self, how: str) -> None:
-        """Its process runs on though it was told to stop: note how that ended."""
+        """Its process runs on after a request to stop: note how that ended."""
         last = self._evidence.processes[self._place]
         self._evidence.processes[self._place] = replace(last, ended_at=self._clock.now(), how=how)
 

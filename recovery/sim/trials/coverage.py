@@ -57,7 +57,7 @@ the policies. marking: of bare JobSets. exhausted, terminal: what was done, not 
 
 _JOB = ("deadline", "out-of-time", "withheld", "resumed", "lost-after-resume", "suspension-undone")
 """What becomes of jobs: one has a deadline, and is ended by it; a restart waits, because the job must not be suspended;
-a Job is resumed, and an incident is opened about it; Kueue undoes what somebody else has suspended."""
+a Job is resumed, and an incident is opened about it; Kueue undoes another client's suspension."""
 _CONDITIONS = (group_conditions.POD_KEPT_RUNNING, group_conditions.TRAINING_CONTAINER_UNKNOWN)
 """Of RecoveryGroups, about their pods."""
 
@@ -109,7 +109,7 @@ def coverage_of(evidence: TrialEvidence) -> dict[str, int]:
     found.update(f"sign:{happening.fault.sign}" for happening in evidence.happenings)
     for job in evidence.plan.jobs:
         found.update(_of_job(job))
-    # A write of the fleet's ledger holds the whole of it: what it changes tells the action (`_of_fleet`).
+    # A write of the fleet's ledger holds the whole of it: the changed part shows the action (`_of_fleet`).
     asked = (action for action in map(action_of, evidence.requests) if action not in (None, actions.ChangeFleet))
     found.update(f"action:{action.__name__}" for action in asked if action is not None)
     resumed = _resumed(evidence)

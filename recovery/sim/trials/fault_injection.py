@@ -1,4 +1,4 @@
-"""What befalls jobs, nodes and the platform in a trial, and what users do: each kind of fault carried out.
+"""What happens to jobs, nodes and the platform in a trial, and what users do: each kind of fault carried out.
 
 A fault whose object is not there (any more) does not take place, and is not recorded. Whatever lasts is undone when its
 time is over, at the latest when the healing begins: the planner keeps every fault's end before that.
@@ -117,7 +117,7 @@ class FaultInjector:
         loop.call_at(loop.time() + self._plan.active_seconds, self._heal)
 
     def _heal(self) -> None:
-        """Whoever is on call lets all nodes in again, and closes the circuit breaker."""
+        """The person on call lets all nodes in again, and closes the circuit breaker."""
         for node in self._quarantined():
             self._let_in(node)
         if self._breaker_is_open():
@@ -380,7 +380,7 @@ class FaultInjector:
         node = self._actors.node(nodes[0])
         mark = parsed_mark(((node or {}).get("metadata", {}).get("annotations") or {}).get(QUARANTINE_ANNOTATION))
         self._actors.untaint(USER, nodes[0], QUARANTINE_TAINT)
-        if mark is None or mark.cordoned:  # else nobody would give the node back
+        if mark is None or mark.cordoned:  # otherwise no one would give the node back
             self._actors.cordon(USER, nodes[0], False)
 
     def _reset_breaker(self, fault: TrialFault) -> None:

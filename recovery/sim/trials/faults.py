@@ -1,7 +1,7 @@
 """What can go wrong in a trial, as data.
 
-A fault is known by whom it befalls, which event of that one it is, and its kind: (actor, number, kind). So a list of
-faults from which some were struck out still means the same faults, which is what shrinking needs.
+A fault is known by the actor that it affects, which of its events it is, and its kind: (actor, number, kind). So a list
+of faults from which some were struck out still means the same faults, which is what shrinking needs.
 """
 
 from enum import StrEnum
@@ -14,11 +14,11 @@ from recovery.sim.trials.failure_signs import Sign
 class FaultKind(StrEnum):
     """Words of Chaos Mesh where it has one."""
 
-    # What befalls jobs and nodes. The actor is `world`, the number counts its faults.
+    # What happens to jobs and nodes. The actor is `world`, the number counts its faults.
     POD_KILL = "pod-kill"
-    """Somebody deletes member pods, with their grace."""
+    """A user deletes member pods, with their grace."""
     POD_FORCE_DELETE = "pod-force-delete"
-    """Somebody deletes them with grace 0: the object goes at once, its processes a moment later."""
+    """A user deletes them with grace 0: the object goes at once, its processes a moment later."""
     POD_EVICT = "pod-evict"
     """The eviction API: DisruptionTarget, then deletion."""
     CONTAINER_KILL = "container-kill"
@@ -28,7 +28,7 @@ class FaultKind(StrEnum):
     CASCADE = "cascade"
     """One rank exits with `code` and `sign`; the others do not hang, but abort one after the other because of it."""
     POD_PREEMPT = "pod-preempt"
-    """The scheduler takes the places of member pods for somebody more important: DisruptionTarget, then deletion."""
+    """The scheduler preempts member pods for a pod of higher priority: DisruptionTarget, then deletion."""
     POD_STUCK = "pod-stuck"
     """A pod is deleted and its processes ignore SIGTERM and SIGKILL until `seconds` have passed (its node is reset)."""
     CRASH_LOOP = "crash-loop"
@@ -66,15 +66,15 @@ class FaultKind(StrEnum):
     TRAINER_STALL = "trainer-stall"
     # What users do.
     USER_SUSPEND = "user-suspend"
-    """Somebody suspends the workload, and resumes it after `seconds`."""
+    """A user suspends the workload, and resumes it after `seconds`."""
     USER_DELETE = "user-delete"
-    """Somebody deletes the workload."""
+    """A user deletes the workload."""
     USER_RECREATE = "user-recreate"
-    """Somebody deletes the workload and makes it again under the same name."""
+    """A user deletes the workload and creates it again under the same name."""
     USER_RESIZE = "user-resize"
-    """Somebody changes parallelism and completions of the Job that trains by `pods_more`."""
+    """A user changes parallelism and completions of the Job that trains by `pods_more`."""
     USER_DELETE_JOB = "user-delete-job"
-    """Somebody deletes the Job that trains, with its pods; JobSet makes it again."""
+    """A user deletes the Job that trains, with its pods; JobSet recreates it."""
     KUEUE_EVICT = "kueue-evict"
     """Kueue takes the quota of the job away, and admits it again after `seconds`."""
     USER_PAUSE = "user-pause"
@@ -88,7 +88,7 @@ class FaultKind(StrEnum):
     USER_RELEASE = "user-release"
     """`recovery release` of all nodes that are quarantined."""
     USER_UNTAINT = "user-untaint"
-    """Somebody takes our taint off a quarantined node by himself."""
+    """A user removes our taint from a quarantined node by hand."""
     USER_RESET_BREAKER = "user-reset-breaker"
     """`recovery reset-breaker`."""
     PAUSE_ALL = "pause-all"
@@ -97,16 +97,16 @@ class FaultKind(StrEnum):
     """The policy is switched to Observe, and back to what it was after `seconds`."""
     POLICY_DELETE = "policy-delete"
     """The policy is deleted, and made again after `seconds`."""
-    # What befalls controller processes. The actor is a replica (`controller-0`), the number counts its requests.
+    # What happens to controller processes. The actor is a replica (`controller-0`), the number counts its requests.
     PROCESS_KILL = "process-kill"
-    """Dead just before the request is sent, and started anew after `seconds`."""
+    """Dead just before the request is sent, and started again after `seconds`."""
     PROCESS_KILL_AFTER = "process-kill-after"
     """The request is applied; the process dies before it hears of it."""
     PROCESS_FREEZE = "process-freeze"
     """Stopped for `seconds`, in the middle of whatever it did; then it goes on as if nothing had been."""
     CLOCK_JUMP = "clock-jump"
-    """Its wall clock is off by `seconds` from now on, until it is started anew or the healing begins."""
-    # What befalls requests of controller processes.
+    """Its wall clock is off by `seconds` from now on, until it is started again or the healing begins."""
+    # What happens to requests of controller processes.
     CONFLICT = "conflict"
     """409 though nothing changed: another write got in between and out again."""
     TOO_MANY_REQUESTS = "too-many-requests"
@@ -119,7 +119,7 @@ class FaultKind(StrEnum):
     TIMEOUT_APPLIED = "timeout-applied"
     DELAYED = "delayed"
     """The request travels for `seconds` and is applied then, whether its sender still lives and waits or not."""
-    # What befalls watches of controller processes. The number counts the lines of all of a replica's watches.
+    # What happens to watches of controller processes. The number counts the lines of all of a replica's watches.
     WATCH_DISCONNECT = "watch-disconnect"
     WATCH_STALL = "watch-stall"
     """Nothing arrives for `seconds`, then all of it."""
@@ -128,7 +128,7 @@ class FaultKind(StrEnum):
     WATCH_DUPLICATE = "watch-duplicate"
     """The line arrives twice."""
     WATCH_LAG = "watch-lag"
-    """This stream runs `seconds` behind the others until it is opened anew or the healing begins."""
+    """This stream runs `seconds` behind the others until it is opened again or the healing begins."""
 
 
 class FaultKey(msgspec.Struct, frozen=True, order=True):
@@ -151,17 +151,17 @@ class TrialFault(msgspec.Struct, frozen=True, omit_defaults=True):
     at_seconds: float | None = None
     """When it happens, from the start of the trial. None: when its actor's event of that number comes."""
     job: str = ""
-    """Namespace and name of the job that it befalls, joined by a slash."""
+    """Namespace and name of the job that it affects, joined by a slash."""
     indexes: tuple[int, ...] = ()
-    """Completion indexes of the pods that it befalls, or whose nodes; in a group of several Jobs they go on from Job to
-    Job. Of what befalls processes at a moment: the replicas."""
+    """Completion indexes of the pods that it affects, or whose nodes; in a group of several Jobs they go on from Job to
+    Job. For faults of processes at a moment: the replicas."""
     code: int = 0
     """Exit code, where the sign has none of its own."""
     sign: Sign = Sign.NONE
     """What the exits leave behind."""
     node: str = ""
-    """Name of the node that it befalls. Empty: that of the pods."""
+    """Name of the node that it affects. Empty: that of the pods."""
     container: str = ""
-    """Name of the container that it befalls. Empty: the one that trains."""
+    """Name of the container that it affects. Empty: the one that trains."""
     pods_more: int = 0
     """How many pods more a Job is to have; negative: fewer."""

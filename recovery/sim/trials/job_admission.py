@@ -1,7 +1,7 @@
 """Who lets jobs start that are created suspended: their users, or a model of Kueue.
 
 Sources for Kueue 0.19: `pkg/controller/jobframework/reconciler.go` (steps 7 and 8: `spec.suspend` follows from whether
-the Workload is admitted, whoever has set it), `pkg/controller/jobs/trainjob/trainjob_controller.go` (what it writes
+the Workload is admitted, no matter who set it), `pkg/controller/jobs/trainjob/trainjob_controller.go` (what it writes
 into `runtimePatches`). Modelled of it: one flavor with enough quota for all, so that a job waits only as long as its
 plan says; admission, eviction and the next admission. Not modelled: quotas, priorities, cohorts, `waitForPodsReady`.
 """
@@ -106,7 +106,7 @@ class Admissions:
             self._reconcile(uid)
 
     def _reconcile(self, uid: str) -> None:
-        """`spec.suspend` follows from the admission, whoever has changed it."""
+        """`spec.suspend` follows from the admission, no matter who has changed it."""
         workload = self._workloads.get(uid)
         body = self._body(workload) if workload is not None else None
         if workload is None or body is None or _finished(body):

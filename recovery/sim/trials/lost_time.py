@@ -36,7 +36,7 @@ class Account(StrEnum):
     UNVERIFIED = "Recovered by Ready alone"
     """All pods were Ready, which says that they run. They had not met: one was on a node that had just gone silent."""
     UNREADABLE = "dated by what no controller could read"
-    """The object that bore the date was gone when the incident was opened, or its kubelet told it later."""
+    """The object that bore the date was gone when the incident was opened, or its kubelet reported it later."""
     UNWATCHED = "over before a controller could act"
     """A fault held all controllers up from the stop until something else ended the group."""
     ASKED = "stopped before a person asked for a restart"
@@ -47,7 +47,7 @@ class Account(StrEnum):
     """From the start of an incident to the first stop in it: a pod that dies slowly, a fault that stops no rank yet."""
     MEETING = "a member was lost before all had met"
     """The others wait for it and meet when its replacement comes. Their processes are older than the loss, so without a
-    probe nothing tells such a group from one that hangs, and the restart that waits for its backoff is made."""
+    probe such a group looks like one that hangs, and the restart that waits for its backoff is made."""
     LATE = "trains before the incident ends"
     BETWEEN = "trained for a while during the incident"
     NEVER = "the training did not stop"
@@ -55,15 +55,15 @@ class Account(StrEnum):
     """No controller led at that time, or a pause was on. The incident is dated by the first loss since then, whatever
     the training did before the incident was opened."""
     LIVED = "the processes of a lost pod lived on"
-    """Its node was cut off, or it could not be ended: the API tells of a loss, and the training goes on."""
+    """Its node was cut off, or it could not be ended: the API shows a loss, and the training goes on."""
     ADDED = "a rank that a resize has added failed"
-    """The ranks from before train on without it. Whether they have taken it in, and hang, nothing in the API tells."""
+    """The ranks from before train on without it. Whether they have taken it in, and hang, nothing in the API shows."""
     OUTLIVES = "trains before a held incident is over"
     """It is held for an error of its own, so it stays open until the group has outlived that error. If the group loses
     a member before, or the incident ends in another way, its end is not dated back to when the training went on."""
     UNREPORTED = "trains before it reports progress"
     """In phase Resuming: the ranks have met, and the next report of the training is still to come. When it makes steps
-    again only the report tells, so the time until then counts as lost."""
+    again only the report shows, so the time until then counts as lost."""
     ENDED = "after the training has ended"
     """Nothing trains, and nothing is lost: all ranks have made their last step. Their pods can still fail, by another
     container, and their Jobs make them again: the group then needs a recovery in order to be Completed."""
@@ -312,8 +312,8 @@ def _outside(incident: Booked, stops: Sequence[Outage]) -> Iterator[Stretch]:
 
 
 def _trained(since: datetime, until: datetime, account: Account, incident: Booked) -> Iterator[Stretch]:
-    """The parts that had passed when the incident was opened, those in phase Resuming, and those in which the incident
-    waits until the group has outlived an error, are told apart."""
+    """Separates the parts that had passed when the incident was opened, those in phase Resuming, and those in which the
+    incident waits until the group has outlived an error."""
     opened_at = min(max(incident.opened_at or since, since), until)
     if since < opened_at:
         yield Stretch(since, opened_at, Account.BACKDATED, incident.incident)

@@ -1,4 +1,4 @@
-"""What befalls nodes in a trial, and what monitors, operators and racks have to do with it."""
+"""What happens to nodes in a trial, and what monitors, operators and racks have to do with it."""
 
 from collections.abc import Callable, Iterable
 

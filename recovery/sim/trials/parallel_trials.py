@@ -84,7 +84,7 @@ def _serve(connection: Connection, work: Callable[[int], object]) -> None:
         failure = ""
         try:
             result = work(seed)
-        except Exception:  # noqa: BLE001 - told on the other side
+        except Exception:  # noqa: BLE001 - reported on the other side
             failure = traceback.format_exc()
         try:
             connection.send((result, failure))

@@ -43,7 +43,7 @@ class Sidecar(StrEnum):
 
 
 class Marking(StrEnum):
-    """How a controller can tell which container of a JobSet without a TrainJob trains."""
+    """How a controller knows which container of a JobSet without a TrainJob trains."""
 
     ACCELERATORS = "accelerators"
     """It is the only one that asks for accelerators."""
@@ -85,7 +85,7 @@ class JobPlan(msgspec.Struct, frozen=True):
     sidecars: tuple[Sidecar, ...] = ()
     """In each of its pods."""
     marking: Marking = Marking.ACCELERATORS
-    """Of a bare JobSet; in a TrainJob the name of the container tells."""
+    """Of a bare JobSet; in a TrainJob the name of the container says it."""
     admission: JobAdmission = JobAdmission.AT_ONCE
     admitted_after_seconds: float = 0.0
     """From its creation until it is first resumed, if it is created suspended."""
@@ -101,7 +101,7 @@ class JobPlan(msgspec.Struct, frozen=True):
 
 
 class FaultRates(msgspec.Struct, frozen=True):
-    """How often a fault is drawn, for each event that it could befall. 0: never."""
+    """How often a fault is drawn, for each event that it could affect. 0: never."""
 
     process: float = 0.0
     """Per request of a controller process: it dies, freezes, …"""

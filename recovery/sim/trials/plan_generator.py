@@ -1,4 +1,4 @@
-"""Draws a trial from a seed: which jobs, under which policies, what befalls them, and how bad the network is.
+"""Draws a trial from a seed: which jobs, under which policies, what happens to them, and how bad the network is.
 
 Everything is drawn with a purpose: several trials in ten have no API fault at all (so that bounds on time can be held
 against them), some have no other fault (so that restraint can), and the rest mix everything.
@@ -198,7 +198,7 @@ def _with_reports(chance: random.Random, job: JobPlan) -> JobPlan:
 def _faults_of_features(
     more: random.Random, jobs: tuple[JobPlan, ...], others: tuple[TrialFault, ...]
 ) -> Iterator[TrialFault]:
-    """What befalls sidecars, what Kueue evicts, what users resize; some of it close to the other faults."""
+    """What happens to sidecars, what Kueue evicts, what users resize; some of it close to the other faults."""
     wanted: list[tuple[JobPlan, FaultKind]] = []
     for job in jobs:
         if any(name in KILLABLE for name in map(container_name, job.sidecars)):
@@ -331,7 +331,7 @@ def _faults(chance: random.Random, jobs: tuple[JobPlan, ...], replicas: int) -> 
         else:
             indexes = tuple(sorted(chance.sample(range(job.pods), chance.choice((1, 1, 2)))))
         if kind is FaultKind.CONTAINER_KILL and job.runtime in _GIVES_UP and job.pods >= 8 and chance.random() < 0.5:
-            # All ranks end while nobody watches: the shipped runtime gives up before the controller is back.
+            # All ranks end while no controller runs: the shipped runtime gives up before the controller is back.
             indexes = tuple(range(job.pods))
             away = TrialFault(
                 FaultKey("world", len(found), FaultKind.PROCESS_KILL), 60.0, at_seconds, "", tuple(range(replicas))

@@ -285,7 +285,7 @@ def _spare_nodes(readable: _Readable, jobs: Iterable[JobPlan], wrong: Problems) 
         wrong.add("cluster.spares", "cannot be said together with cluster.nodes; leave one out")
     sizes = [f"{path}.{field}" for path in readable.jobs for field in ("pods", "gpusPerPod")]
     if not readable.all_jobs or any(map(wrong.is_wrong, ("cluster", *sizes))):
-        return 0  # What they need cannot be told.
+        return 0  # What they need is unknown.
     needed = nodes_needed(jobs, cluster.gpus_per_node)
     if cluster.nodes < needed:
         wrong.add("cluster.nodes", f"{cluster.nodes} cannot hold the pods of all jobs; say {needed} or more")

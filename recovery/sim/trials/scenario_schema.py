@@ -54,7 +54,7 @@ class ScenarioJob(ScenarioPart, frozen=True):
     sidecars: tuple[Sidecar, ...] = ()
     """Containers beside the one that trains, in each pod."""
     training_container: Marking = Marking.ACCELERATORS
-    """Of a bare JobSet: how the controller can tell which container trains."""
+    """Of a bare JobSet: how the controller knows which container trains."""
     admission: JobAdmission = JobAdmission.AT_ONCE
     admitted_after: str | None = None
     """With `admission` by-user or by-kueue: it is created suspended, and resumed so long after. None: 30s."""
@@ -63,7 +63,7 @@ class ScenarioJob(ScenarioPart, frozen=True):
 
 
 class ScenarioRates(ScenarioPart, frozen=True):
-    """Chaos beyond what is listed, drawn from the seed: how probable a fault is, for each event it could befall."""
+    """Chaos beyond what is listed, drawn from the seed: how probable a fault is, for each event it could affect."""
 
     process: float = 0.0
     """Per request of a controller: it dies, freezes, its clock jumps."""
@@ -74,7 +74,7 @@ class ScenarioRates(ScenarioPart, frozen=True):
 
 
 class SelectionMode(StrEnum):
-    """How many of the selected are befallen: chosen by the scenario's seed."""
+    """How many of the selected are affected: chosen by the scenario's seed."""
 
     ONE = "one"
     ALL = "all"
@@ -111,7 +111,7 @@ class Chaos(ScenarioPart, frozen=True, tag_field="kind"):
     """From the start of the trial."""
     event: int | None = None
     """Which of a controller's requests, or of the lines that its watches get, from 0, over all its processes. What
-    befalls a request or a watch is known by that number, and is best taken from a trial that was seen."""
+    happens to a request or a watch is known by that number, and is best taken from a trial that was seen."""
     selector: ChaosSelector = ChaosSelector()
 
 
@@ -125,7 +125,7 @@ class PodAction(StrEnum):
     POD_EVICT = "pod-evict"
     """Ours: the eviction API."""
     POD_PREEMPT = "pod-preempt"
-    """Ours: the scheduler takes their places for somebody more important."""
+    """Ours: the scheduler preempts them for a pod of higher priority."""
     POD_STUCK = "pod-stuck"
     """Ours: deleted, and its processes do not end before `duration` has passed."""
 
@@ -141,7 +141,7 @@ class ChaosTarget(StrEnum):
 
 
 class PodChaos(Chaos, frozen=True, kw_only=True, tag="PodChaos"):
-    """Of a job's pods; `container-kill` also of a controller's, which is started anew after `duration`."""
+    """Of a job's pods; `container-kill` also of a controller's, which is started again after `duration`."""
 
     action: PodAction
     mode: SelectionMode | None = None
@@ -284,14 +284,14 @@ class UserAction(StrEnum):
     RELEASE = "release"
     """Of all nodes that are quarantined."""
     UNTAINT = "untaint"
-    """Somebody takes our taint off a quarantined node by himself."""
+    """A user removes our taint from a quarantined node by hand."""
     RESET_BREAKER = "reset-breaker"
     POLICY_OBSERVE = "policy-observe"
     POLICY_DELETE = "policy-delete"
 
 
 class UserChaos(Chaos, frozen=True, kw_only=True, tag="UserChaos"):
-    """What somebody does to a job or to its policy, and takes back after `duration`."""
+    """What a user does to a job or to its policy, and undoes after `duration`."""
 
     action: UserAction
     duration: str | None = None

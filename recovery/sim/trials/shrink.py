@@ -79,7 +79,7 @@ class _Search(Generic[T]):
         self._known: dict[bytes, bool] = {}
         """By the plan's encoding: whether it breaks the invariant."""
         self._plan = outcome.plan
-        """The smallest that breaks, as it was given: its outcome may lack faults that found nothing to befall."""
+        """The smallest that breaks, as it was given: its outcome may lack faults that found nothing to affect."""
 
     def breaks(self, plan: TrialPlan) -> bool:
         """Run it, unless it was run before. One that breaks the invariant is the smallest from now on."""

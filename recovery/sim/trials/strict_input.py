@@ -125,7 +125,7 @@ class _Reader:
         return nearest(body, words) or _WRONG
 
     def _union(self, body: object, kind: Any, kinds: Iterable[Any], path: str) -> object:
-        """Structs told apart by a tag, or one type or None."""
+        """Structs distinguished by a tag, or one type or None."""
         others = [each for each in kinds if each is not types.NoneType]
         if body is None or not isinstance(body, Mapping) or not all(_tag(each) for each in others):
             return (

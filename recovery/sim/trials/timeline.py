@@ -1,4 +1,4 @@
-"""A trial as text: what befell whom, what the controller decided and did, and where an invariant broke."""
+"""A trial as text: what happened to whom, what the controller decided and did, and where an invariant broke."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ MAX_LINES = 80
 AFTER_LINES = 8
 """Of those, how many follow the violation."""
 QUIET_SECONDS = 60.0
-"""A pause in which nothing is told: what happened before it is over."""
+"""A pause without any lines: what happened before it is over."""
 _TOGETHER_SECONDS = 10.0
 """Like things that happen within this time of one another are one line."""
 _HOLDER = re.compile(rb'"holderIdentity":"([^"]*)"')
@@ -39,9 +39,9 @@ class Line:
     group: str = ""
     """Namespace and name of the job that it is about, joined by a slash. Empty: all."""
     counts: str = ""
-    """What it is one of, as in `pods of team-a/llm deleted`: such lines are told together. Empty: it stands alone."""
+    """What it is one of, as in `pods of team-a/llm deleted`: such lines are merged. Empty: it stands alone."""
     number: int = 1
-    """How many it tells of."""
+    """How many it reports."""
     mark: str = " "
 
 
@@ -83,7 +83,7 @@ def _together(lines: Iterable[Line]) -> list[Line]:
 
 
 def _around(lines: Sequence[Line], violation: Violation) -> list[Line]:
-    """Of other jobs nothing is told, and of what came before only what belongs to it."""
+    """Leaves out other jobs, and of what came before shows only what belongs to it."""
     group = str(violation.group) if violation.group is not None else ""
     about = [line for line in lines if not group or line.group in ("", group)]
     marked = Line(violation.at, f"{violation.invariant}: {violation.sentence}", group, mark=">")
@@ -109,7 +109,7 @@ def _last_quiet(lines: Sequence[Line], at: datetime) -> int:
     return found
 
 
-# What is told.
+# What the lines say.
 
 
 def _lines(evidence: TrialEvidence) -> Iterator[Line]:
@@ -154,7 +154,7 @@ def _of_ledgers(writes: Iterable[LedgerWrite]) -> Iterator[Line]:
 
 
 def _news(sentence: str, known: str) -> str:
-    """The sentence from the first of its parts that was not told already. Empty: all was."""
+    """The sentence from the first of its parts that is new. Empty: all of them are known."""
     parts, old = sentence.split("; "), known.split("; ")
     same = 0
     while same < min(len(parts), len(old)) and parts[same] == old[same]:

@@ -30,7 +30,7 @@ Answer = tuple[bytes, ApiError | None]
 TRAVEL_SECONDS = (0.0005, 0.005)
 """Least and most, each way."""
 LINE_SECONDS = (0.001, 0.02)
-"""Least and most from a change until a watch tells of it; each stream has its own."""
+"""Least and most from a change until a watch reports it; each stream has its own."""
 GONE_LINE = (
     b'{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",'
     b'"message":"too old resource version","reason":"Expired","code":410}}'
@@ -203,7 +203,7 @@ class TrialTransport:
                 async for line in coming:
                     if self._faults.over():
                         late_seconds = own_seconds  # It lags no longer.
-                    # What came in meanwhile is told together with what was waited for.
+                    # What came in meanwhile is reported together with what was waited for.
                     if self._clock.monotonic_seconds() > told_at_seconds:
                         await self._clock.sleep(late_seconds)
                         told_at_seconds = self._clock.monotonic_seconds()

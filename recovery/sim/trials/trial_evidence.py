@@ -1,4 +1,4 @@
-"""What is known of a trial besides the server's state: what the checkers judge by, and the timeline tells."""
+"""What is known of a trial besides the server's state: what the checkers judge by, and the timeline shows."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from recovery.sim.trials.plan import JobPlan, TrialPlan
 
 @dataclass(frozen=True)
 class RequestRecord:
-    """One request of a controller process, told when it was applied, refused, or lost."""
+    """One request of a controller process, recorded when it was applied, refused, or lost."""
 
     at: datetime
     actor: str
@@ -48,7 +48,7 @@ class Happening:
     sentence: str
     """`pod team-a/llm-node-0-3 was deleted`: what the timeline says."""
     pod_uids: tuple[str, ...] = ()
-    """The pods that it befell."""
+    """The pods that it affected."""
     node: str = ""
 
 

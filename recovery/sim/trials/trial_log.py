@@ -20,7 +20,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class TrialLog:
-    """Everything that is told goes through here, once and in order."""
+    """Everything that is reported goes through here, once and in order."""
 
     def __init__(self, evidence: TrialEvidence, checker_set: CheckerSet, clock: Clock) -> None:
         self.evidence = evidence
@@ -58,7 +58,7 @@ class TrialLog:
 
     def _changed(self, change: ObjectChange) -> None:
         now = self._clock.now()
-        if change.resource != LEASES:  # the election's: the requests tell of it
+        if change.resource != LEASES:  # the election's: the requests show it
             self.evidence.changes.append(change)
             self.evidence.change_times.append(now)
         self._hash.update(f"{now} {change.actor} {change.type} {change.resource.plural} {change.revision}\n".encode())

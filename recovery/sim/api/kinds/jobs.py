@@ -69,7 +69,7 @@ def _default(body: Body, before: Body | None) -> None:
 
 
 def _completed(spec: Body) -> Body:
-    """A new one: whoever makes Jobs may hand over parts of one template to several of them."""
+    """A new one: a client that makes Jobs may pass parts of one template to several of them."""
     spec = {name: value for name, value in spec.items() if value is not None}
     if "completions" not in spec and "parallelism" not in spec:
         spec["completions"] = 1

@@ -1,7 +1,7 @@
 """Pods: what the server and its admission plugins fill in, and what of a pod stays as it was made.
 
 Sources: Kubernetes 1.36 `pkg/apis/core/v1/defaults.go`, `pkg/apis/core/validation/validation.go` (ValidatePodUpdate),
-`pkg/registry/core/pod/strategy.go`, `plugin/pkg/admission/defaulttolerationseconds`. Left out: defaults that nobody
+`pkg/registry/core/pod/strategy.go`, `plugin/pkg/admission/defaulttolerationseconds`. Left out: defaults that nothing
 here reads (image pull policy, termination message path, DNS policy), scheduling gates, resources of whole pods, and
 every check of a new pod's fields but that it has containers.
 """
@@ -73,7 +73,7 @@ def _computing(container: Mapping[str, Any], what: str) -> Mapping[str, str]:
 
 
 def _completed(spec: Body) -> Body:
-    """A new one: whoever makes a pod may hand over the very template that others are made from."""
+    """A new one: a client that makes a pod may pass the very template that others are made from."""
     completed = {**_DEFAULTS, **{name: value for name, value in spec.items() if value is not None}}
     for name in ("initContainers", "containers"):
         if name in completed:

@@ -146,7 +146,7 @@ class LostTimeBooked(CheckerRule):
         if dated is not None and any(loss.revision == change.revision for loss in job.losses[-1:]):
             known.setdefault((uid, dated), Dated(dated, seen_at=at, inferred=change.type == "ADDED"))
         if dated is not None and change.resource == PODS:
-            # While a container waits to start again its status tells of its last exit alone (`lastState`).
+            # While a container waits to start again its status shows its last exit alone (`lastState`).
             for key in [key for key in known if key[0] == uid and key[1] < dated]:
                 known[key] = replace(known[key], gone_at=known[key].gone_at or at)
         if change.type == "DELETED":
@@ -253,7 +253,7 @@ class LostTimeBooked(CheckerRule):
     def _named(
         self, key: GroupKey, stretch: Stretch, incident: Booked | None = None, *, unseen: bool, asked: bool
     ) -> str:
-        """The account, told apart by what only a trial knows.
+        """The account, by facts that only a trial knows.
 
         `incident`: the one that books the stretch although the training ran. `unseen`: no incident is about that
         outage. `asked`: the first that is begins with a person's request.
@@ -347,7 +347,7 @@ class LostTimeBooked(CheckerRule):
         return incident is not None and incident.ending.startswith(Outcome.RECOVERED)
 
     def _outlived_until(self, key: GroupKey, stretch: Stretch) -> datetime | None:
-        """Until when something lasts by which processes of the job outlive their pods, and that befell it before.
+        """Until when processes of the job outlive their pods, because of something that happened to the job before.
         None: nothing did."""
         lasts = (
             each.at + timedelta(seconds=each.fault.seconds)
@@ -358,7 +358,7 @@ class LostTimeBooked(CheckerRule):
         return max((until for until in lasts if until > stretch.since), default=None)
 
     def _was_meeting(self, key: GroupKey, incident: Booked) -> bool:
-        """The training stood still since before the loss, and nothing tells when its ranks meet."""
+        """The training stood still since before the loss, and nothing shows when its ranks meet."""
         stops = outages(self.evidence.rounds(str(key)), self.evidence.ends_at)
         before = (each for each in stops if each.since + _WHOLE_SECONDS < incident.since < each.until)
         return not incident.verified and any(before)
@@ -381,7 +381,7 @@ class LostTimeBooked(CheckerRule):
 
     def _made_larger(self, key: GroupKey, stretch: Stretch) -> bool:
         """A person has added ranks to the job that those who train on have not taken in: they met before, or they are
-        told how many they are by a number of their own, and meet without the others."""
+        given their number by a literal of their own, and meet without the others."""
         met = [each for each in self.evidence.rounds(str(key)) if each.formed_at <= stretch.since]
         if not met:
             return False
@@ -403,7 +403,7 @@ class LostTimeBooked(CheckerRule):
         return _united((*spans, *(incident.size_kept if incident is not None else ())))
 
     def _deleted_by_user(self, key: GroupKey, stretch: Stretch) -> bool:
-        """A person has deleted the Job: nobody else brings it back, however long its pods take to go."""
+        """A person has deleted the Job: no one else brings it back, however long its pods take to go."""
         return any(
             each.fault.key.kind is FaultKind.USER_DELETE_JOB
             and each.fault.job == str(key)

@@ -1,4 +1,4 @@
-"""All checkers as one: what the runner of a trial tells of everything."""
+"""All checkers as one: the runner of a trial reports everything to it."""
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
@@ -15,7 +15,7 @@ MOST = 20
 
 
 class CheckerSet:
-    """Tells each checker what it wants to hear, and keeps what they find."""
+    """Passes each checker what it subscribes to, and keeps what they find."""
 
     def __init__(self, evidence: TrialEvidence, checkers: Sequence[Callable[[TrialEvidence], Checker]] = ALL) -> None:
         self.violations: list[Violation] = []

@@ -90,7 +90,7 @@ class LedgerBeforeAction(CheckerRule):
             yield self.found(at, sentence, group)
 
     def _known_at(self, change: ObjectChange, what: str) -> int | None:
-        """The revision that first told of the action. None: none did."""
+        """The first revision that records the action. None: none does."""
         ledgers, body = self.world.ledgers, change.body
         if what in {"ends", "sets a deadline for"}:
             key = self.world.group_of(change.resource, body)

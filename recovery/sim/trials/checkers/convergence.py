@@ -151,7 +151,7 @@ class ConvergesAfterHealing(CheckerRule):
         return f"Job {job.name} has {len(job.pods)} of {job.wanted} pods, and they have not met"
 
     def _restless(self) -> Iterator[Violation]:
-        """Writes in the last stretch, told once for each group; a Held one may go on when its budget's window does."""
+        """Writes in the last stretch, reported once per group; a Held one may go on when its budget's window does."""
         healing = self.evidence.ends_at - self.evidence.healing_from
         since = self.evidence.ends_at - min(self.QUIET_LONGEST, healing / 4)
         writes: dict[GroupKey | None, list[tuple[datetime, ObjectChange]]] = {}
@@ -215,7 +215,7 @@ def _was_only_observed(group: GroupView, state: LedgerState) -> bool:
 
 
 def _ended_unseen(record: TraceRecord, job: JobView) -> bool:
-    """A rank that waited for the others has ended, and nothing shows it: nothing tells which container trains, and
+    """A rank that waited for the others has ended, and nothing shows it: the training container is unknown, and
     another one keeps the pod Running."""
     if job.container is not None or record.kind is not EventKind.PROCESS_EXITED:
         return False
@@ -225,8 +225,8 @@ def _ended_unseen(record: TraceRecord, job: JobView) -> bool:
 
 
 def _is_hidden(record: TraceRecord, job: JobView) -> bool:
-    """No controller can know that a rank was lost: nothing tells which container trains, and the pod lives; or the pods
-    have never all been Running, as far as their phases tell."""
+    """No controller can know that a rank was lost: the training container is unknown, and the pod lives; or the pods
+    have never all been Running, as far as their phases show."""
     if job.container is not None or record.kind is not EventKind.RANK_LOST:
         return False
     pod = job.pods.get(record.pod_uid)

@@ -25,7 +25,7 @@ again."""
 
 
 BRIEF_SUSPENSION = timedelta(seconds=5)
-"""A suspension that others undo within this time: nobody can tell its deletions of pods from others."""
+"""A suspension that others undo within this time: its deletions of pods look like any others."""
 
 
 def ours(actor: str) -> bool:
@@ -62,7 +62,7 @@ def deletion_begins(change: ObjectChange) -> bool:
 
 @dataclass(frozen=True)
 class Loss:
-    """A member was lost, as the API server could tell."""
+    """A member was lost, as far as the API server shows."""
 
     at: datetime
     revision: int
@@ -94,9 +94,9 @@ class ClearLoss:
     """A loss that must become part of an incident, unless `spoiled` comes true."""
 
     SETTLED: ClassVar[timedelta] = timedelta(seconds=10)
-    """So long before it the group had trained, and nobody had had to do with it."""
+    """So long before it the group had trained undisturbed."""
     NOTICED_WITHIN: ClassVar[timedelta] = timedelta(seconds=30)
-    """So long after it nobody may have."""
+    """So long after it the group must stay undisturbed."""
 
     group: GroupKey
     workload_uid: str
@@ -117,7 +117,7 @@ class JobView:
     began_at: datetime
     """When it was made, or last resumed."""
     container: str | None
-    """The container of its pods that trains. None: nothing tells a controller which one that is."""
+    """The container of its pods that trains. None: nothing shows a controller which one that is."""
     pods: dict[str, Body] = field(default_factory=dict)
     """Those that exist, by UID."""
     indexes: set[str] = field(default_factory=set)
@@ -134,12 +134,12 @@ class JobView:
     taken: list[Loss] = field(default_factory=list)
     """The pods that it has deleted on purpose since then."""
     troubles: list[Loss] = field(default_factory=list)
-    """What has befallen nodes that members run on: the members themselves may live."""
+    """What has happened to nodes that members run on: the members themselves may live."""
     decisions: list[NativeDecision] = field(default_factory=list)
     ran: bool = False
     """All its pods have run at once, since it was made or last resumed."""
     deleted_by: str = ""
-    """The actor that first asked for it to go; empty: nobody."""
+    """The actor that first asked for it to go; empty: none has."""
     gone: bool = False
 
     def begin_again(self, at: datetime) -> None:
@@ -232,7 +232,7 @@ class GroupView:
     asked: bool = False
     """A person has asked for something by an annotation, ever."""
     disturbances: list[datetime] = field(default_factory=list)
-    """When a person, a policy's change, or somebody who deletes its Jobs had to do with it."""
+    """When a person, a change of the policy, or a client that deletes its Jobs disturbed it."""
     restarts: list[tuple[int, int]] = field(default_factory=list)
     """Revision and new count of each of the JobSet's own restarts."""
     failed_jobsets: set[str] = field(default_factory=set)
@@ -262,7 +262,7 @@ class GroupView:
 
     @property
     def ended(self) -> str | None:
-        """Why it is nobody's business any more. None: it lives."""
+        """Why it no longer concerns any controller. None: it lives."""
         if self.workload is None:
             return "gone"
         if "deletionTimestamp" in self.workload["metadata"]:

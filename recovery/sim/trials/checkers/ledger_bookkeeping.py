@@ -22,8 +22,8 @@ from recovery.telemetry.catalogue.label_values import COUNTED_REASONS, badput_of
 _decode: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 _ROUNDING = 0.01
 _TOLD_AHEAD = 2.0 * 64
-"""GPU-seconds: a phase that runs is told up to now and booked up to its end, at most two seconds before; what a scrape
-has told never falls. So much for each incident of a group of 64 GPUs."""
+"""GPU-seconds: a phase that runs is reported up to now and booked up to its end, at most two seconds before; what a
+scrape has reported never falls. So much for each incident of a group of 64 GPUs."""
 
 
 def sample(name: str, **labels: str) -> str:
@@ -227,7 +227,7 @@ class RecordedOnce(CheckerRule):
                 yield self.found(at, f"incident {number} of {owed} has no record", state.group)
 
     def _must_be_recorded(self, state: LedgerState) -> bool:
-        """The incident that was open when the ledger went with its workload: whoever led saw both go, and it in time.
+        """The incident that was open when the ledger went with its workload: the leader saw both go, and it in time.
 
         If controllers were held up just then, the ledger may have taken it along: it is deleted with its job.
         """

@@ -19,7 +19,7 @@ DECIDED_BY_USER = frozenset({"PodFailurePolicy", "DeadlineExceeded", "FailedInde
 def how_lost(change: ObjectChange, container: str | None) -> str | None:
     """How this change of a pod takes a member away, in words. None: it does not.
 
-    `container`: the one that trains, whose exits alone count. None: nothing tells which one that is; no exit counts.
+    `container`: the one that trains, whose exits alone count. None: nothing shows which one that is; no exit counts.
     """
     body, before = change.body, change.before
     if change.type == "ADDED" or before is None:
@@ -116,7 +116,7 @@ def _ends(status: Body, container: str | None) -> int:
 
 
 def _is_over(container: Body) -> bool:
-    """Its latest process has not ended well; of one that waits for its restart only that may have been told."""
+    """Its latest process has not ended well. If it waits for its restart, the status may have shown only that wait."""
     state = container.get("state") or {}
     ended = state.get("terminated")
     if ended is None and "waiting" in state:
@@ -174,7 +174,7 @@ def _code_matches(codes: Body, container: Body) -> bool:
 
 
 def decision_about_job(job: Body, jobset: Body | None, reason: str) -> str | None:
-    """Who has decided about a Job that has begun to fail for this reason. None: nobody, it only ran out of retries."""
+    """Who has decided about a Job that has begun to fail for this reason. None: no one, it only ran out of retries."""
     name = job["metadata"]["name"]
     if reason in DECIDED_BY_USER:
         return f"Job {name} is failing with reason {reason}, as its own spec asks"

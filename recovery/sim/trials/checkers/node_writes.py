@@ -54,7 +54,7 @@ class QuarantineWithinCap(CheckerRule):
     def __init__(self, evidence: TrialEvidence) -> None:
         super().__init__(evidence)
         self._by_hand: set[str] = set()
-        """Nodes that somebody else has quarantined."""
+        """Nodes that another client has quarantined."""
         self._noted: set[str] = set()
         """Nodes that stand in the fleet's ledger."""
         self._tainted: dict[str, None] = {}

@@ -118,7 +118,7 @@ class ObservedWorld:
         return GroupKey(namespace, group) if group else None
 
     def group_of_request(self, record: RequestRecord) -> GroupKey | None:
-        """Whose business a request is. None: nobody's in particular."""
+        """The group that a request concerns. None: no group in particular."""
         request = record.request
         namespace = request.namespace or ""
         if request.resource in (TRAIN_JOBS, JOB_SETS) and request.name is not None:
@@ -137,7 +137,7 @@ class ObservedWorld:
         return min(known) if len(known) == len(found) else None
 
     def spoiled(self, loss: ClearLoss) -> bool:
-        """Somebody suspended, deleted or finished the group before a controller had had its time."""
+        """Another client suspended or deleted the group, or it finished, before a controller had had its time."""
         until = loss.at + loss.NOTICED_WITHIN
         group = self.group(loss.group)
         return until > self._evidence.ends_at or any(loss.at <= at <= until for at in group.disturbances)
@@ -150,7 +150,7 @@ class ObservedWorld:
         """Those of them that ever were."""
         return (self.jobs[uid] for uid in uids if uid in self.jobs)
 
-    # What it is told.
+    # What is reported to it.
 
     def note(self, change: ObjectChange, at: datetime) -> None:
         """Take a change in; one that was taken already changes nothing."""

@@ -20,14 +20,14 @@ _OUT_OF_REACH = frozenset(
         FaultKind.NODE_REMOVE,
     }
 )
-"""After these the API server and the machine no longer agree on what runs, whoever acts."""
+"""After these the API server and the machine no longer agree on what runs, no matter who acts."""
 
 _WORKS_TOGETHER = frozenset({EventKind.ROUND_FORMED, EventKind.CHECKPOINT})
 
 
 @dataclass(frozen=True)
 class _Rank:
-    """One place in a training, whoever fills it."""
+    """One place in a training, no matter which pod fills it."""
 
     training: str
     job_name: str
@@ -87,7 +87,7 @@ class OneIncarnation(CheckerRule):
                 yield self.found(started.at, sentence, _key(started.training))
 
     def _has_no_grace(self, job: JobView) -> bool:
-        """Its pods have a grace of 0 of their own: whoever deletes one, the object goes before its processes."""
+        """Its pods have a grace of 0 of their own: any delete removes the object before its processes end."""
         plan = self.evidence.jobs.get(job.group)
         return plan is not None and plan.grace_seconds == 0
 

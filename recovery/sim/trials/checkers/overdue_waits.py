@@ -44,7 +44,7 @@ class WatchdogTouches(CheckerRule):
         super().__init__(evidence)
         self._waits: dict[GroupKey, _Wait] = {}
         self._refused: set[str] = set()
-        """Jobs whose pods somebody refuses."""
+        """Jobs whose pods are refused."""
 
     def saw(self, change: ObjectChange, at: datetime) -> Iterator[Violation]:
         if change.resource == EVENTS:

@@ -79,7 +79,7 @@ class JustifiedRestart(CheckerRule):
                 return None  # what it was held for has been judged before
             late = any(_took_too_long(job, incident.pinned, made.at) for job in targets)
             before = made.before.incident
-            # Nobody may have led since the old group went: the ledger still says that it is being taken down.
+            # There may have been no leader since the old group went: the ledger still says that it is being taken down.
             others = before is not None and not set(before.target.job_uids) & set(incident.target.job_uids)
             on_its_way = made.before.phase in _ON_THE_WAY or (made.before.phase in phases.GOING_DOWN and others)
             if on_its_way and (late or self.world.undisturbed.clocks_jumped()):
@@ -197,7 +197,7 @@ class ResizeKept(CheckerRule):
 
 
 def _template_size(group: GroupView, job: JobView) -> int | None:
-    """How many pods the successor of the Job is to have. None: nothing tells."""
+    """How many pods the successor of the Job is to have. None: nothing shows it."""
     replicated = (group.jobset or {"spec": {}})["spec"].get("replicatedJobs", ())
     name = job.body["metadata"]["labels"].get(REPLICATED_JOB_LABEL)
     template = next((each.get("template") for each in replicated if each["name"] == name), None)

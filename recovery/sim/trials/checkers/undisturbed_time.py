@@ -16,11 +16,11 @@ _WATCHES_LATE = frozenset({FaultKind.WATCH_LAG, FaultKind.WATCH_STALL})
 _OF_PROCESSES = frozenset(
     {FaultKind.PROCESS_KILL, FaultKind.PROCESS_KILL_AFTER, FaultKind.PROCESS_FREEZE, FaultKind.CLOCK_JUMP}
 )
-"""They befall a controller process even where the world's plan has set their moment."""
+"""They affect a controller process even where the world's plan has set their moment."""
 
 
 def holds_up(happening: Happening) -> bool:
-    """It befell a controller process, or its way to the API server."""
+    """It affected a controller process, or its way to the API server."""
     return happening.fault.key.actor != "world" or happening.fault.key.kind in _OF_PROCESSES
 
 
