@@ -1,4 +1,4 @@
-"""Seeing an open incident through, from its first judgement until all ranks are Ready again or nobody can help it.
+"""Seeing an open incident through, from its first judgement until all ranks are Ready again or nothing more helps.
 
 Level-triggered: every reconcile starts from the facts. It does not matter after which of our writes a crash came.
 `after_restart` takes over once the group has been taken down.
@@ -112,14 +112,14 @@ def _gone(context: ReconcileContext, ledger: Ledger) -> Explanation | None:
 
 
 def _platform_restarts(snapshot: Snapshot, ledger: Ledger) -> bool:
-    """The JobSet counted a restart of its own, or somebody else deletes the Jobs that we had not triggered."""
+    """The JobSet counted a restart of its own, or another client deletes the Jobs that we had not triggered."""
     target = ledger.current_incident.target
     if restarts_of(snapshot) > target.from_restarts:
         return True
     if lifecycle.restarted(ledger):
         return False
     living = {job.uid for job in snapshot.jobs if job.deleting_since is None}
-    # Of several Jobs some may be left: their ranks hang, and nobody restarts those but us.
+    # Of several Jobs some may be left: their ranks hang, and no one but us restarts those.
     return living.isdisjoint(target.job_uids)
 
 
@@ -152,7 +152,7 @@ def _adopt(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger) -> Le
     if under_way is None or ledger.phase not in phases.GOING_DOWN:
         free = _is_free(before)
         adopted = attempt(ledger, AttemptAction.ADOPTED, target, why, context.now, free_of_charge=free)
-        # From whatever phase: the group goes down once more, and a Hold is over, because somebody has restarted it.
+        # From whatever phase: the group goes down once more, and a Hold is over, because another client restarted it.
         return phases.enter(_no_hold(adopted), Phase.DECIDED, _back_at(context, target))
     merged = ledger.with_incident(target=target)
     if phases.position(context.snapshot, before.target, before.ranks) is not Phase.DECIDED:
@@ -237,7 +237,7 @@ def _is_put_off(context: ReconcileContext, ledger: Ledger, more: tuple[Evidence,
 
 def _verdict_is_due(context: ReconcileContext, ledger: Ledger, more: tuple[Evidence, ...]) -> bool:
     """That all run again is no end: a restart in place leaves the others hanging, and the verdict on it is put off, or
-    is to make the JobSet fail. Under Observe the verdict is put off likewise, and the record is to tell it."""
+    is to make the JobSet fail. Under Observe the verdict is put off likewise, and the record is to show it."""
     open_ = ledger.current_incident
     observes = open_.mode == Mode.OBSERVE
     if fail_job(context, ledger):
@@ -254,7 +254,7 @@ def _verdict_is_due(context: ReconcileContext, ledger: Ledger, more: tuple[Evide
 
 
 def _is_to_be_told(context: ReconcileContext, open_: Incident) -> bool:
-    """Under Observe: what Enforce would have done has not been said yet, and nobody enforces meanwhile."""
+    """Under Observe: the record still lacks what Enforce would have done, and the policy is not Enforce by now."""
     enforced = isinstance(context.policy, Policy) and context.policy.mode is Mode.ENFORCE
     return lifecycle.decides(open_.pinned) and not enforced and not open_.would
 
@@ -267,7 +267,7 @@ def _still_aside(ledger: Ledger) -> bool:
 def _restarts_once_started(context: ReconcileContext, ledger: Ledger) -> bool:
     """Under RecreateGroupAfterStart the restart was only put off: that all run now is what it waited for.
 
-    Not where nothing tells of the loss any more: `judge` restarts for none then, so an incident that waited for the
+    Not where nothing shows the loss any more: `judge` restarts for none then, so an incident that waited for the
     restart would never end. A suspended Job has begun another run, or a node answers again.
     """
     open_ = ledger.current_incident

@@ -164,7 +164,7 @@ def _watch_for_black_holes(context: ReconcileContext, ledger: Ledger, found: Pha
     plan = msgspec.structs.replace(
         plan, actions=(*asked.actions(ledger.epoch), *plan.actions), requeue_at=min(moments, default=None)
     )
-    # What ended, held or restarted the group in this very reconcile is told instead.
+    # What ended, held or restarted the group in this very reconcile is reported instead.
     if not asked.told or plan.ledger.epoch != ledger.epoch or plan.ledger.phase is not ledger.phase:
         return plan
     if open_.attempt is None:

@@ -49,7 +49,7 @@ def lost_since(snapshot: Snapshot, ledger: Ledger, now: datetime) -> tuple[Evide
         if item.job_uid not in target.job_uids
         and item.key not in keys
         and not (aside and item.inferred)
-        # A fault under a member that still starts waits until the group has run: nobody is lost yet.
+        # A fault under a member that still starts waits until the group has run: no member is lost yet.
         and (
             item.kind is not LossKind.NODE_FAULT
             or item in fresh(snapshot, (item,), since=None, handled=ledger.handled, now=now)
@@ -66,7 +66,7 @@ def breaks_the_group(context: ReconcileContext, ledger: Ledger, lost: tuple[Evid
 def left_to_platform(
     context: ReconcileContext, ledger: Ledger, lost: tuple[Evidence, ...], decided: Explanation | None
 ) -> Ledger:
-    """Note losses that call for no trigger of ours: a held group, a native decision, or nobody hangs yet."""
+    """Note losses that call for no trigger of ours: a held group, a native decision, or no rank hangs yet."""
     ledger = lifecycle.more_evidence(ledger, lost)
     if ledger.phase is not Phase.HELD:
         if decided is not None:
@@ -135,6 +135,6 @@ def held(context: ReconcileContext, ledger: Ledger) -> Plan:
     if refusal is not None:
         return as_before(ledger, actions=fail_job(context, ledger), requeue_at=refusal.frees_at)
     if not member_jobs(context.snapshot):
-        return as_before(ledger)  # somebody has just deleted the Job; its successor will be seen
+        return as_before(ledger)  # another client has just deleted the Job; its successor will be seen
     found = because(Reason.BUDGET_WINDOW_PASSED, evidence=open_.evidence[-1])
     return try_again(context, ledger, found, lost)

@@ -66,7 +66,7 @@ def taken(
 ) -> tuple[Ledger, Explanation]:
     """The restart is made now: the ledger with one more attempt in a row and the suspension that its delay asks for,
     and why. `hurry`: as in `withheld`."""
-    # Nobody insisted on this attempt.
+    # No person insisted on this attempt.
     number = ledger.attempts_in_row + 1
     ledger = msgspec.structs.replace(ledger.with_incident(forced=False), attempts_in_row=number)
     open_ = ledger.current_incident
@@ -84,7 +84,7 @@ def taken(
 
 
 def lives_on(snapshot: Snapshot, waits: Withheld) -> bool:
-    """A Job that lost a member still is there. If none is, somebody else has restarted the group."""
+    """A Job that lost a member still is there. If none is, another client has restarted the group."""
     return any(job.created_at <= waits.lost_at for job in member_jobs(snapshot))
 
 
@@ -95,7 +95,7 @@ def recovered_by_itself(snapshot: Snapshot, waits: Withheld, *, seen: bool) -> b
 
     That all are Ready is not enough: a lost pod is replaced, or its container restarted, while the other ranks hang.
     So either all processes are younger than the loss, or the joined probe says that the new ones have joined, or none
-    is younger and the evidence is gone: a node answers again, and nobody was lost after all.
+    is younger and the evidence is gone: a node answers again, and no member was lost after all.
     """
     if not group_runs_whole(snapshot):
         return False
@@ -108,7 +108,7 @@ def recovered_by_itself(snapshot: Snapshot, waits: Withheld, *, seen: bool) -> b
 
 def all_met_after(snapshot: Snapshot, lost: tuple[Evidence, ...]) -> bool:
     """The group runs whole, and all of its processes have begun, or say that they have joined, since the last of these
-    losses: nobody waits for a peer that is gone. False as well where there are none, or one bears no date."""
+    losses: no rank waits for a peer that is gone. False as well where there are none, or one bears no date."""
     dates = [item.at for item in lost if item.at is not None]
     if not dates or len(dates) < len(lost) or not group_runs_whole(snapshot):
         return False

@@ -64,7 +64,7 @@ def judge(context: ReconcileContext, ledger: Ledger, news: tuple[Evidence, ...] 
     if stuck is not None:
         return hold_back(context, ledger, found, stuck)
     if not news and not evidence and open_.withheld is None and late is None and all_run(snapshot):
-        # A node that answers again, a fault that has ended: nobody is missing, so there is nothing to restart for.
+        # A node that answers again, a fault that has ended: no member is missing, so there is nothing to restart for.
         return say(ledger, seen_then(found, because(Reason.MEMBERS_RUN_AGAIN, ranks=open_.ranks)))
     open_to_us = evidence if pinned.override_native else native_policies.undecided(snapshot, evidence)
     verdict = verdicts.of(context, ledger, open_to_us or evidence, news=news)
@@ -78,7 +78,7 @@ def _met_since(
     context: ReconcileContext, ledger: Ledger, found: Explanation, evidence: tuple[Evidence, ...], verdict: Verdict
 ) -> Plan | None:
     """The end of an incident for which only a restart is left to do, where all ranks have met since: the controller was
-    held up, or nobody led. None: a restart is not the verdict, a person insists on it, or somebody may hang."""
+    held up, or there was no leader. None: a restart is not the verdict, a person insists on it, or a rank may hang."""
     open_ = ledger.current_incident
     if verdict.call is not Call.RECREATE_GROUP or open_.forced or open_.attempts:
         return None
@@ -131,8 +131,8 @@ def native_decision(
 def _observe(context: ReconcileContext, ledger: Ledger, found: Explanation, verdict: Verdict) -> Plan:
     """What Enforce would do: the verdict within caps and budget, decided once, as Enforce would have.
 
-    Later reconciles do not decide again: caps fill, and pods go with what they tell. What is recorded is what would
-    have been done then.
+    Later reconciles do not decide again: caps fill, and pods take their evidence with them. What is recorded is what
+    would have been done then.
     """
     if enforced_now(context):
         return _observed(context, ledger, found)
@@ -157,7 +157,7 @@ def _observe(context: ReconcileContext, ledger: Ledger, found: Explanation, verd
     # What was said to come too late before that was said of the loss, not of this.
     told_now = noted.with_incident(would=str(call), would_message=message, too_late=False)
     after = verdicts.remembered(told_now, verdict.mark)
-    # The group may run whole already, and only now may its incident end: the watch tells of this write. No requeue at
+    # The group may run whole already, and only now may its incident end: the watch reports this write. No requeue at
     # once: a CRD of before drops `would`, and each reconcile would pass the verdict again, without end.
     return as_before(after)
 

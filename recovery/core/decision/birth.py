@@ -122,7 +122,7 @@ class BornWrong(msgspec.Struct, frozen=True):
 def born_wrong(context: ReconcileContext, ledger: Ledger) -> BornWrong | None:
     """Whether the Job was refused, or created without its settings. None: neither is known.
 
-    A size that nobody changes after the birth is what the ranks are told (`PET_NNODES`), so it is not patched later.
+    A size that does not change after the birth is what the ranks get (`PET_NNODES`), so it is not patched later.
     """
     settings, snapshot, open_ = ledger.birth_settings, context.snapshot, ledger.current_incident
     jobset = snapshot.jobset

@@ -73,14 +73,14 @@ class BlackHole(msgspec.Struct, frozen=True):
     """A node on which members of a starting group fail or wait, while others run elsewhere."""
 
     pod: PodFacts
-    """Of its members the one that tells."""
+    """Of its members the one that shows it."""
     why: str
     """In words, with the evidence."""
     stays: bool
     """The pod stays there, whatever becomes of the node: it waits, or is restarted in place. Else its Job has replaced
     it."""
     began_at: datetime
-    """When the first of the pods that tell came there."""
+    """When the first of the pods that show it came there."""
     counts_at: datetime
     """From when on it is held against the node; a moment ahead: if nothing changes until then."""
 
@@ -236,7 +236,7 @@ def before_training(context: ReconcileContext, policy: Policy) -> Asked:
     Job replaces what fails.
 
     The suspicion stands under the name of this start. With it, in one write, the node is quarantined where that is
-    enough; what stands is never asked for again, so that nobody who lets the node in is overruled.
+    enough; what stands is never asked for again, so that a user who lets the node in is not overruled.
     """
     jobset = context.snapshot.jobset
     if policy.mode is not Mode.ENFORCE or jobset is None:
@@ -256,7 +256,7 @@ def in_incident(context: ReconcileContext, ledger: Ledger) -> Asked:
     """What is asked for while the group of an open incident starts again.
 
     First the suspicion, once for each node. Where that is enough the node is replaced: quarantined, if its Job has
-    replaced the pod already; else by another restart of the group, for nobody else would take the pod away from there.
+    replaced the pod already; else by another restart of the group, for nothing else would take the pod away from there.
     """
     policy, open_ = context.policy, ledger.current_incident
     restart = restart_of(ledger)

@@ -57,7 +57,7 @@ from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import PolicyError
 
 _ON_LIVE_FACTS_ONLY = (SuspendWorkload, ResumeWorkload, DeleteJobSet, FailJobSet, ForceDeletePods, ChangeFleet)
-"""Actions that a lagging cache could ask for although somebody has done, or undone, what they are about."""
+"""Actions that a lagging cache could ask for although another client has done, or undone, what they are about."""
 
 
 def decide(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError | None, now: datetime) -> Plan:
@@ -160,7 +160,7 @@ def _as_the_ledger_knows(snapshot: Snapshot, ledger: Ledger) -> Snapshot:
 
     A controller that has just started infers that from the pods it finds. Where a member was lost and replaced before,
     it would infer that the group has run whole only since then, and take the loss for one from before the training.
-    Only where a rank of that time still runs: if all of them are new, they have met, and nobody hangs.
+    Only where a rank of that time still runs: if all of them are new, they have met, and none hangs.
     """
     closed = ledger.history[0] if ledger.history else None
     if closed is None or closed.outcome is not Outcome.RECOVERED or resized(snapshot) is not None:
@@ -199,7 +199,7 @@ def _in_time(context: ReconcileContext, plan: Plan) -> Plan:
 
 
 def _asked(context: ReconcileContext, ledger: Ledger) -> Plan | None:
-    """What a person has asked for and has no answer to. None: nothing, or nobody may act on this job."""
+    """What a person has asked for and has no answer to. None: nothing, or we may not act on this job."""
     if not isinstance(context.policy, Policy):
         return None
     for verb, request in requests.pending(context.workload, ledger):
@@ -256,7 +256,7 @@ def _between_incidents(context: ReconcileContext, ledger: Ledger) -> Plan:
     snapshot, workload, policy = context.snapshot, context.workload, context.policy
     mark = suspension.marked_by(workload)
     if mark is not None:
-        # Whatever became of its incident, and whatever the policy says now: nobody else would end it.
+        # Whatever became of its incident, and whatever the policy says now: no one else would end it.
         why = because(Reason.SUSPENSION_OVER, incident=mark, kind=workload.kind)
         return answer(ledger, why, actions=suspension.resume(workload))
     if not isinstance(policy, Policy):
@@ -276,7 +276,7 @@ def _between_incidents(context: ReconcileContext, ledger: Ledger) -> Plan:
 
 
 def _by_losses(context: ReconcileContext, ledger: Ledger, policy: Policy) -> Plan:
-    """What the losses of a group call for that nobody wants left alone."""
+    """What the losses of a group call for, where no one has asked to leave the group alone."""
     snapshot, now = context.snapshot, context.now
     seen = gather(snapshot)
     evidence = fresh(snapshot, seen, since=policy.since, handled=ledger.handled, now=now)
@@ -303,7 +303,7 @@ def _by_losses(context: ReconcileContext, ledger: Ledger, policy: Policy) -> Pla
         policy,
         classify(evidence, snapshot),
         now,
-        # Not now, where the group has trained since: nobody led meanwhile, and that is no idle time.
+        # Not now, where the group has trained since: there was no leader meanwhile, and that is no idle time.
         decided_at=phases.within_second(met_at, now) if met_at is not None else None,
     )
     return decide_opened(context, opened)
@@ -373,7 +373,7 @@ def _already_failed(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledg
         return answer(ledger, told(Sentence.FAILED_LONG_AGO, Reason.JOB_SET_FAILED, jobset=jobset.name))
     text = f"JobSet {jobset.name} is Failed: {condition.message or condition.reason}"
     evidence = fresh(snapshot, gather(snapshot), since=policy.since, handled=ledger.handled, now=now)
-    # Where the pods are gone, the Job still tells since when it fails: the ranks stood still from then on.
+    # Where the pods are gone, the Job still shows since when it fails: the ranks stood still from then on.
     failing = (job.condition("FailureTarget") or job.condition("Failed") for job in snapshot.jobs)
     since = [each.since for each in failing if each is not None and each.since is not None]
     failed_at = at if evidence else min([at, *(each for each in since if each >= enforced_since)])

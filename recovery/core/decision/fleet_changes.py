@@ -26,7 +26,7 @@ from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode
 
 UNKNOWN_AGAIN_AFTER = timedelta(seconds=30)
-"""When the fleet is asked again at the latest. The store tells as soon as it knows, mostly within a second."""
+"""When the fleet is asked again at the latest. The store reports as soon as it knows, mostly within a second."""
 
 
 def admitted(context: ReconcileContext, ledger: Ledger, verdict: Verdict) -> Verdict:
@@ -117,7 +117,7 @@ def _suspicions(context: ReconcileContext, ledger: Ledger, evidence: tuple[Evide
 def _wanted(context: ReconcileContext, ledger: Ledger, node: str, rule: str, why: str) -> Quarantined | None:
     """The entry for the node. None: it does not exist any more.
 
-    Dated by the restart that it is for, not by this reconcile: whoever releases the node after that is not overruled.
+    Dated by the restart that it is for, not by this reconcile: a user who releases the node later is not overruled.
     """
     restart = restart_of(ledger)
     since = restart.started_at if restart is not None and node in restart.nodes else context.now
@@ -142,7 +142,7 @@ def entry(
     """The node quarantined since then under the name of an incident. None: it does not exist any more.
 
     `release_when`: the node's conditions and taints for which a rule asks for it; empty: none. `node_sign`: those of
-    them that count as a sign of the node; empty: only the signature table tells of one.
+    them that count as a sign of the node; empty: only the signature table names one.
     """
     facts, policy = context.snapshot.nodes.get(node), context.policy
     if facts is None or not isinstance(policy, Policy):

@@ -152,7 +152,7 @@ def watch_the_scheduling(context: ReconcileContext, ledger: Ledger) -> Plan:
     if unplaced:
         return _watch_the_unplaced(context, ledger, *unplaced[0])
     if not jobs and ledger.birth_settings is not None and not context.snapshot.live:
-        # Only a live read tells that JobSet is refused the Job.
+        # Only a live read shows that JobSet is refused the Job.
         since = open_.phases[-1].started_at + _JOB_MADE_IN
         return as_before(ledger, actions=(ReadLive(),)) if context.now >= since else as_before(ledger, requeue_at=since)
     if not jobs:
@@ -200,7 +200,7 @@ def _watch_for_pods(context: ReconcileContext, ledger: Ledger, job: JobFacts) ->
     open_ = ledger.current_incident
     gone = [pod.gone_at for pod in context.snapshot.pods if pod.job_uid == job.uid and pod.gone_at is not None]
     # A Job that was just resumed says that it is suspended until its controller has seen it; one of several Jobs may
-    # have been made long before the last old one was gone; and while nobody led, nobody touched it. What is about to
+    # have been made long before the last old one was gone; and without a leader, nothing was done. What is about to
     # start must not be restarted for that time.
     before = phases.GOING_DOWN | {Phase.BACKOFF}
     ready = [span.ended_at for span in open_.phases if span.phase in before and span.ended_at is not None]
@@ -224,11 +224,11 @@ def _watch_for_pods(context: ReconcileContext, ledger: Ledger, job: JobFacts) ->
 def _under_way_since(context: ReconcileContext, ledger: Ledger) -> datetime:
     """Since when the group has been in its phase, in its Jobs' present run.
 
-    One that its user suspended and resumed while nobody led has only begun; a Job that has not seen that it was
-    resumed has not even begun.
+    One that its user suspended and resumed while there was no leader has only begun. A Job that has not yet seen its
+    resume has not even begun.
     """
     runs = (context.now if stands_still(job) else began_at(job) for job in member_jobs(context.snapshot))
-    return max([ledger.current_incident.phases[-1].started_at, *runs])  # somebody may have deleted every Job
+    return max([ledger.current_incident.phases[-1].started_at, *runs])  # every Job may have been deleted
 
 
 def watch_the_start(context: ReconcileContext, ledger: Ledger) -> Plan:

@@ -2,7 +2,7 @@
 
 A size changes by a restart of the whole group, like any other: settings at birth first (`birth`), then the trigger.
 Pods that the scheduler cannot place are the evidence for a shrink. Free accelerators on nodes, for long enough, are the
-evidence for a growth. What the evidence cannot tell, the restart does: a growth that does not find its nodes is undone.
+evidence for a growth. What the evidence cannot show, the restart does: a growth that does not find its nodes is undone.
 """
 
 from datetime import datetime, timedelta
@@ -222,7 +222,7 @@ def _with_room(ledger: Ledger, since: datetime | None, nodes: int | None = None)
 
 
 def agreed(context: ReconcileContext, ledger: Ledger) -> Ledger:
-    """The ledger that says of the size what the Job says, whoever has changed that.
+    """The ledger that says of the size what the Job says, no matter who has changed that.
 
     A user's own size is the one that the group is to have from then on. Where others have created the Job again without
     the settings, it has what its template says.

@@ -132,7 +132,7 @@ def _progressed_at(context: ReconcileContext, ledger: Ledger) -> datetime | None
 def _new_report(context: ReconcileContext, ledger: Ledger) -> Progress | None:
     """What the new incarnation has reported, unless that is known already. None: nothing.
 
-    The old one had ended before the new one could join, so the date tells them apart, also where a write of the old one
+    The old one had ended before the new one could join, so the date separates them, also where a write of the old one
     arrives late. Dates are whole seconds and rounded down: a report of the very second in which Rendezvous ended does
     not count, and the next one does. Where a node's clock is ahead, the last date of the old incarnation may lie beyond
     `_since`; as it stood when the incident opened, it is known not to be new.
@@ -156,7 +156,7 @@ def _announces(context: ReconcileContext, ledger: Ledger, progress: Progress) ->
 
 
 def _why(ledger: Ledger, found: Explanation) -> Explanation:
-    """As the end of a recovery. An incident that only observes tells its mode as the reason."""
+    """As the end of a recovery. An incident that only observes gives its mode as the reason."""
     outcome, reason = lifecycle.outcome_when_whole(ledger)
     return found if outcome is Outcome.RECOVERED else Explanation(reason, found.sentence, found.details)
 

@@ -170,7 +170,7 @@ def _gives_less_time(snapshot: Snapshot, ledger: Ledger, alive: list[JobFacts]) 
 
 
 def _lives(pod: PodFacts) -> bool:
-    """It has not ended, and nobody has asked it to go: its delete counts as a failure."""
+    """It has not ended, and no one has asked it to go: its delete counts as a failure."""
     return pod.gone_at is None and pod.deleting_since is None and pod.phase in {"Pending", "Running"}
 
 
@@ -182,7 +182,7 @@ def _claim(snapshot: Snapshot, ledger: Ledger, job: JobFacts) -> ClaimJob:
 
 
 def pod_deletes(snapshot: Snapshot, ledger: Ledger) -> tuple[Action, ...]:
-    """Old pods that nobody has asked to go yet, or that were given longer than the policy's grace.
+    """Old pods that no one has asked to go yet, or that were given longer than the policy's grace.
 
     Before them the backoffLimit of their Jobs: our deletes count as failures of the dying Job.
     """
@@ -216,7 +216,7 @@ def _to_delete(snapshot: Snapshot, ledger: Ledger) -> tuple[PodFacts, ...]:
 
 
 def _force_deletes(snapshot: Snapshot, ledger: Ledger, *, only_deleted: bool = False) -> tuple[Action, ...]:
-    """Old pods whose processes are dead: nobody else would end their deletion. `only_deleted`: that others began."""
+    """Old pods whose processes are dead: nothing else would end their deletion. `only_deleted`: that others began."""
     target = ledger.current_incident.target
     dead = tuple(
         PodRef(pod.name, pod.uid)

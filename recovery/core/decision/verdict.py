@@ -33,7 +33,7 @@ _STORM_QUIET = timedelta(seconds=3)
 """In a storm the trigger waits until no node was lost for so long: the next one would take the new group down again."""
 _STORM_WAIT_MAX = timedelta(seconds=30)
 _FREE_OF_CHARGE = "PreemptionByScheduler"
-"""Somebody more important took the node: nothing of the job has failed."""
+"""A pod of higher priority took the node: nothing of the job has failed."""
 
 
 _OWN = frozenset(
@@ -135,7 +135,7 @@ def causes(disruption: Disruption) -> tuple[Finding, ...]:
 
 
 def _of_news(disruption: Disruption, news: tuple[Evidence, ...]) -> Disruption:
-    """The causes among the news, told from their consequences by all that is known; all of it where none is."""
+    """The causes among the news, separated from their consequences by all that is known; all of it where none is."""
     keys = {item.key for item in news}
     found = tuple(each for each in disruption.findings if each.evidence.key in keys and not each.cascade)
     return Disruption(found) if found else disruption

@@ -41,9 +41,9 @@ class Finding(msgspec.Struct, frozen=True):
     evidence: Evidence
     disruption_class: DisruptionClass
     signature: str = ""
-    """The name of the row of `signature_table.SIGNATURES` that tells; empty: the kind of loss alone does."""
+    """The name of the row of `signature_table.SIGNATURES` that fits; empty: the kind of loss alone decides."""
     cascade: bool = False
-    """The consequence of another loss, not a cause of its own: no rule is asked about it, nobody suspected for it."""
+    """The consequence of another loss, not a cause of its own: it matches no rule, and nothing is suspected for it."""
     blames_node: bool = False
     """Proof enough that the node, not the job, is at fault."""
 
@@ -150,7 +150,7 @@ class _Sign(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def ours(self) -> bool:
-        """SIGTERM and SIGKILL of a pod that was asked to go, or whose Job goes down, are nobody's failure."""
+        """SIGTERM and SIGKILL of a pod that was asked to go, or whose Job goes down, are not failures."""
         row, ended = self.signature, self.evidence.exit
         if row is None or row.disruption_class is not DisruptionClass.KILLED or ended is None:
             return False
@@ -179,7 +179,7 @@ def _ended_after(ended: ExitFacts, moment: datetime) -> bool:
 
 
 def _in_order(sign: _Sign) -> tuple[object, ...]:
-    """Earliest first; within a second what tells most first; then by rank."""
+    """Earliest first; within a second what says most first; then by rank."""
     item, second = sign.evidence, sign.second
     index = item.pod.index if item.pod is not None and item.pod.index is not None else -1
     return (
@@ -201,7 +201,7 @@ def _least_consequence(sign: _Sign) -> tuple[object, ...]:
 def _that_follow(signs: list[_Sign]) -> set[int]:
     """Those that end without a word soon after another pod was lost, by identity. `signs` is in order.
 
-    Within one second only what tells something of itself goes before what does not. What waited for others is no loss
+    Within one second only what says something of itself goes before what does not. What waited for others is no loss
     that others could follow: a rank that shows nothing of the kind is the one that they waited for.
     """
     follow: set[int] = set()
@@ -324,7 +324,7 @@ def normalised_message(text: str) -> str:
     """The last line that has letters, at most 200 characters of it, without what changes from run to run.
 
     Times, addresses, ids, names of hosts and pods, ranks, process ids and other numbers are replaced by what they are;
-    the numbers of errors (XID, errno, exit code, signal) stay, because they tell one failure from another.
+    the numbers of errors (XID, errno, exit code, signal) stay, because they distinguish one failure from another.
     """
     # A line without letters, such as the end of torchrun's banner, is the same whatever has failed.
     lines = [line for line in map(str.strip, text[-MESSAGE_MAX:].splitlines()) if any(map(str.isalpha, line))]

@@ -60,7 +60,7 @@ class Evidence(msgspec.Struct, frozen=True):
     pod: PodFacts | None = None
     exit: ExitFacts | None = None
     inferred: bool = False
-    """Concluded from a replacement; nobody saw the loss itself."""
+    """Concluded from a replacement; the loss itself was not seen."""
     disrupted_by: str = ""
     """Reason of the pod's DisruptionTarget condition; empty: it has none."""
 
@@ -117,7 +117,7 @@ def _hole(index: int, job: JobFacts) -> Evidence:
 
 
 def _deleted_alone(snapshot: Snapshot, job: JobFacts) -> list[Evidence]:
-    """Somebody deletes this Job of several, and the ranks of the others hang. (JobSet itself deletes all of them.)"""
+    """A client deletes this Job of several, and the ranks of the others hang. (JobSet itself deletes all of them.)"""
     by_jobset = job.restart_attempt < restarts_of(snapshot)
     over = job.condition("Complete") is not None or failing(job) is not None
     left = next((other for other in member_jobs(snapshot) if other.restart_attempt == job.restart_attempt), None)
@@ -207,7 +207,7 @@ def _ended_before(ended: ExitFacts | None, ended_at: datetime | None, pod: PodFa
     """The exit is not the consequence of a deletion. (Within one second the deletion is taken for the cause.)
 
     When all containers of a deleted pod have ended, its kubelet deletes it once more, at once and with a grace of 0,
-    which dates the deletion anew while a finalizer keeps the object: what SIGTERM and SIGKILL have left behind just
+    which gives the deletion a new date while a finalizer keeps the object: what SIGTERM and SIGKILL left behind just
     before is then taken for its doing.
     """
     if pod.deleting_since is None:
@@ -238,7 +238,7 @@ def _restarts(pod: PodFacts) -> list[Evidence]:
 
 
 def _exits_and_restarts(container: ContainerFacts) -> Iterator[tuple[ExitFacts | None, int]]:
-    """The exits that the status tells of, each with the number of the restart that it led to, or will lead to.
+    """The exits that the status shows, each with the number of the restart that it led to, or will lead to.
 
     None: a restart without the exit before it.
     """

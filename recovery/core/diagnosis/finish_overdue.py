@@ -32,7 +32,7 @@ class LostWhileFinishing(msgspec.Struct, frozen=True):
 def lost_while_finishing(
     snapshot: Snapshot, ledger: Ledger, *, since: datetime | None, now: datetime
 ) -> LostWhileFinishing | None:
-    """None: it is not finishing, nothing is lost, nothing tells when, or it has been decided on. `since`: as for
+    """None: it is not finishing, nothing is lost, nothing shows when, or it has been decided on. `since`: as for
     `fresh`."""
     found = first_done(snapshot)
     if found is None or _key(found[0]) in ledger.handled.keys:
@@ -47,8 +47,8 @@ def lost_while_finishing(
 
 
 def _left(snapshot: Snapshot, ledger: Ledger, now: datetime) -> tuple[Evidence, ...]:
-    """The losses of the last incident, if it was closed because the training was finishing: nobody has dealt with
-    them. Those of an earlier one are over: the group has run whole since."""
+    """The losses of the last incident, if it was closed because the training was finishing: they are not dealt with
+    yet. Those of an earlier one are over: the group has run whole since."""
     closed = ledger.history[0] if ledger.history else None
     if closed is None or closed.outcome_reason is not Reason.JOB_FINISHING:
         return ()

@@ -1,4 +1,4 @@
-"""Conditions of a RecoveryGroup that tell of its objects: what a person has to change about the job itself."""
+"""Conditions of a RecoveryGroup about its objects: what a person has to change about the job itself."""
 
 from datetime import datetime, timedelta
 

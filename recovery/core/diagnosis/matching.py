@@ -126,7 +126,7 @@ def may_change(rules: tuple[Rule, ...], disruption: Disruption, snapshot: Snapsh
 
 
 def _may_target(rule: Rule, names: set[str]) -> bool:
-    """A loss of which nobody knows where it belongs may be of any ReplicatedJob."""
+    """A loss of which it is unknown where it belongs may be of any ReplicatedJob."""
     targets = rule.when.target_replicated_jobs
     return not targets or "" in names or not names.isdisjoint(targets)
 
@@ -333,7 +333,7 @@ def _texts(item: Evidence) -> Iterator[tuple[str, str]]:
 
 
 def _node_condition(wanted: NodeConditionRule, node: NodeFacts | None) -> _Holds | None:
-    """As long as it asks for. Of a condition without a time nobody knows how long it has held."""
+    """As long as it asks for. Of a condition without a time it is unknown how long it has held."""
     if node is None:
         return None
     found = next((each for each in (_readiness(node), *node.conditions) if _is(each, wanted)), None)

@@ -66,7 +66,7 @@ def restarts_of(snapshot: Snapshot) -> int:
 
 
 Rank = int | str
-"""The completion index; for a Job that is not Indexed the UID, because there nobody takes another one's place."""
+"""The completion index; for a Job that is not Indexed the UID, because there no pod takes another one's place."""
 
 
 def member_count(job: JobFacts) -> int:
@@ -77,5 +77,5 @@ def member_count(job: JobFacts) -> int:
 
 
 def rank(pod: PodFacts) -> Rank:
-    """What the pod is in its group, whoever fills the place."""
+    """The pod's place in its group, no matter which pod fills it."""
     return pod.index if pod.index is not None else pod.uid

@@ -2,7 +2,7 @@
 
 A decision is a matching podFailurePolicy rule (but `Count`, the default way), an index that its backoffLimitPerIndex
 gives up, a failurePolicy that rules on a Job that is failing, an exhausted maxRestarts, or `backoffLimit: 0`. Another
-backoffLimit running out, or no failurePolicy, is no decision about this failure: it is what happens when nobody decides
+backoffLimit running out, or no failurePolicy, is no decision about this failure: it is what happens without a decision
 (a cascade of eight exits exhausts the default limit of six).
 
 It does not matter here *what* they decide: the controller stands aside and watches. If the JobSet restarts, that

@@ -1,6 +1,6 @@
 """Why a group has not started: capacity, images, settings that the kubelet cannot make a container of.
 
-Nothing is restarted for it. Before a group has run whole nobody hangs, and a recreated pod would wait for the same.
+Nothing is restarted for it. Before a group has run whole no rank hangs, and a recreated pod would wait for the same.
 """
 
 from enum import StrEnum
@@ -79,7 +79,7 @@ class NotStarted(msgspec.Struct, frozen=True):
 
 
 def not_started(snapshot: Snapshot) -> NotStarted | None:
-    """None: it has run whole, as far as the facts tell, or its training is about to be complete."""
+    """None: it has run whole, as far as the facts show, or its training is about to be complete."""
     if _has_run_whole(snapshot) or finishing(snapshot) is not None:
         return None
     jobs = member_jobs(snapshot)
@@ -96,7 +96,7 @@ def not_started(snapshot: Snapshot) -> NotStarted | None:
 
 
 def lost_a_member(snapshot: Snapshot, ledger: Ledger) -> bool:
-    """An incident began in the present run of the Jobs: the group had run whole by then, whatever its pods tell now."""
+    """An incident began in the present run of the Jobs: the group had run whole by then, whatever its pods show now."""
     began = max(map(began_at, member_jobs(snapshot)), default=None)
     if began is None:
         return False
@@ -156,7 +156,7 @@ def _crashes(container: ContainerFacts) -> ExitFacts | None:
     """The latest exit of a container that fails again and again, or has just failed. None: it does not.
 
     Read from the exits: a kubelet shows CrashLoopBackOff only when it happens to look at the pod during the wait, and
-    Terminated until then (pod_workers.go, `completeWork`). While the next process runs, the one before tells it.
+    Terminated until then (pod_workers.go, `completeWork`). While the next process runs, the one before shows it.
     """
     if container.ready or container.waiting_reason not in {"", _BACK_OFF}:
         return None

@@ -10,7 +10,7 @@ from recovery.core.model.reason import Explanation, Reason, because
 
 
 def resized(snapshot: Snapshot) -> Explanation | None:
-    """Which Job has another size than its successor would have. None: none has, or no template tells."""
+    """Which Job has another size than its successor would have. None: none has, or no template gives the size."""
     if snapshot.jobset is None:
         return None
     for job in member_jobs(snapshot):
@@ -22,7 +22,7 @@ def resized(snapshot: Snapshot) -> Explanation | None:
 
 
 def template_size(snapshot: Snapshot, job: JobFacts) -> int | None:
-    """The size that JobSet itself gives the Job's successor. None: the template does not tell."""
+    """The size that JobSet itself gives the Job's successor. None: the template does not give it."""
     jobset = snapshot.jobset
     found = (each for each in (jobset.replicated_jobs if jobset is not None else ()) if each.name == job.replicated_job)
     return next((_size(each) for each in found), None)

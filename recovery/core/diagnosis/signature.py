@@ -21,12 +21,12 @@ class DisruptionClass(StrEnum):
     """What a disruption means. These names are API: metrics, status and the rules of policies use them.
 
     NodeLost: the node is gone, or does not answer any more. HardwareFault: the node runs, but one of its GPUs, links or
-    disks, or its kernel, does not. PodDisrupted: somebody moved the pod on purpose (drain, preemption, taint).
-    PodDeleted: somebody deleted the pod or its Job. Killed: ended by SIGKILL or SIGTERM, nobody says why. OutOfMemory:
+    disks, or its kernel, does not. PodDisrupted: the pod was moved on purpose (drain, preemption, taint).
+    PodDeleted: the pod or its Job was deleted. Killed: ended by SIGKILL or SIGTERM, for an unknown reason. OutOfMemory:
     the killer of the kernel or of the kubelet, or CUDA refused more. Crashed: ended by a signal of its own making
     (abort, segmentation fault). UserError: the script, or its settings. CommunicationFailure: ranks could not reach
-    each other, or waited in vain. JobFailed: the Job or the JobSet failed without a pod that tells why. Manual: a
-    person asked for the restart. Unknown: nothing tells.
+    each other, or waited in vain. JobFailed: the Job or the JobSet failed without a pod that shows why. Manual: a
+    person asked for the restart. Unknown: nothing shows the cause.
     """
 
     NODE_LOST = "NodeLost"
@@ -144,7 +144,7 @@ def _pod_fits(row: Signature, evidence: Evidence) -> bool:
 
 
 def _node_fits(row: Signature, evidence: Evidence, snapshot: Snapshot) -> bool:
-    """What a replacement was inferred from ran on a node that nobody knows: the one of its successor says nothing."""
+    """What a replacement was inferred from ran on an unknown node: the node of its successor says nothing."""
     if row.node is None and not row.node_conditions and not row.node_taints:
         return True
     pod = evidence.pod

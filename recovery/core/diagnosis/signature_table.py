@@ -3,7 +3,7 @@
 It follows the public record of failures of GPU training: NVIDIA's XID catalogue, the sources of PyTorch, NCCL and the
 kubelet, and the conditions and taints that node-problem-detector, NVSentinel and the clouds' agents set on nodes. The
 order of the rows is part of the data: what proves a fault comes first, then what the script says of itself, then what
-only says that somebody else is missing, and bare exit codes last, because anything may end with those.
+only says that another member is missing, and bare exit codes last, because anything may end with those.
 """
 
 from collections.abc import Iterable
@@ -94,7 +94,7 @@ _HAVE_SIGNATURES = frozenset({*EXITED, LossKind.POD_DELETED, LossKind.POD_DISRUP
 
 
 def signature_of(evidence: Evidence, snapshot: Snapshot) -> Signature | None:
-    """The first row that fits. None: only the kind of loss tells."""
+    """The first row that fits. None: the kind of loss alone decides."""
     if evidence.kind not in _HAVE_SIGNATURES:
         return None
     found = _found(evidence)

@@ -1,12 +1,12 @@
 """Whether the members of a Job have all run at once, and since when: a group that has *trained*.
 
-Before that moment a lost member harms nobody: the others still wait for it, and its Job replaces it. After it, the
+Before that moment a lost member does no harm: the others still wait for it, and its Job replaces it. After it, the
 others hang. The answer is remembered by the store while the controller runs. After a restart of the controller it is
-inferred from what the API objects still tell: the earlier process of a restarted container (`lastState.terminated` has
+inferred from what the API objects still show: the earlier process of a restarted container (`lastState.terminated` has
 its start and its end), the creation times of replaced pods, and ranks that have no pod. The inference can err only
-where nobody watched while a member was lost on the way to the first full group and was replaced, or left a hole, after
-all the others ran. Then a group that never trained is taken for one that did, and is recreated once, within its budget.
-The other way round would be worse: a group of which one member was replaced while nobody watched hangs, with all its
+where no controller watched while a member was lost on the way to the first full group and was replaced, or left a
+hole, after all the others ran. Then a group that never trained is taken for one that did, and is recreated once, within
+its budget. The other way round would be worse: a group of which one member was replaced unseen hangs, with all its
 pods Ready.
 """
 
@@ -71,7 +71,7 @@ def _ended_at(pod: PodFacts) -> datetime | None:
 
 
 def trained_at(job: JobFacts, pods: Sequence[PodFacts], remembered: datetime | None) -> datetime | None:
-    """`remembered`, or what the pods tell where that was in a run from before the Job was suspended.
+    """`remembered`, or what the pods show where that was in a run from before the Job was suspended.
 
     A run begins with its first pod, which is older than the condition that says so.
     """
@@ -95,7 +95,7 @@ def all_ran_at(job: JobFacts, pods: Sequence[PodFacts]) -> datetime | None:
 
 
 def started_at(pod: PodFacts) -> datetime | None:
-    """The start of the earliest process of the pod that the facts still tell of; None: they tell of none."""
+    """The start of the earliest process of the pod that the facts still show; None: they show none."""
     return min((start for start, _ in _process_spans(pod)), default=None)
 
 
@@ -127,7 +127,7 @@ def _overlap_of(pods: Sequence[PodFacts], wanted: int) -> datetime | None:
 
 
 def _process_spans(pod: PodFacts) -> list[_Span]:
-    """When the processes of the pod ran, as far as it tells. A kubelet's clock may lag: none began before its pod.
+    """When the processes of the pod ran, as far as it shows. A kubelet's clock may lag: none began before its pod.
 
     A process that was asked to go is on its way out, whether it has ended yet or not.
     """
@@ -160,7 +160,7 @@ def _before_replacements(job: JobFacts, pods: Sequence[PodFacts]) -> datetime | 
     """Infer from replaced pods: the first known pods of some ranks were created only after all the others ran at once,
     and the Job counted failures.
 
-    What is known of a lost pod tells itself whether it ran: it stands for its rank, and not the one that replaced it.
+    What is known of a lost pod itself shows whether it ran: it stands for its rank, and not the one that replaced it.
     """
     known: dict[Rank, list[PodFacts]] = {}
     for pod in sorted(pods, key=lambda pod: pod.created_at):

@@ -69,7 +69,7 @@ def select(job: JobFacts, workload: WorkloadFacts | None) -> Selection:
 
 
 def assigned(pod: PodFacts, selection: Selection, *, node_answers: bool = True) -> PodFacts:
-    """The pod with its training containers told from the others, and Running and Ready said of the training alone.
+    """The pod with its training containers separated from the others, and Running and Ready said of the training alone.
 
     `node_answers` False: its node is not reachable, so what the kubelet said last of its containers is not news. The
     node controller takes Ready from such pods (`MarkPodsNotReady`) and leaves the states of their containers alone.

@@ -1,6 +1,6 @@
 """Restraint across groups: which nodes may be quarantined, when they are released, when the circuit breaker opens.
 
-Pure: from the fleet's ledger and what was seen to the next ledger, or to the reason why not. Caps hold whoever asks.
+Pure: from the fleet's ledger and what was seen to the next ledger, or to the reason why not. Caps hold for all callers.
 """
 
 from collections.abc import Collection, Iterable, Mapping

@@ -68,7 +68,7 @@ class DeletePods(msgspec.Struct, frozen=True):
 
 
 class ForceDeletePods(msgspec.Struct, frozen=True):
-    """Delete pods at once (grace 0) whose processes are dead, or may be taken for dead: nobody is left to end them.
+    """Delete pods at once (grace 0) whose processes are dead, or may be taken for dead: nothing is left to end them.
 
     The one action that could let two incarnations run side by side; asked for by `core.incident.fencing` alone.
     """
@@ -110,7 +110,7 @@ class TouchJob(msgspec.Struct, frozen=True):
 
 
 class SuspendWorkload(msgspec.Struct, frozen=True):
-    """Suspend the TrainJob (or bare JobSet) in our name, if nobody has suspended it or marked it meanwhile.
+    """Suspend the TrainJob (or bare JobSet) in our name, if no one has suspended it or marked it meanwhile.
 
     `resume_at` None: not known yet.
     """
@@ -238,4 +238,4 @@ class Plan(msgspec.Struct, frozen=True):
     requeue_at: datetime | None = None
     """None: only when something changes."""
     not_started: NotStarted | None = None
-    """Said of a group in which nothing has failed. None: it runs, or has run, or nobody watches it."""
+    """Said of a group in which nothing has failed. None: it runs, or has run, or is not watched."""

@@ -61,7 +61,7 @@ def _of_incident(before: Ledger, after: Ledger, incident: Incident) -> tuple[Emi
         bad = unseen or closing.outcome in {Outcome.FAILED, Outcome.HELD}
         found.append(_event(f"{incident.id}.closed", bad, f"Incident{incident.closing.outcome}", incident.message))
     if not found and incident.rule and known is not None and known.rule != incident.rule:
-        # What the rule led to tells of it as a rule; this one has led to nothing new.
+        # Usually the event of what the rule led to reports it; this rule has led to nothing new.
         found.append(_event(f"{incident.id}.rule-{number}", False, "RuleDecided", incident.message))
     return tuple(found)
 
@@ -90,7 +90,7 @@ _BY_ACTION = {
     AttemptAction.RECREATE_JOB_SET: "RecreatingJobSet",
     AttemptAction.ADOPTED: "RestartAdopted",
 }
-"""The attempt that asks for a node's quarantine tells of it: its message names the node."""
+"""The attempt that asks for a node's quarantine reports it: its message names the node."""
 
 
 def _event_reason(attempt: Attempt) -> str:

@@ -108,7 +108,7 @@ def close(
     source: str = "",
     verified: bool = False,
 ) -> Plan:
-    """End the incident; the message tells how it began, keeps what was said last, and adds how it ended."""
+    """End the incident; the message says how it began, keeps what was said last, and adds how it ended."""
     full = "; ".join(part for part in (_so_far(ledger), message_of(why)) if part)
     ledger = ledger.with_incident(reason=why.reason, message=full, told=Told.ELSE)
     closing = Closing(outcome=outcome, outcome_reason=why.reason, ended_at=ended_at, source=source, verified=verified)

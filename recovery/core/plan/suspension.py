@@ -22,7 +22,7 @@ from recovery.core.plan.steps import say_more
 
 
 def marked_by(workload: WorkloadFacts) -> str | None:
-    """The incident whose suspension the workload carries. None: none, and if it is suspended, then by somebody else."""
+    """The incident whose suspension the workload carries. None: none; if it is suspended, then by another client."""
     return workload.annotations.get(SUSPENDED_BY_ANNOTATION)
 
 
@@ -39,7 +39,7 @@ def refused(context: ReconcileContext, open_: Incident) -> Explanation | None:
 
 
 def not_ours(context: ReconcileContext) -> Explanation | None:
-    """Why nobody may suspend this workload for a backoff. None: we may.
+    """Why we may not suspend this workload for a backoff. None: we may.
 
     Kueue owns `spec.suspend` of what it admits. A deadline of the TrainJob or the JobSet counts from the last resume,
     so that a suspension would give the job more time than its user has allowed.

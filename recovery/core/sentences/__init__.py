@@ -1,6 +1,6 @@
-"""Explanations rendered as English. Nobody reads a sentence but people: programs read the reason.
+"""Explanations rendered as English. Only people read the sentences: programs read the reason.
 
-One module for each room whose reasons it tells. A text names its details in braces, as `str.format` has it; where a
+One module for each room whose reasons it renders. A text names its details in braces, as `str.format` has it; where a
 detail changes the sentence, a function takes the details instead.
 """
 

@@ -62,8 +62,8 @@ class Account(StrEnum):
     """It is held for an error of its own, so it stays open until the group has outlived that error. If the group loses
     a member before, or the incident ends in another way, its end is not dated back to when the training went on."""
     UNREPORTED = "trains before it reports progress"
-    """In phase Resuming: the ranks have met, and the next report of the training is still to come. When it makes steps
-    again only the report shows, so the time until then counts as lost."""
+    """In phase Resuming: the ranks have met, and the training is still to report again. Only that report shows when it
+    makes steps again, so the time until then counts as lost."""
     ENDED = "after the training has ended"
     """Nothing trains, and nothing is lost: all ranks have made their last step. Their pods can still fail, by another
     container, and their Jobs make them again: the group then needs a recovery in order to be Completed."""

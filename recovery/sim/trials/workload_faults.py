@@ -1,4 +1,4 @@
-"""What befalls a job as a whole and the containers beside its training: resizes, evictions by Kueue, dying sidecars."""
+"""What happens to a job as a whole and to containers beside its training: resizes, Kueue evictions, sidecar exits."""
 
 from collections.abc import Callable
 
