@@ -167,7 +167,7 @@ def _adopt(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger) -> Le
 
 
 def _is_free(open_: Incident) -> bool:
-    """The rule that decided says that the incident costs nothing, whoever restarts the group."""
+    """The rule that decided says that the incident costs nothing, no matter who restarts the group."""
     return any(rule.name == open_.rule and not rule.charge for rule in open_.pinned.rules)
 
 

@@ -69,9 +69,9 @@ class Account(StrEnum):
     container, and their Jobs make them again: the group then needs a recovery in order to be Completed."""
     NOT_YET = "before the ranks had ever met"
     """All of them have run at once, which is all that the API shows, and wait for one another: a user has changed how
-    many they are, and not the number that they are told."""
+    many they are, and not the number in their settings."""
     UNSEEN = "trains, though it seems not to have started"
-    """Nothing tells which container trains, and one that cannot start keeps its pods from being Running."""
+    """Nothing says which container trains, and one that cannot start keeps its pods from being Running."""
     CLOCK = "a wrong clock of the controller's"
     UNMARKED = "undated, and no container is known to train"
 

@@ -282,7 +282,7 @@ class LostTimeBooked(CheckerRule):
         return stretch.account
 
     def _unknown(self, key: GroupKey, stretch: Stretch) -> Account | None:
-        """The account of what nothing in the API tells. None: it is another one's."""
+        """The account of what nothing in the API shows. None: it is another one's."""
         if stretch.account == Account.NEVER and self._never_met(key, stretch):
             return Account.NOT_YET
         if self.evidence.jobs[key].marking is not Marking.NOTHING:
@@ -374,7 +374,7 @@ class LostTimeBooked(CheckerRule):
         return was_whole and stretch.since < self._first_met(key)
 
     def _seems_not_started(self, key: GroupKey, stretch: Stretch) -> bool:
-        """The pods of those who train have never all been Running, as far as their phases tell."""
+        """The pods of those who train have never all been Running, as far as their phases show."""
         met = [each for each in self.evidence.rounds(str(key)) if each.formed_at <= stretch.since]
         jobs = self.world.jobs_of(met[-1].job_uids if met else ())
         return bool(met) and all(job.container is None and not job.ran for job in jobs)

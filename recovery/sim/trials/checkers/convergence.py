@@ -193,7 +193,7 @@ class ConvergesAfterHealing(CheckerRule):
         return any(loss.at >= since for job in jobs if job.decisions or not acted_on for loss in job.losses)
 
     def _seems_not_to_start(self, key: GroupKey) -> bool:
-        """Its ranks have met, and no controller can know: nothing tells which container trains, and another one, which
+        """Its ranks have met, and no controller can know: nothing says which container trains, and another one, which
         cannot start, keeps its pods from being Running. So it is restarted after each `timeouts.start`."""
         jobs = [job for job in self.world.group(key).jobs.values() if job.member]
         met = {record.job_uid for record in self.evidence.trace.of(str(key), EventKind.ROUND_FORMED)}

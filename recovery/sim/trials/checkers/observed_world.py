@@ -273,7 +273,7 @@ class ObservedWorld:
                 job.troubles.append(Loss(at, change.revision, f"node {name} {wrong}"))
 
     def _placed(self, job: JobView, change: ObjectChange, at: datetime) -> None:
-        """A pod made before its node went wrong, and bound after that: nobody can tell it from one that ran there.
+        """A pod made before its node went wrong, and bound after that, looks like one that ran there.
 
         Where a rule waits until a condition has lasted for a while, the node has gone wrong for that rule only then.
         """
