@@ -8,7 +8,7 @@ import pytest
 from recovery.core.model.group_size import AvoidedNode
 from recovery.core.model.ledger import AttemptAction, Ledger, Phase, RequestAnswer
 from recovery.core.model.reason import Reason
-from recovery.ports import JOB_SETS, JOBS, NODES, PODS
+from recovery.ports import JOB_SETS, JOBS, PODS
 from recovery.sim.trials.checkers.restarts import BaselineUntouched, JustifiedRestart, NativeFirst, ResizeKept
 from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
 from tests.simulation.trials.checker_case import CONTROLLER, Case, at, in_phase, opened, restarted
@@ -75,24 +75,6 @@ class TestJustifiedRestart:
         case.now += 900
         case.ledger(restarted(first, 1900, job_uid="job-2"))
         assert "no member of Job job-2 was lost, and it had not been on its way for long" in case.found[0]
-
-    @pytest.mark.parametrize(("seconds", "violations"), [(4, 0), (12, 1)])
-    def test_a_node_that_a_rule_lets_be_faulty_for_a_while_justifies_one(self, seconds: float, violations: int) -> None:
-        """Seed 2031: its pod was made meanwhile. One made after that ran on a faulty node from the start."""
-        case = Case(JustifiedRestart)
-        faulty = {"type": "GpuUnhealthy", "status": "True", "for": "10s"}
-        rule = {"name": "gpu", "when": {"onNodeConditions": [faulty]}, "action": "ReplaceNode"}
-        case.policy("Enforce", rules=[rule])
-        case.put(NODES, "node-0", {"status": {"conditions": []}}, by="kubelet")
-        faulty = {"type": "GpuUnhealthy", "status": "True"}
-        case.put(NODES, "node-0", {"status": {"conditions": [faulty]}}, by="node-problem-detector")
-        case.drop(JOBS, "llm-node-0", by="garbage-collector")
-        case.now += seconds
-        case.job("job-2")
-        case.pod(0, "job-2", name="llm-node-0-0-x")
-        case.put(PODS, "llm-node-0-0-x", {"spec": {"nodeName": "node-0"}}, by="kube-scheduler")
-        case.ledger(restarted(opened(1000), case.now, job_uid="job-2"))
-        assert len(case.found) == violations
 
     def test_nor_does_a_pod_that_its_user_has_scaled_away(self) -> None:
         case = Case(JustifiedRestart)
