@@ -79,7 +79,7 @@ def any_progress_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def announced_is_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     """A training that says 0 % when it begins is taken for one that has made a step."""
-    monkeypatch.setattr("recovery.core.decision.resuming._announces", lambda ledger, progress: False)
+    monkeypatch.setattr("recovery.core.decision.resuming._announces", lambda *_: False)
 
 
 def all_containers_train(monkeypatch: pytest.MonkeyPatch) -> None:
