@@ -3,6 +3,12 @@
 import gc
 import os
 
+from hypothesis import settings
+
+# No test fails because a machine is slow.
+settings.register_profile("unit", deadline=None)
+settings.load_profile("unit")
+
 
 def pytest_configure() -> None:
     """No unit test meets a server with a public certificate, and OpenSSL takes 50 ms to read the authorities of the

@@ -151,9 +151,10 @@ async def test_each_reason_for_not_serving_is_logged_once_until_the_webhooks_are
     one, other = OSError("no disk"), ApiError("no right")
     attempts = iter([one, one, ExceptionGroup("", [one, other]), other, None, None, "serves", one, one, "serves"])
     answers: list[str | None] = []
-    serves, fails = asyncio.Event(), threading.Event()
+    serves, begun, fails = asyncio.Event(), threading.Event(), threading.Event()
 
     async def attempt(*_: Any, listening: Callable[[bool], None], stop: asyncio.Event, **__: Any) -> None:
+        begun.wait(20)  # its thread may come here before `admission` is there
         answers.append(admission.why_not_served)
         outcome = next(attempts)
         if isinstance(outcome, Exception):
@@ -172,6 +173,7 @@ async def test_each_reason_for_not_serving_is_logged_once_until_the_webhooks_are
     folder.certify()
     with capture_logs() as lines:
         async with asyncio.timeout(20), folder.admission() as admission:
+            begun.set()
             await serves.wait()
             serves.clear()
             fails.set()
