@@ -19,7 +19,7 @@ from recovery.core.plan.actions import (
 from recovery.core.plan.suspension import marked_by
 from recovery.core.policy.resolved import Backoff
 from recovery.core.policy.spec import FencingMode, Mode, OnExhausted, OnTerminalFailure, Restart
-from tests.unit.core.decision.walk import RANKS, Walk
+from tests.simulation.decisions.walk import RANKS, Walk
 from tests.unit.core.diagnosis.test_native_policies import on_condition, on_exit
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.groups import group, training
