@@ -65,7 +65,7 @@ def policy_lines(selection: AppliedPolicy, ledger: Ledger, now: datetime) -> Ite
     yield from _titled("rules, of which the first that matches decides", _rules(policy.rules))
     if policy.fencing is FencingMode.ASSUME_DEAD:
         after, may = duration(policy.assume_dead_after), "allows" if policy.may_assume_dead else "does not allow"
-        yield f"a node that does not answer is taken for dead after {after} (AssumeDead): RecoveryConfig {may} it"
+        yield f"a node that does not answer is assumed dead after {after} (AssumeDead): RecoveryConfig {may} it"
     yield from (render(why) for why in (policy.global_pause, policy.breaker) if why is not None)
     frees = budget.frees_at(ledger.budget, policy.budget_limit, policy.budget_window, now)
     if frees is not None:
@@ -148,13 +148,13 @@ def _container_lines(snapshot: Snapshot, job: JobFacts, pods: Sequence[PodFacts]
     selection = select(job, snapshot.workload)
     if selection.by is SelectedBy.UNKNOWN:
         yield (
-            f"{_INDENT}no container is known to train, so exits open nothing and only lost pods do: name it with the "
+            f"{_INDENT}it is not known which container trains, so only a lost pod opens an incident: name it with the "
             f"annotation {TRAINING_CONTAINER_ANNOTATION}"
         )
     others = Counter(f"{each.name} {_container_words(each)}" for pod in pods for each in pod.other_containers)
     if others and selection.names:
         states = ", ".join(f"{words} ({count} pods)" for words, count in sorted(others.items())[:_OTHERS_MAX])
-        yield f"{_INDENT}beside the training container {', '.join(selection.names)}: {states}; that opens no incident"
+        yield f"{_INDENT}beside the training container {', '.join(selection.names)}: {states}; these open no incident"
 
 
 def _pod_words(snapshot: Snapshot, pod: PodFacts, now: datetime) -> str:
@@ -186,7 +186,7 @@ def _container_words(container: ContainerFacts) -> str:
 
 def _rules(rules: Sequence[Rule]) -> list[str]:
     return [
-        f"{number}. {rule.name}: {rule.action}{'' if rule.charge else ', free of charge'}"
+        f"{number}. {rule.name}: {rule.action}{'' if rule.charge else ', not charged to the budget'}"
         for number, rule in enumerate(rules, 1)
     ]
 
@@ -230,7 +230,7 @@ def _words_about_jobs(action: Action) -> str:
         case RaiseBackoffLimit():
             return f"raise the backoffLimit of Job {action.name}, which is being deleted"
         case TouchJob():
-            return f"touch Job {action.name}, so that its controller looks at it again"
+            return f"touch Job {action.name}, so that its controller reconciles it"
         case DeleteJobSet():
             return f"delete JobSet {action.name} (uid {action.uid}), so that Trainer creates it again"
         case FailJobSet():
@@ -250,11 +250,11 @@ def request_lines(workload: WorkloadFacts, ledger: Ledger) -> Iterator[str]:
     """What people have asked for, with the answers."""
     for given in ledger.requests:
         verdict = "accepted" if given.accepted else "refused"
-        yield f"{given.verb}, asked for at {moment(given.at)}: {verdict}: {given.message}"
+        yield f"{given.verb}, requested at {moment(given.at)}: {verdict}: {given.message}"
     for verb, asked in requests.pending(workload, ledger):
         by = f" by {asked.by}" if asked.by else ""
         reason = f" ({asked.reason})" if asked.reason else ""
-        yield f"{verb}, asked for at {moment(asked.at)}{by}{reason}: no answer yet"
+        yield f"{verb}, requested at {moment(asked.at)}{by}{reason}: no answer yet"
 
 
 def incident_lines(incident: Incident, now: datetime) -> Iterator[str]:
@@ -277,7 +277,7 @@ def incident_lines(incident: Incident, now: datetime) -> Iterator[str]:
     if incident.held is not None:
         yield f"held until recovery retry: {incident.held.message}"
     if incident.fail_job:
-        yield "the JobSet is being made to fail"
+        yield "the controller is failing the JobSet"
     yield f"failed at {moment(incident.started_at)}, detected {detected} later"
     freed = f", {released:.0f} released by our suspension" if released else ""
     yield f"{incident.ranks} ranks, {incident.gpus_now} GPUs, {lost:.0f} idle GPU-seconds{freed}"
@@ -340,7 +340,7 @@ def _log_lines(log: SuspectLog | None) -> Iterator[str]:
     whose = f"{log.pod}, container {log.container}{', before it restarted' if log.previous else ''}"
     yield from _titled(f"Last lines of {whose}", log.tail.split("\n"))
     if log.incomplete:
-        yield "the log goes on after these lines"
+        yield "the log continues after these lines"
 
 
 def _number(value: int | None) -> str:

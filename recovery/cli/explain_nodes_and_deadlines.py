@@ -53,7 +53,7 @@ def avoided_lines(ledger: Ledger, now: datetime) -> Iterator[str]:
     for each in ledger.avoided:
         if now < each.until:
             why = f": {each.reason}" if each.reason else ""
-            yield f"this group alone avoids node {each.node} until {moment(each.until)}{why}"
+            yield f"this group avoids node {each.node} until {moment(each.until)}{why}"
 
 
 def _names(snapshot: Snapshot, incident: Incident | None) -> list[str]:
@@ -94,18 +94,18 @@ def next_lines(plan: Plan, snapshot: Snapshot, policy: Deciding, now: datetime) 
     for name, fate in fencing.fates_of_nodes(snapshot, policy, now).items():
         if fate.changes_at is not None:
             known.add(fate.changes_at)
-            yield f"node {name} is taken for dead at {moment(fate.changes_at)}, unless it answers before"
+            yield f"node {name} is assumed dead at {moment(fate.changes_at)}, unless it answers before"
     open_ = ledger.incident if ledger.incident is not None and ledger.incident.closing is None else None
     if open_ is not None and ledger.phase is Phase.RESUMING and deadline_of(ledger) > now:
         known.add(deadline_of(ledger))
         yield f"the incident closes at {moment(deadline_of(ledger))}, or as soon as the training reports progress"
     if open_ is not None and open_.held and not open_.fail_job:
-        yield f"nothing until a person says so: recovery retry {snapshot.key.name}"
+        yield f"nothing until someone runs recovery retry {snapshot.key.name}"
     requeue_at = plan.requeue_at
     if requeue_at is not None and requeue_at not in known and requeue_at > now:
-        yield f"it is decided again at {moment(requeue_at)} at the latest"
+        yield f"the controller decides again at {moment(requeue_at)} at the latest"
     elif open_ is not None and not known and not open_.held:
-        yield "it is decided again when one of the job's objects changes"
+        yield "the controller decides again when one of the job's objects changes"
 
 
 def _attempt_words(ledger: Ledger) -> str:

@@ -82,7 +82,7 @@ _COMMANDS = {
 }
 """What a person runs first about a job that is not protected. None for the other reasons: a policy says so."""
 
-_ON_ITS_WAY = {
+ON_ITS_WAY = {
     Phase.DETECTED: "decides",
     Phase.DECIDED: "restarts",
     Phase.FENCING: "waits for the node",
@@ -134,7 +134,7 @@ def _of_incident(ledger: Ledger, found: Protection, resumes_at: datetime | None,
         return NextStep("joins by", started + timedelta(seconds=pinned.rendezvous_timeout_seconds), "restarts")
     if ledger.phase is Phase.RESUMING:
         return NextStep("ends by", deadline_of(ledger))
-    return NextStep(_ON_ITS_WAY[ledger.phase])
+    return NextStep(ON_ITS_WAY[ledger.phase])
 
 
 def _of_held(ledger: Ledger) -> NextStep:

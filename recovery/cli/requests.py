@@ -27,6 +27,8 @@ from recovery.core.decision.decide import decide
 from recovery.core.incident.requests import ANNOTATIONS, EXPIRES_AFTER, Request, Verb, encode
 from recovery.core.model.facts import GroupKey, WorkloadFacts
 from recovery.core.model.ledger import Ledger, Phase, RequestAnswer
+from recovery.core.model.reason import Reason, because
+from recovery.core.sentences import render
 from recovery.kube.cluster_reader import JobReading, read_job
 from recovery.kube.kubeconfig_context import context_user
 from recovery.kube.live_reader import LiveReader
@@ -114,7 +116,8 @@ async def _prepare(connection: Connection, key: GroupKey, verb: Verb, request: R
         print(f"{title}: nothing has been charged, so there is nothing to reset")
         return "nothing to do"
     if verb is Verb.RETRY and not _holds_back(ledger):
-        raise CommandError(f"{title}: retry is refused: nothing is held back: the group is in phase {ledger.phase}")
+        nothing = render(because(Reason.NOTHING_HELD_BACK, phase=ledger.phase))
+        raise CommandError(f"{title}: {verb} is refused: {nothing}")
     selection = policy_of(reading.policies, workload)
     if selection.error is not None:
         raise CommandError(f"{title}: {verb} is refused: {selection.error}, so nothing would act on the request")
@@ -165,7 +168,7 @@ async def _put(connection: Connection, job: _RequestTarget, options: RequestOpti
         connection.client, resource, job.key.name, body, kind=PatchKind.MERGE, namespace=job.key.namespace
     )
     if not options.wait_seconds:
-        print(f"{job.title}: {options.verb} is asked for; `recovery explain {job.key.name}` shows the answer")
+        print(f"{job.title}: {options.verb} is requested; `recovery explain {job.key.name}` shows the answer")
         return True
     answer = await _wait(connection, job, options, request)
     if answer is None:

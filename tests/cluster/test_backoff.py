@@ -114,7 +114,7 @@ async def test_a_user_who_resumes_the_job_ends_the_backoff(
         closed, _ = await job.closed_incidents(2)
         await has_reconciled(process, job)
         assert closed["outcome"] == "Recovered"
-        assert "others have resumed it" in closed["message"]
+        assert "another client has resumed it" in closed["message"]
         assert OURS not in (await train_job_of(job))["metadata"].get("annotations", {})
     assert len(proxy.writes(suspends)) == 1
 
@@ -164,7 +164,7 @@ async def test_a_pause_of_the_whole_cluster_releases_the_suspension_and_holds_ev
         async with controller():
             async with in_phase("Backoff", job, proxy):
                 await apply(installed, None, config)
-                await until_said(job, "the suspension is released, because RecoveryConfig default pauses all")
+                await until_said(job, "the controller ends its suspension, because RecoveryConfig default pauses all")
             closed, _ = await job.closed_incidents(2)
             assert closed["outcome"] == "Recovered"
     finally:
@@ -177,7 +177,7 @@ async def test_out_of_budget_it_is_suspended_and_a_retry_brings_it_back(
     job = await training(ranks=2, gpus=1, budget={"limit": 0, "onExhausted": "Suspend"})
     async with controller():
         await lose(job, 1)
-        await until_said(job, "suspended, so that its GPUs are free")
+        await until_said(job, "the job is suspended to free its GPUs")
         async with asyncio.timeout(GUARD_SECONDS):
             while await job.pods():
                 await asyncio.sleep(0.1)
@@ -206,7 +206,7 @@ async def test_out_of_budget_it_is_failed_only_where_recovery_config_allows_it(
     try:
         async with controller():
             await lose(forbidden, 1)
-            await until_said(forbidden, "it is not made to fail, because RecoveryConfig does not allow FailJob")
+            await until_said(forbidden, "the JobSet is not failed, because RecoveryConfig does not allow it")
             await apply(installed, None, config)
             await lose(allowed, 1)
             [closed] = await allowed.closed_incidents(1)

@@ -32,7 +32,7 @@ async def test_the_page_about_a_group_with_fewer_nodes(
             await set_room(fleet, rack, room=True)
             uid = await job.child_uid()
             assert "patched" in await page.do("kubectl patch job", CHILD=job.child)
-            assert "free of charge" in await page.do("recovery restart")
+            assert "not charged to the budget" in await page.do("recovery restart")
             await runs_with(job, 16, since_uid=uid)
             await job.closed_incidents(2)
             assert "elastic" not in await job.ledger()

@@ -210,7 +210,7 @@ async def test_a_dead_node_that_may_be_assumed_dead(
             took = await trains_elsewhere(job, before, dead, since)
             incident = await assert_fenced_once(job, proxy, before, dead)
     record_property("seconds_from_not_ready", took.total_seconds())
-    assert "takes for its death (AssumeDead)" in incident["message"]
+    assert "assumes that it is dead (AssumeDead)" in incident["message"]
     assert took <= BACK_WITHIN
     assert job.fleet.world.trace.overlaps(job.training) == []
 
@@ -264,7 +264,9 @@ async def test_a_dead_node_that_is_tainted_out_of_service(
 async def waits_for_proof(job: Job, proxy: ApiProxy, before: Before, dead: Member) -> Object:
     """The pod was evicted from its dead node, the others are gone, and the controller says for what it waits."""
     await job.reaches("Fencing")
-    said = await until_said(job, "its processes may live until its Node object is deleted or tainted out-of-service")
+    said = await until_said(
+        job, "its processes may still run until its Node object is deleted or has the out-of-service taint"
+    )
     assert dead.node in said["message"]
 
     async def left() -> list[str]:

@@ -195,7 +195,7 @@ async def test_spot_recreates_an_evicted_group_for_free(
         *("Recovered", "capacity-taken-back"),
         False,
     )
-    assert "(free of charge)" in incident["message"]
+    assert "(not charged to the budget)" in incident["message"]
     ledger = await job.ledger()
     assert (ledger["totals"]["restarts"], ledger["totals"].get("charged", 0)) == (1, 0)
     assert ledger["budget"]["remaining"] == 10

@@ -53,7 +53,7 @@ async def test_a_recovery_ends_when_the_training_reports_progress_again(
     assert progressed <= moment(closed["endedAt"]) <= progressed + timedelta(seconds=1)
     assert (await job.ledger())["schemaVersion"] == 4
     assert told.exit_code == 0
-    assert "the training progresses (source: progress, verified: true)" in told.out
+    assert "the training makes progress (source: progress, verified: true)" in told.out
 
 
 async def reported_after(job: Job, percentage: int, began: datetime) -> datetime:

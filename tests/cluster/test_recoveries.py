@@ -21,6 +21,7 @@ from tests.cluster.verdict import Before, Member, assert_recovered_once, member,
 
 pytestmark = pytest.mark.usefixtures("no_complaints")
 SHIPPED, PREPARED = "torch-distributed", "torch-recoverable"
+REPLACED = "its Job replaces the pod, and the other ranks are not restarted"
 both_runtimes = pytest.mark.parametrize("runtime", [SHIPPED, PREPARED], ids=["shipped", "prepared"])
 
 
@@ -141,7 +142,7 @@ async def test_a_second_kill_while_a_new_pod_waits_for_a_node(
         async with cordoned(job.fleet, {before[5].node, *spares}):
             await lose(job, 5)
             victim, killed_at = await lose_a_new_member_in(job, "Scheduling", before)
-        then = f"{victim} was deleted before all ranks ran; it is replaced without a restart of the others"
+        then = f"{victim} was deleted before all ranks ran; {REPLACED}"
         incident = await assert_recovered_once(
             job, proxy, before, suspects=[before[5]], then=then, last_kill_at=killed_at
         )
@@ -159,7 +160,7 @@ async def test_a_second_kill_while_a_new_pod_starts(
         job.fleet.kubelets.delay_start(f"{job.child}-3-", 20.0, namespace=job.namespace)
         await lose(job, 5)
         victim, killed_at = await lose_a_new_member_in(job, "Starting", before)
-        then = f"{victim} was deleted before all ranks ran; it is replaced without a restart of the others"
+        then = f"{victim} was deleted before all ranks ran; {REPLACED}"
         incident = await assert_recovered_once(
             job, proxy, before, suspects=[before[5]], then=then, last_kill_at=killed_at
         )
@@ -183,7 +184,7 @@ async def test_a_second_kill_while_the_ranks_join(
         incident = await assert_recovered_once(
             job, proxy, before, suspects=[before[5]], then=f"{victim} ", last_kill_at=killed_at, triggers=2
         )
-    assert "exit code 137; attempt 2: deleting Job llm-node-0 once more" in incident["message"]
+    assert "exit code 137; attempt 2: deleting Job llm-node-0 again" in incident["message"]
     assert [attempt["action"] for attempt in incident["attempts"]] == ["RecreateGroup", "RecreateGroup"]
 
 

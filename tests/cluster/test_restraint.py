@@ -182,7 +182,7 @@ async def a_finishing_job_loses_a_pod(control_plane: ControlPlane, job: Job) -> 
             await asyncio.sleep(0.05)
     pod = await lose(job, last, grace_seconds=600)
     explained = await recovery("explain", job.name, "-n", job.namespace, "--kubeconfig", str(control_plane.kubeconfig))
-    sentence = f"was deleted, but pod {done} has Succeeded, so the training is finishing: left alone"
+    sentence = f"was deleted, but pod {done} has Succeeded, so the training is finishing: the group is not restarted"
     assert sentence in explained.out, explained
     job.fleet.kubelets.exit_container(pod, 137, namespace=job.namespace)
     for rank in range(1, last):
@@ -212,7 +212,9 @@ async def test_a_pause_in_mid_incident_stops_every_write_to_the_workload_until_i
         await annotate(job, PAUSED, "true")
         await annotate(job, "example.com/changed", "meanwhile", resource=JOBS)
         trigger.release()
-        ledger = await until_said(job, "decided, but not carried out, because the job is paused by annotation")
+        ledger = await until_said(
+            job, "the restart is decided but not carried out, because the job is paused by annotation"
+        )
         await has_reconciled(process, job)
 
         assert {each["type"]: each["status"] for each in ledger["conditions"]}["Paused"] == "True"
@@ -266,7 +268,7 @@ async def test_a_loss_while_the_training_finishes_is_held_after_its_time_until_a
             while not (await job.get("job", job.child))["status"].get("succeeded"):
                 await asyncio.sleep(0.05)
         await lose(job, 2)
-        await until_said(job, "has Succeeded, so the training is finishing, but it has not ended within 5s")
+        await until_said(job, "has Succeeded, so the training is finishing, but the job did not end within 5s")
         await job.reaches("Held")
         ledger = await job.ledger()
         assert writes(proxy, of={"trainjobs", "jobsets", "jobs", "pods"}) == []
@@ -335,7 +337,7 @@ async def test_with_the_budget_exhausted_the_second_failure_is_held(
     assert (second["outcome"], second["outcomeReason"]) == ("Held", "RunsWholeAgain"), "its kubelet restarted it"
     assert f"pod {pod} (rank 1, node gpu-" in second["message"]
     assert "exited with exit code 1" in second["message"]
-    assert "(1 recoveries within 24h)" in second["message"]
+    assert "(limit 1 within 24h)" in second["message"]
     assert workload_writes(proxy) == before
     assert await pod_uids(job) == pods, "the pods stay as they are"
     ledger = await job.ledger()
@@ -357,6 +359,6 @@ async def test_restart_none_leaves_a_lost_member_to_kubernetes(
         await has_reconciled(process, job)
 
     assert (closed["outcome"], closed["outcomeReason"]) == ("Observed", "LeftToKubernetes")
-    assert "policy default says restart: None, so it is left to Kubernetes" in closed["message"]
+    assert "policy default sets restart: None, so the failure is left to Kubernetes" in closed["message"]
     assert workload_writes(proxy) == []
     assert await pod_uids(job) == pods

@@ -124,7 +124,7 @@ async def test_pages_about_a_job_that_fails_again_and_again(
             assert "1 of 2 recoveries left" in section(shown, "Policy")
             [(_, _, cause, node)] = [line.split() for line in shown.splitlines() if line.startswith("llm ")]
             assert (cause, node[:4]) == ("Exit137", "gpu-")
-            assert "1 charges no longer count" in await page.do("recovery reset-budget")
+            assert "1 charge no longer counts" in await page.do("recovery reset-budget")
 
         await recovers(job, times=2)
         async with walked(shell, "RecoveryRestartLoop", job) as page:
@@ -174,7 +174,7 @@ async def test_the_page_about_a_recovery_that_is_overdue(
             assert "gpu-0 is released" in await page.do("recovery release", NODE="gpu-0")
             pod = (await job.pods())[0]["metadata"]["name"]
             assert "force deleted" in await page.do("kubectl delete pod", POD=pod)
-            assert "free of charge" in await page.do("recovery restart")
+            assert "not charged to the budget" in await page.do("recovery restart")
 
 
 async def test_pages_about_a_job_that_waits_for_a_person(
@@ -188,7 +188,7 @@ async def test_pages_about_a_job_that_waits_for_a_person(
             await job.reaches("Held")
             async with walked(shell, "RecoveryHeldGPUs", job) as page:
                 assert "held, because the budget" in section(await page.look(), "Decision")
-                assert "free of charge" in await page.do("recovery retry")
+                assert "not charged to the budget" in await page.do("recovery retry")
                 await job.reaches("Scheduling")
                 assert "nothing to reset" in await page.do("recovery reset-budget")
                 assert "patched" in await page.do("kubectl patch trainjob")
@@ -200,7 +200,7 @@ async def test_pages_about_a_job_that_waits_for_a_person(
         await job.reaches("Held")
         async with walked(shell, "RecoveryHeld", job) as page:
             assert "held, because the budget" in section(await page.look(), "Decision")
-            assert "free of charge" in await page.do("recovery retry")
+            assert "not charged to the budget" in await page.do("recovery retry")
         await job.closed_incidents(2)
 
 
@@ -229,7 +229,7 @@ async def test_the_page_about_a_dead_member_without_and_with_a_controller(
             await second_is_over()
             await exit_rank(job, 1, 137)
             await job.reaches("Decided")
-            assert "free of charge" in await page.do("recovery restart")
+            assert "not charged to the budget" in await page.do("recovery restart")
             await until_rounds(job, 3)
 
 
@@ -257,7 +257,7 @@ async def test_pages_about_a_job_that_may_hang_or_has_not_started(
             assert '"progressPercentage":40' in shown
             assert "lastUpdatedTime" in shown
             assert shown.count("T10:00:00.000000000Z step 4") == 2 * RANKS
-            assert "free of charge" in await page.do("recovery restart")
+            assert "not charged to the budget" in await page.do("recovery restart")
 
 
 @asynccontextmanager
@@ -296,7 +296,7 @@ async def test_pages_about_the_config(
             assert "closes the circuit breaker within 30 s" in await page.do("recovery reset-breaker")
             await until_sample(process, "recovery_circuit_breaker_open", 0)
             assert "IncidentObserved" in await page.do("recovery status")
-            assert "free of charge" in await page.do("recovery restart", JOB=job.name, NS=job.namespace)
+            assert "not charged to the budget" in await page.do("recovery restart", JOB=job.name, NS=job.namespace)
         await job.closed_incidents(3)
 
         await until_sample(process, "recovery_nodes_quarantined", 1, by="person")

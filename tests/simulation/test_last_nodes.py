@@ -56,9 +56,9 @@ def test_a_node_that_another_group_waits_for_is_spared() -> None:
     outcome = trial(nodes_that_die=1)
     assert not outcome.violations, str(outcome.violations[0])
     assert quarantined(outcome) == set()
-    told = [reason for reason in said_of_small(outcome) if "group team-a/large, which waits, can run" in reason]
+    told = [reason for reason in said_of_small(outcome) if "waiting group team-a/large needs this node" in reason]
     assert told
-    assert all("the group needs 4 of the 4 that fit its pods" in reason for reason in told)
+    assert all("4 nodes fit its pods, and it takes 4" in reason for reason in told)
 
 
 def test_where_all_nodes_are_well_it_is_quarantined() -> None:

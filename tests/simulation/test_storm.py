@@ -170,7 +170,7 @@ def test_a_storm_that_goes_on_is_charged_once() -> None:
     assert {each.storm for each in latest.history} == {latest.history[-1].storm}
     assert latest.history[-1].storm.startswith("storm-rack-")
     assert latest.totals.charged == 1
-    same = f"free of charge: the same storm as incident {latest.history[-1].id}"
+    same = f"not charged to the budget: the same storm as incident {latest.history[-1].id}"
     assert all(same in each.message for each in latest.history[:-1])
 
 

@@ -74,7 +74,7 @@ def _refused(context: ReconcileContext, node: str) -> Explanation | None:
     # The lost member has left room on the very node that is to be avoided.
     elsewhere = [name for name in fleet.room.nodes if name != node] if fleet.room is not None else []
     if len(elsewhere) < max(there, 1):
-        return because(Reason.NODE_NOT_AVOIDED, node=node, why="there may be no room for the group elsewhere")
+        return because(Reason.NODE_NOT_AVOIDED, node=node, why="there may be no room for the group on other nodes")
     return None
 
 

@@ -150,7 +150,7 @@ def at_rest(context: ReconcileContext, ledger: Ledger, policy: Policy) -> AtRest
         return AtRest(ledger)
     elastic, job = policy.elastic, sizes.resizable(context.snapshot)
     if elastic is None or policy.mode is not Mode.ENFORCE:
-        return AtRest(_with_room(ledger, None), _waits(state, "its policy does not make it grow"))
+        return AtRest(_with_room(ledger, None), _waits(state, "its policy does not let it grow"))
     if isinstance(job, Explanation):
         return AtRest(_with_room(ledger, None), job)
     return _with_growth(context, ledger, state, elastic)
@@ -173,7 +173,8 @@ def _with_growth(context: ReconcileContext, ledger: Ledger, state: ElasticState,
     due_at = since + patience
     ledger = _with_room(ledger, since, nodes)
     if context.now < due_at:
-        said = f"there is room for {nodes} since {since:%Y-%m-%dT%H:%M:%SZ}, and it grows {in_words(patience)} later"
+        since_when = f"{since:%Y-%m-%dT%H:%M:%SZ}"
+        said = f"there has been room for {nodes} since {since_when}, and it grows {in_words(patience)} after that"
         return AtRest(ledger, _waits(state, said), requeue_at=min(due_at, ask_at))
     bar = no_trigger(context.snapshot, context.workload, context.policy)
     if bar is not None:
@@ -195,10 +196,10 @@ def _with_growth(context: ReconcileContext, ledger: Ledger, state: ElasticState,
 def _too_little(room: Room, state: ElasticState, elastic: PinnedElastic) -> str:
     more = range(1, state.wanted_nodes - state.nodes + 1)
     needed = next((each for each in more if sizes.allowed(elastic, state.nodes + each, state.wanted_nodes)), None)
-    reserved = f", and {room.reserved} are left to groups that wait" if room.reserved else ""
+    reserved = f", and {room.reserved} are reserved for waiting groups" if room.reserved else ""
     if not room.pods:
         return f"there is no room for more pods{reserved}"
-    least = f", and the next allowed size takes {needed}" if needed is not None else ""
+    least = f", and the next allowed size needs {needed}" if needed is not None else ""
     return f"there is room for {room.pods} more {'pod' if room.pods == 1 else 'pods'}{least}{reserved}"
 
 

@@ -123,7 +123,7 @@ def _deleted_alone(snapshot: Snapshot, job: JobFacts) -> list[Evidence]:
     left = next((other for other in member_jobs(snapshot) if other.restart_attempt == job.restart_attempt), None)
     if job.deleting_since is None or by_jobset or over or left is None:
         return []
-    text = f"Job {job.name} was deleted, while Job {left.name} lives on"
+    text = f"Job {job.name} was deleted, while Job {left.name} still exists"
     return [
         Evidence(f"{job.uid}/deleted", LossKind.POD_DELETED, text, job.uid, at=job.deleting_since),
     ]
@@ -270,7 +270,7 @@ def _fault(pod: PodFacts) -> list[Evidence]:
 
 
 def _replaced(pod: PodFacts) -> Evidence:
-    text = f"{place(pod)} replaced a member that was lost while no controller watched"
+    text = f"{place(pod)} replaced a member that was lost while no controller was watching"
     key = f"{pod.uid}/replacement"
     return Evidence(key, LossKind.POD_DELETED, text, pod.job_uid, at=pod.created_at, pod=pod, inferred=True)
 

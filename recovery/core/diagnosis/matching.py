@@ -253,12 +253,12 @@ def _any(items: Iterable[_Holds | None]) -> _Holds | None:
 
 def _class(when: When, finding: Finding) -> _Holds | None:
     found = str(finding.disruption_class)
-    return _Holds(f"its class is {found}") if found in when.on_class else None
+    return _Holds(f"the class is {found}") if found in when.on_class else None
 
 
 def _target(when: When, item: Evidence, snapshot: Snapshot) -> _Holds | None:
     found = _replicated_job(item, snapshot)
-    return _Holds(f"it is of ReplicatedJob {found}") if found in when.target_replicated_jobs else None
+    return _Holds(f"it belongs to ReplicatedJob {found}") if found in when.target_replicated_jobs else None
 
 
 def _replicated_job(item: Evidence, snapshot: Snapshot) -> str:

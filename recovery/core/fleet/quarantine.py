@@ -223,7 +223,7 @@ def spared(ledger: FleetLedger, wanted: str, fleet: FleetFacts, members: int) ->
     if not short:
         return None
     key, left, needed = min(short)  # the same one in every reconcile, so that the sentence stays
-    return _last_feasible(f"group {key}, which waits,", left, needed)
+    return _last_feasible(f"waiting group {key}", left, needed)
 
 
 def _left(taken: Collection[str], feasible: tuple[str, ...], needed: int) -> int:

@@ -79,18 +79,18 @@ def _assumed(
     """
     since = node.ready_since or now
     silent = f"node {node.name} has not answered since {since:%H:%M:%S} ({node.ready_reason or 'unreachable'})"
-    waits = "its processes may live until its Node object is deleted or tainted out-of-service"
+    waits = "its processes may still run until its Node object is deleted or has the out-of-service taint"
     if not isinstance(policy, Policy) or policy.fencing is not FencingMode.ASSUME_DEAD:
         return Fate(f"{silent}, and {waits}")
     if not policy.may_assume_dead:
         return Fate(f"{silent}, and {waits}: RecoveryConfig does not allow assumeDead")
     if unseen is not None:
-        return Fate(f"{silent}, and is not taken for dead while nothing is heard of nodes")
+        return Fate(f"{silent}, and it is not assumed dead while the watches of nodes are silent")
     heard = max(since, node.lease_renewed_at) if node.lease_renewed_at is not None else since
     dead_at = heard + policy.assume_dead_after
     if now < dead_at:
-        return Fate(f"{silent}; it is taken for dead after {_words(policy.assume_dead_after)}", changes_at=dead_at)
-    return Fate(f"{silent}, which policy {policy.name} takes for its death (AssumeDead)", dead_since=since)
+        return Fate(f"{silent}; it is assumed dead after {_words(policy.assume_dead_after)}", changes_at=dead_at)
+    return Fate(f"{silent}, so policy {policy.name} assumes that it is dead (AssumeDead)", dead_since=since)
 
 
 def _words(duration: timedelta) -> str:

@@ -24,7 +24,7 @@ _INSTEAD = {
     # What is free of charge never asks the budget.
     RuleAction.FAIL_JOB: (
         "use `budget: {limit: 0, onExhausted: FailJob}` to have every failure end the job that costs budget: a "
-        "preemption, and what a rule makes free of charge, are restarted all the same"
+        "preemption, and what a rule with `charge: false` matches, are restarted all the same"
     ),
 }
 

@@ -1,7 +1,16 @@
 """What happened, and who else decides on it."""
 
 from recovery.core.model.reason import Reason, Sentence
-from recovery.core.sentences.text import Text
+from recovery.core.sentences.text import Details, Text
+
+
+def _few_exits_left(details: Details) -> str:
+    survives = f"only {details['exits']} more" if details["exits"] else "no more"
+    return (
+        f"Job {details['job']} (backoffLimit {details['limit']}) survives {survives} exits, and "
+        f"{details['ranks']} ranks may exit while they wait"
+    )
+
 
 TEXTS: dict[Sentence | Reason, Text] = {
     Reason.MEMBER_LOST: "{evidence}",
@@ -13,7 +22,7 @@ TEXTS: dict[Sentence | Reason, Text] = {
     Sentence.CONTAINER_SUCCEEDED: "container {containers} of pod {pod} has exited 0, so the training is finishing",
     # --- the user's own policies
     Reason.POD_FAILURE_POLICY: "podFailurePolicy rule {number} of Job {job} (action {action}) matches pod {pod}",
-    Reason.JOB_FAILS_BY_ITS_SPEC: "Job {job} is failing with reason {failing_reason}, as its own spec asks",
+    Reason.JOB_FAILS_BY_ITS_SPEC: "Job {job} is failing with reason {failing_reason}, as its spec requires",
     Reason.MAX_RESTARTS: (
         "the failurePolicy of JobSet {jobset} allows no more restarts (maxRestarts {limit} is exhausted)"
     ),
@@ -22,18 +31,16 @@ TEXTS: dict[Sentence | Reason, Text] = {
     Reason.INDEX_FAILED: "Job {job} has given up index {index} (backoffLimitPerIndex {limit})",
     Sentence.INDEX_FAILS_NOW: "Job {job} gives up index {index} with this failure (backoffLimitPerIndex {limit})",
     Reason.TRAINED_TO_THE_END: (
-        "container {containers} of pod {pod} exited 0: the pod failed by {by}, and its Job decides about that"
+        "container {containers} of pod {pod} exited 0 and {by} failed the pod, so its Job decides what follows"
     ),
     Sentence.TRAINED_BEFORE_POD_LOST: (
-        "container {containers} of pod {pod} exited 0 before the pod was lost, and its Job decides about that"
+        "container {containers} of pod {pod} exited 0 before the pod was lost, so its Job decides what follows"
     ),
     # --- how long the Jobs last while a restart waits
     Sentence.FAILURE_POLICY_AT_ONCE: "the failurePolicy of JobSet {jobset} decides as soon as a Job fails",
     Reason.JOB_FAILING: "Job {job} is failing",
-    Reason.BACKOFF_LIMIT: (
-        "Job {job} (backoffLimit {limit}) survives {exits} more exits, and {ranks} ranks may exit while they wait"
-    ),
+    Reason.BACKOFF_LIMIT: _few_exits_left,
     Sentence.INDEX_EXITS_UNKNOWN: (
-        "Job {job} has a backoffLimitPerIndex, and the exits that each index has left are not known"
+        "Job {job} has a backoffLimitPerIndex, and it is not known how many exits each index has left"
     ),
 }

@@ -19,7 +19,7 @@ def _pauses(details: Details) -> str:
 
 
 def _suspected(details: Details) -> str:
-    before = f", incident {details['before']} before" if details["before"] else ""
+    before = f"; the one before is from incident {details['before']}" if details["before"] else ""
     return f"node {details['node']} is suspected ({details['count']} of {details['most']} suspicions{before})"
 
 
@@ -27,27 +27,23 @@ TEXTS: dict[Sentence | Reason, Text] = {
     Reason.QUARANTINE_NOT_ALLOWED: "RecoveryConfig spec.allow.cordon does not allow quarantine",
     Reason.QUARANTINE_CAP: "quarantine cap reached: {count} of {cap} nodes ({field})",
     Reason.QUARANTINE_NAMESPACE_CAP: (
-        "namespace {namespace} has {count} of the {cap} nodes that one namespace may have quarantined without a "
-        "condition, taint or device of the node that confirms it"
+        "namespace {namespace} has caused {count} of the {cap} quarantines that one namespace may cause without a "
+        "condition, taint or device of the node that confirms them"
     ),
     Reason.MESSAGE_UNCONFIRMED: (
-        "only messages of namespace {namespace} blame node {node}; a condition, taint or device of the node, or a job "
-        "of another namespace, has to confirm them"
+        "only messages of pods in namespace {namespace} blame node {node}; a condition, taint or device of the node, "
+        "or a job of another namespace, has to confirm them"
     ),
-    Sentence.LAST_NODES: (
-        "it is among the last on which {whose} can run: the group needs {needed} of the {left} that fit its pods"
-    ),
-    Sentence.TOO_FEW_NODES: (
-        "it is among the last on which {whose} can run: the group needs {needed} and only {left} fit its pods"
-    ),
+    Sentence.LAST_NODES: ("{whose} needs this node: {left} nodes fit its pods, and it takes {needed}"),
+    Sentence.TOO_FEW_NODES: ("{whose} needs this node: only {left} nodes fit its pods, and it takes {needed}"),
     Reason.FEASIBLE_NODES_UNKNOWN: "it is not known yet whether enough other nodes fit the pods of all groups",
     Reason.NODE_PROVEN: "{proof} is proof enough against node {node}",
     Reason.NODE_SUSPECTED: _suspected,
-    Reason.NODE_SUSPECTED_TWICE: "node {node} is the suspect of this incident for the second time",
+    Reason.NODE_SUSPECTED_TWICE: "this incident suspects node {node} for the second time",
     Reason.RECOVERIES_IN_VAIN: _in_vain,
     Reason.BREAKER_OPEN: "the circuit breaker is open: {why}; recovery reset-breaker closes it",
     Sentence.BREAKER_OPENED: (
-        "the circuit breaker is open: {why}; every policy of the cluster counts as mode Observe until a person says "
+        "the circuit breaker is open: {why}; every policy of the cluster counts as mode Observe until someone runs "
         "recovery reset-breaker"
     ),
     Sentence.BREAKER_CLOSED: (

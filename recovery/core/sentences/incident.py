@@ -6,10 +6,10 @@ from recovery.core.sentences.text import Details, Text
 
 def _undecodable(details: Details) -> str:
     others = f" (and {details['more']} more)" if details["more"] else ""
-    return f"{details['first']}{others}; nothing is done about this job until it can be read, or is gone"
+    return f"{details['first']}{others}; nothing is done about this job until that is corrected or deleted"
 
 
-_EXTENT = "({limit} recoveries within {window})"
+_EXTENT = "(limit {limit} within {window})"
 
 TEXTS: dict[Sentence | Reason, Text] = {
     Sentence.AS_SAID: "{message}",
@@ -35,8 +35,8 @@ TEXTS: dict[Sentence | Reason, Text] = {
         f"{{count}} attempts of this incident have failed and the budget of policy {{policy}} {_EXTENT} allows no more"
     ),
     Sentence.ATTEMPTS_WHATEVER_BUDGET: (
-        "{count} attempts of this incident have failed and no incident gets more within {window}, whatever the budget "
-        f"of policy {{policy}} {_EXTENT}"
+        "{count} attempts of this incident have failed, and no incident gets more within {window}, even if the budget "
+        f"of policy {{policy}} {_EXTENT} is not exhausted"
     ),
-    Reason.FAILING_JOB_SET: "it is being made to fail",
+    Reason.FAILING_JOB_SET: "the controller is failing its JobSet",
 }

@@ -8,12 +8,12 @@ def _shrinks(details: Details) -> str:
     free = f" ({details['free']})" if details["free"] else ""
     return (
         f"{details['found']}; {details['why']}; attempt {details['attempt']}: deleting Job {details['jobs']} so that "
-        f"the group goes on with {details['nodes']} nodes{free}{_quota(details)}"
+        f"the group continues with {details['nodes']} nodes{free}{_quota(details)}"
     )
 
 
 def _runs_smaller(details: Details) -> str:
-    return f"runs with {details['nodes']} of {details['wanted']} nodes since {details['since']}{_quota(details)}"
+    return f"has run with {details['nodes']} of {details['wanted']} nodes since {details['since']}{_quota(details)}"
 
 
 def _quota(details: Details) -> str:
@@ -37,13 +37,12 @@ TEXTS: dict[Sentence | Reason, Text] = {
         "{policy} allows for them is {nodes}"
     ),
     Reason.BELOW_MIN_NODES: (
-        "{placed} of {ranks} pods have a node, and the smallest allowed size is {least}: the group goes on when there "
-        "is room"
+        "{placed} of {ranks} pods have a node, and the smallest allowed size is {least}: the group waits for room"
     ),
-    Sentence.AVOIDS: "{why}, so this group alone avoids node {node}",
+    Sentence.AVOIDS: "{why}, so this group avoids node {node}",
     Reason.NODE_NOT_AVOIDED: "node {node} is not avoided: {why}",
     Reason.AVOIDANCE_ENDED: (
-        "{placed} of {ranks} pods have a node while the group avoids {nodes}, so it avoids none any more"
+        "{placed} of {ranks} pods have a node while the group avoids {nodes}, so it stops avoiding nodes"
     ),
     Reason.SIZE_FIXED: "the size of the group cannot be changed: {why}",
     Reason.INDEX_SUCCEEDED: (
@@ -51,7 +50,7 @@ TEXTS: dict[Sentence | Reason, Text] = {
         "the Job or run them again"
     ),
     Sentence.SHRINKS: _shrinks,
-    Sentence.QUOTA_KEPT: "Kueue keeps the quota of all {nodes} nodes reserved, also for a smaller group",
+    Sentence.QUOTA_KEPT: "Kueue keeps the quota of all {nodes} nodes reserved while the group is smaller",
     Sentence.RUNS_SMALLER: _runs_smaller,
     Sentence.GROWS: "{why}: deleting Job {jobs} so that the group grows to {nodes} nodes",
     Reason.ROOM_AGAIN: _room_again,
@@ -59,8 +58,8 @@ TEXTS: dict[Sentence | Reason, Text] = {
     Reason.TRYING_BIRTH_SETTINGS: "a dry run shows first whether the Job can be created with its new settings",
     Reason.BIRTH_SETTINGS_REFUSED: "the API server refuses the Job with its new settings, so they are withdrawn: {why}",
     Reason.BIRTH_SETTINGS_NOT_APPLIED: (
-        "the API server creates the Job without its new settings, so they are withdrawn: is the component "
-        "birth-settings installed, and if it has a webhook, is that served?"
+        "the API server creates the Job without its new settings, so they are withdrawn: check that the component "
+        "birth-settings is installed, and that its webhook, if it has one, is served"
     ),
     Reason.BIRTH_SETTINGS_OVERRULED: (
         "JobSet runs with its feature gate ElasticJobSet and gives each Job the size of its template, so no other size "

@@ -426,7 +426,7 @@ class Walk:
         job = next(job for job in self.world.jobs if job.uid == action.uid)
         failing = job.condition("FailureTarget") is not None
         reason = self.controller.incident.message
-        given_up = "got no pods" in reason or "not all ranks ran" in reason or "asked for" in reason
+        given_up = "has had no pods" in reason or "not all ranks started" in reason or "requested" in reason
         assert job.uid in self.hung | self.cut_off or failing or given_up or job.suspended, reason
 
     def repeatable(self, plan: Plan) -> None:

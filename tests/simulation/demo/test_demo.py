@@ -153,7 +153,7 @@ def test_it_says_the_controllers_own_sentences_of_what_has_a_class_and_of_the_en
     sentences = {told.label: told.incident.message for told in evening.scene.told}
 
     assert {label for label, sentence in sentences.items() if sentence in evening.words} == {"1", "3", "4c"}
-    assert sentences["4c"].endswith("held, because the budget of policy demo is exhausted (5 recoveries within 1h)")
+    assert sentences["4c"].endswith("held, because the budget of policy demo is exhausted (limit 5 within 1h)")
 
 
 def test_it_says_first_what_is_faster_than_in_a_stock_cluster(evening: Evening) -> None:

@@ -162,7 +162,7 @@ def test_rules_that_say_shrink_do_not_wait() -> None:
 
 def test_under_kueue_the_quota_stays_reserved() -> None:
     world = sixteen().with_workload(labels={KUEUE_QUEUE_LABEL: "team"})
-    assert lines(seen(world))[-1] == "Kueue keeps the quota of all 16 nodes reserved, also for a smaller group"
+    assert lines(seen(world))[-1] == "Kueue keeps the quota of all 16 nodes reserved while the group is smaller"
 
 
 @pytest.mark.parametrize(
@@ -299,7 +299,7 @@ def test_status_shows_how_many_of_its_nodes_a_smaller_group_has(cluster: PlainCl
     cells = row("llm")
     assert (cells["PHASE"], cells["CAUSE"]) == ("Healthy", "2/4 nodes")
     assert max(map(len, status().stdout.splitlines())) <= 100
-    assert row("llm", "-o", "wide")["REASON"] == "runs with 2 of 4 nodes since 2026-11-02 08:30:00Z"
+    assert row("llm", "-o", "wide")["REASON"] == "has run with 2 of 4 nodes since 2026-11-02 08:30:00Z"
     size = {"nodes": 2, "wantedNodes": 4, "quotaReserved": False}
     assert json.loads(explain("llm", "-o", "json"))["size"] == size
 
@@ -310,7 +310,7 @@ def test_status_shows_that_the_quota_of_a_smaller_group_stays_reserved(cluster: 
     cluster.add_policy("elastic", mode="Enforce", elastic={"minNodes": 2, "maxNodes": 4})
     cluster.add_group("llm", smaller_group())
     assert row("llm", "-o", "wide")["REASON"].endswith(
-        "08:30:00Z; Kueue keeps the quota of all 4 nodes reserved, also for a smaller group"
+        "08:30:00Z; Kueue keeps the quota of all 4 nodes reserved while the group is smaller"
     )
     assert json.loads(explain("llm", "-o", "json"))["size"]["quotaReserved"]
 
@@ -320,9 +320,7 @@ def test_explain_names_the_nodes_that_the_group_avoids(cluster: PlainCluster) ->
     cluster.add_policy(mode="Enforce")
     cluster.add_group("llm", smaller_group())
     text = explain("llm")
-    assert section(text, "Nodes") == [
-        "this group alone avoids node gpu-9 until 2026-11-03 08:30:00Z: rank 3 crashed there"
-    ]
+    assert section(text, "Nodes") == ["this group avoids node gpu-9 until 2026-11-03 08:30:00Z: rank 3 crashed there"]
     assert section(text, "Size") == ["2 of 4 nodes since 2026-11-02 08:30:00Z"]
 
 

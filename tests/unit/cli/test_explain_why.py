@@ -40,7 +40,7 @@ def test_the_rules_are_listed_in_their_order(cluster: PlainCluster) -> None:
     assert lines[2:] == [
         "rules, of which the first that matches decides:",
         "  1. bad-gpu: ReplaceNode",
-        "  2. anything: RecreateGroup, free of charge",
+        "  2. anything: RecreateGroup, not charged to the budget",
     ]
 
 
@@ -51,7 +51,7 @@ def test_that_a_silent_node_is_taken_for_dead_comes_with_who_allows_it(
     cluster.add_job("llm")
     cluster.add_policy(teardown={"fencing": {"mode": "AssumeDead", "assumeDeadAfter": "2m"}})
     add_config(cluster, allow={"assumeDead": allowed})
-    said = f"a node that does not answer is taken for dead after 2m00s (AssumeDead): RecoveryConfig {words} it"
+    said = f"a node that does not answer is assumed dead after 2m00s (AssumeDead): RecoveryConfig {words} it"
     assert said in section(explain("llm"), "Policy")
 
 
@@ -92,17 +92,20 @@ def test_what_was_considered_and_not_done_is_listed(cluster: PlainCluster) -> No
 def test_who_is_held_for_good_is_told_why_and_what_ends_it(cluster: PlainCluster) -> None:
     cluster.add_job("llm")
     cluster.add_policy(mode="Enforce")
-    why = "exit code 1 came early on node gpu-1 as on node gpu-0: an error of the job itself, which no restart fixes"
+    why = (
+        "exit code 1 came back soon after the start, first on node gpu-0 and now on node gpu-1: the error is in "
+        "the job, and a restart does not fix it"
+    )
     cluster.add_group("llm", group_with("Held", held=why, heldReason="SameErrorAgain"))
     text = explain("llm")
     assert f"held until recovery retry: {why}" in section(text, "Incident")
-    assert "nothing until a person says so: recovery retry llm" in section(text, "Next")
+    assert "nothing until someone runs recovery retry llm" in section(text, "Next")
 
 
 def test_a_jobset_that_is_made_to_fail_is_told_so(cluster: PlainCluster) -> None:
     cluster.add_incident("llm", record(failJob=True, rule="own-codes"))
     lines = section(explain("llm", "--incident", "uid-team-1"), "Incident of job team-a/llm")
-    assert "the JobSet is being made to fail" in lines
+    assert "the controller is failing the JobSet" in lines
 
 
 # --- what comes next -------------------------------------------------------------------------------------------------
@@ -129,7 +132,7 @@ def test_a_restart_that_waits_for_its_backoff_is_told_with_its_moment(cluster: P
     [line] = section(text, "Next")
     assert line == "the group is restarted, unless it has recovered by itself, at 2026-11-02 09:01:30Z"
     [decided] = section(text, "Decision")
-    assert "not before 2026-11-02T09:01:30Z (attempt 2 in a row waits 90s)" in decided
+    assert "the restart waits until 2026-11-02T09:01:30Z (attempt 2 in a row waits 90s)" in decided
 
 
 def test_deadlines_are_told_with_what_a_backoff_makes_of_them(cluster: PlainCluster) -> None:
@@ -153,7 +156,7 @@ def test_when_a_silent_node_is_taken_for_dead_is_told(cluster: PlainCluster) -> 
     cluster.add_policy(mode="Enforce", teardown={"fencing": {"mode": "AssumeDead", "assumeDeadAfter": "5m"}})
     add_config(cluster, allow={"assumeDead": True})
     text = explain("llm")
-    assert "node gpu-1 is taken for dead at 2026-11-02 09:03:00Z, unless it answers before" in section(text, "Next")
+    assert "node gpu-1 is assumed dead at 2026-11-02 09:03:00Z, unless it answers before" in section(text, "Next")
     [line] = section(text, "Nodes")
     assert line.startswith("node gpu-1 has not answered since 08:58:00")
 
@@ -267,7 +270,7 @@ def test_as_data_it_has_what_comes_next_and_what_is_held_against_nodes(cluster: 
     )
     add_config(cluster, status={"quarantined": [quarantined("gpu-1")]})
     told = json.loads(explain("llm", "-o", "json"))
-    assert told["next"] == ["nothing until a person says so: recovery retry llm"]
+    assert told["next"] == ["nothing until someone runs recovery retry llm"]
     assert [line.split(" is ")[0] for line in told["nodes"]] == ["node gpu-1", "node gpu-1"]
     assert told["incident"]["alternatives"] == [CAP]
 
@@ -294,8 +297,8 @@ def test_a_verdict_that_waits_for_its_cause_to_settle_says_until_when(cluster: P
     cluster.add_policy(mode="Enforce", rules=[fails], settle="2s")
     fail_pod(cluster, "2026-11-02T08:59:59Z")
     text = explain("llm")
-    assert "its cause may still come in" in section(text, "Decision")[0]
-    assert section(text, "Next") == ["it is decided again at 2026-11-02 09:00:02Z at the latest"]
+    assert "evidence of the cause may still arrive" in section(text, "Decision")[0]
+    assert section(text, "Next") == ["the controller decides again at 2026-11-02 09:00:02Z at the latest"]
 
 
 @pytest.mark.parametrize("mode", ["Observe", "Enforce"])
@@ -343,7 +346,7 @@ def test_it_decides_within_the_caps_and_the_nodes_that_there_are(
         assert considered == []
     else:
         [line] = considered
-        assert "it is among the last on which the group can run" in line
+        assert "the group needs this node" in line
 
 
 def test_a_cap_that_is_full_is_seen(cluster: PlainCluster) -> None:

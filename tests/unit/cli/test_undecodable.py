@@ -13,7 +13,7 @@ from tests.unit.cli.test_explain import section
 from tests.unit.cli.test_status import open_incident, row
 from tests.unit.fake_api import Object
 
-NOTHING_IS_DONE = "nothing is done about this job until it can be read, or is gone"
+NOTHING_IS_DONE = "nothing is done about this job until that is corrected or deleted"
 BREAK: dict[str, Callable[[Object], object]] = {
     "Pod": lambda body: body["status"].update(phase=3),
     "Job": lambda body: body["metadata"]["labels"].update({"jobset.sigs.k8s.io/restart-attempt": "many"}),

@@ -243,13 +243,13 @@ def test_who_may_not_list_leases_is_told_of_the_shipped_namespace_and_that_other
 def test_an_answer_that_is_not_waited_for_is_not_missed(cluster: PlainCluster) -> None:
     enforced(cluster)
     said = run("restart", "llm", "--reason", "x", "--wait", "0").stdout
-    assert said == "TrainJob team-a/llm: restart is asked for; `recovery explain llm` shows the answer\n"
+    assert said == "TrainJob team-a/llm: restart is requested; `recovery explain llm` shows the answer\n"
 
 
 @pytest.mark.parametrize(
     ("policy", "change", "why"),
     [
-        ({"mode": "Observe"}, {}, "policy default is in mode Observe (force overrides that)"),
+        ({"mode": "Observe"}, {}, "policy default is in mode Observe (--force overrides this)"),
         ({"selector": {"matchLabels": {"a": "b"}}}, {}, "no policy applies to it (no policy selects the job's labels"),
         ({"budget": {"window": "soon"}}, {}, "RecoveryPolicy team-a/default: spec.budget.window: 'soon'"),
         ({}, {"metadata": {"annotations": {f"{PREFIX}paused": "true"}}}, "the job is paused by annotation"),
@@ -298,7 +298,8 @@ def test_retry_asks_only_where_something_is_held_back(cluster: PlainCluster) -> 
 def test_retry_elsewhere_says_the_phase_and_does_nothing(phase: str, cluster: PlainCluster) -> None:
     enforced(cluster, open_incident(phase) if phase != "Healthy" else None)
     assert refused("retry", "llm") == (
-        f"recovery: TrainJob team-a/llm: retry is refused: nothing is held back: the group is in phase {phase}"
+        f"recovery: TrainJob team-a/llm: retry is refused: the group is in phase {phase}, "
+        "and only a group in Held or Backoff can be retried"
     )
     assert cluster.patches == []
 
@@ -333,8 +334,8 @@ def test_explain_shows_requests_and_answers(cluster: PlainCluster) -> None:
     value = msgspec.json.encode(Request(at=NOW, reason="stuck", by="jane")).decode()
     job["metadata"]["annotations"] = {f"{PREFIX}restart": value}
     told = run("explain", "llm").stdout
-    assert "retry, asked for at 2026-11-02 08:30:00Z: refused: no incident is open" in told
-    assert "restart, asked for at 2026-11-02 09:00:00Z by jane (stuck): no answer yet" in told
+    assert "retry, requested at 2026-11-02 08:30:00Z: refused: no incident is open" in told
+    assert "restart, requested at 2026-11-02 09:00:00Z by jane (stuck): no answer yet" in told
     data = json.loads(run("explain", "llm", "-o", "json").stdout)
     assert data["requests"] == [answer]
     assert [(each["verb"], each["reason"]) for each in data["pendingRequests"]] == [("restart", "stuck")]

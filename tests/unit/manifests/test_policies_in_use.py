@@ -243,7 +243,7 @@ def test_gpu_faults_without_its_permission_leaves_a_group_that_still_runs() -> N
     told = story("gpu-faults", permitted=False)
     told.change_node("gpu-2", conditions=(broken("GpuPcieWatch"),))
     told.reconcile(1)
-    assert "its member still runs there, so the group is left as it is" in told.incident.message
+    assert "the member on it still runs, so the group is not restarted" in told.incident.message
     for seconds in (5, 10, 60, 3600):
         told.reconcile(seconds)
     assert not told.restarted
@@ -271,7 +271,7 @@ def test_spot_takes_a_preemption_or_a_drain_for_free_as_often_as_it_happens() ->
         assert not told.incident.charged
         assert told.controller.ledger.budget.remaining == 10
         assert told.incident.rule == "capacity-taken-back"
-        assert "(free of charge)" in told.incident.message
+        assert "(not charged to the budget)" in told.incident.message
 
 
 def test_spot_recreates_for_free_when_the_provider_has_deleted_the_node() -> None:

@@ -5,6 +5,7 @@ steps, goes on from there, and has to do what that version did: no second trigge
 """
 
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -39,17 +40,26 @@ STEPS: dict[str, list[dict[str, Any]]] = {
 }
 
 
-REWORDED = {
-    "which no restart mends": "which no restart fixes",
-    "somebody else deleted the group's Job": "another client deleted the group's Job",
-}
-"""What version 3 wrote, and how this version says the same. A ledger that is taken over keeps the old words."""
+SENTENCES = {"message", "wouldMessage", "then", "stormWhat", "held", "answer"}
 
 
-def as_said_now(text: str) -> str:
-    for then, now in REWORDED.items():
-        text = text.replace(then, now)
-    return text
+def without_words(ledger: Ledger) -> Ledger:
+    """The ledger with only the fact that each sentence is there: this version has other words for the same reasons."""
+    return msgspec.convert(_without_words(msgspec.to_builtins(ledger, builtin_types=(datetime,))), type=Ledger)
+
+
+def _without_words(node: Any) -> Any:
+    if isinstance(node, list | tuple):
+        return [_without_words(each) for each in node]
+    if not isinstance(node, dict):
+        return node
+    found = {name: _without_words(each) for name, each in node.items()}
+    found |= {name: bool(node[name]) * "said" for name in SENTENCES & node.keys() if isinstance(node[name], str)}
+    if "evidence" in found:
+        found["evidence"] = ["seen"] * len(node["evidence"])
+    if "failures" in found:  # the words of containers
+        found["failures"] = node["failures"]
+    return found
 
 
 def read(status: dict[str, Any]) -> Ledger:
@@ -72,7 +82,8 @@ def test_what_began_under_version_3_goes_on_as_it_would_have(name: str, taken_ov
         before, now = then["status"], controller.ledger
         assert now.phase == before.get("phase", "Healthy")
         assert now.epoch == before.get("epoch", 0)
-        assert as_said_now(now.message) == as_said_now(before.get("reason", ""))
+        assert now.reason == read(before).reason
+        assert bool(now.message) == bool(before.get("reason", ""))
         assert (now.incident is None) == (before.get("incident") is None)
 
 
@@ -87,9 +98,9 @@ def test_each_ledger_is_the_one_that_this_version_would_have_written(name: str) 
 
 
 def as_accounted_then(ledger: Ledger) -> Ledger:
-    """Without what version 3 does not write: classes of GPU time, released time, handling, the count of restarts, and
-    what lets incidents share a record."""
-    ledger = msgspec.json.decode(as_said_now(msgspec.json.encode(ledger).decode()), type=Ledger)
+    """Without its words, and without what version 3 does not write: classes of GPU time, released time, handling, the
+    count of restarts, and what lets incidents share a record."""
+    ledger = without_words(ledger)
     totals, incident = ledger.totals, ledger.incident
     spans = incident.phases if incident is not None else ()
     # Released spans of an incident that is forgotten look like idle ones.

@@ -231,7 +231,7 @@ def test_the_first_trigger_after_an_adopted_restart_without_budget_is_held() -> 
     plan = controller.reconcile(back, 21)
     assert controller.phase() is Phase.HELD
     assert controller.triggers == []
-    assert "held, because the budget of policy default is exhausted (0 recoveries within 24h)" in plan.message
+    assert "held, because the budget of policy default is exhausted (limit 0 within 24h)" in plan.message
 
 
 def test_no_more_than_one_restart_enters_the_ledger_in_one_write() -> None:

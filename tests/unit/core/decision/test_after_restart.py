@@ -69,11 +69,11 @@ def test_old_pods_that_do_not_go_are_named_once() -> None:
     going = world.job_deleted(1).all_deleted(1)
     assert controller.reconcile(going, 2).requeue_at == at(62)
     plan = controller.reconcile(going.pod_gone(0, 30).pod_gone(1, 30).pod_gone(2, 30), 62)
-    assert plan.message.endswith("; waiting for pod train-node-0-3-10 (rank 3, node gpu-3) to be gone")
+    assert plan.message.endswith("; waiting for pod train-node-0-3-10 (rank 3, node gpu-3) to be deleted")
     assert controller.reconcile(going, 100).message == plan.message
     other, world = triggered()
     other.reconcile(going, 2)
-    assert other.reconcile(going, 62).message.endswith("(rank 0, node gpu-0) and 3 more to be gone")
+    assert other.reconcile(going, 62).message.endswith("(rank 0, node gpu-0) and 3 more to be deleted")
 
 
 def test_a_failed_pod_fills_no_place() -> None:
@@ -132,8 +132,8 @@ def test_a_member_lost_after_all_ran_is_another_attempt_without_a_charge() -> No
     assert controller.phase() is Phase.RENDEZVOUS
     plan = controller.reconcile(running.pod_failed(1, 137, 25), 26)
     assert plan.message == (
-        "pod train-node-0-1-20 (rank 1, node gpu-1) failed with exit code 137; attempt 2: deleting Job train-node-0 "
-        "once more"
+        "pod train-node-0-1-20 (rank 1, node gpu-1) failed with exit code 137; attempt 2: deleting Job "
+        "train-node-0 again"
     )
     assert [trigger.uid for trigger in controller.triggers] == ["job-1", "job-2"]
     assert controller.phase() is Phase.DECIDED
@@ -203,7 +203,7 @@ def test_a_new_job_that_fails_before_all_ran_is_not_replacing_anybody() -> None:
     plan = controller.reconcile(back.all_scheduled().job_failing("BackoffLimitExceeded", 20), 20.5)
     assert [trigger.uid for trigger in controller.triggers] == ["job-1", "job-2"]
     assert plan.message == (
-        "Job train-node-0 is failing: BackoffLimitExceeded; attempt 2: deleting Job train-node-0 once more"
+        "Job train-node-0 is failing: BackoffLimitExceeded; attempt 2: deleting Job train-node-0 again"
     )
 
 

@@ -87,7 +87,7 @@ def test_the_trigger_comes_first_then_the_suspension_then_the_pods() -> None:
     (asked,) = suspensions(controller)
     assert (asked.incident_id, asked.resume_at) == (controller.incident.id, at(310.2))
     assert controller.ledger.next_attempt_at == at(310.2)
-    assert controller.incident.message.endswith("it stays suspended for 10s first (attempt 2 in a row)")
+    assert controller.incident.message.endswith("the job stays suspended for 10s first (attempt 2 in a row)")
 
 
 def test_it_is_resumed_when_its_time_has_come_and_seen_through() -> None:
@@ -230,7 +230,7 @@ def test_who_has_resumed_the_job_once_is_not_suspended_again_in_the_same_inciden
     controller.reconcile(world.pod_deleted(1, 311), 311.1)
     assert len(controller.triggers) == 3
     assert len(suspensions(controller)) == 1
-    assert controller.incident.message.endswith("no backoff, because others have resumed this job before")
+    assert controller.incident.message.endswith("no backoff, because another client has resumed this job before")
 
 
 @pytest.mark.parametrize(

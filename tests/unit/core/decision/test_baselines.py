@@ -44,7 +44,7 @@ def test_what_is_left_as_a_baseline_comes_with_the_command_that_recovers_it() ->
     world = training(restart_policy="OnFailure").container_restarted(2, 1, -10)
     message = Controller(policy(since=-9)).reconcile(world, 0).message
     assert "rank 2, node gpu-2" in message
-    assert message.endswith("if the ranks hang since, recovery restart train --reason TEXT")
+    assert message.endswith("if the ranks hang, run recovery restart train --reason TEXT")
 
 
 def test_a_group_with_a_ledger_has_a_condition_that_says_so_for_as_long_as_it_holds() -> None:

@@ -212,9 +212,10 @@ def test_the_node_is_quarantined_where_it_was_suspected_before_and_nothing_is_re
     assert (entry.node, entry.incident, entry.since) == ("gpu-2", START_NAME, at(130))
     assert [(each.node, each.incident) for each in change.suspicions] == [("gpu-2", START_NAME)]
     assert plan.message == (
-        "has not started: pod train-node-0-2-10 (rank 2, node gpu-2) failed (UnexpectedAdmissionError), 2 times there, "
-        "while members run on 3 other nodes: node gpu-2 is suspected (2 of 2 suspicions, incident other-7 before): "
-        "quarantining it; nothing is restarted, its Job replaces the pod"
+        "has not started: pod train-node-0-2-10 (rank 2, node gpu-2) failed (UnexpectedAdmissionError), 2 "
+        "times there, while members run on 3 other nodes: node gpu-2 is suspected (2 of 2 suspicions; the one "
+        "before is from incident other-7): quarantining it; the group is not restarted, and the Job replaces "
+        "the pod"
     )
     assert one.workload_actions == []
     assert one.ledger.incident is None
@@ -236,7 +237,7 @@ def test_of_a_pod_that_stays_there_it_is_said_that_a_person_has_to_delete_it() -
     one = controller(SUSPECTED)
     plan = one.reconcile(BLAMED["its container cannot be made"], 130)
     assert quarantined(one) == ["gpu-2"]
-    assert plan.message.endswith("nothing is restarted, its pod there has to be deleted by hand")
+    assert plan.message.endswith("the group is not restarted: delete the pod on that node by hand")
 
 
 def test_a_cap_leaves_it_at_the_suspicion_and_says_so() -> None:
@@ -245,14 +246,14 @@ def test_a_cap_leaves_it_at_the_suspicion_and_says_so() -> None:
     assert quarantined(one) == []
     assert suspected(one) == [("gpu-2", START_NAME)]
     assert plan.message.endswith(
-        "but it is not quarantined: quarantine cap reached: 0 of 0 nodes (RecoveryConfig spec.quarantine.maxNodes 0)"
+        "the node is not quarantined: quarantine cap reached: 0 of 0 nodes (RecoveryConfig spec.quarantine.maxNodes 0)"
     )
 
 
 def test_the_last_feasible_nodes_are_spared() -> None:
     one = controller(SUSPECTED)
     small = msgspec.structs.replace(BLAMED["its container cannot be made"], cluster_nodes=4)
-    assert "but it is not quarantined: it is among the last" in one.reconcile(small, 130).message
+    assert "but the node is not quarantined: the group needs this node" in one.reconcile(small, 130).message
     assert quarantined(one) == []
 
 

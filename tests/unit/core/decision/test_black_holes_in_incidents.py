@@ -78,8 +78,10 @@ def test_a_suspected_node_from_which_nobody_takes_the_pod_is_replaced_by_a_resta
     assert len(one.triggers) == 2
     assert one.incident.attempts[-1].action is AttemptAction.REPLACE_NODE
     assert quarantined(one) == ["gpu-2"]
-    assert "node gpu-2 is suspected (2 of 2 suspicions, incident other-7 before)" in one.incident.message
-    assert "quarantining node gpu-2 and deleting Job train-node-0 once more" in one.incident.message
+    assert (
+        "node gpu-2 is suspected (2 of 2 suspicions; the one before is from incident other-7)" in one.incident.message
+    )
+    assert "quarantining node gpu-2 and deleting Job train-node-0 again" in one.incident.message
 
 
 def test_a_suspected_node_whose_pod_was_replaced_is_quarantined_without_a_restart() -> None:
@@ -90,7 +92,7 @@ def test_a_suspected_node_whose_pod_was_replaced_is_quarantined_without_a_restar
     carried(one, plan)
     one.reconcile(world, 61)
     assert len(one.triggers) == 1
-    assert plan.message.endswith("quarantining it; nothing is restarted, its Job replaces the pod")
+    assert plan.message.endswith("quarantining it; the group is not restarted, and the Job replaces the pod")
 
 
 def test_the_second_time_within_the_incident_replaces_the_node() -> None:

@@ -30,7 +30,7 @@ def test_suspend_frees_the_gpus_without_an_attempt() -> None:
     assert controller.phase() is Phase.HELD
     assert controller.workload_actions == [SuspendWorkload(0, "0d2f5c9e-1", lost().workload.uid, None)]  # type: ignore[union-attr]
     assert controller.incident.attempts == ()
-    assert controller.incident.message.endswith("suspended, so that its GPUs are free")
+    assert controller.incident.message.endswith("the job is suspended to free its GPUs")
 
 
 def test_a_suspension_that_a_crash_lost_is_asked_for_again() -> None:
@@ -82,7 +82,9 @@ def test_under_kueue_it_is_only_held_and_that_is_said() -> None:
     controller = Controller(SUSPENDS)
     plan = controller.reconcile(lost().with_workload(labels={KUEUE_QUEUE_LABEL: "research"}), 1)
     assert controller.workload_actions == []
-    assert plan.message.endswith("it is not suspended, because Kueue owns the suspension of this job (queue research)")
+    assert plan.message.endswith(
+        "the job is not suspended, because Kueue owns the suspension of this job (queue research)"
+    )
 
 
 def test_a_job_is_failed_the_documented_way_where_nothing_would_restart_it() -> None:
@@ -116,7 +118,9 @@ def test_no_job_is_failed_without_the_leave_of_recovery_config() -> None:
     controller = Controller(policy(limit=0, on_exhausted=OnExhausted.FAIL_JOB))
     plan = controller.reconcile(lost(), 1)
     assert (controller.phase(), controller.workload_actions) == (Phase.HELD, [])
-    assert plan.message.endswith("it is not made to fail, because RecoveryConfig does not allow FailJob")
+    assert plan.message.endswith(
+        "the JobSet is not failed, because RecoveryConfig does not allow it (spec.allow.failJob)"
+    )
 
 
 @pytest.mark.parametrize("what", list(OnExhausted))

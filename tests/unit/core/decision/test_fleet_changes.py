@@ -107,7 +107,7 @@ def test_success_that_only_the_live_read_shows_stops_the_trigger(world: World, s
     controller = Controller()
     stale = training().pod_deleted(3, 0)
     plan = controller.plan_on(stale.snapshot(), world.snapshot(live=True), 2)
-    assert plan.message.endswith(f"{says}: left alone for 10m")
+    assert plan.message.endswith(f"{says}: the group is not restarted for 10m")
     assert plan.ledger == Ledger()
 
 
@@ -127,7 +127,7 @@ def test_success_while_held_ends_the_incident(world: World, says: str) -> None:
     controller = Controller(policy(limit=0))
     controller.reconcile(training().pod_deleted(3, 0), 1)
     controller.settle(world, 2)
-    assert controller.recorded[0].message.endswith(f"{says}: left alone")
+    assert controller.recorded[0].message.endswith(f"{says}: the group is not restarted")
 
 
 def test_success_of_the_restarted_job_ends_no_incident_early() -> None:
@@ -255,7 +255,7 @@ def test_it_acts_before_the_next_write(now_: Policy | PolicyError | None, paused
     controller.write(controller.plan(world, 1))
     controller.policy = now_
     plan = controller.reconcile(world.paused() if paused else world, 2)
-    assert plan.message.endswith(f"decided, but not carried out, because {says}")
+    assert plan.message.endswith(f"the restart is decided but not carried out, because {says}")
     assert controller.workload_actions == []
 
 

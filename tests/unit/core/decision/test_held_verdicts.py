@@ -175,7 +175,7 @@ def test_a_group_held_by_its_budget_is_made_to_fail_by_a_cause_that_comes_in_lat
     controller.reconcile(world, 6)
     assert controller.incident.reason is Reason.BUDGET_EXHAUSTED
     controller.reconcile(world.pod_failed(1, 42, 1), 7)
-    assert "says FailJob; the JobSet is made to fail" in controller.incident.message
+    assert "says FailJob; the controller fails the JobSet" in controller.incident.message
     assert len(made_to_fail(controller)) == 1
     assert controller.phase() is Phase.HELD
 
@@ -202,7 +202,7 @@ def test_a_group_that_is_being_made_to_fail_is_not_restarted_by_retry() -> None:
     controller.reconcile(asks_for("retry", world, 20), 21)
     assert controller.triggers == []
     assert [(told.accepted, told.message) for told in controller.ledger.requests] == [
-        (False, "the group is Held for good")
+        (False, "the group stays Held until its JobSet has failed")
     ]
 
 
@@ -245,7 +245,7 @@ def test_what_the_window_lets_through_is_for_the_rules_to_decide_again() -> None
     controller.reconcile(lost, 101)
     assert len(controller.triggers) == 2
     assert controller.incident.rule == "mine"
-    assert "held until the budget's window let it through" in controller.incident.message
+    assert "the group was held until the budget allowed another attempt" in controller.incident.message
 
 
 def test_an_incident_free_of_charge_gets_no_more_attempts_than_any_other() -> None:

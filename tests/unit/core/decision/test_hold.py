@@ -40,8 +40,8 @@ def test_an_exhausted_budget_holds_and_says_so() -> None:
     world = recover(controller, training(), 0).pod_failed(2, 137, 100)
     plan = controller.reconcile(world, 101)
     assert plan.message == (
-        "pod train-node-0-2-20 (rank 2, node gpu-2) failed with exit code 137; held, because the budget of policy "
-        "default is exhausted (1 recoveries within 1h)"
+        "pod train-node-0-2-20 (rank 2, node gpu-2) failed with exit code 137; held, because the budget of "
+        "policy default is exhausted (limit 1 within 1h)"
     )
     assert plan.requeue_at == at(3600.5)
     assert controller.phase() is Phase.HELD
@@ -55,7 +55,7 @@ def test_an_exhausted_budget_holds_and_says_so() -> None:
 )
 def test_the_window_is_said_as_a_policy_writes_it(seconds: float, words: str) -> None:
     controller = Controller(policy(limit=0, window_seconds=seconds))
-    assert controller.reconcile(training().pod_deleted(3, 0), 1).message.endswith(f"(0 recoveries within {words})")
+    assert controller.reconcile(training().pod_deleted(3, 0), 1).message.endswith(f"(limit 0 within {words})")
 
 
 def test_a_limit_of_none_holds_for_good() -> None:
@@ -168,8 +168,8 @@ def test_an_incident_makes_no_more_attempts_than_the_budget_allows() -> None:
     assert len(controller.triggers) == 2
     assert controller.ledger.totals.charged == 1
     assert controller.incident.message == (
-        "pod train-node-0-1-30 (rank 1, node gpu-1) was deleted; held, because 2 attempts of this incident have failed "
-        "and the budget of policy default (2 recoveries within 1h) allows no more"
+        "pod train-node-0-1-30 (rank 1, node gpu-1) was deleted; held, because 2 attempts of this incident "
+        "have failed and the budget of policy default (limit 2 within 1h) allows no more"
     )
 
 
@@ -178,8 +178,8 @@ def test_a_large_budget_gives_one_incident_no_more_attempts_than_it_remembers() 
     assert controller.phase() is Phase.HELD
     assert len(controller.triggers) == MAX_ATTEMPTS
     assert controller.incident.message.endswith(
-        "20 attempts of this incident have failed and no incident gets more within 1h, whatever the budget of policy "
-        "default (25 recoveries within 1h)"
+        "20 attempts of this incident have failed, and no incident gets more within 1h, even if the budget of "
+        "policy default (limit 25 within 1h) is not exhausted"
     )
 
 

@@ -33,7 +33,7 @@ def test_a_restart_is_an_incident_of_class_manual_without_a_charge_or_a_backoff(
     world = asks(training(4), Verb.RESTART, 0)
     controller.reconcile(world, 0.2)
     assert controller.incident.disruption_class == "Manual"
-    assert controller.incident.evidence == ("restart asked for by anna: rank 3 is slow",)
+    assert controller.incident.evidence == ("restart requested by anna: rank 3 is slow",)
     assert [trigger.uid for trigger in controller.triggers] == ["job-1"]
     assert answer(controller, Verb.RESTART).accepted
     controller.reconcile(world, 0.3)
@@ -166,7 +166,7 @@ def test_reset_budget_lets_a_held_group_go_on_and_is_not_a_charge() -> None:
     assert controller.phase() is Phase.HELD
     world = asks(world, Verb.RESET_BUDGET, 400)
     controller.reconcile(world, 400.1)
-    assert answer(controller, Verb.RESET_BUDGET).message == "1 charges no longer count"
+    assert answer(controller, Verb.RESET_BUDGET).message == "1 charge no longer counts"
     controller.reconcile(world, 400.2)
     assert len(controller.triggers) == 2
     assert controller.ledger.totals.charged == 2

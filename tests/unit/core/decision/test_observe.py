@@ -62,7 +62,7 @@ VERDICTS: dict[str, tuple[dict[str, object], World, str, str, Reason | None]] = 
         f"Enforce would now {RESTART} (rule bad-gpu (",
         Reason.QUARANTINE_NOT_ALLOWED,
     ),
-    "it is among the last on which the group can run": (
+    "the group needs the node": (
         {"rules": (BAD_GPU,), "limits": MAY},
         msgspec.structs.replace(failed(), cluster_nodes=4),
         "bad-gpu",
@@ -90,14 +90,14 @@ VERDICTS: dict[str, tuple[dict[str, object], World, str, str, Reason | None]] = 
         {"rules": (on_exit(42, RuleAction.RECREATE_GROUP, charge=False),), "limit": 0},
         failed(),
         "mine",
-        f"Enforce would now {RESTART}, free of charge (rule mine (",
+        f"Enforce would now {RESTART}, not charged to the budget (rule mine (",
         None,
     ),
     "the job is made to fail": (
         {"rules": (on_exit(42, RuleAction.FAIL_JOB),), "may_fail_jobs": True},
         failed(),
         "mine",
-        "Enforce would now make the JobSet fail (rule mine (",
+        "Enforce would now fail the JobSet (rule mine (",
         None,
     ),
     "the job may not be made to fail": (
@@ -227,9 +227,9 @@ def test_under_restart_none_enforce_would_do_nothing_and_that_is_said() -> None:
     ("now", "kind", "limit", "ends"),
     [
         (Mode.OBSERVE, "TrainJob", 10, "so that Trainer creates it again"),
-        (Mode.ENFORCE, "TrainJob", 10, "it is left as it is"),
-        (Mode.OBSERVE, "JobSet", 10, "because a JobSet without a TrainJob would not be created again"),
-        (Mode.OBSERVE, "TrainJob", 0, "because the budget of policy default is exhausted (0 recoveries within 24h)"),
+        (Mode.ENFORCE, "TrainJob", 10, "the controller leaves it as it is"),
+        (Mode.OBSERVE, "JobSet", 10, "because without a TrainJob nothing would create it again"),
+        (Mode.OBSERVE, "TrainJob", 0, "because the budget of policy default is exhausted (limit 0 within 24h)"),
     ],
     ids=["Observe", "Enforce by then", "nobody would make it anew", "the budget is exhausted"],
 )
@@ -261,8 +261,8 @@ def test_a_loss_under_observe_is_left_to_a_person_once_the_policy_says_enforce()
     controller.reconcile(failed(), 11)
     once = controller.incident.message
     assert once.endswith(
-        "that was before policy default was in mode Enforce, so nothing is done: recovery restart train if its ranks "
-        "hang"
+        "this happened before policy default was in mode Enforce, so nothing is done; if the ranks hang, run "
+        "recovery restart train"
     )
     controller.reconcile(failed(), 12)
     assert controller.incident.message == once

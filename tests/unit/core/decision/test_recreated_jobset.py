@@ -113,14 +113,14 @@ def test_a_new_one_that_fails_as_well_is_another_attempt_within_the_budget() -> 
     closing = controller.recorded[-1].closing
     assert closing is not None
     assert closing.outcome is Outcome.FAILED
-    assert "it is not created again, because" in controller.recorded[-1].message
+    assert "the controller does not recreate it, because" in controller.recorded[-1].message
 
 
 def test_nobody_would_make_a_bare_jobset_again() -> None:
     controller = Controller(policy(on_terminal_failure=RECREATE))
     controller.settle(given_up().with_workload(kind="JobSet"), 4)
     assert jobset_deletes(controller) == []
-    assert "a JobSet without a TrainJob" in controller.recorded[-1].message
+    assert "without a TrainJob nothing would create it again" in controller.recorded[-1].message
 
 
 def test_the_decision_of_the_users_own_policy_stands() -> None:

@@ -44,9 +44,10 @@ REFUSED: dict[str, tuple[list[dict[str, object]], str]] = {
     ),
     "FailJob and nothing else": (
         [{"action": "FailJob"}],
-        "spec.rules[0].when: FailJob without any condition would swallow every disruption; say which ones it is about, "
-        "or use `budget: {limit: 0, onExhausted: FailJob}` to have every failure end the job that costs budget: a "
-        "preemption, and what a rule makes free of charge, are restarted all the same",
+        "spec.rules[0].when: FailJob without any condition would swallow every disruption; say which ones it "
+        "is about, or use `budget: {limit: 0, onExhausted: FailJob}` to have every failure end the job that "
+        "costs budget: a preemption, and what a rule with `charge: false` matches, are restarted all the "
+        "same",
     ),
     "no exit codes": (
         [{"when": codes("In")}],

@@ -129,7 +129,7 @@ def test_one_job_deleted_by_somebody_else_takes_the_others_with_it() -> None:
     controller = Controller()
     reconcile(controller, pair().launch(lambda w: w.job_deleted(0).all_deleted(0)), 0.5)
     assert [trigger.uid for trigger in controller.triggers] == ["job-1"]
-    assert controller.incident.evidence[0] == "Job train-launcher-0 was deleted, while Job train-node-0 lives on"
+    assert controller.incident.evidence[0] == "Job train-launcher-0 was deleted, while Job train-node-0 still exists"
 
 
 def test_all_jobs_deleted_by_somebody_else_are_his_restart() -> None:

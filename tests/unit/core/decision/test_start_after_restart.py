@@ -37,7 +37,7 @@ def test_after_two_minutes_it_is_another_attempt() -> None:
     controller, empty = without_pods()
     plan = controller.reconcile(empty, 130)
     assert [trigger.uid for trigger in controller.triggers] == ["job-1", "job-2"]
-    assert plan.message == "Job train-node-0 got no pods for 120 s; attempt 2: deleting Job train-node-0 once more"
+    assert plan.message == "Job train-node-0 has had no pods for 120 s; attempt 2: deleting Job train-node-0 again"
     again = empty.job_gone().job_created(140)
     controller.reconcile(again, 140)
     controller.reconcile(again, 200)
@@ -146,7 +146,7 @@ def test_ranks_that_do_not_start_in_time_are_another_attempt() -> None:
     assert controller.reconcile(scheduled, 620).requeue_at == at(621)
     plan = controller.reconcile(scheduled, 621)
     assert plan.message == (
-        "not all ranks ran within 600 s of being scheduled; attempt 2: deleting Job train-node-0 once more"
+        "not all ranks started within 600 s after they were scheduled; attempt 2: deleting Job train-node-0 again"
     )
     assert [trigger.uid for trigger in controller.triggers] == ["job-1", "job-2"]
 
@@ -198,13 +198,13 @@ def test_an_old_job_that_a_finalizer_keeps_is_named() -> None:
     controller, world = triggered()
     going = world.job_deleted(1)
     kept = msgspec.structs.replace(going, pods=())
-    assert said_after(controller, kept, 5).startswith("waiting for Job train-node-0 to be gone: its pods are")
+    assert said_after(controller, kept, 5).startswith("waiting for Job train-node-0 to be deleted: its pods are")
 
 
 def test_pods_that_are_not_all_created_are_counted() -> None:
     controller, back = recreated()
     some = msgspec.structs.replace(back, pods=back.pods[:3])
-    assert said_after(controller, some, 11) == "3 of 4 pods have been created so far, 0 of them have a node"
+    assert said_after(controller, some, 11) == "3 of 4 pods exist so far, and 0 of them have a node"
 
 
 def test_a_pod_that_runs_and_is_not_ready_is_named() -> None:

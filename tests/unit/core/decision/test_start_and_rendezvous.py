@@ -99,7 +99,7 @@ def test_ranks_that_do_not_join_in_time_are_another_attempt() -> None:
     assert plan.requeue_at == at(904.2)
     controller.reconcile(world, 905)
     assert len(controller.triggers) == 2
-    assert "not all ranks joined within 900 s of running" in controller.incident.message
+    assert "not all ranks joined within 900 s after all of them ran" in controller.incident.message
 
 
 def test_the_time_in_which_its_user_had_it_suspended_unseen_does_not_count() -> None:

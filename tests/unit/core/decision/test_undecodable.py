@@ -17,7 +17,7 @@ from tests.unit.core.world import World, at
 
 PROBLEM = "Expected `str`, got `int` - at `$.status.phase`"
 SENTENCE = f"Pod ml/train-node-0-0 cannot be read: {PROBLEM}"
-WORDS = f"{SENTENCE}; nothing is done about this job until it can be read, or is gone"
+WORDS = f"{SENTENCE}; nothing is done about this job until that is corrected or deleted"
 
 
 def unreadable(world: World, kind: str = "Pod") -> World:

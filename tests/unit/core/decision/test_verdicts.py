@@ -81,7 +81,7 @@ def test_fail_job_where_it_is_allowed() -> None:
     assert [type(action) for action in controller.workload_actions] == [FailJobSet]
     assert controller.phase() is Phase.HELD
     assert controller.incident.reason is Reason.RULE_FAIL_JOB
-    assert "the JobSet is made to fail" in controller.incident.message
+    assert "the controller fails the JobSet" in controller.incident.message
     controller.settle(failed().jobset_failed(5), 6)
     assert controller.recorded[-1].closing is not None
     assert controller.recorded[-1].closing.outcome_reason == "FailJobRule"
@@ -117,7 +117,7 @@ def test_fail_job_never_meets_the_exit_code_of_a_cascade() -> None:
 
 def test_in_observe_the_sentence_says_what_enforce_would_do() -> None:
     for action, would in (
-        (RuleAction.FAIL_JOB, "Enforce would now make the JobSet fail (rule mine"),
+        (RuleAction.FAIL_JOB, "Enforce would now fail the JobSet (rule mine"),
         (RuleAction.IGNORE, "Enforce would now leave it to Kubernetes (rule mine"),
         (RuleAction.RECREATE_GROUP, "Enforce would now delete Job train-node-0"),
     ):
@@ -144,7 +144,7 @@ def test_a_rule_free_of_charge_acts_although_the_budget_is_exhausted() -> None:
     controller.reconcile(failed(), 1)
     assert len(controller.triggers) == 1
     assert controller.ledger.budget.charges == ()
-    assert "(free of charge)" in controller.incident.message
+    assert "(not charged to the budget)" in controller.incident.message
 
 
 def test_preemption_is_free_of_charge() -> None:
@@ -211,8 +211,7 @@ def test_so_are_those_of_another_group_that_waits_and_the_group_is_recreated_all
     controller.reconcile(msgspec.structs.replace(failed(), waiting=(other,)), 1)
     assert controller.incident.attempts[-1].action is AttemptAction.RECREATE_GROUP
     assert (
-        "node gpu-2 is not quarantined: it is among the last on which group ml/other, which waits, can run: "
-        "the group needs 2 of the 2 that fit its pods"
+        "node gpu-2 is not quarantined: waiting group ml/other needs this node: 2 nodes fit its pods, and it takes 2"
     ) in controller.incident.message
     assert [change.quarantine for change in controller.fleet_changes] in ([], [()])
 
@@ -231,7 +230,10 @@ def test_a_node_that_is_suspected_again_is_replaced_by_default() -> None:
     controller = Controller(policy(limits=MAY, fleet=before))
     controller.reconcile(failed(134), 1)
     assert controller.incident.attempts[-1].action is AttemptAction.REPLACE_NODE
-    assert "node gpu-2 is suspected (2 of 2 suspicions, incident other-7 before)" in controller.incident.message
+    assert (
+        "node gpu-2 is suspected (2 of 2 suspicions; the one before is from incident other-7)"
+        in controller.incident.message
+    )
 
 
 def test_a_first_suspicion_is_noted_and_no_more() -> None:
@@ -304,7 +306,7 @@ def test_the_same_step_after_a_resume_is_called_a_suspected_bad_checkpoint() -> 
     controller = Controller()
     again(controller, "RuntimeError: loss is NaN at step 1200", after=4000)
     assert len(controller.triggers) == 1
-    assert "came at the same step (1200) as before the restart: a suspected bad checkpoint" in (
+    assert "came back at the same step (1200) as before the restart: the checkpoint may be bad" in (
         controller.incident.message
     )
 
@@ -357,7 +359,7 @@ def test_a_fault_under_a_running_member_is_left_alone_where_its_node_may_not_be_
         controller = Controller(policy(rules=(Rule("gpu", RuleAction.REPLACE_NODE, when),), limits=limits))
         controller.reconcile(faulty, 1)
         assert "node gpu-2 is not quarantined" in controller.incident.message
-        assert "its member still runs there, so the group is left as it is" in controller.incident.message
+        assert "the member on it still runs, so the group is not restarted" in controller.incident.message
         controller.settle(faulty, 10)
         controller.settle(faulty, 60)
         assert controller.workload_actions == []

@@ -101,8 +101,8 @@ def test_the_restart_waits_for_the_backoff_and_then_comes_once_without_any_suspe
 def test_it_is_said_until_when_it_waits_and_why(owner: str, why: str) -> None:
     controller, _ = waiting(OWNERS[owner](training(4, backoff_limit=50)))
     assert controller.incident.message.endswith(
-        "; not before 2026-11-21T12:06:00Z (attempt 2 in a row waits 1m), and the job is not suspended until then, "
-        f"because {why}"
+        "; the restart waits until 2026-11-21T12:06:00Z (attempt 2 in a row waits 1m), and the job is not "
+        f"suspended meanwhile, because {why}"
     )
 
 
@@ -167,8 +167,8 @@ def test_the_shipped_runtime_does_not_survive_the_exits_of_eight_ranks_so_the_tr
     assert len(controller.triggers) == 2
     assert suspensions(controller) == []
     assert controller.incident.message.endswith(
-        "no backoff, because a suspension would reset the deadline of the TrainJob (3600 s), and Job train-node-0 "
-        "(backoffLimit 6) survives 0 more exits, and 8 ranks may exit while they wait"
+        "no backoff, because a suspension would reset the deadline of the TrainJob (3600 s), and Job "
+        "train-node-0 (backoffLimit 6) survives no more exits, and 8 ranks may exit while they wait"
     )
 
 
@@ -346,7 +346,7 @@ def test_what_took_too_long_to_start_has_waited_already() -> None:
     controller.reconcile(world, 5)
     controller.reconcile(world, 70)
     assert len(controller.triggers) == 2
-    assert controller.incident.message.endswith("and the group has been given its time to start")
+    assert controller.incident.message.endswith("and the group has already had its time to start")
 
 
 # --- others -----------------------------------------------------------------------------------------------------------
@@ -439,7 +439,7 @@ def test_an_exhausted_budget_that_would_suspend_only_holds(owner: str) -> None:
     plan = controller.reconcile(OWNERS[owner](training(4)).pod_deleted(3, 0), 1)
     assert (controller.phase(), controller.workload_actions) == (Phase.HELD, [])
     why = f"a suspension would reset the deadline of the {owner} (3600 s)"
-    assert plan.message.endswith(f"it is not suspended, because {why}")
+    assert plan.message.endswith(f"the job is not suspended, because {why}")
 
 
 def test_an_exhausted_budget_that_fails_the_job_does_so() -> None:

@@ -79,7 +79,7 @@ def test_a_message_blames_a_node_only_where_something_else_confirms_it(
 def test_the_sentence_says_what_is_missing() -> None:
     controller = Controller(policy(limits=MAY))
     controller.reconcile(says(XID), 1)
-    assert "only messages of namespace ml blame node gpu-2" in controller.incident.message
+    assert "only messages of pods in namespace ml blame node gpu-2" in controller.incident.message
 
 
 @pytest.mark.parametrize(("rules", "message"), [((), XID), ((BY_PATTERN,), BAD_DISK)], ids=["default", "rule"])

@@ -128,7 +128,8 @@ LOSSES = {
         training().pod_gone(3, 0).replaced(3, 1).controller_restarted(),
         "PodDeleted",
         "PodDeleted",
-        "pod train-node-0-3-11 (rank 3, not scheduled) replaced a member that was lost while no controller watched; ",
+        "pod train-node-0-3-11 (rank 3, not scheduled) replaced a member that was lost while no controller was "
+        "watching; ",
     ),
 }
 

@@ -297,8 +297,8 @@ def test_a_catastrophic_pattern_costs_bounded_time(pattern: str) -> None:
 
 
 CLASSES: dict[str, tuple[list[str], str | None]] = {
-    "the class": (["Killed"], "its class is Killed"),
-    "one of several": (["UserError", "Killed"], "its class is Killed"),
+    "the class": (["Killed"], "the class is Killed"),
+    "one of several": (["UserError", "Killed"], "the class is Killed"),
     "another class": (["UserError"], None),
 }
 
@@ -310,7 +310,11 @@ def test_classes(classes: list[str], words: str | None) -> None:
 
 @pytest.mark.parametrize(
     ("targets", "words"),
-    [(["node"], "it is of ReplicatedJob node"), (["a", "node"], "it is of ReplicatedJob node"), (["launcher"], None)],
+    [
+        (["node"], "it belongs to ReplicatedJob node"),
+        (["a", "node"], "it belongs to ReplicatedJob node"),
+        (["launcher"], None),
+    ],
 )
 def test_target_replicated_jobs(targets: list[str], words: str | None) -> None:
     assert why({"targetReplicatedJobs": targets}, finding(None, LossKind.JOB_FAILING)) == words
@@ -329,8 +333,8 @@ TOGETHER: Json = IN_42 | {"onClass": ["UserError"], "onNodeConditions": [{"type"
 def test_fields_are_anded_and_all_are_named() -> None:
     found = finding(pod(), means=DisruptionClass.USER_ERROR)
     assert why(TOGETHER, found, snapshot(gpu(BAD_GPU))) == (
-        "its class is UserError and exit code 42 of container node is in [42, 43] and "
-        "node gpu-3 has condition GpuUnhealthy=True (Xid79)"
+        "the class is UserError and exit code 42 of container node is in [42, 43] and node gpu-3 has condition "
+        "GpuUnhealthy=True (Xid79)"
     )
     assert why(TOGETHER, finding(pod(), means=DisruptionClass.KILLED), snapshot(gpu(BAD_GPU))) is None
     assert why(TOGETHER, found, snapshot(gpu())) is None

@@ -103,7 +103,7 @@ def test_a_running_incident_stops_before_its_next_write() -> None:
     controller.policy = broken()
     controller.reconcile(lost(), 2)
     assert controller.triggers == []
-    assert controller.incident.message.endswith(f"decided, but not carried out, because {WORDS}")
+    assert controller.incident.message.endswith(f"the restart is decided but not carried out, because {WORDS}")
     controller.policy = policy()
     controller.reconcile(lost(), 3)
     assert len(controller.triggers) == 1, "the incident is still one that acts"
@@ -132,7 +132,7 @@ def test_a_person_may_insist_on_a_restart_as_under_observe(force: bool) -> None:
     assert answer.accepted == force
     assert len(controller.triggers) == int(force)
     if not force:
-        assert answer.message == f"{WORDS} (force overrides that)"
+        assert answer.message == f"{WORDS} (--force overrides this)"
 
 
 def test_a_global_pause_opens_no_incident_whatever_the_breaker() -> None:
@@ -178,8 +178,8 @@ def test_it_is_told_once_when_it_opens_and_once_when_it_closes() -> None:
     (opened,) = kubernetes_events.fleet_events(closed, OPEN)
     assert (opened.reason, opened.warning) == ("CircuitBreakerOpened", True)
     assert opened.note == (
-        "the circuit breaker is open: 5 recoveries within 60 minutes brought no progress; every policy of the cluster "
-        "counts as mode Observe until a person says recovery reset-breaker"
+        "the circuit breaker is open: 5 recoveries within 60 minutes brought no progress; every policy of the "
+        "cluster counts as mode Observe until someone runs recovery reset-breaker"
     )
     (ended,) = kubernetes_events.fleet_events(OPEN, closed)
     assert (ended.reason, ended.warning) == ("CircuitBreakerClosed", False)

@@ -206,14 +206,14 @@ def test_the_last_nodes_of_any_group_that_waits_are_spared(waiting: list[Waiting
     refused = spared(FleetLedger(), "a", fleet, 2)
     assert (refused is not None) == bool(for_whom)
     if refused is not None:
-        assert refused.why.details["whose"] == f"group {for_whom}, which waits,"
+        assert refused.why.details["whose"] == f"waiting group {for_whom}"
         assert refused.why.reason is Reason.QUARANTINE_LAST_NODES
 
 
 def test_the_sentence_names_the_group_that_waits() -> None:
     fleet = FleetFacts(nodes=9, feasible=tuple("abcdefgh"), waiting=(waits("llm", 4, "abcd"),))
     assert spared(FleetLedger(), "a", fleet, 2) == Refused(
-        told(Sentence.LAST_NODES, Reason.QUARANTINE_LAST_NODES, whose="group ml/llm, which waits,", needed=4, left=4)
+        told(Sentence.LAST_NODES, Reason.QUARANTINE_LAST_NODES, whose="waiting group ml/llm", needed=4, left=4)
     )
 
 

@@ -210,7 +210,10 @@ def after_the_first(controller: Controller) -> World:
     world = struck(training(), "gpu-2", *FIRST)
     waiting = controller.reconcile(world, 1)
     assert controller.triggers == []
-    assert f"2 nodes of rack r17 were lost within a minute ({R17}): waiting until no more are" in waiting.message
+    assert (
+        f"2 nodes of rack r17 were lost within a minute ({R17}): waiting until no more nodes are lost"
+        in waiting.message
+    )
     assert waiting.requeue_at == at(4)
     controller.reconcile(world, 4)
     assert len(controller.triggers) == 1
@@ -232,13 +235,18 @@ def test_a_group_that_the_same_storm_strikes_again_is_recovered_free_of_charge()
     again = struck(whole, "gpu-3", *AGAIN)
     controller.reconcile(again, 64)
     assert len(controller.triggers) == 2
-    assert f"restart together (free of charge: the same storm as incident {paid})" in controller.incident.message
+    assert (
+        f"restart together (not charged to the budget: the same storm as incident {paid})"
+        in controller.incident.message
+    )
     assert (controller.incident.storm, controller.incident.charged) == (R17, False)
     third = back(again, 70)
     controller.settle(third, 80)
     controller.reconcile(struck(third, "gpu-1", *AGAIN, ("gpu-1", 100)), 104)
     assert len(controller.triggers) == 3
-    assert f"(free of charge: the same storm as incident {paid})" in controller.incident.message, "which was charged"
+    assert f"(not charged to the budget: the same storm as incident {paid})" in controller.incident.message, (
+        "which was charged"
+    )
     assert controller.ledger.totals.charged == 1
     assert len(controller.ledger.budget.charges) == 1
     assert controller.ledger.totals.incidents == 3
@@ -311,8 +319,8 @@ def test_backoff_holds_for_what_is_free_of_charge() -> None:
     controller = Controller(policy(limits=MAY, backoff=Backoff(initial=timedelta(seconds=10))))
     whole = after_the_first(controller)
     controller.reconcile(struck(whole, "gpu-3", *AGAIN), 64)
-    assert "free of charge" in controller.incident.message
-    assert "it stays suspended for 10s first (attempt 2 in a row)" in controller.incident.message
+    assert "not charged to the budget" in controller.incident.message
+    assert "the job stays suspended for 10s first (attempt 2 in a row)" in controller.incident.message
     assert any(isinstance(action, SuspendWorkload) for action in controller.done)
 
 

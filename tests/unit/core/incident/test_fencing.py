@@ -22,17 +22,17 @@ LEASE_LIVES = training().node_silent("gpu-2", 0, lease_seconds=30)
     ("world", "policy_", "seconds", "dead", "says"),
     [
         pytest.param(training(), ASSUME, 100, None, None, id="a node that answers is no question"),
-        pytest.param(SILENT, policy(), 9999, False, "until its Node object is deleted or tainted", id="Proven waits"),
+        pytest.param(SILENT, policy(), 9999, False, "or has the out-of-service taint", id="Proven waits"),
         pytest.param(SILENT, UNPERMITTED, 9999, False, "RecoveryConfig does not allow assumeDead", id="no permission"),
-        pytest.param(SILENT, ASSUME, 59, False, "taken for dead after 60 s", id="not yet"),
-        pytest.param(SILENT, ASSUME, 60, True, "takes for its death (AssumeDead)", id="assumed dead"),
+        pytest.param(SILENT, ASSUME, 59, False, "assumed dead after 60 s", id="not yet"),
+        pytest.param(SILENT, ASSUME, 60, True, "assumes that it is dead (AssumeDead)", id="assumed dead"),
         pytest.param(
-            LEASE_LIVES, ASSUME, 60, False, "taken for dead", id="its lease lives"
+            LEASE_LIVES, ASSUME, 60, False, "assumed dead", id="its lease lives"
         ),
         pytest.param(
             LEASE_LIVES, ASSUME, 90, True, "AssumeDead", id="so does that end"
         ),
-        pytest.param(SILENT.unheard("nodes"), ASSUME, 60, False, "nothing is heard of nodes", id="nodes are stale"),
+        pytest.param(SILENT.unheard("nodes"), ASSUME, 60, False, "nodes are silent", id="nodes are stale"),
         pytest.param(SILENT.unheard("pods"), ASSUME, 60, True, "AssumeDead", id="others are"),
         pytest.param(SILENT.node_deleted("gpu-2"), policy(), 1, True, "was deleted", id="proven: the Node is gone"),
         pytest.param(

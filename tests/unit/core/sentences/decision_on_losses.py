@@ -3,7 +3,7 @@
 from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
 
 ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
-    (because(Reason.WORKLOAD_GONE), "the workload is gone"),
+    (because(Reason.WORKLOAD_GONE), "the workload does not exist"),
     (because(Reason.NO_POLICY), "no RecoveryPolicy applies to this job"),
     (
         told(Sentence.NO_USABLE_POLICY, Reason.POLICY_INVALID, error="spec.budget.limit: -1"),
@@ -11,20 +11,20 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
     ),
     (
         told(Sentence.PAUSED_UNTIL_RESUMED, Reason.JOB_PAUSED),
-        "paused by annotation: nothing is watched for until it is resumed",
+        "paused by annotation: failures are ignored until the job is resumed",
     ),
     (
         told(Sentence.PAUSED_UNTIL_THEN, Reason.GLOBAL_PAUSE, pause="all is paused"),
-        "all is paused: nothing is watched for until then",
+        "all is paused: failures are ignored until the pause ends",
     ),
     (because(Reason.NO_FAILURE, signs=0), "no failure"),
     (
         because(Reason.BASELINE, loss="pod p (rank 3, node n) failed with exit code 1", more=1, job="llm"),
-        "pod p (rank 3, node n) failed with exit code 1 (1 more like it): that is too long ago, or from before the "
-        "policy was in mode Enforce, and the rank runs again, so nothing is done; if the ranks hang since, recovery "
-        "restart llm --reason TEXT",
+        "pod p (rank 3, node n) failed with exit code 1 (1 more like it): the rank runs again, and the loss is "
+        "old or from before mode Enforce, so nothing is done; if the ranks hang, run recovery restart llm "
+        "--reason TEXT",
     ),
-    (because(Reason.NO_FAILURE, signs=1), "no failure (1 older or expected signs of restarts are a baseline)"),
+    (because(Reason.NO_FAILURE, signs=1), "no failure (1 sign of an older or expected restart is ignored)"),
     (
         told(
             Sentence.LOST_BUT_FINISHING,
@@ -34,18 +34,18 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
             timeout="10m",
         ),
         (
-            "pod train-node-0-3-10 (rank 3, node gpu-3) was deleted, but Job train-node-0 has "
-            "met its success criteria: left alone for 10m"
+            "pod train-node-0-3-10 (rank 3, node gpu-3) was deleted, but Job train-node-0 has met its success "
+            "criteria: the group is not restarted for 10m"
         ),
     ),
     (
         because(
             Reason.NODE_SILENT,
-            fate=("node gpu-2 has not answered since 12:00:00 (NodeStatusUnknown); it is taken for dead after 60 s"),
+            fate=("node gpu-2 has not answered since 12:00:00 (NodeStatusUnknown); it is assumed dead after 60 s"),
         ),
         (
-            "no failure yet: node gpu-2 has not answered since 12:00:00 (NodeStatusUnknown); it "
-            "is taken for dead after 60 s"
+            "no failure yet: node gpu-2 has not answered since 12:00:00 (NodeStatusUnknown); it is assumed "
+            "dead after 60 s"
         ),
     ),
     (
@@ -67,10 +67,10 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
             "(1 of 2 suspicions)"
         ),
     ),
-    (because(Reason.JOB_SET_FAILED, jobset="train"), "JobSet train is Failed; its end has been reported"),
+    (because(Reason.JOB_SET_FAILED, jobset="train"), "JobSet train is Failed; this has been reported already"),
     (
         told(Sentence.FAILED_LONG_AGO, Reason.JOB_SET_FAILED, jobset="train"),
-        "JobSet train failed before this policy or long ago: left alone",
+        "JobSet train failed long ago, or before this policy existed: nothing is done",
     ),
     (
         because(
@@ -80,7 +80,10 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
         ),
         ("incident 1a93898b-2 is closed: all 4 ranks are Ready (source: ready, verified: false)"),
     ),
-    (because(Reason.RESTART_NONE, policy="default"), "policy default says restart: None, so it is left to Kubernetes"),
+    (
+        because(Reason.RESTART_NONE, policy="default"),
+        "policy default sets restart: None, so the failure is left to Kubernetes",
+    ),
     (
         because(Reason.DEFAULT_RESTART, policy="default", restart="RecreateGroupAfterStart"),
         ("no rule matched, so the default of policy default (RecreateGroupAfterStart) applies"),
@@ -90,10 +93,10 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
             Sentence.RULE_SAYS,
             Reason.RULE_RECREATE_GROUP,
             rule="all",
-            match="its class is NodeLost",
+            match="the class is NodeLost",
             action="RecreateGroup",
         ),
-        "rule all (its class is NodeLost) says RecreateGroup",
+        "rule all (the class is NodeLost) says RecreateGroup",
     ),
     (
         told(
@@ -103,7 +106,7 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
             match="exit code 7 of container node is in [7]",
             action="Ignore",
         ),
-        ("rule mine (exit code 7 of container node is in [7]) says Ignore, so it is left to Kubernetes"),
+        ("rule mine (exit code 7 of container node is in [7]) says Ignore, so the failure is left to Kubernetes"),
     ),
     (
         because(
@@ -146,12 +149,12 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
             refused=("node gpu-2 is not quarantined: RecoveryConfig does not allow it (spec.allow.cordon)"),
         ),
         (
-            "rule gpu (node gpu-2 has condition GpuPcieWatch=True) says ReplaceNode, but node "
-            "gpu-2 is not quarantined: RecoveryConfig does not allow it (spec.allow.cordon); its "
-            "member still runs there, so the group is left as it is"
+            "rule gpu (node gpu-2 has condition GpuPcieWatch=True) says ReplaceNode, but node gpu-2 is not "
+            "quarantined: RecoveryConfig does not allow it (spec.allow.cordon); the member on it still runs, "
+            "so the group is not restarted"
         ),
     ),
-    (because(Reason.NODE_UNKNOWN), "no node is known for it"),
+    (because(Reason.NODE_UNKNOWN), "the node of the failure is not known"),
     (
         told(Sentence.NODE_MAY_NOT_BE_CORDONED, Reason.QUARANTINE_NOT_ALLOWED, node="gpu-2"),
         ("node gpu-2 is not quarantined: RecoveryConfig does not allow it (spec.allow.cordon)"),
@@ -170,7 +173,7 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
     ),
     (
         because(Reason.USER_RESIZED, job="train-node-0", size=3, template=4),
-        "Job train-node-0 has 3 pods and its successor would have 4, so a restart would undo that size",
+        "Job train-node-0 has 3 pods, and a restart would create it with 4 and so undo the resize",
     ),
     (
         because(
@@ -179,28 +182,28 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
             timeout="10m",
         ),
         (
-            "Job train-node-0 has met its success criteria, but it has not ended within 10m after the loss; a restart "
-            "would throw away what is done, so a person decides"
+            "Job train-node-0 has met its success criteria, but the job did not end within 10m of the loss; a "
+            "restart would discard finished work, so a person has to decide"
         ),
     ),
     (
         because(Reason.SAME_ERROR_AGAIN, code=1, message="\"KeyError: 'lr'\"", node="gpu-9", other="gpu-2"),
         (
-            "exit code 1 with the same message (\"KeyError: 'lr'\") came early on node gpu-9 as on "
-            "node gpu-2: an error of the job itself, which no restart fixes"
+            "exit code 1 with the same message (\"KeyError: 'lr'\") came back soon after the start, first on "
+            "node gpu-2 and now on node gpu-9: the error is in the job, and a restart does not fix it"
         ),
     ),
     (
         because(Reason.BAD_CHECKPOINT, code=1, message="'RuntimeError: loss is NaN at step <n>'", step=1200),
         (
-            "exit code 1 with the same message ('RuntimeError: loss is NaN at step <n>') came at "
-            "the same step (1200) as before the restart: a suspected bad checkpoint"
+            "exit code 1 with the same message ('RuntimeError: loss is NaN at step <n>') came back at the same "
+            "step (1200) as before the restart: the checkpoint may be bad"
         ),
     ),
-    (because(Reason.SETTLING), "its cause may still come in: the rules are asked when it has settled"),
+    (because(Reason.SETTLING), "evidence of the cause may still arrive: the rules are evaluated after spec.settle"),
     (
         because(Reason.STORM, what="3 nodes were lost within a minute", storm="storm-20261121T120000Z"),
-        ("3 nodes were lost within a minute (storm-20261121T120000Z): waiting until no more are"),
+        ("3 nodes were lost within a minute (storm-20261121T120000Z): waiting until no more nodes are lost"),
     ),
     (
         because(
@@ -215,18 +218,15 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
         ),
     ),
     (told(Sentence.WOULD_LEAVE, Reason.RULE_IGNORE), "leave it to Kubernetes"),
-    (told(Sentence.WOULD_FAIL, Reason.RULE_FAIL_JOB), "make the JobSet fail"),
+    (told(Sentence.WOULD_FAIL, Reason.RULE_FAIL_JOB), "fail the JobSet"),
     (
         told(
             Sentence.WOULD_HOLD,
             Reason.BUDGET_EXHAUSTED,
-            why="the budget of policy default is exhausted (0 recoveries within 24h)",
+            why="the budget of policy default is exhausted (limit 0 within 24h)",
             on_exhausted="Hold",
         ),
-        (
-            "hold the group (onExhausted: Hold), because the budget of policy default is "
-            "exhausted (0 recoveries within 24h)"
-        ),
+        ("hold the group (onExhausted: Hold), because the budget of policy default is exhausted (limit 0 within 24h)"),
     ),
     (
         told(
@@ -254,9 +254,9 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
             node="",
             jobs="train-node-0",
             ranks=4,
-            free="free of charge",
+            free="not charged to the budget",
         ),
-        "delete Job train-node-0, so that all 4 ranks restart together, free of charge",
+        "delete Job train-node-0, so that all 4 ranks restart together, not charged to the budget",
     ),
     (
         told(Sentence.WOULD_RECREATE_JOB_SET, Reason.PLATFORM_GAVE_UP, jobset="train"),
@@ -266,10 +266,10 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
         told(
             Sentence.WOULD_BY,
             Reason.RULE_FAIL_JOB,
-            would="make the JobSet fail",
+            would="fail the JobSet",
             why="rule mine (exit code 42 of container node is in [42]) says FailJob",
         ),
-        ("make the JobSet fail (rule mine (exit code 42 of container node is in [42]) says FailJob)"),
+        ("fail the JobSet (rule mine (exit code 42 of container node is in [42]) says FailJob)"),
     ),
     (
         told(
@@ -310,11 +310,10 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
             workload="train",
         ),
         (
-            "pod train-node-0-2-10 (rank 2, node gpu-2) failed with exit code 1; Enforce would "
-            "now delete Job train-node-0, so that all 4 ranks restart together; the circuit "
-            "breaker is open: 5 recoveries within 60 minutes brought no progress; recovery "
-            "reset-breaker closes it; that was while the circuit breaker was open, so nothing is "
-            "done: recovery restart train if its ranks hang"
+            "pod train-node-0-2-10 (rank 2, node gpu-2) failed with exit code 1; Enforce would now delete Job "
+            "train-node-0, so that all 4 ranks restart together; the circuit breaker is open: 5 recoveries "
+            "within 60 minutes brought no progress; recovery reset-breaker closes it; this happened while the "
+            "circuit breaker was open, so nothing is done; if the ranks hang, run recovery restart train"
         ),
     ),
     (
@@ -330,56 +329,56 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
             workload="train",
         ),
         (
-            "pod train-node-0-3-10 (rank 3, node gpu-3) was deleted; policy default is in mode "
-            "Observe: Enforce would now delete Job train-node-0, so that all 4 ranks restart "
-            "together; that was before policy default was in mode Enforce, so nothing is done: "
-            "recovery restart train if its ranks hang"
+            "pod train-node-0-3-10 (rank 3, node gpu-3) was deleted; policy default is in mode Observe: "
+            "Enforce would now delete Job train-node-0, so that all 4 ranks restart together; this happened "
+            "before policy default was in mode Enforce, so nothing is done; if the ranks hang, run recovery "
+            "restart train"
         ),
     ),
     (
         told(Sentence.SINCE_BREAKER_CLOSED, Reason.MODE_SWITCHED),
-        ("the circuit breaker was closed, and another member was lost since: that is an incident of its own"),
+        ("the circuit breaker was closed, and another member was lost after that, which opens a new incident"),
     ),
     (
         told(Sentence.SINCE_ENFORCED, Reason.MODE_SWITCHED),
-        ("the policy was switched to Enforce, and another member was lost since: that is an incident of its own"),
+        ("the policy was switched to Enforce, and another member was lost after that, which opens a new incident"),
     ),
     (
         told(
             Sentence.HELD,
             Reason.BUDGET_EXHAUSTED,
             found="pod train-node-0-3-10 (rank 3, node gpu-3) was deleted",
-            why="the budget of policy default is exhausted (0 recoveries within 2h)",
+            why="the budget of policy default is exhausted (limit 0 within 2h)",
             then="",
         ),
         (
-            "pod train-node-0-3-10 (rank 3, node gpu-3) was deleted; held, because the budget of "
-            "policy default is exhausted (0 recoveries within 2h)"
+            "pod train-node-0-3-10 (rank 3, node gpu-3) was deleted; held, because the budget of policy "
+            "default is exhausted (limit 0 within 2h)"
         ),
     ),
-    (told(Sentence.HELD_SUSPENDED, Reason.BUDGET_EXHAUSTED), "; suspended, so that its GPUs are free"),
-    (told(Sentence.HELD_FAILING, Reason.RULE_FAIL_JOB), "; the JobSet is made to fail"),
-    (told(Sentence.HELD_UNTIL_RETRY, Reason.SAME_ERROR_AGAIN), "; recovery retry ends that"),
+    (told(Sentence.HELD_SUSPENDED, Reason.BUDGET_EXHAUSTED), "; the job is suspended to free its GPUs"),
+    (told(Sentence.HELD_FAILING, Reason.RULE_FAIL_JOB), "; the controller fails the JobSet"),
+    (told(Sentence.HELD_UNTIL_RETRY, Reason.SAME_ERROR_AGAIN), "; to try again, run recovery retry"),
     (
         told(Sentence.HELD_FAILING_BY_BUDGET, Reason.BUDGET_EXHAUSTED),
-        "; the JobSet is made to fail (onExhausted: FailJob)",
+        "; the controller fails the JobSet (onExhausted: FailJob)",
     ),
     (
-        told(Sentence.HELD_NOT_SUSPENDED, Reason.RESUMED_BY_OTHERS, why="others have resumed this job before"),
-        "; it is not suspended, because others have resumed this job before",
+        told(Sentence.HELD_NOT_SUSPENDED, Reason.RESUMED_BY_OTHERS, why="another client has resumed this job before"),
+        "; the job is not suspended, because another client has resumed this job before",
     ),
     (
         told(Sentence.HELD_NOT_FAILED, Reason.BUDGET_EXHAUSTED),
-        "; it is not made to fail, because RecoveryConfig does not allow FailJob",
+        "; the JobSet is not failed, because RecoveryConfig does not allow it (spec.allow.failJob)",
     ),
     (
         told(
             Sentence.SEEN_THEN,
             Reason.RESTARTED_BY_HAND,
             found="pod train-node-0-3-10 (rank 3, node gpu-3) was deleted",
-            what="retry asked for",
+            what="retry requested",
         ),
-        "pod train-node-0-3-10 (rank 3, node gpu-3) was deleted; retry asked for",
+        "pod train-node-0-3-10 (rank 3, node gpu-3) was deleted; retry requested",
     ),
     (
         told(
@@ -394,27 +393,33 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
         told(
             Sentence.NOTHING_DONE,
             Reason.JOB_PAUSED,
-            found="not all ranks ran within 60 s of being scheduled",
+            found="not all ranks started within 60 s after they were scheduled",
             bar="the job is paused by annotation",
         ),
-        ("not all ranks ran within 60 s of being scheduled; nothing is done, because the job is paused by annotation"),
+        (
+            "not all ranks started within 60 s after they were scheduled; nothing is done, because the job is "
+            "paused by annotation"
+        ),
     ),
-    (because(Reason.MEMBERS_RUN_AGAIN, ranks=4), "that is over and all 4 ranks run: waiting until they are Ready"),
+    (
+        because(Reason.MEMBERS_RUN_AGAIN, ranks=4),
+        "the failure is over and all 4 ranks run: waiting for them to be Ready",
+    ),
     (
         told(
             Sentence.RESTART,
             Reason.RULE_RECREATE_GROUP,
             found="pod train-node-0-2-10 (rank 2, node gpu-2) is lost: node gpu-2 was deleted",
-            why="rule all (its class is NodeLost) says RecreateGroup",
+            why="rule all (the class is NodeLost) says RecreateGroup",
             node="",
             jobs="train-node-0",
             ranks=4,
             left="0 of 1 recoveries left",
         ),
         (
-            "pod train-node-0-2-10 (rank 2, node gpu-2) is lost: node gpu-2 was deleted; rule "
-            "all (its class is NodeLost) says RecreateGroup: deleting Job train-node-0 so that "
-            "all 4 ranks restart together (0 of 1 recoveries left)"
+            "pod train-node-0-2-10 (rank 2, node gpu-2) is lost: node gpu-2 was deleted; rule all (the class "
+            "is NodeLost) says RecreateGroup: deleting Job train-node-0 so that all 4 ranks restart together "
+            "(0 of 1 recoveries left)"
         ),
     ),
     (
@@ -439,13 +444,13 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
         told(
             Sentence.RESTART_AGAIN,
             Reason.JOB_WITHOUT_PODS,
-            found="Job train-node-0 got no pods for 120 s",
+            found="Job train-node-0 has had no pods for 120 s",
             why="",
             attempt=2,
             node="",
             jobs="train-node-0",
         ),
-        ("Job train-node-0 got no pods for 120 s; attempt 2: deleting Job train-node-0 once more"),
+        ("Job train-node-0 has had no pods for 120 s; attempt 2: deleting Job train-node-0 again"),
     ),
     (
         told(
@@ -458,9 +463,8 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
             jobs="train-node-0",
         ),
         (
-            "pod train-node-0-2-20 (rank 2, node gpu-2) failed with exit code 42; rule mine "
-            "(exit code 42 of container node is in [42]) says RecreateGroup; attempt 2: deleting "
-            "Job train-node-0 once more"
+            "pod train-node-0-2-20 (rank 2, node gpu-2) failed with exit code 42; rule mine (exit code 42 of "
+            "container node is in [42]) says RecreateGroup; attempt 2: deleting Job train-node-0 again"
         ),
     ),
 )

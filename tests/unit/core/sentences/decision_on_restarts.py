@@ -4,58 +4,55 @@ from recovery.core.model.reason import Explanation, Reason, Sentence, because, t
 
 ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
     (told(Sentence.BUDGET_LEFT, Reason.DEFAULT_RESTART, count=0, limit=1), "0 of 1 recoveries left"),
-    (told(Sentence.FREE_OF_CHARGE, Reason.RULE_RECREATE_GROUP, incident=""), "free of charge"),
+    (told(Sentence.FREE_OF_CHARGE, Reason.RULE_RECREATE_GROUP, incident=""), "not charged to the budget"),
     (
         told(Sentence.FREE_OF_CHARGE, Reason.DEFAULT_RESTART, incident="0d2f5c9e-1"),
-        "free of charge: the same storm as incident 0d2f5c9e-1",
+        "not charged to the budget: the same storm as incident 0d2f5c9e-1",
     ),
     (
         told(
             Sentence.WITHHELD,
             Reason.MEMBER_LOST_AGAIN,
-            why=(
-                "pod train-node-0-1-20 (rank 1, node gpu-1) was deleted; attempt 2: deleting Job train-node-0 once more"
-            ),
+            why=("pod train-node-0-1-20 (rank 1, node gpu-1) was deleted; attempt 2: deleting Job train-node-0 again"),
             until="2026-11-21T12:01:10Z",
             number=2,
             wait="1m",
             not_ours="a suspension would reset the deadline of the TrainJob (3600 s)",
         ),
         (
-            "pod train-node-0-1-20 (rank 1, node gpu-1) was deleted; attempt 2: deleting Job "
-            "train-node-0 once more; not before 2026-11-21T12:01:10Z (attempt 2 in a row waits "
-            "1m), and the job is not suspended until then, because a suspension would reset the "
-            "deadline of the TrainJob (3600 s)"
+            "pod train-node-0-1-20 (rank 1, node gpu-1) was deleted; attempt 2: deleting Job train-node-0 "
+            "again; the restart waits until 2026-11-21T12:01:10Z (attempt 2 in a row waits 1m), and the job is "
+            "not suspended meanwhile, because a suspension would reset the deadline of the TrainJob (3600 s)"
         ),
     ),
     (
         told(
             Sentence.NO_BACKOFF,
             Reason.MEMBER_LOST_AGAIN,
-            why=(
-                "pod train-node-0-1-30 (rank 1, node gpu-1) was deleted; attempt 2: deleting Job train-node-0 once more"
-            ),
-            refused="others have resumed this job before",
+            why=("pod train-node-0-1-30 (rank 1, node gpu-1) was deleted; attempt 2: deleting Job train-node-0 again"),
+            refused="another client has resumed this job before",
             hurry="",
         ),
         (
-            "pod train-node-0-1-30 (rank 1, node gpu-1) was deleted; attempt 2: deleting Job "
-            "train-node-0 once more; no backoff, because others have resumed this job "
-            "before"
+            "pod train-node-0-1-30 (rank 1, node gpu-1) was deleted; attempt 2: deleting Job train-node-0 "
+            "again; no backoff, because another client has resumed this job before"
         ),
     ),
     (
         told(
             Sentence.NO_BACKOFF,
             Reason.START_TIMEOUT,
-            why=("not all ranks ran within 60 s of being scheduled; attempt 2: deleting Job train-node-0 once more"),
+            why=(
+                "not all ranks started within 60 s after they were scheduled; attempt 2: deleting Job train-node-0 "
+                "again"
+            ),
             refused="a suspension would reset the deadline of the TrainJob (3600 s)",
-            hurry="the group has been given its time to start",
+            hurry="the group has already had its time to start",
         ),
         (
-            "not all ranks ran within 60 s of being scheduled; attempt 2: deleting Job "
-            "train-node-0 once more; no backoff, because a suspension would reset the deadline "
-            "of the TrainJob (3600 s), and the group has been given its time to start"
+            "not all ranks started within 60 s after they were scheduled; attempt 2: deleting Job train-node-0 "
+            "again; no backoff, because a suspension would reset the deadline of the TrainJob (3600 s), and "
+            "the group has already had its time to start"
         ),
     ),
     (
@@ -89,16 +86,16 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
             number=2,
         ),
         (
-            "pod train-node-0-2-20 (rank 2, node gpu-2) was deleted; no rule matched, so the "
-            "default of policy default (RecreateGroupOnPodRestart) applies: deleting Job "
-            "train-node-0 so that all 4 ranks restart together (0 of 1 recoveries left); it "
-            "stays suspended for 10s first (attempt 2 in a row)"
+            "pod train-node-0-2-20 (rank 2, node gpu-2) was deleted; no rule matched, so the default of policy "
+            "default (RecreateGroupOnPodRestart) applies: deleting Job train-node-0 so that all 4 ranks "
+            "restart together (0 of 1 recoveries left); the job stays suspended for 10s first (attempt 2 in a "
+            "row)"
         ),
     ),
-    (because(Reason.TIME_TO_START), "the group has been given its time to start"),
+    (because(Reason.TIME_TO_START), "the group has already had its time to start"),
     (
         told(Sentence.LEFT_ALONE, Reason.JOB_FINISHING, why="Job train-node-0 has met its success criteria"),
-        "Job train-node-0 has met its success criteria: left alone",
+        "Job train-node-0 has met its success criteria: the group is not restarted",
     ),
     (
         told(
@@ -127,33 +124,36 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
     (
         because(Reason.MEMBER_REPLACED, evidence="pod train-node-0-3-20 (rank 3, node gpu-3) failed"),
         (
-            "pod train-node-0-3-20 (rank 3, node gpu-3) failed before all ranks ran; it is "
-            "replaced without a restart of the others"
+            "pod train-node-0-3-20 (rank 3, node gpu-3) failed before all ranks ran; its Job replaces the pod, "
+            "and the other ranks are not restarted"
         ),
     ),
     (
         told(
             Sentence.NOT_CARRIED_OUT,
             Reason.JOB_PAUSED,
-            evidence="restart asked for by anna: rank 3 is slow",
+            evidence="restart requested by anna: rank 3 is slow",
             bar="the job is paused by annotation",
         ),
         (
-            "restart asked for by anna: rank 3 is slow; decided, but not carried out, because "
+            "restart requested by anna: rank 3 is slow; the restart is decided but not carried out, because "
             "the job is paused by annotation"
         ),
     ),
     (
         because(Reason.API_REFUSES, evidence="pod train-node-0-2-10 (rank 2, node gpu-2) was deleted", error="jobs"),
-        ("pod train-node-0-2-10 (rank 2, node gpu-2) was deleted; decided, but the API server refuses it: jobs"),
+        (
+            "pod train-node-0-2-10 (rank 2, node gpu-2) was deleted; the API server refuses what the controller "
+            "decided: jobs"
+        ),
     ),
     (
         told(Sentence.RANKS_HAVE_MET, Reason.MEMBERS_RUN_AGAIN, ranks=4),
-        "all 4 ranks have begun or joined since, so there is nothing to restart for",
+        "all 4 ranks have started or joined since, so no restart is needed",
     ),
     (
         told(Sentence.READY_MEANWHILE, Reason.RUNS_WHOLE_AGAIN, ranks=4),
-        ("the restart was not carried out, and all 4 ranks have become Ready since: left alone"),
+        ("all 4 ranks became Ready before the restart was carried out, so it is not needed"),
     ),
     (
         told(Sentence.ALL_READY, Reason.ALL_RANKS_READY, ranks=4, source="ready", verified="false"),
@@ -165,7 +165,7 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
     ),
     (
         because(Reason.TRAINING_PROGRESSES, ranks=4),
-        "all 4 ranks are Ready, and the training progresses (source: progress, verified: true)",
+        "all 4 ranks are Ready, and the training makes progress (source: progress, verified: true)",
     ),
     (
         because(Reason.PROGRESS_NOT_SEEN, ranks=4, seconds=900, source="ready", verified="false"),
@@ -190,39 +190,39 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
         because(
             Reason.FENCING,
             pod="pod train-node-0-2-10 (rank 2, node gpu-2)",
-            fate=("node gpu-2 has not answered since 12:00:00 (NodeStatusUnknown); it is taken for dead after 600 s"),
+            fate=("node gpu-2 has not answered since 12:00:00 (NodeStatusUnknown); it is assumed dead after 600 s"),
         ),
         (
-            "fencing: pod train-node-0-2-10 (rank 2, node gpu-2) may still run: node gpu-2 has "
-            "not answered since 12:00:00 (NodeStatusUnknown); it is taken for dead after 600 s"
+            "fencing: pod train-node-0-2-10 (rank 2, node gpu-2) may still run: node gpu-2 has not answered "
+            "since 12:00:00 (NodeStatusUnknown); it is assumed dead after 600 s"
         ),
     ),
     (
         because(Reason.WAITING_FOR_TEARDOWN, pod="pod train-node-0-3-10 (rank 3, node gpu-3)", more=0),
-        "waiting for pod train-node-0-3-10 (rank 3, node gpu-3) to be gone",
+        "waiting for pod train-node-0-3-10 (rank 3, node gpu-3) to be deleted",
     ),
     (
         because(Reason.WAITING_FOR_TEARDOWN, pod="pod train-node-0-0-10 (rank 0, node gpu-0)", more=3),
-        "waiting for pod train-node-0-0-10 (rank 0, node gpu-0) and 3 more to be gone",
+        "waiting for pod train-node-0-0-10 (rank 0, node gpu-0) and 3 more to be deleted",
     ),
     (
         told(Sentence.WAITING_FOR_FINALIZER, Reason.WAITING_FOR_TEARDOWN, jobs="train-node-0"),
-        "waiting for Job train-node-0 to be gone: its pods are; a finalizer holds it",
+        "waiting for Job train-node-0 to be deleted: its pods are gone, but a finalizer holds it",
     ),
     (
         told(Sentence.WAITING_FOR_OLD_JOB_SET, Reason.WAITING_FOR_TEARDOWN, jobset="train"),
-        "waiting for JobSet train and its Jobs to be gone",
+        "waiting for JobSet train and its Jobs to be deleted",
     ),
     (because(Reason.WAITING_FOR_JOB_SET), "waiting for Trainer to create the JobSet again"),
-    (because(Reason.WAITING_FOR_RESUME, who="Trainer"), "waiting for Trainer to carry out that it is resumed"),
+    (because(Reason.WAITING_FOR_RESUME, who="Trainer"), "waiting for Trainer to resume the job"),
     (
         because(Reason.TRAINER_RESUMES, jobset="llm"),
-        "JobSet llm is suspended, its TrainJob is not: waiting for Trainer to resume it",
+        "JobSet llm is suspended but its TrainJob is not: waiting for Trainer to resume the JobSet",
     ),
     (told(Sentence.WAITING_FOR_JOB, Reason.WAITING_FOR_PODS), "waiting for JobSet to create the Job again"),
     (
         because(Reason.WAITING_FOR_PODS, count=0, ranks=4, placed=0),
-        "0 of 4 pods have been created so far, 0 of them have a node",
+        "0 of 4 pods exist so far, and 0 of them have a node",
     ),
     (
         because(
@@ -243,8 +243,8 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
         because(Reason.WAITING_FOR_READY, who="pod train-node-0-0-20 (rank 0, node gpu-0)", more=3),
         "waiting for pod train-node-0-0-20 (rank 0, node gpu-0) and 3 more to be Ready",
     ),
-    (because(Reason.JOB_WITHOUT_PODS, job="train-node-0", seconds=120), "Job train-node-0 got no pods for 120 s"),
-    (because(Reason.START_TIMEOUT, seconds=60), "not all ranks ran within 60 s of being scheduled"),
+    (because(Reason.JOB_WITHOUT_PODS, job="train-node-0", seconds=120), "Job train-node-0 has had no pods for 120 s"),
+    (because(Reason.START_TIMEOUT, seconds=60), "not all ranks started within 60 s after they were scheduled"),
     (
         because(
             Reason.RENDEZVOUS_TIMEOUT,
@@ -252,13 +252,16 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
             what="waiting for pod train-node-0-0-20 (rank 0, node gpu-0) and 3 more to be Ready",
         ),
         (
-            "not all ranks joined within 900 s of running; waiting for pod train-node-0-0-20 "
-            "(rank 0, node gpu-0) and 3 more to be Ready"
+            "not all ranks joined within 900 s after all of them ran; waiting for pod train-node-0-0-20 (rank "
+            "0, node gpu-0) and 3 more to be Ready"
         ),
     ),
     (
         because(Reason.BUDGET_WINDOW_PASSED, evidence="pod train-node-0-3-10 (rank 3, node gpu-3) was deleted"),
-        ("pod train-node-0-3-10 (rank 3, node gpu-3) was deleted; held until the budget's window let it through"),
+        (
+            "pod train-node-0-3-10 (rank 3, node gpu-3) was deleted; the group was held until the budget allowed "
+            "another attempt"
+        ),
     ),
     (
         told(
@@ -293,17 +296,17 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
             Sentence.HOLE_NOT_QUARANTINED,
             Reason.QUARANTINE_CAP,
             held=(
-                "pod train-node-0-2-10 (rank 2, node gpu-2) waits: CreateContainerError: no space "
-                "left, while members run on 3 other nodes: node gpu-2 is suspected (2 of 2 "
-                "suspicions, incident other-7 before)"
+                "pod train-node-0-2-10 (rank 2, node gpu-2) waits: CreateContainerError: no space left, while "
+                "members run on 3 other nodes: node gpu-2 is suspected (2 of 2 suspicions; the one before is "
+                "from incident other-7)"
             ),
             refused="quarantine cap reached: 0 of 0 nodes (RecoveryConfig spec.quarantine.maxNodes 0)",
         ),
         (
-            "pod train-node-0-2-10 (rank 2, node gpu-2) waits: CreateContainerError: no space "
-            "left, while members run on 3 other nodes: node gpu-2 is suspected (2 of 2 "
-            "suspicions, incident other-7 before), but it is not quarantined: quarantine cap "
-            "reached: 0 of 0 nodes (RecoveryConfig spec.quarantine.maxNodes 0)"
+            "pod train-node-0-2-10 (rank 2, node gpu-2) waits: CreateContainerError: no space left, while "
+            "members run on 3 other nodes: node gpu-2 is suspected (2 of 2 suspicions; the one before is from "
+            "incident other-7), but the node is not quarantined: quarantine cap reached: 0 of 0 nodes "
+            "(RecoveryConfig spec.quarantine.maxNodes 0)"
         ),
     ),
     (
@@ -311,15 +314,15 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
             Sentence.HOLE_QUARANTINED,
             Reason.NODE_SWALLOWS_PODS,
             held=(
-                "pod train-node-0-2-20 (rank 2, node gpu-2) failed (UnexpectedAdmissionError), while "
-                "members run on 3 other nodes: node gpu-2 is suspected (2 of 2 suspicions, incident "
-                "other-7 before)"
+                "pod train-node-0-2-20 (rank 2, node gpu-2) failed (UnexpectedAdmissionError), while members "
+                "run on 3 other nodes: node gpu-2 is suspected (2 of 2 suspicions; the one before is from "
+                "incident other-7)"
             ),
         ),
         (
-            "pod train-node-0-2-20 (rank 2, node gpu-2) failed (UnexpectedAdmissionError), while "
-            "members run on 3 other nodes: node gpu-2 is suspected (2 of 2 suspicions, incident "
-            "other-7 before): quarantining it; nothing is restarted, its Job replaces the pod"
+            "pod train-node-0-2-20 (rank 2, node gpu-2) failed (UnexpectedAdmissionError), while members run "
+            "on 3 other nodes: node gpu-2 is suspected (2 of 2 suspicions; the one before is from incident "
+            "other-7): quarantining it; the group is not restarted, and the Job replaces the pod"
         ),
     ),
     (
@@ -327,19 +330,19 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
             Sentence.HOLE_QUARANTINED_POD_STAYS,
             Reason.NODE_SWALLOWS_PODS,
             held=(
-                "pod train-node-0-2-10 (rank 2, node gpu-2) waits: CreateContainerError: no space "
-                "left, while members run on 3 other nodes: node gpu-2 is suspected (2 of 2 "
-                "suspicions, incident other-7 before)"
+                "pod train-node-0-2-10 (rank 2, node gpu-2) waits: CreateContainerError: no space left, while "
+                "members run on 3 other nodes: node gpu-2 is suspected (2 of 2 suspicions; the one before is "
+                "from incident other-7)"
             ),
         ),
         (
-            "pod train-node-0-2-10 (rank 2, node gpu-2) waits: CreateContainerError: no space "
-            "left, while members run on 3 other nodes: node gpu-2 is suspected (2 of 2 "
-            "suspicions, incident other-7 before): quarantining it; nothing is restarted, its "
-            "pod there has to be deleted by hand"
+            "pod train-node-0-2-10 (rank 2, node gpu-2) waits: CreateContainerError: no space left, while "
+            "members run on 3 other nodes: node gpu-2 is suspected (2 of 2 suspicions; the one before is from "
+            "incident other-7): quarantining it; the group is not restarted: delete the pod on that node by "
+            "hand"
         ),
     ),
-    (told(Sentence.JOB_SET_WAS_FAILED, Reason.BUDGET_EXHAUSTED, jobset="train"), "JobSet train has been failed"),
+    (told(Sentence.JOB_SET_WAS_FAILED, Reason.BUDGET_EXHAUSTED, jobset="train"), "the controller failed JobSet train"),
     (
         because(
             Reason.NATIVE_POLICY,
@@ -359,8 +362,8 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
             gave_up=("the platform gave up: JobSet train is Failed (jobset failed due to one or more job failures)"),
         ),
         (
-            "the platform gave up: JobSet train is Failed (jobset failed due to one or more job "
-            "failures); it is left as it is"
+            "the platform gave up: JobSet train is Failed (jobset failed due to one or more job failures); the "
+            "controller leaves it as it is"
         ),
     ),
     (
@@ -368,17 +371,16 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
             Sentence.NOT_RECREATED,
             Reason.PLATFORM_GAVE_UP,
             gave_up=("the platform gave up: JobSet train is Failed (jobset failed due to one or more job failures)"),
-            refused="a JobSet without a TrainJob would not be created again",
+            refused="without a TrainJob nothing would create it again",
         ),
         (
-            "the platform gave up: JobSet train is Failed (jobset failed due to one or more job "
-            "failures); it is not created again, because a JobSet without a TrainJob would not be "
-            "created again"
+            "the platform gave up: JobSet train is Failed (jobset failed due to one or more job failures); the "
+            "controller does not recreate it, because without a TrainJob nothing would create it again"
         ),
     ),
     (
         told(Sentence.NOBODY_RECREATES_IT, Reason.PLATFORM_GAVE_UP),
-        "a JobSet without a TrainJob would not be created again",
+        "without a TrainJob nothing would create it again",
     ),
     (
         told(
@@ -388,20 +390,20 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
             policy="default",
         ),
         (
-            "the platform gave up: JobSet train is Failed (jobset failed due to one or more job "
-            "failures); policy default says onTerminalFailure: RecreateJobSet: deleting it, so "
-            "that Trainer creates it again"
+            "the platform gave up: JobSet train is Failed (jobset failed due to one or more job failures); "
+            "policy default sets onTerminalFailure: RecreateJobSet: deleting it, so that Trainer creates it "
+            "again"
         ),
     ),
-    (because(Reason.RESTARTED_BY_HAND, verb="retry", by="", note=""), "retry asked for"),
-    (because(Reason.RESTARTED_BY_HAND, verb="retry", by="jane", note=""), "retry asked for by jane"),
+    (because(Reason.RESTARTED_BY_HAND, verb="retry", by="", note=""), "retry requested"),
+    (because(Reason.RESTARTED_BY_HAND, verb="retry", by="jane", note=""), "retry requested by jane"),
     (
         told(
-            Sentence.RESTART_BY_HAND, Reason.RESTARTED_BY_HAND, found="restart asked for", jobs="train-node-0", ranks=4
+            Sentence.RESTART_BY_HAND, Reason.RESTARTED_BY_HAND, found="restart requested", jobs="train-node-0", ranks=4
         ),
         (
-            "restart asked for: deleting Job train-node-0 so that all 4 ranks restart together, "
-            "free of charge; no checkpoint is known of, so steps since the last one are lost"
+            "restart requested: deleting Job train-node-0 so that all 4 ranks restart together, not charged to "
+            "the budget; the steps since the last checkpoint are lost"
         ),
     ),
     (
@@ -410,14 +412,13 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
             Reason.RESTARTED_BY_HAND,
             incident="0d2f5c9e-1",
             why=(
-                "restart asked for: deleting Job train-node-0 so that all 4 ranks restart together, "
-                "free of charge; no checkpoint is known of, so steps since the last one are lost"
+                "restart requested: deleting Job train-node-0 so that all 4 ranks restart together, not "
+                "charged to the budget; the steps since the last checkpoint are lost"
             ),
         ),
         (
-            "incident 0d2f5c9e-1: restart asked for: deleting Job train-node-0 so that all 4 "
-            "ranks restart together, free of charge; no checkpoint is known of, so steps since "
-            "the last one are lost"
+            "incident 0d2f5c9e-1: restart requested: deleting Job train-node-0 so that all 4 ranks restart "
+            "together, not charged to the budget; the steps since the last checkpoint are lost"
         ),
     ),
     (
@@ -438,32 +439,35 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
             verb="reset-budget",
             by="jane",
             note="",
-            what="1 charges no longer count",
+            what="1 charge no longer counts",
         ),
-        "reset-budget by jane: 1 charges no longer count",
+        "reset-budget by jane: 1 charge no longer counts",
     ),
     (
         told(Sentence.REFUSED, Reason.NO_INCIDENT, verb="retry", why="no incident is open"),
         "retry is refused: no incident is open",
     ),
-    (because(Reason.BUDGET_RESET, charges=1), "1 charges no longer count"),
-    (because(Reason.BACKOFF_SKIPPED), "the backoff is over: it is resumed as soon as the old group is gone"),
+    (because(Reason.BUDGET_RESET, charges=1), "1 charge no longer counts"),
+    (because(Reason.BACKOFF_SKIPPED), "the backoff is skipped: the job resumes as soon as its old pods are deleted"),
     (
         because(Reason.REQUEST_EXPIRED, at="2026-11-21T11:43:20+00:00"),
-        "it was asked for at 2026-11-21T11:43:20+00:00, too long ago",
+        "it was requested at 2026-11-21T11:43:20+00:00, which is too long ago",
     ),
     (
         because(Reason.REQUEST_PREMATURE, at="2026-12-03T01:46:40+00:00"),
-        "it is dated 2026-12-03T01:46:40+00:00, which is yet to come",
+        "it is dated 2026-12-03T01:46:40+00:00, which is in the future",
     ),
     (because(Reason.NO_INCIDENT), "no incident is open"),
-    (because(Reason.NOTHING_HELD_BACK, phase="Decided"), "nothing is held back: the group is in phase Decided"),
-    (because(Reason.HELD_FOR_GOOD), "the group is Held for good"),
-    (because(Reason.RESTART_UNDER_WAY, phase="TearingDown"), "a restart is under way (phase TearingDown)"),
+    (
+        because(Reason.NOTHING_HELD_BACK, phase="Decided"),
+        "the group is in phase Decided, and only a group in Held or Backoff can be retried",
+    ),
+    (because(Reason.HELD_FOR_GOOD), "the group stays Held until its JobSet has failed"),
+    (because(Reason.RESTART_UNDER_WAY, phase="TearingDown"), "a restart is in progress (phase TearingDown)"),
     (because(Reason.NO_JOB), "there is no Job to restart"),
     (told(Sentence.JOB_SET_HAS_ENDED, Reason.JOB_SET_FAILED, jobset="train", state="Failed"), "JobSet train is Failed"),
     (
         told(Sentence.FORCE_OVERRIDES, Reason.OBSERVE_MODE, why="policy default is in mode Observe"),
-        "policy default is in mode Observe (force overrides that)",
+        "policy default is in mode Observe (--force overrides this)",
     ),
 )

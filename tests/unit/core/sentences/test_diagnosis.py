@@ -37,7 +37,7 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
     ),
     (
         because(Reason.JOB_FAILS_BY_ITS_SPEC, job="train-node-0", failing_reason="PodFailurePolicy"),
-        "Job train-node-0 is failing with reason PodFailurePolicy, as its own spec asks",
+        "Job train-node-0 is failing with reason PodFailurePolicy, as its spec requires",
     ),
     (
         because(Reason.MAX_RESTARTS, jobset="train", limit=0),
@@ -59,13 +59,13 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
     (
         because(Reason.TRAINED_TO_THE_END, containers="node", pod="train-node-0-3-10", by="another container"),
         (
-            "container node of pod train-node-0-3-10 exited 0: the pod failed by another "
-            "container, and its Job decides about that"
+            "container node of pod train-node-0-3-10 exited 0 and another container failed the pod, so its Job "
+            "decides what follows"
         ),
     ),
     (
         told(Sentence.TRAINED_BEFORE_POD_LOST, Reason.TRAINED_TO_THE_END, containers="node", pod="train-node-0-3-10"),
-        ("container node of pod train-node-0-3-10 exited 0 before the pod was lost, and its Job decides about that"),
+        ("container node of pod train-node-0-3-10 exited 0 before the pod was lost, so its Job decides what follows"),
     ),
     (
         told(Sentence.FAILURE_POLICY_AT_ONCE, Reason.FAILURE_POLICY, jobset="llm"),
@@ -74,11 +74,11 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
     (because(Reason.JOB_FAILING), "Job <job> is failing"),
     (
         because(Reason.BACKOFF_LIMIT, job="train-node-0", limit=5, exits=3, ranks=4),
-        ("Job train-node-0 (backoffLimit 5) survives 3 more exits, and 4 ranks may exit while they wait"),
+        ("Job train-node-0 (backoffLimit 5) survives only 3 more exits, and 4 ranks may exit while they wait"),
     ),
     (
         told(Sentence.INDEX_EXITS_UNKNOWN, Reason.BACKOFF_LIMIT, job="llm-node-0"),
-        ("Job llm-node-0 has a backoffLimitPerIndex, and the exits that each index has left are not known"),
+        ("Job llm-node-0 has a backoffLimitPerIndex, and it is not known how many exits each index has left"),
     ),
 )
 

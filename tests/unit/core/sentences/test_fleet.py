@@ -17,21 +17,21 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
     ),
     (
         because(Reason.QUARANTINE_NAMESPACE_CAP, namespace="ml", count=5, cap=5),
-        "namespace ml has 5 of the 5 nodes that one namespace may have quarantined without a condition, taint or "
-        "device of the node that confirms it",
+        "namespace ml has caused 5 of the 5 quarantines that one namespace may cause without a condition, "
+        "taint or device of the node that confirms them",
     ),
     (
         because(Reason.MESSAGE_UNCONFIRMED, namespace="ml", node="gpu-2"),
-        "only messages of namespace ml blame node gpu-2; a condition, taint or device of the node, or a job of another "
-        "namespace, has to confirm them",
+        "only messages of pods in namespace ml blame node gpu-2; a condition, taint or device of the node, or "
+        "a job of another namespace, has to confirm them",
     ),
     (
         told(Sentence.LAST_NODES, Reason.QUARANTINE_LAST_NODES, whose="the group", needed=4, left=4),
-        ("it is among the last on which the group can run: the group needs 4 of the 4 that fit its pods"),
+        ("the group needs this node: 4 nodes fit its pods, and it takes 4"),
     ),
     (
         told(Sentence.TOO_FEW_NODES, Reason.QUARANTINE_LAST_NODES, whose="the group", needed=3, left=2),
-        ("it is among the last on which the group can run: the group needs 3 and only 2 fit its pods"),
+        ("the group needs this node: only 2 nodes fit its pods, and it takes 3"),
     ),
     (
         because(Reason.FEASIBLE_NODES_UNKNOWN),
@@ -47,11 +47,11 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
     ),
     (
         because(Reason.NODE_SUSPECTED, node="gpu-2", count=2, most=2, before="other-7"),
-        "node gpu-2 is suspected (2 of 2 suspicions, incident other-7 before)",
+        "node gpu-2 is suspected (2 of 2 suspicions; the one before is from incident other-7)",
     ),
     (
         because(Reason.NODE_SUSPECTED_TWICE, node="gpu-2"),
-        "node gpu-2 is the suspect of this incident for the second time",
+        "this incident suspects node gpu-2 for the second time",
     ),
     (
         because(Reason.RECOVERIES_IN_VAIN, recoveries=1, minutes="60", limit=1),
@@ -73,9 +73,8 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
             Sentence.BREAKER_OPENED, Reason.RECOVERIES_IN_VAIN, why="5 recoveries within 60 minutes brought no progress"
         ),
         (
-            "the circuit breaker is open: 5 recoveries within 60 minutes brought no progress; "
-            "every policy of the cluster counts as mode Observe until a person says recovery "
-            "reset-breaker"
+            "the circuit breaker is open: 5 recoveries within 60 minutes brought no progress; every policy of "
+            "the cluster counts as mode Observe until someone runs recovery reset-breaker"
         ),
     ),
     (

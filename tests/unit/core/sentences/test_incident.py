@@ -16,24 +16,24 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
             Sentence.BOTH,
             Reason.NODE_SWALLOWS_PODS,
             first=(
-                "pod train-node-0-2-10 (rank 2, node gpu-2) waits: CreateContainerError: no space "
-                "left, while members run on 6 other nodes: node gpu-2 is suspected (2 of 2 "
-                "suspicions, incident other-7 before)"
+                "pod train-node-0-2-10 (rank 2, node gpu-2) waits: CreateContainerError: no space left, while "
+                "members run on 6 other nodes: node gpu-2 is suspected (2 of 2 suspicions; the one before is "
+                "from incident other-7)"
             ),
             more=(
-                "pod train-node-0-3-10 (rank 3, node gpu-3) waits: CreateContainerError: no space "
-                "left, while members run on 6 other nodes: node gpu-3 is suspected (2 of 2 "
-                "suspicions, incident other-7 before): quarantining it; nothing is restarted, its "
-                "pod there has to be deleted by hand"
+                "pod train-node-0-3-10 (rank 3, node gpu-3) waits: CreateContainerError: no space left, while "
+                "members run on 6 other nodes: node gpu-3 is suspected (2 of 2 suspicions; the one before is "
+                "from incident other-7): quarantining it; the group is not restarted: delete the pod on that "
+                "node by hand"
             ),
         ),
         (
-            "pod train-node-0-2-10 (rank 2, node gpu-2) waits: CreateContainerError: no space "
-            "left, while members run on 6 other nodes: node gpu-2 is suspected (2 of 2 "
-            "suspicions, incident other-7 before); pod train-node-0-3-10 (rank 3, node gpu-3) "
-            "waits: CreateContainerError: no space left, while members run on 6 other nodes: "
-            "node gpu-3 is suspected (2 of 2 suspicions, incident other-7 before): quarantining "
-            "it; nothing is restarted, its pod there has to be deleted by hand"
+            "pod train-node-0-2-10 (rank 2, node gpu-2) waits: CreateContainerError: no space left, while "
+            "members run on 6 other nodes: node gpu-2 is suspected (2 of 2 suspicions; the one before is from "
+            "incident other-7); pod train-node-0-3-10 (rank 3, node gpu-3) waits: CreateContainerError: no "
+            "space left, while members run on 6 other nodes: node gpu-3 is suspected (2 of 2 suspicions; the "
+            "one before is from incident other-7): quarantining it; the group is not restarted: delete the pod "
+            "on that node by hand"
         ),
     ),
     (told(Sentence.JOB_WAS_DELETED, Reason.JOB_DELETED), "the job was deleted"),
@@ -50,8 +50,8 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
     (
         because(Reason.UNDECODABLE, first="Pod ml/pod-0 cannot be read: no", more=49),
         (
-            "Pod ml/pod-0 cannot be read: no (and 49 more); nothing is done about this job until "
-            "it can be read, or is gone"
+            "Pod ml/pod-0 cannot be read: no (and 49 more); nothing is done about this job until that is "
+            "corrected or deleted"
         ),
     ),
     (
@@ -61,8 +61,8 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
             more=0,
         ),
         (
-            "Pod team-a/llm-0 cannot be read: Expected `str`, got `int` - at `$.status.phase`; "
-            "nothing is done about this job until it can be read, or is gone"
+            "Pod team-a/llm-0 cannot be read: Expected `str`, got `int` - at `$.status.phase`; nothing is done "
+            "about this job until that is corrected or deleted"
         ),
     ),
     (because(Reason.POLICY_GONE), "the RecoveryPolicy was deleted or no longer selects this job"),
@@ -75,14 +75,11 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
     (because(Reason.JOB_PAUSED), "the job is paused by annotation"),
     (
         because(Reason.BUDGET_EXHAUSTED, policy="default", limit=1, window="1h"),
-        "the budget of policy default is exhausted (1 recoveries within 1h)",
+        "the budget of policy default is exhausted (limit 1 within 1h)",
     ),
     (
         told(Sentence.ATTEMPTS_BY_BUDGET, Reason.ATTEMPTS_EXHAUSTED, count=2, policy="default", limit=2, window="1h"),
-        (
-            "2 attempts of this incident have failed and the budget of policy default (2 "
-            "recoveries within 1h) allows no more"
-        ),
+        ("2 attempts of this incident have failed and the budget of policy default (limit 2 within 1h) allows no more"),
     ),
     (
         told(
@@ -94,11 +91,11 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
             window="1h",
         ),
         (
-            "20 attempts of this incident have failed and no incident gets more within 1h, "
-            "whatever the budget of policy default (25 recoveries within 1h)"
+            "20 attempts of this incident have failed, and no incident gets more within 1h, even if the budget "
+            "of policy default (limit 25 within 1h) is not exhausted"
         ),
     ),
-    (because(Reason.FAILING_JOB_SET), "it is being made to fail"),
+    (because(Reason.FAILING_JOB_SET), "the controller is failing its JobSet"),
 )
 
 

@@ -10,7 +10,7 @@ from recovery.core.sentences import render
 from recovery.core.sentences.plan import TEXTS
 
 TOLD: tuple[tuple[Explanation, str], ...] = (
-    (told(Sentence.RESUMED_BEFORE, Reason.RESUMED_BY_OTHERS), "others have resumed this job before"),
+    (told(Sentence.RESUMED_BEFORE, Reason.RESUMED_BY_OTHERS), "another client has resumed this job before"),
     (because(Reason.KUEUE, known_by="queue research"), "Kueue owns the suspension of this job (queue research)"),
     (
         because(Reason.DEADLINE, kind="JobSet", seconds=3600),
@@ -18,9 +18,9 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
     ),
     (
         because(Reason.SUSPENSION_RELEASED, why="the job is paused by annotation"),
-        "the suspension is released, because the job is paused by annotation",
+        "the controller ends its suspension, because the job is paused by annotation",
     ),
-    (because(Reason.RESUMED_BY_OTHERS), "others have resumed it"),
+    (because(Reason.RESUMED_BY_OTHERS), "another client has resumed it"),
     (because(Reason.NOT_SUSPENDED_IN_TIME), "it was not suspended in time"),
     (
         because(Reason.SUSPENSION_OVER, incident="0d2f5c9e-7", kind="TrainJob"),

@@ -18,7 +18,7 @@ def test_an_incident_of_two_attempts_tells_how_it_began_and_what_was_done_last()
     said = controller.ledger.history[0].message
     assert said.startswith("pod train-node-0-3-10 (rank 3, node gpu-3) was deleted; no rule matched, so the default")
     assert "(9 of 10 recoveries left); then pod train-node-0-2-" in said
-    assert "failed with exit code 137; attempt 2: deleting Job train-node-0 once more; all 4 ranks are Ready" in said
+    assert "failed with exit code 137; attempt 2: deleting Job train-node-0 again; all 4 ranks are Ready" in said
 
 
 def test_an_incident_of_one_attempt_tells_it_once() -> None:
