@@ -1,5 +1,7 @@
 """The field reference, docs/reference.md, from the very schemas that the API server is given."""
 
+import re
+import textwrap
 from collections.abc import Iterator
 
 import msgspec
@@ -17,29 +19,34 @@ _HEAD = """\
 # Reference
 
 Every field of the objects of `recovery.trainjob.dev/v1alpha1`, and the annotations and labels that the controller reads
-and writes. [policy.md](policy.md) is the guide. "We" is the controller.
+and writes. [policy.md](policy.md) is the guide.
 
-- `kubectl get recovery -A` lists all objects, `kubectl explain recoverypolicy.spec --recursive` says what stands here.
+- `kubectl get recovery -A` lists all objects. `kubectl explain recoverypolicy.spec --recursive` prints this text.
+- After each field stand its type, its default, and the values that the API server accepts. A field that is neither
+  required nor has a default may be absent.
 - A *duration* is written like `24h`, `15m`, `10s`, `500ms` or `1h30m`: whole numbers, units in this order, at most 16
   characters.
-- A *workload* is a TrainJob, or a JobSet that nothing controls.
+- A *workload* is a TrainJob, or a JobSet without a controller.
 """
 
+_WIDTH = 120
+_NEVER_SPLIT = re.compile(r"`[^`]*`")
+_SPACE = "\0"
+
+
 _RECORD = """\
-`spec.workloadRef` and `spec.group` are those of its RecoveryGroup. The rest are the fields of that group's
-`status.incident`, with those of its `closing` beside them, and this:
+`spec.workloadRef` and `spec.group` are those of the RecoveryGroup. The other fields are those of `status.incident` of
+that group, together with those of its `closing`, and these:
 """
 
 _ANNOTATIONS = """\
 ## Annotations and labels
 
-| name | meaning |
-|---|---|
 """
 
 
-class _Row(msgspec.Struct, frozen=True):
-    """A line of a table."""
+class _Field(msgspec.Struct, frozen=True):
+    """An entry of a list."""
 
     path: str
     type: str
@@ -58,18 +65,18 @@ def reference(definitions: tuple[Definition, ...]) -> str:
         "## RecoveryPolicy and ClusterRecoveryPolicy\n",
         _introduction(policies),
         _introduction(by_kind["ClusterRecoveryPolicy"]),
-        *_tables(policies),
+        *_lists(policies),
         "## RecoveryConfig\n",
         _introduction(config),
-        *_tables(config),
+        *_lists(config),
         "## RecoveryGroup\n",
         _introduction(group),
-        *_tables(group),
+        *_lists(group),
         "## RecoveryIncident\n",
         _introduction(incident),
         _RECORD,
-        _table(_only_in_the_record(incident, group)),
-        _ANNOTATIONS + "".join(_constants()),
+        _list(_only_in_the_record(incident, group)),
+        _ANNOTATIONS + "".join(_constants()).removesuffix("\n"),
     ]
     return "\n".join(parts)
 
@@ -80,34 +87,34 @@ def _introduction(definition: Definition) -> str:
     return f"{definition.description}\nIt is {scope}: `kubectl get {definition.short_name}`.\n{rules}"
 
 
-def _tables(definition: Definition) -> Iterator[str]:
+def _lists(definition: Definition) -> Iterator[str]:
     for part in ("spec", "status"):
         yield f"### {definition.kind} `{part}`\n"
-        yield _table(_rows_of(definition, part))
+        yield _list(_fields_of(definition, part))
 
 
-def _only_in_the_record(incident: Definition, group: Definition) -> list[_Row]:
-    known = {row.path.replace(".closing.", ".") for row in _rows_of(group, "status")}
-    rows = _rows_of(incident, "spec")
+def _only_in_the_record(incident: Definition, group: Definition) -> list[_Field]:
+    known = {field.path.replace(".closing.", ".") for field in _fields_of(group, "status")}
+    fields = _fields_of(incident, "spec")
     return [
-        row
-        for row in rows
-        if row.path.replace("spec.", "status.incident.", 1) not in known
-        and row.path.split(".")[1] not in {"workloadRef", "group"}
+        field
+        for field in fields
+        if field.path.replace("spec.", "status.incident.", 1) not in known
+        and field.path.split(".")[1] not in {"workloadRef", "group"}
     ]
 
 
-def _rows_of(definition: Definition, part: str) -> list[_Row]:
-    return list(_rows(definition.schema()["properties"][part], part))
+def _fields_of(definition: Definition, part: str) -> list[_Field]:
+    return list(_fields(definition.schema()["properties"][part], part))
 
 
-def _rows(schema: Schema, path: str) -> Iterator[_Row]:
+def _fields(schema: Schema, path: str) -> Iterator[_Field]:
     for name, node in schema.get("properties", {}).items():
         here = f"{path}.{name}"
         default = "required" if name in schema.get("required", []) else _default(node)
-        yield _Row(here, _type(node), default, "; ".join(_allowed(node)), node.get("description", ""))
-        yield from _rows(node, here)
-        yield from _rows(node.get("items", {}), f"{here}[]")
+        yield _Field(here, _type(node), default, "; ".join(_allowed(node)), node.get("description", ""))
+        yield from _fields(node, here)
+        yield from _fields(node.get("items", {}), f"{here}[]")
 
 
 def _type(node: Schema) -> str:
@@ -142,16 +149,16 @@ def _default(node: Schema) -> str:
 def _allowed(node: Schema) -> Iterator[str]:
     """Values, bounds, what the rules say; of a list or a map, its size and its items."""
     if "enum" in node:
-        yield ", ".join(f"`{value}`" for value in node["enum"])
+        yield "one of " + ", ".join(f"`{value}`" for value in node["enum"])
     if "minimum" in node:
         yield f"{node['minimum']} to {node['maximum']}" if "maximum" in node else f"{node['minimum']} or more"
     if node.get("nullable"):
         yield "null"
     if not _is_duration(node):
         yield from _text_limits(node)
-    yield from (f"at most {node[most]}" for most in ("maxItems", "maxProperties") if most in node)
+    yield from (f"at most {node[most]} items" for most in ("maxItems", "maxProperties") if most in node)
     if node.get("x-kubernetes-list-type") == "set":
-        yield "none twice"
+        yield "no duplicates"
     yield from (_in_words(rule) for rule in _cel(node) if _tells_something(rule))
     if inner := node.get("items") or node.get("additionalProperties"):
         yield from (f"each {limit}" for limit in _allowed(inner))
@@ -161,7 +168,7 @@ def _text_limits(node: Schema) -> Iterator[str]:
     if "maxLength" in node:
         yield f"at most {node['maxLength']} characters"
     if "pattern" in node:
-        yield f"like `{node['pattern']}`"
+        yield f"matches `{node['pattern']}`"
 
 
 def _tells_something(rule: Schema) -> bool:
@@ -177,14 +184,28 @@ def _in_words(rule: Schema) -> str:
 
 def _constants() -> Iterator[str]:
     for value, text in docstrings.of_constants(annotations, ("_ANNOTATION", "_LABEL")):
-        yield _line((f"`{value}`", text))
+        yield _entry(f"`{value}`", text)
 
 
-def _table(rows: list[_Row]) -> str:
-    head = "| field | type | default | allowed | meaning |\n|---|---|---|---|---|\n"
-    return head + "".join(_line((f"`{row.path}`", row.type, row.default, row.allowed, row.meaning)) for row in rows)
+def _list(fields: list[_Field]) -> str:
+    entries = (_entry(f"`{field.path}` ({_facts(field)})", field.meaning) for field in fields)
+    return "".join(entries).removesuffix("\n")
 
 
-def _line(cells: tuple[str, ...]) -> str:
-    escaped = (cell.replace("|", "\\|") for cell in cells)
-    return f"| {' | '.join(escaped)} |\n"
+def _facts(field: _Field) -> str:
+    default = f"default {field.default}" if field.default.startswith("`") else field.default
+    facts = "; ".join(fact for fact in (default, field.allowed) if fact)
+    return f"{field.type}, {facts}" if facts else field.type
+
+
+def _entry(title: str, meaning: str) -> str:
+    """An item of a list, in lines that fit; what is in backticks stays in one line."""
+    return f"{_wrapped(title, '- ')}\n" + (f"\n{_wrapped(meaning, '  ')}\n" if meaning else "") + "\n"
+
+
+def _wrapped(text: str, begin: str) -> str:
+    whole = _NEVER_SPLIT.sub(lambda code: code.group().replace(" ", _SPACE), text)
+    lines = textwrap.wrap(
+        whole, _WIDTH, initial_indent=begin, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
+    return "\n".join(lines).replace(_SPACE, " ")

@@ -106,7 +106,7 @@ def record() -> Schema:
     version = of_struct(Ledger, "spec", Overlay(defaults=frozenset()))["properties"]["schemaVersion"]
     fields["schemaVersion"] = version | {
         "minimum": 1,
-        "description": "That of the ledger that it is a record of. Absent: 3 at most, and its reasons are sentences.",
+        "description": "The version of the ledger. Absent: 3 or less, whose reasons are sentences.",
     }
     if missing := set(_RECORD_REQUIRED) - fields.keys():
         raise GeneratorError(f"a RecoveryIncident requires {sorted(missing)}, which no struct has")
@@ -128,7 +128,7 @@ class _Status(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Written by the controller only."""
 
     observed_generation: int = 0
-    """The generation of the spec that the conditions speak of."""
+    """The generation of the spec that the conditions describe."""
     conditions: tuple[LedgerCondition, ...] = ()
 
 

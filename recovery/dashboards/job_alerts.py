@@ -160,7 +160,7 @@ JOB_ALERTS = (
         expr=f"time() - {_SMALLER_SINCE} > {SMALLER_SECONDS}",
         for_seconds=60,
         severity=AlertSeverity.WARNING,
-        summary=f"{_JOB} has had fewer nodes than it is to have for {{{{ $value | humanizeDuration }}}}.",
+        summary=f"{_JOB} has had fewer nodes than it wants for {{{{ $value | humanizeDuration }}}}.",
         description=f"{_JOB} lost nodes that nothing has replaced, so it trains more slowly. "
         f"It grows by itself once there is room. {_EXPLAIN}",
         per_job=True,

@@ -294,11 +294,11 @@ def _nodes() -> list[AnyPanel]:
         ),
         lines(
             "Nodes of a smaller group",
-            "Nodes that the group has, and nodes that it is to have, while a policy with elastic lets it run with"
+            "Nodes that the group has, and nodes that it wants, while a policy with elastic lets it run with"
             " fewer. Lines that stay apart: nothing replaces the lost nodes. See the runbook of RecoveryFewerNodes.",
             [
                 Query(of_jobs("group_nodes"), f"{_JOB} has"),
-                Query(of_jobs("group_nodes_wanted"), f"{_JOB} is to have"),
+                Query(of_jobs("group_nodes_wanted"), f"{_JOB} wants"),
             ],
             unit="none",
             stepped=True,
@@ -306,7 +306,7 @@ def _nodes() -> list[AnyPanel]:
         ),
         one_number(
             "Time with fewer nodes",
-            "How long the group ran with fewer nodes than it is to have in this time range. Its incidents do not"
+            "How long the group ran with fewer nodes than it wants in this time range. Its incidents do not"
             " count. The figure is two minutes behind.",
             f"sum(increase({of_jobs('group_reduced_seconds_total')}[$__range]))",
             unit="s",

@@ -55,7 +55,7 @@ These values of `badput` are reserved for later versions:
 - The counters of a job come from its RecoveryGroup, and those of the fleet from `RecoveryConfig.status.totals`.
   A new leader continues where the last one stopped.
 - The series of a job begin at 0 when a policy first selects the job, so its first incident is an increase.
-  They end when the workload is gone. What the job has cost stays in the counters of the fleet.
+  They end when the workload is deleted. What the job has cost stays in the counters of the fleet.
 - Without a RecoveryConfig the counters of the fleet begin at 0 in each process.
 - A phase that lasts counts up to 10 seconds ago, and in full once its end is known. The controller learns of an end
   seconds after its date. A counter that ran ahead of it would have to fall, or would count the seconds twice with the

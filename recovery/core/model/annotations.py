@@ -12,52 +12,53 @@ QUARANTINE_ANNOTATION = "recovery.trainjob.dev/quarantine"
 
 
 RELEASE_ANNOTATION = "recovery.trainjob.dev/release"
-"""On the node, set by a person (`recovery release`): an RFC 3339 time; the quarantine of before is ended."""
+"""On the node, set by a user (`recovery release`): an RFC 3339 time. A quarantine from before it ends."""
 
 
 RESET_BREAKER_ANNOTATION = "recovery.trainjob.dev/reset-breaker"
-"""On the RecoveryConfig, set by a person: an RFC 3339 time; a breaker that opened before is closed."""
+"""On the RecoveryConfig, set by a user (`recovery reset-breaker`): an RFC 3339 time. A circuit breaker that opened
+before it closes."""
 
 
 POLICY_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}policy"
-"""On the workload, set by a person: the policy to use, by name; of the namespace if it has one so called, else the
-cluster's."""
+"""On the workload, set by a user: the name of the policy to use. A RecoveryPolicy of the namespace with that name goes
+before a ClusterRecoveryPolicy."""
 
 
 PAUSED_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}paused"
-"""On the workload, set by a person: nothing is done to the job."""
+"""On the workload, set by a user (`recovery pause`): the controller does nothing about the job."""
 
 
 SUSPENDED_BY_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}suspended-by"
-"""On a workload that we suspended, set with the suspension: the id of the incident. A client that removes it takes the
-suspension over, and we never resume what we did not suspend."""
+"""On a workload that the controller has suspended: the id of the incident. A client that removes it takes over the
+suspension: the controller never resumes what it did not suspend."""
 
 
 RESUME_AT_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}resume-at"
-"""Beside it: when the suspension is meant to end, RFC 3339; `never` where that is not known. For people to read."""
+"""Beside it, for people: the RFC 3339 time at which the suspension should end, or `never` if that is not known."""
 
 
 RESTART_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}restart"
-"""On the workload, set by a person: a request to recreate the group now, free of charge. Its value is an RFC 3339 time,
-or JSON with `at` and, as wanted, `reason`, `by`, `force` (`core.incident.requests`). The ledger has the answer."""
+"""On the workload, set by a user: a request to recreate the group now, which is not charged to the budget. Its value is
+an RFC 3339 time, or JSON with `at` and optionally `reason`, `by` and `force`. `status.requests` of the RecoveryGroup
+has the answer."""
 
 
 RETRY_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}retry"
-"""On the workload, set by a person: a request to leave Held or Backoff now, written as for `restart`."""
+"""On the workload, set by a user: a request to leave Held or Backoff now. Written as for `restart`."""
 
 
 RESET_BUDGET_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}reset-budget"
-"""On the workload, set by a person: a request to forget what was charged to the budget so far, written as for
-`restart`."""
+"""On the workload, set by a user: a request to forget what has been charged to the budget. Written as for `restart`."""
 
 
 JOINED_PROBE_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}joined-probe"
-"""On the pod template of a prepared runtime: `readiness` says that a pod becomes Ready when its rank has joined all
-others, so that Ready is the end of Rendezvous and not only of the start."""
+"""On the pod template of a prepared runtime: `readiness` says that a pod becomes Ready only when its rank has joined
+all others. Ready then ends Rendezvous, and not only the start."""
 
 
 KUEUE_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-"""On a workload that Kueue admits; there `spec.suspend` is Kueue's, and the controller does not suspend it."""
+"""On a workload that Kueue admits. Kueue owns its `spec.suspend`, so the controller does not suspend it."""
 
 
 KUEUE_PATCH_MANAGER = "kueue.x-k8s.io/manager"
@@ -71,7 +72,7 @@ it once. From then on a pod of it that succeeds has been asked to go, and is no 
 
 
 TOUCHED_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}touched"
-"""On a Job that got no pods, set by the watchdog so that the Job controller looks at it again: the attempt for which
+"""On a Job that got no pods, set by the watchdog so that the Job controller reconciles it: the attempt for which
 that was done, because one attempt touches once."""
 
 
@@ -95,4 +96,4 @@ HOSTNAME_LABEL = "kubernetes.io/hostname"
 
 
 SPARE_LABEL = f"{OWN_ANNOTATION_PREFIX}spare"
-"""On a node, set by a person: it is kept free for groups that have lost one. Its value does not matter."""
+"""On a node, set by a user: the node is kept free for groups that have lost one. The value does not matter."""

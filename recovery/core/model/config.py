@@ -19,66 +19,67 @@ class AllowSpec(msgspec.Struct, frozen=True, rename="camel"):
     """What policies may do at most."""
 
     fail_job: bool = False
-    """End a job for good (`budget.onExhausted: FailJob`, a rule with action FailJob)."""
+    """Policies may fail a job for good (`budget.onExhausted: FailJob`, a rule with action FailJob)."""
     cordon: bool = False
-    """Quarantine nodes: cordon and taint them (a rule with action ReplaceNode, a node that is suspected twice)."""
+    """The controller may quarantine nodes: cordon and taint them (a rule with action ReplaceNode, a node that is
+    suspected twice)."""
     assume_dead: bool = False
-    """Take a pod on a lost node for dead without proof (`teardown.fencing.mode: AssumeDead`)."""
+    """Policies may assume without proof that a pod on a lost node is dead (`teardown.fencing.mode: AssumeDead`)."""
 
 
 class QuarantineSpec(msgspec.Struct, frozen=True, rename="camel"):
     """How many nodes may be quarantined at once, and when they are released."""
 
     max_nodes: int | None = None
-    """0 allows no quarantine at all. None: `maxPercent` alone."""
+    """0 allows no quarantine. None: only `maxPercent` counts."""
     max_percent: int = 5
-    """Of all nodes of the cluster, rounded down, but one node where that would be none; the smaller of both caps
-    holds."""
+    """Of all nodes of the cluster, rounded down, but at least one node. The smaller of both caps applies."""
     release_after: str | None = None
-    """How long a quarantine lasts where nothing releases it before. None: 24h where no condition, taint or device of
-    the node confirmed it; else until the node is healthy, or by hand."""
+    """How long a quarantine lasts if nothing releases it earlier. None: 24h if no condition, taint or device of the
+    node confirmed it. Otherwise it lasts until the node is healthy, or until someone releases it."""
     trusted_namespaces: tuple[str, ...] = ()
-    """Namespaces whose jobs may blame a node by a message alone, and that may fill the cap of the cluster alone. All
-    others need a sign of the node itself or a job of a second namespace. Without a sign of the node, at most a tenth of
-    the cap, and at least one node, is quarantined for each of them."""
+    """Namespaces whose jobs may blame a node only by a message, and that may use up the cap of the cluster. Any other
+    namespace needs a condition, taint or device of the node, or a job of a second namespace, that confirms the message.
+    Without such a sign of the node, each other namespace may cause at most a tenth of the cap, but at least one
+    quarantine."""
 
 
 class SuspicionSpec(msgspec.Struct, frozen=True, rename="camel"):
     """When a node is quarantined without proof."""
 
     suspicions: int = 2
-    """Incidents whose suspect ran on the node."""
+    """How many incidents must suspect the node."""
     within: str = "24h"
     """How long a suspicion counts."""
 
 
 class CircuitBreakerSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """Every policy of the cluster counts as mode Observe, when so many recoveries brought no progress, until a person
-    ends that."""
+    """If this many recoveries bring no progress, every policy of the cluster counts as mode Observe until someone runs
+    `recovery reset-breaker`. Absent: there is no circuit breaker."""
 
     recoveries: int
-    """Of all jobs together; at most a third from one job, and half from one namespace unless policies enforce in no
-    other. More than 1000 counts as 1000."""
+    """How many, of all jobs together. At most a third of them counts from one job, and half from one namespace unless
+    policies enforce in no other. More than 1000 counts as 1000."""
     within: str = "1h"
-    """How long one counts."""
+    """How long a recovery without progress counts."""
 
 
 class IncidentsSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """How many RecoveryIncidents are kept, and for how long. The oldest go first."""
+    """How many RecoveryIncidents are kept, and for how long. The oldest are deleted first."""
 
     ttl: str = "720h"
-    """How long one is kept after its incident ended."""
+    """How long a record is kept after its incident ended."""
     max_per_namespace: int = 1000
-    """Beyond this the oldest of the namespace are deleted before their time."""
+    """If a namespace has more, its oldest are deleted earlier."""
 
 
 class ConfigSpec(msgspec.Struct, frozen=True, rename="camel"):
     """`spec` of the RecoveryConfig."""
 
     paused: bool = False
-    """No workload of the cluster is written to, but to release the controller's own suspensions."""
+    """The controller writes to no workload of the cluster, except to end its own suspensions."""
     pause_reason: str = ""
-    """Why, in words for the user who asks `recovery explain`."""
+    """Why recoveries are paused. `recovery explain` shows it."""
     allow: AllowSpec = AllowSpec()
     quarantine: QuarantineSpec = QuarantineSpec()
     suspicion: SuspicionSpec = SuspicionSpec()

@@ -6,11 +6,11 @@ import msgspec
 
 
 class EnforceEstimate(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What Enforce would have done in incidents of mode Observe. The GPU-seconds are an estimate, and leave out what is
-    the same in both cases."""
+    """What Enforce would have done in incidents of mode Observe. The GPU-seconds are an estimate. They leave out what
+    is the same in both modes."""
 
     restarts: int = 0
-    """Of the group, that Enforce would have made."""
+    """Restarts of the group that Enforce would have made."""
     idle_gpu_seconds: float = 0.0
     """Idle GPU-seconds of these incidents with the restarts of Enforce."""
     platform_idle_gpu_seconds: float = 0.0

@@ -18,23 +18,25 @@ class Quarantined(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     node: str
     node_uid: str = msgspec.field(name="nodeUID")
     reason: str
-    """In words: what was seen."""
+    """What was seen, as a sentence."""
     since: datetime
     incident: str = ""
-    """Id of the incident; empty: a person asked for it."""
+    """The id of the incident. Empty: a user asked for the quarantine."""
     by: str = ""
-    """The person; empty: the controller."""
+    """The user. Empty: the controller."""
     release_at: datetime | None = None
     """None: by health or by hand only."""
     release_when: str = ""
     """The conditions and taints of the node whose end releases it, all of them: `GpuUnhealthy, vendor.example/bad`;
     empty: none."""
     applied: bool = False
-    """The node has been seen with our taint. One that has been applied and lacks it was released by another client."""
+    """The controller has seen the node with its taint. If the taint is missing later, another client has released the
+    node."""
     cordoned: bool = True
-    """The cordon is ours as well: the node was schedulable before."""
+    """The controller has cordoned the node too: it was schedulable before."""
     namespace: str = ""
-    """Of the job whose incident called for it. Empty: a person asked, or an older controller wrote it."""
+    """The namespace of the job whose incident caused it. Empty: a user asked for it, or an older controller wrote
+    it."""
     node_sign: str = ""
     """What proved a fault of the node then: a row of the signature table that blames the node, or conditions and taints
     of an administrator's rule. Empty: only jobs, or what jobs can cause, blamed it."""
@@ -52,7 +54,7 @@ class Suspicion(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
     namespace: str = ""
     """Of the job. Empty: an older controller wrote it."""
     by_message: bool = False
-    """Only a message of the job says so, and anybody may write one."""
+    """Only a message of the job shows it, and any process of the job can write one."""
 
 
 class Futile(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -60,7 +62,7 @@ class Futile(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     and the restart that followed both cost budget: a preemption, or a person, takes nothing in vain."""
 
     incident: str
-    """Of the incident that followed."""
+    """The id of the incident that followed."""
     at: datetime
     namespace: str = ""
     workload: str = ""
@@ -74,11 +76,11 @@ class Breaker(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     reason: Reason
     """Why it opened."""
     recoveries: int = 0
-    """So many were in vain when it opened."""
+    """How many recoveries had brought no progress when it opened."""
     within_seconds: float = 0.0
-    """Within this time."""
+    """The time within which they counted."""
     limit: int = 0
-    """RecoveryConfig `spec.circuitBreaker.recoveries` of then."""
+    """`spec.circuitBreaker.recoveries` of the RecoveryConfig at that time."""
     message: str = ""
     """Why it opened, where an older controller wrote that as a sentence. Empty: the other fields say it."""
 
@@ -88,23 +90,23 @@ class CountedIncident(msgspec.Struct, frozen=True, rename="camel"):
 
     workload_uid: str = msgspec.field(name="workloadUID")
     number: int
-    """Of the incident within its workload."""
+    """The number of the incident within its workload."""
     started_at: datetime
     """When its failure happened."""
     counted_at: datetime
 
 
 class FleetTotals(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """All closed incidents that were recorded since there is a RecoveryConfig, each counted once. They only rise."""
+    """All closed incidents recorded since the RecoveryConfig exists, each counted once. The counts only rise."""
 
     incidents: dict[str, dict[str, dict[str, int]]] = {}
     """How many, by class, then by outcome, then by handling (automatic, manual, held)."""
     idle_gpu_seconds_by_class: dict[str, dict[str, float]] = {}
     """By class, then by phase."""
     released_gpu_seconds: float = 0.0
-    """GPU-seconds in which our own suspensions had freed the GPUs. No part of the idle ones."""
+    """GPU-seconds in which suspensions by the controller had freed the GPUs. They do not count as idle."""
     restarts: int = 0
-    """Of groups, ours and adopted ones of the platform."""
+    """Restarts of groups, by the controller or adopted from the platform."""
     enforce_estimate: EnforceEstimate = EnforceEstimate()
     counted: tuple[CountedIncident, ...] = ()
     """What must not be counted again, oldest first. An incident is dropped ten minutes after it was counted, unless
@@ -117,9 +119,9 @@ class FleetLedger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     quarantined: tuple[Quarantined, ...] = ()
     """Oldest first."""
     suspicions: tuple[Suspicion, ...] = ()
-    """Oldest first; those that no longer count are dropped with the next write."""
+    """Oldest first. Those that no longer count are dropped with the next write."""
     futile: tuple[Futile, ...] = ()
-    """Oldest first; the same."""
+    """Recoveries that brought no progress. Oldest first."""
     breaker: Breaker | None = None
     """None: closed."""
     totals: FleetTotals = FleetTotals()

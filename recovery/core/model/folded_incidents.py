@@ -44,7 +44,8 @@ class FoldedIncidents(msgspec.Struct, frozen=True, rename="camel", omit_defaults
     released_gpu_seconds: float = 0.0
     restarts: int = 0
     would: dict[str, int] = {}
-    """By what Enforce would have done: in how many. Those that it would have left to Kubernetes are left out."""
+    """In how many of them Enforce would have taken each action. Those that it would have left to Kubernetes are left
+    out."""
     enforce_estimate: EnforceEstimate = EnforceEstimate()
     nodes: dict[str, FoldedNode] = {}
     """By name: the nodes on which the failures showed first."""

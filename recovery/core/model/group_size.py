@@ -22,18 +22,18 @@ class ElasticState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     """A group that runs with fewer nodes than it is to have, or is being given another size."""
 
     nodes: int
-    """How many it has, or is to have after the restart that is under way."""
+    """How many nodes it has, or will have after the restart in progress."""
     wanted_nodes: int
-    """How many it is to have: what its JobSet says, or what its user has resized it to."""
+    """How many it wants: the size in its JobSet, or the size that its user has set."""
     since: datetime
     """Since when it has had fewer."""
     gpus: int = 0
-    """Of the group with `nodes`."""
+    """The GPUs of the group with `nodes`."""
     running_since: datetime | None = None
     """Since when it has run with that size; what it computes since then is not in the totals yet. None: it does not
     run, because an incident is open."""
     room_since: datetime | None = None
-    """Since when there has been room for `room_nodes`, without a break. None: there is room for no larger size."""
+    """Since when there has been room for `roomNodes` without a break. None: there is no room for a larger size."""
     room_nodes: int | None = None
     """The larger allowed size that there is room for. None: there is none."""
     failed_growths: int = 0

@@ -12,33 +12,33 @@ class Totals(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
     incidents: int = 0
     restarts: int = 0
-    """Triggers of ours plus adopted restarts of the platform."""
+    """Restarts by the controller and adopted restarts of the platform."""
     charged: int = 0
-    """Incidents that have cost budget."""
+    """Incidents that were charged to the budget."""
     failures: dict[str, int] = {}
     """By class."""
     idle_gpu_seconds: dict[str, float] = {}
     """By phase."""
     idle_gpu_seconds_by_class: dict[str, dict[str, float]] = {}
-    """The same GPU-seconds by class of the incident, and then by phase: for each phase the classes sum up to the entry
-    above. What an earlier version has booked has no class, and is read as of class Unknown (`ledger_restore`)."""
+    """The same GPU-seconds by class of the incident, then by phase. For each phase the classes add up to the entry
+    above. GPU-seconds that an earlier version recorded have no class, and are read as class Unknown."""
     released_gpu_seconds: float = 0.0
-    """GPU-seconds in which our own suspension had freed the GPUs. No part of the idle ones."""
+    """GPU-seconds in which a suspension by the controller had freed the GPUs. They do not count as idle."""
     reduced_seconds: float = 0.0
-    """Seconds in which the group ran with fewer nodes than it was to have."""
+    """Seconds in which the group ran with fewer nodes than wanted."""
     gained_gpu_seconds: float = 0.0
-    """GPU-seconds that the group ran meanwhile, and would have waited for nodes otherwise."""
+    """GPU-seconds that the group ran in that time instead of waiting for nodes."""
     enforce_estimate: EnforceEstimate = EnforceEstimate()
 
 
 class BudgetState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What of the budget is used up, and what is left."""
+    """How much of the budget is used, and how much is left."""
 
     charges: tuple[datetime, ...] = ()
     """When it was charged, newest last; entries older than the window are dropped."""
     limit: int = 0
-    """As the policy says it."""
+    """The limit of the policy."""
     remaining: int = 0
     """Recoveries left in this window."""
     reset_at: datetime | None = None
-    """When a person last emptied it; attempts from before do not count either. None: never."""
+    """When a user last reset it. Attempts from before do not count either. None: never."""

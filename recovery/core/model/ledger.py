@@ -35,7 +35,7 @@ phase, and can read all else: so the others are labelled 4, and it holds only th
 
 
 class Phase(StrEnum):
-    """Where an incident stands. Phases are contiguous; Healthy is between incidents."""
+    """The phase of an incident. Phases are contiguous. Healthy is the phase between incidents."""
 
     HEALTHY = "Healthy"
     DETECTED = "Detected"
@@ -61,7 +61,7 @@ class Outcome(StrEnum):
 
 
 class IncidentHandling(StrEnum):
-    """Who brought an incident to its end, for statistics. `core.incident.handling` decides it."""
+    """Who ended the incident, for statistics: the controller, a user, or no one while it was held."""
 
     AUTOMATIC = "automatic"
     """The controller, or the platform, without a person."""
@@ -72,12 +72,11 @@ class IncidentHandling(StrEnum):
 
 
 class AttemptAction(StrEnum):
-    """RecreateGroup: our trigger. ReplaceNode: the same, with the suspect's node quarantined first. AvoidNode: the
-    same, with the suspect's node excluded for this group alone. Shrink: our trigger, and the group comes back with
-    fewer nodes. Grow: with more. RecreateJobSet: the whole JobSet, after it had failed for good. Adopted: the
-    platform's own restart. None: left to the platform, because its own policy or a rule of ours decides so, or because
-    the Job replaces the member itself.
-    """
+    """RecreateGroup: the controller recreates the group. ReplaceNode: it quarantines the suspect's node first.
+    AvoidNode: it excludes the suspect's node for this group only. Shrink: the group comes back with fewer nodes. Grow:
+    with more. RecreateJobSet: the controller recreates a JobSet that had failed for good. Adopted: the platform
+    restarts the group. None: the loss is left to the platform, because its own policy or a rule decides so, or because
+    the Job replaces the member."""
 
     RECREATE_GROUP = "RecreateGroup"
     REPLACE_NODE = "ReplaceNode"
@@ -112,11 +111,11 @@ class Target(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     job_set_uid: str = msgspec.field(name="jobSetUID", default="")
     job_uids: tuple[str, ...] = msgspec.field(name="jobUIDs", default=())
     from_restarts: int = 0
-    """`status.restarts` of the JobSet when it was aimed."""
+    """`status.restarts` of the JobSet at that time."""
 
 
 class Attempt(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One try at bringing the group back."""
+    """One attempt to bring the group back."""
 
     number: int
     """Within its incident, from 1."""
@@ -125,13 +124,14 @@ class Attempt(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     action: AttemptAction
     started_at: datetime
     reason: Reason
-    """What it was made for."""
+    """Why it was made."""
     message: str = ""
     """The same as a sentence."""
     then: str = ""
-    """What was said when the platform was given more to decide; empty: nothing."""
+    """What the controller reported when it left a further loss to the platform. Empty: there was none."""
     job_set_uid: str = msgspec.field(name="jobSetUID", default="")
-    """RecreateJobSet: the JobSet that is taken away. While it is the target's as well, the new one is not there."""
+    """RecreateJobSet: the JobSet that the controller deletes. While it is also the target, the new one does not exist
+    yet."""
     nodes: tuple[str, ...] = ()
     """ReplaceNode: the nodes that are quarantined for it."""
 
@@ -144,9 +144,10 @@ class Suspension(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     """Our own suspension of the workload: in the ledger before it is asked for, and out of it before it is ended."""
 
     until: datetime | None = None
-    """When the workload is resumed. None: not by time alone (`onExhausted: Suspend`)."""
+    """When the controller resumes the workload. None: at no set time (`onExhausted: Suspend`)."""
     landed: bool = False
-    """It was seen to be in force. One that has landed and is gone was ended by another client, and is not renewed."""
+    """The controller has seen the suspension in force. If it has ended since, another client ended it, and the
+    controller does not renew it."""
 
 
 class Withheld(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -155,7 +156,7 @@ class Withheld(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     until: datetime
     """When the restart is made, unless the group has recovered by itself."""
     lost_at: datetime
-    """When the first member was lost that it is for: what runs since before then still waits for that member."""
+    """When the first member was lost. Members that have run since before then still wait for that member."""
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -184,7 +185,7 @@ class Considered(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
 
 
 class Suspect(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Where the failure showed first."""
+    """The pods that failed first."""
 
     pod: str
     node: str = ""
@@ -203,10 +204,10 @@ class PhaseSpan(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
     ended_at: datetime | None = None
     """None: it lasts."""
     idle_gpu_seconds: float = 0.0
-    """0 while it lasts: a span is booked when it ends."""
+    """0 while it lasts: a span is counted when it ends."""
     released: bool = False
-    """The group's GPUs were free in it, because our own suspension had landed: its GPU-seconds count as released, not
-    as idle. A phase in which that changes has a span for each."""
+    """A suspension by the controller had freed the GPUs of the group: the GPU-seconds count as released, not as idle. A
+    phase in which that changes has a span for each."""
     released_gpu_seconds: float = 0.0
     """Beside idle ones only in the oldest span, which may be several merged into one."""
     gpus: int | None = None
@@ -219,13 +220,12 @@ class Closing(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
     outcome: Outcome
     outcome_reason: Reason
-    """How it came to that."""
+    """Why it ended that way."""
     ended_at: datetime
     source: str = ""
-    """How the recovery is known: `progress`, `joined-probe`, `ready`, or empty where the incident did not get that
-    far."""
+    """What shows the recovery: `progress`, `joined-probe` or `ready`. Empty: the incident did not get that far."""
     verified: bool = False
-    """The training has said so itself. Ready alone only says that all ranks run."""
+    """The training has confirmed it. Ready only shows that all ranks run."""
 
 
 class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -250,42 +250,42 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     opened_by: str = ""
     """Key of the evidence that opened it."""
     target: Target = Target()
-    """What the latest trigger was aimed at, or would be."""
+    """The objects that the latest restart deletes, or would delete."""
     gpus: int = 0
     """GPUs of the whole group: all of them idle while one member is missing."""
     ranks: int = 0
     """Members of the group, as the latest attempt that has resized it left them."""
     suspects: tuple[Suspect, ...] = ()
     suspect_log: SuspectLog | None = None
-    """What the first suspect last wrote, for people alone: nothing is decided by it. None: nothing was restarted, it is
-    not read yet, or the controller may not read logs."""
+    """The last output of the first suspect, for people. No decision reads it. None: nothing was restarted, it has not
+    been read yet, or the controller may not read logs."""
     evidence: tuple[str, ...] = ()
     """What was seen, in words."""
     attempts: tuple[Attempt, ...] = ()
     restarts: int = 0
-    """Restarts in it, ours and adopted ones, those included whose attempts are forgotten."""
+    """Restarts in the incident, by the controller or adopted, including those of attempts that have been dropped."""
     handling: IncidentHandling = IncidentHandling.AUTOMATIC
-    """As far as it has come; `core.incident.handling` says it where an older version has not written it."""
+    """Who has handled the incident so far."""
     phases: tuple[PhaseSpan, ...] = ()
-    """Contiguous, from the failure on; the last one without an end lasts."""
+    """Contiguous, from the failure on. The last one has no end while it lasts."""
     charged: bool = False
-    """It has cost budget."""
+    """It was charged to the budget."""
     suspension: Suspension | None = None
-    """None: the workload is not to be suspended by us; a suspension that carries our annotation is ended."""
+    """None: the controller does not suspend the workload, and ends a suspension that has its annotation."""
     withheld: Withheld | None = None
     """None: no restart is withheld. Only in phase Backoff."""
     resumed_by_others: bool = False
-    """Another client has ended a suspension of ours: this incident does not suspend the workload again."""
+    """Another client has ended a suspension by the controller: this incident does not suspend the workload again."""
     probe_proven: bool = False
-    """A member had joined by its probe when the incident opened: the training script does report it. Only then does a
-    rendezvous that takes too long mean anything."""
+    """A member had joined by its probe when the incident opened, so the training script reports it. Only then does
+    `timeouts.rendezvous` apply."""
     progress_at: datetime | None = None
     """The date of the progress that the training had shown when the incident opened; in Resuming, that of a report that
     only says that the new incarnation begins. None: it had shown none, and Resuming has no length."""
     forced: bool = False
-    """A person insisted on the latest restart: neither mode Observe nor a paused job holds it up."""
+    """A user forced the latest restart: neither mode Observe nor a pause of the job prevents it."""
     fail_job: bool = False
-    """A rule, or an exhausted budget, says FailJob: the JobSet is being made to fail."""
+    """A rule or the exhausted budget says FailJob: the controller is failing the JobSet."""
     rule: str = ""
     """Name of the rule that decided last; empty: the default (`restart`) did."""
     would: str = ""
@@ -296,29 +296,30 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     enforce_estimate: EnforceEstimate = EnforceEstimate()
     """Of a closed one: what `would` would have saved."""
     too_late: bool = False
-    """The policy enforces by now, and the loss came before that: it is left to a person, and that has been said."""
+    """The policy was switched to Enforce after the loss: the controller has reported that it leaves the loss to a
+    user."""
     exhausted: Reason | None = None
     """BudgetExhausted or AttemptsExhausted, while it is held by its budget. None: it is not."""
     held_message: str = msgspec.field(name="held", default="")
-    """The verdict for which it is held, as a sentence: until a person says `retry`, or its JobSet has failed
-    (`fail_job`). Empty: it is not held, or by its budget only."""
+    """The verdict for which the group is held, as a sentence. The hold ends with `recovery retry`, or when the JobSet
+    has failed. Empty: it is not held, or only by its budget."""
     held_reason: Reason | None = None
-    """The same as a code. None: it is not held, or by its budget only."""
+    """The same as a code. None: it is not held, or only by its budget."""
     considered: tuple[Considered, ...] = msgspec.field(name="alternatives", default=())
-    """What was considered and not done; newest last."""
+    """What was considered and not done. Newest last."""
     storm: str = ""
     """Id of the storm that it is part of; empty: none."""
     storm_what: str = ""
     """That storm in words, as it was known at the latest verdict, or at the end; empty: none."""
     storm_latest_at: datetime | None = None
-    """The latest loss of that storm that was known then: by it a storm that goes on is recognised. None: no storm."""
+    """The latest loss of that storm known at that time. It identifies a storm that continues. None: no storm."""
     reason: Reason = Reason.MEMBER_LOST
-    """Why the latest thing was done, or not done."""
+    """Why the latest action was taken, or not taken."""
     message: str = ""
     """The sentence: what was seen, which rule or default decided, what was done, what comes next."""
     told: Told = msgspec.field(default_factory=lambda: Told.ATTEMPT)
-    """How the message relates to the latest attempt. Without an attempt it says nothing. Always written (a factory's
-    default is never omitted), so that it shows where an older CRD has dropped it."""
+    """How the message relates to the latest attempt. Without an attempt it has no meaning. Always written (a default
+    from a factory is never omitted), so that its absence shows that an older CRD has dropped it."""
     closing: Closing | None = None
     """How it ended. None: it is open. It stays until its RecoveryIncident has been recorded."""
 
@@ -355,18 +356,17 @@ class ClosedIncident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     attempts: int
     idle_gpu_seconds: float
     reason: Reason
-    """Why the latest thing was done in it."""
+    """Why its latest action was taken."""
     message: str = ""
     """The whole sentence."""
     source: str = ""
-    """How the recovery is known: `progress`, `joined-probe`, `ready`, or empty where the incident did not get that
-    far."""
+    """What shows the recovery: `progress`, `joined-probe` or `ready`. Empty: the incident did not get that far."""
     verified: bool = False
     handling: IncidentHandling = IncidentHandling.AUTOMATIC
     released_gpu_seconds: float = 0.0
-    """GPU-seconds in which our own suspension had freed the GPUs. No part of the idle ones."""
+    """GPU-seconds in which a suspension by the controller had freed the GPUs. They do not count as idle."""
     charged: bool = False
-    """It has cost budget."""
+    """It was charged to the budget."""
     storm: str = ""
     """Id of the storm that it was part of; empty: none."""
     storm_latest_at: datetime | None = None
@@ -378,7 +378,7 @@ class IncidentTotals(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
 
     workload_uid: str = msgspec.field(name="workloadUID")
     number: int
-    """Of the incident within its workload."""
+    """The number of the incident within its workload."""
     started_at: datetime
     """Names the incident together with the two above: a RecoveryGroup that was deleted counts from 1 again."""
     disruption_class: str = msgspec.field(name="class")
@@ -397,12 +397,12 @@ class RequestAnswer(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
     verb: str
     """restart, retry or reset-budget."""
     at: datetime
-    """When it was asked."""
+    """When it was requested."""
     accepted: bool
     reason: Reason = Reason.UNKNOWN
-    """What it led to, or why it is refused."""
+    """What was done, or why the request was refused."""
     message: str = msgspec.field(name="answer", default_factory=str)
-    """What was done, or why not. Always written (a factory's default is never omitted): older CRDs require it."""
+    """What was done, or why not. Always written (a default from a factory is never omitted): older CRDs require it."""
 
 
 class LedgerCondition(msgspec.Struct, frozen=True, rename="camel"):
@@ -420,21 +420,21 @@ class Ledger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """`RecoveryGroup.status`."""
 
     schema_version: int = msgspec.field(default_factory=lambda: WITHOUT_RESUMING)
-    """A controller that meets a larger one than its own holds and says so. Always written (a factory's default is never
-    omitted)."""
+    """A controller that knows only smaller versions holds the group and reports that. Always written: a default from a
+    factory is never omitted."""
     epoch: int = 0
-    """Counts bumps: one for each trigger of ours and each adopted restart."""
+    """Rises by one with each restart, by the controller or adopted from the platform."""
     phase: Phase = Phase.HEALTHY
     incident: Incident | None = None
     """The open incident, or the last one until it has been recorded. None: there is none."""
     totals: Totals = Totals()
     budget: BudgetState = BudgetState()
     attempts_in_row: int = 0
-    """Triggers of ours since the group last ran whole for `backoff.resetAfter`: what backoff counts."""
+    """Restarts by the controller since the group last ran whole for `backoff.resetAfter`. Backoff counts them."""
     charged_in_row: int = 0
-    """Triggers of ours, one after the other and since the same moment, whose verdict costs budget; one that is free of
-    charge, or by hand, begins again. From the second on the recovery before it was in vain: what the circuit breaker
-    counts."""
+    """Restarts in a row since the same moment that are charged to the budget. A restart that is not charged, or that a
+    user asked for, begins a new row. From the second on the recovery before it brought no progress, which the circuit
+    breaker counts."""
     next_attempt_at: datetime | None = None
     """When the group is resumed, a withheld restart is made, or the budget's window lets the next attempt through.
     None: nothing is waited for."""
@@ -445,24 +445,24 @@ class Ledger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     birth_settings: BirthSettings | None = None
     """What the Jobs of the group are created with. None: what their template says."""
     avoided: tuple[AvoidedNode, ...] = ()
-    """Nodes that the group stays off, at most 16; the birth settings say so to the API server."""
+    """Nodes that the group avoids, at most 16. The API server learns of them from the birth settings."""
     elastic: ElasticState | None = None
-    """None: the group has all nodes that it is to have, or is not elastic."""
+    """None: the group has all the nodes it wants, or is not elastic."""
     handled: Handled = Handled()
     failures: tuple[FailureMark, ...] = ()
-    """How the latest failures showed, oldest first, at most 4."""
+    """The latest failures, oldest first, at most 4."""
     history: tuple[ClosedIncident, ...] = ()
     """Newest first, at most 10."""
     uncounted: tuple[IncidentTotals, ...] = ()
     """Closed incidents that could not be added to the totals of the fleet when they were recorded, oldest first, at
-    most 20. They are added as soon as the API server takes it."""
+    most 20. The controller adds them as soon as the API server accepts the write."""
     folds: tuple[FoldedIncidents, ...] = ()
-    """Incidents under Observe that later ones of the same kind share a record with, at most 8."""
+    """Incidents under Observe whose record later ones of the same kind share, at most 8."""
     conditions: tuple[LedgerCondition, ...] = ()
     cause: str = ""
-    """For the printer column: what the open incident, or the last one, was about."""
+    """For the printer column: the cause of the open incident, or of the last one."""
     action: str = ""
-    """For the printer column: what it called for."""
+    """For the printer column: the action that it needed."""
     idle_gpus: int = msgspec.field(name="idleGPUs", default=0)
     """For the printer column: GPUs that idle because of the open incident."""
     reason: Reason | None = None

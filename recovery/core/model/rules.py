@@ -11,13 +11,14 @@ import msgspec
 
 
 class RuleAction(StrEnum):
-    """What is done about a disruption that a rule matches.
+    """What the controller does about a disruption that the rule matches.
 
-    RecreateGroup: all pods of the group are recreated. ReplaceNode: the same, and the suspect's node is quarantined
-    first, so that the group comes back on others. AvoidNode: the same, and the group alone comes back on other nodes
-    than the suspect's; others may use it. Shrink: all pods are recreated, and if not all of them find a node, the
-    group goes on with fewer at once, as `elastic` allows. FailJob: the JobSet is made to fail, where RecoveryConfig
-    allows it; else the group is held. Ignore: nothing; it is left to Kubernetes, and costs no budget.
+    RecreateGroup: it recreates all pods of the group. ReplaceNode: it quarantines the node of the pod that failed
+    first, then recreates the group, which comes back on other nodes. AvoidNode: it recreates the group, which comes
+    back on other nodes, and other jobs may still use that node. Shrink: it recreates the group, and if not all pods
+    find a node, the group continues with fewer at once, as `elastic` allows. FailJob: it fails the JobSet, if
+    RecoveryConfig allows that, and holds the group otherwise. Ignore: it leaves the failure to Kubernetes, and charges
+    no budget.
     """
 
     RECREATE_GROUP = "RecreateGroup"
@@ -29,25 +30,25 @@ class RuleAction(StrEnum):
 
 
 class Operator(StrEnum):
-    """How the values of `onExitCodes` are meant."""
+    """In: the exit code is one of `values`. NotIn: it is none of them."""
 
     IN = "In"
     NOT_IN = "NotIn"
 
 
 class ExitCodes(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """As in a Job's podFailurePolicy: containers that ended well never match. A container beside the training has to be
-    named."""
+    """As in the podFailurePolicy of a Job. Exit code 0 never matches. A sidecar matches only if `containerName` names
+    it."""
 
     operator: Operator
     values: tuple[int, ...]
-    """At most 255, ordered, none twice, no 0 with In."""
+    """At most 255, in order, without duplicates. Not 0 with In."""
     container_name: str | None = None
-    """The container whose exit code counts. None: the training containers and the init containers."""
+    """The container whose exit code counts. None: any training or init container."""
 
 
 class PodConditionRule(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A condition of the suspect pod."""
+    """A condition of the pod that failed first."""
 
     type: str
     status: str = "True"
@@ -56,7 +57,7 @@ class PodConditionRule(msgspec.Struct, frozen=True, rename="camel", omit_default
 
 
 class NodeConditionRule(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A condition of the node that the suspect pod runs or ran on."""
+    """A condition of the node of the pod that failed first."""
 
     type: str
     status: str = "True"
@@ -67,7 +68,7 @@ class NodeConditionRule(msgspec.Struct, frozen=True, rename="camel", omit_defaul
 
 
 class NodeTaintRule(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A taint of the node that the suspect pod runs or ran on."""
+    """A taint of the node of the pod that failed first."""
 
     key: str
     value: str | None = None
@@ -77,27 +78,27 @@ class NodeTaintRule(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
 
 
 class When(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Fields are ANDed, the items of a list ORed. Nothing at all matches every disruption."""
+    """When the rule matches: each field that is set must hold, of a list any item. An empty `when` always matches."""
 
     on_exit_codes: ExitCodes | None = None
     on_pod_conditions: tuple[PodConditionRule, ...] = ()
     on_node_conditions: tuple[NodeConditionRule, ...] = ()
     on_node_taints: tuple[NodeTaintRule, ...] = ()
     on_message_pattern: str | None = None
-    """RE2, looked for in the termination message of the suspect's container, in what it waits for, and in the pod's own
-    message; the first 4,096 characters of each."""
+    """A regular expression (RE2) that matches the termination message, the waiting reason or the waiting message of a
+    container of that pod, or the message of the pod. Only the first 4,096 characters of each are searched."""
     on_class: tuple[str, ...] = ()
-    """What the disruption means, as `status.incident.class` of the RecoveryGroup names it."""
+    """The class of the disruption, as in `status.incident.class` of the RecoveryGroup."""
     target_replicated_jobs: tuple[str, ...] = ()
-    """As in a JobSet's failurePolicy. Empty: every one."""
+    """As in the failurePolicy of a JobSet. Empty: all."""
 
 
 class Rule(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """One rule of `spec.rules`; the first that matches decides."""
 
     name: str
-    """Names the rule in status, Events and logs."""
+    """The name of the rule in status, Events and logs."""
     action: RuleAction
     when: When = When()
     charge: bool = True
-    """Does an incident under this rule cost budget."""
+    """Whether an incident that this rule decides is charged to the budget."""

@@ -17,18 +17,18 @@ ASSUME_DEAD_AFTER_MAX = "24h"
 
 
 class Mode(StrEnum):
-    """Observe: full decisions, no write to any workload. Enforce: act."""
+    """Observe: the controller decides and reports, and writes to no workload. Enforce: the controller acts."""
 
     OBSERVE = "Observe"
     ENFORCE = "Enforce"
 
 
 class Restart(StrEnum):
-    """What a lost member calls for where no rule says otherwise.
+    """What the controller does about a lost member when no rule matches.
 
-    RecreateGroupOnPodRestart: all pods of the group are recreated. RecreateGroupAfterStart: the same, but not while a
-    pod of the group is Pending; the restart waits until the group has started. None: nothing is done about the failure,
-    which is accounted for all the same.
+    RecreateGroupOnPodRestart: it recreates all pods of the group. RecreateGroupAfterStart: the same, but while a pod of
+    the group is Pending, the restart waits until the group has started. None: it does nothing, and still records the
+    incident.
     """
 
     RECREATE_GROUP_ON_POD_RESTART = "RecreateGroupOnPodRestart"
@@ -37,11 +37,11 @@ class Restart(StrEnum):
 
 
 class OnExhausted(StrEnum):
-    """What an exhausted budget means for a group that has lost a member.
+    """What the controller does when a group has lost a member and the budget is exhausted.
 
-    Hold: nothing more is written, its pods stay. Suspend: the workload is suspended, so that its GPUs are free, until
-    the window lets the next attempt through; under Kueue, or with a deadline of the TrainJob or the JobSet, this is
-    Hold. FailJob: the JobSet is made to fail, where RecoveryConfig allows it.
+    Hold: it writes nothing more, and the pods stay. Suspend: it suspends the workload, which frees the GPUs, until the
+    window allows the next attempt; under Kueue, or if the TrainJob or the JobSet has a deadline, it holds instead.
+    FailJob: it fails the JobSet, if RecoveryConfig allows that.
     """
 
     HOLD = "Hold"
@@ -50,10 +50,10 @@ class OnExhausted(StrEnum):
 
 
 class OnTerminalFailure(StrEnum):
-    """What to do about a JobSet that the platform gave up.
+    """What the controller does about a JobSet that has failed for good.
 
-    Leave: it stays as it is, and the incident ends as Failed. RecreateJobSet: a TrainJob's JobSet is deleted, so that
-    Trainer creates it again; that is an attempt like any other. A JobSet without a TrainJob would not come back.
+    Leave: the JobSet stays as it is, and the incident ends as Failed. RecreateJobSet: the controller deletes the JobSet
+    of a TrainJob, and Trainer creates it again; this counts as an attempt. It leaves a JobSet without a TrainJob.
     """
 
     LEAVE = "Leave"
@@ -61,10 +61,10 @@ class OnTerminalFailure(StrEnum):
 
 
 class FencingMode(StrEnum):
-    """When the processes of a pod on a lost node count as dead, so that it may be force-deleted.
+    """When a pod on a lost node counts as dead, so that the controller may force-delete it.
 
-    Proven: once its Node object is gone, or carries the out-of-service taint. AssumeDead: also when the node has not
-    answered for `assumeDeadAfter`, its Lease included, and RecoveryConfig allows to assume that.
+    Proven: when its Node object has been deleted, or has the out-of-service taint. AssumeDead: also when the node and
+    its Lease have been silent for `assumeDeadAfter`, if RecoveryConfig allows AssumeDead.
     """
 
     PROVEN = "Proven"
@@ -76,42 +76,42 @@ class PolicyError(ValueError):
 
 
 class Selector(msgspec.Struct, frozen=True, rename="camel"):
-    """Which workloads: of the policy's namespace, or of every namespace where it is the cluster's.
+    """The workloads that the policy applies to: those of its namespace, or of every namespace if it is cluster-scoped.
 
-    Where several policies match, one of the namespace goes before one of the cluster, then the higher priority, then
-    the older, then the first by name. The annotation recovery.trainjob.dev/policy on the workload beats all of that.
+    If several policies match a workload, the annotation recovery.trainjob.dev/policy on the workload decides. Without
+    it a RecoveryPolicy goes before a ClusterRecoveryPolicy, then the highest priority, the oldest, the first by name.
     """
 
     match_labels: dict[str, str] = {}
-    """Labels that a workload must carry; none match all."""
+    """Labels that a workload must have. Without any, all workloads match."""
 
 
 class BudgetSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """How many incidents may be charged within a rolling window."""
+    """How many incidents the policy may be charged for within a rolling window."""
 
     limit: int = 10
     """0 allows no recovery at all."""
     window: str = "24h"
-    """How long a charge counts; longer than 0s."""
+    """How long a charge counts. Longer than 0s."""
     on_exhausted: OnExhausted = OnExhausted.HOLD
 
 
 class BackoffSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """The delay before attempt n of a row: 0 for the first, then min(max, initial x factor^(n-2)).
+    """The delay before attempt n in a row: 0 for the first, then min(max, initial x factor^(n-2)).
 
-    The workload is suspended for that long, so that its GPUs are free. Under Kueue, which owns the suspension, and with
-    a deadline of the TrainJob or the JobSet, which a suspension would reset, the restart waits instead.
+    The controller suspends the workload for that time, which frees its GPUs. It delays the restart instead under Kueue,
+    which owns the suspension, and if the TrainJob or the JobSet has a deadline, which a suspension would reset.
     """
 
     initial: str = "10s"
-    """The delay before the second attempt; 0s: no backoff at all."""
+    """The delay before the second attempt. 0s: no backoff."""
     factor: float = 2.0
-    """By how much each further delay is longer."""
+    """How many times as long each further delay is."""
     max: str = "5m"
-    """The longest delay; not shorter than `initial`."""
+    """The longest delay. Not shorter than `initial`."""
     reset_after: str = "30m"
-    """A group that has run whole for that long begins again at its first attempt. The time counts from the end of the
-    last incident. For a job that reports progress, that is the end of phase Resuming."""
+    """After the group has run whole for this time, the next attempt counts as the first. The time counts from the end
+    of the last incident. For a job that reports progress, that is the end of phase Resuming."""
 
 
 class FencingSpec(msgspec.Struct, frozen=True, rename="camel"):
@@ -119,58 +119,58 @@ class FencingSpec(msgspec.Struct, frozen=True, rename="camel"):
 
     mode: FencingMode = FencingMode.PROVEN
     assume_dead_after: str = "60s"
-    """From when the node stopped answering. 0s: at once; its processes may still write then."""
+    """Counts from when the node stopped answering. 0s: at once; processes of the pod may then still write."""
 
 
 class TeardownSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """How the old pods of a recreated group are removed."""
+    """How the controller removes the old pods of a group that it recreates."""
 
     grace_seconds: int | None = None
-    """Grace period of the controller's own deletes; 0 would force-delete pods that may still write. None: each pod's
-    own."""
+    """The grace period of the controller's deletes. 0 is refused: it would force-delete pods that may still write.
+    None: the grace period of each pod."""
     fencing: FencingSpec = FencingSpec()
 
 
 class TimeoutsSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """How long a phase of an attempt may last. After `start` and `rendezvous` a new attempt is made."""
+    """How long a phase of an attempt may last. After `start` and `rendezvous` the controller makes a new attempt."""
 
     start: str = "15m"
-    """From when all pods of the attempt have a node until all run. Waiting for capacity does not count, pulling images
-    does."""
+    """From when all pods of the attempt have a node until all run. Pulling images counts. Waiting for capacity does
+    not."""
     rendezvous: str = "15m"
-    """From when all pods run until all ranks have joined; counts only where a joined probe reports it, and had reported
+    """From when all pods run until all ranks have joined. Counts only if a joined probe reports that, and had reported
     a member when the incident began."""
     resume: str = "15m"
-    """From when all ranks have joined until the training reports progress in `TrainJob.status.trainerStatus`; counts
-    only where it had reported progress before the incident. Then the incident closes as Recovered, and says that no
-    progress was seen; nothing is restarted for it. 0s: an incident does not wait for progress."""
+    """From when all ranks have joined until the training reports progress in `TrainJob.status.trainerStatus`. Counts
+    only if the training had reported progress before the incident. After it the incident closes as Recovered, with
+    reason ProgressNotSeen, and the group is not restarted. 0s: incidents do not wait for progress."""
     finish: str = "10m"
-    """How long a pod may stay Running after its training container has failed for good, because another container of it
-    runs on; then a condition names that container. Nothing is restarted for it."""
+    """How long a pod may stay Running after its training container has failed for good, because another container still
+    runs. After it a condition names that container, and the group is not restarted."""
 
 
 class ElasticSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """Lets a group go on with fewer nodes where lost ones are not replaced. Absent: it waits for all of its nodes.
+    """Lets a group continue with fewer nodes if lost ones are not replaced. Absent: it waits for all of its nodes.
 
-    A size is a number of pods of the one Job that trains. It is never larger than the size that the job asks for. It
-    takes the component `birth-settings`, by which the API server creates the Job with its size.
+    A size is the number of pods of the one Job that trains. It is never larger than the size that the job asks for. The
+    component `birth-settings` must be installed: with it the API server creates the Job with its size.
     """
 
     min_nodes: int
-    """The group never goes on with fewer."""
+    """The group never continues with fewer."""
     max_nodes: int
-    """The largest size that it is shrunk to, or grown to. The size that the job asks for is allowed in any case."""
+    """The largest size to shrink or grow to. The size that the job asks for is always allowed."""
     allowed_sizes: tuple[int, ...] = ()
-    """The sizes between both that the training can run with. Empty: every one, or those of `multipleOf`."""
+    """The sizes from `minNodes` to `maxNodes` that the training can run with. Empty: all, or those of `multipleOf`."""
     multiple_of: int = 1
-    """Every size is a multiple of it, such as the nodes of one model replica."""
+    """Each size is a multiple of this, such as the nodes of one model replica."""
     shrink_after: str = "2m"
-    """How long lost nodes may take to be replaced. It counts from the failure. A rule that says Shrink does not wait
-    for it."""
+    """How long the group waits for lost nodes to be replaced, from the failure on. A rule with action Shrink does not
+    wait."""
     grow_back_after: str = "5m"
-    """How long there must have been room without a break before the group grows. A growth that fails doubles it."""
+    """How long there must be room without a break before the group grows. A growth that fails doubles the time."""
     charge: bool = False
-    """Does a change of the size cost budget."""
+    """Whether a change of the size is charged to the budget."""
 
 
 class PolicySpec(msgspec.Struct, frozen=True, rename="camel"):
@@ -178,15 +178,16 @@ class PolicySpec(msgspec.Struct, frozen=True, rename="camel"):
 
     selector: Selector = Selector()
     priority: int = 0
-    """The higher wins where several policies match a workload."""
+    """If several policies match a workload, the one with the highest priority applies."""
     mode: Mode = Mode.OBSERVE
     restart: Restart = Restart.RECREATE_GROUP_ON_POD_RESTART
     rules: tuple[Rule, ...] = ()
-    """The first that matches decides; where none does, `restart`."""
+    """The first rule that matches decides. If none does, `restart` decides."""
     override_native: bool = False
-    """Act where the Job's or the JobSet's own policy decides, instead of standing aside."""
+    """Act even if the policy of the Job or the JobSet decides about the failure, instead of standing aside."""
     settle: str = "2s"
-    """How long a verdict that late evidence could change waits for it: only where a rule says Ignore or FailJob."""
+    """How long the controller waits for late evidence that could change a verdict. It waits only if a rule has action
+    Ignore or FailJob."""
     on_terminal_failure: OnTerminalFailure = OnTerminalFailure.LEAVE
     budget: BudgetSpec = BudgetSpec()
     backoff: BackoffSpec = BackoffSpec()

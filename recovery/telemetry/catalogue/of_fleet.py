@@ -8,7 +8,7 @@ _CLASS = one_of("failure_class", "The cause; see [classes.md](classes.md).", val
 _OUTCOME = one_of("outcome", "How the incident ended.", values.OUTCOMES)
 _HANDLING = one_of(
     "handling",
-    "`held`: it was Held at some time, so it waited for a person. `manual`: a person asked for the restart. "
+    "`held`: it was Held at some time, so it waited for a user. `manual`: a user asked for the restart. "
     "`automatic`: neither.",
     values.HANDLINGS,
 )
@@ -48,7 +48,7 @@ FLEET_GPU_IDLE_SECONDS = _of_fleet(
     "fleet_gpu_idle_seconds_total",
     MetricType.COUNTER,
     "GPU-seconds",
-    "GPU-seconds lost to incidents of all jobs, those of jobs that are gone included.",
+    "GPU-seconds lost to incidents of all jobs, those of deleted jobs included.",
     f"{_LEADS} It runs while an incident is open.",
     "sum by (badput) (increase(recovery_fleet_gpu_idle_seconds_total[1d])) / 3600",
     one_of("reason", "What the group waited for. Time in phase Decided counts as `hung`.", values.COUNTED_REASONS),
@@ -112,7 +112,7 @@ CIRCUIT_BREAKER_OPEN = _of_fleet(
     "circuit_breaker_open",
     MetricType.GAUGE,
     "0 or 1",
-    "Whether nothing is enforced until a person closes the breaker.",
+    "Whether the circuit breaker is open. No policy enforces until someone closes it.",
     _LEADS,
     "recovery_circuit_breaker_open == 1",
 )
@@ -146,7 +146,7 @@ UNPROTECTED_JOBS = _of_fleet(
     "unprotected_jobs",
     MetricType.GAUGE,
     "jobs",
-    "Jobs that hang after a loss until a person acts. [commands.md](commands.md) describes each reason.",
+    "Jobs that hang after a loss until someone acts. [commands.md](commands.md) describes each reason.",
     _LEADS,
     "sum(recovery_unprotected_jobs)",
     one_of("reason", "What keeps the controller from acting.", values.UNPROTECTED_REASONS),
@@ -183,7 +183,7 @@ RENDEZVOUS_DURATION = _of_fleet(
     one_of(
         "source",
         "How its end is known. `ready`: all members are Ready, which says that they run. `joined-probe`: the probe of "
-        "each says that it has joined. `progress`: the training has gone on.",
+        "each says that it has joined. `progress`: the training has continued.",
         values.SOURCES,
     ),
     one_of(
@@ -221,7 +221,8 @@ QUARANTINE_REFUSALS = _of_fleet(
     "sum by (reason) (increase(recovery_quarantine_refusals_total[1d]))",
     one_of(
         "reason",
-        "`cap`: as many nodes are quarantined as may be. `namespace_cap`: as many for jobs of that namespace. "
+        "`cap`: as many nodes are quarantined as RecoveryConfig allows. "
+        "`namespace_cap`: as many for jobs of that namespace. "
         "`unconfirmed`: only messages of one namespace blame the node. "
         "`permission`: the RecoveryConfig does not allow it. "
         "`feasible`: a job would have too few nodes left, or it is not known yet whether it would.",

@@ -3,7 +3,7 @@
 from recovery.telemetry.catalogue import label_values as values
 from recovery.telemetry.catalogue.record import JOB, PREFIX, MetricLabel, MetricRecord, MetricSource, MetricType, one_of
 
-_SELECTED = "From when a policy first selects the job until its workload is gone."
+_SELECTED = "From when a policy first selects the job until its workload is deleted."
 _REASON = one_of("reason", "What the group waits for.", values.REASONS)
 _COUNTED_REASON = one_of(
     "reason", "What the group waited for. Time in phase Decided counts as `hung`.", values.COUNTED_REASONS
@@ -178,14 +178,14 @@ JOB_PROGRESS_TIMESTAMP = _of_job(
     "time() - recovery_job_progress_timestamp_seconds > 1800 and recovery_job_progress_ratio < 1",
 )
 _SMALLER = (
-    "While the group runs with fewer nodes than it is to have, and during the restarts that change that. Only a policy "
+    "While the group runs with fewer nodes than it wants, and during the restarts that change that. Only a policy "
     "with `elastic` makes a group smaller."
 )
 GROUP_NODES = _of_job(
     "group_nodes",
     MetricType.GAUGE,
     "nodes",
-    "Nodes that a smaller group has. During a restart that changes them, those that it is to have after it.",
+    "Nodes that a smaller group has. During a restart that changes them, those that it will have after it.",
     _SMALLER,
     "recovery_group_nodes / recovery_group_nodes_wanted",
 )
@@ -201,7 +201,7 @@ GROUP_REDUCED_START = _of_job(
     "group_reduced_start_timestamp_seconds",
     MetricType.GAUGE,
     "seconds since the epoch",
-    "Since when the group has had fewer nodes than it is to have. A growth that fails begins no new time.",
+    "Since when the group has had fewer nodes than it wants. A growth that fails does not change this time.",
     _SMALLER,
     "time() - recovery_group_reduced_start_timestamp_seconds > 3600",
 )
@@ -209,7 +209,7 @@ GROUP_FAILED_GROWTHS = _of_job(
     "group_failed_growths",
     MetricType.GAUGE,
     "growths",
-    "Growths in a row that failed, as a rule for want of nodes. Each one doubles the wait before the next one.",
+    "Growths in a row that failed, usually for lack of nodes. Each one doubles the wait before the next one.",
     _SMALLER,
     "recovery_group_failed_growths > 2",
 )
@@ -217,7 +217,7 @@ GROUP_REDUCED_SECONDS = _of_job(
     "group_reduced_seconds_total",
     MetricType.COUNTER,
     "seconds",
-    "Seconds in which the group ran with fewer nodes than it was to have. Its incidents do not count.",
+    "Seconds in which the group ran with fewer nodes than it wants. Its incidents do not count.",
     f"{_SELECTED} It runs while a smaller group runs, two minutes behind.",
     "increase(recovery_group_reduced_seconds_total[1d]) / 3600",
 )
@@ -225,7 +225,7 @@ GPU_GAINED_SECONDS = _of_job(
     "gpu_gained_seconds_total",
     MetricType.COUNTER,
     "GPU-seconds",
-    "GPU-seconds that the group ran with fewer nodes, and would have waited for nodes otherwise.",
+    "GPU-seconds that the group ran with fewer nodes instead of waiting for nodes.",
     f"{_SELECTED} It runs while a smaller group runs, two minutes behind.",
     "sum(increase(recovery_gpu_gained_seconds_total[1d])) / 3600",
 )
