@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
+from recovery.core.diagnosis.signature_table import BY_NAME
 from recovery.launch.documents import Document
 from recovery.launch.fields import Field
 from recovery.launch.findings import LintFinding
@@ -109,6 +110,8 @@ def _fix_of(field: str, reason: str, message: str) -> str:
         return f"write {field}"
     if reason == "FieldValueNotSupported":
         written_value, *supported = _QUOTED.findall(message)
+        if cause := BY_NAME.get(written_value):
+            return f"{written_value} is a cause of class {cause.disruption_class}: write {cause.disruption_class}"
         near = difflib.get_close_matches(written_value, supported, n=1)
         return f"did you mean {near[0]}?" if near else f"write {' or '.join(supported)}"
     wanted = _TYPE.search(message)

@@ -143,7 +143,7 @@ def install_words(absent: Sequence[Resource]) -> str:
     if not absent:
         return ""
     ways = {
-        RECOVERY_GROUP_NAME: "kubectl apply --server-side -k manifests/default",
+        RECOVERY_GROUP_NAME: "kubectl apply --server-side -k manifests/crd",
         TRAIN_JOBS.group: "install Kubeflow Trainer",
         JOB_SETS.group: "install JobSet",
     }

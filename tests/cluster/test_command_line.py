@@ -136,7 +136,7 @@ async def test_missing_definitions_are_named_with_the_way_to_install_them(
     assert line.startswith("recovery: not installed in this cluster: ")
     for plural in ("recoverypolicies", "recoverygroups", "recoveryincidents"):
         assert f"{plural}.recovery.trainjob.dev" in line
-    assert "kubectl apply --server-side -k manifests/default" in line
+    assert "kubectl apply --server-side -k manifests/crd" in line
     assert "trainjobs" not in line, "Trainer is there"
 
 

@@ -90,7 +90,7 @@ class BudgetSpec(msgspec.Struct, frozen=True, rename="camel"):
     """How many incidents the policy may be charged for within a rolling window."""
 
     limit: int = 10
-    """0 allows no recovery at all."""
+    """0 allows only recoveries that use no budget."""
     window: str = "24h"
     """How long a charge counts. Longer than 0s."""
     on_exhausted: OnExhausted = OnExhausted.HOLD

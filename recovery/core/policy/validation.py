@@ -12,7 +12,7 @@ from recovery.core.policy.spec import ASSUME_DEAD_AFTER_MAX, SETTLE_MAX, Elastic
 def problems(spec: PolicySpec) -> Iterator[str]:
     """Everything that is wrong with the spec: a sentence for each, the field's path first and then how to fix it."""
     if spec.budget.limit < 0:
-        yield f"spec.budget.limit: {spec.budget.limit} is negative; 0 allows no recovery at all"
+        yield f"spec.budget.limit: {spec.budget.limit} is negative; 0 allows only recoveries that use no budget"
     yield from _no_time(spec.budget.window, "spec.budget.window", "no recovery would ever count")
     yield from _no_time(spec.timeouts.start, "spec.timeouts.start", "every start would be given up at once")
     grace = spec.teardown.grace_seconds

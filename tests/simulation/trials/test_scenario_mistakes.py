@@ -216,7 +216,7 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
         chaos: [{kind: UserChaos, at: 2h, action: delete, selector: {job: lm}}]
     """) == [
         "jobs[0].pods: 0 is too few; say 1 or more",
-        "jobs[0].policy.budget.limit: -1 is negative; 0 allows no recovery at all",
+        "jobs[0].policy.budget.limit: -1 is negative; 0 allows only recoveries that use no budget",
         "controllers.replicas: 0 is too few; say 1 or more",
         "chaos[0].selector.job: there is no job 'lm'; did you mean 'llm'?",
         "chaos[0].at: 2h is not before the end of all chaos, 90m",

@@ -72,7 +72,7 @@ async def test_what_slipped_past_the_webhook_is_refused_in_its_status() -> None:
         await comes(lambda: bool(condition(api)))
     assert (condition(api)["status"], condition(api)["reason"]) == ("False", "Refused")
     assert condition(api)["message"].startswith(
-        "spec.budget.limit: -1 is negative; 0 allows no recovery at all; spec.b"
+        "spec.budget.limit: -1 is negative; 0 allows only recoveries that use no budget; spec.b"
     )
 
 

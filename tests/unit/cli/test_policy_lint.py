@@ -56,6 +56,12 @@ LOOK_UP = "see docs/reference.md for what the field takes"
     ("spec", "line", "said", "fix"),
     [
         ("  mode: 'En\"forced'", 5, 'spec.mode: Unsupported value: "En\\"forced"', "did you mean Enforce?"),
+        (
+            "  rules:\n  - name: a\n    action: Ignore\n    when: {onClass: [Preempted]}",
+            8,
+            'spec.rules[0].when.onClass[0]: Unsupported value: "Preempted"',
+            "Preempted is a cause of class PodDisrupted: write PodDisrupted",
+        ),
         ("  priority: high", 5, "spec.priority: Invalid value", "write a whole number"),
         ("  rules:\n  - action: FailJob", 6, "spec.rules[0].name: Required value", "write spec.rules[0].name"),
         (

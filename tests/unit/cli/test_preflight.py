@@ -32,7 +32,7 @@ async def test_absent_resources_are_named_with_the_way_to_install_each() -> None
     assert set(absent) == {RECOVERY_POLICIES, RECOVERY_GROUPS, TRAIN_JOBS, JOB_SETS}
     words = install_words(absent)
     assert "trainjobs.trainer.kubeflow.org, jobsets.jobset.x-k8s.io, recoverypolicies.recovery.trainjob.dev" in words
-    assert words.endswith("install Kubeflow Trainer, install JobSet, kubectl apply --server-side -k manifests/default")
+    assert words.endswith("install Kubeflow Trainer, install JobSet, kubectl apply --server-side -k manifests/crd")
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ async def test_absent_resources_are_named_with_the_way_to_install_each() -> None
         ),
         (
             (TRAIN_JOBS, RECOVERY_GROUPS),
-            "recoverygroups.recovery.trainjob.dev; kubectl apply --server-side -k manifests/default",
+            "recoverygroups.recovery.trainjob.dev; kubectl apply --server-side -k manifests/crd",
         ),
     ],
     ids=["trainer", "jobset", "both", "trainer-and-ours"],

@@ -69,7 +69,7 @@ async def test_a_refusal_names_every_field_and_its_fix_and_is_no_error_of_ours(
             answer = await folder.review(made, asked(BAD))
     assert answer["status"] == {
         "code": 422,
-        "message": "spec.budget.limit: -1 is negative; 0 allows no recovery at all; "
+        "message": "spec.budget.limit: -1 is negative; 0 allows only recoveries that use no budget; "
         "spec.budget.window: '7d' is not a duration; write it like 24h, 15m, 10s or 500ms",
     }
     assert [record.getMessage() for record in caplog.records if record.name.startswith("kopf")] == []

@@ -117,7 +117,7 @@ def test_evidence_counts_from_the_policys_creation_at_the_earliest() -> None:
 
 
 REFUSED = {
-    "spec.budget.limit: -1 is negative; 0 allows no recovery at all": {"budget": BudgetSpec(limit=-1)},
+    "spec.budget.limit: -1 is negative; 0 allows only recoveries that use no budget": {"budget": BudgetSpec(limit=-1)},
     "spec.budget.window: must be longer than 0s, or no recovery would ever count": {"budget": BudgetSpec(window="0s")},
     "spec.budget.window: '1 day' is not a duration; write it like 24h, 15m, 10s or 500ms": {
         "budget": BudgetSpec(window="1 day")
