@@ -38,7 +38,7 @@ HARDWARE_MESSAGES = (
         name="XidGpuFatal",
         disruption_class=DisruptionClass.HARDWARE_FAULT,
         message=XID + r"(?:46|62|64|95|109|110|119|120|136|140|143|155|156|158|162)\b",
-        means="The GPU, its memory or its system processor failed: it needs a reset before anything runs on it.",
+        means="The GPU, its memory or its system processor failed. The GPU needs a reset.",
         source=_XIDS,
         blames_node=True,
     ),
@@ -122,7 +122,7 @@ DISRUPTIONS = (
         name="Evicted",
         disruption_class=DisruptionClass.POD_DISRUPTED,
         pod_reasons=("Evicted", "Preempting"),
-        means="The kubelet evicted the pod: local disk or process ids ran out, or a critical pod needed its place.",
+        means="The kubelet evicted the pod for local disk, for process ids, or for a critical pod.",
         source=f"{_KUBELET}/eviction, {_KUBELET}/preemption",
     ),
     Signature(
@@ -225,7 +225,7 @@ NODE_SIGNS = (
             ("FrequentContainerdRestart", "True"),
             ("FrequentUnregisterNetDevice", "True"),
         ),
-        means="A health agent says that something of the node is not in order, which need not be what failed.",
+        means="A health agent reports a problem of the node, which need not be what failed.",
         source="NVSentinel; AKS (IBLinkFlapping, GPUClockThrottling; XIDErrors counts those of the application "
         "too); EKS and Karpenter (AcceleratedHardwareReady, False also when the agent loses its own DCGM); "
         "node-problem-detector",
@@ -235,7 +235,7 @@ NODE_SIGNS = (
         disruption_class=DisruptionClass.POD_DISRUPTED,
         kinds=(LossKind.POD_DELETED, LossKind.POD_DISRUPTED),
         node_taints=_LEAVING,
-        means="The cloud or the autoscaler takes the node away: the end of a spot machine, maintenance, consolidation.",
+        means="The cloud or autoscaler takes the node away: spot, maintenance, consolidation.",
         source="Cluster Autoscaler, Karpenter, GKE, AWS Node Termination Handler: keys of their taints",
     ),
     Signature(
@@ -259,7 +259,7 @@ NODE_SIGNS = (
         name="DeviceAllocation",
         disruption_class=DisruptionClass.HARDWARE_FAULT,
         pod_reasons=("UnexpectedAdmissionError", "OutOfnvidia.com/gpu", "OutOfamd.com/gpu"),
-        means="The kubelet could not give the pod its devices: repeated, the node swallows pods and runs none.",
+        means="The kubelet could not give the pod its devices. If it repeats, no pod runs there.",
         source=f"{_KUBELET}/cm/admission, `Allocate failed due to ..., which is unexpected`; {_KUBELET}/lifecycle",
     ),
 )

@@ -154,7 +154,7 @@ PEERS_MISSING = (
         message=r"Watchdog caught collective operation timeout|watchdog thread terminated with exception|"
         r"Watchdog got stuck|Heartbeat ?monitor timed out|monitored_?[bB]arrier|"
         r"Timed out waiting \d+ ?ms for (?:recv|send) operation",
-        means="A collective operation timed out: a rank that did not join it is missing, not this one.",
+        means="A collective timed out: a rank that did not join it is missing, not this one.",
         source=_PYTORCH,
         cascade=True,
     ),
@@ -184,7 +184,7 @@ PEERS_MISSING = (
         kinds=EXITED,
         message=r"\bnccl(?:Internal|System|UnhandledCuda)Error\b|\bNCCL (?:error|WARN)\b|\bncclUnhandledCudaError\b|"
         r"unhandled (?:system|cuda) error|NET/IB\s*:.*(?:error|failed)|ibv_\w+ failed",
-        means="NCCL failed, for a reason that may lie in the network, the node or the job: suspect, tried again.",
+        means="NCCL failed. The reason may lie in the network, the node or the job.",
         source="NCCL, ncclResult_t",
     ),
 )
@@ -196,7 +196,7 @@ OTHER_MESSAGES = (
         kinds=EXITED,
         message=r"an illegal memory access was encountered|\bcudaErrorIllegalAddress\b|unspecified launch failure|"
         r"misaligned address",
-        means="A CUDA kernel touched memory that is not its own: by a bug twice as often as by a bad GPU.",
+        means="A CUDA kernel used memory of others: by a bug twice as often as by a bad GPU.",
         source=_CUDA,
     ),
     Signature(
@@ -214,7 +214,7 @@ OTHER_MESSAGES = (
         message=r"no CUDA-capable device is detected|\bcudaErrorNoDevice\b|No CUDA GPUs are available|"
         r"system not yet initialized|\bcudaErrorSystemNotReady\b|CUDA driver initialization failed|"
         r"CUDA error: unknown error|Failed to initialize NVML",
-        means="CUDA finds no usable GPU: a driver or fabric manager that is not up, or a pod that asked for none.",
+        means="CUDA finds no GPU: the driver or fabric manager is down, or the pod asked for none.",
         source=_CUDA,
     ),
     Signature(
@@ -257,7 +257,7 @@ EXIT_CODES = (
         disruption_class=DisruptionClass.HARDWARE_FAULT,
         kinds=EXITED,
         exit_codes=(14, 128, 201, 202),
-        means="Launchers use this exit code for a fault of a GPU or its driver; alone it proves nothing.",
+        means="Launchers use this exit code for a fault of a GPU or driver; alone it proves nothing.",
         source="launchers of public training runs",
     ),
     Signature(
@@ -281,7 +281,7 @@ EXIT_CODES = (
         disruption_class=DisruptionClass.CRASHED,
         kinds=EXITED,
         exit_codes=(132, 133, 134, 135, 136, 139),
-        means="The process ended itself by a signal: abort, segmentation fault, bus error, illegal instruction.",
+        means="A signal of its own ended it: abort, segmentation fault, bus error, illegal instruction.",
         source="128 + signal, POSIX shell",
     ),
 )

@@ -1,5 +1,6 @@
 """The signature table: for every row facts that it fits, and what is then concluded from them."""
 
+import re
 import time
 from pathlib import Path
 
@@ -397,12 +398,25 @@ def test_every_class_is_in_the_docs(class_: DisruptionClass) -> None:
 
 
 def test_the_table_in_the_docs_is_the_table() -> None:
-    rows = [
-        f"| {row.name} | {row.disruption_class} | {row.means} | {_marks(row.cascade, row.blames_node)} | {row.source} |"
-        for row in SIGNATURES
-    ]
+    rows = [f"| {row.name} | {row.disruption_class} | {row.means} |" for row in SIGNATURES]
     assert "\n".join(rows) in PAGE
 
 
-def _marks(cascade: bool, blames_node: bool) -> str:
-    return ", ".join(word for word, is_so in (("cascade", cascade), ("blames the node", blames_node)) if is_so)
+def test_the_docs_name_the_signs_that_blame_the_node_and_those_of_a_cascade() -> None:
+    assert signs_after("- **Blames the node**: ") == [row.name for row in SIGNATURES if row.blames_node]
+    assert signs_after("- **Cascade**: ") == [row.name for row in SIGNATURES if row.cascade]
+
+
+def test_the_docs_name_the_source_of_each_sign() -> None:
+    listed = " ".join(PAGE.split("\n### Sources\n")[1].split())
+    named: dict[str, list[str]] = {}
+    for row in SIGNATURES:
+        named.setdefault(row.source, []).append(row.name)
+    assert [f"- {source}: {', '.join(names)}." for source, names in named.items() if source] == [
+        f"- {each}" for each in listed.removeprefix("Where each sign is documented or defined: - ").split(" - ")
+    ]
+
+
+def signs_after(mark: str) -> list[str]:
+    """The names in the first sentence of the page that follows the mark."""
+    return re.findall(r"`(\w+)`", PAGE.split(mark)[1].split(".")[0])
