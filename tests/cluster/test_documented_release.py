@@ -1,4 +1,4 @@
-"""The loop that docs/policy.md gives for a controller that is gone: it releases what we have suspended, no more."""
+"""The loop that docs/install.md gives for a controller that is gone: it releases what we have suspended, no more."""
 
 import asyncio
 import json
@@ -18,8 +18,9 @@ OURS = {SUSPENDED_BY_ANNOTATION: "llm-1", RESUME_AT_ANNOTATION: "never"}
 
 
 def documented_loop() -> str:
-    [block] = re.findall(r"```sh\n(.*?)```", (REPOSITORY / "docs" / "policy.md").read_text(), flags=re.DOTALL)
-    return str(block)
+    page = (REPOSITORY / "docs" / "install.md").read_text()
+    [loop] = re.findall(r"^SUSPENDED=.*?^done$", page, flags=re.DOTALL | re.MULTILINE)
+    return str(loop)
 
 
 def a_train_job(name: str, *, suspended: bool, annotations: dict[str, str]) -> Object:
