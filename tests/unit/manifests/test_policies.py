@@ -150,9 +150,9 @@ def test_the_shipped_config_is_what_holds_without_one() -> None:
 
 
 def examples() -> list[str]:
-    """The policies of the guide, in their order. A block within a list is indented."""
-    page = (REPOSITORY / "docs" / "policy.md").read_text()
-    blocks = re.findall(r"^ *```yaml\n(.*?)^ *```$", page, flags=re.DOTALL | re.MULTILINE)
+    """The policies of the guides, in their order. A block within a list is indented."""
+    pages = "\n".join((REPOSITORY / "docs" / page).read_text() for page in ("policy.md", "elastic.md"))
+    blocks = re.findall(r"^ *```yaml\n(.*?)^ *```$", pages, flags=re.DOTALL | re.MULTILINE)
     return [textwrap.dedent(block) for block in blocks]
 
 
