@@ -27,20 +27,20 @@ class FailOn(StrEnum):
     NOTE = "note"
 
 
-FailingSeverity = Annotated[FailOn, typer.Option("--fail-on", help="The mildest finding that makes the exit code 1.")]
+FailingSeverity = Annotated[FailOn, typer.Option("--fail-on", help="The lowest severity that makes the exit code 1.")]
 Ignored = Annotated[
     list[str] | None,
     typer.Option(
         "--ignore",
         metavar="CODE",
-        help="Leave out findings of this code, or of these, with commas between them. May be repeated.",
+        help="Leave out findings of these codes, separated by commas. May be repeated.",
         show_default=False,
         callback=parse_codes,
         autocompletion=code_names,
     ),
 ]
 SkipOthers = Annotated[
-    bool, typer.Option("--skip-others", help="Skip a FILE in which nothing is judged, as is done in a folder.")
+    bool, typer.Option("--skip-others", help="Skip a FILE in which nothing is judged, as in a folder.")
 ]
 ExplainedCode = Annotated[
     str | None,

@@ -98,7 +98,7 @@ def run(
     context: Context = None,
     metrics_address: Annotated[
         Address,
-        typer.Option(parser=parse_address, metavar="HOST:PORT", help="For /metrics, /healthz and /readyz."),
+        typer.Option(parser=parse_address, metavar="HOST:PORT", help="Address of /metrics, /healthz and /readyz."),
     ] = ":8080",  # type: ignore[assignment]
     log_level: LogLevel = LogLevel.INFO,
     log_format: Annotated[
@@ -109,18 +109,18 @@ def run(
     ] = None,
     lease_namespace: Annotated[
         str | None,
-        typer.Option(metavar="NS", help="Of the Lease that decides who leads. Default: the pod's or the context's."),
+        typer.Option(metavar="NS", help="Namespace of the leader Lease. Default: the pod's or the context's."),
     ] = None,
     lease_seconds: Annotated[
-        int, typer.Option(min=1, metavar="SECONDS", help="After which a leader that fell silent is replaced.")
+        int, typer.Option(min=1, metavar="SECONDS", help="Another replica leads after a silence this long.")
     ] = 15,
     alone: Annotated[
-        bool, typer.Option("--no-leader-election", help="Lead at once. Only where no other controller runs.")
+        bool, typer.Option("--no-leader-election", help="Lead at once. Only if no other controller runs.")
     ] = False,
     admission_address: Annotated[
         Address | None,
         typer.Option(
-            parser=parse_address, metavar="HOST:PORT", help="For the webhooks that check policies. Default: none."
+            parser=parse_address, metavar="HOST:PORT", help="Address of the admission webhooks. Default: none."
         ),
     ] = None,
     admission_certificates: Annotated[
@@ -149,10 +149,10 @@ def status(
     request_timeout: RequestTimeout = None,
     namespace: Namespace = None,
     all_namespaces: AllNamespaces = False,
-    output: Annotated[Output, typer.Option("--output", "-o", help="How it is printed.")] = Output.TABLE,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on, and print what changes.")] = False,
+    output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = Output.TABLE,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep running, and print changes.")] = False,
 ) -> None:
-    """List jobs, and how they are."""
+    """List jobs and their state."""
     from recovery.cli.status import show_status
 
     one_scope(namespace, all_namespaces=all_namespaces)
@@ -181,7 +181,7 @@ def explain(
     request_timeout: RequestTimeout = None,
     namespace: Namespace = None,
     incident: Annotated[str | None, typer.Option(metavar="ID", help="Show this incident only.")] = None,
-    output: Annotated[AccountOutput, typer.Option("--output", "-o", help="How it is printed.")] = AccountOutput.TEXT,
+    output: Annotated[AccountOutput, typer.Option("--output", "-o", help="Output format.")] = AccountOutput.TEXT,
 ) -> None:
     """Show what is decided about a job, and why."""
     from recovery.cli.explain import show_explanation
@@ -195,7 +195,7 @@ def report(
         str | None,
         typer.Argument(
             metavar="JOB",
-            help="Name of a TrainJob or a bare JobSet, which may be gone.",
+            help="Name of a TrainJob or a bare JobSet, deleted or not.",
             show_default=False,
             autocompletion=recorded_job_names,
         ),
@@ -221,9 +221,9 @@ def report(
             parser=parse_window, metavar="DURATION", help="With --fleet: how far back, like 7d or 12h. Default: 7d."
         ),
     ] = None,
-    output: Annotated[ReportFormat, typer.Option("--output", "-o", help="How it is printed.")] = ReportFormat.MD,
+    output: Annotated[ReportFormat, typer.Option("--output", "-o", help="Output format.")] = ReportFormat.MD,
 ) -> None:
-    """Show what incidents cost and what was done about them, also when the job is gone."""
+    """Show what incidents cost and what was done about them, even if the job has been deleted."""
     from recovery.cli.report import DEFAULT_WINDOW, report_on_fleet, report_on_job
 
     if fleet:
@@ -247,9 +247,9 @@ def pause(
     context: Context = None,
     request_timeout: RequestTimeout = None,
     namespace: Namespace = None,
-    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Shown to all who find the job paused.")] = None,
+    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Why. Shown with the pause.")] = None,
 ) -> None:
-    """Have the controller leave jobs alone."""
+    """Pause the controller for jobs."""
     from recovery.cli.pause import pause as pause_jobs
 
     if reason is not None and reason.strip() in {"", "false"}:
@@ -274,11 +274,11 @@ def resume(
     namespace: Namespace = None,
     all_: Annotated[
         bool,
-        typer.Option("--all", help="Release every suspension of the controller's. What people paused stays paused."),
+        typer.Option("--all", help="Release each suspension by the controller. Jobs that users paused stay paused."),
     ] = False,
     all_namespaces: AllNamespaces = False,
 ) -> None:
-    """End a pause, and our own suspension."""
+    """End a pause, or the suspension of a job."""
     from recovery.cli.pause import resume as resume_jobs
     from recovery.cli.pause import resume_all
 
@@ -296,13 +296,15 @@ def resume(
 @app.command("restart")
 def restart(
     jobs: Jobs,
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="Stands in the incident, in Events and in the record.")],
+    reason: Annotated[
+        str, typer.Option(metavar="TEXT", help="Why. Shown in the incident, in Events and in the record.")
+    ],
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     request_timeout: RequestTimeout = None,
     namespace: Namespace = None,
-    force: Annotated[bool, typer.Option("--force", help="Also in mode Observe, and of a paused job.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, on a terminal either.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also in mode Observe, and if the job is paused.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     wait: WaitSeconds = 15.0,
 ) -> None:
     """Recreate all pods of jobs now."""
@@ -349,7 +351,7 @@ def reset_budget(
     namespace: Namespace = None,
     wait: WaitSeconds = 15.0,
 ) -> None:
-    """Forget what a budget was charged so far."""
+    """Forget the charges to a budget so far."""
     from recovery.cli.requests import RequestOptions, send_requests
     from recovery.core.incident.requests import Verb
 
@@ -364,7 +366,7 @@ def reset_budget(
 @app.command("quarantine")
 def quarantine(
     nodes: Nodes,
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="Kept on the node, for anyone who finds it.")],
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why. Stored on the node.")],
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     request_timeout: RequestTimeout = None,
@@ -381,7 +383,7 @@ def quarantine(
 def release(
     nodes: Nodes, kubeconfig: Kubeconfig = None, context: Context = None, request_timeout: RequestTimeout = None
 ) -> None:
-    """End the quarantine of nodes, also one that a person began."""
+    """End the quarantine of nodes."""
     from recovery.cli.quarantine import release as release_nodes
 
     release_nodes(server_options(kubeconfig, context, request_timeout), nodes)
@@ -400,7 +402,7 @@ def reset_breaker(
 @app.command("lint")
 def lint(
     files: Manifests,
-    output: Annotated[LintFormat, typer.Option("--format", help="How findings are printed.")] = LintFormat.TEXT,
+    output: Annotated[LintFormat, typer.Option("--format", help="Output format.")] = LintFormat.TEXT,
     fail_on: FailingSeverity = FailOn.ERROR,
     ignore: Ignored = None,
     skip_others: SkipOthers = False,
@@ -422,7 +424,7 @@ def lint(
 def explain_launch(
     files: Manifests,
     job: Annotated[str | None, typer.Option(metavar="NAME", help="Show this one only.", show_default=False)] = None,
-    output: Annotated[LaunchFormat, typer.Option("--format", help="How the settings are printed.")] = LaunchFormat.TEXT,
+    output: Annotated[LaunchFormat, typer.Option("--format", help="Output format.")] = LaunchFormat.TEXT,
     log_level: Annotated[LogLevel, typer.Option(help="debug: each decision is a line on stderr.")] = LogLevel.INFO,
     cluster: FromCluster = False,
     kubeconfig: Kubeconfig = None,
@@ -455,7 +457,7 @@ def simulate(
     workers: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="With --seeds: processes. Default: one for each core.")
     ] = None,
-    coverage: Annotated[bool, typer.Option("--coverage", help="Also list what the trials met with.")] = False,
+    coverage: Annotated[bool, typer.Option("--coverage", help="Also list what the trials covered.")] = False,
 ) -> None:
     """Try the controller against faults in a cluster in memory: in virtual time, the same for the same seed."""
     if sum(chosen is not None for chosen in (seed, seeds, scenario)) != 1:

@@ -18,7 +18,7 @@ RequestTimeout = Annotated[
     typer.Option(
         parser=parse_request_timeout,
         metavar="DURATION",
-        help="For one request to the API server, like 30s. 0: no limit. Default: 10s.",
+        help="Time limit of a request to the API server, like 30s. 0: no limit. Default: 10s.",
         show_default=False,
     ),
 ]
@@ -44,5 +44,5 @@ Nodes = Annotated[
     typer.Argument(metavar="NODE", help="Names of nodes.", show_default=False, autocompletion=node_names),
 ]
 WaitSeconds = Annotated[
-    float, typer.Option(min=0, metavar="SECONDS", help="For the controller's answer. 0: do not wait.")
+    float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for the answer. 0: do not wait.")
 ]

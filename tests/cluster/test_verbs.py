@@ -166,6 +166,6 @@ async def test_kubectl_finds_the_plugin_and_completes_for_it(
     assert (header.split()[0], [row.split()[0] for row in rows]) == ("JOB", ["llm", "raw"])
     assert "Usage: kubectl recovery explain [OPTIONS] {JOB}" in await kubectl("recovery", "explain", "--help")
     # The last line is cobra's directive: no files.
-    assert await kubectl("__complete", "recovery", "st") == ["status\tList jobs, and how they are.", ":4"]
+    assert await kubectl("__complete", "recovery", "st") == ["status\tList jobs and their state.", ":4"]
     assert await kubectl("__complete", "recovery", "explain", "-n", namespace, "") == ["llm", "raw", ":4"]
     assert await kubectl("__complete", "recovery", "status", "-n", namespace[:-3]) == [namespace, ":4"]

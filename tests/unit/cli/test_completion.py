@@ -39,12 +39,12 @@ def complete(cluster: PlainCluster, monkeypatch: pytest.MonkeyPatch, capsys: pyt
 
 
 def test_commands_come_with_what_they_do(complete: Complete) -> None:
-    assert complete("st") == ["status\tList jobs, and how they are.", ":4"]
-    assert "reset-budget\tForget what a budget was charged so far." in complete("")
+    assert complete("st") == ["status\tList jobs and their state.", ":4"]
+    assert "reset-budget\tForget the charges to a budget so far." in complete("")
 
 
 def test_options_and_their_values(complete: Complete) -> None:
-    assert complete("status", "--wa") == ["--watch\tGo on, and print what changes.", ":4"]
+    assert complete("status", "--wa") == ["--watch\tKeep running, and print changes.", ":4"]
     assert complete("status", "-o", "") == ["table", "wide", "json", "yaml", ":4"]
     assert complete("explain", "-o", "") == ["text", "json", "yaml", ":4"]
 
