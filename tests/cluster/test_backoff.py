@@ -127,7 +127,7 @@ async def test_retry_ends_the_backoff_and_says_so(
         async with in_phase("Backoff", job, proxy):
             done = await recovery("retry", job.name, "-n", job.namespace, "--kubeconfig", str(installed.kubeconfig))
             assert (done.exit_code, done.err) == (0, ""), done
-            assert "the backoff is over" in done.out
+            assert "the backoff is skipped" in done.out
         closed, _ = await job.closed_incidents(2)
         assert closed["outcome"] == "Recovered"
 

@@ -29,7 +29,7 @@ from tests.cluster.controlplane.processes import die_with_parent
 from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import ControllerProcess, Fleet, Job, Object, until
-from tests.cluster.test_nodes import mark_not_ready, silent
+from tests.cluster.test_nodes import marked_not_ready, silent
 
 RUN = ("run", "--metrics-address", "127.0.0.1:0", "--log-level", "warning")
 STATUS = ("status", "-n", "default")
@@ -357,7 +357,7 @@ async def test_status_says_why_a_job_has_not_started_and_which_node_is_silent(
 
         node = (await job.pods())[1]["spec"]["nodeName"]
         async with silent(fleet, node, NodeDeath.PARTITION):
-            await mark_not_ready(fleet, node)
+            await marked_not_ready(fleet, node)
             cut_off = await until_listed(installed, namespace, phase="Healthy", cause=f"node {node} does not answer")
         assert cut_off["message"].startswith(f"no failure yet: node {node} has not answered since ")
 

@@ -30,7 +30,7 @@ from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import REPOSITORY, Fleet, Job, Object, apply, until
 from tests.cluster.stations import is_trigger
-from tests.cluster.verdict import Before, Member, remember
+from tests.cluster.verdict import Before, Member, moment, remember
 
 pytestmark = pytest.mark.usefixtures("no_complaints")
 
@@ -40,6 +40,8 @@ HASTY_SECONDS, PATIENT_SECONDS = 2, 300
 """For how long pods tolerate that their node does not answer, until the taint manager asks them to go."""
 BACK_WITHIN = timedelta(seconds=20)
 """Training again, from the moment that settles that the node's processes are dead."""
+MARKED_WITHIN_SECONDS = 120.0
+"""50 s of grace, and the rounds of the node lifecycle controller; on a busy machine."""
 OUT_OF_SERVICE = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}
 ASSUME_AT_ONCE = {"graceSeconds": 1, "fencing": {"mode": "AssumeDead", "assumeDeadAfter": "0s"}}
 
@@ -140,6 +142,16 @@ async def mark_not_ready(fleet: Fleet, name: str) -> datetime:
         fleet.api, NODES, name, {"status": {"conditions": [condition]}}, kind=PatchKind.STRATEGIC, subresource="status"
     )
     return now
+
+
+async def marked_not_ready(fleet: Fleet, name: str) -> datetime:
+    """Until the node lifecycle controller has marked the node. Gives since when."""
+    async with asyncio.timeout(MARKED_WITHIN_SECONDS):
+        while True:
+            condition = readiness(await node_of(fleet, name))
+            if condition["status"] == "Unknown":
+                return moment(condition["lastTransitionTime"])
+            await asyncio.sleep(0.1)
 
 
 async def trains_elsewhere(job: Job, before: Before, dead: Member, since: datetime) -> timedelta:

@@ -164,7 +164,7 @@ async def test_the_page_about_a_recovery_that_is_overdue(
             shown = await page.look()
             assert phases(shown)[-1].split()[0] == "Backoff"
             assert "the next attempt begins at " in section(shown, "Next")
-            assert "the backoff is over" in await page.do("recovery retry")
+            assert "the backoff is skipped" in await page.do("recovery retry")
             await job.reaches("Scheduling")
             shown = await explained(page)
             assert phases(shown)[-1].split()[0] == "Scheduling"
