@@ -13,7 +13,7 @@ import msgspec
 from recovery.core.diagnosis.classify import Disruption, Finding
 from recovery.core.diagnosis.evidence import Evidence, LossKind
 from recovery.core.diagnosis.membership import member_jobs, place, pods_of, stands_still
-from recovery.core.diagnosis.signature_table import tells_of_another
+from recovery.core.diagnosis.secondary import follows_a_known_loss, waited
 from recovery.core.model import patterns
 from recovery.core.model.durations import DurationError, parse_duration
 from recovery.core.model.facts import Condition, ExitFacts, NodeFacts, PodFacts, Snapshot
@@ -96,7 +96,7 @@ def _first(
     """The first rule that matches; when time alone would make one before it match is added to `changes`."""
     for number, rule in enumerate(rules):
         holds = _met(rule.when, finding, snapshot)
-        if holds is None or (rule.action is RuleAction.FAIL_JOB and _tells_of_another(finding, rule.when)):
+        if holds is None or (rule.action is RuleAction.FAIL_JOB and _is_secondary(finding, rule.when, snapshot)):
             continue
         if holds.due <= now:
             return Match(rule, number, holds.why, finding)
@@ -104,11 +104,14 @@ def _first(
     return None
 
 
-def _tells_of_another(finding: Finding, when: When) -> bool:
-    """By its message it is the consequence of a loss that is not among what is known any more: a rank that waited in
-    vain is no reason to end a job for its exit code. A rule that names that message, or its class, means it.
+def _is_secondary(finding: Finding, when: When, snapshot: Snapshot) -> bool:
+    """It is the consequence of a loss that is not among the findings: no reason to end a job for its exit code. A rule
+    that names its message means it, and so does one that names the class of those who wait.
     """
-    return tells_of_another(finding.signature) and not when.on_message_pattern and not when.on_class
+    item = finding.evidence
+    if when.on_message_pattern:
+        return False
+    return (waited(item, snapshot) and not when.on_class) or follows_a_known_loss(item, snapshot)
 
 
 def may_change(rules: tuple[Rule, ...], disruption: Disruption, snapshot: Snapshot) -> bool:

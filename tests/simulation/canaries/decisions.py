@@ -134,12 +134,12 @@ def every_exit_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
                     return answer
         return matching_ask(rules, disruption, snapshot, now)
 
-    def of_itself(finding: Finding, when: When) -> bool:
+    def of_itself(finding: Finding, when: When, snapshot: Snapshot) -> bool:
         return False
 
     matching_ask = matching.ask
     monkeypatch.setattr("recovery.core.diagnosis.matching.ask", ask)
-    monkeypatch.setattr("recovery.core.diagnosis.matching._tells_of_another", of_itself)
+    monkeypatch.setattr("recovery.core.diagnosis.matching._is_secondary", of_itself)
 
 
 def ignored_but_charged(monkeypatch: pytest.MonkeyPatch) -> None:
