@@ -1,10 +1,12 @@
 """What has to be remembered about a Job beyond the objects of the moment, for as long as its UID lives.
 
-Three things. A pod that vanished under a living Job: the object is gone, and with it the evidence that a member was
+Four things. A pod that vanished under a living Job: the object is gone, and with it the evidence that a member was
 lost and how. Whether the group has trained, because a moment at which all members ran may be over before the next
-reconcile, and the next restart of a container overwrites what the pod shows of it. And how many members the group had
-then: a rank that was added since has replaced none. All three are lost with this process; the ledger keeps what an
-incident has already made of them, and `core.diagnosis.trained` infers the second from what the objects still show.
+reconcile, and the next restart of a container overwrites what the pod shows of it. How many members the group had
+then: a rank that was added since has replaced none. And which ranks have trained to their end: other containers may
+make their pods fail, and those may be deleted, replaced and deleted again. All are lost with this process; the ledger
+keeps what an incident has already made of them, and `core.diagnosis.trained` infers the second from what the objects
+still show.
 """
 
 from collections.abc import Iterable
@@ -12,6 +14,7 @@ from datetime import datetime
 
 import msgspec
 
+from recovery.core.diagnosis.finishing import ended_by_itself
 from recovery.core.diagnosis.membership import member_count
 from recovery.core.diagnosis.trained import all_ran_at, trained_at
 from recovery.core.model.facts import JobFacts, PodFacts
@@ -26,6 +29,8 @@ class _JobHistory:
         """UID of the pod that runs, by completion index."""
         self.gone: dict[int | None, PodFacts] = {}
         """The newest vanished pod by completion index: no more of them than the Job has members."""
+        self.done: dict[int, PodFacts] = {}
+        """The pod with which the rank of that completion index has trained to its end."""
         self.trained_at: datetime | None = None
         self.trained_members: int | None = None
         """Of how many members the largest group was that has trained. None: none has."""
@@ -59,11 +64,14 @@ class JobHistories:
         mine.job = job
         if job.suspended:
             mine.gone.clear()
+            mine.done.clear()
             mine.trained_at = mine.trained_members = None
         if mine.trained_members is not None:
             mine.trained_members = min(mine.trained_members, member_count(job))
         for index in [index for index in mine.gone if index is not None and index >= member_count(job)]:
             del mine.gone[index]
+        for index in [index for index in mine.done if index >= member_count(job)]:
+            del mine.done[index]
         return mine.whole_at_last()
 
     def job_gone(self, job_uid: str) -> None:
@@ -75,6 +83,8 @@ class JobHistories:
         if pod.index is None or not pod.job_uid:
             return False
         mine = self._by_job.setdefault(pod.job_uid, _JobHistory())
+        if ended_by_itself(pod) and mine.job is not None and not mine.job.suspended:
+            mine.done[pod.index] = pod
         if pod.running:
             mine.running[pod.index] = pod.uid
         else:
@@ -108,6 +118,11 @@ class JobHistories:
         """The last that was seen of the Job's vanished pods."""
         mine = self._by_job.get(job_uid)
         return mine.gone.values() if mine is not None else ()
+
+    def done(self, job_uid: str) -> tuple[PodFacts, ...]:
+        """The pods with which ranks of the Job have trained to their end, by index."""
+        mine = self._by_job.get(job_uid)
+        return tuple(pod for _, pod in sorted(mine.done.items())) if mine is not None else ()
 
     def train(self, job: JobFacts, pods: Iterable[PodFacts]) -> datetime | None:
         """When all members are known to have run at once, remembered until the Job is suspended. None: never.

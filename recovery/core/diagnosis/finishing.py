@@ -1,5 +1,6 @@
 """Whether the training of a group is about to be complete: a restart would throw away what is done."""
 
+from collections.abc import Iterator
 from datetime import datetime
 
 from recovery.core.diagnosis.membership import failing, member_count, member_jobs, pods_of, rank
@@ -52,7 +53,7 @@ def first_done(snapshot: Snapshot) -> tuple[JobFacts, Explanation] | None:
             return job, _container_done(done)
     if jobs and all_done(snapshot):
         # Other containers have made all of their pods fail since. The Jobs replace those, but the training is done.
-        done = next(pod for pod in pods_of(snapshot, jobs[0]) if _done(pod))
+        done = next(_done_pods(snapshot, jobs[0]))
         return jobs[0], _container_done(done)
     return None
 
@@ -67,20 +68,36 @@ def all_done(snapshot: Snapshot) -> bool:
     jobs = success_jobs(snapshot)
     if not jobs or len(member_jobs(snapshot)) < snapshot.expected_jobs:
         return False
-    return all(len({rank(pod) for pod in pods_of(snapshot, job) if _done(pod)}) >= member_count(job) for job in jobs)
+    return all(len({rank(pod) for pod in _done_pods(snapshot, job)}) >= member_count(job) for job in jobs)
 
 
 def last_begun(snapshot: Snapshot) -> datetime | None:
     """When the last of those ranks began. None: nothing says when one of them did."""
-    done = [pod for job in success_jobs(snapshot) for pod in pods_of(snapshot, job) if _done(pod)]
+    done = [pod for job in success_jobs(snapshot) for pod in _done_pods(snapshot, job)]
     begun = [each.exit.started_at if each.exit is not None else None for pod in done for each in pod.containers]
     known = [moment for moment in begun if moment is not None]
     return max(known) if known and len(known) == len(begun) else None
 
 
+def _done_pods(snapshot: Snapshot, job: JobFacts) -> Iterator[PodFacts]:
+    """The pods with which ranks of the Job have trained to their end, those that are remembered last."""
+    seen = [pod for pod in pods_of(snapshot, job) if _done(pod)]
+    yield from seen
+    known = {rank(pod) for pod in seen}
+    yield from (pod for pod in snapshot.done.get(job.uid, ()) if rank(pod) not in known)
+
+
 def _done(pod: PodFacts) -> bool:
     """Its training has ended well, and not because the pod was asked to go: a trainer may exit 0 on SIGTERM."""
-    asked_to_go = pod.deleting_since is not None or any(
+    return pod.phase == "Succeeded" or (ended_well(pod) and not (pod.phase == "Failed" and _asked_to_go(pod)))
+
+
+def ended_by_itself(pod: PodFacts) -> bool:
+    """Its training has ended well, and nothing has asked the pod to go yet: whatever becomes of the pod, it is done."""
+    return ended_well(pod) and not _asked_to_go(pod)
+
+
+def _asked_to_go(pod: PodFacts) -> bool:
+    return pod.deleting_since is not None or any(
         each.type == "DisruptionTarget" and each.status == "True" for each in pod.conditions
     )
-    return pod.phase == "Succeeded" or (ended_well(pod) and not (pod.phase == "Failed" and asked_to_go))

@@ -478,6 +478,10 @@ class Snapshot(msgspec.Struct, frozen=True):
     trained_members: Mapping[str, int] = {}
     """By Job UID: of how many members the largest group was that is known to have run at once, less those that were
     scaled away since. A Job that is not here: not known."""
+    done: Mapping[str, tuple[PodFacts, ...]] = {}
+    """By Job UID: pods in which the training has exited 0 before anything asked them to go, one for each such rank,
+    remembered until the Job is suspended. The pods may have failed, been replaced and vanished since. A Job that is not
+    here: of no rank this is known."""
     expected_jobs: int = 0
     """How many member Jobs the JobSet's spec asks for; 0: not known. Fewer may exist while JobSet makes them."""
     live: bool = False

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
+from recovery.core.diagnosis.finishing import ended_by_itself
 from recovery.core.diagnosis.membership import member_count
 from recovery.core.diagnosis.trained import all_ran_at
 from recovery.core.model.annotations import SUSPENDED_BY_ANNOTATION
@@ -64,6 +65,8 @@ class World(msgspec.Struct, frozen=True):
     job_template: JobFacts
     """What JobSet makes Jobs of."""
     trained_members: dict[str, int] = {}
+    done: dict[str, dict[int, PodFacts]] = {}
+    """The pods in which ranks have trained to their end, by Job UID and index."""
     made: int = 1
     """How many Jobs there have been."""
     nodes: dict[str, NodeFacts] = {}
@@ -113,6 +116,7 @@ class World(msgspec.Struct, frozen=True):
             birth_trial=self.birth_trial,
             trained_at=self.trained_at,
             trained_members=self.trained_members,
+            done={uid: tuple(pods.values()) for uid, pods in self.done.items()},
             live=live,
             stale=self.stale,
             undecodable=self.undecodable,
@@ -182,18 +186,22 @@ class World(msgspec.Struct, frozen=True):
         return self.with_pod(index, other_containers=others)
 
     def _remember(self) -> "World":
-        """What the store remembers: the first moment at which all ran, and how many they were."""
+        """What the store remembers: the first moment at which all ran, how many they were, and which ranks are done."""
         known, members = dict(self.trained_at), dict(self.trained_members)
         for job in self.jobs:
             ran_at = all_ran_at(job, self.pods) if job.uid not in known else None
             if ran_at is not None:
                 known[job.uid], members[job.uid] = ran_at, member_count(job)
-        return msgspec.structs.replace(self, trained_at=known, trained_members=members)
+        done = {job.uid: self.done.get(job.uid, {}) for job in self.jobs if not job.suspended}
+        for pod in self.pods:
+            if pod.job_uid in done and pod.index is not None and ended_by_itself(pod):
+                done[pod.job_uid] = {**done[pod.job_uid], pod.index: pod}
+        return msgspec.structs.replace(self, trained_at=known, trained_members=members, done=done)
 
     def controller_restarted(self) -> "World":
         """Forget what only a running controller knows: pods that vanished, and when the group trained."""
         pods = tuple(pod for pod in self.pods if pod.gone_at is None)
-        return msgspec.structs.replace(self, pods=pods, trained_at={}, trained_members={})._remember()
+        return msgspec.structs.replace(self, pods=pods, trained_at={}, trained_members={}, done={})._remember()
 
     # --- nodes -----------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from recovery.core.model.facts import Condition, ContainerFacts, JobFacts, PodFacts
+from recovery.core.model.facts import Condition, ContainerFacts, ExitFacts, JobFacts, PodFacts
 from recovery.kube.job_history import JobHistories
 from tests.unit.kube.testing import START
 
@@ -62,6 +62,41 @@ def test_until_the_job_is_gone(memory: JobHistories) -> None:
     memory.pod_gone(pod(0), LATER)
     memory.job_gone("j")
     assert vanished(memory) == []
+
+
+def done(index: int, **changes: object) -> PodFacts:
+    """Its training has exited 0; another container still runs."""
+    trained = ContainerFacts("node", exit=ExitFacts(0, "Completed", finished_at=LATER))
+    return msgspec.structs.replace(pod(index), containers=(trained,), **changes)
+
+
+def ranks_done(memory: JobHistories) -> list[int | None]:
+    return [each.index for each in memory.done("j")]
+
+
+def test_a_rank_that_has_trained_to_its_end_stays_done_whatever_becomes_of_its_pods(memory: JobHistories) -> None:
+    """Seed 5616: the pod was deleted, and its replacement as well."""
+    memory.pod_seen(done(0))
+    memory.pod_gone(done(0, deleting_since=LATER), LATER)
+    memory.pod_seen(pod(0, name="second", created=600))
+    memory.pod_gone(pod(0, name="second", created=600), LATER)
+    assert ranks_done(memory) == [0]
+
+
+DISRUPTED = (Condition("DisruptionTarget", "True", "EvictionByEvictionAPI"),)
+
+
+@pytest.mark.parametrize("asked", [{"deleting_since": LATER}, {"conditions": DISRUPTED}], ids=["deleted", "evicted"])
+def test_a_rank_that_exits_0_when_it_is_asked_to_go_is_not_done(memory: JobHistories, asked: dict[str, object]) -> None:
+    memory.pod_seen(done(0, **asked))
+    assert ranks_done(memory) == []
+
+
+@pytest.mark.parametrize("state", [job(suspended=True), job(members=1)], ids=["suspended", "smaller"])
+def test_ranks_that_are_done_are_forgotten_with_their_run(memory: JobHistories, state: JobFacts) -> None:
+    memory.pod_seen(done(1))
+    memory.job_seen(state)
+    assert ranks_done(memory) == []
 
 
 @pytest.mark.parametrize("state", [job(deleting=True), job(suspended=True)], ids=["deleting", "suspended"])

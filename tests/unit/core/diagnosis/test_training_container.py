@@ -272,3 +272,40 @@ def test_it_stays_so_when_its_job_takes_the_pod_down() -> None:
         with_helpers(BROKEN).container_exited(2, 0, 0).pod_deleted(2, 60).with_pod(2, phase="Failed").pod_gone(2, 61)
     )
     assert finishing(world.job_failing("BackoffLimitExceeded", 61).snapshot()) is not None
+
+
+BESIDE = ContainerFacts("log-shipper", running_since=at(-9))
+
+
+def trained(ranks: int) -> World:
+    """The first of four ranks have exited 0, beside a sidecar."""
+    world = training()
+    for index in range(ranks):
+        world = world.with_other(index, BESIDE).container_exited(index, 0, 0, reason="Completed")
+    return world
+
+
+def with_pods_lost(world: World) -> World:
+    """Two ranks fail by their sidecars, the others are evicted: the Job replaces all of them, and one of them twice."""
+    for index in (0, 1):
+        world = world.with_other(index, OOM_KILLED).with_pod(index, phase="Failed").replaced(index, 20)
+    for index in (2, 3):
+        world = world.evicted(index, 60).pod_gone(index, 62).replaced(index, 63)
+    world = world.started(0, 64).pod_ready(0, 64)
+    return world.pod_deleted(0, 70)
+
+
+def test_a_group_that_has_trained_to_its_end_is_not_restarted_for_what_becomes_of_its_pods_later() -> None:
+    """Seeds 2376, 2779 and 5616: the last pod that showed it was gone."""
+    world = with_pods_lost(trained(4))
+    assert finishing(world.snapshot()) is not None
+    controller = Controller()
+    controller.reconcile(world, 71)
+    controller.settle(world, 90)
+    assert controller.triggers == []
+
+
+def test_where_one_rank_has_not_the_group_is_restarted_as_ever() -> None:
+    controller = Controller()
+    controller.reconcile(with_pods_lost(trained(3)), 71)
+    assert len(controller.triggers) == 1
