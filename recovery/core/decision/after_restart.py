@@ -33,18 +33,19 @@ from recovery.core.decision.on_the_way import (
     without_capacity,
 )
 from recovery.core.decision.resuming import settling_until, whole_again
-from recovery.core.decision.teardown import left_alone, takedown
+from recovery.core.decision.teardown import left_alone, remaining_pods, takedown
 from recovery.core.decision.verdict import Call
 from recovery.core.diagnosis.evidence import gather
 from recovery.core.diagnosis.finish_overdue import left_to_finish
 from recovery.core.diagnosis.finishing import all_done, finishing, last_begun
 from recovery.core.diagnosis.freshness import STALE_AFTER, fresh
 from recovery.core.diagnosis.membership import group_runs_whole, member_jobs, pods_of, stands_still
-from recovery.core.diagnosis.trained import began_at
+from recovery.core.diagnosis.trained import began_at, started_at
 from recovery.core.incident import attempt_limits, lifecycle, phases, sizes
 from recovery.core.incident.attempt_limits import Refusal, restart_of
 from recovery.core.incident.preconditions import barred, paused
-from recovery.core.model.ledger import Attempt, Incident, Ledger, Outcome, Phase
+from recovery.core.model.facts import PodFacts
+from recovery.core.model.ledger import Attempt, AttemptAction, Incident, Ledger, Outcome, Phase
 from recovery.core.model.reason import Explanation, Reason, Sentence, all_of, because, told
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import Plan, ReadLive
@@ -215,6 +216,9 @@ def _reissue(context: ReconcileContext, ledger: Ledger, restart: Attempt) -> Pla
         # From all of it: a suspension would hold up what the user's own policy has decided.
         found = because(Reason.MEMBER_LOST, evidence=open_.evidence[0])
         return say(suspension.want(ledger, None), stands_aside(found, decided))
+    by_pods = _down_by_pods(context, ledger, restart, changed)
+    if by_pods is not None:
+        return by_pods
     if changed is not None and not _is_begun(context, ledger):
         found = because(Reason.MEMBER_LOST, evidence=open_.evidence[0])
         return hold_back(context, ledger, found, Refusal(changed, None, exhausted=False))
@@ -241,6 +245,56 @@ def _is_begun(context: ReconcileContext, ledger: Ledger) -> bool:
     attempt_id = lifecycle.attempt_id(open_)
     alive = {job.uid: job for job in context.snapshot.jobs if job.deleting_since is None}
     return any(uid not in alive or alive[uid].torn_down_by == attempt_id for uid in open_.target.job_uids)
+
+
+def _down_by_pods(
+    context: ReconcileContext, ledger: Ledger, restart: Attempt, changed: Explanation | None
+) -> Plan | None:
+    """The pods of all its Jobs have been deleted for this attempt, and each of the Jobs still exists: it has retries
+    enough to replace them. None: not so, it does not matter, or the attempt asks for another size or for other nodes.
+
+    `changed`: the size of a user's that the deletion of the Jobs would undo.
+    """
+    open_ = ledger.current_incident
+    attempt_id, jobs = lifecycle.attempt_id(open_), {job.uid: job for job in member_jobs(context.snapshot)}
+    claimed = (uid in jobs and jobs[uid].torn_down_by == attempt_id for uid in open_.target.job_uids)
+    if restart.action is not AttemptAction.RECREATE_GROUP or not all(claimed):
+        return None
+    if _runs_afresh(context, restart):
+        # The Jobs were quicker than the controller: deleting them now would restart the group a second time.
+        return whole_again(context, ledger)
+    if changed is None:
+        return None
+    # The Jobs bring their pods back by themselves, and with the size that the user has given them since.
+    left = remaining_pods(context.snapshot, ledger, restart)
+    stale_at = restart.started_at + STALE_AFTER
+    requeue_at = stale_at if stale_at > context.now else None
+    return say(ledger, not_carried_out(open_, changed), actions=left, requeue_at=requeue_at)
+
+
+def _runs_afresh(context: ReconcileContext, restart: Attempt) -> bool:
+    """Every member runs and is Ready, in a pod from after the restart was decided, and no such pod has been lost: no
+    rank hangs.
+
+    A controller that has not watched since may have missed such a loss. It is certain only where no pod was created
+    after the process of another had begun.
+    """
+    snapshot = context.snapshot
+    members = [pod for job in member_jobs(snapshot) for pod in pods_of(snapshot, job) if pod.running]
+    if not group_runs_whole(snapshot) or any(_is_old(pod, restart) for pod in members):
+        return False
+    lost = (item for item in gather(snapshot) if not item.inferred)
+    if any(item.pod is None or not _is_old(item.pod, restart) for item in lost):
+        return False
+    watched = any(pod.gone_at is not None and _is_old(pod, restart) for pod in snapshot.pods)
+    if watched or phases.joined_probe(snapshot):
+        return True
+    created = max(pod.created_at for pod in members)
+    return all((began := started_at(pod)) is not None and began >= created for pod in members)
+
+
+def _is_old(pod: PodFacts, restart: Attempt) -> bool:
+    return pod.created_at <= restart.started_at
 
 
 def not_carried_out(open_: Incident, bar: Explanation) -> Explanation:

@@ -13,7 +13,7 @@ from recovery.core.incident import lifecycle, phases, sizes
 from recovery.core.incident.attempt_limits import restart_of
 from recovery.core.incident.preconditions import barred
 from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
-from recovery.core.model.ledger import AttemptAction, Ledger, Outcome, Phase
+from recovery.core.model.ledger import Attempt, AttemptAction, Ledger, Outcome, Phase
 from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import (
@@ -197,6 +197,17 @@ def pod_deletes(snapshot: Snapshot, ledger: Ledger) -> tuple[Action, ...]:
 def _deletes(snapshot: Snapshot, ledger: Ledger) -> tuple[DeletePods, ...]:
     pods = tuple(PodRef(pod.name, pod.uid) for pod in _to_delete(snapshot, ledger))
     return (DeletePods(ledger.epoch, pods, ledger.current_incident.pinned.grace_seconds),) if pods else ()
+
+
+def remaining_pods(snapshot: Snapshot, ledger: Ledger, restart: Attempt) -> tuple[DeletePods, ...]:
+    """The deletion of old pods that no one has asked to go yet, where their Jobs stay and have replaced others."""
+    old = tuple(
+        PodRef(pod.name, pod.uid)
+        for pod in snapshot.pods
+        if pod.job_uid in ledger.current_incident.target.job_uids and pod.created_at <= restart.started_at
+        if _lives(pod) and pod.dead_since is None
+    )
+    return (DeletePods(ledger.epoch, old, ledger.current_incident.pinned.grace_seconds),) if old else ()
 
 
 def _to_delete(snapshot: Snapshot, ledger: Ledger) -> tuple[PodFacts, ...]:

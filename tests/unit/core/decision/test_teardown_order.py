@@ -12,6 +12,7 @@ from recovery.core.model.reason import Reason, as_said
 from recovery.core.plan.actions import Action, ClaimJob, DeleteJob, DeletePods, Plan, RaiseBackoffLimit, SuspendWorkload
 from recovery.core.policy.resolved import Backoff, Policy
 from recovery.core.policy.spec import Mode
+from tests.unit.core.decision.test_resized import sized
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.groups import training
 from tests.unit.core.world import World, at
@@ -171,3 +172,72 @@ def test_no_other_job_is_deleted_when_its_user_suspends_it(world: World) -> None
     controller = Controller(SHORT)
     controller.reconcile(lost(training()), 0.2)
     assert kinds(controller, world, 0.4) == []
+
+
+# --- the Job was quicker than the controller -----------------------------------------------------------------------
+
+
+def interrupted(last: float = 11) -> tuple[Controller, World]:
+    """The pods of the claimed Job have been deleted. The controller was held up then, and the Job has replaced them.
+
+    `last`: when it has created the last pod.
+    """
+    controller, world = Controller(SHORT), lost(training())
+    controller.reconcile(world, 0.2)
+    world = claimed(world)
+    for index in range(3):
+        world = world.pod_deleted(index, 1, grace_seconds=5)
+    for index in range(4):
+        created = last if index == 3 else 11
+        world = world.came_back(index, created, created + 2)
+    return controller, world
+
+
+def test_a_group_that_its_job_has_brought_back_meanwhile_is_not_restarted_a_second_time() -> None:
+    """Seed 2017: it had trained for 20 seconds by then."""
+    controller, world = interrupted()
+    assert kinds(controller, world, 30) == []
+    closing = controller.incident.closing
+    assert closing is not None
+    assert (closing.outcome, closing.ended_at) == (Outcome.RECOVERED, at(14))
+    assert len(controller.incident.attempts) == 1
+
+
+def test_it_is_where_an_old_member_still_runs() -> None:
+    controller, world = Controller(SHORT), lost(training())
+    controller.reconcile(world, 0.2)
+    world = claimed(world).came_back(3, 11, 13)
+    assert DeleteJob in kinds(controller, world, 30)
+
+
+def test_it_is_where_a_member_was_lost_again() -> None:
+    controller, world = interrupted()
+    again = world.pod_deleted(2, 20).came_back(2, 21, 23)
+    assert DeleteJob in kinds(controller, again, 30)
+
+
+def test_it_is_where_no_controller_has_watched_and_one_began_before_another_was_created() -> None:
+    """That one may have replaced a member with which the others had met."""
+    controller, world = interrupted(last=20)
+    assert kinds(controller, world, 30) == []
+    controller, world = interrupted(last=20)
+    unwatched = msgspec.structs.replace(world, pods=tuple(pod for pod in world.pods if pod.created_at > at(0)))
+    assert DeleteJob in kinds(controller, unwatched, 30)
+
+
+def test_the_size_that_a_user_has_given_the_job_since_is_kept() -> None:
+    """Its Job stays. The pods that are left of the old group are deleted, and the Job replaces those as well."""
+    controller, world = Controller(SHORT), lost(sized(training(), 4, 4))
+    controller.reconcile(world, 0.2)
+    world = claimed(world).with_job(parallelism=3, completions=3).pod_deleted(0, 1).pod_deleted(1, 1)
+    world = msgspec.structs.replace(world, pods=tuple(pod for pod in world.pods if pod.index != 3))
+    plan = controller.reconcile(world, 2)
+    (deletion,) = workload_actions(plan)
+    assert isinstance(deletion, DeletePods)
+    assert [pod.name for pod in deletion.pods] == ["train-node-0-2-10"]
+    assert (plan.reason, controller.ledger.phase) == (Reason.USER_RESIZED, Phase.DECIDED)
+    for index in range(3):
+        world = world.pod_deleted(index, 3).came_back(index, 11, 13)
+    assert kinds(controller, world, 30) == []
+    assert controller.incident.closing is not None
+    assert controller.incident.closing.outcome is Outcome.RECOVERED
