@@ -5,6 +5,9 @@ aiohttp bounds the size of one body, and nothing else. 150 clients that each sen
 
 When all connections are taken, the one that has waited the longest gives way to the next. So a client that holds
 connections open keeps no other client out: a real request is complete within milliseconds.
+
+A new certificate needs no new socket: each connection begins with the certificate of that moment, and keeps it. A
+socket that closes resets the connections in its backlog, and a client would take that for a server that is down.
 """
 
 import asyncio
@@ -29,6 +32,9 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _BACKLOG = 128
 _ACCEPT_AGAIN_SECONDS = 0.1
 """Without a file descriptor for one more connection."""
+
+ServerContext = Callable[[], ssl.SSLContext]
+"""What the next connection is served with."""
 _LINGERING_SECONDS = 1.0
 """For the rest of a request that was refused: a client that still sends would not read the answer."""
 
@@ -136,27 +142,50 @@ class _Connection(asyncio.Protocol):
 class _Gate:
     """All connections of a server."""
 
-    def __init__(self, server: web.Server, limits: HttpLimits, context: ssl.SSLContext | None) -> None:
+    def __init__(self, server: web.Server, limits: HttpLimits, context: ServerContext | None) -> None:
         self._server = server
         self.limits = limits
         self._context = context
         self._connections: dict[object, _Connection] = {}
         """By aiohttp's protocol; the one that has been waited for longest comes first."""
+        self._listening: dict[socket.socket, asyncio.TimerHandle | None] = {}
+        """The sockets that it accepts from. None: it does so now; else it begins again then."""
         self.unread_bytes = 0
 
-    async def accept_from(self, listening: socket.socket) -> None:
-        """Until cancelled."""
-        while True:
-            try:
-                client, _ = await asyncio.get_running_loop().sock_accept(listening)
-            except OSError:  # no file descriptor is left, or the client has gone already
-                await asyncio.sleep(_ACCEPT_AGAIN_SECONDS)
-                continue
-            try:
-                self._admit(client)
-            except Exception as error:  # noqa: BLE001 - the boundary: one client must not end the server
-                _log.error("a connection was dropped: this is a bug", error=str(error), exc_info=error)
-                client.close()
+    def accept_from(self, listening: socket.socket) -> None:
+        """Until `accept_no_more`.
+
+        No task: one that is cancelled between the accept and its next step would lose the connection, which would stay
+        open, and its client would wait for an answer.
+        """
+        self._listening[listening] = None
+        asyncio.get_running_loop().add_reader(listening, self._accept, listening)
+
+    def accept_no_more(self) -> None:
+        loop = asyncio.get_running_loop()
+        for listening, again in self._listening.items():
+            loop.remove_reader(listening)
+            if again is not None:
+                again.cancel()
+        self._listening.clear()
+
+    def _accept(self, listening: socket.socket) -> None:
+        """A client waits, or did."""
+        try:
+            client, _ = listening.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):  # the client has gone already
+            return
+        except OSError:  # no file descriptor is left
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(listening)
+            self._listening[listening] = loop.call_later(_ACCEPT_AGAIN_SECONDS, self.accept_from, listening)
+            return
+        try:
+            client.setblocking(False)
+            self._admit(client)
+        except Exception as error:  # noqa: BLE001 - the boundary: one client must not end the server
+            _log.error("a connection was dropped: this is a bug", error=str(error), exc_info=error)
+            client.close()
 
     def _admit(self, client: socket.socket) -> None:
         if len(self._connections) >= self.limits.connections and not self._one_gives_way():
@@ -167,12 +196,11 @@ class _Gate:
         connection.handshake = asyncio.create_task(self._shake_hands(client, connection, http))
 
     async def _shake_hands(self, client: socket.socket, connection: _Connection, http: object) -> None:
-        timeout = None if self._context is None else self.limits.handshake_seconds
+        context = None if self._context is None else self._context()
+        timeout = None if context is None else self.limits.handshake_seconds
         loop = asyncio.get_running_loop()
         try:
-            await loop.connect_accepted_socket(
-                lambda: connection, client, ssl=self._context, ssl_handshake_timeout=timeout
-            )
+            await loop.connect_accepted_socket(lambda: connection, client, ssl=context, ssl_handshake_timeout=timeout)
         except OSError:  # so are all errors of TLS; they are the client's own
             self.lost(http)
         finally:
@@ -254,12 +282,12 @@ async def listen(
     *,
     limits: HttpLimits,
     close_seconds: float,
-    context: ssl.SSLContext | None = None,
+    context: ServerContext | None = None,
 ) -> AsyncIterator[int]:
     """Serve these routes while the context lasts; gives the port, which the system chose if `port` is 0.
 
     `host` None or empty: all addresses of all families. `close_seconds`: how long the end waits for responses in the
-    making. `context` None: no TLS. Raises OSError if it cannot listen.
+    making. `context`: asked by each connection; None: no TLS. Raises OSError if it cannot listen.
     """
     gates: list[_Gate] = []
 
@@ -283,15 +311,13 @@ async def listen(
     gate = _Gate(runner.server, limits, context)
     gates.append(gate)
     sockets: list[socket.socket] = []
-    accepting: list[asyncio.Task[None]] = []
     try:
         sockets.extend(await _sockets(host, port))
-        accepting.extend(asyncio.create_task(gate.accept_from(each)) for each in sockets)
+        for each in sockets:
+            gate.accept_from(each)
         yield int(sockets[0].getsockname()[1])
     finally:
-        for task in accepting:
-            task.cancel()
-        await asyncio.gather(*accepting, return_exceptions=True)
+        gate.accept_no_more()
         for each in sockets:
             each.close()
         await runner.cleanup()

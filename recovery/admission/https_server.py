@@ -66,17 +66,17 @@ class HttpsServer:
         try:
             digest = self._digest()  # before the load: what replaces the files meanwhile is noticed
             context = self._load()
-            while True:
-                async with listen(
-                    [web.post("/{id:.*}", answer)],
-                    self._host,
-                    self._port,
-                    limits=self._limits,
-                    close_seconds=_CLOSE_SECONDS,
-                    context=context,
-                ):
-                    self._listening(True)
-                    yield {"url": f"https://{self._host}:{self._port}"}
+            async with listen(
+                [web.post("/{id:.*}", answer)],
+                self._host,
+                self._port,
+                limits=self._limits,
+                close_seconds=_CLOSE_SECONDS,
+                context=lambda: context,
+            ):
+                self._listening(True)
+                yield {"url": f"https://{self._host}:{self._port}"}
+                while True:  # connections that are open keep theirs, as those of other webhooks of Kubernetes do
                     digest, context = await self._replacement(digest)
         finally:
             self._listening(False)

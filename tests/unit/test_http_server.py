@@ -6,7 +6,7 @@ import logging
 import socket
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +17,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
+from recovery import http_server
 from recovery.admission.certificates import Certificates, make_certificates
 from recovery.http_server import HttpLimits, PartsResponse, listen
 
@@ -65,7 +66,8 @@ async def serving(limits: HttpLimits, *, context: ssl.SSLContext | None = None) 
         return PartsResponse([PART] * PARTS, headers={"Content-Type": "text/plain"})
 
     routes = [web.post("/", take), web.get("/large", large)]
-    async with listen(routes, "127.0.0.1", 0, limits=limits, close_seconds=0.1, context=context) as served.port:
+    asked = None if context is None else lambda: context
+    async with listen(routes, "127.0.0.1", 0, limits=limits, close_seconds=0.1, context=asked) as served.port:
         yield served
 
 
@@ -313,3 +315,37 @@ async def test_the_end_cuts_those_that_wait() -> None:
     await is_cut(reader)
     with pytest.raises(ConnectionRefusedError):
         await served.client()
+
+
+@pytest.mark.parametrize("steps", range(5))
+async def test_the_end_answers_or_ends_a_connection_that_has_just_arrived(steps: int) -> None:
+    """Whatever the event loop has made of it by then: a client that hears nothing waits for its own time-out."""
+    with closing(socket.socket()) as client:
+        client.setblocking(False)
+        async with serving(PATIENT) as served:
+            assert await served.post(b"real") == 200
+            with suppress(BlockingIOError):
+                client.connect(("127.0.0.1", served.port))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+        reader, _ = await asyncio.open_connection(sock=client)
+        assert await is_cut(reader) == b""
+
+
+async def test_a_server_without_a_file_descriptor_accepts_again_when_there_is_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    accept, refused = socket.socket.accept, 0
+
+    def accept_later(listening: socket.socket) -> Any:
+        nonlocal refused
+        if refused < 2:
+            refused += 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return accept(listening)
+
+    monkeypatch.setattr(http_server, "_ACCEPT_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(socket.socket, "accept", accept_later)
+    async with serving(PATIENT) as served:
+        assert await served.post(b"real") == 200
+    assert refused == 2

@@ -71,6 +71,27 @@ async def test_a_new_certificate_is_served_without_a_restart(folder: Folder, mon
         assert await folder.comes_to_serve(folder.certify())
 
 
+async def test_a_new_certificate_ends_no_connection_that_is_there(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither one of which nothing has come yet, nor one that waits for its next review: its client would take that for
+    a webhook that does not answer, and the API server admits the object unchecked."""
+    monkeypatch.setattr(webhooks, "CERTIFICATE_RECONCILE_SECONDS", 0.02)
+    old = folder.certify()
+    trusting = ssl.create_default_context(cadata=old.authorities.decode())
+    asks = b"POST /nothing HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}"
+    async with folder.admission() as admission:
+        await comes(lambda: admission.up)
+        open_ = [await asyncio.open_connection("127.0.0.1", folder.port, ssl=trusting) for _ in range(2)]
+        open_[0][1].write(asks)
+        assert (await open_[0][0].readline()).startswith(b"HTTP/1.1 400")
+        assert await folder.comes_to_serve(folder.certify())
+        for reader, writer in open_:
+            writer.write(asks)
+            assert b"HTTP/1.1 400" in await reader.readuntil(b"HTTP/1.1 400")
+            writer.close()
+
+
 async def test_a_certificate_that_is_replaced_while_it_is_loaded_is_noticed(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
