@@ -6,8 +6,8 @@ from recovery.core.model.enforce_estimate import EnforceEstimate
 from recovery.report.words import counted, gpu_hours
 
 ENFORCE_BASIS = (
-    "Estimated. Where the platform restarted the group, Enforce comes back as fast, and saves the time before that. "
-    "Where it restarted a rank in place, the others wait for their collective to time out (10 minutes by default), or "
+    "Where the platform restarted the group, Enforce comes back as fast, and saves the time before that. Where it "
+    "restarted a rank in place, the others wait for their collective to time out (10 minutes by default), or "
     "for the next failure, and Enforce takes as long as was measured for a restart of so many pods. The time to start "
     "is the same in both cases, and left out."
 )
