@@ -49,10 +49,12 @@ def show_launch(
     the cluster cannot be asked; 2: a file cannot be read, or nothing in it starts a job. `cluster` None: no cluster is
     asked for the runtimes that no file has."""
     configure_logs(log_level)
-    with_manifests(names, cluster, lambda manifests: _show(manifests, job, output))
+    with_manifests(
+        names, cluster, lambda manifests: _show(manifests, job, output, cluster_asked=cluster is not None)
+    )
 
 
-def _show(manifests: Manifests, job: str | None, output: LaunchFormat) -> int:
+def _show(manifests: Manifests, job: str | None, output: LaunchFormat, *, cluster_asked: bool) -> int:
     documents = {document.number: document for document in manifests.documents}
     there = [each for each in subjects(manifests.documents) if each.group is not None]
     chosen = [each for each in there if each.group is not None and job in (None, each.group.name)]
@@ -60,7 +62,10 @@ def _show(manifests: Manifests, job: str | None, output: LaunchFormat) -> int:
         names = ", ".join(each.group.name for each in there if each.group is not None)
         print_error(f"there is nothing called {job!r} that would start a job{f'; there is {names}' if names else ''}")
         return EXIT_USAGE
-    findings = lint(manifests.documents) if job is None else _findings(chosen, documents)
+    if job is None:
+        findings = lint(manifests.documents, cluster_asked=cluster_asked)
+    else:
+        findings = _findings(chosen, documents, cluster_asked=cluster_asked)
     found = located(findings, manifests.documents)
     told = [each for each in found if _is_told(each)]
     starts = [start for each in chosen for start in _starts(each, documents)]
@@ -75,13 +80,15 @@ def _show(manifests: Manifests, job: str | None, output: LaunchFormat) -> int:
     return EXIT_FAILURE if any(each.finding.code.severity is Severity.ERROR for each in told) else 0
 
 
-def _findings(chosen: Sequence[Subject], documents: Mapping[int, Document]) -> list[LintFinding]:
+def _findings(
+    chosen: Sequence[Subject], documents: Mapping[int, Document], *, cluster_asked: bool
+) -> tuple[LintFinding, ...]:
     """Of those alone."""
     found: list[LintFinding] = []
     for each in chosen:
         others = [document for number, document in documents.items() if number != each.document.number]
-        found.extend(judge(each.document, others))
-    return found
+        found.extend(judge(each.document, others, cluster_asked=cluster_asked))
+    return tuple(found)
 
 
 def _is_told(each: Located) -> bool:

@@ -38,14 +38,14 @@ def show_lint(names: Sequence[str], options: LintOptions, cluster: RuntimeSource
     with_manifests(
         names,
         cluster,
-        lambda manifests: _lint(manifests, options),
+        lambda manifests: _lint(manifests, options, cluster_asked=cluster is not None),
         without_work=lambda problems, code: _print(None, problems, code, options),
         skip_others=options.skip_others,
     )
 
 
-def _lint(manifests: Manifests, options: LintOptions) -> int:
-    told = located(lint_all(manifests.documents), manifests.documents)
+def _lint(manifests: Manifests, options: LintOptions, *, cluster_asked: bool) -> int:
+    told = located(lint_all(manifests.documents, cluster_asked=cluster_asked), manifests.documents)
     found = [each for each in told if each.finding.code.name not in options.ignored]
     failing = _MILDER[: _MILDER.index(Severity(options.fail_on)) + 1]
     code = EXIT_FAILURE if any(each.finding.code.severity in failing for each in found) else 0

@@ -60,24 +60,28 @@ class _Given(msgspec.Struct, frozen=True):
     runtimes: Mapping[tuple[str, str, str], int]
     """By kind, namespace (empty for a ClusterTrainingRuntime) and name: the number; of two of one name the last one's,
     as kubectl would apply them."""
+    cluster_asked: bool
+    """A cluster was asked for the runtimes that no file has, and what it has is among the documents."""
 
 
-def lint(documents: Sequence[Document]) -> tuple[LintFinding, ...]:
+def lint(documents: Sequence[Document], *, cluster_asked: bool = False) -> tuple[LintFinding, ...]:
     """What is wrong with these objects, in the order of documents and lines.
 
     TrainJobs are judged with their runtimes, if those are among the documents. Such a runtime is judged by the jobs
-    that use it, another one by itself.
+    that use it, another one by itself. `cluster_asked`: what no file has was looked for in a cluster.
     """
-    given = _given(documents)
+    given = _given(documents, cluster_asked=cluster_asked)
     found = (finding for subject in _subjects(given) for finding in _judged(subject, given))
     return _in_order(_kinds_once(found, given), given)
 
 
-def judge(subject: Document, context: Sequence[Document]) -> tuple[LintFinding, ...]:
+def judge(
+    subject: Document, context: Sequence[Document], *, cluster_asked: bool = False
+) -> tuple[LintFinding, ...]:
     """What is wrong with that one object, for admission. `context`: what it may refer to; the numbers of all documents
     differ. What is found in the runtime of a TrainJob carries the runtime's number in its place, what is found in the
-    object itself carries its own."""
-    given = _given((subject, *context))
+    object itself carries its own. `cluster_asked`: as in `lint`."""
+    given = _given((subject, *context), cluster_asked=cluster_asked)
     return _in_order(_judged(_subject(subject, given), given), given)
 
 
@@ -94,7 +98,7 @@ def explain(group: Launch | VolcanoJob) -> tuple[Setting, ...]:
     return (*containers.settings(group), *of_checks)
 
 
-def _given(documents: Iterable[Document]) -> _Given:
+def _given(documents: Iterable[Document], *, cluster_asked: bool = False) -> _Given:
     by_number = {document.number: document for document in documents}
     readings = {number: read(document) for number, document in by_number.items()}
     runtimes = {
@@ -102,7 +106,7 @@ def _given(documents: Iterable[Document]) -> _Given:
         for number, reading in readings.items()
         if isinstance(view := reading.view, Runtime)
     }
-    return _Given(by_number, readings, runtimes)
+    return _Given(by_number, readings, runtimes, cluster_asked)
 
 
 def _runtime_key(kind: str, namespace: str, name: str) -> tuple[str, str, str]:
@@ -171,6 +175,8 @@ def _unknown_runtime(job: TrainJob, given: _Given) -> Iterator[LintFinding]:
     named = next((each for each in given.runtimes if each[2] == reference.name), None)
     message = f"the {kind} {reference.name} is not known here, so what its settings decide is not judged"
     fix = "pass its file too; recovery lint --cluster reads it from the cluster"
+    if given.cluster_asked:
+        fix = "correct runtimeRef, or pass its file too: the cluster has none of that name"
     if is_placeholder(reference.name):
         fix = fill_in(reference.name)
     elif named is not None and named[0] != kind:

@@ -114,6 +114,16 @@ def test_a_job_whose_runtime_is_not_known_says_so() -> None:
     assert ": note: unknown-runtime: " in line
 
 
+@pytest.mark.parametrize("options", [(), ("--job", "mix")])
+def test_a_runtime_that_the_cluster_has_not_either_is_not_to_be_looked_for_there(
+    cluster: PlainCluster, options: tuple[str, ...]
+) -> None:
+    del cluster
+    job = JOB.replace("name: llama", "name: mix", 1)
+    _, fix = section(explain("--cluster", *options, stdin=job), "Findings")
+    assert fix == "fix: correct runtimeRef, or pass its file too: the cluster has none of that name"
+
+
 def test_the_runtime_may_be_the_clusters(cluster: PlainCluster) -> None:
     cluster.put(CLUSTER_TRAINING_RUNTIMES, runtime_object())
     text = explain("--cluster", stdin=JOB)

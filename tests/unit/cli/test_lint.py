@@ -166,7 +166,7 @@ def test_without_a_file_it_is_wrong_usage() -> None:
 
 
 def test_ctrl_c_is_130_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(_: object) -> None:
+    def interrupted(_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("recovery.cli.lint.lint_all", interrupted)
@@ -307,6 +307,8 @@ def test_a_runtime_that_is_not_there_is_said_and_stays_unknown(cluster: PlainClu
     result = recovery("lint", "-", "--cluster", stdin=JOB)
     assert "unknown-runtime" in result.stdout
     assert result.stderr.splitlines()[0] == "recovery: the cluster has no ClusterTrainingRuntime torch-prepared"
+    assert "(correct runtimeRef, or pass its file too: the cluster has none of that name)" in told(result.stdout)[0]
+    assert "--cluster" not in result.stdout
 
 
 def test_a_cluster_that_does_not_answer_for_it_is_one_line_and_1(cluster: PlainCluster) -> None:
