@@ -29,6 +29,7 @@ from recovery.core.model.ledger import Incident, Ledger
 from recovery.core.model.protection import Protection
 from recovery.core.model.reason import Explanation
 from recovery.core.plan.actions import Plan
+from recovery.core.policy.spec import Mode
 from recovery.core.sentences import render
 from recovery.kube.cluster_reader import JobReading, read_job, with_fleet
 from recovery.kube.incident_records import read_incident
@@ -154,6 +155,11 @@ class _Explanation:
             return None
         return elastic_outlook(self._reading.snapshot, self._ledger, self._selection.policy)
 
+    @property
+    def _enforces(self) -> bool:
+        """What Enforce would have done is of interest only until it is chosen."""
+        return self._selection.policy is not None and self._selection.policy.mode is Mode.ENFORCE
+
     def _not_asked(self) -> str:
         """What the decision leaves out; empty: nothing."""
         left_out = self._decided_by_fleet and self._reading.snapshot.fleet is None
@@ -185,7 +191,7 @@ class _Explanation:
             _print("Incident", explain_lines.incident_lines(ledger.incident, now))
         elif plan.ledger.incident is not None:
             _print("Incident, as it would be opened now", explain_lines.incident_lines(plan.ledger.incident, now))
-        if ledger.totals.enforce_estimate.restarts:
+        if ledger.totals.enforce_estimate.restarts and not self._enforces:
             _print("With Enforce", (enforce_sentence(ledger.totals.enforce_estimate),))
         if ledger.history:
             _print("History", explain_lines.history_lines(ledger.history, now))

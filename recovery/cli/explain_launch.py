@@ -49,9 +49,7 @@ def show_launch(
     the cluster cannot be asked; 2: a file cannot be read, or nothing in it starts a job. `cluster` None: no cluster is
     asked for the runtimes that no file has."""
     configure_logs(log_level)
-    with_manifests(
-        names, cluster, lambda manifests: _show(manifests, job, output, cluster_asked=cluster is not None)
-    )
+    with_manifests(names, cluster, lambda manifests: _show(manifests, job, output, cluster_asked=cluster is not None))
 
 
 def _show(manifests: Manifests, job: str | None, output: LaunchFormat, *, cluster_asked: bool) -> int:

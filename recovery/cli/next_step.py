@@ -8,6 +8,7 @@ import msgspec
 from recovery.cli.formatting import time_of_day
 from recovery.cli.readiness import NOT_STARTED, STARTING, UNREADABLE
 from recovery.core.decision.resuming import deadline_of
+from recovery.core.diagnosis.group_conditions import EARLIER_LOSS
 from recovery.core.incident import lifecycle
 from recovery.core.model.ledger import Ledger, Phase
 from recovery.core.model.protection import Protection, ProtectionReason
@@ -26,7 +27,8 @@ class Need(IntEnum):
     FAILED = 2
     """It has ended, and its owner may want to know."""
     UNPROTECTED = 3
-    """It runs. A loss would leave it hanging, or it has fewer nodes than it is to have."""
+    """It runs. A loss would leave it hanging, an earlier one may have done so, or it has fewer nodes than it is to
+    have."""
     NOTHING = 4
     """It runs."""
     OVER = 5
@@ -113,7 +115,18 @@ def next_step(
         return NextStep("budget frees" if found.until else "", found.until, verb=_COMMANDS[found.reason])
     if found.protected is not None and ledger.elastic is not None:
         return NextStep("grows when there is room")
+    if found.protected is not None and earlier_loss(ledger):
+        return NextStep(verb="explain")  # not restart: whether the ranks hang is for a person to say
     return NextStep()
+
+
+def earlier_loss(ledger: Ledger) -> str:
+    """What the controller says of a loss about which it does nothing: its ranks may hang. Empty: there is none, or an
+    incident is open."""
+    if ledger.incident is not None and ledger.incident.closing is None:
+        return ""
+    found = (each for each in ledger.conditions if (each.type, each.status) == (EARLIER_LOSS, "True"))
+    return next((each.message for each in found), "")
 
 
 def _of_incident(ledger: Ledger, found: Protection, resumes_at: datetime | None, *, suspended: bool) -> NextStep:
@@ -164,5 +177,6 @@ def need_of(phase: str, ledger: Ledger, found: Protection, *, suspended: bool, s
     if phase == "Failed":
         return Need.FAILED
     if phase in {"Healthy", "NoPolicy"}:
-        return Need.UNPROTECTED if found.protected is False or ledger.elastic is not None else Need.NOTHING
+        in_need = found.protected is False or ledger.elastic is not None or bool(earlier_loss(ledger))
+        return Need.UNPROTECTED if in_need else Need.NOTHING
     return Need.OVER

@@ -26,6 +26,7 @@ from recovery.cli.status_rows import (
 from recovery.core.model.enforce_estimate import EnforceEstimate, summed
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.protection import Protection
+from recovery.core.policy.spec import Mode
 from recovery.core.sentences import render
 from recovery.kube.cluster_reader import read_fleet
 from recovery.kube.unready_groups import read_unready_groups
@@ -67,7 +68,7 @@ async def _status(
         if not rows:
             place = "in the cluster" if where is None else f"in namespace {where}"
             print_error(f"no TrainJobs or JobSets {place}")
-        estimate = summed(row.enforce_estimate for row in rows.values())
+        estimate = summed(row.enforce_estimate for row in rows.values() if row.mode != Mode.ENFORCE)
         if estimate.restarts and output in {Output.TABLE, Output.WIDE}:
             print_error(enforce_sentence(estimate))
         if watch:

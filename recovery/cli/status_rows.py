@@ -8,10 +8,10 @@ import msgspec
 
 from recovery.cli.applied_policy import AppliedPolicy, policy_of
 from recovery.cli.formatting import Cell, Narrowing, TerminalTable, age, moment
-from recovery.cli.next_step import Need, NextStep, need_of, next_step
+from recovery.cli.next_step import Need, NextStep, earlier_loss, need_of, next_step
 from recovery.cli.readiness import UNREADABLE, Readiness, readiness_of
 from recovery.core.decision.protection import protection
-from recovery.core.diagnosis.group_conditions import UNDECODABLE
+from recovery.core.diagnosis.group_conditions import EARLIER_LOSS, UNDECODABLE
 from recovery.core.incident import budget, sizes
 from recovery.core.incident.preconditions import paused
 from recovery.core.model.annotations import RESUME_AT_ANNOTATION
@@ -71,7 +71,7 @@ class JobRow(msgspec.Struct, frozen=True):
     """The incident's phase; without an incident Healthy, that it has not started, or why the job is not watched."""
     cause: str
     """Of the open incident; what keeps the job from starting, or which node is silent; how many of its nodes a smaller
-    group has; of the last incident. Empty: none of them."""
+    group has; that a loss of before Enforce may hang it; of the last incident. Empty: none of them."""
     action: str
     idle_gpus: int
     """Of the open incident; of a job that has not started those that its pods hold already."""
@@ -164,12 +164,13 @@ def job_row(
     found = protection(workload, snapshot, group, selection.decides, now)
     shown, known, silent = seen.phase or phase, ledger or Ledger(), bool(seen.cause and not seen.phase)
     resumes_at = resume_at(workload) if ours else None
+    lost_earlier = earlier_loss(last) if phase in MEANT_TO_RUN else ""
     return JobRow(
         namespace=key.namespace,
         job=key.name,
         kind=workload.kind,
         phase=shown,
-        cause=seen.cause or _size_words(last) or last.cause,
+        cause=seen.cause or _size_words(last) or (EARLIER_LOSS if lost_earlier else last.cause),
         action=last.action,
         idle_gpus=seen.idle_gpus or last.idle_gpus,
         restarts=ledger.totals.restarts if ledger is not None else 0,
@@ -185,7 +186,11 @@ def job_row(
         created_at=workload.created_at,
         since=_since(shown, workload, known),
         reason=str(last.reason or ""),
-        message=seen.reason or _restrained_words(last) or _smaller_words(last, workload) or last.message,
+        message=seen.reason
+        or _restrained_words(last)
+        or lost_earlier
+        or _smaller_words(last, workload)
+        or last.message,
         next_step=next_step(shown, known, found, resumes_at=resumes_at, suspended=ours, silent=silent),
         need=need_of(shown, known, found, suspended=ours, silent=silent),
         protection=found,

@@ -75,9 +75,7 @@ def lint(documents: Sequence[Document], *, cluster_asked: bool = False) -> tuple
     return _in_order(_kinds_once(found, given), given)
 
 
-def judge(
-    subject: Document, context: Sequence[Document], *, cluster_asked: bool = False
-) -> tuple[LintFinding, ...]:
+def judge(subject: Document, context: Sequence[Document], *, cluster_asked: bool = False) -> tuple[LintFinding, ...]:
     """What is wrong with that one object, for admission. `context`: what it may refer to; the numbers of all documents
     differ. What is found in the runtime of a TrainJob carries the runtime's number in its place, what is found in the
     object itself carries its own. `cluster_asked`: as in `lint`."""

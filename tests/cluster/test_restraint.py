@@ -119,7 +119,7 @@ async def test_observe_says_what_enforce_would_do_and_writes_to_no_workload(
 
     assert (closed["outcome"], closed["outcomeReason"]) == ("Observed", "ObserveMode")
     assert f"pod {pod} (rank 1, node gpu-" in closed["message"]
-    assert "Enforce would now delete Job llm-node-0, so that all 2 ranks restart together" in closed["message"]
+    assert "Enforce would have deleted Job llm-node-0, so that all 2 ranks restart together" in closed["message"]
     assert workload_writes(proxy) == []
     assert await job.child_uid() == uid
     [recorded] = await incidents_of(job)

@@ -163,7 +163,7 @@ def _observe(context: ReconcileContext, ledger: Ledger, found: Explanation, verd
 
 
 def _would(context: ReconcileContext, ledger: Ledger, verdict: Verdict) -> Explanation:
-    """What Enforce would do, to follow "Enforce would now"."""
+    """What Enforce would do, to follow "Enforce would have"."""
     reason = verdict.why.reason
     match verdict.call:
         case Call.IGNORE | Call.NONE:

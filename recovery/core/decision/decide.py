@@ -23,7 +23,7 @@ from recovery.core.diagnosis.finish_overdue import (
     lost_while_finishing,
     overdue,
 )
-from recovery.core.diagnosis.freshness import STALE_AFTER, baseline, fresh
+from recovery.core.diagnosis.freshness import STALE_AFTER, baseline, fresh, only_observed
 from recovery.core.diagnosis.membership import member_jobs, pods_of, stands_still
 from recovery.core.diagnosis.resized import resized
 from recovery.core.diagnosis.trained import began_at
@@ -54,7 +54,7 @@ from recovery.core.plan.kubernetes_events import events
 from recovery.core.plan.status_conditions import summarise
 from recovery.core.plan.steps import answer, message_of
 from recovery.core.policy.resolved import Policy
-from recovery.core.policy.spec import PolicyError
+from recovery.core.policy.spec import Mode, PolicyError
 
 _ON_LIVE_FACTS_ONLY = (SuspendWorkload, ResumeWorkload, DeleteJobSet, FailJobSet, ForceDeletePods, ChangeFleet)
 """Actions that a lagging cache could ask for although another client has done, or undone, what they are about."""
@@ -284,10 +284,7 @@ def _by_losses(context: ReconcileContext, ledger: Ledger, policy: Policy) -> Pla
     if finishing is not None and now - finishing.lost_at >= policy.finish_timeout:
         return _finish_is_overdue(context, ledger, policy, finishing)
     if not evidence:
-        losses = baseline(snapshot, seen, since=policy.since, handled=ledger.handled, now=now)
-        why = because(Reason.NO_FAILURE, signs=len(seen))
-        if losses:
-            why = because(Reason.BASELINE, loss=losses[0].text, more=len(losses) - 1, job=context.workload.name)
+        why = _earlier_loss(context, ledger, policy, seen) or because(Reason.NO_FAILURE, signs=len(seen))
         plan = _no_failure(context, ledger, policy, why)
         return plan if finishing is None else _at_latest(plan, finishing.lost_at + policy.finish_timeout)
     done = left_to_finish(snapshot, ledger.handled)
@@ -307,6 +304,32 @@ def _by_losses(context: ReconcileContext, ledger: Ledger, policy: Policy) -> Pla
         decided_at=phases.within_second(met_at, now) if met_at is not None else None,
     )
     return decide_opened(context, opened)
+
+
+def _earlier_loss(
+    context: ReconcileContext, ledger: Ledger, policy: Policy, seen: tuple[Evidence, ...]
+) -> Explanation | None:
+    """A loss about which nothing is done because of its age, or because it was only observed. None: there is none, or
+    no rank can hang for it."""
+    snapshot, job = context.snapshot, context.workload.name
+    losses = baseline(snapshot, seen, since=policy.since, handled=ledger.handled, now=context.now)
+    if losses:
+        return because(Reason.BASELINE, loss=losses[0].text, more=len(losses) - 1, job=job)
+    if policy.mode is not Mode.ENFORCE:
+        return None  # its own mode says so
+    observed = only_observed(snapshot, seen, handled=ledger.handled, history=ledger.history)
+    if not observed or backoff.all_met_after(snapshot, tuple(item for item, _ in observed)):
+        return None
+    item, incident = observed[0]
+    return told(
+        Sentence.ONLY_OBSERVED,
+        Reason.BASELINE,
+        loss="" if item.inferred else item.text,  # the incident has seen what that one is inferred from
+        more=len(observed) - 1,
+        incident=incident.id,
+        cause=incident.cause,
+        job=job,
+    )
 
 
 def _finish_is_overdue(

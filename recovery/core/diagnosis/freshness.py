@@ -15,9 +15,14 @@ from recovery.core.diagnosis.membership import rank
 from recovery.core.diagnosis.trained import pods_of_run, started_at, trained_at
 from recovery.core.model.earlier_failures import Handled
 from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
+from recovery.core.model.ledger import ClosedIncident, Outcome
+from recovery.core.model.reason import Reason
 
 STALE_AFTER = timedelta(minutes=15)
 """Evidence older than this, of a rank that runs again, is a baseline."""
+
+_ONLY_OBSERVED = frozenset({Reason.OBSERVE_MODE, Reason.MODE_SWITCHED})
+"""Why an incident closed as Observed that was one of mode Observe. Others were left to Kubernetes on purpose."""
 
 
 def fresh(
@@ -43,13 +48,36 @@ def baseline(
 ) -> tuple[Evidence, ...]:
     """Losses of a group that trained, about which nothing is done because of their age. Their ranks run again, but the
     others may hang since. Losses before the latest report of progress are left out."""
-    progress = snapshot.workload.progress if snapshot.workload is not None else None
     ages = _ages(snapshot, evidence, since=since, handled=handled, now=now)
-    return tuple(
-        item
-        for item, age in ages
-        if age is _Age.BASELINE and (progress is None or item.at is None or progress.updated_at <= item.at)
-    )
+    return tuple(item for item, age in ages if age is _Age.BASELINE and not _progressed_since(snapshot, item))
+
+
+def only_observed(
+    snapshot: Snapshot, evidence: Iterable[Evidence], *, handled: Handled, history: Iterable[ClosedIncident]
+) -> tuple[tuple[Evidence, ClosedIncident], ...]:
+    """Losses that an incident in mode Observe has dealt with, each with that incident. Their ranks run again, and
+    nothing was restarted, so the others may hang since. Losses before the latest report of progress are left out."""
+    observed = [each for each in history if each.outcome is Outcome.OBSERVED and each.outcome_reason in _ONLY_OBSERVED]
+    if not observed:
+        return ()
+    keys, runs = frozenset(handled.keys), _runs(snapshot)
+    found = []
+    for item in evidence:
+        run, at = runs.get(item.job_uid), item.at
+        if run is None or at is None or run.before_training(item) or _progressed_since(snapshot, item):
+            continue
+        dealt_with = item.key in keys or (item.inferred and handled.until is not None and at <= handled.until)
+        # By its date, in whole seconds: the ledger does not keep which evidence belongs to which incident.
+        by = next((each for each in observed if each.started_at.replace(microsecond=0) <= at <= each.ended_at), None)
+        if dealt_with and by is not None and run.runs_again(item):
+            found.append((item, by))
+    return tuple(found)
+
+
+def _progressed_since(snapshot: Snapshot, item: Evidence) -> bool:
+    """The training has reported progress after this loss, so no rank hangs for it."""
+    progress = snapshot.workload.progress if snapshot.workload is not None else None
+    return progress is not None and item.at is not None and progress.updated_at > item.at
 
 
 class _Age(StrEnum):

@@ -359,6 +359,7 @@ class Sentence(StrEnum):
     NO_BACKOFF = auto()
     NO_USABLE_CONFIG = auto()
     NO_USABLE_POLICY = auto()
+    ONLY_OBSERVED = auto()
     PAUSED_UNTIL_RESUMED = auto()
     PAUSED_UNTIL_THEN = auto()
     QUOTA_KEPT = auto()

@@ -37,13 +37,13 @@ def _free_of_charge(details: Details) -> str:
 
 def _would_hold(details: Details) -> str:
     exhausted = f" (onExhausted: {details['on_exhausted']})" if details["on_exhausted"] else ""
-    return f"hold the group{exhausted}, because {details['why']}"
+    return f"held the group{exhausted}, because {details['why']}"
 
 
 def _would_restart(details: Details) -> str:
-    node = f"quarantine node {details['node']} and " if details["node"] else ""
+    node = f"quarantined node {details['node']} and " if details["node"] else ""
     free = f", {details['free']}" if details["free"] else ""
-    return f"{node}delete Job {details['jobs']}, so that all {details['ranks']} ranks restart together{free}"
+    return f"{node}deleted Job {details['jobs']}, so that all {details['ranks']} ranks restart together{free}"
 
 
 def _same_error(details: Details) -> str:
@@ -84,6 +84,15 @@ def _baseline(details: Details) -> str:
     )
 
 
+def _only_observed(details: Details) -> str:
+    more = f" ({details['more']} more like it)" if details["more"] else ""
+    return (
+        f"{details['loss'] or 'a member was lost'}{more}: incident {details['incident']} ({details['cause']}) was one "
+        f"of mode Observe, so the group was not restarted; the rank runs again, and the other ranks may hang; if they "
+        f"do, run recovery restart {details['job']} --reason TEXT"
+    )
+
+
 def _asked_for(details: Details) -> str:
     return f"{details['verb']} requested{_who(details)}"
 
@@ -106,14 +115,15 @@ def _waiting_for_ready(details: Details) -> str:
 
 
 _OBSERVED: dict[Sentence | Reason, Text] = {
-    Sentence.WOULD_LEAVE: "leave it to Kubernetes",
-    Sentence.WOULD_FAIL: "fail the JobSet",
+    # In the past: the verdict falls once, and the sentence is read after a switch to Enforce as well.
+    Sentence.WOULD_LEAVE: "left it to Kubernetes",
+    Sentence.WOULD_FAIL: "failed the JobSet",
     Sentence.WOULD_HOLD: _would_hold,
     Sentence.WOULD_RESTART: _would_restart,
-    Sentence.WOULD_RECREATE_JOB_SET: "delete JobSet {jobset}, so that Trainer creates it again",
+    Sentence.WOULD_RECREATE_JOB_SET: "deleted JobSet {jobset}, so that Trainer creates it again",
     Sentence.WOULD_BY: "{would} ({why})",
-    Sentence.WOULD_BUT_BREAKER: "Enforce would now {would}; {breaker}",
-    Sentence.WOULD_BUT_OBSERVE: "policy {policy} is in mode Observe: Enforce would now {would}",
+    Sentence.WOULD_BUT_BREAKER: "Enforce would have {would}; {breaker}",
+    Sentence.WOULD_BUT_OBSERVE: "policy {policy} was in mode Observe: Enforce would have {would}",
     Sentence.TOO_LATE_BY_BREAKER: (
         "{said}; this happened while the circuit breaker was open, so nothing is done; if the ranks hang, run recovery "
         "restart {workload}"
@@ -266,6 +276,7 @@ _WITHOUT_INCIDENT: dict[Sentence | Reason, Text] = {
     Sentence.PAUSED_UNTIL_RESUMED: "paused by annotation: failures are ignored until the job is resumed",
     Sentence.PAUSED_UNTIL_THEN: "{pause}: failures are ignored until the pause ends",
     Reason.BASELINE: _baseline,
+    Sentence.ONLY_OBSERVED: _only_observed,
     Reason.NO_FAILURE: _no_failure,
     Sentence.LOST_BUT_FINISHING: "{evidence}, but {done}: the group is not restarted for {timeout}",
     Reason.NODE_SILENT: "no failure yet: {fate}",

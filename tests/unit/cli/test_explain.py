@@ -216,6 +216,13 @@ def test_what_enforce_would_have_done_is_told(cluster: PlainCluster) -> None:
     assert json.loads(explain("llm", "-o", "json"))["withEnforce"]["restarts"] == 3
 
 
+def test_once_the_policy_enforces_it_is_not_said_what_enforce_would_have_done(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")
+    cluster.add_policy(mode="Enforce")
+    cluster.add_group("llm", observed())
+    assert "Enforce would have" not in explain("llm")
+
+
 def test_past_incidents_are_listed(cluster: PlainCluster) -> None:
     cluster.add_job("llm")
     cluster.add_policy()

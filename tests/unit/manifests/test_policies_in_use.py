@@ -152,7 +152,7 @@ def test_observe_only_says_what_it_would_do_and_does_nothing() -> None:
     told.reconcile(1)
     assert told.controller.workload_actions == []
     assert told.incident.message.endswith(
-        "policy observe-only is in mode Observe: Enforce would now delete Job train-node-0, so that all 4 ranks "
+        "policy observe-only was in mode Observe: Enforce would have deleted Job train-node-0, so that all 4 ranks "
         "restart together"
     )
 

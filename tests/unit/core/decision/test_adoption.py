@@ -280,7 +280,7 @@ def test_restarts_by_the_platform_one_after_the_other_do_not_make_the_sentence_g
     assert one.incident.message.count("adopted as this incident's restart") == 1
     one.settle(world.all_ready(400), 401)
     (incident,) = one.recorded
-    assert "Enforce would now" in incident.message
+    assert "Enforce would have" in incident.message
 
 
 def test_the_end_of_an_incident_keeps_all_that_was_left_to_the_platform_before_its_restart() -> None:

@@ -151,8 +151,8 @@ def test_observe_decides_everything_and_does_nothing() -> None:
     world = training().pod_deleted(3, 0)
     plan = controller.reconcile(world, 1)
     assert plan.message == (
-        "pod train-node-0-3-10 (rank 3, node gpu-3) was deleted; policy default is in mode Observe: Enforce would now "
-        "delete Job train-node-0, so that all 4 ranks restart together"
+        "pod train-node-0-3-10 (rank 3, node gpu-3) was deleted; policy default was in mode Observe: Enforce would "
+        "have deleted Job train-node-0, so that all 4 ranks restart together"
     )
     controller.settle(world.came_back(3, 30, 40), 41)
     (incident,) = controller.recorded

@@ -19,7 +19,7 @@ from tests.unit.core.world import World, at
 BAD_GPU = on_exit(42, RuleAction.REPLACE_NODE, name="bad-gpu")
 FULL = FleetLedger(quarantined=tuple(Quarantined(f"gpu-{number}", "u", "bad", at(-60)) for number in range(50, 55)))
 """As many as `MAY` allows in a cluster of 100 nodes."""
-RESTART = "delete Job train-node-0, so that all 4 ranks restart together"
+RESTART = "deleted Job train-node-0, so that all 4 ranks restart together"
 XID = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
 
 
@@ -45,35 +45,35 @@ VERDICTS: dict[str, tuple[dict[str, object], World, str, str, Reason | None]] = 
         {"rules": (BAD_GPU,), "limits": MAY},
         failed(),
         "bad-gpu",
-        f"Enforce would now quarantine node gpu-2 and {RESTART} (rule bad-gpu (",
+        f"Enforce would have quarantined node gpu-2 and {RESTART} (rule bad-gpu (",
         None,
     ),
     "the cap is reached": (
         {"rules": (BAD_GPU,), "limits": MAY, "fleet": FULL},
         failed(),
         "bad-gpu",
-        f"Enforce would now {RESTART} (rule bad-gpu (",
+        f"Enforce would have {RESTART} (rule bad-gpu (",
         Reason.QUARANTINE_CAP,
     ),
     "it is not allowed": (
         {"rules": (BAD_GPU,), "limits": FleetLimits()},
         failed(),
         "bad-gpu",
-        f"Enforce would now {RESTART} (rule bad-gpu (",
+        f"Enforce would have {RESTART} (rule bad-gpu (",
         Reason.QUARANTINE_NOT_ALLOWED,
     ),
     "the group needs the node": (
         {"rules": (BAD_GPU,), "limits": MAY},
         msgspec.structs.replace(failed(), cluster_nodes=4),
         "bad-gpu",
-        f"Enforce would now {RESTART} (rule bad-gpu (",
+        f"Enforce would have {RESTART} (rule bad-gpu (",
         Reason.QUARANTINE_LAST_NODES,
     ),
     "proof against the node": (
         {"limits": TRUSTED},
         failed(134, message=XID),
         "",
-        f"Enforce would now quarantine node gpu-2 and {RESTART} (no rule matched, so the default of policy default "
+        f"Enforce would have quarantined node gpu-2 and {RESTART} (no rule matched, so the default of policy default "
         "(RecreateGroupOnPodRestart) applies, and XidOffTheBus is proof enough against node gpu-2)",
         None,
     ),
@@ -81,44 +81,44 @@ VERDICTS: dict[str, tuple[dict[str, object], World, str, str, Reason | None]] = 
         {"limits": MAY},
         with_device(failed(1), 2, "nvidia.com/gpu: GPU-1f2e"),
         "",
-        f"Enforce would now quarantine node gpu-2 and {RESTART} (no rule matched, so the default of policy default "
+        f"Enforce would have quarantined node gpu-2 and {RESTART} (no rule matched, so the default of policy default "
         "(RecreateGroupOnPodRestart) applies, and DeviceUnhealthy is proof enough against node gpu-2)",
         None,
     ),
-    "the default": ({}, failed(1), "", f"policy default is in mode Observe: Enforce would now {RESTART};", None),
+    "the default": ({}, failed(1), "", f"policy default was in mode Observe: Enforce would have {RESTART};", None),
     "a rule is free of charge": (
         {"rules": (on_exit(42, RuleAction.RECREATE_GROUP, charge=False),), "limit": 0},
         failed(),
         "mine",
-        f"Enforce would now {RESTART}, not charged to the budget (rule mine (",
+        f"Enforce would have {RESTART}, not charged to the budget (rule mine (",
         None,
     ),
     "the job is made to fail": (
         {"rules": (on_exit(42, RuleAction.FAIL_JOB),), "may_fail_jobs": True},
         failed(),
         "mine",
-        "Enforce would now fail the JobSet (rule mine (",
+        "Enforce would have failed the JobSet (rule mine (",
         None,
     ),
     "the job may not be made to fail": (
         {"rules": (on_exit(42, RuleAction.FAIL_JOB),)},
         failed(),
         "mine",
-        "Enforce would now hold the group, because rule mine (",
+        "Enforce would have held the group, because rule mine (",
         Reason.RULE_FAIL_JOB_NOT_ALLOWED,
     ),
     "the budget is exhausted": (
         {"limit": 0, "on_exhausted": OnExhausted.SUSPEND},
         failed(),
         "",
-        "Enforce would now hold the group (onExhausted: Suspend), because the budget of policy default is exhausted",
+        "Enforce would have held the group (onExhausted: Suspend), because the budget of policy default is exhausted",
         None,
     ),
     "a rule leaves it to Kubernetes": (
         {"rules": (on_exit(42, RuleAction.IGNORE),)},
         failed(),
         "mine",
-        "Enforce would now leave it to Kubernetes (rule mine (",
+        "Enforce would have left it to Kubernetes (rule mine (",
         None,
     ),
 }
@@ -158,7 +158,7 @@ def test_a_storm_is_waited_for_and_told_under_observe() -> None:
     assert controller.incident.would == ""
     controller.reconcile(lost, 20)
     assert controller.incident.storm
-    assert f"Enforce would now {RESTART}" in controller.incident.message
+    assert f"Enforce would have {RESTART}" in controller.incident.message
 
 
 def test_what_is_decided_once_stands_though_caps_fill_and_pods_go() -> None:
@@ -201,7 +201,7 @@ def test_a_group_that_runs_whole_before_its_verdict_is_told_all_the_same() -> No
     controller.settle(world, 32)
     (incident,) = controller.recorded
     assert incident.rule == "mine"
-    assert f"Enforce would now quarantine node gpu-2 and {RESTART}" in incident.message
+    assert f"Enforce would have quarantined node gpu-2 and {RESTART}" in incident.message
 
 
 def test_a_restart_by_somebody_else_does_not_undo_what_was_told() -> None:
@@ -212,7 +212,7 @@ def test_a_restart_by_somebody_else_does_not_undo_what_was_told() -> None:
     controller.settle(world.recreated(110).all_ready(130), 131)
     (incident,) = controller.recorded
     assert incident.rule == "bad-gpu"
-    assert f"Enforce would now quarantine node gpu-2 and {RESTART}" in incident.message
+    assert f"Enforce would have quarantined node gpu-2 and {RESTART}" in incident.message
     assert "another client deleted the group's Job: adopted as this incident's restart" in incident.message
 
 

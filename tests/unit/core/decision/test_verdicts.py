@@ -117,9 +117,9 @@ def test_fail_job_never_meets_the_exit_code_of_a_cascade() -> None:
 
 def test_in_observe_the_sentence_says_what_enforce_would_do() -> None:
     for action, would in (
-        (RuleAction.FAIL_JOB, "Enforce would now fail the JobSet (rule mine"),
-        (RuleAction.IGNORE, "Enforce would now leave it to Kubernetes (rule mine"),
-        (RuleAction.RECREATE_GROUP, "Enforce would now delete Job train-node-0"),
+        (RuleAction.FAIL_JOB, "Enforce would have failed the JobSet (rule mine"),
+        (RuleAction.IGNORE, "Enforce would have left it to Kubernetes (rule mine"),
+        (RuleAction.RECREATE_GROUP, "Enforce would have deleted Job train-node-0"),
     ):
         controller = Controller(policy(Mode.OBSERVE, rules=(on_exit(42, action),), may_fail_jobs=True))
         controller.reconcile(failed(), 1)

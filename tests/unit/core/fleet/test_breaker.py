@@ -28,7 +28,7 @@ OPEN = FleetLedger(breaker=BREAKER)
 WORDS = (
     "the circuit breaker is open: 5 recoveries within 60 minutes brought no progress; recovery reset-breaker closes it"
 )
-RESTART = "delete Job train-node-0, so that all 4 ranks restart together"
+RESTART = "deleted Job train-node-0, so that all 4 ranks restart together"
 COUNTS = FleetLimits(breaker_recoveries=3)
 
 
@@ -85,8 +85,8 @@ def test_incidents_are_opened_and_closed_as_observed_with_the_full_verdict() -> 
     controller = Controller(broken(rules=(rule,), limits=MAY))
     plan = controller.reconcile(lost(42), 1)
     assert plan.message == (
-        "pod train-node-0-2-10 (rank 2, node gpu-2) failed with exit code 42; Enforce would now quarantine node gpu-2 "
-        f"and {RESTART} (rule bad-gpu (exit code 42 of container node is in [42]) says ReplaceNode); {WORDS}"
+        "pod train-node-0-2-10 (rank 2, node gpu-2) failed with exit code 42; Enforce would have quarantined node "
+        f"gpu-2 and {RESTART} (rule bad-gpu (exit code 42 of container node is in [42]) says ReplaceNode); {WORDS}"
     )
     controller.settle(lost(42).came_back(2, 10, 20), 30)
     (incident,) = controller.recorded

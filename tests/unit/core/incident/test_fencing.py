@@ -129,7 +129,7 @@ def test_in_observe_nothing_is_forced() -> None:
     controller = Controller(policy(Mode.OBSERVE, fencing=FencingMode.ASSUME_DEAD, may_assume_dead=True))
     controller.reconcile(SILENT, 100)
     assert controller.workload_actions == []
-    assert "Enforce would now delete Job train-node-0" in controller.incident.message
+    assert "Enforce would have deleted Job train-node-0" in controller.incident.message
 
 
 def test_a_dead_pod_blocks_no_restart_of_the_platforms_own() -> None:

@@ -24,6 +24,33 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
         "old or from before mode Enforce, so nothing is done; if the ranks hang, run recovery restart llm "
         "--reason TEXT",
     ),
+    (
+        told(
+            Sentence.ONLY_OBSERVED,
+            Reason.BASELINE,
+            loss="pod p (rank 3, node n) failed with exit code 1",
+            more=1,
+            incident="1a93898b-2",
+            cause="Exit1",
+            job="llm",
+        ),
+        "pod p (rank 3, node n) failed with exit code 1 (1 more like it): incident 1a93898b-2 (Exit1) was one of mode "
+        "Observe, so the group was not restarted; the rank runs again, and the other ranks may hang; if they do, run "
+        "recovery restart llm --reason TEXT",
+    ),
+    (
+        told(
+            Sentence.ONLY_OBSERVED,
+            Reason.BASELINE,
+            loss="",
+            more=0,
+            incident="1a93898b-2",
+            cause="PodDeleted",
+            job="llm",
+        ),
+        "a member was lost: incident 1a93898b-2 (PodDeleted) was one of mode Observe, so the group was not restarted; "
+        "the rank runs again, and the other ranks may hang; if they do, run recovery restart llm --reason TEXT",
+    ),
     (because(Reason.NO_FAILURE, signs=1), "no failure (1 sign of an older or expected restart is ignored)"),
     (
         told(
@@ -217,8 +244,8 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
             "scheduled) is Pending: the restart waits until the group has started"
         ),
     ),
-    (told(Sentence.WOULD_LEAVE, Reason.RULE_IGNORE), "leave it to Kubernetes"),
-    (told(Sentence.WOULD_FAIL, Reason.RULE_FAIL_JOB), "fail the JobSet"),
+    (told(Sentence.WOULD_LEAVE, Reason.RULE_IGNORE), "left it to Kubernetes"),
+    (told(Sentence.WOULD_FAIL, Reason.RULE_FAIL_JOB), "failed the JobSet"),
     (
         told(
             Sentence.WOULD_HOLD,
@@ -226,7 +253,7 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
             why="the budget of policy default is exhausted (limit 0 within 24h)",
             on_exhausted="Hold",
         ),
-        ("hold the group (onExhausted: Hold), because the budget of policy default is exhausted (limit 0 within 24h)"),
+        ("held the group (onExhausted: Hold), because the budget of policy default is exhausted (limit 0 within 24h)"),
     ),
     (
         told(
@@ -239,13 +266,13 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
             on_exhausted="",
         ),
         (
-            "hold the group, because rule mine (exit code 42 of container node is in [42]) says "
+            "held the group, because rule mine (exit code 42 of container node is in [42]) says "
             "FailJob, which RecoveryConfig does not allow (spec.allow.failJob)"
         ),
     ),
     (
         told(Sentence.WOULD_RESTART, Reason.RULE_RECREATE_GROUP, node="", jobs="llm-node-0", ranks=2, free=""),
-        "delete Job llm-node-0, so that all 2 ranks restart together",
+        "deleted Job llm-node-0, so that all 2 ranks restart together",
     ),
     (
         told(
@@ -256,33 +283,33 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
             ranks=4,
             free="not charged to the budget",
         ),
-        "delete Job train-node-0, so that all 4 ranks restart together, not charged to the budget",
+        "deleted Job train-node-0, so that all 4 ranks restart together, not charged to the budget",
     ),
     (
         told(Sentence.WOULD_RECREATE_JOB_SET, Reason.PLATFORM_GAVE_UP, jobset="train"),
-        "delete JobSet train, so that Trainer creates it again",
+        "deleted JobSet train, so that Trainer creates it again",
     ),
     (
         told(
             Sentence.WOULD_BY,
             Reason.RULE_FAIL_JOB,
-            would="fail the JobSet",
+            would="failed the JobSet",
             why="rule mine (exit code 42 of container node is in [42]) says FailJob",
         ),
-        ("fail the JobSet (rule mine (exit code 42 of container node is in [42]) says FailJob)"),
+        ("failed the JobSet (rule mine (exit code 42 of container node is in [42]) says FailJob)"),
     ),
     (
         told(
             Sentence.WOULD_BUT_BREAKER,
             Reason.DEFAULT_RESTART,
-            would="delete Job train-node-0, so that all 4 ranks restart together",
+            would="deleted Job train-node-0, so that all 4 ranks restart together",
             breaker=(
                 "the circuit breaker is open: 5 recoveries within 60 minutes brought no progress; "
                 "recovery reset-breaker closes it"
             ),
         ),
         (
-            "Enforce would now delete Job train-node-0, so that all 4 ranks restart together; "
+            "Enforce would have deleted Job train-node-0, so that all 4 ranks restart together; "
             "the circuit breaker is open: 5 recoveries within 60 minutes brought no progress; "
             "recovery reset-breaker closes it"
         ),
@@ -292,9 +319,9 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
             Sentence.WOULD_BUT_OBSERVE,
             Reason.PLATFORM_GAVE_UP,
             policy="default",
-            would="delete JobSet train, so that Trainer creates it again",
+            would="deleted JobSet train, so that Trainer creates it again",
         ),
-        ("policy default is in mode Observe: Enforce would now delete JobSet train, so that Trainer creates it again"),
+        "policy default was in mode Observe: Enforce would have deleted JobSet train, so that Trainer creates it again",
     ),
     (
         told(
@@ -302,7 +329,7 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
             Reason.ENFORCED_TOO_LATE,
             said=(
                 "pod train-node-0-2-10 (rank 2, node gpu-2) failed with exit code 1; Enforce would "
-                "now delete Job train-node-0, so that all 4 ranks restart together; the circuit "
+                "have deleted Job train-node-0, so that all 4 ranks restart together; the circuit "
                 "breaker is open: 5 recoveries within 60 minutes brought no progress; recovery "
                 "reset-breaker closes it"
             ),
@@ -310,7 +337,7 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
             workload="train",
         ),
         (
-            "pod train-node-0-2-10 (rank 2, node gpu-2) failed with exit code 1; Enforce would now delete Job "
+            "pod train-node-0-2-10 (rank 2, node gpu-2) failed with exit code 1; Enforce would have deleted Job "
             "train-node-0, so that all 4 ranks restart together; the circuit breaker is open: 5 recoveries "
             "within 60 minutes brought no progress; recovery reset-breaker closes it; this happened while the "
             "circuit breaker was open, so nothing is done; if the ranks hang, run recovery restart train"
@@ -321,16 +348,16 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
             Sentence.TOO_LATE_BY_MODE,
             Reason.ENFORCED_TOO_LATE,
             said=(
-                "pod train-node-0-3-10 (rank 3, node gpu-3) was deleted; policy default is in mode "
-                "Observe: Enforce would now delete Job train-node-0, so that all 4 ranks restart "
+                "pod train-node-0-3-10 (rank 3, node gpu-3) was deleted; policy default was in mode "
+                "Observe: Enforce would have deleted Job train-node-0, so that all 4 ranks restart "
                 "together"
             ),
             policy="default",
             workload="train",
         ),
         (
-            "pod train-node-0-3-10 (rank 3, node gpu-3) was deleted; policy default is in mode Observe: "
-            "Enforce would now delete Job train-node-0, so that all 4 ranks restart together; this happened "
+            "pod train-node-0-3-10 (rank 3, node gpu-3) was deleted; policy default was in mode Observe: "
+            "Enforce would have deleted Job train-node-0, so that all 4 ranks restart together; this happened "
             "before policy default was in mode Enforce, so nothing is done; if the ranks hang, run recovery "
             "restart train"
         ),
