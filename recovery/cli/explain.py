@@ -23,13 +23,16 @@ from recovery.cli.status_rows import as_data, job_row, ledger_problem, stamp
 from recovery.core.decision.decide import decide
 from recovery.core.decision.protection import protection
 from recovery.core.incident import budget, requests
+from recovery.core.incident.preconditions import paused
+from recovery.core.model.annotations import PAUSED_ANNOTATION
 from recovery.core.model.facts import GroupKey, WorkloadFacts
 from recovery.core.model.fleet_ledger import FleetLedger
 from recovery.core.model.ledger import Incident, Ledger
 from recovery.core.model.protection import Protection
 from recovery.core.model.reason import Explanation
 from recovery.core.plan.actions import Plan
-from recovery.core.policy.spec import Mode
+from recovery.core.policy.resolved import Policy
+from recovery.core.policy.spec import Mode, PolicyError
 from recovery.core.sentences import render
 from recovery.kube.cluster_reader import JobReading, read_job, with_fleet
 from recovery.kube.incident_records import read_incident
@@ -120,11 +123,24 @@ class _Explanation:
         self._unreadable = ledger_problem(reading.group)
         self._ledger = reading.group.ledger if reading.group is not None and not self._unreadable else Ledger()
 
-        self._plan = None if self._unreadable else self._decided()
+        self._plan = None if self._unreadable else self._decided(workload, self._selection.decides)
         """None: without a readable ledger nothing is decided."""
+        self._after_pause = None if self._unreadable else self._decided_without_pause()
+        """What would be decided if the pause ended now. None: there is none."""
 
-    def _decided(self) -> Plan:
-        return decide(self._reading.snapshot, self._ledger, self._selection.decides, self._now)
+    def _decided(self, workload: WorkloadFacts, policy: Policy | PolicyError | None) -> Plan:
+        snapshot = msgspec.structs.replace(self._reading.snapshot, workload=workload)
+        return decide(snapshot, self._ledger, policy, self._now)
+
+    def _decided_without_pause(self) -> Plan | None:
+        policy, workload = self._selection.decides, self._workload
+        if not isinstance(policy, Policy) or not (paused(workload) or policy.global_pause is not None):
+            return None
+        annotations = {name: value for name, value in workload.annotations.items() if name != PAUSED_ANNOTATION}
+        return self._decided(
+            msgspec.structs.replace(workload, annotations=annotations),
+            msgspec.structs.replace(policy, global_pause=None),
+        )
 
     @property
     def asks_the_fleet(self) -> bool:
@@ -135,7 +151,8 @@ class _Explanation:
     def _decided_by_fleet(self) -> bool:
         """They have a say in the decision: an incident is open, or would be opened, or the group has fewer nodes than
         it is to have."""
-        return self._plan is not None and (self._plan.ledger.incident is not None or self._grows)
+        plans = [plan for plan in (self._plan, self._after_pause) if plan is not None]
+        return bool(plans) and (any(plan.ledger.incident is not None for plan in plans) or self._grows)
 
     @property
     def _grows(self) -> bool:
@@ -191,10 +208,22 @@ class _Explanation:
             _print("Incident", explain_lines.incident_lines(ledger.incident, now))
         elif plan.ledger.incident is not None:
             _print("Incident, as it would be opened now", explain_lines.incident_lines(plan.ledger.incident, now))
+        self._print_after_pause()
         if ledger.totals.enforce_estimate.restarts and not self._enforces:
             _print("With Enforce", (enforce_sentence(ledger.totals.enforce_estimate),))
         if ledger.history:
             _print("History", explain_lines.history_lines(ledger.history, now))
+
+    def _print_after_pause(self) -> None:
+        """With all that was lost during it, by name."""
+        plan = self._after_pause
+        if plan is None:
+            return
+        _print("If the pause ended now", explain_lines.decision_lines(plan))
+        if self._ledger.incident is None and plan.ledger.incident is not None:
+            _print(
+                "Incident, as it would be opened then", explain_lines.incident_lines(plan.ledger.incident, self._now)
+            )
 
     @staticmethod
     def _print_if_any(title: str, lines: Iterable[str]) -> None:
@@ -214,19 +243,16 @@ class _Explanation:
     def as_data(self) -> dict[str, Any]:
         """The row of `status -o json` and what the text shows beyond it. `decision` null: nothing is decided."""
         plan, ledger, snapshot = self._plan, self._ledger, self._reading.snapshot
-        decision = plan and {
-            "reason": str(plan.reason),
-            "message": plan.message,
-            "wouldDo": explain_lines.action_lines(plan),
-            "notAsked": self._not_asked(),
-        }
+        after = self._after_pause
+        opened = after.ledger.incident if after is not None and ledger.incident is None else None
         row = as_data(
             job_row(self._key, self._workload, self._reading.group, self._reading.policies, self._now, snapshot)
         )
         return row | {
             "policy": row["policy"] | _policy_data(self._selection, ledger, self._now),
             "now": list(explain_lines.readiness_lines(snapshot, self._workload, self._now)),
-            "decision": decision,
+            "decision": plan and _decision_data(plan) | {"notAsked": self._not_asked()},
+            "afterPause": after and _decision_data(after) | {"incident": msgspec.to_builtins(opened)},
             "next": list(explain_nodes_and_deadlines.next_lines(plan, snapshot, self._selection.decides, self._now))
             if plan
             else [],
@@ -241,6 +267,10 @@ class _Explanation:
             "incident": msgspec.to_builtins(ledger.incident),
             "history": msgspec.to_builtins(ledger.history),
         }
+
+
+def _decision_data(plan: Plan) -> dict[str, Any]:
+    return {"reason": str(plan.reason), "message": plan.message, "wouldDo": explain_lines.action_lines(plan)}
 
 
 def _policy_data(selection: AppliedPolicy, ledger: Ledger, now: datetime) -> dict[str, Any]:

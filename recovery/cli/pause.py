@@ -35,7 +35,10 @@ def pause(server: ServerOptions, namespace: str | None, jobs: Sequence[str], rea
         if paused(workload) and reason in {None, workload.annotations[PAUSED_ANNOTATION]}:
             return f"{title} is paused already{_why(workload)}"
         await _annotate(connection, key, workload, reason or "true")
-        return f"{title} is paused"
+        return (
+            f"{title} is paused: nothing is restarted until `recovery resume {key.name}`; a rank that is lost "
+            "meanwhile counts then"
+        )
 
     execute(for_each_job(server, namespace, jobs, one))
 

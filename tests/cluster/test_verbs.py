@@ -73,7 +73,8 @@ async def test_pause_and_resume_annotate_either_kind(installed: ControlPlane, na
     scene = await Scene(installed, namespace).prepare()
     paused = await scene.run("pause", "llm", "raw", "--reason", "net work")
     assert (paused.exit_code, paused.err) == (0, "")
-    assert paused.out == f"TrainJob {namespace}/llm is paused\nJobSet {namespace}/raw is paused\n"
+    titles = [line.partition(":")[0] for line in paused.out.splitlines()]
+    assert titles == [f"TrainJob {namespace}/llm is paused", f"JobSet {namespace}/raw is paused"]
     for name in ("llm", "raw"):
         assert (await scene.annotations(name))[PAUSED] == "net work"
     resumed = await scene.run("resume", "llm", "raw", "rat")

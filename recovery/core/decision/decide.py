@@ -264,15 +264,26 @@ def _between_incidents(context: ReconcileContext, ledger: Ledger) -> Plan:
     alone = left_alone(snapshot, workload)
     if alone is not None:
         return answer(resizing.at_an_end(ledger, workload, context.now), alone)
-    if paused(workload):
-        return answer(resizing.settled(context, ledger), told(Sentence.PAUSED_UNTIL_RESUMED, Reason.JOB_PAUSED))
-    if policy.global_pause is not None:
-        why = told(Sentence.PAUSED_UNTIL_THEN, Reason.GLOBAL_PAUSE, pause=policy.global_pause)
-        return answer(resizing.settled(context, ledger), why)
+    pause = _paused(context, ledger, policy)
+    if pause is not None:
+        return answer(resizing.settled(context, ledger), pause)
     assert snapshot.jobset is not None, "left_alone has checked it"
     if snapshot.jobset.terminal_state == "Failed":
         return _already_failed(context, snapshot.jobset, ledger, policy)
     return _by_losses(context, ledger, policy)
+
+
+def _paused(context: ReconcileContext, ledger: Ledger, policy: Policy) -> Explanation | None:
+    """Why no incident is opened, and what is lost that opens one when the pause ends. None: there is no pause."""
+    by_annotation, globally = paused(context.workload), policy.global_pause
+    if not by_annotation and globally is None:
+        return None
+    snapshot, after = context.snapshot, in_words(STALE_AFTER)
+    lost = fresh(snapshot, gather(snapshot), since=policy.since, handled=ledger.handled, now=context.now)
+    loss, more = (lost[0].text, len(lost) - 1) if lost else ("", 0)
+    if by_annotation or globally is None:
+        return told(Sentence.PAUSED_UNTIL_RESUMED, Reason.JOB_PAUSED, loss=loss, more=more, after=after)
+    return told(Sentence.PAUSED_UNTIL_THEN, Reason.GLOBAL_PAUSE, pause=globally, loss=loss, more=more, after=after)
 
 
 def _by_losses(context: ReconcileContext, ledger: Ledger, policy: Policy) -> Plan:

@@ -93,6 +93,24 @@ def _only_observed(details: Details) -> str:
     )
 
 
+def _paused(state: str, details: Details, end: str) -> str:
+    more = f" ({details['more']} more like it)" if details["more"] else ""
+    loss = f"; {details['loss']}{more}" if details["loss"] else ""
+    counts = "this loss counts" if loss else "a rank that is lost meanwhile counts"
+    return (
+        f"{state}{loss}: nothing is restarted until {end}; {counts} then, unless the rank runs again and the loss is "
+        f"more than {details['after']} old"
+    )
+
+
+def _paused_until_resumed(details: Details) -> str:
+    return _paused("paused by annotation", details, "the job is resumed")
+
+
+def _paused_until_then(details: Details) -> str:
+    return _paused(str(details["pause"]), details, "the pause ends")
+
+
 def _asked_for(details: Details) -> str:
     return f"{details['verb']} requested{_who(details)}"
 
@@ -273,8 +291,8 @@ _WITHOUT_INCIDENT: dict[Sentence | Reason, Text] = {
     Reason.WORKLOAD_GONE: "the workload does not exist",
     Reason.NO_POLICY: "no RecoveryPolicy applies to this job",
     Sentence.NO_USABLE_POLICY: "the RecoveryPolicy that applies cannot be used: {error}",
-    Sentence.PAUSED_UNTIL_RESUMED: "paused by annotation: failures are ignored until the job is resumed",
-    Sentence.PAUSED_UNTIL_THEN: "{pause}: failures are ignored until the pause ends",
+    Sentence.PAUSED_UNTIL_RESUMED: _paused_until_resumed,
+    Sentence.PAUSED_UNTIL_THEN: _paused_until_then,
     Reason.BASELINE: _baseline,
     Sentence.ONLY_OBSERVED: _only_observed,
     Reason.NO_FAILURE: _no_failure,

@@ -49,10 +49,18 @@ def suspend(job: Object, incident: str = "inc-1") -> None:
 # --- pause and resume ----------------------------------------------------------------------------------------------
 
 
+def paused_words(title: str) -> str:
+    name = title.partition("/")[2]
+    return (
+        f"{title} is paused: nothing is restarted until `recovery resume {name}`; a rank that is lost meanwhile counts "
+        "then\n"
+    )
+
+
 @pytest.mark.parametrize(("given", "value"), [((), "true"), (("--reason", "net work"), "net work")])
 def test_pause_writes_the_annotation(given: tuple[str, ...], value: str, cluster: PlainCluster) -> None:
     job = cluster.add_job("llm")
-    assert run("pause", "llm", *given).stdout == "TrainJob team-a/llm is paused\n"
+    assert run("pause", "llm", *given).stdout == paused_words("TrainJob team-a/llm")
     assert annotations(job) == {"paused": value}
 
 
@@ -117,7 +125,7 @@ def test_each_job_is_reported_by_itself_and_any_failure_counts(cluster: PlainClu
     cluster.add_bare_job_set("raw")
     cluster.denied = {("patch", "trainjobs")}
     result = run("pause", "lm", "llm", "raw", "raw", exit_code=1)
-    assert result.stdout == "JobSet team-a/raw is paused\n"
+    assert result.stdout == paused_words("JobSet team-a/raw")
     assert result.stderr.splitlines() == [
         "recovery: there is no TrainJob or JobSet 'lm' in namespace 'team-a'; did you mean llm?",
         "recovery: team-a/llm: a permission is missing: patch trainjobs: forbidden",

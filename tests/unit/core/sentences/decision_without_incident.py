@@ -1,0 +1,130 @@
+"""Sentences about a group without an incident, and why it has none."""
+
+from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
+
+WITHOUT_INCIDENT: tuple[tuple[Explanation, str], ...] = (
+    (because(Reason.WORKLOAD_GONE), "the workload does not exist"),
+    (because(Reason.NO_POLICY), "no RecoveryPolicy applies to this job"),
+    (
+        told(Sentence.NO_USABLE_POLICY, Reason.POLICY_INVALID, error="spec.budget.limit: -1"),
+        "the RecoveryPolicy that applies cannot be used: spec.budget.limit: -1",
+    ),
+    (
+        told(Sentence.PAUSED_UNTIL_RESUMED, Reason.JOB_PAUSED, loss="", more=0, after="15m"),
+        "paused by annotation: nothing is restarted until the job is resumed; a rank that is lost meanwhile counts "
+        "then, unless the rank runs again and the loss is more than 15m old",
+    ),
+    (
+        told(
+            Sentence.PAUSED_UNTIL_RESUMED,
+            Reason.JOB_PAUSED,
+            loss="pod p (rank 3, node n) failed with exit code 1",
+            more=1,
+            after="15m",
+        ),
+        "paused by annotation; pod p (rank 3, node n) failed with exit code 1 (1 more like it): nothing is restarted "
+        "until the job is resumed; this loss counts then, unless the rank runs again and the loss is more than 15m old",
+    ),
+    (
+        told(
+            Sentence.PAUSED_UNTIL_THEN,
+            Reason.GLOBAL_PAUSE,
+            pause="all is paused",
+            loss="pod p failed",
+            more=0,
+            after="15m",
+        ),
+        "all is paused; pod p failed: nothing is restarted until the pause ends; this loss counts then, unless the "
+        "rank runs again and the loss is more than 15m old",
+    ),
+    (because(Reason.NO_FAILURE, signs=0), "no failure"),
+    (
+        because(Reason.BASELINE, loss="pod p (rank 3, node n) failed with exit code 1", more=1, job="llm"),
+        "pod p (rank 3, node n) failed with exit code 1 (1 more like it): the rank runs again, and the loss is "
+        "old or from before mode Enforce, so nothing is done; if the ranks hang, run recovery restart llm "
+        "--reason TEXT",
+    ),
+    (
+        told(
+            Sentence.ONLY_OBSERVED,
+            Reason.BASELINE,
+            loss="pod p (rank 3, node n) failed with exit code 1",
+            more=1,
+            incident="1a93898b-2",
+            cause="Exit1",
+            job="llm",
+        ),
+        "pod p (rank 3, node n) failed with exit code 1 (1 more like it): incident 1a93898b-2 (Exit1) was one of mode "
+        "Observe, so the group was not restarted; the rank runs again, and the other ranks may hang; if they do, run "
+        "recovery restart llm --reason TEXT",
+    ),
+    (
+        told(
+            Sentence.ONLY_OBSERVED,
+            Reason.BASELINE,
+            loss="",
+            more=0,
+            incident="1a93898b-2",
+            cause="PodDeleted",
+            job="llm",
+        ),
+        "a member was lost: incident 1a93898b-2 (PodDeleted) was one of mode Observe, so the group was not restarted; "
+        "the rank runs again, and the other ranks may hang; if they do, run recovery restart llm --reason TEXT",
+    ),
+    (because(Reason.NO_FAILURE, signs=1), "no failure (1 sign of an older or expected restart is ignored)"),
+    (
+        told(
+            Sentence.LOST_BUT_FINISHING,
+            Reason.JOB_FINISHING,
+            evidence="pod train-node-0-3-10 (rank 3, node gpu-3) was deleted",
+            done="Job train-node-0 has met its success criteria",
+            timeout="10m",
+        ),
+        (
+            "pod train-node-0-3-10 (rank 3, node gpu-3) was deleted, but Job train-node-0 has met its success "
+            "criteria: the group is not restarted for 10m"
+        ),
+    ),
+    (
+        because(
+            Reason.NODE_SILENT,
+            fate=("node gpu-2 has not answered since 12:00:00 (NodeStatusUnknown); it is assumed dead after 60 s"),
+        ),
+        (
+            "no failure yet: node gpu-2 has not answered since 12:00:00 (NodeStatusUnknown); it is assumed "
+            "dead after 60 s"
+        ),
+    ),
+    (
+        because(Reason.NOT_STARTED, words="pod llm-1 (rank 1, node gpu-1) waits: ImagePullBackOff"),
+        "has not started: pod llm-1 (rank 1, node gpu-1) waits: ImagePullBackOff",
+    ),
+    (
+        told(
+            Sentence.NOT_STARTED_BY_NODE,
+            Reason.NOT_STARTED,
+            why=(
+                "pod train-node-0-3-10 (rank 3, node gpu-3) waits: CreateContainerError, while "
+                "members run on 3 other nodes: node gpu-3 is suspected (1 of 2 suspicions)"
+            ),
+        ),
+        (
+            "has not started: pod train-node-0-3-10 (rank 3, node gpu-3) waits: "
+            "CreateContainerError, while members run on 3 other nodes: node gpu-3 is suspected "
+            "(1 of 2 suspicions)"
+        ),
+    ),
+    (because(Reason.JOB_SET_FAILED, jobset="train"), "JobSet train is Failed; this has been reported already"),
+    (
+        told(Sentence.FAILED_LONG_AGO, Reason.JOB_SET_FAILED, jobset="train"),
+        "JobSet train failed long ago, or before this policy existed: nothing is done",
+    ),
+    (
+        because(
+            Reason.INCIDENT_RECORDED,
+            incident="1a93898b-2",
+            message="all 4 ranks are Ready (source: ready, verified: false)",
+        ),
+        ("incident 1a93898b-2 is closed: all 4 ranks are Ready (source: ready, verified: false)"),
+    ),
+)
