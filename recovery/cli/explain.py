@@ -212,6 +212,8 @@ class _Explanation:
         if ledger.totals.enforce_estimate.restarts and not self._enforces:
             _print("With Enforce", (enforce_sentence(ledger.totals.enforce_estimate),))
         if ledger.history:
+            last = explain_lines.last_incident_lines(ledger.history[0], self._key, now)
+            _print("Last incident" if ledger.incident is None else "Incident before", last)
             _print("History", explain_lines.history_lines(ledger.history, now))
 
     def _print_after_pause(self) -> None:

@@ -13,7 +13,7 @@ from recovery.core.diagnosis.training_container import SelectedBy, select
 from recovery.core.incident import budget, requests
 from recovery.core.incident.preconditions import paused
 from recovery.core.model.annotations import PAUSED_ANNOTATION, TRAINING_CONTAINER_ANNOTATION
-from recovery.core.model.facts import ContainerFacts, JobFacts, PodFacts, Snapshot, WorkloadFacts
+from recovery.core.model.facts import ContainerFacts, GroupKey, JobFacts, PodFacts, Snapshot, WorkloadFacts
 from recovery.core.model.fleet_ledger import FleetChange
 from recovery.core.model.ledger import JOB_TRIGGERS, Attempt, ClosedIncident, Incident, Ledger, PhaseSpan, Suspect
 from recovery.core.model.protection import Protection
@@ -368,6 +368,15 @@ def _phases(incident: Incident, now: datetime) -> list[str]:
     return aligned(("PHASE", "SINCE", "DURATION", "IDLE-GPU-SECONDS"), rows) if rows else []
 
 
+def last_incident_lines(closed: ClosedIncident, key: GroupKey, now: datetime) -> Iterator[str]:
+    """The last incident of a job without an open one, as far as the ledger has it, and where all of it is."""
+    length, ago = duration(closed.ended_at - closed.started_at), age(closed.ended_at, now)
+    yield f"{closed.id}, {closed.outcome} ({closed.outcome_reason}) {ago} ago, after {length}, cause {closed.cause}"
+    if closed.message:
+        yield closed.message
+    yield f"all of it: recovery explain {key.name} -n {key.namespace} --incident {closed.id}"
+
+
 def history_lines(history: Sequence[ClosedIncident], now: datetime) -> Iterator[str]:
     """The last incidents in short, newest first."""
     header = ("ID", "OUTCOME", "CAUSE", "AGE", "DURATION", "ATTEMPTS", "IDLE-GPU-SECONDS")
@@ -384,5 +393,3 @@ def history_lines(history: Sequence[ClosedIncident], now: datetime) -> Iterator[
         for each in history
     ]
     yield from aligned(header, rows)
-    if history:
-        yield f"{history[0].id}: {history[0].message}"

@@ -227,7 +227,8 @@ def test_past_incidents_are_listed(cluster: PlainCluster) -> None:
     cluster.add_job("llm")
     cluster.add_policy()
     cluster.add_group("llm", history())
-    header, line, sentence = section(explain("llm"), "History")
+    text = explain("llm")
+    header, line = section(text, "History")
     assert dict(zip(header.split(), line.split(), strict=True)) == {
         "ID": "uid-team-1",
         "OUTCOME": "Recovered",
@@ -237,7 +238,30 @@ def test_past_incidents_are_listed(cluster: PlainCluster) -> None:
         "ATTEMPTS": "1",
         "IDLE-GPU-SECONDS": "672",
     }
-    assert sentence == "uid-team-1: pod llm-1 failed; all 2 ranks are Ready"
+
+
+def test_the_last_incident_of_a_healthy_job_is_found_with_the_command_that_shows_all_of_it(
+    cluster: PlainCluster,
+) -> None:
+    cluster.add_job("llm")
+    cluster.add_policy()
+    cluster.add_group("llm", history())
+    cluster.add_incident("llm", record())
+    first, sentence, where = section(explain("llm"), "Last incident")
+    assert first == "uid-team-1, Recovered (AllRanksReady) 29m ago, after 42.0s, cause Exit137"
+    assert sentence == "pod llm-1 failed; all 2 ranks are Ready"
+    assert where == "all of it: recovery explain llm -n team-a --incident uid-team-1"
+    command = where.removeprefix("all of it: recovery explain ").split()
+    assert section(explain(*command), "Incident of TrainJob team-a/llm")[0].startswith("uid-team-1, Recovered")
+
+
+def test_beside_an_open_incident_it_is_the_one_before(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")
+    cluster.add_policy()
+    cluster.add_group("llm", open_incident("Starting") | {"history": history()["history"]})
+    text = explain("llm")
+    assert section(text, "Incident before")[0].startswith("uid-team-1, Recovered")
+    assert "Last incident" not in text
 
 
 def record(**changes: Any) -> Object:
