@@ -43,7 +43,7 @@ def node_lines(
     others = [name for name in entries if name not in names]
     if others:
         are = "nodes that are not this job's are" if len(others) > 1 else "node that is not this job's is"
-        yield f"{len(others)} {are} quarantined"
+        yield f"{len(others)} {are} quarantined (recovery nodes)"
     if incident is not None and incident.storm:
         yield f"its failure is part of {incident.storm}: {incident.storm_what}"
 

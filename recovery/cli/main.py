@@ -371,7 +371,7 @@ def quarantine(
     context: Context = None,
     request_timeout: RequestTimeout = None,
 ) -> None:
-    """Keep new pods off nodes until they are released."""
+    """Keep new pods off nodes until they are released. `recovery nodes` lists them."""
     from recovery.cli.quarantine import quarantine as quarantine_nodes
 
     if not reason.strip():
@@ -387,6 +387,19 @@ def release(
     from recovery.cli.quarantine import release as release_nodes
 
     release_nodes(server_options(kubeconfig, context, request_timeout), nodes)
+
+
+@app.command("nodes")
+def nodes(
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    request_timeout: RequestTimeout = None,
+    output: Annotated[AccountOutput, typer.Option("--output", "-o", help="Output format.")] = AccountOutput.TEXT,
+) -> None:
+    """List quarantined and suspected nodes, and why."""
+    from recovery.cli.nodes import show_nodes
+
+    show_nodes(server_options(kubeconfig, context, request_timeout), output)
 
 
 @app.command("reset-breaker")

@@ -31,6 +31,7 @@ COMMANDS = {
     "reset-budget": ["reset-budget", "llm"],
     "quarantine": ["quarantine", "gpu-7", "gpu-8", "--reason", "broken"],
     "release": ["release", "gpu-7", "gpu-8"],
+    "nodes": ["nodes"],
     "reset-breaker": ["reset-breaker"],
     "lint": ["lint", SHIPPED, "--cluster"],
     "explain-launch": ["explain-launch", SHIPPED, "--cluster"],

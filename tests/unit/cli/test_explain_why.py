@@ -196,7 +196,7 @@ def test_a_quarantined_node_comes_with_reason_and_release(cluster: PlainCluster,
     assert section(explain("llm"), "Nodes") == [
         "node gpu-1 is quarantined since 2026-11-02 08:00:00Z by incident inc-7: Xid 79",
         f"node gpu-1 {said}",
-        "1 node that is not this job's is quarantined",
+        "1 node that is not this job's is quarantined (recovery nodes)",
     ]
 
 

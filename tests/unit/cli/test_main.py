@@ -112,7 +112,7 @@ def test_wrong_usage_is_said_and_ends_with_2(arguments: list[str], says: str) ->
 
 COMMANDS = (
     *("run", "status", "explain", "report", "pause", "resume", "restart", "retry", "reset-budget"),
-    *("quarantine", "release", "reset-breaker", "lint", "explain-launch", "simulate"),
+    *("quarantine", "release", "nodes", "reset-breaker", "lint", "explain-launch", "simulate"),
 )
 
 
