@@ -36,7 +36,7 @@ def pause(server: ServerOptions, namespace: str | None, jobs: Sequence[str], rea
             return f"{title} is paused already{_why(workload)}"
         await _annotate(connection, key, workload, reason or "true")
         return (
-            f"{title} is paused: nothing is restarted until `recovery resume {key.name}`; a rank that is lost "
+            f"{title} is paused: the group is not restarted until `recovery resume {key.name}`; a rank that is lost "
             "meanwhile counts then"
         )
 

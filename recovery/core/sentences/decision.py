@@ -98,8 +98,8 @@ def _paused(state: str, details: Details, end: str) -> str:
     loss = f"; {details['loss']}{more}" if details["loss"] else ""
     counts = "this loss counts" if loss else "a rank that is lost meanwhile counts"
     return (
-        f"{state}{loss}: nothing is restarted until {end}; {counts} then, unless the rank runs again and the loss is "
-        f"more than {details['after']} old"
+        f"{state}{loss}: the group is not restarted until {end}; {counts} then, unless the rank runs again and the "
+        f"loss is more than {details['after']} old"
     )
 
 

@@ -26,7 +26,7 @@ def test_what_a_paused_job_has_lost_is_named_with_what_would_be_decided(cluster:
     fail_pod(cluster, "2026-11-02T08:59:30Z")
     text = explain("llm")
     [decision] = section(text, "Decision")
-    assert "pod llm-1 (rank 1, node gpu-1) failed with exit code 137: nothing is restarted until the" in decision
+    assert "pod llm-1 (rank 1, node gpu-1) failed with exit code 137: the group is not restarted until the" in decision
     assert "it would delete Job llm-node-0 (uid uid-team-a-llm-j)" in section(text, NOW)
     assert "  llm-1  gpu-1  1     137" in section(text, THEN)
     assert "as it would be opened now" not in text

@@ -52,8 +52,8 @@ def suspend(job: Object, incident: str = "inc-1") -> None:
 def paused_words(title: str) -> str:
     name = title.partition("/")[2]
     return (
-        f"{title} is paused: nothing is restarted until `recovery resume {name}`; a rank that is lost meanwhile counts "
-        "then\n"
+        f"{title} is paused: the group is not restarted until `recovery resume {name}`; a rank that is lost meanwhile "
+        "counts then\n"
     )
 
 

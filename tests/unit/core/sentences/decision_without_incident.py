@@ -11,8 +11,8 @@ WITHOUT_INCIDENT: tuple[tuple[Explanation, str], ...] = (
     ),
     (
         told(Sentence.PAUSED_UNTIL_RESUMED, Reason.JOB_PAUSED, loss="", more=0, after="15m"),
-        "paused by annotation: nothing is restarted until the job is resumed; a rank that is lost meanwhile counts "
-        "then, unless the rank runs again and the loss is more than 15m old",
+        "paused by annotation: the group is not restarted until the job is resumed; a rank that is lost meanwhile "
+        "counts then, unless the rank runs again and the loss is more than 15m old",
     ),
     (
         told(
@@ -22,8 +22,9 @@ WITHOUT_INCIDENT: tuple[tuple[Explanation, str], ...] = (
             more=1,
             after="15m",
         ),
-        "paused by annotation; pod p (rank 3, node n) failed with exit code 1 (1 more like it): nothing is restarted "
-        "until the job is resumed; this loss counts then, unless the rank runs again and the loss is more than 15m old",
+        "paused by annotation; pod p (rank 3, node n) failed with exit code 1 (1 more like it): the group is not "
+        "restarted until the job is resumed; this loss counts then, unless the rank runs again and the loss is "
+        "more than 15m old",
     ),
     (
         told(
@@ -34,8 +35,8 @@ WITHOUT_INCIDENT: tuple[tuple[Explanation, str], ...] = (
             more=0,
             after="15m",
         ),
-        "all is paused; pod p failed: nothing is restarted until the pause ends; this loss counts then, unless the "
-        "rank runs again and the loss is more than 15m old",
+        "all is paused; pod p failed: the group is not restarted until the pause ends; this loss counts then, unless "
+        "the rank runs again and the loss is more than 15m old",
     ),
     (because(Reason.NO_FAILURE, signs=0), "no failure"),
     (
