@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from recovery.core.diagnosis.classify import Disruption
-from recovery.core.diagnosis.evidence import Evidence, gather
+from recovery.core.diagnosis.evidence import Evidence, LossKind, gather
 from recovery.core.diagnosis.membership import member_count, restarts_of
 from recovery.core.incident import budget, phases, sizes
 from recovery.core.incident.closed_incident import as_recorded, handling_of, restarts_of_incident
@@ -72,7 +72,9 @@ def open_incident(
     assert snapshot.workload is not None, "an incident belongs to a workload"
     uid = snapshot.workload.uid
     number = ledger.totals.incidents + 1
-    dated = [item.at for item in disruption.evidence if item.at is not None]
+    # A fault of a node takes no member away: the group trains until it is restarted for it, however old the fault is.
+    losses = (item for item in disruption.evidence if item.kind is not LossKind.NODE_FAULT)
+    dated = [item.at for item in losses if item.at is not None]
     decided_at = now if decided_at is None else decided_at
     failed_at = min([*dated, decided_at])
     if ledger.handled.until is not None:  # no second is booked twice

@@ -6,6 +6,8 @@ import pytest
 from recovery.core.incident import phases
 from recovery.core.incident.lifecycle import target_of
 from recovery.core.model.ledger import Incident, Ledger, Phase
+from tests.unit.core.decision.test_replacing_nodes import REPLACE_FAULTY, faulty
+from tests.unit.core.decision.test_verdicts import MAY
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.groups import training
 from tests.unit.core.world import GPUS_PER_POD, World, at
@@ -125,6 +127,21 @@ def test_it_begins_at_the_failure_however_late_it_is_seen() -> None:
     controller.reconcile(training().pod_failed(3, 137, -120), 0)
     assert controller.incident.started_at == at(-120)
     assert controller.incident.phases[0].idle_gpu_seconds == 120 * GPUS
+
+
+def test_a_fault_of_a_node_under_members_that_run_begins_when_it_is_seen() -> None:
+    """The job was paused for 120 s, and trained: no GPU was idle."""
+    controller = Controller(policy(rules=(REPLACE_FAULTY,), limits=MAY))
+    controller.reconcile(faulty(training(), seconds=-120), 0)
+    assert len(controller.triggers) == 1
+    assert controller.incident.started_at == at(0)
+    assert [span.idle_gpu_seconds for span in controller.incident.phases] == [0, 0]
+
+
+def test_a_loss_beside_the_fault_of_a_node_begins_when_the_member_was_lost() -> None:
+    controller = Controller(policy(rules=(REPLACE_FAULTY,), limits=MAY))
+    controller.reconcile(faulty(training(), seconds=-120).pod_failed(3, 1, -60), 0)
+    assert controller.incident.started_at == at(-60)
 
 
 def test_it_does_not_begin_before_the_last_incident_ended() -> None:
