@@ -10,6 +10,7 @@ from recovery.core.model.ledger import Ledger, Outcome, Phase, PhaseSpan
 from recovery.core.model.reason import Reason
 from recovery.ports import JOBS, PODS
 from recovery.sim.training.rounds import Round, TrainingOutcome
+from recovery.sim.training.trace import EventKind, TraceRecord
 from recovery.sim.trials.checkers.booked_time import LostTimeBooked
 from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
 from recovery.sim.trials.lost_time import Account
@@ -51,10 +52,11 @@ class Books:
         job: str = str(KEY),
         pods_more: int = 0,
         actor: str = "world",
+        pod_uids: tuple[str, ...] = (),
     ) -> "Books":
         key = FaultKey(actor, len(self.case.evidence.happenings), kind)
         fault = TrialFault(key, seconds, since, job=job, pods_more=pods_more)
-        self.case.evidence.happenings.append(Happening(fault, at(since), at(since + seconds), str(kind)))
+        self.case.evidence.happenings.append(Happening(fault, at(since), at(since + seconds), str(kind), pod_uids))
         return self
 
     def accounts(self) -> Mapping[str, float]:
@@ -135,6 +137,19 @@ def test_processes_that_outlive_their_pod(kind: FaultKind) -> None:
     books = never_stopped().befalls(kind, 1000.9, 90)
     assert books.accounts() == {Account.LIVED: 100.0}
     assert books.found == []
+
+
+@pytest.mark.parametrize(("affected", "account"), [("mine", Account.LIVED), ("theirs", Account.NEVER)])
+def test_processes_on_a_node_that_was_cut_off_for_another_job(affected: str, account: str) -> None:
+    """Seeds 4079 and 6174: pods of two jobs are on that node. The API shows a loss of each, and both train on."""
+    books = never_stopped()
+    started = TraceRecord(
+        at=at(20), kind=EventKind.PROCESS_STARTED, training=str(KEY), job_uid="job-1", step=0, pod_uid="mine"
+    )
+    books.case.evidence.trace.add(started)
+    books.befalls(FaultKind.NODE_PARTITION, 1000.9, 90, job="team-a/other", pod_uids=(affected,))
+    assert books.accounts() == {account: 100.0}
+    assert (books.found == []) == (account == Account.LIVED)
 
 
 @pytest.mark.parametrize(

@@ -349,10 +349,13 @@ class LostTimeBooked(CheckerRule):
     def _outlived_until(self, key: GroupKey, stretch: Stretch) -> datetime | None:
         """Until when processes of the job outlive their pods, because of something that happened to the job before.
         None: nothing did."""
+        mine = {record.pod_uid for record in self.evidence.trace.records if record.training == str(key)}
         lasts = (
             each.at + timedelta(seconds=each.fault.seconds)
             for each in self.evidence.happenings
-            if each.fault.key.kind in _OUTLIVED and each.fault.job in {"", str(key)}
+            if each.fault.key.kind in _OUTLIVED
+            # A node that is cut off because one job runs on it may hold pods of another.
+            if each.fault.job in {"", str(key)} or not mine.isdisjoint(each.pod_uids)
             if each.at <= stretch.since + API_TIME
         )
         return max((until for until in lasts if until > stretch.since), default=None)
