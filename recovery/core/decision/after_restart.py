@@ -193,14 +193,19 @@ def _reissue(context: ReconcileContext, ledger: Ledger, restart: Attempt) -> Pla
     """The ledger has the target, but a target Job lives on: the trigger was lost, refused as stale, or never sent."""
     snapshot, open_ = context.snapshot, ledger.current_incident
     changed = sizes.undone_by_restart(ledger, snapshot) if restart.reason is not Reason.RESTARTED_BY_HAND else None
-    is_stale = context.now - restart.started_at > STALE_AFTER
-    if ledger.phase is Phase.HELD and group_runs_whole(snapshot) and (changed is not None or is_stale):
+    is_stale = context.now - restart.started_at >= STALE_AFTER
+    whole = group_runs_whole(snapshot)
+    if ledger.phase is Phase.HELD and whole and (changed is not None or is_stale):
         # Held before the trigger was out: the group may run whole again as any other that is held.
         waits_until = settling_until(context, ledger)
         return whole_again(context, ledger) if waits_until is None else as_before(ledger, requeue_at=waits_until)
-    if group_runs_whole(snapshot) and is_stale:
+    met = ledger.phase is not Phase.HELD and _met_meanwhile(context, ledger, restart)
+    if whole and (met or is_stale):
         why = told(Sentence.READY_MEANWHILE, Reason.RUNS_WHOLE_AGAIN, ranks=open_.ranks)
-        return close(ledger, Outcome.SUPERSEDED, why, context.now)
+        if not met:
+            return close(ledger, Outcome.SUPERSEDED, why, context.now)
+        ended_at = phases.end_of_rendezvous(snapshot, open_.phases[-1].started_at, context.now)
+        return close(lifecycle.more_evidence(ledger, gather(snapshot)), Outcome.SUPERSEDED, why, ended_at)
     stale_at = restart.started_at + STALE_AFTER
     bar = barred(context.workload, context.policy, forced=open_.forced or _finishes(context, ledger))
     if bar is not None:
@@ -224,6 +229,18 @@ def _reissue(context: ReconcileContext, ledger: Ledger, restart: Attempt) -> Pla
         return hold_back(context, ledger, found, Refusal(changed, None, exhausted=False))
     ledger = say_as_attempted(ledger, restart)
     return takedown(context, ledger)
+
+
+def _met_meanwhile(context: ReconcileContext, ledger: Ledger, restart: Attempt) -> bool:
+    """The restart is not begun, and all ranks have met since the last loss: it would only cost progress.
+
+    Not where it is more than that: a person asked for it, it takes the group off a node, or it gives it another size.
+    """
+    plain = restart.action is AttemptAction.RECREATE_GROUP and not restart.nodes and not ledger.avoided
+    by_hand = restart.reason is Reason.RESTARTED_BY_HAND or ledger.current_incident.forced
+    if not plain or by_hand or _is_begun(context, ledger):
+        return False
+    return backoff.all_met_after(context.snapshot, gather(context.snapshot))
 
 
 def _finishes(context: ReconcileContext, ledger: Ledger) -> bool:

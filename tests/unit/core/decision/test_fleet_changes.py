@@ -329,6 +329,54 @@ def test_a_trigger_that_was_kept_back_is_not_sent_to_a_group_that_has_long_been_
     assert controller.triggers == []
 
 
+def kept_back(*replaced: int, paused: bool = True) -> tuple[Controller, World]:
+    """The process ended when the ledger had the restart. Since 31 s these ranks are new, and all are Ready."""
+    controller = Controller()
+    world = training().pod_deleted(3, 0)
+    controller.write(controller.plan(world, 1))
+    for index in range(3):
+        world = world.pod_failed(index, 134, 10) if index in replaced else world
+    for index in replaced:
+        world = world.came_back(index, 20, 30)
+    return controller, world.paused() if paused else world
+
+
+@pytest.mark.parametrize("paused", [True, False])
+def test_a_trigger_that_was_kept_back_is_not_sent_once_all_ranks_have_met(paused: bool) -> None:
+    """Seed 6606: the idle time ends when they met, and not when the pause does."""
+    controller, world = kept_back(0, 1, 2, 3, paused=paused)
+    controller.settle(world, 200)
+    (incident,) = controller.recorded
+    assert incident.closing is not None
+    assert (incident.closing.outcome, incident.closing.ended_at) == (Outcome.SUPERSEDED, at(31))
+    assert controller.triggers == []
+    assert controller.settle(world.paused("false"), 201).reason is Reason.NO_FAILURE, "all of it is dealt with"
+
+
+def test_a_trigger_that_was_kept_back_is_sent_where_a_rank_may_hang() -> None:
+    controller, world = kept_back(1, 2, 3)
+    controller.reconcile(world, 200)
+    assert controller.ledger.incident is not None
+    controller.reconcile(world.paused("false"), 201)
+    assert len(controller.triggers) == 1
+
+
+def test_a_restart_by_hand_that_was_kept_back_is_made_although_all_ranks_have_met() -> None:
+    controller, world = kept_back(0, 1, 2, 3, paused=False)
+    by_hand = msgspec.structs.replace(controller.incident.attempts[-1], reason=Reason.RESTARTED_BY_HAND)
+    controller.ledger = controller.ledger.with_incident(attempts=(by_hand,))
+    controller.reconcile(world, 200)
+    assert len(controller.triggers) == 1
+
+
+def test_it_is_seen_again_at_the_very_moment_from_which_on_it_is_too_old() -> None:
+    controller, world = kept_back(3)
+    (requeue_at,) = {controller.reconcile(world, seconds).requeue_at for seconds in (100, 500)}
+    assert requeue_at == at(901)
+    controller.settle(world, 901)
+    assert controller.ledger.incident is None
+
+
 def test_pause_by_any_value_but_false() -> None:
     lost = training().pod_deleted(3, 0)
     assert Controller().reconcile(lost.paused("please"), 1).reason is Reason.JOB_PAUSED
