@@ -16,7 +16,7 @@ from recovery.core.decision.before_restart import (
 from recovery.core.decision.hold import fail_job, hold_back
 from recovery.core.decision.resuming import whole_again
 from recovery.core.decision.teardown import left_alone
-from recovery.core.decision.verdict import Verdict
+from recovery.core.decision.verdict import Call, Verdict
 from recovery.core.diagnosis.evidence import Evidence, LossKind, gather
 from recovery.core.diagnosis.finish_overdue import left_to_finish
 from recovery.core.diagnosis.freshness import fresh
@@ -121,6 +121,10 @@ def try_again(
         return close(ledger, Outcome.SUPERSEDED, left_alone(done), context.now)
     if verdict is None:
         verdict = verdicts.of(context, ledger, lost)
+        plain = verdict.call is Call.RECREATE_GROUP and ledger.phase is not Phase.HELD
+        if plain and backoff.all_met_after(context.snapshot, lost):
+            # The controller was held up meanwhile: no rank hangs, and a restart would only cost progress.
+            return whole_again(context, lifecycle.more_evidence(ledger, lost))
     return carry_out(context, ledger, found, verdict, attempt=len(attempt_limits.ours(ledger)) + 1, lost=lost)
 
 

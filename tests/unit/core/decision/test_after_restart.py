@@ -1,5 +1,7 @@
 """What may go wrong between the trigger and the moment when all ranks are Ready."""
 
+from datetime import timedelta
+
 import msgspec
 import pytest
 
@@ -7,6 +9,7 @@ from recovery.core.model.facts import ContainerFacts
 from recovery.core.model.ledger import AttemptAction, Outcome, Phase
 from recovery.core.model.reason import Reason
 from recovery.core.plan.actions import DeletePods
+from recovery.core.policy.resolved import Backoff
 from tests.unit.core.decision.restarted import recreated, triggered
 from tests.unit.core.diagnosis.test_native_policies import on_exit
 from tests.unit.core.driver import Controller, observing, policy
@@ -146,6 +149,30 @@ def test_a_member_lost_after_all_ran_is_another_attempt_without_a_charge() -> No
     assert incident.closing is not None
     assert incident.closing.outcome is Outcome.RECOVERED
     assert controller.events == ["RecreatingGroup", "RecreatingGroup", "IncidentRecovered"]
+
+
+@pytest.mark.parametrize("restarted", [4, 3], ids=["all have met", "rank 3 may hang"])
+@pytest.mark.parametrize("wait", [0, 60], ids=["at once", "after a backoff"])
+def test_a_new_group_of_which_all_ranks_have_begun_again_since_a_loss_is_not_restarted(
+    restarted: int, wait: float
+) -> None:
+    """Seed 3264: no controller led from the trigger on, until the kubelets had restarted all ranks of the new group."""
+    waits = policy(backoff=Backoff(initial=timedelta(seconds=wait)))
+    controller, world = Controller(waits), training(restart_policy="OnFailure", backoff_limit=50).pod_deleted(3, 0)
+    world = world.with_workload(active_deadline_seconds=86_400)
+    controller.reconcile(world, 1)
+    back = restarts_in_place(world.recreated(10)).all_ready(20)
+    for index in range(restarted):
+        back = back.container_restarted(index, 1, 100)
+    controller.settle(back, 160)
+    if restarted < 4:
+        assert controller.ledger.incident is not None
+        return
+    (incident,) = controller.recorded
+    assert incident.closing is not None
+    assert (incident.closing.outcome, incident.closing.ended_at) == (Outcome.RECOVERED, at(102))
+    assert len(controller.triggers) == 1
+    assert controller.reconcile(back, 170).reason is Reason.NO_FAILURE
 
 
 def test_a_paused_group_whose_ranks_were_all_replaced_since_the_loss_has_recovered() -> None:
