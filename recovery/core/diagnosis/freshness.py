@@ -13,6 +13,7 @@ import msgspec
 from recovery.core.diagnosis.evidence import Evidence, LossKind
 from recovery.core.diagnosis.membership import rank
 from recovery.core.diagnosis.trained import pods_of_run, started_at, trained_at
+from recovery.core.diagnosis.training_container import ended_well
 from recovery.core.model.earlier_failures import Handled
 from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
 from recovery.core.model.ledger import ClosedIncident, Outcome
@@ -117,7 +118,8 @@ class _Run(msgspec.Struct, frozen=True):
     pods_by_rank: dict[int | str, list[PodFacts]]
 
     def runs_again(self, item: Evidence) -> bool:
-        """The rank that was lost is filled, by the same pod or by another one: no rank waits for it any more.
+        """The rank that was lost is filled, by the same pod or by another one: no rank waits for it any more. So it is
+        where that other one has trained to its end.
 
         Not the whole group is asked for: an old and settled loss must not come back to life when another member goes.
         """
@@ -125,7 +127,7 @@ class _Run(msgspec.Struct, frozen=True):
             return False
         if _ran_since(item) is not None:
             return True  # it has exited once more since, which is evidence of its own
-        return any(p.running and p.ready and p.deleting_since is None for p in self.pods_by_rank[rank(item.pod)])
+        return any(_fills(p, item.pod) for p in self.pods_by_rank[rank(item.pod)])
 
     def is_unfilled(self, item: Evidence) -> bool:
         """A rank was lost, and no pod of it runs: the others wait for it, however old the loss is."""
@@ -158,6 +160,13 @@ class _Run(msgspec.Struct, frozen=True):
             for other in self.pods_by_rank[rank(pod)]
             if other.uid != pod.uid
         )
+
+
+def _fills(pod: PodFacts, lost: PodFacts) -> bool:
+    if pod.deleting_since is not None:
+        return False
+    done = pod.phase == "Succeeded" or (pod.phase != "Failed" and ended_well(pod))
+    return (pod.running and pod.ready) or (done and pod.uid != lost.uid and pod.gone_at is None)
 
 
 def _ran_since(item: Evidence) -> datetime | None:

@@ -112,6 +112,22 @@ def test_an_old_loss_whose_rank_does_not_run_yet_is_none() -> None:
     assert controller.incident.started_at == at(-1000)
 
 
+@pytest.mark.parametrize("ago", [1000, 100], ids=["an old loss", "a loss of a moment ago"])
+def test_an_old_baseline_does_not_come_back_to_life_when_the_ranks_have_trained_to_their_end(
+    ago: float,
+) -> None:
+    """Seed 3459: all ranks were lost during a pause and came back. None of them runs once all have Succeeded."""
+    world = training(2)
+    for index in range(2):
+        world = world.came_back(index, -ago, 1 - ago)
+    controller = Controller()
+    controller.settle(world, 0)
+    controller.settle(world, 6)
+    plan = controller.settle(world.succeeded(0).succeeded(1), 100_000)
+    assert controller.ledger.incident is None
+    assert plan.reason in {Reason.NO_FAILURE, Reason.BASELINE}
+
+
 def test_an_old_baseline_does_not_come_back_to_life_when_another_member_is_lost() -> None:
     """An hour after a restart that nobody handled, another pod goes: that one is the incident, and starts it."""
     world = training(restart_policy="OnFailure").container_restarted(2, 1, -3000).pod_deleted(0, 0)
