@@ -219,6 +219,17 @@ def test_processes_that_live_on_until_the_training_stops_and_after_it_met_again(
     assert books.accounts() == {Account.BOOKED: 100.0, Account.LIVED: 150.0}
 
 
+@pytest.mark.parametrize(
+    ("cut_off_at", "account"), [(1115, Account.LIVED), (1115.1, Account.BETWEEN)], ids=["before it can end", "later"]
+)
+def test_a_silent_node_keeps_an_incident_open_that_had_no_time_to_end(cut_off_at: float, account: str) -> None:
+    """Seed 3849: its pod is not Ready, so the group does not run whole, whatever its processes do."""
+    books = Books((20, 1000), (1100, 1500), (1600, None)).befalls(FaultKind.NODE_PARTITION, cut_off_at, 400)
+    books.writes(1001, opened(1000)).writes(1601, observed(1000, 1600))
+    assert books.accounts() == {Account.BOOKED: 200.0, account: 400.0}
+    assert (books.found == []) == (account == Account.LIVED)
+
+
 def test_the_end_of_a_recovery_is_not_put_off_by_them() -> None:
     books = Books((20, 1000), (1100, None)).befalls(FaultKind.NODE_PARTITION, 990, 300)
     books.writes(1001, opened(1000)).writes(1151, closed(opened(1000), 1150))

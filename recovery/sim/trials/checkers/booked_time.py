@@ -356,9 +356,15 @@ class LostTimeBooked(CheckerRule):
             if each.fault.key.kind in _OUTLIVED
             # A node that is cut off because one job runs on it may hold pods of another.
             if each.fault.job in {"", str(key)} or not mine.isdisjoint(each.pod_uids)
-            if each.at <= stretch.since + API_TIME
+            if each.at <= stretch.since + API_TIME or self._came_before_its_end(stretch, each.at)
         )
         return max((until for until in lasts if until > stretch.since), default=None)
+
+    def _came_before_its_end(self, stretch: Stretch, at: datetime) -> bool:
+        """The incident had no time to end, although the training went on: what was wrong then keeps it open. A group is
+        not whole with a pod on a node that is silent."""
+        waits_to_end = stretch.account in {Account.BETWEEN, Account.LATE}
+        return waits_to_end and self.world.undisturbed.seconds(stretch.since, at) <= _SETTLES_IN.total_seconds()
 
     def _was_meeting(self, key: GroupKey, incident: Booked) -> bool:
         """The training stood still since before the loss, and nothing shows when its ranks meet."""
