@@ -241,7 +241,7 @@ def lost_time(
     cuts.update(at for each in incidents for at in (each.since, each.until))
     cuts.update(each.since for each in circumstances)
     for since, until in pairwise(sorted(cut for cut in cuts if outage.since <= cut <= outage.until)):
-        account, incident = _account(outage, since, incidents, circumstances)
+        account, incident = _account(outage, since, incidents, circumstances, dated)
         if account == Account.UNEXPLAINED and since < ever_dated:
             account = Account.UNDATED
         elif account == Account.UNEXPLAINED and since < first_dated:
@@ -254,10 +254,22 @@ def _first(outage: Outage, dated: Iterable[Dated]) -> datetime:
     return min((max(each.at, outage.since) for each in dated), default=outage.until)
 
 
+def stopped_unseen(outage: Outage, incident: Booked, at: datetime, dated: Iterable[Dated]) -> bool:
+    """The ranks had met within the incident, and nothing dates before that moment that they have stopped since."""
+    met_at = outage.formed_at
+    if met_at is None or not incident.since < met_at <= outage.since < incident.until:
+        return False
+    return not any(met_at - API_TIME <= each.at <= at for each in dated)
+
+
 def _account(
-    outage: Outage, at: datetime, incidents: Sequence[Booked], circumstances: Sequence[Circumstance]
+    outage: Outage,
+    at: datetime,
+    incidents: Sequence[Booked],
+    circumstances: Sequence[Circumstance],
+    dated: Sequence[Dated],
 ) -> tuple[str, str]:
-    """Account and incident of the stretch that begins at that moment; dates not looked at."""
+    """Account and incident of the stretch that begins at that moment; dates only of what stopped in an incident."""
     holding = next((each for each in incidents if each.since <= at < each.until), None)
     if holding is not None:
         return Account.BOOKED, holding.incident
@@ -282,6 +294,8 @@ def _account(
         return "stopped before the policy", ""
     if earlier is None:
         return Account.UNEXPLAINED, ""
+    if stopped_unseen(outage, earlier, at, dated):
+        return Account.UNDATED, ""
     unverified = earlier.ending.startswith(Outcome.RECOVERED) and not earlier.verified
     return Account.UNVERIFIED if unverified else f"after {earlier.ending}", earlier.incident
 

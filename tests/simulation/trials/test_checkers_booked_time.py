@@ -382,6 +382,20 @@ def test_a_recovery_ends_when_all_ranks_met(until: float, over: bool) -> None:
     assert bool(books.found) is over
 
 
+@pytest.mark.parametrize(("lost_at", "early"), [(None, False), (1150, True)], ids=["nothing shows it", "a pod is gone"])
+def test_a_verified_recovery_may_be_followed_by_a_stop_that_nothing_shows(lost_at: float | None, early: bool) -> None:
+    """Seed 6360: the ranks had met, and one lost its node while the controller waited for progress."""
+    books = Books((20, 1000), (1100, 1150), (1300, None)).writes(1001, opened(1000))
+    if lost_at is not None:
+        books.loses(lost_at)
+    ended = closed(opened(1000), 1160)
+    assert ended.incident is not None
+    assert ended.incident.closing is not None
+    books.writes(1161, with_incident(ended, closing=msgspec.structs.replace(ended.incident.closing, verified=True)))
+    books.accounts()
+    assert any("is verified before" in sentence for sentence in books.found) is early
+
+
 @pytest.mark.parametrize(("held_up_seconds", "over"), [(85, False), (84, True)])
 def test_what_holds_a_controller_up_comes_on_top(held_up_seconds: float, over: bool) -> None:
     books = never_stopped()

@@ -74,6 +74,25 @@ def test_ready_alone_may_be_wrong_about_the_meeting_and_a_joined_probe_may_not(v
     assert told(said, signs=(dated(100),)) == {Account.BOOKED: 49.6, account: 10.0}
 
 
+@pytest.mark.parametrize(
+    ("met", "sign", "account"),
+    [
+        (95, 140, Account.UNDATED),
+        (95, 120, Account.UNDATED),
+        (95, 100, "after Recovered/ProgressNotSeen"),
+        (85, 140, "after Recovered/ProgressNotSeen"),
+    ],
+    ids=["a sign after that", "a sign while it stands still", "a sign before the end", "they met before it"],
+)
+def test_a_stop_within_an_incident_of_which_nothing_shows_before_its_end(met: float, sign: float, account: str) -> None:
+    """Seed 6360: a node lost power while the group was waited for to report progress, and was silent only later."""
+    outage = replace(OUTAGE, formed_at=at(met))
+    ended = incident(90, 110, "Recovered/ProgressNotSeen")
+    stretches = list(lost_time(outage, (replace(ended, verified=True),), (dated(sign),)))
+    after = next(each for each in stretches if each.since == at(110))
+    assert after.account == account
+
+
 def test_what_lies_before_the_first_dated_evidence_is_undated() -> None:
     assert told(incident(140, 160), signs=(dated(140),)) == {Account.UNDATED: 39.6, Account.BOOKED: 20.0}
     assert told() == {Account.UNDATED: 59.6}

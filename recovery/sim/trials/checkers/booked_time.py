@@ -39,6 +39,7 @@ from recovery.sim.trials.lost_time import (
     lost_time,
     outages,
     recovered_late,
+    stopped_unseen,
 )
 from recovery.sim.trials.plan import Marking
 from recovery.sim.trials.trial_evidence import TrialEvidence, Violation
@@ -236,7 +237,7 @@ class LostTimeBooked(CheckerRule):
             for lost in stretches:
                 yield from self._judge(key, lost, unseen=unseen, asked=asked)
         for each in incidents:
-            late = recovered_late(each, stops)
+            late = recovered_late(each, [stop for stop in stops if not stopped_unseen(stop, each, each.until, dated)])
             for stretch in beyond(each, stops, ended):
                 yield from self._judge(key, stretch, each)
             # By Ready alone it may be wrong; the time that this costs is counted (`Account.UNVERIFIED`).
