@@ -38,9 +38,13 @@ class Account(StrEnum):
     UNREADABLE = "dated by what no controller could read"
     """The object that bore the date was gone when the incident was opened, or its kubelet reported it later."""
     UNWATCHED = "over before a controller could act"
-    """A fault held all controllers up from the stop until something else ended the group."""
+    """A fault held all controllers up from the stop until something else ended the group, or until the last of its pods
+    was gone and with it all that showed that it ever trained."""
     ASKED = "stopped before a person asked for a restart"
     """The controller read the request before it read the loss: the incident begins with the request."""
+    INCOMPLETE = "without a rank that a resize has added"
+    """There was no room for that rank. The others train without it, and all that the API shows is a group of which not
+    all members have run yet: its Job replaces what it loses."""
     UNEXPLAINED = "unexplained"
     # Time that an incident books although the training ran.
     EARLY = "ran on after the evidence"

@@ -15,7 +15,7 @@ from recovery.sim.trials.checkers.booked_time import LostTimeBooked
 from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
 from recovery.sim.trials.lost_time import Account
 from recovery.sim.trials.plan import Marking, Sidecar
-from recovery.sim.trials.trial_evidence import Happening
+from recovery.sim.trials.trial_evidence import Happening, ProcessLife
 from tests.simulation.trials.checker_case import CONTROLLER, KEY, Case, at, closed, in_phase, opened, with_incident
 
 
@@ -57,6 +57,13 @@ class Books:
         key = FaultKey(actor, len(self.case.evidence.happenings), kind)
         fault = TrialFault(key, seconds, since, job=job, pods_more=pods_more)
         self.case.evidence.happenings.append(Happening(fault, at(since), at(since + seconds), str(kind), pod_uids))
+        return self
+
+    def starts(self, seconds: float, pod_uid: str) -> "Books":
+        """A process of the training, in that pod."""
+        kind = EventKind.PROCESS_STARTED
+        record = TraceRecord(at=at(seconds), kind=kind, training=str(KEY), job_uid="job-1", step=0, pod_uid=pod_uid)
+        self.case.evidence.trace.add(record)
         return self
 
     def accounts(self) -> Mapping[str, float]:
@@ -107,6 +114,51 @@ def test_a_stop_that_was_over_before_a_controller_could_act(frozen_at: float, ac
     assert (books.found == []) == (account == Account.UNWATCHED)
 
 
+def all_gone(*, survivor: bool = False) -> Books:
+    """All pods are deleted within two seconds of the stop. There is no room for new ones until 300 s later."""
+    books = stopped(until=1300)
+    for uid in ("pod-1", "pod-2"):
+        books.starts(20, uid)
+    for name in ("llm-node-0-0",) if survivor else ("llm-node-0-0", "llm-node-0-1"):
+        books.case.now = 1000
+        books.case.delete(PODS, name)
+        books.case.now = 1002
+        books.case.drop(PODS, name)
+    return books
+
+
+@pytest.mark.parametrize(
+    ("survivor", "lives_until", "account"),
+    [
+        (False, 1000.4, Account.UNWATCHED),
+        (True, 1000.4, Account.UNEXPLAINED),
+        (False, 1002.1, Account.UNEXPLAINED),
+    ],
+    ids=["nothing is left", "a rank that hangs", "a process that remembers"],
+)
+def test_a_stop_of_which_nothing_is_left_when_a_controller_leads_again(
+    survivor: bool, lives_until: float, account: str
+) -> None:
+    """Seed 6494: a drain takes all nodes while both controllers are dead. What they find has never started."""
+    books = all_gone(survivor=survivor).befalls(FaultKind.PROCESS_KILL, 1000.4, 34, actor="controller-0")
+    books.case.evidence.processes.append(ProcessLife("controller-0", 0, at(0), at(lives_until), "killed"))
+    assert books.accounts()[account] == pytest.approx(299.6)
+    assert (books.found == []) == (account == Account.UNWATCHED)
+
+
+@pytest.mark.parametrize(("whole", "account"), [(False, Account.INCOMPLETE), (True, Account.UNEXPLAINED)])
+def test_a_stop_of_ranks_that_train_without_one_that_a_resize_has_added(whole: bool, account: str) -> None:
+    """Seed 6265: there is no room for the new rank, and the others do not wait for it."""
+    books = Books((900, 1000.4), (1020, None)).befalls(FaultKind.USER_RESIZE, 800, pods_more=1)
+    books.case.evidence.rounds(str(KEY))[0].size = 1
+    books.case.now = 850
+    if not whole:
+        books.case.fails(1, 1)
+    books.loses(1000)
+    assert books.accounts()[account] == pytest.approx(19.6)
+    assert (books.found == []) == (account == Account.INCOMPLETE)
+
+
 def test_what_another_incident_is_about_was_seen() -> None:
     frozen = stopped().loses(1000).befalls(FaultKind.PROCESS_FREEZE, 1000.4, 19.0, actor="controller-0")
     books = frozen.writes(1015, opened(1015)).writes(1021, closed(opened(1015), 1020.9))
@@ -142,11 +194,7 @@ def test_processes_that_outlive_their_pod(kind: FaultKind) -> None:
 @pytest.mark.parametrize(("affected", "account"), [("mine", Account.LIVED), ("theirs", Account.NEVER)])
 def test_processes_on_a_node_that_was_cut_off_for_another_job(affected: str, account: str) -> None:
     """Seeds 4079 and 6174: pods of two jobs are on that node. The API shows a loss of each, and both train on."""
-    books = never_stopped()
-    started = TraceRecord(
-        at=at(20), kind=EventKind.PROCESS_STARTED, training=str(KEY), job_uid="job-1", step=0, pod_uid="mine"
-    )
-    books.case.evidence.trace.add(started)
+    books = never_stopped().starts(20, "mine")
     books.befalls(FaultKind.NODE_PARTITION, 1000.9, 90, job="team-a/other", pod_uids=(affected,))
     assert books.accounts() == {account: 100.0}
     assert (books.found == []) == (account == Account.LIVED)

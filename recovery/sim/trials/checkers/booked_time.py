@@ -19,6 +19,7 @@ from recovery.ports import (
     TRAIN_JOBS,
 )
 from recovery.sim.api.store import ObjectChange
+from recovery.sim.training.trace import EventKind
 from recovery.sim.trials.checkers.checker_rule import CheckerRule
 from recovery.sim.trials.checkers.group_views import GroupView, controller_uid
 from recovery.sim.trials.checkers.ledger_changes import LedgerState
@@ -274,9 +275,11 @@ class LostTimeBooked(CheckerRule):
         if stretch.account == Account.UNEXPLAINED and (asked or self._deleted_by_user(key, stretch)):
             return Account.ASKED
         if unseen and stretch.account == Account.UNEXPLAINED and stretch.seconds > _TOLERANCE.total_seconds():
-            undisturbed = self.world.undisturbed.seconds(stretch.since, stretch.until)
-            if undisturbed <= _OPENS_IN.total_seconds():
+            until = self._gone_by(key, stretch) or stretch.until
+            if self.world.undisturbed.seconds(stretch.since, until) <= _OPENS_IN.total_seconds():
                 return Account.UNWATCHED
+            if self._made_larger(key, stretch) and self._never_whole(key, stretch):
+                return Account.INCOMPLETE
         by_dates = stretch.account in _BY_DATES or stretch.account.startswith(_RECOVERED)
         if by_dates and self.world.undisturbed.clock_was_off(stretch.since, stretch.until):
             return Account.CLOCK
@@ -411,6 +414,36 @@ class LostTimeBooked(CheckerRule):
         ends = (*(at for at, _ in known[1:]), self.evidence.ends_at)
         spans = [(at, until) for (at, whole), until in zip(known, ends, strict=True) if not whole] if known else []
         return _united((*spans, *(incident.size_kept if incident is not None else ())))
+
+    def _gone_by(self, key: GroupKey, stretch: Stretch) -> datetime | None:
+        """When all pods that trained were gone, and were known to no controller process. None: one of them is there, a
+        Job shows the loss itself, or a process that lived on remembers them."""
+        trained: set[str] = set()
+        for record in self.evidence.trace.records:
+            if record.training == str(key) and record.at <= stretch.since:
+                if record.kind is EventKind.PROCESS_STARTED:
+                    trained.add(record.pod_uid)
+                elif record.kind is EventKind.PROCESS_EXITED:
+                    trained.discard(record.pod_uid)
+        known = [(uid, each) for (uid, _), each in self._dated.get(key, {}).items() if each.at < stretch.until]
+        left = {uid for uid, each in known if each.gone_at is None}
+        gone = {uid: each.gone_at for uid, each in known if each.gone_at is not None}
+        if not trained <= gone.keys() or not left.isdisjoint({*trained, *self.world.jobs}):
+            return None
+        gone_by = max((gone[uid] for uid in trained), default=None)
+        if gone_by is None or any(
+            life.started_at < gone_by and (life.ended_at is None or life.ended_at > gone_by)
+            for life in self.evidence.processes
+        ):
+            return None
+        return gone_by
+
+    def _never_whole(self, key: GroupKey, stretch: Stretch) -> bool:
+        """Its members had not all been Ready at once from when those who trained met until they stopped."""
+        met = [each.formed_at for each in self.evidence.rounds(str(key)) if each.formed_at <= stretch.since]
+        known = self._whole.get(key, [])
+        before = [whole for at, whole in known if met and at <= met[-1]]
+        return not any((*before[-1:], *(whole for at, whole in known if met and met[-1] < at <= stretch.since)))
 
     def _deleted_by_user(self, key: GroupKey, stretch: Stretch) -> bool:
         """A person has deleted the Job: no one else brings it back, however long its pods take to go."""
