@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from recovery.core.diagnosis.evidence import Evidence
+from recovery.core.diagnosis.evidence import Evidence, LossKind
 from recovery.core.diagnosis.membership import group_runs_whole, member_jobs, pods_of
 from recovery.core.incident import budget, phases
 from recovery.core.model.durations import in_words
@@ -108,8 +108,9 @@ def recovered_by_itself(snapshot: Snapshot, waits: Withheld, *, seen: bool) -> b
 
 def all_met_after(snapshot: Snapshot, lost: tuple[Evidence, ...]) -> bool:
     """The group runs whole, and all of its processes have begun, or say that they have joined, since the last of these
-    losses: no rank waits for a peer that is gone. False as well where there are none, or one bears no date."""
-    dates = [item.at for item in lost if item.at is not None]
+    losses: no rank waits for a peer that is gone. False as well where there are none, or one bears no date, or the
+    fault of a node is among them: its rule wants the group off that node, however often its processes begin there."""
+    dates = [item.at for item in lost if item.at is not None and item.kind is not LossKind.NODE_FAULT]
     if not dates or len(dates) < len(lost) or not group_runs_whole(snapshot):
         return False
     pods = (pod for job in member_jobs(snapshot) for pod in pods_of(snapshot, job) if pod.running)

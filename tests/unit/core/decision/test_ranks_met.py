@@ -3,9 +3,10 @@
 import pytest
 
 from recovery.core.model.annotations import RESTART_ANNOTATION
+from recovery.core.model.facts import Condition
 from recovery.core.model.ledger import Outcome
 from recovery.core.model.reason import Reason
-from recovery.core.model.rules import Rule, RuleAction
+from recovery.core.model.rules import NodeConditionRule, Rule, RuleAction, When
 from recovery.core.policy.spec import Mode
 from tests.unit.core.decision.test_verdicts import on_exit
 from tests.unit.core.driver import Controller, policy
@@ -81,6 +82,19 @@ def test_what_a_rule_says_other_than_to_restart_holds_for_a_group_of_new_ranks_t
     assert plan.reason is Reason.SETTLING
     controller.reconcile(all_replaced(whole, 1), 55)
     assert controller.incident.rule == "mine"
+
+
+def test_a_group_is_taken_off_a_faulty_node_although_all_its_processes_have_begun_again_on_it() -> None:
+    """The kubelets restarted all ranks in place after the fault, while no controller led."""
+    when = When(on_node_conditions=(NodeConditionRule("GpuFault"),))
+    controller = Controller(policy(rules=(Rule("gpu", RuleAction.RECREATE_GROUP, when),)))
+    world = training(restart_policy="OnFailure").with_node(
+        "gpu-2", conditions=(Condition("GpuFault", "True", since=at(0)),)
+    )
+    for index in range(4):
+        world = world.container_restarted(index, 1, 10)
+    controller.reconcile(world, 50)
+    assert len(controller.triggers) == 1
 
 
 def test_a_person_has_a_group_of_new_ranks_restarted_all_the_same() -> None:
