@@ -48,10 +48,21 @@ def pods_of_run(job: JobFacts, pods: Iterable[PodFacts]) -> tuple[PodFacts, ...]
     once), while a run of which all pods have started, and one was lost, is older than that.
     """
     resumed = resumed_at(job)
-    mine = (pod for pod in pods if pod.job_uid == job.uid)
+    mine = tuple(pod for pod in pods if pod.job_uid == job.uid)
     if resumed is None:
-        return tuple(mine)
-    return tuple(pod for pod in mine if (ended := _ended_at(pod)) is None or max(ended, pod.created_at) > resumed)
+        return mine
+    made: dict[Rank, list[datetime]] = {}
+    for pod in mine:
+        made.setdefault(rank(pod), []).append(pod.created_at)
+
+    def ended_at(pod: PodFacts) -> datetime | None:
+        """Its last delete gives a deletion a new date. The Job made a successor when the pod was first asked to go, or
+        later."""
+        ended = _ended_at(pod)
+        successors = (created for created in made[rank(pod)] if created > pod.created_at)
+        return None if ended is None else min([ended, *successors])
+
+    return tuple(pod for pod in mine if (ended := ended_at(pod)) is None or max(ended, pod.created_at) > resumed)
 
 
 def _ended_at(pod: PodFacts) -> datetime | None:

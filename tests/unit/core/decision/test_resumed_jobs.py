@@ -98,6 +98,22 @@ def test_nor_is_the_end_of_one_that_used_up_its_grace_period_until_after_the_res
     assert untouched(msgspec.structs.replace(world, pods=pods), 6) is Reason.NO_FAILURE
 
 
+def test_nor_is_the_last_delete_of_one_that_used_up_its_grace_period_until_after_the_resume() -> None:
+    """Seed 11191: the kubelet deletes it for good with a grace period of 0, which dates the deletion once more."""
+    world = training(born=-3600).pod_deleted(1, -20).suspended()
+    old = world.pod(1).uid
+    world = world.resumed(-10, dated=-9).all_ready(0)
+    exited = ContainerFacts("node", exit=ExitFacts(137, "Error", "", at(-3600), at(5)))
+    last = {"deleting_since": at(5), "deletion_grace_seconds": 0, "gone_at": at(5)}
+    pods = tuple(
+        msgspec.structs.replace(pod, phase="Failed", ready=False, containers=(exited,), **last)
+        if pod.uid == old
+        else pod
+        for pod in world.pods
+    )
+    assert untouched(msgspec.structs.replace(world, pods=pods), 6) is Reason.NO_FAILURE
+
+
 def test_that_the_earlier_run_trained_says_nothing_about_the_next_one() -> None:
     """Rank 0 of the next run is deleted before all ran: its Job replaces it, and nobody hangs."""
     world = training(born=-3600).suspended()
