@@ -1,17 +1,28 @@
-"""Who should have answered a request: what the Leases of the election show, in whatever namespace they are."""
+"""Whether a controller acts: what the Leases of the election show, in whatever namespace they are."""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
 
 import msgspec
 
 from recovery import api_verbs
+from recovery.cli.formatting import moment
 from recovery.controller.lease import LEASE_NAME, LeaseRecord
+from recovery.core.model.protection import Protection, ProtectionReason
 from recovery.decoding import decoded
 from recovery.kube.response_envelopes import read_page
-from recovery.ports import LEASES, ApiClient, ApiError, ForbiddenError, NotFoundError, UndecodableError
+from recovery.ports import LEASES, ApiClient, ApiError, Clock, ForbiddenError, NotFoundError, UndecodableError
 
 SHIPPED_NAMESPACE = "recovery-system"
 """Where the manifests install the controller, unless an overlay says otherwise. A user who may not list Leases in all
 namespaces sees only this one."""
 _FIELDS = f"metadata.name={LEASE_NAME}"
+_TERM_SECONDS = 15
+"""Of a Lease that does not say how long it lasts: the default of `recovery run`."""
+_RENEWED_WITHIN = 0.2
+"""A leader renews its Lease after 2/15 of its duration, up to half as much later."""
+_READ_AGAIN_SECONDS_MAX = 10.0
+_NOT_ELECTED = "a controller that runs with --no-leader-election has none"
 
 
 class _Metadata(msgspec.Struct, frozen=True):
@@ -24,6 +35,133 @@ class _FoundLease(msgspec.Struct, frozen=True):
 
 
 _decode = msgspec.json.Decoder(_FoundLease).decode
+
+_OF_A_LEADER = frozenset(
+    {
+        ProtectionReason.PROTECTED,
+        ProtectionReason.BUDGET_EXHAUSTED,
+        ProtectionReason.TRAINING_CONTAINER_UNKNOWN,
+    }
+)
+"""Answers about jobs that a controller restarts, after some losses at least."""
+
+
+class Leader(msgspec.Struct, frozen=True):
+    """Whether a controller leads, as the Leases show it."""
+
+    leads: bool | None = None
+    """None: the Leases cannot be read."""
+    detail: str = ""
+    """Why it does not lead, or why that is not known. Empty: it leads."""
+
+    def words(self) -> str:
+        """In one line, what that means for a listing. Empty: a controller leads."""
+        if self.leads is None:
+            return f"it is not known whether a controller leads: {self.detail}"
+        if self.leads:
+            return ""
+        return (
+            f"no controller leads, so no job is recovered, and phases are as they were written last: {self.detail}; "
+            "recovery explain JOB reads the pods"
+        )
+
+    def protects(self, found: Protection) -> Protection:
+        """The answer about a job, where it depends on a controller that leads."""
+        if self.leads is not False or found.reason not in _OF_A_LEADER:
+            return found
+        return msgspec.structs.replace(found, reason=ProtectionReason.NO_CONTROLLER, detail=self.detail, until=None)
+
+
+class LeaderProbe:
+    """Looks for a leader, once or again and again.
+
+    A Lease whose time is not now may be one that no controller renews, or the clock here may be wrong. What decides is
+    whether it is renewed: as candidates do, it is read again after a while.
+    """
+
+    def __init__(self, client: ApiClient, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+        self._still: dict[str, LeaseRecord] = {}
+        """By namespace: what was read twice, and was not renewed in between."""
+
+    async def look(self) -> Leader:
+        """Never raises ApiError."""
+        unseen = ""
+        try:
+            found = [await api_verbs.get(self._client, LEASES, LEASE_NAME, namespace=SHIPPED_NAMESPACE)]
+        except NotFoundError:
+            found = []
+        except ApiError:
+            found, unseen = [], f"Lease {SHIPPED_NAMESPACE}/{LEASE_NAME} cannot be read"
+        leases = _readable(found)
+        if leases and await self._is_renewed(leases[0]):
+            return Leader(leads=True)
+        try:
+            page = read_page(LEASES, await api_verbs.list_page(self._client, LEASES, field_selector=_FIELDS))
+        except ApiError:
+            if leases:
+                return Leader(leads=False, detail=_last_words(leases[0]))
+            return Leader(detail=f"{unseen or _no_lease_there()}, and those of other namespaces cannot be listed")
+        leases = _readable(page.items or ())
+        for lease in leases:
+            if await self._is_renewed(lease):
+                return Leader(leads=True)
+        if leases:
+            return Leader(leads=False, detail=_last_words(leases[0]))
+        if page.items:
+            return Leader(detail=f"Lease {LEASE_NAME} cannot be decoded")
+        return Leader(leads=False, detail=f"there is no Lease {LEASE_NAME} in any namespace ({_NOT_ELECTED})")
+
+    async def _is_renewed(self, lease: _FoundLease) -> bool:
+        record = lease.spec
+        if not record.holder_identity or self._still.get(lease.metadata.namespace) == record:
+            return False
+        seconds = record.lease_duration_seconds or _TERM_SECONDS
+        at = _renewed_at(record)
+        if at is not None and abs(self._clock.now() - at) <= timedelta(seconds=seconds):
+            return True
+        await self._clock.sleep(min(seconds * _RENEWED_WITHIN, _READ_AGAIN_SECONDS_MAX))
+        try:
+            raw = await api_verbs.get(self._client, LEASES, LEASE_NAME, namespace=lease.metadata.namespace)
+        except ApiError:
+            return False
+        if any(again.spec.holder_identity and again.spec != record for again in _readable([raw])):
+            return True
+        self._still[lease.metadata.namespace] = record
+        return False
+
+
+def _readable(raw: Iterable[bytes | msgspec.Raw]) -> list[_FoundLease]:
+    found = []
+    for each in raw:
+        try:
+            found.append(decoded(LEASES, _decode, each))
+        except UndecodableError:
+            continue
+    return found
+
+
+def _renewed_at(record: LeaseRecord) -> datetime | None:
+    """None: it does not say, or not in the words of the API."""
+    try:
+        at = datetime.fromisoformat(record.renew_time or "")
+    except ValueError:
+        return None
+    return at if at.tzinfo is not None else None
+
+
+def _last_words(lease: _FoundLease) -> str:
+    name, holder = f"Lease {lease.metadata.namespace}/{LEASE_NAME}", lease.spec.holder_identity
+    if not holder:
+        return f"no process holds {name}"
+    at = _renewed_at(lease.spec)
+    when = f"has not renewed it since {moment(at)}" if at is not None else "does not renew it"
+    return f"{holder} holds {name} and {when}"
+
+
+def _no_lease_there() -> str:
+    return f"there is no Lease {SHIPPED_NAMESPACE}/{LEASE_NAME}"
 
 
 async def holder_words(client: ApiClient) -> str:

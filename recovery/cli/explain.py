@@ -15,6 +15,7 @@ from recovery.cli.applied_policy import AppliedPolicy, policy_of
 from recovery.cli.arguments import ServerOptions
 from recovery.cli.birth_policy import BirthPolicy, read_birth_policy
 from recovery.cli.connection import CommandError, Connection, chosen_namespace, connect, execute
+from recovery.cli.controller_lease import Leader, LeaderProbe
 from recovery.cli.elastic_outlook import ElasticOutlook, elastic_outlook
 from recovery.cli.exit_codes import print_error
 from recovery.cli.formatting import AccountOutput, age, print_data, printable
@@ -73,12 +74,15 @@ async def _explain(
         workload = reading.snapshot.workload
         if workload is None:
             raise await absence(connection.client, key, reading.snapshot.undecodable)
-        explanation = _Explanation(key, workload, reading, now)
+        leader = await LeaderProbe(connection.client, connection.clock).look()
+        explanation = _Explanation(key, workload, reading, leader, now)
+        if words := explanation.about_leader:
+            print_error(words)
         if explanation.asks_the_fleet:
             snapshot = await with_fleet(connection.client, reading.snapshot, now, room=explanation.seeks_room)
             reading = msgspec.structs.replace(reading, snapshot=snapshot)
             birth_policy = await read_birth_policy(connection.client) if explanation.outlook is not None else None
-            explanation = _Explanation(key, workload, reading, now, birth_policy)
+            explanation = _Explanation(key, workload, reading, leader, now, birth_policy)
     if output is AccountOutput.TEXT:
         explanation.print()
     else:
@@ -110,6 +114,7 @@ class _Explanation:
         key: GroupKey,
         workload: WorkloadFacts,
         reading: JobReading,
+        leader: Leader,
         now: datetime,
         birth_policy: BirthPolicy | None = None,
     ) -> None:
@@ -118,6 +123,7 @@ class _Explanation:
         self._key = key
         self._workload = workload
         self._reading = reading
+        self._leader = leader
         self._now = now
         self._selection = policy_of(reading.policies, workload)
         self._unreadable = ledger_problem(reading.group)
@@ -184,7 +190,13 @@ class _Explanation:
 
     def _protection(self) -> Protection:
         reading = self._reading
-        return protection(self._workload, reading.snapshot, reading.group, self._selection.decides, self._now)
+        found = protection(self._workload, reading.snapshot, reading.group, self._selection.decides, self._now)
+        return self._leader.protects(found)
+
+    @property
+    def about_leader(self) -> str:
+        """Empty: a controller leads, or it is not known, and no controller restarts the job anyway."""
+        return self._leader.words() if self._leader.leads is False or self._protection().protected else ""
 
     def print(self) -> None:
         ledger, now = self._ledger, self._now
@@ -248,7 +260,15 @@ class _Explanation:
         after = self._after_pause
         opened = after.ledger.incident if after is not None and ledger.incident is None else None
         row = as_data(
-            job_row(self._key, self._workload, self._reading.group, self._reading.policies, self._now, snapshot)
+            job_row(
+                self._key,
+                self._workload,
+                self._reading.group,
+                self._reading.policies,
+                self._leader,
+                self._now,
+                snapshot,
+            )
         )
         return row | {
             "policy": row["policy"] | _policy_data(self._selection, ledger, self._now),

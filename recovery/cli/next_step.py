@@ -81,6 +81,7 @@ _COMMANDS = {
     ProtectionReason.PAUSED_GLOBALLY: "explain",
     ProtectionReason.POD_KEPT_RUNNING: "explain",
     ProtectionReason.TRAINING_CONTAINER_UNKNOWN: "explain",
+    ProtectionReason.NO_CONTROLLER: "explain",
 }
 """What a person runs first about a job that is not protected. None for the other reasons: a policy says so."""
 
@@ -133,6 +134,8 @@ def _of_incident(ledger: Ledger, found: Protection, resumes_at: datetime | None,
     open_ = ledger.current_incident
     if ledger.phase is Phase.HELD:
         return _of_held(ledger)
+    if suspended and found.reason is ProtectionReason.NO_CONTROLLER:
+        return NextStep(verb="resume")
     if waits_for_a_person(found) or not lifecycle.acts(ledger):
         return NextStep(verb=_COMMANDS.get(found.reason, "explain"))
     started = open_.phases[-1].started_at if open_.phases else open_.started_at

@@ -9,6 +9,7 @@ import msgspec
 
 from recovery.cli.arguments import ServerOptions
 from recovery.cli.connection import CommandError, Connection, chosen_namespace, connect, error_words, execute
+from recovery.cli.controller_lease import Leader, LeaderProbe
 from recovery.cli.exit_codes import print_error
 from recovery.cli.formatting import Output, print_data
 from recovery.cli.job_lookup import namespace_is_missing
@@ -61,7 +62,8 @@ async def _status(
 ) -> int:
     async with connect(server) as connection:
         where = None if all_namespaces else await chosen_namespace(server, namespace)
-        rows, lines = await _read(connection, where)
+        probe = LeaderProbe(connection.client, connection.clock)
+        rows, lines = await _read(connection, where, probe)
         _complain(lines, ())
         if not rows and where is not None and await namespace_is_missing(connection.client, where):
             raise CommandError(f"there is no namespace {where!r}")
@@ -72,24 +74,38 @@ async def _status(
         if estimate.restarts and output in {Output.TABLE, Output.WIDE}:
             print_error(enforce_sentence(estimate))
         if watch:
-            await _watch(connection, where, _Changes(output, with_namespace=all_namespaces), rows, lines)
+            await _watch(connection, where, _Changes(output, with_namespace=all_namespaces), probe, rows, lines)
         _print(rows, connection.clock.now(), output, with_namespace=all_namespaces)
     return 0
 
 
-async def _read(connection: Connection, where: str | None) -> tuple[Rows, tuple[str, ...]]:
+async def _read(connection: Connection, where: str | None, probe: LeaderProbe) -> tuple[Rows, tuple[str, ...]]:
     """The rows, and in words what keeps them from being all there is to show, or is true of all of them.
 
     A job without an open incident is Healthy only if its group runs whole, or did, which only Jobs and pods show.
     """
     fleet = await read_fleet(connection.client, where)
     now = connection.clock.now()
-    rows = rows_of(fleet, now)
+    leader = await probe.look()
+    rows = rows_of(fleet, leader, now)
     asked = [key for key, row in rows.items() if row.phase in MEANT_TO_RUN]
     unready = await read_unready_groups(connection.client, where, fleet, asked, now)
     stop = fleet.config.stop if fleet.config is not None else None
-    lines = (*fleet.unreadable, *unready.unreadable, *((render(stop),) if stop is not None else ()))
-    return with_readiness(rows, fleet, {**unready.snapshots, **unready.ready}, now), tuple(dict.fromkeys(lines))
+    rows = with_readiness(rows, fleet, {**unready.snapshots, **unready.ready}, now)
+    lines = (
+        *fleet.unreadable,
+        *unready.unreadable,
+        *((render(stop),) if stop is not None else ()),
+        *_about_leader(leader, rows),
+    )
+    return rows, tuple(dict.fromkeys(lines))
+
+
+def _about_leader(leader: Leader, rows: Rows) -> tuple[str, ...]:
+    """That it is not known matters where a row says that a controller protects the job."""
+    if leader.leads is None and not any(row.protection.protected for row in rows.values()):
+        return ()
+    return (leader.words(),) if leader.words() else ()
 
 
 def _complain(lines: Sequence[str], said: Sequence[str]) -> None:
@@ -146,7 +162,12 @@ class _Changes:
 
 
 async def _watch(
-    connection: Connection, where: str | None, changes: _Changes, rows: Rows, said: Sequence[str]
+    connection: Connection,
+    where: str | None,
+    changes: _Changes,
+    probe: LeaderProbe,
+    rows: Rows,
+    said: Sequence[str],
 ) -> NoReturn:
     """Until Ctrl-C. An API server that is away for a while is reported once and asked again."""
     away = False
@@ -154,7 +175,7 @@ async def _watch(
         changes.show(rows, connection.clock.now())
         await connection.clock.sleep(WATCH_SECONDS)
         try:
-            rows, lines = await _read(connection, where)
+            rows, lines = await _read(connection, where, probe)
         except TryLaterError as error:
             if not away:
                 print_error(f"{error_words(error)}; asking again")

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from recovery.cli.applied_policy import AppliedPolicy, policy_of
+from recovery.cli.controller_lease import Leader
 from recovery.cli.formatting import Cell, Narrowing, TerminalTable, age, moment
 from recovery.cli.next_step import Need, NextStep, earlier_loss, need_of, next_step
 from recovery.cli.readiness import UNREADABLE, Readiness, readiness_of
@@ -101,6 +102,8 @@ class JobRow(msgspec.Struct, frozen=True):
     """Whether a loss starts a recovery, and if not, why not."""
     enforce_estimate: EnforceEstimate
     """Of its incidents in mode Observe."""
+    leader: Leader
+    """Whether a controller leads."""
     nodes: int | None = None
     """Of an elastic group that has fewer than it is to have. None: it has all of them."""
     wanted_nodes: int | None = None
@@ -119,22 +122,23 @@ def gone(row: JobRow) -> JobRow:
     return msgspec.structs.replace(row, phase=GONE, since=None, next_step=NextStep(), need=Need.OVER)
 
 
-def rows_of(fleet: Fleet, now: datetime) -> dict[GroupKey, JobRow]:
+def rows_of(fleet: Fleet, leader: Leader, now: datetime) -> dict[GroupKey, JobRow]:
     """By name within namespace, without what only pods and nodes show."""
-    return {key: _fleet_row(fleet, key, now) for key in sorted(fleet.workloads)}
+    return {key: _fleet_row(fleet, key, leader, now) for key in sorted(fleet.workloads)}
 
 
 def with_readiness(
     rows: Mapping[GroupKey, JobRow], fleet: Fleet, snapshots: Mapping[GroupKey, Snapshot], now: datetime
 ) -> dict[GroupKey, JobRow]:
     """The rows again. `snapshots`: of the groups that are meant to run."""
-    seen = {key: _fleet_row(fleet, key, now, snapshot) for key, snapshot in snapshots.items()}
+    seen = {key: _fleet_row(fleet, key, rows[key].leader, now, snapshot) for key, snapshot in snapshots.items()}
     return {key: seen.get(key, row) for key, row in rows.items()}
 
 
-def _fleet_row(fleet: Fleet, key: GroupKey, now: datetime, snapshot: Snapshot | None = None) -> JobRow:
+def _fleet_row(fleet: Fleet, key: GroupKey, leader: Leader, now: datetime, snapshot: Snapshot | None = None) -> JobRow:
     workload = fleet.workloads[key]
-    return job_row(key, workload, fleet.groups.get(workload.uid), fleet.policy_set(key.namespace), now, snapshot)
+    group, laid_down = fleet.groups.get(workload.uid), fleet.policy_set(key.namespace)
+    return job_row(key, workload, group, laid_down, leader, now, snapshot)
 
 
 def job_row(
@@ -142,6 +146,7 @@ def job_row(
     workload: WorkloadFacts,
     group: LedgerObject | None,
     laid_down: PolicySet,
+    leader: Leader,
     now: datetime,
     snapshot: Snapshot | None = None,
 ) -> JobRow:
@@ -161,7 +166,7 @@ def job_row(
     # The last incident was one of a run before: beside the phase of this one it would read like its cause.
     last = ledger if ledger is not None and not seen.phase else Ledger()
     size = ledger.elastic if ledger is not None else None
-    found = protection(workload, snapshot, group, selection.decides, now)
+    found = leader.protects(protection(workload, snapshot, group, selection.decides, now))
     shown, known, silent = seen.phase or phase, ledger or Ledger(), bool(seen.cause and not seen.phase)
     resumes_at = resume_at(workload) if ours else None
     lost_earlier = earlier_loss(last) if phase in MEANT_TO_RUN else ""
@@ -197,6 +202,7 @@ def job_row(
         enforce_estimate=ledger.totals.enforce_estimate if ledger is not None else EnforceEstimate(),
         nodes=size.nodes if size is not None else None,
         wanted_nodes=size.wanted_nodes if size is not None else None,
+        leader=leader,
         quota_reserved=size is not None and sizes.quota_kept(workload, size.wanted_nodes) is not None,
     )
 
@@ -320,6 +326,7 @@ def as_data(row: JobRow) -> dict[str, Any]:
             "message": sentence(row.protection),
             "remedy": remedy(row.protection),
         },
+        "controller": {"leads": row.leader.leads, "message": row.leader.detail},
     }
 
 

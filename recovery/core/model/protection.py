@@ -49,6 +49,8 @@ class ProtectionReason(StrEnum):
     now."""
     POD_KEPT_RUNNING = "PodKeptRunning"
     """The Job's own policy decides on a failed pod, and another container keeps that pod Running."""
+    NO_CONTROLLER = "NoController"
+    """No controller leads, so nothing restarts the group. A command finds that, no controller does."""
     BUDGET_EXHAUSTED = "BudgetExhausted"
     """The budget allows no further recovery now, so the next loss is Held."""
     TRAINING_CONTAINER_UNKNOWN = "TrainingContainerUnknown"
@@ -63,7 +65,7 @@ class ProtectionReason(StrEnum):
     @property
     def needs_attention(self) -> bool:
         """A loss leaves the job hanging until a person acts. False: it is protected, or needs no protection now."""
-        return self in UNPROTECTED
+        return self in UNPROTECTED or self is ProtectionReason.NO_CONTROLLER
 
 
 UNPROTECTED = (
@@ -83,7 +85,8 @@ UNPROTECTED = (
     ProtectionReason.BUDGET_EXHAUSTED,
     ProtectionReason.TRAINING_CONTAINER_UNKNOWN,
 )
-"""The reasons that need attention: those of the metric `unprotected_jobs`, and each "no" of `recovery status`."""
+"""The reasons that need attention: those of the metric `unprotected_jobs`. Each is a "no" of `recovery status`, which
+has one more: a controller cannot report that none leads."""
 
 
 class Protection(msgspec.Struct, frozen=True):
@@ -110,7 +113,7 @@ class Protection(msgspec.Struct, frozen=True):
     """BreakerOpen, PausedGlobally: why it is so. None: `detail` says it."""
     detail: str = ""
     """What a person or the API says about it: the reason of a pause, the error in a field, the verdict of a Hold, the
-    object that cannot be read.
+    object that cannot be read, the Lease that no controller renews.
     Empty: nothing, or the Hold is the budget's."""
     until: datetime | None = None
     """Held, BudgetExhausted: when the budget's window allows the next recovery. None: time alone does not."""

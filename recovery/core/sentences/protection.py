@@ -86,6 +86,10 @@ _WORDS: Mapping[ProtectionReason, tuple[str, str]] = {
         "No rule selects the container of Job {child_job} that trains, so only the loss of a whole pod counts.",
         f"Name it in the annotation {TRAINING_CONTAINER_ANNOTATION} of the pod template or of the {{kind}}.",
     ),
+    ProtectionReason.NO_CONTROLLER: (
+        "{policy} would restart the group when it loses a member, but no controller leads{because}.",
+        "Start a controller, or read its log if it runs.",
+    ),
     ProtectionReason.NO_JOB_SET: ("The {kind} has no JobSet.", ""),
     ProtectionReason.NOT_STARTED: (
         "The group has not run whole yet. Until then its Jobs replace a lost member.",

@@ -169,6 +169,14 @@ def metadata(name: str, namespace: str, uid: str, *, owner: str = "", labels: di
     return found
 
 
+def lease(
+    namespace: str = "recovery-system", *, holder: str = "pod-1", renewed_at: str | None = "2026-11-02T08:59:55Z"
+) -> Object:
+    """Of the election of the controllers: the holder leads. `renewed_at` None: the Lease does not say."""
+    spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed_at}
+    return {"metadata": metadata("recovery-controller", namespace, f"lease-{namespace}"), "spec": spec}
+
+
 def step() -> Object:
     labels = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
     return {"name": "node", "template": {"metadata": {"labels": labels}, "spec": {"parallelism": 2, "completions": 2}}}

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from tests.unit.cli.cluster import PlainCluster, connect_to
+from recovery.ports import LEASES
+from tests.unit.cli.cluster import PlainCluster, connect_to, lease
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +21,7 @@ def _logs_as_before() -> Iterator[None]:
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> PlainCluster:
-    """What commands talk to; the context's namespace is team-a, and its user is jane."""
+    """What commands talk to; the context's namespace is team-a, and its user is jane. A controller leads."""
 
     async def chosen_namespace(_server: object, namespace: str | None) -> str:
         return namespace or "team-a"
@@ -29,6 +30,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> PlainCluster:
         return "jane"
 
     plain = PlainCluster()
+    plain.put(LEASES, lease())
     for module in ("status", "explain", "several_jobs", "pause", "requests", "cluster_runtimes", "report"):
         monkeypatch.setattr(f"recovery.cli.{module}.connect", connect_to(plain))
         monkeypatch.setattr(f"recovery.cli.{module}.chosen_namespace", chosen_namespace)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from recovery.cli.controller_lease import Leader
 from recovery.cli.status_rows import job_row
 from recovery.core.policy.selection import PolicySet
 from recovery.kube.projections.recovery import decode_recovery_group
@@ -171,7 +172,7 @@ def test_the_row_of_an_open_incident_does_not_change_with_what_pods_tell(cluster
     world = group()
     assert world.workload is not None
     rows = [
-        job_row(world.snapshot().key, world.workload, ledger, PolicySet((), None), NOW, snapshot)
+        job_row(world.snapshot().key, world.workload, ledger, PolicySet((), None), Leader(leads=True), NOW, snapshot)
         for snapshot in (None, world.snapshot())
     ]
     assert [(row.phase, row.cause) for row in rows] == [("Scheduling", "Exit137")] * 2

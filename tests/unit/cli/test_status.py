@@ -332,6 +332,7 @@ def test_json_holds_what_the_table_holds_and_the_sentence(cluster: PlainCluster)
                 "message": "RecoveryPolicy team-a/default restarts the group when it loses a member.",
                 "remedy": "",
             },
+            "controller": {"leads": True, "message": ""},
         }
     ]
     cluster.objects[TRAIN_JOBS.plural].clear()

@@ -12,12 +12,18 @@ from recovery.cli.main import app
 from recovery.core.incident.requests import Request, parse
 from recovery.core.model.ledger import SCHEMA_VERSION
 from recovery.ports import LEASES, RECOVERY_GROUPS
-from tests.unit.cli.cluster import NOW, PlainCluster, metadata
+from tests.unit.cli.cluster import NOW, PlainCluster, lease, metadata
 from tests.unit.cli.test_explain import incident_details
 from tests.unit.cli.test_status import open_incident
 from tests.unit.fake_api import Object
 
 PREFIX = "recovery.trainjob.dev/"
+
+
+@pytest.fixture(autouse=True)
+def _no_controller(cluster: PlainCluster) -> None:
+    """Nobody stands for election, unless a test puts a Lease."""
+    cluster.objects[LEASES.plural].clear()
 
 
 def run(*arguments: str, exit_code: int = 0) -> Result:
@@ -199,11 +205,6 @@ def test_a_refusal_by_the_controller_is_1(cluster: PlainCluster) -> None:
     )
 
 
-def lease(namespace: str, holder: str = "pod-1") -> Object:
-    spec = {"holderIdentity": holder, "renewTime": "2026-11-02T08:00:00Z"}
-    return {"metadata": metadata("recovery-controller", namespace, f"lease-{namespace}"), "spec": spec}
-
-
 def unanswered(cluster: PlainCluster) -> str:
     """What a request says that nobody answers."""
     return refused("restart", "llm", "--reason", "x", "--wait", "3")
@@ -222,14 +223,14 @@ def test_without_an_answer_it_says_that_nobody_stands_for_election(cluster: Plai
 def test_without_an_answer_it_says_who_should_have_given_one(namespace: str, cluster: PlainCluster) -> None:
     enforced(cluster)
     other = {"metadata": metadata("kube-scheduler", "kube-system", "other"), "spec": {"holderIdentity": "node-1"}}
-    cluster.put(LEASES, lease(namespace), other)
+    cluster.put(LEASES, lease(namespace, renewed_at="2026-11-02T08:00:00Z"), other)
     found = f"Lease {namespace}/recovery-controller is held by pod-1, renewed at 2026-11-02T08:00:00Z; the request"
     assert found in unanswered(cluster)
 
 
 def test_two_installations_are_both_named(cluster: PlainCluster) -> None:
     enforced(cluster)
-    cluster.put(LEASES, lease("recovery-system", ""), lease("ml-infra"))
+    cluster.put(LEASES, lease(holder=""), lease("ml-infra"))
     said = unanswered(cluster)
     assert (
         "no process holds Lease recovery-system/recovery-controller; Lease ml-infra/recovery-controller is held" in said
@@ -242,7 +243,7 @@ def test_who_may_not_list_leases_is_told_of_the_shipped_namespace_and_that_other
     enforced(cluster)
     cluster.denied.add(("list", "leases"))
     assert "there is no Lease recovery-system/recovery-controller, and you may not list" in unanswered(cluster)
-    cluster.put(LEASES, lease("recovery-system"))
+    cluster.put(LEASES, lease())
     assert "Lease recovery-system/recovery-controller is held by pod-1" in unanswered(cluster)
     cluster.denied.add(("get", "leases"))
     assert "Lease recovery-system/recovery-controller cannot be read, and you may not list" in unanswered(cluster)

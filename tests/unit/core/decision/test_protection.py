@@ -22,7 +22,7 @@ from tests.unit.core.groups import group, training
 from tests.unit.core.world import World, at
 
 NOW = at(600)
-NEEDS_NONE = [reason for reason in ProtectionReason if reason not in UNPROTECTED]
+NEEDS_NONE = [reason for reason in ProtectionReason if not reason.needs_attention]
 
 
 def recovery_group(ledger: Ledger, *, schema_version: int = SCHEMA_VERSION) -> LedgerObject:
@@ -315,7 +315,7 @@ def of(reason: ProtectionReason, **details: str) -> Protection:
     return Protection(reason, "TrainJob", "llm", policy="RecoveryPolicy ml/default", **details)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("reason", UNPROTECTED)
+@pytest.mark.parametrize("reason", [*UNPROTECTED, ProtectionReason.NO_CONTROLLER])
 def test_every_no_says_why_and_what_to_do(reason: ProtectionReason) -> None:
     answer = of(reason, detail="RecoveryConfig default is paused", incident="i-1", rule="r", recovery_group="llm-1")
     assert answer.protected is False
