@@ -28,7 +28,7 @@ from recovery.core.diagnosis.membership import member_jobs, pods_of, stands_stil
 from recovery.core.diagnosis.resized import resized
 from recovery.core.diagnosis.trained import began_at
 from recovery.core.fleet.storm import seen_at_the_end
-from recovery.core.incident import fencing, lifecycle, phases, requests
+from recovery.core.incident import budget, fencing, lifecycle, phases, requests
 from recovery.core.incident.closed_incident import as_recorded, totals_of
 from recovery.core.incident.folding import folds_with
 from recovery.core.incident.preconditions import left_alone, paused, unread
@@ -51,7 +51,7 @@ from recovery.core.plan.actions import (
 )
 from recovery.core.plan.context import ReconcileContext
 from recovery.core.plan.kubernetes_events import events
-from recovery.core.plan.status_conditions import summarise
+from recovery.core.plan.status_conditions import budget_has_news, summarise
 from recovery.core.plan.steps import answer, message_of
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode, PolicyError
@@ -83,9 +83,10 @@ def decide(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError | No
     ):
         return Plan(ledger, plan.reason, plan.message, actions=(ReadLive(),))
     observed = _observed(context, plan)
-    if plan.ledger == ledger and ledger.incident is None and not _observed_anything_new(ledger, observed):
+    news = _observed_anything_new(ledger, observed) or budget_has_news(ledger, policy, now)
+    if plan.ledger == ledger and ledger.incident is None and not news:
         return plan
-    after = summarise(plan.ledger, workload, now, observed)
+    after = summarise(plan.ledger, workload, now, observed, policy)
     return msgspec.structs.replace(plan, ledger=after, actions=(*plan.actions, *events(ledger, after)))
 
 
@@ -182,7 +183,8 @@ def _runs_since(pod: PodFacts, moment: datetime) -> bool:
 
 
 def _in_time(context: ReconcileContext, plan: Plan) -> Plan:
-    """Not later than time alone makes news of a node: the end of its silence, or the `for` of a rule."""
+    """Not later than time alone makes news of a node or of the budget: the end of its silence, the `for` of a rule, the
+    end of its window."""
     if not isinstance(context.policy, Policy):
         return plan
     fates = fencing.fates_of_nodes(context.snapshot, context.policy, context.now)
@@ -193,9 +195,22 @@ def _in_time(context: ReconcileContext, plan: Plan) -> Plan:
         if open_ is not None
         else None
     )
-    moments = (*(fate.changes_at for fate in fates.values()), fault_at, kept_at, plan.requeue_at)
+    moments = (
+        *(fate.changes_at for fate in fates.values()),
+        fault_at,
+        kept_at,
+        _budget_frees_at(context.policy, plan.ledger, context.now),
+        plan.requeue_at,
+    )
     requeue_at = min((moment for moment in moments if moment is not None), default=None)
     return msgspec.structs.replace(plan, requeue_at=requeue_at)
+
+
+def _budget_frees_at(policy: Policy, ledger: Ledger, now: datetime) -> datetime | None:
+    """When the condition BudgetExhausted ends between incidents. None: it does not hold, or no time ends it."""
+    if ledger.incident is not None or not ledger.totals.incidents:
+        return None
+    return budget.frees_at(ledger.budget, policy.budget_limit, policy.budget_window, now)
 
 
 def _asked(context: ReconcileContext, ledger: Ledger) -> Plan | None:

@@ -11,14 +11,24 @@ from recovery.core.model.facts import WorkloadFacts
 from recovery.core.model.group_totals import BudgetState
 from recovery.core.model.ledger import Incident, Ledger, LedgerCondition, Phase
 from recovery.core.model.ledger_object import schema_version_of
+from recovery.core.policy.resolved import Policy
+from recovery.core.policy.spec import PolicyError
+
+BUDGET_EXHAUSTED = "BudgetExhausted"
 
 
 def summarise(
-    ledger: Ledger, workload: WorkloadFacts, now: datetime, observed: tuple[GroupCondition, ...] | None = None
+    ledger: Ledger,
+    workload: WorkloadFacts,
+    now: datetime,
+    observed: tuple[GroupCondition, ...] | None = None,
+    policy: Policy | PolicyError | None = None,
 ) -> Ledger:
     """The ledger with its columns and conditions brought up to date; the same facts give the same ledger.
 
     `observed`: the conditions that the pods show. None: they were not asked, and what is known of them stays.
+    `policy`: whose budget applies between incidents; an incident has pinned its own. Without one that can be used, what
+    is known of the budget stays.
     """
     incident = ledger.incident
     open_ = incident if incident is not None and incident.closing is None else None
@@ -35,11 +45,15 @@ def summarise(
             reason=incident.reason,
             message=incident.message,
             idle_gpus=incident.gpus_now if ledger.holds_gpus_idle else 0,
-            budget=_budget(ledger.budget, incident, now),
+            budget=_pinned_budget(ledger.budget, incident, now),
         )
     elif last is not None:
         shown = msgspec.structs.replace(shown, cause=last.cause, reason=last.reason, message=last.message, idle_gpus=0)
-    own = _conditions(shown, open_, workload, now)
+    terms = _of_policy(ledger, policy)
+    if terms is not None:
+        left = _budget(ledger.budget, terms.budget_limit, terms.budget_window, now)
+        shown = msgspec.structs.replace(shown, budget=left)
+    own = _conditions(shown, open_, workload, now, exhausted=_exhausted(shown, open_, terms))
     return msgspec.structs.replace(shown, conditions=(*own, *_observed(shown, own, observed, now)))
 
 
@@ -53,23 +67,58 @@ def _next_attempt_at(ledger: Ledger, open_: Incident | None) -> datetime | None:
     return ledger.next_attempt_at if ledger.phase is Phase.HELD else None
 
 
-def _budget(state: BudgetState, incident: Incident, now: datetime) -> BudgetState:
+def budget_has_news(ledger: Ledger, policy: Policy | PolicyError | None, now: datetime) -> bool:
+    """Between incidents: the conditions of the ledger do not say what the policy's budget allows by now, because its
+    limit is another one, or its window has moved on."""
+    terms = _of_policy(ledger, policy)
+    if terms is None:
+        return False
+    left = budget.remaining(ledger.budget, terms.budget_limit, terms.budget_window, now)
+    return ledger.budget.limit != terms.budget_limit or _said_exhausted(ledger) != (left == 0)
+
+
+def _of_policy(ledger: Ledger, policy: Policy | PolicyError | None) -> Policy | None:
+    """The policy whose terms are those of the budget. None: an incident has pinned others, no incident can have been
+    charged yet, or no policy can be used."""
+    if ledger.incident is not None or not ledger.totals.incidents:
+        return None
+    return policy if isinstance(policy, Policy) else None
+
+
+def _said_exhausted(ledger: Ledger) -> bool:
+    return any((each.type, each.status) == (BUDGET_EXHAUSTED, "True") for each in ledger.conditions)
+
+
+def _exhausted(ledger: Ledger, open_: Incident | None, terms: Policy | None) -> bool:
+    """An open incident that was charged goes on with that, unless it is held.
+
+    `terms` None: the policy has none that apply.
+    """
+    if ledger.incident is None and terms is None:
+        return _said_exhausted(ledger)
+    goes_on = open_ is not None and open_.charged and ledger.phase is not Phase.HELD
+    return ledger.budget.remaining == 0 and not goes_on
+
+
+def _pinned_budget(state: BudgetState, incident: Incident, now: datetime) -> BudgetState:
     window = timedelta(seconds=incident.pinned.budget_window_seconds)
-    limit = incident.pinned.budget_limit
+    return _budget(state, incident.pinned.budget_limit, window, now)
+
+
+def _budget(state: BudgetState, limit: int, window: timedelta, now: datetime) -> BudgetState:
     charges = budget.in_window(state, window, now)
     return msgspec.structs.replace(state, charges=charges, limit=limit, remaining=max(0, limit - len(charges)))
 
 
 def _conditions(
-    ledger: Ledger, open_: Incident | None, workload: WorkloadFacts, now: datetime
+    ledger: Ledger, open_: Incident | None, workload: WorkloadFacts, now: datetime, *, exhausted: bool
 ) -> tuple[LedgerCondition, ...]:
     held = ledger.phase is Phase.HELD
-    exhausted = held and ledger.budget.remaining == 0
     is_paused = paused(workload)
     wanted = (
         ("Healthy", open_ is None, "NoIncident" if open_ is None else "IncidentOpen"),
         ("Recovering", open_ is not None and not held, ledger.phase if open_ is not None else "NoIncident"),
-        ("BudgetExhausted", exhausted, "LimitReached" if exhausted else "BudgetLeft"),
+        (BUDGET_EXHAUSTED, exhausted, "LimitReached" if exhausted else "BudgetLeft"),
         ("Paused", is_paused, "Annotation" if is_paused else "NotPaused"),
     )
     known = {condition.type: condition for condition in ledger.conditions}

@@ -27,6 +27,7 @@ from recovery.core.model.ledger import (
     Told,
 )
 from recovery.core.model.reason import Reason
+from recovery.core.plan.status_conditions import BUDGET_EXHAUSTED
 from recovery.core.sentences import render
 from recovery.kube.incident_records import read_incident
 from recovery.kube.projections.recovery import decode_config, decode_recovery_group
@@ -95,11 +96,19 @@ def test_each_ledger_is_the_one_that_this_version_would_have_written(name: str) 
         reconcile(controller, step)
         found, expected = read(then["status"]), as_read(controller.ledger)
         assert as_accounted_then(found) == as_accounted_then(expected), f"at {then['seconds']} s"
+        if found.phase is Phase.HELD:
+            assert exhausted(found) == exhausted(expected), f"at {then['seconds']} s"
+
+
+def exhausted(ledger: Ledger) -> list[tuple[str, str]]:
+    """Status and reason of that condition."""
+    return [(each.status, each.reason) for each in ledger.conditions if each.type == BUDGET_EXHAUSTED]
 
 
 def as_accounted_then(ledger: Ledger) -> Ledger:
     """Without its words, and without what version 3 does not write: classes of GPU time, released time, handling, the
-    count of restarts, and what lets incidents share a record."""
+    count of restarts, and what lets incidents share a record. Nor does it say of a group that is not held that its
+    budget is exhausted."""
     ledger = without_words(ledger)
     totals, incident = ledger.totals, ledger.incident
     spans = incident.phases if incident is not None else ()
@@ -115,6 +124,7 @@ def as_accounted_then(ledger: Ledger) -> Ledger:
     return msgspec.structs.replace(
         ledger,
         folds=(),
+        conditions=tuple(each for each in ledger.conditions if each.type != BUDGET_EXHAUSTED),
         idle_gpus=0 if ledger.phase in {Phase.BACKOFF, Phase.HELD} else ledger.idle_gpus,
         totals=msgspec.structs.replace(
             totals,

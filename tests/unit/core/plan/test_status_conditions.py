@@ -3,11 +3,14 @@
 import msgspec
 
 from recovery.core.model.ledger import Ledger, LedgerCondition
+from recovery.core.model.rules import Rule, RuleAction
 from recovery.core.plan.kubernetes_events import events
 from recovery.core.plan.status_conditions import summarise
+from recovery.core.policy.resolved import Policy
+from recovery.core.policy.spec import PolicyError
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.groups import training
-from tests.unit.core.world import GPUS_PER_POD, at
+from tests.unit.core.world import GPUS_PER_POD, World, at
 
 
 def conditions(controller: Controller) -> dict[str, tuple[str, str]]:
@@ -49,6 +52,78 @@ def test_while_held() -> None:
     controller.reconcile(training().pod_failed(3, 137, 0), 1)
     assert conditions(controller)["BudgetExhausted"] == ("True", "LimitReached")
     assert conditions(controller)["Recovering"] == ("False", "Held")
+
+
+def recovered(terms: Policy) -> tuple[Controller, World]:
+    """Rank 3 failed, and the group runs whole again: one charge, and no incident is open."""
+    controller, world = Controller(terms), training().pod_failed(3, 137, 0)
+    controller.reconcile(world, 1)
+    back = world.recreated(10).all_ready(20)
+    controller.settle(back, 21)
+    assert controller.ledger.incident is None
+    return controller, back
+
+
+def test_a_limit_that_is_lowered_to_what_is_spent_exhausts_the_budget_on_the_next_reconcile() -> None:
+    controller, world = recovered(policy(limit=2))
+    assert conditions(controller)["BudgetExhausted"] == ("False", "BudgetLeft")
+    controller.policy = policy(limit=1)
+    controller.reconcile(world, 30)
+    assert conditions(controller)["BudgetExhausted"] == ("True", "LimitReached")
+    assert condition(controller, "BudgetExhausted").last_transition_time == at(30)
+    assert (controller.ledger.budget.limit, controller.ledger.budget.remaining) == (1, 0)
+
+
+def test_a_limit_that_is_raised_frees_the_budget_on_the_next_reconcile() -> None:
+    controller, world = recovered(policy(limit=1))
+    assert conditions(controller)["BudgetExhausted"] == ("True", "LimitReached")
+    controller.policy = policy(limit=3)
+    controller.reconcile(world, 30)
+    assert conditions(controller)["BudgetExhausted"] == ("False", "BudgetLeft")
+    assert (controller.ledger.budget.limit, controller.ledger.budget.remaining) == (3, 2)
+
+
+def test_the_end_of_the_window_frees_the_budget_between_incidents() -> None:
+    controller, world = recovered(policy(limit=1, window_seconds=100))
+    plan = controller.reconcile(world, 30)
+    assert plan.requeue_at == at(101)
+    controller.reconcile(world, 101)
+    assert conditions(controller)["BudgetExhausted"] == ("False", "BudgetLeft")
+    assert controller.reconcile(world, 102).requeue_at is None
+
+
+def test_the_last_charge_counts_from_the_end_of_its_recovery() -> None:
+    """Until then its incident may make further attempts."""
+    controller, world = Controller(policy(limit=1)), training().pod_failed(3, 137, 0)
+    controller.reconcile(world, 1)
+    assert conditions(controller)["BudgetExhausted"] == ("False", "BudgetLeft")
+    controller.reconcile(world.recreated(10).all_ready(20), 21)
+    assert conditions(controller)["BudgetExhausted"] == ("True", "LimitReached")
+    controller.settle(world.recreated(10).all_ready(20), 22)
+    assert condition(controller, "BudgetExhausted").last_transition_time == at(21)
+
+
+def test_an_incident_that_costs_nothing_leaves_the_budget_exhausted() -> None:
+    free = Rule("oom", RuleAction.RECREATE_GROUP, charge=False)
+    controller, world = recovered(policy(limit=1))
+    controller.policy = policy(limit=1, rules=(free,))
+    controller.reconcile(world.pod_failed(1, 137, 40), 41)
+    assert controller.ledger.incident is not None
+    assert conditions(controller)["BudgetExhausted"] == ("True", "LimitReached")
+
+
+def test_without_a_policy_that_can_be_used_what_is_known_of_the_budget_stays() -> None:
+    controller, world = recovered(policy(limit=1))
+    for terms in (None, PolicyError("spec.budget.limit: -1")):
+        controller.policy = terms
+        controller.reconcile(world, 30)
+        assert conditions(controller)["BudgetExhausted"] == ("True", "LimitReached")
+
+
+def test_a_group_that_has_had_no_incident_is_not_written_for_the_limit() -> None:
+    controller = Controller(policy(limit=0))
+    controller.reconcile(training(), 30)
+    assert controller.ledger == Ledger()
 
 
 def test_while_paused_in_the_middle() -> None:
