@@ -69,7 +69,9 @@ class Leader(msgspec.Struct, frozen=True):
         """The answer about a job, where it depends on a controller that leads."""
         if self.leads is not False or found.reason not in _OF_A_LEADER:
             return found
-        return msgspec.structs.replace(found, reason=ProtectionReason.NO_CONTROLLER, detail=self.detail, until=None)
+        return Protection(
+            ProtectionReason.NO_CONTROLLER, found.kind, found.job, policy=found.policy, detail=self.detail
+        )
 
 
 class LeaderProbe:

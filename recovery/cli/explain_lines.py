@@ -6,7 +6,7 @@ from datetime import datetime
 
 from recovery.cli.applied_policy import AppliedPolicy
 from recovery.cli.formatting import age, aligned, duration, moment
-from recovery.cli.status_rows import resume_at
+from recovery.cli.status_rows import IN_PART, resume_at
 from recovery.core.diagnosis.classify import DisruptionClass
 from recovery.core.diagnosis.membership import member_count, member_jobs, pods_of
 from recovery.core.diagnosis.training_container import SelectedBy, select
@@ -46,6 +46,8 @@ _INDENT = "  "
 def protection_line(found: Protection) -> str:
     """Whether a loss starts a recovery; if not, why not, and what a person can do about it."""
     answer = {True: "yes", False: "no", None: "not needed"}[found.protected]
+    if found.free_rules:
+        answer = IN_PART
     return " ".join(words for words in (f"Protected: {answer}.", sentence(found), remedy(found)) if words)
 
 

@@ -44,6 +44,9 @@ _WIDTHS = {
 MEANT_TO_RUN = frozenset({"Healthy", "NoPolicy"})
 """The phases of a job without an open incident that no one has stopped: it runs, or has not started."""
 
+IN_PART = "in part"
+"""In place of a no: rules that charge nothing still restart the group."""
+
 GONE = "Deleted"
 """The phase of a job that was there when it was last looked for."""
 
@@ -325,9 +328,17 @@ def as_data(row: JobRow) -> dict[str, Any]:
             "reason": str(row.protection.reason),
             "message": sentence(row.protection),
             "remedy": remedy(row.protection),
+            "stillRecovered": _still_recovered_data(row.protection),
         },
         "controller": {"leads": row.leader.leads, "message": row.leader.detail},
     }
+
+
+def _still_recovered_data(found: Protection) -> dict[str, Any] | None:
+    """The losses after which the group is restarted all the same. None: none is, or all are."""
+    if not found.free_rules and not found.free_preemptions:
+        return None
+    return {"rules": list(found.free_rules), "preemptions": found.free_preemptions}
 
 
 def _size_data(row: JobRow) -> dict[str, Any] | None:
@@ -382,6 +393,8 @@ def _protection_words(found: Protection) -> str:
     """Empty: the job needs no protection now."""
     if found.protected is None:
         return ""
+    if found.free_rules:
+        return f"{IN_PART}: {found.reason}"
     return "yes" if found.protected else f"no: {found.reason}"
 
 

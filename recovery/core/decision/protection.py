@@ -5,6 +5,7 @@ happens about a loss that has an incident is the incident's phase, unless that i
 """
 
 from datetime import datetime
+from typing import Self
 
 import msgspec
 
@@ -26,6 +27,8 @@ from recovery.core.model.rules import Rule, RuleAction, When
 from recovery.core.plan.suspension import in_force
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode, PolicyError, Restart
+
+_RESTARTING = frozenset({RuleAction.RECREATE_GROUP, RuleAction.REPLACE_NODE, RuleAction.AVOID_NODE, RuleAction.SHRINK})
 
 
 def protection(
@@ -61,7 +64,8 @@ def protection(
         found = _by_container(workload, snapshot)
     if found is None:
         reason = _before_start(snapshot, _ledger_of(recovery_group)) or ProtectionReason.PROTECTED
-        found = Protection(reason, workload.kind, workload.name)
+        under_way = _ledger_of(recovery_group).current_incident.id if _is_open(_ledger_of(recovery_group)) else ""
+        found = Protection(reason, workload.kind, workload.name, incident=under_way)
     return msgspec.structs.replace(found, policy=policy.title)
 
 
@@ -154,10 +158,44 @@ def _by_incident(workload: WorkloadFacts, ledger: Ledger, now: datetime) -> Prot
     elif kept_running is not None:
         reason, detail = ProtectionReason.POD_KEPT_RUNNING, kept_running.message
     elif (refusal := attempt_limits.refused(ledger, now)) is not None:
-        reason, until = ProtectionReason.BUDGET_EXHAUSTED, refusal.frees_at
+        free = _Free.of(open_.pinned.rules, open_.pinned.restart)
+        if attempt_limits.refused(ledger, now, free=True) is not None:
+            free = _Free()
+        found = Protection(ProtectionReason.BUDGET_EXHAUSTED, workload.kind, workload.name, incident=open_.id)
+        return free.beside(msgspec.structs.replace(found, until=refusal.frees_at))
     if reason is None:
         return None
     return Protection(reason, workload.kind, workload.name, incident=open_.id, detail=detail, until=until)
+
+
+class _Free(msgspec.Struct, frozen=True):
+    """The losses after which the group is restarted although the budget is exhausted: they are not charged to it."""
+
+    rules: tuple[str, ...] = ()
+    """Names of the rules that decide on them."""
+    preemptions: bool = False
+    """Those that no rule matches."""
+    all_losses: bool = False
+    """No restart is charged: a rule that charges nothing matches whatever no other does."""
+
+    @classmethod
+    def of(cls, rules: tuple[Rule, ...], restart: str) -> Self:
+        names: list[str] = []
+        charges = False
+        for rule in rules:
+            if rule.action in _RESTARTING:
+                charges = charges or rule.charge
+                names += [] if rule.charge else [rule.name]
+            if rule.when == When():
+                free = rule.action in _RESTARTING and not rule.charge
+                return cls(tuple(names), all_losses=free and not charges)
+        return cls(tuple(names), preemptions=restart != Restart.NONE)
+
+    def beside(self, exhausted: Protection) -> Protection | None:
+        """The answer of an exhausted budget with these. None: it is no answer, because they are all that there is."""
+        if self.all_losses:
+            return None
+        return msgspec.structs.replace(exhausted, free_rules=self.rules, free_preemptions=self.preemptions)
 
 
 def _by_budget(workload: WorkloadFacts, ledger: Ledger, policy: Policy, now: datetime) -> Protection | None:
@@ -165,7 +203,8 @@ def _by_budget(workload: WorkloadFacts, ledger: Ledger, policy: Policy, now: dat
     if _is_open(ledger) or budget.remaining(ledger.budget, policy.budget_limit, policy.budget_window, now) > 0:
         return None
     until = budget.frees_at(ledger.budget, policy.budget_limit, policy.budget_window, now)
-    return Protection(ProtectionReason.BUDGET_EXHAUSTED, workload.kind, workload.name, until=until)
+    found = Protection(ProtectionReason.BUDGET_EXHAUSTED, workload.kind, workload.name, until=until)
+    return _Free.of(policy.rules, policy.restart).beside(found)
 
 
 def _by_container(workload: WorkloadFacts, snapshot: Snapshot) -> Protection | None:

@@ -102,7 +102,7 @@ class Protection(msgspec.Struct, frozen=True):
     rule: str = ""
     """RuleIgnoresAll: name of the rule."""
     incident: str = ""
-    """Held, IncidentObserved, PodKeptRunning: id of the incident."""
+    """Held, IncidentObserved, PodKeptRunning, Protected: id of the incident. Empty: none is open."""
     child_job: str = ""
     """TrainingContainerUnknown: name of the Job."""
     recovery_group: str = ""
@@ -117,6 +117,10 @@ class Protection(msgspec.Struct, frozen=True):
     Empty: nothing, or the Hold is the budget's."""
     until: datetime | None = None
     """Held, BudgetExhausted: when the budget's window allows the next recovery. None: time alone does not."""
+    free_rules: tuple[str, ...] = ()
+    """BudgetExhausted: names of rules that restart the group all the same, because they charge nothing."""
+    free_preemptions: bool = False
+    """BudgetExhausted: the policy restarts the group all the same after a preemption that no rule matches."""
 
     @property
     def protected(self) -> bool | None:

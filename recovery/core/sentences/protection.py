@@ -26,6 +26,9 @@ _HELD_BY_BUDGET = (
 )
 
 
+_UNDER_WAY = ("Incident {incident} is being recovered. The controller restarts the group again if it has to.", "")
+
+
 _WORDS: Mapping[ProtectionReason, tuple[str, str]] = {
     ProtectionReason.DELETING: ("The {kind} is being deleted.", ""),
     ProtectionReason.FINISHED: ("The {kind} is complete.", ""),
@@ -79,7 +82,7 @@ _WORDS: Mapping[ProtectionReason, tuple[str, str]] = {
         "End that container, or delete the pod.",
     ),
     ProtectionReason.BUDGET_EXHAUSTED: (
-        "The budget of {policy} is exhausted{until}, so the controller holds the next loss.",
+        "The budget of {policy} is exhausted{until}, so the controller holds the next loss.{still}",
         "Run recovery reset-budget {job}, or raise spec.budget.limit.",
     ),
     ProtectionReason.TRAINING_CONTAINER_UNKNOWN: (
@@ -116,7 +119,17 @@ def _words(found: Protection) -> tuple[str, str]:
         return _NEWER_LEDGER
     if found.reason is ProtectionReason.HELD and not found.detail:
         return _HELD_BY_BUDGET
+    if found.reason is ProtectionReason.PROTECTED and found.incident:
+        return _UNDER_WAY
     return _WORDS[found.reason]
+
+
+def _still(found: Protection) -> str:
+    """After which losses the group is restarted although its budget is exhausted. Empty: after none."""
+    ways = [f"a loss that rule {name} decides" for name in found.free_rules]
+    if found.free_preemptions:
+        ways.append("a preemption that no rule matches" if found.free_rules else "a preemption")
+    return f" It still restarts the group after {' or '.join(ways)}, which is not charged." if ways else ""
 
 
 def _rendered(template: str, found: Protection) -> str:
@@ -133,5 +146,6 @@ def _rendered(template: str, found: Protection) -> str:
         schema_version=found.schema_version,
         detail=detail,
         because=f": {detail}" if detail else "",
+        still=_still(found),
         until=f" until {found.until:%Y-%m-%d %H:%M:%S}Z" if found.until is not None else "",
     )

@@ -177,6 +177,25 @@ def test_a_paused_job_and_an_unusable_policy_are_marked(cluster: PlainCluster) -
 PAUSED = {"metadata": {"annotations": {"recovery.trainjob.dev/paused": "true"}}}
 
 
+FREE = {"name": "spot", "when": {"onClass": ["PodDisrupted"]}, "action": "RecreateGroup", "charge": False}
+
+
+def test_a_rule_that_charges_nothing_protects_in_part_once_the_budget_is_exhausted(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")
+    cluster.add_policy(mode="Enforce", budget={"limit": 0}, rules=[FREE])
+    assert row("llm")["PROTECTED"] == "in part: BudgetExhausted"
+    [found] = json.loads(status("-o", "json").stdout)
+    assert found["protection"] == {
+        "protected": False,
+        "reason": "BudgetExhausted",
+        "message": "The budget of RecoveryPolicy team-a/default is exhausted, so the controller holds the next loss. "
+        "It still restarts the group after a loss that rule spot decides or a preemption that no rule matches, which "
+        "is not charged.",
+        "remedy": "Run recovery reset-budget llm, or raise spec.budget.limit.",
+        "stillRecovered": {"rules": ["spot"], "preemptions": True},
+    }
+
+
 @pytest.mark.parametrize(
     ("change", "spec", "answer"),
     [
@@ -250,6 +269,7 @@ def test_the_brakes_of_the_cluster_show_in_every_row(cluster: PlainCluster) -> N
         "message": "The circuit breaker is open: 2 recoveries within 60 minutes brought no progress "
         "(RecoveryConfig spec.circuitBreaker.recoveries 2).",
         "remedy": "Run recovery reset-breaker to close it.",
+        "stillRecovered": None,
     }
 
 
@@ -329,8 +349,10 @@ def test_json_holds_what_the_table_holds_and_the_sentence(cluster: PlainCluster)
             "protection": {
                 "protected": True,
                 "reason": "Protected",
-                "message": "RecoveryPolicy team-a/default restarts the group when it loses a member.",
+                "message": "Incident uid-team-1 is being recovered. The controller restarts the group again if it has "
+                "to.",
                 "remedy": "",
+                "stillRecovered": None,
             },
             "controller": {"leads": True, "message": ""},
         }

@@ -9,7 +9,7 @@ from recovery.core.decision.protection import protection
 from recovery.core.model.facts import ContainerTemplate
 from recovery.core.model.fleet_ledger import Breaker, FleetLedger
 from recovery.core.model.group_totals import BudgetState
-from recovery.core.model.ledger import SCHEMA_VERSION, Ledger, LedgerCondition
+from recovery.core.model.ledger import SCHEMA_VERSION, Ledger, LedgerCondition, Phase
 from recovery.core.model.ledger_object import LedgerObject
 from recovery.core.model.protection import UNPROTECTED, Protection, ProtectionReason
 from recovery.core.model.reason import Reason, as_said
@@ -246,6 +246,55 @@ def test_a_budget_of_0_is_exhausted_for_ever() -> None:
     assert (answer.reason, answer.until) == (ProtectionReason.BUDGET_EXHAUSTED, None)
 
 
+SPOT = When(on_class=("PodDisrupted",))
+FREE_SPOT = Rule("spot", RuleAction.RECREATE_GROUP, SPOT, charge=False)
+FREE_DRAIN = Rule("drain", RuleAction.AVOID_NODE, When(on_class=("NodeLost",)), charge=False)
+FREE_IGNORE = Rule("hands-off", RuleAction.IGNORE, SPOT, charge=False)
+FREE_ALL = Rule("whatever", RuleAction.RECREATE_GROUP, charge=False)
+
+
+@pytest.mark.parametrize(
+    ("restart", "rules", "free", "preemptions"),
+    [
+        (Restart.RECREATE_GROUP_ON_POD_RESTART, (), (), True),
+        (Restart.RECREATE_GROUP_ON_POD_RESTART, (FREE_SPOT, FREE_DRAIN), ("spot", "drain"), True),
+        (Restart.RECREATE_GROUP_ON_POD_RESTART, (FREE_IGNORE, RECREATE_137), (), True),
+        (Restart.RECREATE_GROUP_ON_POD_RESTART, (FREE_SPOT, RECREATE_ALL), ("spot",), False),
+        (Restart.RECREATE_GROUP_ON_POD_RESTART, (RECREATE_ALL, FREE_SPOT), (), False),
+        (Restart.RECREATE_GROUP_ON_POD_RESTART, (RECREATE_137, FREE_ALL), ("whatever",), False),
+    ],
+    ids=["default", "rules", "ignored", "the rest is charged", "never reached", "but exits with 137"],
+)
+def test_an_exhausted_budget_names_the_losses_that_are_recovered_all_the_same(
+    restart: Restart, rules: tuple[Rule, ...], free: tuple[str, ...], preemptions: bool
+) -> None:
+    answer = found(training(), policy(limit=0, restart=restart, rules=rules))
+    assert answer.reason is ProtectionReason.BUDGET_EXHAUSTED
+    assert (answer.free_rules, answer.free_preemptions) == (free, preemptions)
+
+
+@pytest.mark.parametrize("rules", [(FREE_ALL,), (FREE_SPOT, FREE_ALL), (IGNORE_143, FREE_ALL)])
+def test_a_policy_that_charges_for_no_restart_needs_no_budget(rules: tuple[Rule, ...]) -> None:
+    assert found(training(), policy(limit=0, rules=rules)).reason is ProtectionReason.PROTECTED
+    assert after_a_loss(policy(limit=0, rules=rules)).reason is ProtectionReason.PROTECTED
+
+
+def test_in_an_incident_the_rules_count_that_it_has_pinned() -> None:
+    answer = after_a_loss(policy(limit=1, rules=(FREE_SPOT,)), then=policy(limit=1))
+    assert (answer.reason, answer.free_rules) == (ProtectionReason.BUDGET_EXHAUSTED, ("spot",))
+
+
+@pytest.mark.parametrize("held_back", ["spot", "another"])
+def test_what_is_called_free_is_what_decide_restarts_for(held_back: str) -> None:
+    """The answer and the decision, about the same loss."""
+    when = When(on_exit_codes=ExitCodes(Operator.IN, (137 if held_back == "another" else 1,)))
+    terms = policy(limit=0, rules=(Rule("spot", RuleAction.RECREATE_GROUP, when, charge=False),))
+    assert found(training(), terms).free_rules == ("spot",)
+    controller = Controller(terms)
+    controller.reconcile(training().pod_failed(2, 1, 0), 1)
+    assert (controller.ledger.phase is Phase.HELD) is (held_back == "another")
+
+
 def test_an_open_incident_has_no_further_attempt_where_its_own_budget_is_used_up() -> None:
     assert after_a_loss(policy(limit=1)).reason is ProtectionReason.BUDGET_EXHAUSTED
     assert after_a_loss(policy(limit=2)).reason is ProtectionReason.PROTECTED
@@ -360,7 +409,8 @@ def test_whatever_else_says_why_and_asks_for_nothing(reason: ProtectionReason) -
         ),
         (
             found(training(), policy(limit=0)),
-            "The budget of RecoveryPolicy ml/default is exhausted, so the controller holds the next loss. "
+            "The budget of RecoveryPolicy ml/default is exhausted, so the controller holds the next loss. It still "
+            "restarts the group after a preemption, which is not charged. "
             "Run recovery reset-budget train, or raise spec.budget.limit.",
         ),
         (
