@@ -203,7 +203,7 @@ class _Explanation:
         print(f"{title_of(self._key, self._workload)}, created {age(self._workload.created_at, now)} ago")
         print(printable(explain_lines.protection_line(self._protection())))
         _print("Policy", explain_lines.policy_lines(self._selection, ledger, now))
-        _print("Now", explain_lines.readiness_lines(self._reading.snapshot, self._workload, now))
+        _print("Now", self._readiness_lines())
         plan = self._plan
         if plan is None:
             _print("Decision", [f"none, and no controller of this version takes one: {self._unreadable}"])
@@ -239,6 +239,11 @@ class _Explanation:
                 "Incident, as it would be opened then", explain_lines.incident_lines(plan.ledger.incident, self._now)
             )
 
+    def _readiness_lines(self) -> Iterator[str]:
+        return explain_lines.readiness_lines(
+            self._reading.snapshot, self._workload, self._ledger, self._protection(), self._now
+        )
+
     @staticmethod
     def _print_if_any(title: str, lines: Iterable[str]) -> None:
         found = list(lines)
@@ -272,7 +277,7 @@ class _Explanation:
         )
         return row | {
             "policy": row["policy"] | _policy_data(self._selection, ledger, self._now),
-            "now": list(explain_lines.readiness_lines(snapshot, self._workload, self._now)),
+            "now": list(self._readiness_lines()),
             "decision": plan and _decision_data(plan) | {"notAsked": self._not_asked()},
             "afterPause": after and _decision_data(after) | {"incident": msgspec.to_builtins(opened)},
             "next": list(explain_nodes_and_deadlines.next_lines(plan, snapshot, self._selection.decides, self._now))

@@ -74,8 +74,10 @@ def policy_lines(selection: AppliedPolicy, ledger: Ledger, now: datetime) -> Ite
         yield f"the budget allows the next one at {moment(frees)}"
 
 
-def readiness_lines(snapshot: Snapshot, workload: WorkloadFacts, now: datetime) -> Iterator[str]:
-    """What the objects say right now."""
+def readiness_lines(
+    snapshot: Snapshot, workload: WorkloadFacts, ledger: Ledger, found: Protection, now: datetime
+) -> Iterator[str]:
+    """What the objects say right now, and nothing against `found`, which is what the account begins with."""
     yield from (each.sentence for each in snapshot.undecodable)
     if paused(workload):
         reason = workload.annotations[PAUSED_ANNOTATION]
@@ -101,7 +103,7 @@ def readiness_lines(snapshot: Snapshot, workload: WorkloadFacts, now: datetime) 
     if jobset.active_deadline_seconds is not None and jobset.uid != workload.uid:
         yield _deadline_line("JobSet", jobset.active_deadline_seconds)
     for job in snapshot.jobs:
-        yield from _job_lines(snapshot, job, now)
+        yield from _job_lines(snapshot, job, _untrained_words(job, ledger, found), now)
     if not member_jobs(snapshot):
         yield "no living Job of the group"
 
@@ -121,7 +123,20 @@ _NOT_TRAINED = (
 )
 
 
-def _job_lines(snapshot: Snapshot, job: JobFacts, now: datetime) -> Iterator[str]:
+def _untrained_words(job: JobFacts, ledger: Ledger, found: Protection) -> str:
+    """What it means for the Job where its pods do not show that all of them have run at once."""
+    if not found.protected:
+        return _NOT_TRAINED
+    if found.incident and job.uid not in ledger.current_incident.target.job_uids:
+        return (
+            "its pods have not all run at once since the restart; until they have, its Job replaces a lost one, and "
+            f"incident {found.incident} restarts the group again if they do not run in time"
+        )
+    return "its pods do not show any more that all of them have run at once, but the RecoveryGroup does"
+
+
+def _job_lines(snapshot: Snapshot, job: JobFacts, untrained: str, now: datetime) -> Iterator[str]:
+    """`untrained`: what to say if its pods do not show that it has trained."""
     pods = pods_of(snapshot, job)
     ready = sum(pod.ready and pod.running and pod.deleting_since is None for pod in pods)
     gpus = sum(pod.gpus for pod in pods if pod.node)
@@ -133,7 +148,7 @@ def _job_lines(snapshot: Snapshot, job: JobFacts, now: datetime) -> Iterator[str
             "of the group begins it again"
         )
     if job.uid not in snapshot.trained_at:
-        yield f"{_INDENT}{_NOT_TRAINED}"
+        yield f"{_INDENT}{untrained}"
     yield from _container_lines(snapshot, job, pods)
     troubled = [pod for pod in pods if not (pod.ready and pod.running and pod.deleting_since is None)]
     for pod in troubled[:_TROUBLED_PODS_MAX]:

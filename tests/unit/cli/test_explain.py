@@ -366,3 +366,57 @@ def test_what_pods_say_does_not_reach_the_terminal_raw(cluster: PlainCluster) ->
     status = cluster.objects[PODS.plural][0]["status"]
     status["containerStatuses"][0]["state"]["waiting"]["reason"] = "\x1b[2JGone"
     assert "\x1b" not in explain("llm")
+
+
+# --- a group that comes back -----------------------------------------------------------------------------------------
+
+NOTHING_IS_RESTARTED = "nothing is restarted"
+
+
+def restarted(phase: str, **changes: Any) -> Object:
+    """`status` of a RecoveryGroup whose incident has replaced another Job by the one that is there."""
+    found = open_incident(phase)
+    target = {"jobSetUID": "uid-team-a-llm-js", "jobUIDs": ["an-earlier-one"]}
+    return found | {"incident": found["incident"] | incident_details() | {"target": target} | changes}
+
+
+def test_in_the_middle_of_a_recovery_the_incident_restarts_what_does_not_come_back(cluster: PlainCluster) -> None:
+    cluster.add_job("llm", running=1)
+    cluster.add_policy(mode="Enforce")
+    cluster.add_group("llm", restarted("Starting"))
+    text = explain("llm")
+    assert text.splitlines()[1] == (
+        "Protected: yes. Incident uid-team-1 is being recovered. The controller restarts the group again if it has to."
+    )
+    assert section(text, "Now")[2] == (
+        "  its pods have not all run at once since the restart; until they have, its Job replaces a lost one, and "
+        "incident uid-team-1 restarts the group again if they do not run in time"
+    )
+    assert NOTHING_IS_RESTARTED not in text
+
+
+def test_a_loss_that_the_ledger_knows_and_the_pods_do_not_show_is_one_of_a_group_that_has_run(
+    cluster: PlainCluster,
+) -> None:
+    cluster.add_job("llm", running=1)
+    cluster.add_policy(mode="Enforce")
+    cluster.add_group("llm", history())
+    text = explain("llm")
+    assert text.splitlines()[1].startswith("Protected: yes. RecoveryPolicy team-a/default restarts the group")
+    assert section(text, "Now")[2] == (
+        "  its pods do not show any more that all of them have run at once, but the RecoveryGroup does"
+    )
+    assert NOTHING_IS_RESTARTED not in text
+
+
+@pytest.mark.parametrize("group", [None, restarted("Held")], ids=["never started", "held"])
+def test_where_nothing_is_restarted_the_job_is_not_called_protected(
+    cluster: PlainCluster, group: Object | None
+) -> None:
+    cluster.add_job("llm", running=1)
+    cluster.add_policy(mode="Enforce")
+    if group is not None:
+        cluster.add_group("llm", group)
+    text = explain("llm")
+    assert NOTHING_IS_RESTARTED in text
+    assert not text.splitlines()[1].startswith("Protected: yes")
