@@ -151,9 +151,11 @@ def status(
     all_namespaces: AllNamespaces = False,
     output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = Output.TABLE,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep running, and print changes.")] = False,
+    paused: Annotated[bool, typer.Option("--paused", help="Only paused jobs.")] = False,
+    suspended: Annotated[bool, typer.Option("--suspended", help="Only suspended jobs.")] = False,
 ) -> None:
     """List jobs and their state."""
-    from recovery.cli.status import show_status
+    from recovery.cli.status import Only, show_status
 
     one_scope(namespace, all_namespaces=all_namespaces)
     show_status(
@@ -162,6 +164,7 @@ def status(
         all_namespaces=all_namespaces,
         output=output,
         watch=watch,
+        only=Only(paused, suspended),
     )
 
 

@@ -6,7 +6,7 @@ from enum import IntEnum
 import msgspec
 
 from recovery.cli.formatting import time_of_day
-from recovery.cli.readiness import NOT_STARTED, STARTING, UNREADABLE
+from recovery.cli.readiness import NOT_STARTED, PAUSED, STARTING, UNREADABLE
 from recovery.core.decision.resuming import deadline_of
 from recovery.core.diagnosis.group_conditions import EARLIER_LOSS
 from recovery.core.incident import lifecycle
@@ -112,6 +112,8 @@ def next_step(
         return NextStep("resumes", resumes_at, verb="resume")
     if phase == STARTING:
         return NextStep("waits for pods")
+    if phase == PAUSED:  # whatever the policy says besides
+        return NextStep(verb="resume")
     if found.reason in _COMMANDS:
         return NextStep("budget frees" if found.until else "", found.until, verb=_COMMANDS[found.reason])
     if found.protected is not None and ledger.elastic is not None:
@@ -179,7 +181,7 @@ def need_of(phase: str, ledger: Ledger, found: Protection, *, suspended: bool, s
         return Need.IN_PROGRESS
     if phase == "Failed":
         return Need.FAILED
-    if phase in {"Healthy", "NoPolicy"}:
+    if phase in {"Healthy", "NoPolicy", PAUSED}:
         in_need = found.protected is False or ledger.elastic is not None or bool(earlier_loss(ledger))
         return Need.UNPROTECTED if in_need else Need.NOTHING
     return Need.OVER

@@ -24,6 +24,8 @@ UNREADABLE = "Unreadable"
 """The phase of one of whose objects, or whose ledger, one cannot be read: nothing is done about it."""
 STARTING = "Starting"
 """The phase of one of which nothing is known but that it has not run whole yet; the same word as an incident's."""
+PAUSED = "Paused"
+"""The phase of one that users have paused, and that runs or is on its way: a loss would be left to them."""
 
 
 class Readiness(msgspec.Struct, frozen=True):

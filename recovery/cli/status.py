@@ -40,6 +40,28 @@ WATCH_SECONDS = 2.0
 Rows = Mapping[GroupKey, JobRow]
 
 
+class Only(msgspec.Struct, frozen=True):
+    """Which jobs are listed: those of any kind that is asked for. None is asked for: all."""
+
+    paused: bool = False
+    suspended: bool = False
+
+    def of(self, rows: Rows) -> Rows:
+        return {key: row for key, row in rows.items() if self._has(row)}
+
+    def words(self) -> str:
+        """What no job is; empty: all are listed."""
+        return " or ".join(word for word, asked in (("paused", self.paused), ("suspended", self.suspended)) if asked)
+
+    def _has(self, row: JobRow) -> bool:
+        if not (self.paused or self.suspended):
+            return True
+        return (self.paused and row.paused) or (self.suspended and row.suspended)
+
+
+ALL_JOBS = Only()
+
+
 def show_status(
     server: ServerOptions,
     namespace: str | None,
@@ -47,9 +69,10 @@ def show_status(
     all_namespaces: bool,
     output: Output,
     watch: bool,
+    only: Only = ALL_JOBS,
 ) -> None:
     """Print the listing. Exit code 0, also when there is nothing to list; `watch` goes on until Ctrl-C."""
-    execute(_status(server, namespace, all_namespaces=all_namespaces, output=output, watch=watch))
+    execute(_status(server, namespace, all_namespaces=all_namespaces, output=output, watch=watch, only=only))
 
 
 async def _status(
@@ -59,6 +82,7 @@ async def _status(
     all_namespaces: bool,
     output: Output,
     watch: bool,
+    only: Only,
 ) -> int:
     async with connect(server) as connection:
         where = None if all_namespaces else await chosen_namespace(server, namespace)
@@ -67,15 +91,17 @@ async def _status(
         _complain(lines, ())
         if not rows and where is not None and await namespace_is_missing(connection.client, where):
             raise CommandError(f"there is no namespace {where!r}")
+        place = "in the cluster" if where is None else f"in namespace {where}"
         if not rows:
-            place = "in the cluster" if where is None else f"in namespace {where}"
             print_error(f"no TrainJobs or JobSets {place}")
-        estimate = summed(row.enforce_estimate for row in rows.values() if row.mode != Mode.ENFORCE)
+        elif not only.of(rows):
+            print_error(f"no job {place} is {only.words()}")
+        estimate = summed(row.enforce_estimate for row in only.of(rows).values() if row.mode != Mode.ENFORCE)
         if estimate.restarts and output in {Output.TABLE, Output.WIDE}:
             print_error(enforce_sentence(estimate))
         if watch:
-            await _watch(connection, where, _Changes(output, with_namespace=all_namespaces), probe, rows, lines)
-        _print(rows, connection.clock.now(), output, with_namespace=all_namespaces)
+            await _watch(connection, where, _Changes(output, only, with_namespace=all_namespaces), probe, rows, lines)
+        _print(only.of(rows), connection.clock.now(), output, with_namespace=all_namespaces)
     return 0
 
 
@@ -128,15 +154,18 @@ def _print(rows: Rows, now: datetime, output: Output, *, with_namespace: bool) -
 class _Changes:
     """Prints rows that are new or different, as `kubectl get --watch` does."""
 
-    def __init__(self, output: Output, *, with_namespace: bool) -> None:
+    def __init__(self, output: Output, only: Only, *, with_namespace: bool) -> None:
         self._output = output
+        self._only = only
         self._wide = output is Output.WIDE
         self._with_namespace = with_namespace
         self._table = table(wide=self._wide, with_namespace=with_namespace)
         self._known: Rows = {}
 
-    def show(self, rows: Rows, now: datetime) -> None:
-        ended = {key: gone(row) for key, row in self._known.items() if key not in rows}
+    def show(self, every: Rows, now: datetime) -> None:
+        """A row that is no longer one of those asked for is printed once more, as it is now."""
+        rows = self._only.of(every)
+        ended = {key: every.get(key) or gone(row) for key, row in self._known.items() if key not in rows}
         changed = [
             row for key, row in {**rows, **ended}.items() if self._shown(self._known.get(key)) != self._shown(row)
         ]

@@ -10,12 +10,12 @@ from recovery.cli.applied_policy import AppliedPolicy, policy_of
 from recovery.cli.controller_lease import Leader
 from recovery.cli.formatting import Cell, Narrowing, TerminalTable, age, moment
 from recovery.cli.next_step import Need, NextStep, earlier_loss, need_of, next_step
-from recovery.cli.readiness import UNREADABLE, Readiness, readiness_of
+from recovery.cli.readiness import PAUSED, STARTING, UNREADABLE, Readiness, readiness_of
 from recovery.core.decision.protection import protection
 from recovery.core.diagnosis.group_conditions import EARLIER_LOSS, UNDECODABLE
 from recovery.core.incident import budget, sizes
 from recovery.core.incident.preconditions import paused
-from recovery.core.model.annotations import RESUME_AT_ANNOTATION
+from recovery.core.model.annotations import PAUSED_ANNOTATION, RESUME_AT_ANNOTATION
 from recovery.core.model.enforce_estimate import EnforceEstimate
 from recovery.core.model.facts import GroupKey, Snapshot, WorkloadFacts
 from recovery.core.model.ledger import SCHEMA_VERSION, Ledger
@@ -41,8 +41,8 @@ _WIDTHS = {
 }
 """The columns that may become narrower. With the least widths all of them fit 80 columns."""
 
-MEANT_TO_RUN = frozenset({"Healthy", "NoPolicy"})
-"""The phases of a job without an open incident that no one has stopped: it runs, or has not started."""
+MEANT_TO_RUN = frozenset({"Healthy", "NoPolicy", PAUSED})
+"""The phases of a job without an open incident that no one has suspended: it runs, or has not started."""
 
 IN_PART = "in part"
 """In place of a no: rules that charge nothing still restart the group."""
@@ -75,7 +75,8 @@ class JobRow(msgspec.Struct, frozen=True):
     """The incident's phase; without an incident Healthy, that it has not started, or why the job is not watched."""
     cause: str
     """Of the open incident; what keeps the job from starting, or which node is silent; how many of its nodes a smaller
-    group has; that a loss of before Enforce may hang it; of the last incident. Empty: none of them."""
+    group has; that a loss of before Enforce may hang it; of the last incident. Empty: none of them, or the job is
+    paused."""
     action: str
     idle_gpus: int
     """Of the open incident; of a job that has not started those that its pods hold already."""
@@ -94,7 +95,7 @@ class JobRow(msgspec.Struct, frozen=True):
     next_attempt_at: datetime | None
     created_at: datetime
     since: datetime | None
-    """When the open incident began, else since when the job is in its phase. None: not known."""
+    """When the open incident began, else since when the job is in its phase. None: not known, as of a pause."""
     reason: str
     """The latest reason of its ledger. Empty: nothing has been decided."""
     message: str
@@ -113,6 +114,11 @@ class JobRow(msgspec.Struct, frozen=True):
     """How many that group is to have."""
     quota_reserved: bool = False
     """Kueue keeps the quota of all of them reserved for that group."""
+
+    @property
+    def suspended(self) -> bool:
+        """By users, by Kueue or by the controller."""
+        return self.phase == "Suspended" or bool(self.suspended_by)
 
 
 def by_need(rows: Iterable[JobRow]) -> list[JobRow]:
@@ -170,15 +176,18 @@ def job_row(
     last = ledger if ledger is not None and not seen.phase else Ledger()
     size = ledger.elastic if ledger is not None else None
     found = leader.protects(protection(workload, snapshot, group, selection.decides, now))
-    shown, known, silent = seen.phase or phase, ledger or Ledger(), bool(seen.cause and not seen.phase)
+    shown, known, silent = _shown_phase(workload, phase, seen), ledger or Ledger(), bool(seen.cause and not seen.phase)
     resumes_at = resume_at(workload) if ours else None
     lost_earlier = earlier_loss(last) if phase in MEANT_TO_RUN else ""
+    before = EARLIER_LOSS if lost_earlier else last.cause
+    if shown == PAUSED:
+        before = ""
     return JobRow(
         namespace=key.namespace,
         job=key.name,
         kind=workload.kind,
         phase=shown,
-        cause=seen.cause or _size_words(last) or (EARLIER_LOSS if lost_earlier else last.cause),
+        cause=seen.cause or _size_words(last) or before,
         action=last.action,
         idle_gpus=seen.idle_gpus or last.idle_gpus,
         restarts=ledger.totals.restarts if ledger is not None else 0,
@@ -194,7 +203,7 @@ def job_row(
         created_at=workload.created_at,
         since=_since(shown, workload, known),
         reason=str(last.reason or ""),
-        message=seen.reason
+        message=(_paused_words(workload, seen) if shown == PAUSED else seen.reason)
         or _restrained_words(last)
         or lost_earlier
         or _smaller_words(last, workload)
@@ -208,6 +217,12 @@ def job_row(
         leader=leader,
         quota_reserved=size is not None and sizes.quota_kept(workload, size.wanted_nodes) is not None,
     )
+
+
+def _paused_words(workload: WorkloadFacts, seen: Readiness) -> str:
+    said = workload.annotations[PAUSED_ANNOTATION]
+    why = f"paused by annotation{'' if said == 'true' else f': {said}'}"
+    return f"{why}; {seen.reason}" if seen.reason else why
 
 
 def _size_words(ledger: Ledger) -> str:
@@ -277,9 +292,15 @@ def _phase(workload: WorkloadFacts, group: LedgerObject | None, selection: Appli
     return "Healthy" if selection.name else "NoPolicy"
 
 
+def _shown_phase(workload: WorkloadFacts, phase: str, seen: Readiness) -> str:
+    """With what pods show, and a pause. An incident, and what keeps a job from starting, are more to a person."""
+    shown = seen.phase or phase
+    return PAUSED if paused(workload) and phase in MEANT_TO_RUN and shown in {"Healthy", STARTING} else shown
+
+
 def _since(phase: str, workload: WorkloadFacts, ledger: Ledger) -> datetime | None:
     open_ = ledger.incident
-    if phase == UNREADABLE:
+    if phase in {UNREADABLE, PAUSED}:
         return None
     if open_ is not None and open_.closing is None:
         return open_.started_at

@@ -83,7 +83,7 @@ def test_it_fits_100_columns(
         "gemma                  Scheduling  Exit137         60s    1024   yes           waits for nodes",
         "falcon                 Starting    Exit137         60s    16     yes           runs by 09:14:00Z",
         "over                   Failed      -               40m    0      -             -",
-        "vit-paused             Healthy     -               60m    0      no: PausedBy  recovery resume JOB",
+        "vit-paused             Paused      -               -      0      no: PausedBy  recovery resume JOB",
         "                                                                 Annotation",
         "bert                   Healthy     -               60m    0      yes           -",
         "llama-3-70b-pretrain   Healthy     -               60m    0      yes           -",
