@@ -1,6 +1,6 @@
 """Whether a controller acts: what the Leases of the election show, in whatever namespace they are."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -89,35 +89,48 @@ class LeaderProbe:
 
     async def look(self) -> Leader:
         """Never raises ApiError."""
-        unseen = ""
-        try:
-            found = [await api_verbs.get(self._client, LEASES, LEASE_NAME, namespace=SHIPPED_NAMESPACE)]
-        except NotFoundError:
-            found = []
-        except ApiError:
-            found, unseen = [], f"Lease {SHIPPED_NAMESPACE}/{LEASE_NAME} cannot be read"
-        leases = _readable(found)
-        if leases and await self._is_renewed(leases[0]):
+        shipped, unseen = await self._shipped()
+        if shipped and await self._is_renewed(shipped[0]):
             return Leader(leads=True)
         try:
-            page = read_page(LEASES, await api_verbs.list_page(self._client, LEASES, field_selector=_FIELDS))
+            items = await self._list()
         except ApiError:
-            if leases:
-                return Leader(leads=False, detail=_last_words(leases[0]))
-            return Leader(detail=f"{unseen or _no_lease_there()}, and those of other namespaces cannot be listed")
-        leases = _readable(page.items or ())
-        for lease in leases:
-            if await self._is_renewed(lease):
-                return Leader(leads=True)
+            unseen = f"{unseen}, and those of other namespaces cannot be listed"
+            return await self._judged(shipped) if shipped else Leader(detail=unseen)
+        if items and not _readable(items):
+            return Leader(detail=f"Lease {LEASE_NAME} cannot be decoded")
+        return await self._judged(_readable(items))
+
+    async def _judged(self, leases: list[_FoundLease]) -> Leader:
+        """By all that there are."""
+        answers = [await self._is_renewed(lease) for lease in leases]
+        if True in answers:
+            return Leader(leads=True)
+        if None in answers:
+            return Leader(detail=f"Lease {LEASE_NAME} cannot be read again to see whether it is renewed")
         if leases:
             return Leader(leads=False, detail=_last_words(leases[0]))
-        if page.items:
-            return Leader(detail=f"Lease {LEASE_NAME} cannot be decoded")
         return Leader(leads=False, detail=f"there is no Lease {LEASE_NAME} in any namespace ({_NOT_ELECTED})")
 
-    async def _is_renewed(self, lease: _FoundLease) -> bool:
-        record = lease.spec
-        if not record.holder_identity or self._still.get(lease.metadata.namespace) == record:
+    async def _shipped(self) -> tuple[list[_FoundLease], str]:
+        """The Lease of the shipped namespace, or why there is none to judge by."""
+        name = f"Lease {SHIPPED_NAMESPACE}/{LEASE_NAME}"
+        try:
+            raw = await api_verbs.get(self._client, LEASES, LEASE_NAME, namespace=SHIPPED_NAMESPACE)
+        except NotFoundError:
+            return [], f"there is no {name}"
+        except ApiError:
+            return [], f"{name} cannot be read"
+        return _readable([raw]), f"{name} cannot be decoded"
+
+    async def _list(self, namespace: str | None = None) -> Sequence[msgspec.Raw]:
+        answer = await api_verbs.list_page(self._client, LEASES, namespace=namespace, field_selector=_FIELDS)
+        return read_page(LEASES, answer).items or ()
+
+    async def _is_renewed(self, lease: _FoundLease) -> bool | None:
+        """None: it cannot be read again."""
+        record, namespace = lease.spec, lease.metadata.namespace
+        if not record.holder_identity or self._still.get(namespace) == record:
             return False
         seconds = record.lease_duration_seconds or _TERM_SECONDS
         at = _renewed_at(record)
@@ -125,12 +138,17 @@ class LeaderProbe:
             return True
         await self._clock.sleep(min(seconds * _RENEWED_WITHIN, _READ_AGAIN_SECONDS_MAX))
         try:
-            raw = await api_verbs.get(self._client, LEASES, LEASE_NAME, namespace=lease.metadata.namespace)
+            again = _readable(await self._list(namespace))
+        except ForbiddenError:
+            again, _ = await self._shipped()
         except ApiError:
-            return False
-        if any(again.spec.holder_identity and again.spec != record for again in _readable([raw])):
+            return None
+        found = [each.spec for each in again if each.metadata.namespace == namespace]
+        if not found:
+            return None
+        if found[0].holder_identity and found[0] != record:
             return True
-        self._still[lease.metadata.namespace] = record
+        self._still[namespace] = record
         return False
 
 
@@ -160,10 +178,6 @@ def _last_words(lease: _FoundLease) -> str:
     at = _renewed_at(lease.spec)
     when = f"has not renewed it since {moment(at)}" if at is not None else "does not renew it"
     return f"{holder} holds {name} and {when}"
-
-
-def _no_lease_there() -> str:
-    return f"there is no Lease {SHIPPED_NAMESPACE}/{LEASE_NAME}"
 
 
 async def holder_words(client: ApiClient) -> str:

@@ -119,10 +119,10 @@ async def _read(connection: Connection, where: str | None, probe: LeaderProbe) -
     stop = fleet.config.stop if fleet.config is not None else None
     rows = with_readiness(rows, fleet, {**unready.snapshots, **unready.ready}, now)
     lines = (
+        *_about_leader(leader, rows),
         *fleet.unreadable,
         *unready.unreadable,
         *((render(stop),) if stop is not None else ()),
-        *_about_leader(leader, rows),
     )
     return rows, tuple(dict.fromkeys(lines))
 

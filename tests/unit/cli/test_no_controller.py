@@ -150,6 +150,19 @@ def test_a_right_to_list_the_leases_of_that_name_is_enough(cluster: PlainCluster
     protected(cluster)
     cluster.denied = {("get", "leases")}
     assert status().stderr == ""
+    cluster.put(LEASES, lease(renewed_at=STILL))
+    assert row("llm")["PROTECTED"] == "no: NoController"
+
+
+def test_a_lease_that_cannot_be_read_again_proves_nothing(cluster: PlainCluster) -> None:
+    protected(cluster)
+    cluster.put(LEASES, lease("ml-infra", renewed_at=STILL))
+    cluster.put(LEASES, lease(holder=""))
+    cluster.next("list", LEASES)
+    cluster.next("list", LEASES, TryLaterError("busy"))
+    assert (
+        "it is not known whether a controller leads: Lease recovery-controller cannot be read again" in status().stderr
+    )
 
 
 def test_that_it_is_not_known_is_not_said_where_no_controller_acts_anyway(cluster: PlainCluster) -> None:
