@@ -193,19 +193,10 @@ def _reissue(context: ReconcileContext, ledger: Ledger, restart: Attempt) -> Pla
     """The ledger has the target, but a target Job lives on: the trigger was lost, refused as stale, or never sent."""
     snapshot, open_ = context.snapshot, ledger.current_incident
     changed = sizes.undone_by_restart(ledger, snapshot) if restart.reason is not Reason.RESTARTED_BY_HAND else None
-    is_stale = context.now - restart.started_at >= STALE_AFTER
-    whole = group_runs_whole(snapshot)
-    if ledger.phase is Phase.HELD and whole and (changed is not None or is_stale):
-        # Held before the trigger was out: the group may run whole again as any other that is held.
-        waits_until = settling_until(context, ledger)
-        return whole_again(context, ledger) if waits_until is None else as_before(ledger, requeue_at=waits_until)
-    met = ledger.phase is not Phase.HELD and _met_meanwhile(context, ledger, restart)
-    if whole and (met or is_stale):
-        why = told(Sentence.READY_MEANWHILE, Reason.RUNS_WHOLE_AGAIN, ranks=open_.ranks)
-        if not met:
-            return close(ledger, Outcome.SUPERSEDED, why, context.now)
-        ended_at = phases.end_of_rendezvous(snapshot, open_.phases[-1].started_at, context.now)
-        return close(lifecycle.more_evidence(ledger, gather(snapshot)), Outcome.SUPERSEDED, why, ended_at)
+    if group_runs_whole(snapshot):
+        needless = _needless(context, ledger, restart, changed)
+        if needless is not None:
+            return needless
     stale_at = restart.started_at + STALE_AFTER
     bar = barred(context.workload, context.policy, forced=open_.forced or _finishes(context, ledger))
     if bar is not None:
@@ -229,6 +220,24 @@ def _reissue(context: ReconcileContext, ledger: Ledger, restart: Attempt) -> Pla
         return hold_back(context, ledger, found, Refusal(changed, None, exhausted=False))
     ledger = say_as_attempted(ledger, restart)
     return takedown(context, ledger)
+
+
+def _needless(context: ReconcileContext, ledger: Ledger, restart: Attempt, changed: Explanation | None) -> Plan | None:
+    """The group runs whole again before the trigger was out. None: the restart is still wanted."""
+    open_ = ledger.current_incident
+    is_stale = context.now - restart.started_at >= STALE_AFTER
+    if ledger.phase is Phase.HELD:
+        if changed is None and not is_stale:
+            return None
+        # The group may run whole again as any other that is held.
+        waits_until = settling_until(context, ledger)
+        return whole_again(context, ledger) if waits_until is None else as_before(ledger, requeue_at=waits_until)
+    why = told(Sentence.READY_MEANWHILE, Reason.RUNS_WHOLE_AGAIN, ranks=open_.ranks)
+    if _met_meanwhile(context, ledger, restart):
+        ended_at = phases.end_of_rendezvous(context.snapshot, open_.phases[-1].started_at, context.now)
+        known = lifecycle.more_evidence(ledger, gather(context.snapshot))
+        return close(known, Outcome.SUPERSEDED, why, ended_at)
+    return close(ledger, Outcome.SUPERSEDED, why, context.now) if is_stale else None
 
 
 def _met_meanwhile(context: ReconcileContext, ledger: Ledger, restart: Attempt) -> bool:
