@@ -19,7 +19,7 @@ from recovery.core.decision.teardown import left_alone
 from recovery.core.decision.verdict import Call, Verdict
 from recovery.core.diagnosis.evidence import Evidence, LossKind, gather
 from recovery.core.diagnosis.finish_overdue import left_to_finish
-from recovery.core.diagnosis.freshness import fresh
+from recovery.core.diagnosis.freshness import fresh, without_replaced
 from recovery.core.diagnosis.membership import member_jobs
 from recovery.core.incident import attempt_limits, lifecycle
 from recovery.core.incident.preconditions import no_trigger
@@ -131,9 +131,11 @@ def try_again(
 def held(context: ReconcileContext, ledger: Ledger) -> Plan:
     """Held after a restart, until the window lets the next attempt through."""
     open_ = ledger.current_incident
-    lost = tuple(
+    later = tuple(
         item for item in lifecycle.present(context.snapshot, ledger) if item.job_uid not in open_.target.job_uids
     )
+    # What the Jobs replaced before the new group ran whole has not brought it here, and does not say what it costs.
+    lost = without_replaced(context.snapshot, later)
     free = not attempt_limits.judged(ledger) and not verdicts.of(context, ledger, lost).charge
     refusal = attempt_limits.refused(ledger, context.now, free=free)
     if refusal is not None:

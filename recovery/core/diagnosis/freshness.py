@@ -4,7 +4,7 @@ Evidence is not fresh when an incident has dealt with it, when it comes from bef
 baseline: it is older than the policy, or old and the rank runs again.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -73,6 +73,18 @@ def only_observed(
         if dealt_with and by is not None and run.runs_again(item):
             found.append((item, by))
     return tuple(found)
+
+
+def without_replaced(snapshot: Snapshot, evidence: Sequence[Evidence]) -> tuple[Evidence, ...]:
+    """Without the losses of a group that has run whole since: its Jobs replaced them before, and no rank hangs for
+    them."""
+    runs = _runs(snapshot)
+    replaced = {
+        item.key
+        for item in evidence
+        if (run := runs.get(item.job_uid)) is not None and run.trained_at is not None and run.before_training(item)
+    }
+    return tuple(item for item in evidence if item.key not in replaced)
 
 
 def _progressed_since(snapshot: Snapshot, item: Evidence) -> bool:

@@ -127,6 +127,21 @@ def test_after_an_attempt_too_a_group_that_looks_whole_is_held_for_a_moment() ->
     assert controller.phase() is Phase.HEALTHY
 
 
+def test_a_preemption_before_the_new_group_ran_does_not_make_the_next_attempt_free_of_charge() -> None:
+    """Its Job replaced that pod, and all ranks met. The crash after that is what the group is held for."""
+    controller = Controller(policy(limit=1))
+    world = training().pod_deleted(3, 0)
+    controller.reconcile(world, 1)
+    starting = world.recreated(10).all_scheduled(11).evicted(2, 12, reason="PreemptionByScheduler")
+    controller.reconcile(starting, 13)
+    whole = starting.pod_gone(2, 14).replaced(2, 14).all_scheduled(15).all_ready(20)
+    crashed = whole.pod_failed(1, 137, 21)
+    for seconds in (23, 23.1, 23.2):
+        controller.reconcile(crashed, seconds)
+    assert controller.phase() is Phase.HELD
+    assert len(controller.triggers) == 1
+
+
 def test_more_losses_while_held_are_noted() -> None:
     controller = Controller(policy(limit=0))
     world = training().pod_deleted(3, 0)
