@@ -25,6 +25,7 @@ from recovery.core.incident.preconditions import barred, ended, suspended
 from recovery.core.model.facts import JobSetFacts, Snapshot
 from recovery.core.model.ledger import AttemptAction, Incident, Ledger, Outcome, Phase, Target, Told
 from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
+from recovery.core.model.rules import RuleAction
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import Plan, ResumeWorkload, SuspendWorkload
 from recovery.core.plan.context import ReconcileContext
@@ -167,8 +168,10 @@ def _adopt(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger) -> Le
 
 
 def _is_free(open_: Incident) -> bool:
-    """The rule that decided says that the incident costs nothing, no matter who restarts the group."""
-    return any(rule.name == open_.rule and not rule.charge for rule in open_.pinned.rules)
+    """The rule that decided says that the incident costs nothing, no matter who restarts the group: it is free of
+    charge, or it leaves the failure to Kubernetes."""
+    rule = next((rule for rule in open_.pinned.rules if rule.name == open_.rule), None)
+    return rule is not None and (rule.action is RuleAction.IGNORE or not rule.charge)
 
 
 def _back_at(context: ReconcileContext, target: Target) -> datetime:

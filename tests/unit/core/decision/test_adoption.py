@@ -50,6 +50,17 @@ def test_under_a_rule_that_is_free_of_charge_it_costs_nothing_either() -> None:
     assert controller.ledger.totals.charged == 0
 
 
+def test_under_a_rule_that_leaves_the_failure_to_kubernetes_it_costs_nothing_either() -> None:
+    """Seed 7960: what JobSet restarted the group for had vanished while no controller led."""
+    controller = Controller(policy(rules=(on_exit(42, RuleAction.IGNORE),)))
+    world = training(failure_policy=RESTARTS).pod_failed(3, 42, 0)
+    controller.reconcile(world, 1)
+    controller.reconcile(world, 4)
+    controller.reconcile(world.restarted_by_jobset().job_deleted(20), 20.5)
+    assert actions(controller) == [AttemptAction.NONE, AttemptAction.ADOPTED]
+    assert controller.ledger.totals.charged == 0
+
+
 def test_one_that_is_seen_late_is_dated_by_the_job_that_it_brought_back() -> None:
     """Nobody led meanwhile. Dated by now, the incident would end long after the training went on."""
     controller = Controller()
