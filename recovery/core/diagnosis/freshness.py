@@ -110,12 +110,13 @@ def _ages(
         run = begun.get(item.job_uid)
         if item.key in keys or run is None or run.trained_at is None or run.before_training(item):
             return _Age.SETTLED
-        if item.at is None:
+        at = item.at if item.at is not None else run.replaced_at(item)
+        if at is None:
             return _Age.NEW
-        if item.inferred and handled.until is not None and item.at <= handled.until:
+        if item.inferred and handled.until is not None and at <= handled.until:
             return _Age.SETTLED
-        before = since is not None and item.at < since.replace(microsecond=0) and not run.is_unfilled(item)
-        if before or (now - item.at > STALE_AFTER and run.runs_again(item)):
+        before = since is not None and at < since.replace(microsecond=0) and not run.is_unfilled(item)
+        if before or (now - at > STALE_AFTER and run.runs_again(item)):
             return _Age.BASELINE
         return _Age.NEW
 
@@ -140,6 +141,14 @@ class _Run(msgspec.Struct, frozen=True):
         if _ran_since(item) is not None:
             return True  # it has exited once more since, which is evidence of its own
         return any(_fills(p, item.pod) for p in self.pods_by_rank[rank(item.pod)])
+
+    def replaced_at(self, item: Evidence) -> datetime | None:
+        """When the Job created the next pod of that rank. The loss came before that, even where nothing dates it, as of
+        a pod that its kubelet has rejected. None: there is no such pod."""
+        if item.pod is None:
+            return None
+        later = (p.created_at for p in self.pods_by_rank[rank(item.pod)] if p.created_at > item.pod.created_at)
+        return min(later, default=None)
 
     def is_unfilled(self, item: Evidence) -> bool:
         """A rank was lost, and no pod of it runs: the others wait for it, however old the loss is."""

@@ -87,6 +87,16 @@ def test_a_rank_that_nobody_fills_is_no_baseline_whatever_its_age(world: World) 
     assert len(controller.triggers) == 1
 
 
+def test_a_pod_that_its_kubelet_rejected_before_the_policy_is_a_baseline_although_nothing_dates_its_end() -> None:
+    """The Job has replaced it since, so it ended before the policy was written."""
+    world = training().pod_deleted(2, -600).pod_gone(2, -590).replaced(2, -590)
+    rejected = world.scheduled(2).with_pod(2, phase="Failed", reason="UnexpectedAdmissionError")
+    controller = Controller(policy(since=-30))
+    controller.reconcile(rejected.replaced(2, -300).started(2, -290).pod_ready(2, -290), 1)
+    assert controller.ledger.incident is None
+    assert controller.triggers == []
+
+
 def test_the_second_of_the_switch_itself_counts_as_after_it() -> None:
     """API times are whole seconds: within one, a loss that is missed would cost more than one that is doubted."""
     controller = Controller(policy(since=0.7))
