@@ -8,7 +8,7 @@ import pytest
 from recovery.core.model.group_size import AvoidedNode
 from recovery.core.model.ledger import AttemptAction, Ledger, Phase, RequestAnswer
 from recovery.core.model.reason import Reason
-from recovery.ports import JOB_SETS, JOBS, PODS
+from recovery.ports import JOB_SETS, JOBS, NODES, PODS
 from recovery.sim.trials.checkers.restarts import BaselineUntouched, JustifiedRestart, NativeFirst, ResizeKept
 from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
 from tests.simulation.trials.checker_case import CONTROLLER, Case, at, in_phase, opened, restarted
@@ -281,6 +281,20 @@ class TestBaselineUntouched:
         case.now += 1
         case.ledger(restarted(opened(1000), 1061))
         assert case.found == []
+
+    @pytest.mark.parametrize(("ready", "violations"), [("Unknown", 0), ("True", 1)])
+    def test_or_its_node_does_not_answer(self, ready: str, violations: int) -> None:
+        """Its containers show what the kubelet said last."""
+        case = Case(BaselineUntouched, mode="Observe")
+        case.lose_a_pod()
+        replaces(case)
+        case.put(NODES, "node-1", {"status": {"conditions": [{"type": "Ready", "status": ready}]}}, by="kubelet")
+        case.put(PODS, "llm-node-0-1", {"spec": {"nodeName": "node-1"}})
+        case.now += 60
+        case.policy("Enforce")
+        case.now += 1
+        case.ledger(restarted(opened(1000), 1061))
+        assert len(case.found) == violations
 
     @pytest.mark.parametrize(("seconds_later", "violations"), [(20, 0), (200, 1)])
     def test_a_reconcile_that_was_held_up_may_have_read_the_policy_before(

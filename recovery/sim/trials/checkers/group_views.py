@@ -44,6 +44,11 @@ def is_true(body: Body, *types: str) -> Body | None:
     return _condition(body, types, "True")
 
 
+def is_unknown(body: Body, *types: str) -> bool:
+    """One of these conditions has the status Unknown."""
+    return _condition(body, types, "Unknown") is not None
+
+
 def is_false(body: Body, *types: str) -> Body | None:
     """The first of these conditions whose status is False."""
     return _condition(body, types, "False")

@@ -8,9 +8,18 @@ from recovery.core.model.ledger import AttemptAction, Incident, Phase
 from recovery.core.model.pinned_policy import PinnedPolicy
 from recovery.core.model.reason import Reason
 from recovery.ports import JOBS, RECOVERY_GROUPS
+from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.store import ObjectChange
 from recovery.sim.trials.checkers.checker_rule import CheckerRule
-from recovery.sim.trials.checkers.group_views import LONGEST_RECONCILE, Force, GroupView, JobView, deletion_begins, ours
+from recovery.sim.trials.checkers.group_views import (
+    LONGEST_RECONCILE,
+    Force,
+    GroupView,
+    JobView,
+    deletion_begins,
+    is_unknown,
+    ours,
+)
 from recovery.sim.trials.checkers.ledger_changes import LedgerChange
 from recovery.sim.trials.trial_evidence import RequestRecord, TrialEvidence, Violation
 from recovery.workloads.jobset import REPLICATED_JOB_LABEL
@@ -149,18 +158,27 @@ class BaselineUntouched(CheckerRule):
         if newest is None:
             return  # `JustifiedRestart` has its say
         lag = self.world.undisturbed.watch_lag()
-        if newest.at < group.since.replace(microsecond=0) - lag and _runs_whole(targets):
+        if not self._runs_whole(targets):
+            return
+        if newest.at < group.since.replace(microsecond=0) - lag:
             if at - group.since <= LONGEST_RECONCILE and self._is_held_up(group.since - LONGEST_RECONCILE, at):
                 return  # It may have been read, and the write have been sent, before that.
             what = f"its policy has been what it is since {group.since:%H:%M:%S}"
-        elif (
-            at - newest.at > _STALE_AFTER + lag and _runs_whole(targets) and not self.world.undisturbed.clocks_jumped()
-        ):
+        elif at - newest.at > _STALE_AFTER + lag and not self.world.undisturbed.clocks_jumped():
             what = "all its members run"
         else:
             return
         sentence = f"{made.actor} restarts it for what is a baseline: {newest.text} at {newest.at:%H:%M:%S}, and {what}"
         yield self.found(at, sentence, made.group)
+
+    def _runs_whole(self, targets: Iterable[JobView]) -> bool:
+        """No rank is missing. Of a node that does not answer the containers show what its kubelet said last, and the
+        ranks on it count as lost, however long ago the policy changed."""
+        return all(job.ready and not any(map(self._is_on_silent_node, job.pods.values())) for job in targets)
+
+    def _is_on_silent_node(self, pod: Body) -> bool:
+        node = self.world.nodes.get(pod["spec"].get("nodeName", ""))
+        return node is not None and is_unknown(node, "Ready")
 
     def _is_held_up(self, since: datetime, until: datetime) -> bool:
         return self.world.undisturbed.seconds(since, until) < (until - since).total_seconds()
@@ -207,10 +225,6 @@ def _template_size(group: GroupView, job: JobView) -> int | None:
     parallelism: int = spec.get("parallelism", 1)
     completions: int | None = spec.get("completions")
     return parallelism if completions is None else min(parallelism, completions)
-
-
-def _runs_whole(targets: Iterable[JobView]) -> bool:
-    return all(job.ready for job in targets)
 
 
 class NativeFirst(CheckerRule):
