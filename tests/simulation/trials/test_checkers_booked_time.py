@@ -153,7 +153,7 @@ def test_a_stop_of_ranks_that_train_without_one_that_a_resize_has_added(whole: b
     books.case.evidence.rounds(str(KEY))[0].size = 1
     books.case.now = 850
     if not whole:
-        books.case.fails(1, 1)
+        books.case.job("job-1", parallelism=3, completions=3)
     books.loses(1000)
     assert books.accounts()[account] == pytest.approx(19.6)
     assert (books.found == []) == (account == Account.INCOMPLETE)

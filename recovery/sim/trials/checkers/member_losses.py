@@ -24,11 +24,13 @@ def how_lost(change: ObjectChange, container: str | None) -> str | None:
     body, before = change.body, change.before
     if change.type == "ADDED" or before is None:
         return None
+    status, old = body.get("status") or {}, before.get("status") or {}
+    if old.get("phase") == "Failed":
+        return None  # It was lost when it failed. The taint eviction controller deletes such pods as well.
     if change.type == "DELETED":
         return "is gone"
     if "deletionTimestamp" in body["metadata"] and "deletionTimestamp" not in before["metadata"]:
         return f"was deleted by {change.actor}"
-    status, old = body.get("status") or {}, before.get("status") or {}
     if status is old:
         return None
     if _fails(status, old) and not has_succeeded(body, container):
