@@ -34,7 +34,7 @@ from recovery.ports import (
     UntrustedServerError,
 )
 from recovery.program import EXIT_INTERRUPTED
-from recovery.telemetry.server import ServerError
+from recovery.telemetry.server_error import ServerError
 
 _FORBIDDEN = re.compile(
     r'(User ".*" cannot (\S+) resource "([^"]+)" in API group "([^"]*)"(?: in the namespace "([^"]+)")?.*)', re.DOTALL

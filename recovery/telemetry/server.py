@@ -10,6 +10,7 @@ from aiohttp import web
 from recovery.http_server import HttpLimits, PartsResponse, listen
 from recovery.ports import Clock
 from recovery.telemetry.exposition import Exposed, Exposition, chosen_format
+from recovery.telemetry.server_error import ServerError
 
 _log = structlog.get_logger("recovery.telemetry")
 
@@ -18,10 +19,6 @@ _CLOSE_SECONDS = 1.0
 
 METRICS_LIMITS = HttpLimits(connections=32, body_bytes=4096, unread_bytes=256 * 1024)
 """Some Prometheus replicas, the kubelet's probes and a few people; none sends a body."""
-
-
-class ServerError(Exception):
-    """The server cannot listen; the message is one line that names the address."""
 
 
 Alive = Callable[[], tuple[bool, str]]

@@ -23,7 +23,7 @@ from recovery.ports import (
     UnknownOutcomeError,
     UntrustedServerError,
 )
-from recovery.telemetry.server import ServerError
+from recovery.telemetry.server_error import ServerError
 from tests.unit.cli.cluster import PlainCluster
 
 

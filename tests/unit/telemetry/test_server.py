@@ -11,7 +11,8 @@ from recovery.controller.clock import SystemClock
 from recovery.kube.contact import SILENCE_SECONDS, ApiContact
 from recovery.kube.observer import NoObserver
 from recovery.telemetry.observer import Telemetry
-from recovery.telemetry.server import METRICS_LIMITS, ServerError, serve
+from recovery.telemetry.server import METRICS_LIMITS, serve
+from recovery.telemetry.server_error import ServerError
 from tests.unit.admission.api import StillClock
 
 
