@@ -1,11 +1,22 @@
 import logging
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
 import structlog
+import typer.main
+import typer.testing
 
 from recovery.ports import LEASES
 from tests.unit.cli.cluster import PlainCluster, connect_to, lease
+
+_built = cache(typer.main.get_command)
+
+
+@pytest.fixture(autouse=True)
+def _commands_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`CliRunner` builds all commands of the app again for each call, which takes longer than most of the calls."""
+    monkeypatch.setattr(typer.testing, "_get_command", _built)
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import packages_distributions, requires
 from pathlib import Path
@@ -32,6 +32,22 @@ FORBIDDEN = frozenset(sys.argv.pop(1).split(","))
 sys.meta_path.insert(0, Guard())
 """
 _RECOVERY = f"{_GUARD}\nfrom recovery.cli.entry import main\nmain()\n"
+_EACH = f"""{_GUARD}
+import contextlib, io, json
+from recovery.cli.main import app
+
+ends = []
+for arguments in json.loads(sys.argv[1]):
+    stdout, stderr = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
+        try:
+            app(arguments, prog_name="recovery")
+            code = 0
+        except SystemExit as error:
+            code = error.code
+    ends.append((code, stdout.getvalue(), stderr.getvalue()))
+print(json.dumps(ends))
+"""
 _COMPLETE = f"{_GUARD}\nfrom recovery.cli.entry import complete_plugin\ncomplete_plugin()\n"
 
 
@@ -85,10 +101,47 @@ def test_the_lock_of_the_image_has_the_extra() -> None:
     assert closure(wanted) <= locked
 
 
-@pytest.mark.parametrize("output", ["text", "json", "github", "gitlab", "sarif"])
-def test_lint_judges_jobs_in_every_format(tmp_path: Path, output: str) -> None:
-    done = base("lint", written_to(tmp_path / "llama.yaml", WORD), "--format", output, cwd=tmp_path)
-    assert (done.returncode, "processes-word" in done.stdout) == (1, True), done.stderr
+FORMATS = ("text", "json", "github", "gitlab", "sarif")
+PRINTING = (("--help",), ("--version",), ("run", "--help"), ("lint", "--explain", "no-retry"))
+NEEDING = (
+    ("status",),
+    ("explain", "llm"),
+    ("report", "llm"),
+    ("report", "--fleet"),
+    ("pause", "llm"),
+    ("resume", "llm"),
+    ("restart", "llm", "--reason", "a"),
+    ("retry", "llm"),
+    ("reset-budget", "llm"),
+    ("quarantine", "gpu-7", "--reason", "a"),
+    ("release", "gpu-7"),
+    ("reset-breaker",),
+    ("run",),
+    ("simulate", "--seed", "7"),
+    ("lint", "llama.yaml", "--cluster"),
+    ("explain-launch", "llama.yaml", "--cluster"),
+)
+Ends = Mapping[tuple[str, ...], tuple[int, str, str]]
+"""Exit code, stdout and stderr of each command."""
+
+
+@pytest.fixture(scope="module")
+def ends(tmp_path_factory: pytest.TempPathFactory) -> Ends:
+    """All commands in one process: what none of them may import, none of them leaves behind for the next."""
+    folder = tmp_path_factory.mktemp("base")
+    written_to(folder / "llama.yaml", JOB)
+    written_to(folder / "word.yaml", WORD)
+    linted = [("lint", "word.yaml", "--format", output) for output in FORMATS]
+    commands = [*NEEDING, *PRINTING, *linted]
+    done = base(json.dumps(commands), program=_EACH, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return {command: tuple(end) for command, end in zip(commands, json.loads(done.stdout), strict=True)}
+
+
+@pytest.mark.parametrize("output", FORMATS)
+def test_lint_judges_jobs_in_every_format(ends: Ends, output: str) -> None:
+    code, stdout, stderr = ends["lint", "word.yaml", "--format", output]
+    assert (code, "processes-word" in stdout) == (1, True), stderr
 
 
 def test_lint_judges_policies(tmp_path: Path) -> None:
@@ -105,39 +158,23 @@ def test_explain_launch_explains_and_logs_its_decisions(tmp_path: Path) -> None:
     assert "PET_NNODES" in done.stderr
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["run", "--help"], ["lint", "--explain", "no-retry"]])
-def test_what_only_prints_works(tmp_path: Path, arguments: list[str]) -> None:
-    done = base(*arguments, cwd=tmp_path)
-    assert (done.returncode, done.stderr, bool(done.stdout)) == (0, "", True)
+@pytest.mark.parametrize("arguments", PRINTING, ids=" ".join)
+def test_what_only_prints_works(ends: Ends, arguments: tuple[str, ...]) -> None:
+    code, stdout, stderr = ends[arguments]
+    assert (code, stderr, bool(stdout)) == (0, "", True)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["status"],
-        ["explain", "llm"],
-        ["report", "llm"],
-        ["report", "--fleet"],
-        ["pause", "llm"],
-        ["resume", "llm"],
-        ["restart", "llm", "--reason", "a"],
-        ["retry", "llm"],
-        ["reset-budget", "llm"],
-        ["quarantine", "gpu-7", "--reason", "a"],
-        ["release", "gpu-7"],
-        ["reset-breaker"],
-        ["run"],
-        ["simulate", "--seed", "7"],
-        ["lint", "llama.yaml", "--cluster"],
-        ["explain-launch", "llama.yaml", "--cluster"],
-    ],
-    ids=" ".join,
-)
-def test_what_needs_the_extra_says_so_in_a_line(tmp_path: Path, arguments: list[str]) -> None:
-    written_to(tmp_path / "llama.yaml", JOB)
-    done = base(*arguments, cwd=tmp_path)
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1), done.stderr
-    assert done.stderr.startswith("recovery: ")
+@pytest.mark.parametrize("arguments", NEEDING, ids=" ".join)
+def test_what_needs_the_extra_says_so_in_a_line(ends: Ends, arguments: tuple[str, ...]) -> None:
+    code, stdout, stderr = ends[arguments]
+    assert (code, stdout, stderr.count("\n")) == (1, "", 1), stderr
+    assert stderr.startswith("recovery: ")
+    assert stderr.endswith(f"{REMEDY}\n")
+
+
+def test_the_script_says_it_and_ends_with_1(tmp_path: Path) -> None:
+    done = base("status", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.endswith(f"{REMEDY}\n")
 
 

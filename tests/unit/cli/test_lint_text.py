@@ -9,10 +9,14 @@ import struct
 import subprocess
 import sys
 import termios
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from recovery.cli.main import app
 from tests.unit.cli.manifests import SEVEN, WORD, recovery, written_to
 
 ANSI = re.compile(r"\x1b\[[\d;]*m")
@@ -22,26 +26,56 @@ def lines(*arguments: str, stdin: str = "", exit_code: int = 0) -> list[str]:
     return recovery("lint", *arguments, stdin=stdin, exit_code=exit_code).stdout.splitlines()
 
 
-def on_terminal(*arguments: str, columns: int, cwd: Path, environment: dict[str, str] | None = None) -> str:
-    """What a terminal of that width is sent."""
+@contextmanager
+def terminal(columns: int) -> Iterator[tuple[int, list[bytes]]]:
+    """Its side for a program, which the caller closes, and what was written to it, complete when this is over."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    program = [sys.executable, "-m", "recovery.cli.entry", *arguments]
-    inherited = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR", "TERM")}
-    inherited["PYTHONPATH"] = str(Path(__file__).parents[3])
-    with subprocess.Popen(
-        program,
-        cwd=cwd,
-        env={**inherited, "TERM": "xterm-256color", **(environment or {})},
-        stdin=subprocess.DEVNULL,
-        stdout=theirs,
-        stderr=subprocess.DEVNULL,
-    ) as started:
-        os.close(theirs)
-        sent = b"".join(iter(lambda: _read(ours), b""))
-        assert started.wait(60) in {0, 1}
+    sent: list[bytes] = []
+    reader = threading.Thread(target=lambda: sent.extend(iter(lambda: _read(ours), b"")), daemon=True)
+    reader.start()
+    yield theirs, sent
+    reader.join()
     os.close(ours)
-    return sent.decode().replace("\r\n", "\n")
+
+
+def text_of(sent: list[bytes]) -> str:
+    return b"".join(sent).decode().replace("\r\n", "\n")
+
+
+def on_terminal(*arguments: str, columns: int, cwd: Path, environment: dict[str, str] | None = None) -> str:
+    """What a terminal of that width is sent."""
+    with pytest.MonkeyPatch.context() as patched, terminal(columns) as (theirs, sent):
+        for name in ("COLUMNS", "NO_COLOR"):
+            patched.delenv(name, raising=False)
+        for name, value in {"TERM": "xterm-256color", **(environment or {})}.items():
+            patched.setenv(name, value)
+        patched.chdir(cwd)
+        with open(theirs, "w", encoding="utf-8") as stdout:
+            patched.setattr(sys, "stdout", stdout)
+            patched.setattr(sys, "__stdout__", stdout)  # `shutil` asks this one for the width
+            with pytest.raises(SystemExit) as ended:
+                app(arguments, prog_name="recovery")
+    assert ended.value.code in {0, 1}
+    return text_of(sent)
+
+
+def on_terminal_of_a_process(*arguments: str, columns: int, cwd: Path) -> str:
+    program = [sys.executable, "-m", "recovery.cli.entry", *arguments]
+    inherited = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}
+    environment = {**inherited, "TERM": "xterm-256color", "PYTHONPATH": str(Path(__file__).parents[3])}
+    with terminal(columns) as (theirs, sent):
+        started = subprocess.Popen(
+            program,
+            cwd=cwd,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=theirs,
+            stderr=subprocess.DEVNULL,
+        )
+        os.close(theirs)
+        assert started.wait(60) in {0, 1}
+    return text_of(sent)
 
 
 def _read(terminal: int) -> bytes:
@@ -123,6 +157,14 @@ def test_the_summary_counts_each_of_the_folded(tmp_path: Path) -> None:
 
 
 # --- on a terminal -------------------------------------------------------------------------------------------------
+
+
+def test_a_process_sends_its_terminal_the_same(tmp_path: Path) -> None:
+    jobs(tmp_path, 12)
+    for arguments in (("lint", "."), ("lint", "--explain", "no-resume")):
+        sent = on_terminal_of_a_process(*arguments, columns=70, cwd=tmp_path)
+        assert sent == on_terminal(*arguments, columns=70, cwd=tmp_path)
+        assert "\x1b" in sent
 
 
 @pytest.mark.parametrize("columns", [50, 80, 100])
