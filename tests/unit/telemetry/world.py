@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 
 import msgspec
-from prometheus_client import generate_latest
+from prometheus_client import Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 
 from recovery.core.incident import lifecycle, phases, sizes
 from recovery.core.model.config import ConfigFacts
@@ -238,18 +240,28 @@ class Group:
         )
 
 
-class Scrape:
-    """What Prometheus would read."""
+class Scrape(Collector):
+    """What Prometheus would read. Its text is written and parsed for the tests that ask for it: that takes long."""
 
     def __init__(self, metrics: Metrics) -> None:
-        self.text = generate_latest(metrics.registry).decode()
-        read = [*text_string_to_metric_families(self.text)]
-        self.families = {family.name: family.type for family in read}
+        self._collected = [*metrics.registry.collect()]
         self.samples = {
             (sample.name, tuple(sorted(sample.labels.items()))): sample.value
-            for family in read
+            for family in self._collected
             for sample in family.samples
         }
+
+    def collect(self) -> Iterable[Metric]:
+        return self._collected
+
+    @cached_property
+    def text(self) -> str:
+        return generate_latest(self).decode()
+
+    @cached_property
+    def families(self) -> dict[str, str]:
+        """The type of each."""
+        return {family.name: family.type for family in text_string_to_metric_families(self.text)}
 
     def value(self, name: str, /, **labels: str) -> float | None:
         """The sample of exactly these labels; None: there is none."""
