@@ -10,7 +10,7 @@ from recovery.core.decision.resuming import deadline_of
 from recovery.core.decision.teardown import free_the_dead, pod_deletes
 from recovery.core.decision.verdict import Call, Verdict
 from recovery.core.diagnosis import not_started
-from recovery.core.diagnosis.membership import member_jobs, place, pods_of, stands_still
+from recovery.core.diagnosis.membership import member_jobs, place, pods_of, rank, stands_still
 from recovery.core.diagnosis.trained import began_at
 from recovery.core.incident import fencing, lifecycle, phases
 from recovery.core.incident.preconditions import barred
@@ -157,10 +157,47 @@ def watch_the_scheduling(context: ReconcileContext, ledger: Ledger) -> Plan:
         return as_before(ledger, actions=(ReadLive(),)) if context.now >= since else as_before(ledger, requeue_at=since)
     if not jobs:
         return say_after_a_while(context, ledger, told(Sentence.WAITING_FOR_JOB, Reason.WAITING_FOR_PODS))
-    pods = [pod for job in jobs for pod in pods_of(context.snapshot, job)]
+    late = _without_successor(context.snapshot)
+    if late is not None and lifecycle.acts(ledger):
+        return _watch_for_successor(context, ledger, late)
+    pods = [pod for job in jobs for pod in pods_of(context.snapshot, job) if _may_train(pod)]
     placed = sum(bool(pod.node) for pod in pods)
     what = because(Reason.WAITING_FOR_PODS, count=len(pods), ranks=open_.ranks, placed=placed)
     return say_after_a_while(context, ledger, what)
+
+
+def _may_train(pod: PodFacts) -> bool:
+    return pod.phase != "Failed" and pod.deleting_since is None
+
+
+def _without_successor(snapshot: Snapshot) -> PodFacts | None:
+    """A failed pod whose Job has not created the next one for that rank yet. None: there is none."""
+    for job in member_jobs(snapshot):
+        pods = pods_of(snapshot, job)
+        filled = {rank(pod) for pod in pods if _may_train(pod)}
+        failed = [pod for pod in pods if pod.phase == "Failed" and pod.index is not None and rank(pod) not in filled]
+        if failed and not stands_still(job):
+            return max(failed, key=lambda pod: pod.created_at)
+    return None
+
+
+def _watch_for_successor(context: ReconcileContext, ledger: Ledger, late: PodFacts) -> Plan:
+    """`timeouts.start` counts here too, from the failure on: a Job waits longer after each failed pod, up to ten
+    minutes (MaxJobPodFailureBackOff of Kubernetes). The other ranks give their rendezvous up meanwhile and fail in
+    turn, so that all of them may never run at one time. A new Job has no such delay.
+    """
+    timeout = timedelta(seconds=ledger.current_incident.pinned.start_timeout_seconds)
+    ended = (each.exit.finished_at for each in late.containers if each.exit is not None)
+    failed_at = max((moment for moment in ended if moment is not None), default=late.created_at)
+    deadline = max(_under_way_since(context, ledger), failed_at) + timeout
+    if context.now >= deadline:
+        seconds = int(timeout.total_seconds())
+        found = told(Sentence.NO_SUCCESSOR_IN_TIME, Reason.START_TIMEOUT, seconds=seconds, pod=place(late))
+        return try_again(context, ledger, found)
+    what = told(Sentence.WAITING_FOR_SUCCESSOR, Reason.WAITING_FOR_PODS, pod=place(late))
+    plan = say_after_a_while(context, ledger, what)
+    earlier = plan.requeue_at is not None and plan.requeue_at < deadline
+    return plan if earlier else msgspec.structs.replace(plan, requeue_at=deadline)
 
 
 def _watch_the_unplaced(context: ReconcileContext, ledger: Ledger, pod: PodFacts, why: str) -> Plan:

@@ -136,7 +136,7 @@ class TimeoutsSpec(msgspec.Struct, frozen=True, rename="camel"):
 
     start: str = "15m"
     """From when all pods of the attempt have a node until all run. Pulling images counts. Waiting for capacity does
-    not."""
+    not. Also from when a pod fails on the way until its Job creates the next one, which a Job delays after failures."""
     rendezvous: str = "15m"
     """From when all pods run until all ranks have joined. Counts only if a joined probe reports that, and had reported
     a member when the incident began."""

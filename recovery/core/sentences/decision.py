@@ -256,6 +256,11 @@ _WAITS: dict[Sentence | Reason, Text] = {
         "JobSet {jobset} is suspended but its TrainJob is not: waiting for Trainer to resume the JobSet"
     ),
     Sentence.WAITING_FOR_JOB: "waiting for JobSet to create the Job again",
+    Sentence.WAITING_FOR_SUCCESSOR: "waiting for the Job to replace {pod}, which it delays after failures",
+    Sentence.NO_SUCCESSOR_IN_TIME: (
+        "{pod} failed, and its Job has not created the next one within {seconds} s, "
+        "because it delays pods after failures"
+    ),
     Reason.WAITING_FOR_PODS: "{count} of {ranks} pods exist so far, and {placed} of them have a node",
     Reason.PODS_REFUSED: "Job {job} cannot create its pods: {why}",
     Reason.WAITING_FOR_CAPACITY: "waiting for capacity: {pod}: {why}",

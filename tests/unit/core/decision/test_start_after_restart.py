@@ -57,6 +57,50 @@ def test_it_is_touched_before_it_is_given_up_though_nobody_looked_for_minutes() 
     assert [trigger.uid for trigger in controller.triggers] == ["job-1", "job-2"]
 
 
+def with_a_late_successor() -> tuple[Controller, World]:
+    """Rank 2 failed before rank 3 has started, and the Job delays the next pod for that rank."""
+    controller, world = triggered()
+    starting = world.job_gone().job_created(10).pods_created(10).all_scheduled(11)
+    for index in (0, 1):
+        starting = starting.started(index, 12)
+    controller.reconcile(starting.started(2, 12).pod_failed(2, 1, 100), 101)
+    return controller, starting.started(2, 12).pod_failed(2, 1, 100)
+
+
+def test_a_job_that_delays_the_next_pod_is_waited_for_and_named() -> None:
+    controller, world = with_a_late_successor()
+    plan = controller.settle(world, 140)
+    assert plan.ledger.incident is not None
+    assert "waiting for the Job to replace pod train-node-0-2" in plan.ledger.incident.message
+    assert len(controller.triggers) == 1
+
+
+def test_after_the_start_timeout_it_is_another_attempt_because_a_new_job_delays_nothing() -> None:
+    controller, world = with_a_late_successor()
+    timeout = controller.incident.pinned.start_timeout_seconds
+    assert controller.reconcile(world, 99 + timeout).requeue_at == at(100 + timeout)
+    assert len(controller.triggers) == 1
+    plan = controller.reconcile(world, 100 + timeout)
+    assert len(controller.triggers) == 2
+    assert plan.ledger.current_incident.reason is Reason.START_TIMEOUT
+
+
+def test_it_is_not_as_soon_as_the_job_has_created_it() -> None:
+    controller, world = with_a_late_successor()
+    timeout = controller.incident.pinned.start_timeout_seconds
+    controller.reconcile(world.replaced(2, 110).scheduled(2, 99 + timeout), 100 + timeout)
+    assert len(controller.triggers) == 1
+
+
+def test_pods_that_have_failed_are_not_counted_among_those_that_exist() -> None:
+    controller, world = triggered()
+    starting = world.job_gone().job_created(10).pods_created(10).scheduled(0, 11).scheduled(1, 11).scheduled(2, 11)
+    failed = starting.started(2, 12).pod_failed(2, 1, 13).replaced(2, 14)
+    controller.reconcile(failed, 14)
+    plan = controller.settle(failed, 60)
+    assert "4 of 4 pods exist so far, and 2 of them have a node" in plan.ledger.current_incident.message
+
+
 def test_pods_that_are_refused_are_only_spoken_of() -> None:
     controller, empty = without_pods(failed_create='pods "train-node-0-0-abc" is forbidden: exceeded quota: gpus')
     plan = controller.reconcile(empty, 300)

@@ -221,6 +221,20 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
     ),
     (told(Sentence.WAITING_FOR_JOB, Reason.WAITING_FOR_PODS), "waiting for JobSet to create the Job again"),
     (
+        told(Sentence.WAITING_FOR_SUCCESSOR, Reason.WAITING_FOR_PODS, pod="pod train-node-0-0-10 (rank 0, node gpu-0)"),
+        "waiting for the Job to replace pod train-node-0-0-10 (rank 0, node gpu-0), which it delays after failures",
+    ),
+    (
+        told(
+            Sentence.NO_SUCCESSOR_IN_TIME,
+            Reason.START_TIMEOUT,
+            seconds=900,
+            pod="pod train-node-0-0-10 (rank 0, node gpu-0)",
+        ),
+        "pod train-node-0-0-10 (rank 0, node gpu-0) failed, and its Job has not created the next one within 900 s, "
+        "because it delays pods after failures",
+    ),
+    (
         because(Reason.WAITING_FOR_PODS, count=0, ranks=4, placed=0),
         "0 of 4 pods exist so far, and 0 of them have a node",
     ),
