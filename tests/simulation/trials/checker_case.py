@@ -20,6 +20,7 @@ from recovery.core.model.ledger import (
     Outcome,
     Phase,
     PhaseSpan,
+    RequestAnswer,
     Target,
 )
 from recovery.core.model.pinned_policy import PinnedPolicy
@@ -365,3 +366,15 @@ def closed(ledger: Ledger, seconds: float, outcome: Outcome = Outcome.RECOVERED,
     totals = msgspec.structs.replace(ledger.totals, idle_gpu_seconds=booked, idle_gpu_seconds_by_class=by_class)
     changed = msgspec.structs.replace(incident, phases=(*incident.phases[:-1], span), closing=closing)
     return msgspec.structs.replace(ledger, phase=Phase.HEALTHY, incident=changed, totals=totals)
+
+
+def by_hand(ledger: Ledger, seconds: float, verb: str = "restart") -> Ledger:
+    answer = RequestAnswer(verb=verb, at=at(seconds), accepted=True, reason=Reason.RESTARTED_BY_HAND)
+    return msgspec.structs.replace(ledger, requests=(*ledger.requests, answer))
+
+
+def replaces(case: Case) -> None:
+    """The Job fills the rank of the pod that was lost."""
+    case.drop(PODS, "llm-node-0-1", by="kubelet")
+    case.pod(1, "job-1")
+    case.runs(1)
