@@ -92,8 +92,8 @@ def verdict_of(new: Body, old: Body | None, runtime: Body | None) -> AdmissionVe
     fatal = set(refused)
     warned = sorted((finding for finding in found if finding not in fatal), key=_turn)
     return AdmissionVerdict(
-        tuple(_limited([_told(each, runtime, known) for each in refused], REFUSALS_MAX)),
-        tuple(_limited([_told(each, runtime, known) for each in warned], WARNINGS_MAX, WARNING_CHARACTERS_MAX)),
+        tuple(_limited([_line_of(each, runtime, known) for each in refused], REFUSALS_MAX)),
+        tuple(_limited([_line_of(each, runtime, known) for each in warned], WARNINGS_MAX, WARNING_CHARACTERS_MAX)),
     )
 
 
@@ -148,7 +148,7 @@ def _of_a_namespace(runtime: Body | None) -> bool:
     return runtime is not None and runtime.get("kind") == TRAINING_RUNTIMES.kind
 
 
-def _told(finding: LintFinding, runtime: Body | None, known: Set[LintFinding] | None) -> str:
+def _line_of(finding: LintFinding, runtime: Body | None, known: Set[LintFinding] | None) -> str:
     """One line; the API server shows no control characters in a warning.
 
     `known`: the findings that may be quoted in full. None: all of them.

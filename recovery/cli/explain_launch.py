@@ -65,17 +65,17 @@ def _show(manifests: Manifests, job: str | None, output: LaunchFormat, *, cluste
     else:
         findings = _findings(chosen, documents, cluster_asked=cluster_asked)
     found = located(findings, manifests.documents)
-    told = [each for each in found if _is_told(each)]
+    shown = [each for each in found if _is_shown(each)]
     starts = [start for each in chosen for start in _starts(each, documents)]
     _log_decisions(starts, found, documents)
-    if not starts and not told:
+    if not starts and not shown:
         print_error("nothing in what was given starts a job: no TrainJob, runtime, JobSet or Job of Volcano")
         return EXIT_USAGE
     if output is LaunchFormat.JSON:
-        print_json({"launches": [_data(each, documents) for each in starts], "findings": as_data(told)})
+        print_json({"launches": [_data(each, documents) for each in starts], "findings": as_data(shown)})
     else:
-        _print_all(starts, told, documents)
-    return EXIT_FAILURE if any(each.finding.code.severity is Severity.ERROR for each in told) else 0
+        _print_all(starts, shown, documents)
+    return EXIT_FAILURE if any(each.finding.code.severity is Severity.ERROR for each in shown) else 0
 
 
 def _findings(
@@ -89,7 +89,7 @@ def _findings(
     return tuple(found)
 
 
-def _is_told(each: Located) -> bool:
+def _is_shown(each: Located) -> bool:
     """What keeps the job from starting, and why there is nothing to explain; the rest is for `recovery lint`."""
     return each.finding.code.severity is Severity.ERROR or each.finding.code == UNKNOWN_RUNTIME
 
@@ -104,14 +104,14 @@ def _starts(subject: Subject, documents: Mapping[int, Document]) -> Iterator[_St
         yield _Start(subject.document, other, group, explain(group), processes_of(group), outlook(group))
 
 
-def _print_all(starts: Sequence[_Start], told: Sequence[Located], documents: Mapping[int, Document]) -> None:
+def _print_all(starts: Sequence[_Start], shown: Sequence[Located], documents: Mapping[int, Document]) -> None:
     for turn, start in enumerate(starts):
         if turn:
             print()
         _print_start(start, documents)
-    if starts and told:
+    if starts and shown:
         print("\nFindings:")
-    print_text(told)
+    print_text(shown)
 
 
 def _print_start(start: _Start, documents: Mapping[int, Document]) -> None:

@@ -45,15 +45,15 @@ def show_lint(names: Sequence[str], options: LintOptions, cluster: RuntimeSource
 
 
 def _lint(manifests: Manifests, options: LintOptions, *, cluster_asked: bool) -> int:
-    told = located(lint_all(manifests.documents, cluster_asked=cluster_asked), manifests.documents)
-    found = [each for each in told if each.finding.code.name not in options.ignored]
+    findings = located(lint_all(manifests.documents, cluster_asked=cluster_asked), manifests.documents)
+    found = [each for each in findings if each.finding.code.name not in options.ignored]
     failing = _MILDER[: _MILDER.index(Severity(options.fail_on)) + 1]
     code = EXIT_FAILURE if any(each.finding.code.severity in failing for each in found) else 0
     if manifests.problems:
         code = EXIT_USAGE
     _print(found, manifests.problems, code, options)
     if options.output is LintFormat.TEXT:
-        print(_summary(found, len(told) - len(found), manifests), file=sys.stderr)
+        print(_summary(found, len(findings) - len(found), manifests), file=sys.stderr)
     return code
 
 
@@ -75,8 +75,8 @@ def _print(found: Sequence[Located] | None, problems: Sequence[Problem], code: i
 def _summary(found: Sequence[Located], ignored: int, manifests: Manifests) -> str:
     """`2 errors, 1 warning in 3 files`."""
     times = Counter(each.finding.code.severity for each in found)
-    told = ", ".join(counted(times[severity], str(severity)) for severity in Severity if times[severity])
-    words = f"{told or 'no findings'} in {counted(manifests.files, 'file')}"
+    counts = ", ".join(counted(times[severity], str(severity)) for severity in Severity if times[severity])
+    words = f"{counts or 'no findings'} in {counted(manifests.files, 'file')}"
     if manifests.passed_over:
         words += f", {manifests.passed_over:,} of them with nothing that is judged"
     if ignored:

@@ -60,13 +60,13 @@ def print_github(found: Sequence[Located], problems: Sequence[Problem]) -> None:
         properties = {"title": each.finding.code.name}
         if each.document.file:
             properties = {"file": _relative(each.document.file), "line": str(each.line)} | properties
-        told = each.sentence if each.document.file else f"{each.where}: {each.sentence}"
-        _print_command(_COMMANDS[each.finding.code.severity], properties, told)
+        message = each.sentence if each.document.file else f"{each.where}: {each.sentence}"
+        _print_command(_COMMANDS[each.finding.code.severity], properties, message)
 
 
-def _print_command(command: str, properties: dict[str, str], told: str) -> None:
+def _print_command(command: str, properties: dict[str, str], message: str) -> None:
     listed = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
-    print(printable(f"::{command} {listed}::{_escaped(told)}"))
+    print(printable(f"::{command} {listed}::{_escaped(message)}"))
 
 
 def _escaped(text: str) -> str:
@@ -96,9 +96,9 @@ def _gitlab(found: Sequence[Located], problems: Sequence[Problem]) -> Iterator[d
     for each in found:
         code, file = each.finding.code, each.document.file or title(each.document)
         # Without the line, so that a finding stays the same one when those above it change.
-        told = f"{code.name}\n{_relative(file)}\n{title(each.document)}\n{each.path}\n{each.finding.message}"
-        times[told] += 1
-        fingerprint = _fingerprint(f"{told}\n{times[told]}")
+        identity = f"{code.name}\n{_relative(file)}\n{title(each.document)}\n{each.path}\n{each.finding.message}"
+        times[identity] += 1
+        fingerprint = _fingerprint(f"{identity}\n{times[identity]}")
         yield _issue(each.sentence, code.name, _GRADES[code.severity], (file, max(1, each.line)), fingerprint)
 
 

@@ -170,8 +170,8 @@ def _read(names: Sequence[str], skip_others: bool) -> Manifests:
 
 
 def _unrendered(names: Sequence[str]) -> str:
-    told = f"{names[0]} is a template" if len(names) == 1 else f"{names[0]} and {len(names) - 1} more are templates"
-    return f"{told}, and nothing of it is judged; {RENDER}"
+    which = f"{names[0]} is a template" if len(names) == 1 else f"{names[0]} and {len(names) - 1} more are templates"
+    return f"{which}, and nothing of it is judged; {RENDER}"
 
 
 def _files(names: Sequence[str], problems: list[Problem]) -> Iterator[tuple[str, bool]]:

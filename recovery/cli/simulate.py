@@ -85,14 +85,14 @@ def _simulate_seeds(seeds: Sequence[int], workers: int, *, shrinking: bool, cove
             found[seed] = each
             step()
     reports = [found[seed] for seed in seeds]
-    told: set[str] = set()
+    shown: set[str] = set()
     for each in reports:
         if not each.violations:
             continue
-        if each.invariant in told or len(told) == MAX_COUNTEREXAMPLES:
+        if each.invariant in shown or len(shown) == MAX_COUNTEREXAMPLES:
             _print([f"seed {each.seed} breaks {each.violations[0]}"])
             continue
-        told.add(each.invariant)
+        shown.add(each.invariant)
         replay = f"recovery simulate --seed {each.seed}"
         _print(_counterexample(run_trial(draw_plan(each.seed)), replay, shrinking=shrinking))
         print()

@@ -21,7 +21,7 @@ from recovery.core.model.facts import GroupKey, Snapshot, WorkloadFacts
 from recovery.core.model.ledger import SCHEMA_VERSION, Ledger
 from recovery.core.model.ledger_object import LedgerObject
 from recovery.core.model.protection import Protection
-from recovery.core.model.reason import Reason, Sentence, told
+from recovery.core.model.reason import Reason, Sentence, explained
 from recovery.core.plan.suspension import in_force, marked_by
 from recovery.core.policy.selection import PolicySet
 from recovery.core.sentences import render
@@ -240,7 +240,7 @@ def _smaller_words(ledger: Ledger, workload: WorkloadFacts) -> str:
         return ""
     quota = sizes.quota_kept(workload, size.wanted_nodes) or ""
     return render(
-        told(
+        explained(
             Sentence.RUNS_SMALLER,
             Reason.WAITING_FOR_ROOM,
             nodes=size.nodes,

@@ -59,7 +59,7 @@ class IncidentSweeper:
         self._store = store
         self._clock = clock
         self._ledgers = ledgers
-        self._told: type[Exception] | None = None
+        self._logged: type[Exception] | None = None
         """The kind of failure that was logged last. None: the last pass had none."""
         self._unread: frozenset[str] = frozenset()
         """The ledgers in the last log line about those that cannot be read."""
@@ -71,7 +71,7 @@ class IncidentSweeper:
             left = False
             try:
                 left = await self.sweep()
-                self._told = None
+                self._logged = None
             except NotLeadingError:
                 return
             except Exception as error:  # noqa: BLE001 - statistics must not end the groups' recoveries
@@ -143,7 +143,7 @@ class IncidentSweeper:
                 held.setdefault(uid, set()).add(number)
         return lambda record: (
             record.workload_uid in unreadable
-            or any(map(record.tells_of, held.get(record.workload_uid, ())))
+            or any(map(record.describes, held.get(record.workload_uid, ())))
             or any(_may_hold(ledger, record) for ledger in unidentified)
         )
 
@@ -164,8 +164,8 @@ class IncidentSweeper:
 
     def _say(self, error: Exception) -> None:
         """One line when a trouble begins, a traceback only for what is a bug."""
-        again = self._told is type(error)
-        self._told = type(error)
+        again = self._logged is type(error)
+        self._logged = type(error)
         match error:
             case ForbiddenError():
                 log = _log.info if again else _log.warning

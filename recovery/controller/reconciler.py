@@ -22,9 +22,9 @@ from recovery.core.decision.protection import protection
 from recovery.core.incident.invariants import violations
 from recovery.core.model.birth_settings import BirthTrial
 from recovery.core.model.facts import GroupKey, Snapshot, WorkloadFacts
-from recovery.core.model.ledger import OLDEST_SCHEMA_VERSION, SCHEMA_VERSION, Ledger, Outcome, Told
+from recovery.core.model.ledger import OLDEST_SCHEMA_VERSION, SCHEMA_VERSION, Ledger, MessageRelation, Outcome
 from recovery.core.model.ledger_object import LedgerObject
-from recovery.core.model.reason import Reason, Sentence, because, told
+from recovery.core.model.reason import Reason, Sentence, because, explained
 from recovery.core.plan.actions import (
     Action,
     ChangeFleet,
@@ -231,7 +231,7 @@ class Reconciler:
                 continue
             if incident.id not in recorded:
                 if incident.closing is None:
-                    gone = told(Sentence.JOB_WAS_DELETED, Reason.JOB_DELETED)
+                    gone = explained(Sentence.JOB_WAS_DELETED, Reason.JOB_DELETED)
                     plan = close(orphan.ledger, Outcome.SUPERSEDED, gone, self._clock.now())
                     incident = plan.ledger.current_incident
                 whose = WorkloadReference(orphan.workload_kind, orphan.group, orphan.workload_uid)
@@ -423,7 +423,7 @@ def _but_for_words(ledger: Ledger) -> Ledger:
         ledger,
         reason=None,
         message="",
-        incident=msgspec.structs.replace(incident, reason=Reason.UNKNOWN, message="", told=Told.ATTEMPT)
+        incident=msgspec.structs.replace(incident, reason=Reason.UNKNOWN, message="", told=MessageRelation.ATTEMPT)
         if incident is not None
         else None,
         conditions=tuple(msgspec.structs.replace(each, message="") for each in ledger.conditions),

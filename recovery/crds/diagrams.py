@@ -152,7 +152,7 @@ def _attempts() -> Chart:
         )
         for life in lives
     )
-    told = "; ".join(
+    listed = "; ".join(
         f"{life.action} in mode {' or '.join(mode for mode in Mode if mode in life.modes)}, phase "
         f"{', '.join(phase for phase in _ORDER if phase in life.begins_in)}"
         + (f", may become {', '.join(sorted(life.becomes))}" if life.becomes else "")
@@ -160,7 +160,7 @@ def _attempts() -> Chart:
     )
     return Chart(
         title="Attempts of an incident",
-        description=f"Attempts begin so: {told}. Any attempt may follow any other.",
+        description=f"Attempts begin so: {listed}. Any attempt may follow any other.",
         lines=(
             "Any attempt may follow any other, but None follows None only once the group was restarted.",
             "Healthy: the write that adds the attempt ends the incident too.",
@@ -179,14 +179,14 @@ def _outcomes() -> Chart:
     rows = tuple(
         Row(name=str(each), words=each.when, dots=_in(modes, each.modes) | _in(last, each.phases)) for each in ENDINGS
     )
-    told = "; ".join(
+    listed = "; ".join(
         f"{each} in mode {' or '.join(mode for mode in Mode if mode in each.modes)}, from "
         f"{', '.join(phase for phase in _ORDER if phase in each.phases)}"
         for each in ENDINGS
     )
     return Chart(
         title="Outcomes of an incident",
-        description=f"Incidents end so: {told}.",
+        description=f"Incidents end so: {listed}.",
         lines=("Each row is an outcome with its reason, as status.incident.closing has them.",),
         groups=(
             NodeGroup(modes, tuple(Mode)),

@@ -23,7 +23,7 @@ INTERVAL_SECONDS = 30
 _LEADERS = [
     record
     for record in CATALOGUE
-    if record.told_by is MetricSource.LEADER
+    if record.source is MetricSource.LEADER
     and record.type is not MetricType.HISTOGRAM
     and record not in DURATIONS_AND_DECISIONS
 ]

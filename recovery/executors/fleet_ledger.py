@@ -17,7 +17,7 @@ from recovery.core.fleet.totals import IncidentName
 from recovery.core.model.config import ConfigFacts
 from recovery.core.model.fleet_ledger import FleetChange, FleetLedger
 from recovery.core.model.ledger import IncidentTotals
-from recovery.core.model.reason import Reason, Sentence, told
+from recovery.core.model.reason import Reason, Sentence, explained
 from recovery.core.plan.kubernetes_events import fleet_events
 from recovery.core.plan.steps import message_of
 from recovery.core.policy.resolved import fleet_limits
@@ -184,10 +184,10 @@ class FleetWriter:
         version = msgspec.json.decode(answer, type=_Written).metadata.resource_version
         self._own = msgspec.structs.replace(config, fleet=ledger, resource_version=version)
         self._doubtful = False
-        await self._tell(config.fleet, self._own)
+        await self._report(config.fleet, self._own)
         return self._own
 
-    async def _tell(self, before: FleetLedger, config: ConfigFacts) -> None:
+    async def _report(self, before: FleetLedger, config: ConfigFacts) -> None:
         """That the circuit breaker has opened or closed: once for all groups, by the process that has written it down.
 
         A process that ends between the two has emitted no Event; the ledger and its metric still show it.
@@ -207,7 +207,7 @@ class FleetWriter:
         try:
             limits = fleet_limits(config.spec)
         except PolicyError as error:
-            return Refused(told(Sentence.NO_USABLE_CONFIG, Reason.GLOBAL_PAUSE, error=str(error)))
+            return Refused(explained(Sentence.NO_USABLE_CONFIG, Reason.GLOBAL_PAUSE, error=str(error)))
         nodes, now = self._store.nodes(), self._clock.now()
         # A person may have been faster.
         meant = [nodes[each.node] for each in change.quarantine if each.node in nodes]

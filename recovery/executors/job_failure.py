@@ -88,5 +88,5 @@ def _stopped(condition: dict[str, Any], at: str) -> dict[str, Any]:
     """The condition as JobSet leaves it behind: one that has failed is not restarting any more."""
     if condition["type"] != _RESTARTING or condition["status"] != "True":
         return condition
-    told = {"reason": "JobSetFailed", "message": "jobset failed", "lastTransitionTime": at}
-    return {**condition, **told, "status": "False"}
+    failure = {"reason": "JobSetFailed", "message": "jobset failed", "lastTransitionTime": at}
+    return {**condition, **failure, "status": "False"}

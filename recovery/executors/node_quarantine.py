@@ -134,13 +134,13 @@ def _marked(node: _Node, entry: Quarantined) -> list[Body]:
     """Cordon, taint and annotation. A cordon that is there already is ours only where our own mark says so."""
     standing = node.mark if node.own_taint is not None else None
     cordoned = not node.spec.unschedulable or (standing is not None and standing.cordoned)
-    told = msgspec.json.encode(mark_of(entry, cordoned=cordoned)).decode()
+    encoded = msgspec.json.encode(mark_of(entry, cordoned=cordoned)).decode()
     ours = {"key": QUARANTINE_TAINT, "value": taint_value(entry), "effect": TAINT_EFFECT}
     taints = [*(taint for taint in node.spec.taints if not _is_ours(taint)), ours]
     if node.metadata.annotations is None:
-        noted = {"op": "add", "path": "/metadata/annotations", "value": {QUARANTINE_ANNOTATION: told}}
+        noted = {"op": "add", "path": "/metadata/annotations", "value": {QUARANTINE_ANNOTATION: encoded}}
     else:
-        noted = {"op": "add", "path": _annotation(QUARANTINE_ANNOTATION), "value": told}
+        noted = {"op": "add", "path": _annotation(QUARANTINE_ANNOTATION), "value": encoded}
     return [
         {"op": "add", "path": "/spec/unschedulable", "value": True},
         {"op": "add", "path": "/spec/taints", "value": taints},
@@ -163,8 +163,8 @@ def _release(node: _Node, value: str, cordon_is_ours: bool) -> list[Body]:
             path = "/spec/unschedulable"
             operations += [{"op": "test", "path": path, "value": True}, {"op": "remove", "path": path}]
     if ours:
-        path, told = _annotation(QUARANTINE_ANNOTATION), (node.metadata.annotations or {})[QUARANTINE_ANNOTATION]
-        operations += [{"op": "test", "path": path, "value": told}, {"op": "remove", "path": path}]
+        path, encoded = _annotation(QUARANTINE_ANNOTATION), (node.metadata.annotations or {})[QUARANTINE_ANNOTATION]
+        operations += [{"op": "test", "path": path, "value": encoded}, {"op": "remove", "path": path}]
     return operations
 
 

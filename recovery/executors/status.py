@@ -69,8 +69,8 @@ class LedgerWriter:
 
     def __init__(self, api: ApiClient) -> None:
         self._api = api
-        self._told_of_crd = False
-        self._told_of_label = False
+        self._reported_crd = False
+        self._reported_label = False
 
     async def write(
         self, namespace: str, workload: WorkloadFacts, known: LedgerObject | None, ledger: Ledger
@@ -102,8 +102,8 @@ class LedgerWriter:
             self._api, RECOVERY_GROUPS, known.name, body, kind=PatchKind.JSON, namespace=namespace, subresource="status"
         )
         written = msgspec.json.decode(answer, type=_Written)
-        if not self._told_of_crd and not _is(written.status, ledger):
-            self._told_of_crd = True
+        if not self._reported_crd and not _is(written.status, ledger):
+            self._reported_crd = True
             _log.error(
                 "ledgers are not kept whole: this CRD is older than the controller; "
                 "kubectl apply --server-side -k manifests/crd",
@@ -133,7 +133,7 @@ class LedgerWriter:
         try:
             version = await self._patch_metadata(known, metadata)
         except RefusedError as error:
-            self._tell_of_label(known, error)
+            self._report_label(known, error)
             return known
         return msgspec.structs.replace(known, resource_version=version, labelled=True)
 
@@ -148,7 +148,7 @@ class LedgerWriter:
         try:
             version = await self._patch_metadata(known, metadata)
         except RefusedError as error:
-            self._tell_of_label(known, error)
+            self._report_label(known, error)
             return known
         except (ReadAgainError, TryLaterError) as error:
             _log.info("a ledger without birth settings keeps its label", ledger=known.name, error=str(error))
@@ -163,9 +163,9 @@ class LedgerWriter:
         )
         return msgspec.json.decode(answer, type=_Written).metadata.resource_version
 
-    def _tell_of_label(self, known: LedgerObject, error: RefusedError) -> None:
-        if not self._told_of_label:
-            self._told_of_label = True
+    def _report_label(self, known: LedgerObject, error: RefusedError) -> None:
+        if not self._reported_label:
+            self._reported_label = True
             _log.warning(
                 "a ledger cannot be labelled, so its birth settings cannot be switched on or off; "
                 "its role is in manifests/components/birth-settings",

@@ -98,7 +98,7 @@ class KubeGroupStore:
         )
         self._ledgers = LedgerIndex(clock, notify=self._notify, report=self._report)
         self._nodes: dict[str, NodeFacts] = {}
-        self._room_news = RoomNews(self._ledgers.smaller, clock=clock, tell=self._tell)
+        self._room_news = RoomNews(self._ledgers.smaller, clock=clock, notify=self._notify_subscribers)
         self._fleet = FleetIndex(
             self._nodes,
             self._objects.to_place,
@@ -363,9 +363,9 @@ class KubeGroupStore:
 
     def _notify(self, key: GroupKey) -> None:
         self._fleet.group_changed(key)
-        self._tell(key)
+        self._notify_subscribers(key)
 
-    def _tell(self, key: GroupKey) -> None:
+    def _notify_subscribers(self, key: GroupKey) -> None:
         for changed in self._subscribers:
             changed(key)
 

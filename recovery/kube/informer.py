@@ -145,7 +145,7 @@ class Informer(Generic[T]):
         """When what is known was last confirmed to be current, by the clock's monotonic time."""
         self._failed_attempts = 0
         """Attempts since then that failed, or ended without a word."""
-        self._told_anything = False
+        self._heard_anything = False
         """In the attempt that is being made, or was made last."""
 
     async def run(self) -> None:
@@ -154,20 +154,20 @@ class Informer(Generic[T]):
         while True:
             began, resumes = self._clock.monotonic_seconds(), bool(self._position)
             error: ApiError | None = None
-            self._told_anything = False
+            self._heard_anything = False
             try:
                 await self._follow()
             except ApiError as failure:
                 error = failure
             lived_seconds = self._clock.monotonic_seconds() - began
-            if error is not None or not self._told_anything:
+            if error is not None or not self._heard_anything:
                 self._failed_attempts += 1
             self._consider_stale()
             if error is not None:
                 self._consider(error)
             elif lived_seconds < WATCH_SECONDS_MIN:
                 message = f"watch {self.resource.plural}: the server ended the stream after {lived_seconds:.0f} s"
-                self._tell(WatchEnd.ENDED, message)
+                self._report(WatchEnd.ENDED, message)
             if lived_seconds >= HEALTHY_SECONDS or (resumes and not self._position):
                 failures = 0  # an API server that came back has forgotten every position: list at once
             ceiling = RESUME_BACKOFF_SECONDS_MAX if self._position else LIST_BACKOFF_SECONDS_MAX
@@ -194,7 +194,7 @@ class Informer(Generic[T]):
                 self._position = ""
                 self.synced = False
         if not known:
-            self._tell(reason, str(error))
+            self._report(reason, str(error))
 
     def _consider_stale(self) -> None:
         """Called when an attempt has ended."""
@@ -208,12 +208,12 @@ class Informer(Generic[T]):
         """The server has just reported what is new, or that nothing is."""
         self._heard_at_seconds = self._clock.monotonic_seconds()
         self._failed_attempts = 0
-        self._told_anything = True
+        self._heard_anything = True
         if self.stale_since is not None:
             self.stale_since = None
             self._freshness_changed()
 
-    def _tell(self, reason: WatchEnd, message: str) -> None:
+    def _report(self, reason: WatchEnd, message: str) -> None:
         self._observer.watch_restarted(self.resource.plural, reason, message)
 
     def _lists_otherwise(self, error: RefusedError) -> bool:

@@ -74,13 +74,13 @@ class LiveReader:
             self._list(JOBS, key, decode_job),
         )
         with_pods = {pod.facts.job_uid for pod in pods}
-        told = await asyncio.gather(
+        with_events = await asyncio.gather(
             *(self._with_failed_create(key, job.facts, empty=job.facts.uid not in with_pods) for job in jobs)
         )
         if jobset is not None and not unread_jobs:
             jobset = await self._with_failed_job(key, jobset, (job.facts for job in jobs))
         undecodable = (*unread_train_job, *unread_jobset, *unread_jobs, *unread_pods)
-        return Parts(train_job=train_job, jobset=jobset, jobs=tuple(told), pods=pods, undecodable=undecodable)
+        return Parts(train_job=train_job, jobset=jobset, jobs=tuple(with_events), pods=pods, undecodable=undecodable)
 
     async def ledger(self, key: GroupKey, workload_uid: str) -> LedgerObject | None:
         """None: there is none. RefusedError: the object of that name says that it is another workload's."""
@@ -182,8 +182,8 @@ class LiveReader:
         newest = await self._newest_event(key, facts.uid, JOB_CREATION_FAILED)
         if newest is None:
             return jobset
-        told = msgspec.structs.replace(facts, failed_create=newest.message, failed_create_at=newest.at)
-        return msgspec.structs.replace(jobset, facts=told)
+        with_event = msgspec.structs.replace(facts, failed_create=newest.message, failed_create_at=newest.at)
+        return msgspec.structs.replace(jobset, facts=with_event)
 
     async def _newest_event(self, key: GroupKey, uid: str, reason: str) -> EventRecord | None:
         """About the object of that UID. None: there is none, or the role may not read Events."""

@@ -24,12 +24,12 @@ class RoomNews:
     however many pods end in a second, each group is notified once at most."""
 
     def __init__(
-        self, groups: Callable[[], Collection[GroupKey]], *, clock: Clock, tell: Callable[[GroupKey], None]
+        self, groups: Callable[[], Collection[GroupKey]], *, clock: Clock, notify: Callable[[GroupKey], None]
     ) -> None:
         """`groups`: those to be notified. The callback notifies one of them."""
         self._groups = groups
         self._clock = clock
-        self._tell = tell
+        self._notify = notify
         self._changed = asyncio.Event()
 
     def changed(self) -> None:
@@ -44,7 +44,7 @@ class RoomNews:
             self._changed.clear()
             groups = tuple(self._groups())
             for key in groups:
-                self._tell(key)
+                self._notify(key)
             await self._clock.sleep(max(_PAUSE_SECONDS, len(groups) * _PAUSE_PER_GROUP_SECONDS))
 
 

@@ -70,9 +70,11 @@ async def read_unready_groups(
     snapshots = {}
     for key in unready:
         facts = (job.facts for job in jobs.get(key, ()))
-        told = tuple(msgspec.structs.replace(job, failed_create=failed_creates.get(job.uid, "")) for job in facts)
+        with_events = tuple(
+            msgspec.structs.replace(job, failed_create=failed_creates.get(job.uid, "")) for job in facts
+        )
         unread = tuple(each for each in undecodable if each.group == key)
-        snapshots[key] = _snapshot(key, fleet, told, tuple(pods.get(key, ())), unread, nodes)
+        snapshots[key] = _snapshot(key, fleet, with_events, tuple(pods.get(key, ())), unread, nodes)
     ready = {key: _of_ready(key, fleet, jobs[key], now) for key in asked if key not in snapshots and key in jobs}
     about_pods = (each.sentence for each in unread_pods)
     return UnreadyGroups(snapshots, ready, (*listed.unreadable, *about_pods, *about_nodes))

@@ -64,19 +64,19 @@ def _changed(job: _Fields, settings: _Fields) -> _Fields:
         spec |= {"parallelism": settings["nodes"], "completions": settings["nodes"]}
         about_pods = template["metadata"]
         template = {**template, "metadata": {**about_pods, "annotations": {**about_pods["annotations"], **size}}}
-        pods["containers"] = [_told_size(container, settings["nodes"]) for container in pods["containers"]]
+        pods["containers"] = [_with_size(container, settings["nodes"]) for container in pods["containers"]]
     if settings.get("avoidHosts"):
         pods["affinity"] = _avoiding(pods.get("affinity"), settings["avoidHosts"])
     spec["template"] = {**template, "spec": pods}
     return {**job, "metadata": {**metadata, "annotations": annotations}, "spec": spec}
 
 
-def _told_size(container: _Fields, nodes: int) -> _Fields:
+def _with_size(container: _Fields, nodes: int) -> _Fields:
     """A container gets the size if its template sets it already."""
     if not any(variable["name"] == SIZE_VARIABLE for variable in container.get("env") or ()):
         return container
-    told = {"name": SIZE_VARIABLE, "value": str(nodes)}
-    return {**container, "env": [told if each["name"] == SIZE_VARIABLE else each for each in container["env"]]}
+    size = {"name": SIZE_VARIABLE, "value": str(nodes)}
+    return {**container, "env": [size if each["name"] == SIZE_VARIABLE else each for each in container["env"]]}
 
 
 def _avoiding(affinity: Any, hosts: list[str]) -> _Fields:

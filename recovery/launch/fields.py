@@ -114,12 +114,12 @@ class Field:
             return True
         name = written(self.place.path) or "the document"
         self.finding(
-            WRONG_TYPE, f"{name} is {_told(self.value)} where {_KINDS[kind]} is wanted", _as_kind(self.value, kind)
+            WRONG_TYPE, f"{name} is {_described(self.value)} where {_KINDS[kind]} is wanted", _as_kind(self.value, kind)
         )
         return False
 
 
-def _told(value: Any) -> str:
+def _described(value: Any) -> str:
     """A value of the wrong kind: `the string "16"`, `a list`."""
     if isinstance(value, dict | list):
         return _KINDS[type(value)]

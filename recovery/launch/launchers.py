@@ -25,7 +25,7 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 _MEETING = ("rdzv-backend", "rdzv-endpoint", "rdzv-id")
 """What `--standalone` replaces."""
 
-Told = tuple[str, str]
+Contradiction = tuple[str, str]
 """What contradicts what, and what to write instead."""
 
 
@@ -37,16 +37,16 @@ def check(launch: Launch) -> Iterator[LintFinding]:
         if isinstance(run, Script) and member is trained:
             yield from _no_launcher(launch, member, run, processes_of(launch))
         elif isinstance(run, Torchrun):
-            told = [*_nodes(launch, member, run, of_trainer=member is trained), *_flags(run)]
+            contradictions = [*_nodes(launch, member, run, of_trainer=member is trained), *_flags(run)]
             if member is trained:
-                told += _processes(run, processes_of(launch))
-            yield from _one_finding(launch, member, told)
+                contradictions += _processes(run, processes_of(launch))
+            yield from _one_finding(launch, member, contradictions)
 
 
-def _one_finding(launch: Launch, member: Member, told: list[Told]) -> Iterator[LintFinding]:
+def _one_finding(launch: Launch, member: Member, contradictions: list[Contradiction]) -> Iterator[LintFinding]:
     """All that is wrong with a command line stands at one place."""
-    if told:
-        message, fix = ("; ".join(dict.fromkeys(part)) for part in zip(*told, strict=True))
+    if contradictions:
+        message, fix = ("; ".join(dict.fromkeys(part)) for part in zip(*contradictions, strict=True))
         yield LintFinding(FLAGS_CONTRADICT, place_of_command(launch, member), message, fix)
 
 
@@ -62,7 +62,7 @@ def _no_launcher(launch: Launch, member: Member, run: Script, found: Processes |
     )
 
 
-def _nodes(launch: Launch, member: Member, run: Torchrun, *, of_trainer: bool) -> Iterator[Told]:
+def _nodes(launch: Launch, member: Member, run: Torchrun, *, of_trainer: bool) -> Iterator[Contradiction]:
     """`of_trainer`: its pods get numNodes. For others, only a wait for more pods than exist is reported: they may
     be several groups."""
     if "standalone" in run.flags:
@@ -88,7 +88,7 @@ def _nodes(launch: Launch, member: Member, run: Torchrun, *, of_trainer: bool) -
         yield f"with --nnodes={asked} {follows}", f"write --nnodes={pods}, or ask for {least} pods"
 
 
-def _standalone(launch: Launch, member: Member, run: Torchrun) -> Iterator[Told]:
+def _standalone(launch: Launch, member: Member, run: Torchrun) -> Iterator[Contradiction]:
     ignored = [flag for flag in _MEETING if flag in run.flags]
     if ignored:
         yield f"torchrun --standalone ignores {' and '.join(f'--{flag}' for flag in ignored)}", "remove --standalone"
@@ -103,7 +103,7 @@ def _standalone(launch: Launch, member: Member, run: Torchrun) -> Iterator[Told]
         yield f"torchrun --standalone makes {follows}", "remove --standalone"
 
 
-def _flags(run: Torchrun) -> Iterator[Told]:
+def _flags(run: Torchrun) -> Iterator[Contradiction]:
     """Of a flag that stands twice, and of two ways to say where rank 0 is."""
     for flag, first in run.overruled.items():
         yield (
@@ -115,7 +115,7 @@ def _flags(run: Torchrun) -> Iterator[Told]:
         yield f"--master-addr={host} has no effect beside --rdzv-endpoint={endpoint}", "remove one of the two"
 
 
-def _processes(run: Torchrun, found: Processes | None) -> Iterator[Told]:
+def _processes(run: Torchrun, found: Processes | None) -> Iterator[Contradiction]:
     asked = run.flags.get(PROCESSES_FLAG, "")
     if not _NUMBER.fullmatch(asked) or found is None or found.device in (CPU, CLAIM) or int(asked) == found.count:
         return

@@ -211,14 +211,14 @@ def _unknown_codes(document: Document) -> Iterator[LintFinding]:
 
 def _kinds_once(found: Iterable[LintFinding], given: _Given) -> Iterator[LintFinding]:
     """Without repeated findings about a kind that is not judged."""
-    told: set[tuple[str, str]] = set()
+    reported: set[tuple[str, str]] = set()
     for finding in found:
         if finding.code == UNKNOWN_KIND:
             document = given.documents[finding.place.document]
             kind = (document.kind, document.api_version)
-            if kind in told:
+            if kind in reported:
                 continue
-            told.add(kind)
+            reported.add(kind)
         yield finding
 
 

@@ -47,11 +47,11 @@ def _processes(launch: Launch, launcher: Member, trains: Sequence[Member], slots
     asked, pods = _asked(launcher), sum(each.pods for each in trains)
     if asked is None or asked == pods * slots:
         return
-    told = f"mpirun -np {asked} of {pods * slots} slots ({pods} pods with {slots} each)"
+    asks = f"mpirun -np {asked} of {pods * slots} slots ({pods} pods with {slots} each)"
     if asked > pods * slots:
-        message = f"{told} is refused by OpenMPI, which starts no more than there are"
+        message = f"{asks} is refused by OpenMPI, which starts no more than there are"
     elif any(each.gpus_per_pod for each in trains):
-        message = f"{told} leaves {pods * slots - asked} of them idle, and their accelerators with them"
+        message = f"{asks} leaves {pods * slots - asked} of them idle, and their accelerators with them"
     else:
         return
     fix = "remove -np: OpenMPI then starts one process for each slot"

@@ -312,8 +312,8 @@ def _flag_rule(main: Container) -> str:
     """Of the flag that decides; where it stands twice, of both."""
     run = run_by(main)
     first = run.overruled.get(PROCESSES_FLAG) if isinstance(run, Torchrun) else None
-    told = f"--{PROCESSES_FLAG} of torchrun"
-    return told if first is None else f"the last --{PROCESSES_FLAG} of torchrun (the first one says {first})"
+    flag = f"--{PROCESSES_FLAG} of torchrun"
+    return flag if first is None else f"the last --{PROCESSES_FLAG} of torchrun (the first one says {first})"
 
 
 def _processes(count: int) -> str:

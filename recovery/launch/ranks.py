@@ -57,8 +57,8 @@ def _same_rank(launch: Launch, member: Member, run: Torchrun, nodes: int) -> Ite
     per_job, jobs = member.pods // max(1, member.job.replicas or 1), member.job.replicas or 1
     rank, index = goes_by(launch, member, run, "node-rank"), run.flags.get("node-rank", "")
     if rank is not None and rank.isdecimal():
-        told = f"--node-rank={rank}" if "node-rank" in run.flags else f"no --node-rank, and its default is {rank}"
-        message = f"torchrun has {told} in each of the {member.pods} pods: they wait for the other ranks in vain"
+        flag = f"--node-rank={rank}" if "node-rank" in run.flags else f"no --node-rank, and its default is {rank}"
+        message = f"torchrun has {flag} in each of the {member.pods} pods: they wait for the other ranks in vain"
     elif _INDEX.fullmatch(index) and jobs > 1 and per_job < nodes:
         message = (
             f"the completion index begins at 0 in each of the {jobs} Jobs of ReplicatedJob {member.job.name}: of the "
@@ -85,8 +85,8 @@ def _address(launch: Launch, member: Member, run: Torchrun) -> Iterator[LintFind
     if not host:
         return
     written = any(each.name == variable for each in member.main.env) if member.main is not None else False
-    told = f"--{flag} is {host}" if flag in run.flags else f"{variable} is {host}" if written else ""
-    told = told or f"torchrun has no --{flag}, and its default is {host}"
+    address_source = f"--{flag} is {host}" if flag in run.flags else f"{variable} is {host}" if written else ""
+    address_source = address_source or f"torchrun has no --{flag}, and its default is {host}"
     found = wrong_address(launch, member, host, static=backend == _STATIC)
     if found is None:
         return
@@ -95,7 +95,7 @@ def _address(launch: Launch, member: Member, run: Torchrun) -> Iterator[LintFind
     fix = f"write --{flag}={first}"
     if flag == "master-addr" and trainer_sets(launch, member):
         fix = "remove --master-addr: Trainer sets PET_MASTER_ADDR"
-    yield LintFinding(code, place_of_command(launch, member), f"{told}, {why}", fix)
+    yield LintFinding(code, place_of_command(launch, member), f"{address_source}, {why}", fix)
 
 
 def wrong_address(launch: Launch, member: Member, host: str, *, static: bool) -> tuple[Code, str] | None:

@@ -38,12 +38,12 @@ def check(launch: Launch) -> Iterator[LintFinding]:
     # A shell may set the variables itself, or have more flags in one of its own.
     if is_placeholder(run.script) or any(_VARIABLES in word for word in (*member.main.command, *member.main.args)):
         return
-    backend = _told(member, run, "rdzv-backend", _STATIC)
+    backend = _setting(member, run, "rdzv-backend", _STATIC)
     if backend == _STATIC:
         # Trainer overrides PET_NNODES with the number of pods.
-        asked = run.flags.get("nnodes", "") if launch.runtime is not None else _told(member, run, "nnodes", "")
+        asked = run.flags.get("nnodes", "") if launch.runtime is not None else _setting(member, run, "nnodes", "")
         yield from _static_range(launch, member, asked)
-    elif backend == _C10D and member.pods > 1 and _told(member, run, "rdzv-endpoint", "") == "":
+    elif backend == _C10D and member.pods > 1 and _setting(member, run, "rdzv-endpoint", "") == "":
         message = (
             f"--rdzv-backend=c10d without an endpoint takes localhost: each of the {member.pods} pods waits for the "
             "others in a rendezvous of its own"
@@ -73,7 +73,7 @@ def _static_range(launch: Launch, member: Member, asked: str | None) -> Iterator
         yield LintFinding(RANGE_NOT_ELASTIC, place, message, fix)
 
 
-def _told(member: Member, run: Torchrun, flag: str, default: str) -> str | None:
+def _setting(member: Member, run: Torchrun, flag: str, default: str) -> str | None:
     """What torchrun goes by; a flag wins over its variable. None: it is not known here."""
     if flag in run.flags:
         return run.flags[flag]

@@ -70,10 +70,10 @@ def _of(pods: PodTemplate, merged: Place | None) -> Iterator[LintFinding]:
 
 def _contradictions(container: Container, resources: Resources, merged: Place | None) -> Iterator[LintFinding]:
     for name in {**resources.requests, **resources.limits}:
-        told = _told(name, resources.requests.get(name), resources.limits.get(name))
-        if told is None:
+        found = _contradiction(name, resources.requests.get(name), resources.limits.get(name))
+        if found is None:
             continue
-        message, fix = told
+        message, fix = found
         with_runtime = resources.place == merged
         place = resources.place / ("requests" if name in resources.requests else "limits") / name
         where = ", with resourcesPerNode merged into the runtime's," if with_runtime else ""
@@ -81,7 +81,7 @@ def _contradictions(container: Container, resources: Resources, merged: Place | 
         yield LintFinding(RESOURCES_REFUSED, place, f"container {container.name}{where} {message}: {refused}", fix)
 
 
-def _told(name: str, request: Decimal | None, limit: Decimal | None) -> tuple[str, str] | None:
+def _contradiction(name: str, request: Decimal | None, limit: Decimal | None) -> tuple[str, str] | None:
     """What contradicts, to follow the container's name, and the fix. None: nothing."""
     wholes = is_extended(name)
     amount = limit if limit is not None else request
@@ -95,6 +95,6 @@ def _told(name: str, request: Decimal | None, limit: Decimal | None) -> tuple[st
         return (f"requests {shown(request)} {name} and has no limit of it", fix) if needs_limit else None
     if request > limit or (request != limit and (wholes or name.startswith(_HUGE_PAGES))):
         must = "equal" if wholes or name.startswith(_HUGE_PAGES) else "not exceed"
-        told = f"requests {shown(request)} {name} with a limit of {shown(limit)}, and the request must {must} the limit"
-        return told, f"write the same {name} under requests and limits"
+        what = f"requests {shown(request)} {name} with a limit of {shown(limit)}, and the request must {must} the limit"
+        return what, f"write the same {name} under requests and limits"
     return None

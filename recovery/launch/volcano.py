@@ -228,8 +228,8 @@ def _overridden(job: VolcanoJob, plugin: Plugin) -> Iterator[LintFinding]:
             value = values.get(variable.name)
             if value is None or value == variable.value:
                 continue
-            told = f"{variable.name}={variable.value}" if variable.value is not None else variable.name
-            message = f"{told} has no effect: the pytorch plugin (Volcano 1.9 to 1.15) appends its own {value} after it"
+            env = f"{variable.name}={variable.value}" if variable.value is not None else variable.name
+            message = f"{env} has no effect: the pytorch plugin (Volcano 1.9 to 1.15) appends its own {value} after it"
             fix = f"set it in the command instead: env {variable.name}=... before the program"
             yield LintFinding(PLUGIN_ENV_WINS, variable.place, message, fix)
 

@@ -137,11 +137,11 @@ def _form(policy: LifecyclePolicy) -> Iterator[LintFinding]:
         message = f"exitCode 0 is no failure: {refuses}"
         yield LintFinding(VOLCANO_REFUSED, policy.place / "exitCode", message, "write event: TaskCompleted")
     if policy.action not in _ACTIONS and not is_placeholder(policy.action):
-        told = f"Volcano has no action {policy.action!r}" if policy.action else "a policy has no action"
+        form = f"Volcano has no action {policy.action!r}" if policy.action else "a policy has no action"
         follows = "it refuses the job" if policy.events else "the policy does nothing"
         place = policy.place / "action" if policy.action else policy.place
         fix = _did_you_mean(policy.action, _ACTIONS)
-        yield LintFinding(VOLCANO_REFUSED, place, f"{told}: {follows}", fix)
+        yield LintFinding(VOLCANO_REFUSED, place, f"{form}: {follows}", fix)
 
 
 def _did_you_mean(word: str, known: Sequence[str]) -> str:
@@ -190,8 +190,8 @@ def _losses(job: VolcanoJob, group: Sequence[Task]) -> Iterator[LintFinding]:
     pods = sum(task.replicas or 0 for task in group)
     if unanswered:
         place = job.place / "spec" / "policies" if job.policies else job.place / "spec"
-        told = ", and ".join(unanswered)
-        message = f"no policy restarts the {pods} pods together: {told}, while the other ranks hang"
+        why = ", and ".join(unanswered)
+        message = f"no policy restarts the {pods} pods together: {why}, while the other ranks hang"
         yield LintFinding(GROUP_NOT_RESTARTED, place, message, f"write {_POLICIES}")
         return
     for event, found in answers.items():

@@ -183,10 +183,10 @@ def _distinct(records: Iterable[IncidentRecord]) -> list[IncidentRecord]:
         if key not in found or found[key].incident.closing is None:
             found[key] = record
     shared = [record for record in found.values() if record.fold is not None and record.fold.count > 1]
-    return [record for record in found.values() if not any(_is_told_by(record, other) for other in shared)]
+    return [record for record in found.values() if not any(_is_covered_by(record, other) for other in shared)]
 
 
-def _is_told_by(record: IncidentRecord, shared: IncidentRecord) -> bool:
+def _is_covered_by(record: IncidentRecord, shared: IncidentRecord) -> bool:
     """The incident of the record is one of those that share the other record."""
     same = (record.job, record.workload_uid) == (shared.job, shared.workload_uid)
     fold = shared.fold

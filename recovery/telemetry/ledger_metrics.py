@@ -137,7 +137,7 @@ class LedgerCollector(Collector):
         self, jobs: Sequence[_Job], last_phases: Mapping[GroupKey, Mapping[str, float]], now: datetime
     ) -> Pieces:
         ledgers = [job for job in jobs if job.readable]
-        told = yield from self._counted(ledgers, now)
+        sums = yield from self._counted(ledgers, now)
         of_all: tuple[tuple[MetricRecord, _Values], ...] = (
             (of_jobs.JOB_GPUS, _gpus),
             (of_jobs.JOB_INFO, _info),
@@ -145,11 +145,11 @@ class LedgerCollector(Collector):
             (of_jobs.JOB_PROGRESS_TIMESTAMP, _progress_timestamp),
         )
         of_ledgers: tuple[tuple[MetricRecord, _Values], ...] = (
-            (of_jobs.GPU_IDLE_SECONDS, lambda job: _by_reason(told[job.group_uid])),
-            (of_jobs.GPU_IDLE_BY_CLASS_SECONDS, lambda job: _by_class(told[job.group_uid])),
-            (of_jobs.GPU_RELEASED_SECONDS, lambda job: {(): thousandths(told[job.group_uid][_Sum.RELEASED])}),
-            (of_jobs.GROUP_REDUCED_SECONDS, lambda job: {(): thousandths(told[job.group_uid][_Sum.SMALLER])}),
-            (of_jobs.GPU_GAINED_SECONDS, lambda job: {(): thousandths(told[job.group_uid][_Sum.GAINED])}),
+            (of_jobs.GPU_IDLE_SECONDS, lambda job: _by_reason(sums[job.group_uid])),
+            (of_jobs.GPU_IDLE_BY_CLASS_SECONDS, lambda job: _by_class(sums[job.group_uid])),
+            (of_jobs.GPU_RELEASED_SECONDS, lambda job: {(): thousandths(sums[job.group_uid][_Sum.RELEASED])}),
+            (of_jobs.GROUP_REDUCED_SECONDS, lambda job: {(): thousandths(sums[job.group_uid][_Sum.SMALLER])}),
+            (of_jobs.GPU_GAINED_SECONDS, lambda job: {(): thousandths(sums[job.group_uid][_Sum.GAINED])}),
             (of_jobs.FAILURES, _failures),
             (of_jobs.GROUP_RESTARTS, lambda job: {(SCOPE,): job.ledger.totals.restarts}),
             (of_jobs.GPUS_IDLE, _gpus_idle),
@@ -188,11 +188,11 @@ class LedgerCollector(Collector):
             smaller = smaller_run(job.ledger, now)
             values[job.group_uid, _Sum.SMALLER] = smaller.seconds
             values[job.group_uid, _Sum.GAINED] = smaller.gpu_seconds
-        told: dict[str, _Cells] = {job.group_uid: {} for job in jobs}
-        self._reached.keep_only(lambda key: key[0] in told)
+        sums: dict[str, _Cells] = {job.group_uid: {} for job in jobs}
+        self._reached.keep_only(lambda key: key[0] in sums)
         for (uid, cell), seconds in self._reached.raised(values).items():
-            told[uid][cell] = seconds
-        return told
+            sums[uid][cell] = seconds
+        return sums
 
     def _phases_of(self, job: _Job) -> Mapping[str, float]:
         if job.ledger.incident is not None:

@@ -23,8 +23,8 @@ from recovery.core.incident import lifecycle, phases
 from recovery.core.incident.attempt_limits import restart_of
 from recovery.core.incident.preconditions import barred, ended, suspended
 from recovery.core.model.facts import JobSetFacts, Snapshot
-from recovery.core.model.ledger import AttemptAction, Incident, Ledger, Outcome, Phase, Target, Told
-from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
+from recovery.core.model.ledger import AttemptAction, Incident, Ledger, MessageRelation, Outcome, Phase, Target
+from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
 from recovery.core.model.rules import RuleAction
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import Plan, ResumeWorkload, SuspendWorkload
@@ -142,7 +142,7 @@ def _adopt(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger) -> Le
         from_restarts=restarts,
     )
     by_jobset = restarts > before.target.from_restarts
-    why = told(
+    why = explained(
         Sentence.ADOPTED,
         Reason.PLATFORM_RESTART,
         # Under Observe an adopted restart does not undo what was said about the loss.
@@ -163,7 +163,7 @@ def _adopt(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger) -> Le
         under_way, action=AttemptAction.ADOPTED, reason=why.reason, message=message, then=""
     )
     attempts = tuple(theirs if each.number == under_way.number else each for each in before.attempts)
-    relation = Told.ATTEMPT if under_way.number == before.attempts[-1].number else Told.ELSE
+    relation = MessageRelation.ATTEMPT if under_way.number == before.attempts[-1].number else MessageRelation.ELSE
     return merged.with_incident(attempts=attempts, reason=why.reason, message=message, told=relation)
 
 
@@ -245,7 +245,7 @@ def _verdict_is_due(context: ReconcileContext, ledger: Ledger, more: tuple[Evide
     observes = open_.mode == Mode.OBSERVE
     if fail_job(context, ledger):
         return True
-    if observes and not _is_to_be_told(context, open_):
+    if observes and not _would_is_due(context, open_):
         return False
     if not observes and (not lifecycle.acts(ledger) or ledger.phase is Phase.HELD):
         return False
@@ -256,7 +256,7 @@ def _verdict_is_due(context: ReconcileContext, ledger: Ledger, more: tuple[Evide
     return bool(lifecycle.present(context.snapshot, ledger))
 
 
-def _is_to_be_told(context: ReconcileContext, open_: Incident) -> bool:
+def _would_is_due(context: ReconcileContext, open_: Incident) -> bool:
     """Under Observe: the record still lacks what Enforce would have done, and the policy is not Enforce by now."""
     enforced = isinstance(context.policy, Policy) and context.policy.mode is Mode.ENFORCE
     return lifecycle.decides(open_.pinned) and not enforced and not open_.would
@@ -264,7 +264,7 @@ def _is_to_be_told(context: ReconcileContext, open_: Incident) -> bool:
 
 def _still_aside(ledger: Ledger) -> bool:
     """Nothing has been said since the controller stood aside: what came in later and waits, or is held, is not that."""
-    return lifecycle.stood_aside(ledger) and ledger.current_incident.told is Told.ATTEMPT
+    return lifecycle.stood_aside(ledger) and ledger.current_incident.told is MessageRelation.ATTEMPT
 
 
 def _restarts_once_started(context: ReconcileContext, ledger: Ledger) -> bool:
@@ -290,4 +290,4 @@ def _enforced_since(
     if not any(item.at is not None and item.at >= policy.since for item in more):
         return None
     sentence = Sentence.SINCE_BREAKER_CLOSED if kept_by_breaker(open_, policy) else Sentence.SINCE_ENFORCED
-    return told(sentence, Reason.MODE_SWITCHED)
+    return explained(sentence, Reason.MODE_SWITCHED)

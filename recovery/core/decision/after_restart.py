@@ -46,7 +46,7 @@ from recovery.core.incident.attempt_limits import Refusal, restart_of
 from recovery.core.incident.preconditions import barred, paused
 from recovery.core.model.facts import PodFacts
 from recovery.core.model.ledger import Attempt, AttemptAction, Incident, Ledger, Outcome, Phase
-from recovery.core.model.reason import Explanation, Reason, Sentence, all_of, because, told
+from recovery.core.model.reason import Explanation, Reason, Sentence, all_of, because, explained
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import Plan, ReadLive
 from recovery.core.plan.context import ReconcileContext
@@ -89,7 +89,7 @@ def after_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
             ledger = left_to_platform(context, ledger, lost, decided)
     withheld = ledger.current_incident.withheld
     if withheld is not None and backoff.lives_on(context.snapshot, withheld):
-        since = told(Sentence.LOST_AGAIN_SINCE, Reason.MEMBER_LOST_AGAIN, evidence=open_.evidence[-1])
+        since = explained(Sentence.LOST_AGAIN_SINCE, Reason.MEMBER_LOST_AGAIN, evidence=open_.evidence[-1])
         return try_again(context, ledger, since, lost)
     runs = _runs(context, ledger, found)
     if runs is not None:
@@ -157,7 +157,7 @@ def _watch_for_black_holes(context: ReconcileContext, ledger: Ledger, found: Pha
         if context.snapshot.live or not refused:
             wish = fleet_changes.admitted(context, ledger, verdict)
             if wish.call is Call.REPLACE_NODE and attempt_limits.refused(ledger, context.now) is None:
-                seen = told(Sentence.HOLE_SEEN, Reason.NODE_SWALLOWS_PODS, what=hole.why)
+                seen = explained(Sentence.HOLE_SEEN, Reason.NODE_SWALLOWS_PODS, what=hole.why)
                 return try_again(context, ledger, seen, verdict=wish)
             ledger = lifecycle.consider(ledger, records(wish))
     plan = _watch(context, ledger, found, ours=ours)
@@ -166,11 +166,11 @@ def _watch_for_black_holes(context: ReconcileContext, ledger: Ledger, found: Pha
         plan, actions=(*asked.actions(ledger.epoch), *plan.actions), requeue_at=min(moments, default=None)
     )
     # What ended, held or restarted the group in this very reconcile is reported instead.
-    if not asked.told or plan.ledger.epoch != ledger.epoch or plan.ledger.phase is not ledger.phase:
+    if not asked.explanations or plan.ledger.epoch != ledger.epoch or plan.ledger.phase is not ledger.phase:
         return plan
     if open_.attempt is None:
         return plan
-    ledger = say_of_attempt(plan.ledger, all_of(asked.told))
+    ledger = say_of_attempt(plan.ledger, all_of(asked.explanations))
     return as_before(ledger, actions=plan.actions, requeue_at=plan.requeue_at)
 
 
@@ -232,7 +232,7 @@ def _needless(context: ReconcileContext, ledger: Ledger, restart: Attempt, chang
         # The group may run whole again as any other that is held.
         waits_until = settling_until(context, ledger)
         return whole_again(context, ledger) if waits_until is None else as_before(ledger, requeue_at=waits_until)
-    why = told(Sentence.READY_MEANWHILE, Reason.RUNS_WHOLE_AGAIN, ranks=open_.ranks)
+    why = explained(Sentence.READY_MEANWHILE, Reason.RUNS_WHOLE_AGAIN, ranks=open_.ranks)
     if _met_meanwhile(context, ledger, restart):
         ended_at = phases.end_of_rendezvous(context.snapshot, open_.phases[-1].started_at, context.now)
         known = lifecycle.more_evidence(ledger, gather(context.snapshot))
@@ -325,4 +325,4 @@ def _is_old(pod: PodFacts, restart: Attempt) -> bool:
 
 def not_carried_out(open_: Incident, bar: Explanation) -> Explanation:
     """A restart is decided, and may not be carried out now."""
-    return told(Sentence.NOT_CARRIED_OUT, bar.reason, evidence=open_.evidence[0], bar=bar)
+    return explained(Sentence.NOT_CARRIED_OUT, bar.reason, evidence=open_.evidence[0], bar=bar)

@@ -13,7 +13,7 @@ from recovery.core.diagnosis.membership import member_jobs
 from recovery.core.model.annotations import HOSTNAME_LABEL
 from recovery.core.model.group_size import AvoidedNode
 from recovery.core.model.ledger import Ledger
-from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
+from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
 from recovery.core.plan.context import ReconcileContext
 from recovery.core.policy.resolved import Policy
 
@@ -28,7 +28,7 @@ def instead(context: ReconcileContext, verdict: Verdict) -> Verdict:
     wished = next((each for each in verdict.considered if each.call is Call.REPLACE_NODE and each.node), None)
     if wished is None or _refused(context, wished.node) is not None:
         return verdict
-    why = told(Sentence.AVOIDS, verdict.why.reason, why=verdict.why, node=wished.node)
+    why = explained(Sentence.AVOIDS, verdict.why.reason, why=verdict.why, node=wished.node)
     return msgspec.structs.replace(verdict, call=Call.AVOID_NODE, node=wished.node, why=why)
 
 
@@ -52,7 +52,7 @@ def not_avoided(verdict: Verdict, refused: Explanation) -> Verdict:
     sentence, call = (
         (Sentence.BUT_MEMBER_RUNS, Call.NONE) if verdict.still_runs else (Sentence.BUT, Call.RECREATE_GROUP)
     )
-    why = told(sentence, verdict.why.reason, why=verdict.why, refused=refused)
+    why = explained(sentence, verdict.why.reason, why=verdict.why, refused=refused)
     return msgspec.structs.replace(verdict, call=call, node="", why=why, considered=considered)
 
 

@@ -14,7 +14,7 @@ from recovery.core.incident import budget, phases
 from recovery.core.model.durations import in_words
 from recovery.core.model.facts import PodFacts, Snapshot
 from recovery.core.model.ledger import Ledger, Phase, Withheld
-from recovery.core.model.reason import Explanation, Sentence, told
+from recovery.core.model.reason import Explanation, Sentence, explained
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import Plan
 from recovery.core.plan.context import ReconcileContext
@@ -40,7 +40,7 @@ def withheld(
     if not timedelta() < waits.until - context.now <= wait:
         return None
     ledger = phases.enter(ledger, Phase.BACKOFF, context.now)
-    waiting = told(
+    waiting = explained(
         Sentence.WITHHELD,
         why.reason,
         why=why,
@@ -74,12 +74,12 @@ def taken(
     refused = suspension.refused(context, open_)
     if wait and refused is not None:
         if open_.withheld is None:
-            why = told(Sentence.NO_BACKOFF, why.reason, why=why, refused=refused, hurry=hurry or "")
+            why = explained(Sentence.NO_BACKOFF, why.reason, why=why, refused=refused, hurry=hurry or "")
         elif hurry is not None:
-            why = told(Sentence.BACKOFF_ENDS_EARLY, why.reason, why=why, hurry=hurry)
+            why = explained(Sentence.BACKOFF_ENDS_EARLY, why.reason, why=why, hurry=hurry)
         wait = timedelta()
     elif wait:
-        why = told(Sentence.STAYS_SUSPENDED, why.reason, why=why, wait=in_words(wait), number=number)
+        why = explained(Sentence.STAYS_SUSPENDED, why.reason, why=why, wait=in_words(wait), number=number)
     return suspension.until(context.now + wait, ledger, context.workload, begin=bool(wait)), why
 
 

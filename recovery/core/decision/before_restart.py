@@ -23,7 +23,7 @@ from recovery.core.incident.attempt_limits import Refusal
 from recovery.core.incident.preconditions import no_trigger
 from recovery.core.model.facts import PodFacts, Snapshot
 from recovery.core.model.ledger import Considered, Incident, Ledger
-from recovery.core.model.reason import Explanation, Reason, Sentence, as_said, because, told
+from recovery.core.model.reason import Explanation, Reason, Sentence, as_said, because, explained
 from recovery.core.plan.actions import Plan
 from recovery.core.plan.context import ReconcileContext
 from recovery.core.plan.steps import as_before, considered, note, say, stand_aside
@@ -87,23 +87,23 @@ def _met_since(
     waits_until = settling_until(context, ledger)
     if waits_until is None:
         return whole_again(context, ledger)
-    met = told(Sentence.RANKS_HAVE_MET, Reason.MEMBERS_RUN_AGAIN, ranks=open_.ranks)
+    met = explained(Sentence.RANKS_HAVE_MET, Reason.MEMBERS_RUN_AGAIN, ranks=open_.ranks)
     return say(ledger, seen_then(found, met), requeue_at=waits_until)
 
 
 def seen_then(found: Explanation, what: Explanation) -> Explanation:
     """What was seen, and what that means."""
-    return told(Sentence.SEEN_THEN, what.reason, found=found, what=what)
+    return explained(Sentence.SEEN_THEN, what.reason, found=found, what=what)
 
 
 def stands_aside(found: Explanation, decided: Explanation) -> Explanation:
     """What was seen is left to the user's own policies."""
-    return told(Sentence.STANDING_ASIDE, decided.reason, found=found, decided=decided)
+    return explained(Sentence.STANDING_ASIDE, decided.reason, found=found, decided=decided)
 
 
 def nothing_done(found: Explanation, bar: Explanation) -> Explanation:
     """What was seen calls for something that may not be done now."""
-    return told(Sentence.NOTHING_DONE, bar.reason, found=found, bar=bar)
+    return explained(Sentence.NOTHING_DONE, bar.reason, found=found, bar=bar)
 
 
 def all_run(snapshot: Snapshot) -> bool:
@@ -146,17 +146,17 @@ def _observe(context: ReconcileContext, ledger: Ledger, found: Explanation, verd
         case Call.RECREATE_GROUP | Call.REPLACE_NODE | Call.AVOID_NODE | Call.SHRINK if refusal is not None:
             exhausted = ledger.current_incident.pinned.on_exhausted if refusal.exhausted else ""
             reason, call = refusal.why.reason, Call.HOLD
-            would = told(Sentence.WOULD_HOLD, reason, why=refusal.why, on_exhausted=exhausted)
-    if _tells(verdict) and verdict.call is not Call.HOLD:
-        would = told(Sentence.WOULD_BY, reason, would=would, why=verdict.why)
-    why = told(Sentence.SEEN_THEN, reason, found=found, what=would_words(context, ledger, would))
+            would = explained(Sentence.WOULD_HOLD, reason, why=refusal.why, on_exhausted=exhausted)
+    if _adds_to_the_default(verdict) and verdict.call is not Call.HOLD:
+        would = explained(Sentence.WOULD_BY, reason, would=would, why=verdict.why)
+    why = explained(Sentence.SEEN_THEN, reason, found=found, what=would_words(context, ledger, would))
     if call in {Call.IGNORE, Call.NONE}:
         return as_before(stand_aside(ledger, why, context.now), requeue_at=verdict.requeue_at)
     noted = note(ledger, why)
     message = noted.current_incident.message
     # What was said to come too late before that was said of the loss, not of this.
-    told_now = noted.with_incident(would=str(call), would_message=message, too_late=False)
-    after = verdicts.remembered(told_now, verdict.mark)
+    noted_now = noted.with_incident(would=str(call), would_message=message, too_late=False)
+    after = verdicts.remembered(noted_now, verdict.mark)
     # The group may run whole already, and only now may its incident end: the watch reports this write. No requeue at
     # once: a CRD of before drops `would`, and each reconcile would pass the verdict again, without end.
     return as_before(after)
@@ -167,13 +167,13 @@ def _would(context: ReconcileContext, ledger: Ledger, verdict: Verdict) -> Expla
     reason = verdict.why.reason
     match verdict.call:
         case Call.IGNORE | Call.NONE:
-            return told(Sentence.WOULD_LEAVE, reason)
+            return explained(Sentence.WOULD_LEAVE, reason)
         case Call.FAIL_JOB:
-            return told(Sentence.WOULD_FAIL, reason)
+            return explained(Sentence.WOULD_FAIL, reason)
         case Call.HOLD | Call.WAIT:
-            return told(Sentence.WOULD_HOLD, reason, why=verdict.why, on_exhausted="")
+            return explained(Sentence.WOULD_HOLD, reason, why=verdict.why, on_exhausted="")
         case Call.RECREATE_GROUP | Call.REPLACE_NODE | Call.AVOID_NODE | Call.SHRINK | Call.GROW:
-            return told(
+            return explained(
                 Sentence.WOULD_RESTART,
                 reason,
                 node=_quarantined(verdict),
@@ -186,9 +186,9 @@ def _would(context: ReconcileContext, ledger: Ledger, verdict: Verdict) -> Expla
 def would_words(context: ReconcileContext, ledger: Ledger, would: Explanation) -> Explanation:
     """What Enforce would do now, and why it is not done."""
     if isinstance(context.policy, Policy) and context.policy.breaker is not None:
-        return told(Sentence.WOULD_BUT_BREAKER, would.reason, would=would, breaker=context.policy.breaker)
+        return explained(Sentence.WOULD_BUT_BREAKER, would.reason, would=would, breaker=context.policy.breaker)
     policy = ledger.current_incident.pinned.policy_name
-    return told(Sentence.WOULD_BUT_OBSERVE, would.reason, policy=policy, would=would)
+    return explained(Sentence.WOULD_BUT_OBSERVE, would.reason, policy=policy, would=would)
 
 
 def enforced_now(context: ReconcileContext) -> bool:
@@ -205,7 +205,7 @@ def _observed(context: ReconcileContext, ledger: Ledger, found: Explanation | No
     by_breaker = kept_by_breaker(open_, policy)
     plan = say(
         ledger,
-        told(
+        explained(
             Sentence.TOO_LATE_BY_BREAKER if by_breaker else Sentence.TOO_LATE_BY_MODE,
             Reason.ENFORCED_TOO_LATE,
             said=found if found is not None else as_said(open_.reason, open_.message),
@@ -278,7 +278,7 @@ def _smaller(
     job = sizes.only_job(context.snapshot)
     assert job is not None, "only a group of one Job is resized"
     wanted = sizes.wanted_nodes(ledger, context.snapshot, job)
-    return told(
+    return explained(
         Sentence.SHRINKS,
         verdict.why.reason,
         found=found,
@@ -293,13 +293,13 @@ def _smaller(
 
 def _first_restart(context: ReconcileContext, ledger: Ledger, found: Explanation, verdict: Verdict) -> Explanation:
     open_ = ledger.current_incident
-    left = told(
+    left = explained(
         Sentence.BUDGET_LEFT,
         verdict.why.reason,
         count=attempt_limits.left(ledger, context.now) - (not open_.charged),
         limit=open_.pinned.budget_limit,
     )
-    return told(
+    return explained(
         Sentence.RESTART,
         verdict.why.reason,
         found=found,
@@ -313,12 +313,12 @@ def _first_restart(context: ReconcileContext, ledger: Ledger, found: Explanation
 
 def _next_restart(context: ReconcileContext, found: Explanation, verdict: Verdict, attempt: int) -> Explanation:
     """Counted under what it is made for, unless more than the default has decided on that."""
-    tells = _tells(verdict)
-    return told(
+    adds = _adds_to_the_default(verdict)
+    return explained(
         Sentence.RESTART_AGAIN,
-        verdict.why.reason if tells else found.reason,
+        verdict.why.reason if adds else found.reason,
         found=found,
-        why=verdict.why if tells else "",
+        why=verdict.why if adds else "",
         attempt=attempt,
         node=_quarantined(verdict),
         jobs=_names(context.snapshot),
@@ -336,10 +336,10 @@ def _names(snapshot: Snapshot) -> str:
 
 
 def _free(verdict: Verdict) -> Explanation:
-    return told(Sentence.FREE_OF_CHARGE, verdict.why.reason, incident=verdict.paid_by)
+    return explained(Sentence.FREE_OF_CHARGE, verdict.why.reason, incident=verdict.paid_by)
 
 
-def _tells(verdict: Verdict) -> bool:
+def _adds_to_the_default(verdict: Verdict) -> bool:
     """More than that the default applies, which the first attempt has said."""
     return bool(verdict.rule or verdict.considered) or verdict.call is Call.REPLACE_NODE
 

@@ -27,7 +27,7 @@ from recovery.core.incident.attempt_limits import restart_of
 from recovery.core.model.facts import ContainerFacts, NodeFacts, PodFacts, Snapshot
 from recovery.core.model.fleet_ledger import FleetChange, Suspicion
 from recovery.core.model.ledger import Ledger
-from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
+from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
 from recovery.core.plan.actions import Action, ChangeFleet
 from recovery.core.plan.context import ReconcileContext
 from recovery.core.plan.steps import message_of
@@ -220,7 +220,7 @@ class Asked(msgspec.Struct, frozen=True):
 
     change: FleetChange = FleetChange()
     """What does not stand in the fleet's ledger yet."""
-    told: tuple[Explanation, ...] = ()
+    explanations: tuple[Explanation, ...] = ()
     """What is held against which node; in an incident only what is new. Empty: nothing."""
     replace: tuple[BlackHole, Verdict] | None = None
     """The node that calls for another restart, away from it. None: none does."""
@@ -249,7 +249,9 @@ def before_training(context: ReconcileContext, policy: Policy) -> Asked:
     )
     new = [each for each in holes if not _known(policy, each, name)]
     asked = _ask(context, policy, name, new, members, alone=True)
-    return msgspec.structs.replace(asked, told=(*known, *asked.told), requeue_at=asked.requeue_at or requeue_at)
+    return msgspec.structs.replace(
+        asked, explanations=(*known, *asked.explanations), requeue_at=asked.requeue_at or requeue_at
+    )
 
 
 def in_incident(context: ReconcileContext, ledger: Ledger) -> Asked:
@@ -315,10 +317,10 @@ def _ask(
             requeue_at = context.now + fleet_changes.UNKNOWN_AGAIN_AFTER
             continue
         if refused is not None:
-            said.append(told(Sentence.HOLE_NOT_QUARANTINED, refused.reason, held=held, refused=refused))
+            said.append(explained(Sentence.HOLE_NOT_QUARANTINED, refused.reason, held=held, refused=refused))
             continue
         sentence = Sentence.HOLE_QUARANTINED_POD_STAYS if hole.stays else Sentence.HOLE_QUARANTINED
-        said.append(told(sentence, Reason.NODE_SWALLOWS_PODS, held=held))
+        said.append(explained(sentence, Reason.NODE_SWALLOWS_PODS, held=held))
         requeue_at = context.now if len(suspicions) < len(holes) else requeue_at
         return Asked(FleetChange((wanted,), tuple(suspicions)), tuple(said), requeue_at=requeue_at)
     return Asked(FleetChange(suspicions=tuple(suspicions)), tuple(said), requeue_at=requeue_at)

@@ -35,7 +35,7 @@ from recovery.core.incident.preconditions import left_alone, paused, unread
 from recovery.core.model.durations import in_words
 from recovery.core.model.facts import Fault, JobSetFacts, PodFacts, Snapshot
 from recovery.core.model.ledger import Incident, Ledger, Outcome, Phase
-from recovery.core.model.reason import Explanation, Reason, Sentence, all_of, because, told
+from recovery.core.model.reason import Explanation, Reason, Sentence, all_of, because, explained
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import (
     ChangeFleet,
@@ -297,8 +297,8 @@ def _paused(context: ReconcileContext, ledger: Ledger, policy: Policy) -> Explan
     lost = fresh(snapshot, gather(snapshot), since=policy.since, handled=ledger.handled, now=context.now)
     loss, more = (lost[0].text, len(lost) - 1) if lost else ("", 0)
     if by_annotation or globally is None:
-        return told(Sentence.PAUSED_UNTIL_RESUMED, Reason.JOB_PAUSED, loss=loss, more=more, after=after)
-    return told(Sentence.PAUSED_UNTIL_THEN, Reason.GLOBAL_PAUSE, pause=globally, loss=loss, more=more, after=after)
+        return explained(Sentence.PAUSED_UNTIL_RESUMED, Reason.JOB_PAUSED, loss=loss, more=more, after=after)
+    return explained(Sentence.PAUSED_UNTIL_THEN, Reason.GLOBAL_PAUSE, pause=globally, loss=loss, more=more, after=after)
 
 
 def _by_losses(context: ReconcileContext, ledger: Ledger, policy: Policy) -> Plan:
@@ -316,7 +316,7 @@ def _by_losses(context: ReconcileContext, ledger: Ledger, policy: Policy) -> Pla
     done = left_to_finish(snapshot, ledger.handled)
     if done is not None:  # a cache that says so is right: nothing takes a success back
         timeout = in_words(policy.finish_timeout)
-        why = told(Sentence.LOST_BUT_FINISHING, done.reason, evidence=evidence[0].text, done=done, timeout=timeout)
+        why = explained(Sentence.LOST_BUT_FINISHING, done.reason, evidence=evidence[0].text, done=done, timeout=timeout)
         until = finishing.lost_at + policy.finish_timeout if finishing is not None else None
         return answer(ledger, why, requeue_at=until)
     met_at = phases.last_ready(snapshot) if backoff.all_met_after(snapshot, evidence) else None
@@ -347,7 +347,7 @@ def _earlier_loss(
     if not observed or backoff.all_met_after(snapshot, tuple(item for item, _ in observed)):
         return None
     item, incident = observed[0]
-    return told(
+    return explained(
         Sentence.ONLY_OBSERVED,
         Reason.BASELINE,
         loss="" if item.inferred else item.text,  # the incident has seen what that one is inferred from
@@ -388,8 +388,8 @@ def _no_failure(context: ReconcileContext, ledger: Ledger, policy: Policy, why: 
         why = because(Reason.NODE_SILENT, fate=silent.why)
     elif found is not None:
         asked = black_holes.before_training(context, policy)
-        if asked.told:
-            why = told(Sentence.NOT_STARTED_BY_NODE, Reason.NOT_STARTED, why=all_of(asked.told))
+        if asked.explanations:
+            why = explained(Sentence.NOT_STARTED_BY_NODE, Reason.NOT_STARTED, why=all_of(asked.explanations))
         elif found.words:
             why = because(Reason.NOT_STARTED, words=found.words)
     requeue_at = min((each for each in (requeue_at, asked.requeue_at) if each is not None), default=None)
@@ -407,7 +407,7 @@ def _no_failure(context: ReconcileContext, ledger: Ledger, policy: Policy, why: 
 def _unusable(policy: PolicyError | None) -> Explanation:
     if policy is None:
         return because(Reason.NO_POLICY)
-    return told(Sentence.NO_USABLE_POLICY, Reason.POLICY_INVALID, error=str(policy))
+    return explained(Sentence.NO_USABLE_POLICY, Reason.POLICY_INVALID, error=str(policy))
 
 
 def _already_failed(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger, policy: Policy) -> Plan:
@@ -419,7 +419,7 @@ def _already_failed(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledg
     at = condition.since if condition is not None else None
     enforced_since = policy.since.replace(microsecond=0)  # the API dates in whole seconds
     if condition is None or at is None or at < enforced_since or now - at > STALE_AFTER:
-        return answer(ledger, told(Sentence.FAILED_LONG_AGO, Reason.JOB_SET_FAILED, jobset=jobset.name))
+        return answer(ledger, explained(Sentence.FAILED_LONG_AGO, Reason.JOB_SET_FAILED, jobset=jobset.name))
     text = f"JobSet {jobset.name} is Failed: {condition.message or condition.reason}"
     evidence = fresh(snapshot, gather(snapshot), since=policy.since, handled=ledger.handled, now=now)
     # Where the pods are gone, the Job still shows since when it fails: the ranks stood still from then on.

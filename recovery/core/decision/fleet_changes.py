@@ -18,7 +18,7 @@ from recovery.core.incident.attempt_limits import restart_of
 from recovery.core.incident.preconditions import stale_nodes
 from recovery.core.model.fleet_ledger import FleetChange, Futile, Quarantined, Suspicion
 from recovery.core.model.ledger import Ledger
-from recovery.core.model.reason import Explanation, Reason, Sentence, told
+from recovery.core.model.reason import Explanation, Reason, Sentence, explained
 from recovery.core.plan.actions import Action, ChangeFleet
 from recovery.core.plan.context import ReconcileContext
 from recovery.core.plan.steps import message_of
@@ -48,7 +48,7 @@ def admitted(context: ReconcileContext, ledger: Ledger, verdict: Verdict) -> Ver
         return msgspec.structs.replace(
             verdict, call=Call.WAIT, why=why, node="", requeue_at=context.now + UNKNOWN_AGAIN_AFTER
         )
-    return not_replaced(verdict, told(Sentence.NOT_QUARANTINED, why.reason, node=wanted.node, why=why))
+    return not_replaced(verdict, explained(Sentence.NOT_QUARANTINED, why.reason, node=wanted.node, why=why))
 
 
 def refused(context: ReconcileContext, policy: Policy, wanted: Quarantined, members: int) -> Explanation | None:

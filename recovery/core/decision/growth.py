@@ -9,7 +9,7 @@ from recovery.core.diagnosis.classify import classify
 from recovery.core.diagnosis.evidence import Evidence, LossKind
 from recovery.core.incident import lifecycle, sizes
 from recovery.core.model.ledger import Ledger
-from recovery.core.model.reason import Reason, Sentence, because, told
+from recovery.core.model.reason import Reason, Sentence, because, explained
 from recovery.core.plan.actions import Plan
 from recovery.core.plan.context import ReconcileContext
 from recovery.core.plan.steps import answer, message_of
@@ -35,5 +35,5 @@ def begin(context: ReconcileContext, ledger: Ledger, policy: Policy, verdict: Ve
     opened = lifecycle.open_incident(
         tried.ledger, context.snapshot, policy, classify((evidence,), context.snapshot), context.now
     )
-    why = told(Sentence.GROWS, verdict.why.reason, why=verdict.why, nodes=verdict.nodes, jobs=job.name)
+    why = explained(Sentence.GROWS, verdict.why.reason, why=verdict.why, nodes=verdict.nodes, jobs=job.name)
     return trigger(context, opened, why, verdict=verdict)

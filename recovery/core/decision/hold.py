@@ -8,7 +8,7 @@ from recovery.core.incident import phases
 from recovery.core.incident.attempt_limits import Refusal
 from recovery.core.incident.preconditions import barred
 from recovery.core.model.ledger import Ledger, Phase, Suspension
-from recovery.core.model.reason import Explanation, Reason, Sentence, told
+from recovery.core.model.reason import Explanation, Reason, Sentence, explained
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import Action, FailJobSet, JobRef, Plan
 from recovery.core.plan.context import ReconcileContext
@@ -28,7 +28,9 @@ def hold_back(context: ReconcileContext, ledger: Ledger, found: Explanation, ref
         held = _held_for_good(held, refusal)
     held = msgspec.structs.replace(held, next_attempt_at=refusal.frees_at)
     then = _consequence(context, held, refusal.why.reason)
-    why = told(Sentence.HELD, refusal.why.reason, found=found, why=refusal.why, then=then if then is not None else "")
+    why = explained(
+        Sentence.HELD, refusal.why.reason, found=found, why=refusal.why, then=then if then is not None else ""
+    )
     plan = say(held, why, requeue_at=refusal.frees_at)
     actions = (*suspension.suspend(held, context.workload), *fail_job(context, plan.ledger))
     return msgspec.structs.replace(plan, actions=actions)
@@ -62,16 +64,16 @@ def _consequence(context: ReconcileContext, ledger: Ledger, reason: Reason) -> E
     """What becomes of the group while it is held. None: it stays as it is."""
     open_ = ledger.current_incident
     if open_.suspension is not None:
-        return told(Sentence.HELD_SUSPENDED, reason)
+        return explained(Sentence.HELD_SUSPENDED, reason)
     if open_.held is not None:
-        return told(Sentence.HELD_FAILING if open_.fail_job else Sentence.HELD_UNTIL_RETRY, reason)
+        return explained(Sentence.HELD_FAILING if open_.fail_job else Sentence.HELD_UNTIL_RETRY, reason)
     if open_.fail_job:
-        return told(Sentence.HELD_FAILING_BY_BUDGET, reason)
+        return explained(Sentence.HELD_FAILING_BY_BUDGET, reason)
     match open_.pinned.on_exhausted:
         case OnExhausted.SUSPEND if (not_ours := suspension.refused(context, open_)) is not None:
-            return told(Sentence.HELD_NOT_SUSPENDED, not_ours.reason, why=not_ours)
+            return explained(Sentence.HELD_NOT_SUSPENDED, not_ours.reason, why=not_ours)
         case OnExhausted.FAIL_JOB:
-            return told(Sentence.HELD_NOT_FAILED, reason)
+            return explained(Sentence.HELD_NOT_FAILED, reason)
     return None
 
 

@@ -20,7 +20,7 @@ from recovery.core.incident.closed_incident import by_a_person
 from recovery.core.incident.preconditions import barred, ended, no_trigger, suspended, unread
 from recovery.core.incident.requests import Request, Verb
 from recovery.core.model.ledger import Ledger, Outcome, Phase
-from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
+from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import Plan
 from recovery.core.plan.context import ReconcileContext
@@ -53,12 +53,12 @@ def answer(context: ReconcileContext, policy: Policy, ledger: Ledger, verb: Verb
 def _refuse(context: ReconcileContext, ledger: Ledger, verb: Verb, asked: Request, why: Explanation) -> Plan:
     after = requests.answered(ledger, verb, asked, why.reason, message_of(why), accepted=False)
     # The next reconcile decides whatever else there is, from the ledger that knows of the answer.
-    return answer_with(after, told(Sentence.REFUSED, why.reason, verb=verb, why=why), requeue_at=context.now)
+    return answer_with(after, explained(Sentence.REFUSED, why.reason, verb=verb, why=why), requeue_at=context.now)
 
 
 def _accept(context: ReconcileContext, ledger: Ledger, verb: Verb, asked: Request, what: Explanation) -> Plan:
     after = requests.answered(ledger, verb, asked, what.reason, message_of(what), accepted=True)
-    why = told(Sentence.ACCEPTED, what.reason, verb=verb, by=asked.by, note=asked.reason, what=what)
+    why = explained(Sentence.ACCEPTED, what.reason, verb=verb, by=asked.by, note=asked.reason, what=what)
     return answer_with(after, why, requeue_at=context.now)
 
 
@@ -112,12 +112,14 @@ def _no_restart(context: ReconcileContext, policy: Policy, ledger: Ledger, asked
     if workload.suspended and not suspension.in_force(workload):
         return suspended(workload)
     if jobset is not None and jobset.terminal_state:
-        return told(Sentence.JOB_SET_HAS_ENDED, Reason.JOB_SET_FAILED, jobset=jobset.name, state=jobset.terminal_state)
+        return explained(
+            Sentence.JOB_SET_HAS_ENDED, Reason.JOB_SET_FAILED, jobset=jobset.name, state=jobset.terminal_state
+        )
     if jobset is None or jobset.deleting_since is not None or not member_jobs(context.snapshot):
         return because(Reason.NO_JOB)
     if policy.mode is Mode.OBSERVE and not asked.force:
-        why = policy.breaker or told(Sentence.IN_MODE_OBSERVE, Reason.OBSERVE_MODE, policy=policy.name)
-        return told(Sentence.FORCE_OVERRIDES, why.reason, why=why)
+        why = policy.breaker or explained(Sentence.IN_MODE_OBSERVE, Reason.OBSERVE_MODE, policy=policy.name)
+        return explained(Sentence.FORCE_OVERRIDES, why.reason, why=why)
     done = left_to_finish(context.snapshot, ledger.handled)
     return done or no_trigger(context.snapshot, workload, policy, forced=asked.force)
 
@@ -155,7 +157,7 @@ def _again(
     if found is None:
         seen = because(Reason.MEMBER_LOST, evidence=open_.evidence[0])
         found = seen_then(seen, _asked_for(verb, asked))
-    why = told(
+    why = explained(
         Sentence.RESTART_BY_HAND,
         Reason.RESTARTED_BY_HAND,
         found=found,
@@ -165,6 +167,6 @@ def _again(
     plan = trigger(context, ledger, why, by_hand=True)
     if plan.ledger.incident is not None and plan.ledger.incident.closing is not None:
         return plan  # it is finishing: there is nothing to restart
-    message = message_of(told(Sentence.ANSWERED_BY_INCIDENT, why.reason, incident=open_.id, why=why))
+    message = message_of(explained(Sentence.ANSWERED_BY_INCIDENT, why.reason, incident=open_.id, why=why))
     after = requests.answered(plan.ledger, verb, asked, why.reason, message, accepted=True)
     return msgspec.structs.replace(plan, ledger=after, requeue_at=plan.requeue_at or context.now)

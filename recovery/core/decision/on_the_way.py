@@ -15,8 +15,8 @@ from recovery.core.diagnosis.trained import began_at
 from recovery.core.incident import fencing, lifecycle, phases
 from recovery.core.incident.preconditions import barred
 from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
-from recovery.core.model.ledger import Ledger, Phase, Told
-from recovery.core.model.reason import Explanation, Reason, Sentence, as_said, because, told
+from recovery.core.model.ledger import Ledger, MessageRelation, Phase
+from recovery.core.model.reason import Explanation, Reason, Sentence, as_said, because, explained
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import Plan, ReadLive, TouchJob
 from recovery.core.plan.context import ReconcileContext
@@ -46,7 +46,7 @@ def watch_the_teardown(context: ReconcileContext, ledger: Ledger, *, ours: bool)
     left = [pod for pod in snapshot.pods if pod.job_uid in open_.target.job_uids and pod.gone_at is None]
     if not left:
         jobs = ", ".join(job.name for job in snapshot.jobs if job.uid in open_.target.job_uids)
-        what = told(Sentence.WAITING_FOR_FINALIZER, Reason.WAITING_FOR_TEARDOWN, jobs=jobs)
+        what = explained(Sentence.WAITING_FOR_FINALIZER, Reason.WAITING_FOR_TEARDOWN, jobs=jobs)
         return say_after_a_while(context, ledger, what)
     unseen = next((pod for pod in left if phases.may_live_unseen(snapshot, pod)), None)
     if unseen is not None:
@@ -87,7 +87,7 @@ def not_ready(snapshot: Snapshot) -> Explanation:
 def _has_said_more(ledger: Ledger) -> bool:
     """Something was added to what the attempt says. Once is enough: messages change with every node that comes."""
     open_ = ledger.current_incident
-    return open_.attempt is not None and open_.told is not Told.ATTEMPT
+    return open_.attempt is not None and open_.told is not MessageRelation.ATTEMPT
 
 
 def watch_the_backoff(context: ReconcileContext, ledger: Ledger) -> Plan:
@@ -156,7 +156,7 @@ def watch_the_scheduling(context: ReconcileContext, ledger: Ledger) -> Plan:
         since = open_.phases[-1].started_at + _JOB_MADE_IN
         return as_before(ledger, actions=(ReadLive(),)) if context.now >= since else as_before(ledger, requeue_at=since)
     if not jobs:
-        return say_after_a_while(context, ledger, told(Sentence.WAITING_FOR_JOB, Reason.WAITING_FOR_PODS))
+        return say_after_a_while(context, ledger, explained(Sentence.WAITING_FOR_JOB, Reason.WAITING_FOR_PODS))
     late = _without_successor(context.snapshot)
     if late is not None and lifecycle.acts(ledger):
         return _watch_for_successor(context, ledger, late)
@@ -192,9 +192,9 @@ def _watch_for_successor(context: ReconcileContext, ledger: Ledger, late: PodFac
     deadline = max(_under_way_since(context, ledger), failed_at) + timeout
     if context.now >= deadline:
         seconds = int(timeout.total_seconds())
-        found = told(Sentence.NO_SUCCESSOR_IN_TIME, Reason.START_TIMEOUT, seconds=seconds, pod=place(late))
+        found = explained(Sentence.NO_SUCCESSOR_IN_TIME, Reason.START_TIMEOUT, seconds=seconds, pod=place(late))
         return try_again(context, ledger, found)
-    what = told(Sentence.WAITING_FOR_SUCCESSOR, Reason.WAITING_FOR_PODS, pod=place(late))
+    what = explained(Sentence.WAITING_FOR_SUCCESSOR, Reason.WAITING_FOR_PODS, pod=place(late))
     plan = say_after_a_while(context, ledger, what)
     earlier = plan.requeue_at is not None and plan.requeue_at < deadline
     return plan if earlier else msgspec.structs.replace(plan, requeue_at=deadline)
@@ -212,7 +212,10 @@ def _watch_the_unplaced(context: ReconcileContext, ledger: Ledger, pod: PodFacts
     said_after = SAY_AFTER
     if smaller.why is not None:
         # What keeps an elastic group from going on is for a person to know at once.
-        what, said_after = told(Sentence.BOTH, smaller.why.reason, first=what, more=smaller.why), resizing.PLACED_IN
+        what, said_after = (
+            explained(Sentence.BOTH, smaller.why.reason, first=what, more=smaller.why),
+            resizing.PLACED_IN,
+        )
     plan = say_after_a_while(context, ledger, what, after=said_after)
     avoids_until = ledger.current_incident.phases[-1].started_at + resizing.AVOIDS_FOR if ledger.avoided else None
     moments = [moment for moment in (plan.requeue_at, smaller.due_at, avoids_until) if moment is not None]

@@ -11,7 +11,7 @@ from recovery.core.decision.verdict import EARLY
 from recovery.core.incident import lifecycle, phases
 from recovery.core.model.facts import Progress
 from recovery.core.model.ledger import Ledger, Outcome, Phase
-from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
+from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
 from recovery.core.plan.actions import Plan
 from recovery.core.plan.context import ReconcileContext
 from recovery.core.plan.steps import as_before, close, say_of_attempt
@@ -44,7 +44,7 @@ def whole_again(context: ReconcileContext, ledger: Ledger) -> Plan:
         return _resuming(context, ledger, ready_at)
     source, verified = _joined(context)
     _, reason = lifecycle.outcome_when_whole(ledger)
-    why = told(
+    why = explained(
         Sentence.ALL_JOINED if verified else Sentence.ALL_READY,
         reason,
         ranks=open_.ranks,
@@ -60,7 +60,7 @@ def completed(context: ReconcileContext, ledger: Ledger, over: Explanation) -> P
         return None
     source, verified = _joined(context)
     _, reason = lifecycle.outcome_when_whole(ledger)
-    why = told(
+    why = explained(
         Sentence.ALL_READY_AND_COMPLETE,
         reason,
         ranks=ledger.current_incident.ranks,

@@ -10,7 +10,7 @@ from recovery.core.incident import lifecycle, sizes
 from recovery.core.model.birth_settings import BirthSettings
 from recovery.core.model.facts import JobFacts
 from recovery.core.model.ledger import Ledger
-from recovery.core.model.reason import Explanation, Reason, Sentence, as_said, because, told
+from recovery.core.model.reason import Explanation, Reason, Sentence, as_said, because, explained
 from recovery.core.plan.actions import Plan
 from recovery.core.plan.context import ReconcileContext
 from recovery.core.plan.steps import as_before, considered, message_of, note, say_of_attempt
@@ -63,7 +63,7 @@ def prepared(
         what = because(Reason.TRYING_BIRTH_SETTINGS)
         after = tried.ledger
         if not after.current_incident.message:
-            after = note(after, told(Sentence.SEEN_THEN, what.reason, found=found, what=what))
+            after = note(after, explained(Sentence.SEEN_THEN, what.reason, found=found, what=what))
         return as_before(after, actions=(tried.trying,), requeue_at=context.now + birth.TRY_AGAIN_AFTER)
     if tried.refused is None:
         return _avoiding(context, tried.ledger, verdict), verdict

@@ -14,7 +14,7 @@ from recovery.core.incident.attempt_limits import restart_of
 from recovery.core.incident.preconditions import barred
 from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
 from recovery.core.model.ledger import Attempt, AttemptAction, Ledger, Outcome, Phase
-from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
+from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import (
     MAX_BACKOFF_LIMIT,
@@ -93,7 +93,7 @@ def _is_growth(ledger: Ledger) -> bool:
 
 def left_alone(done: Explanation) -> Explanation:
     """The training is finishing, so the group is left alone."""
-    return told(Sentence.LEFT_ALONE, Reason.JOB_FINISHING, why=done)
+    return explained(Sentence.LEFT_ALONE, Reason.JOB_FINISHING, why=done)
 
 
 def _no_time_to_wait(context: ReconcileContext, ledger: Ledger, lost: tuple[Evidence, ...]) -> Explanation | None:

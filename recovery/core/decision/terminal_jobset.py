@@ -18,7 +18,7 @@ from recovery.core.incident import attempt_limits, lifecycle, phases, sizes
 from recovery.core.incident.preconditions import barred, stale
 from recovery.core.model.facts import JobSetFacts
 from recovery.core.model.ledger import AttemptAction, Ledger, Outcome, Phase, Target
-from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
+from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import DeleteJobSet, Plan
 from recovery.core.plan.context import ReconcileContext
@@ -42,7 +42,7 @@ def failed(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger) -> Pl
     at = condition.since if condition is not None and condition.since is not None else now
     ended_at = phases.within_second(at, now)
     if open_.fail_job:
-        why = told(Sentence.JOB_SET_WAS_FAILED, failed_because(ledger), jobset=jobset.name)
+        why = explained(Sentence.JOB_SET_WAS_FAILED, failed_because(ledger), jobset=jobset.name)
         return close(ledger, Outcome.FAILED, why, ended_at)
     if decided is not None:
         why = because(Reason.NATIVE_POLICY, jobset=jobset.name, decided=decided)
@@ -50,17 +50,17 @@ def failed(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger) -> Pl
     gave_up = because(Reason.PLATFORM_GAVE_UP, jobset=jobset.name, detail=detail)
     wanted = open_.pinned.on_terminal_failure == OnTerminalFailure.RECREATE_JOB_SET and lifecycle.decides(open_.pinned)
     if not wanted or (open_.mode == Mode.OBSERVE and enforced_now(context)):
-        why = told(Sentence.LEFT_AS_IT_IS, gave_up.reason, gave_up=gave_up)
+        why = explained(Sentence.LEFT_AS_IT_IS, gave_up.reason, gave_up=gave_up)
         return close(ledger, Outcome.FAILED, why, ended_at)
     unseen = stale(snapshot)
     if unseen is not None:  # that passes, and a record that says why the JobSet was not recreated would not
         return say(ledger, nothing_done(gave_up, unseen))
     refused = _not_made_anew(context, ledger)
     if refused is not None:
-        why = told(Sentence.NOT_RECREATED, gave_up.reason, gave_up=gave_up, refused=refused)
+        why = explained(Sentence.NOT_RECREATED, gave_up.reason, gave_up=gave_up, refused=refused)
         return close(ledger, Outcome.FAILED, why, ended_at)
     if open_.mode == Mode.OBSERVE:
-        would = told(Sentence.WOULD_RECREATE_JOB_SET, gave_up.reason, jobset=jobset.name)
+        would = explained(Sentence.WOULD_RECREATE_JOB_SET, gave_up.reason, jobset=jobset.name)
         why = seen_then(gave_up, would_words(context, ledger, would))
         return close(ledger, Outcome.FAILED, why, ended_at)
     if ledger.epoch != context.epoch:  # this reconcile has adopted a restart already
@@ -70,7 +70,7 @@ def failed(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger) -> Pl
 
 def _not_made_anew(context: ReconcileContext, ledger: Ledger) -> Explanation | None:
     if context.workload.kind != _MADE_ANEW_BY_TRAINER:
-        return told(Sentence.NOBODY_RECREATES_IT, Reason.PLATFORM_GAVE_UP)
+        return explained(Sentence.NOBODY_RECREATES_IT, Reason.PLATFORM_GAVE_UP)
     done = finishing(context.snapshot)
     if done is not None:
         return done
@@ -88,7 +88,7 @@ def _not_made_anew(context: ReconcileContext, ledger: Ledger) -> Explanation | N
 
 def _recreate(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger, gave_up: Explanation) -> Plan:
     name = ledger.current_incident.pinned.policy_name
-    why = told(Sentence.RECREATING_JOB_SET, gave_up.reason, gave_up=gave_up, policy=name)
+    why = explained(Sentence.RECREATING_JOB_SET, gave_up.reason, gave_up=gave_up, policy=name)
     # Nothing of the job runs any more, so that no exit can come in between.
     waits = backoff.withheld(context, ledger, why, (), hurry=None)
     if waits is not None:
@@ -117,7 +117,7 @@ def made_anew(context: ReconcileContext, ledger: Ledger) -> Ledger | Plan:
     if jobset.deleting_since is not None:
         going = phases.enter(ledger, phases.later(Phase.TEARING_DOWN, ledger.phase), context.now)
         return say_after_a_while(
-            context, going, told(Sentence.WAITING_FOR_OLD_JOB_SET, Reason.WAITING_FOR_TEARDOWN, jobset=jobset.name)
+            context, going, explained(Sentence.WAITING_FOR_OLD_JOB_SET, Reason.WAITING_FOR_TEARDOWN, jobset=jobset.name)
         )
     bar = barred(context.workload, context.policy, forced=open_.forced)
     if bar is not None:

@@ -21,7 +21,7 @@ from recovery.core.fleet.suspicion import may_be_the_nodes
 from recovery.core.model.earlier_failures import FailureMark
 from recovery.core.model.facts import NodeFacts
 from recovery.core.model.ledger import Ledger, Phase
-from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
+from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
 from recovery.core.model.rules import Rule, RuleAction
 from recovery.core.plan.context import ReconcileContext
 from recovery.core.policy.resolved import Policy
@@ -163,7 +163,7 @@ def _says(match: Match) -> Explanation:
     """The rule, what of the disruption it matches, and what it says."""
     reason = _BY_RULE[match.rule.action]
     sentence = Sentence.RULE_IGNORES if reason is Reason.RULE_IGNORE else Sentence.RULE_SAYS
-    return told(sentence, reason, rule=match.rule.name, match=match.why, action=match.rule.action)
+    return explained(sentence, reason, rule=match.rule.name, match=match.why, action=match.rule.action)
 
 
 def _settling(context: ReconcileContext, ledger: Ledger, disruption: Disruption) -> Verdict | None:
@@ -243,7 +243,7 @@ def _by_default(context: ReconcileContext, ledger: Ledger, root: Finding) -> Ver
     against = _case_against(context, ledger, root)
     if against is None:
         return verdict
-    why = told(Sentence.AND, against.reason, why=verdict.why, more=against)
+    why = explained(Sentence.AND, against.reason, why=verdict.why, more=against)
     wish = _replacing(context, root, why, "", charge=verdict.charge, only_faults=False)
     return _confirmed(context, ledger, wish, root, None)
 
@@ -269,7 +269,9 @@ def _replacing(
     if facts is None or not facts.ready or _keeps_pods_off(context, facts):
         return msgspec.structs.replace(wish, call=Call.RECREATE_GROUP, node="")
     if not isinstance(context.policy, Policy) or not context.policy.limits.may_cordon:
-        return not_replaced(wish, told(Sentence.NODE_MAY_NOT_BE_CORDONED, Reason.QUARANTINE_NOT_ALLOWED, node=node))
+        return not_replaced(
+            wish, explained(Sentence.NODE_MAY_NOT_BE_CORDONED, Reason.QUARANTINE_NOT_ALLOWED, node=node)
+        )
     return wish
 
 
@@ -320,9 +322,9 @@ def not_replaced(wish: Verdict, refused: Explanation) -> Verdict:
     considered = (*wish.considered, Alternative(Call.REPLACE_NODE, refused, wish.node))
     changed = msgspec.structs.replace(wish, call=Call.RECREATE_GROUP, node="", considered=considered)
     if wish.still_runs:
-        why = told(Sentence.BUT_MEMBER_RUNS, refused.reason, why=wish.why, refused=refused)
+        why = explained(Sentence.BUT_MEMBER_RUNS, refused.reason, why=wish.why, refused=refused)
         return msgspec.structs.replace(changed, call=Call.NONE, why=why)
-    why = told(Sentence.BUT, wish.why.reason, why=wish.why, refused=refused)
+    why = explained(Sentence.BUT, wish.why.reason, why=wish.why, refused=refused)
     return msgspec.structs.replace(changed, why=why)
 
 

@@ -143,7 +143,7 @@ class _Sign(msgspec.Struct, frozen=True, eq=False):
     def weak(self) -> bool:
         """A process ended by itself, and nothing says why: not even an exit code that was chosen to say something."""
         row, ended = self.signature, self.evidence.exit
-        bare = row is None or (not row.tells and row.disruption_class is DisruptionClass.CRASHED)
+        bare = row is None or (not row.is_specific and row.disruption_class is DisruptionClass.CRASHED)
         return (
             bare and self.evidence.kind in EXITED and (ended is None or row is not None or ended.code in _SAY_NOTHING)
         )
@@ -290,7 +290,7 @@ def _by_kind(kind: LossKind) -> DisruptionClass:
 def cause_of(finding: Finding) -> str:
     """A short CamelCase cause for the printer column: what the table calls it, else how it ended or who moved it."""
     item, row = finding.evidence, BY_NAME.get(finding.signature)
-    if row is not None and row.tells:
+    if row is not None and row.is_specific:
         number = xid_of(item, row)
         return f"Xid{number}" if number else row.name
     if item.exit is not None:

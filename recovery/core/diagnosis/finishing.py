@@ -6,7 +6,7 @@ from datetime import datetime
 from recovery.core.diagnosis.membership import failing, member_count, member_jobs, pods_of, rank
 from recovery.core.diagnosis.training_container import ended_well
 from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
-from recovery.core.model.reason import Explanation, Reason, Sentence, told
+from recovery.core.model.reason import Explanation, Reason, Sentence, explained
 
 _BARE_JOB_SET = "JobSet"
 """The kind of a workload that is a JobSet which nothing controls."""
@@ -35,7 +35,7 @@ def first_done(snapshot: Snapshot) -> tuple[JobFacts, Explanation] | None:
     jobs = success_jobs(snapshot)
     for job in jobs:
         if job.condition("Complete") is not None or job.condition("SuccessCriteriaMet") is not None:
-            return job, told(Sentence.CRITERIA_MET, Reason.JOB_FINISHING, job=job.name)
+            return job, explained(Sentence.CRITERIA_MET, Reason.JOB_FINISHING, job=job.name)
         pods = pods_of(snapshot, job)
         if job.torn_down_by:
             # Its pods were asked to go while nothing was done yet, and a trainer may exit 0 on SIGTERM.
@@ -43,7 +43,7 @@ def first_done(snapshot: Snapshot) -> tuple[JobFacts, Explanation] | None:
         done = next((pod for pod in pods if pod.phase == "Succeeded"), None)
         if done is not None or (job.succeeded > 0 and not job.torn_down_by):
             who = f"pod {done.name}" if done is not None else f"a pod of Job {job.name}"
-            return job, told(Sentence.MEMBER_SUCCEEDED, Reason.JOB_FINISHING, who=who)
+            return job, explained(Sentence.MEMBER_SUCCEEDED, Reason.JOB_FINISHING, who=who)
         done = next((pod for pod in pods if pod.phase != "Failed" and ended_well(pod)), None)
         if done is None and failing(job) is not None:
             # A Job that gives up takes down its pods, also those whose training was done before: it stays done.
@@ -60,7 +60,7 @@ def first_done(snapshot: Snapshot) -> tuple[JobFacts, Explanation] | None:
 
 def _container_done(pod: PodFacts) -> Explanation:
     names = ", ".join(each.name for each in pod.containers)
-    return told(Sentence.CONTAINER_SUCCEEDED, Reason.JOB_FINISHING, containers=names, pod=pod.name)
+    return explained(Sentence.CONTAINER_SUCCEEDED, Reason.JOB_FINISHING, containers=names, pod=pod.name)
 
 
 def all_done(snapshot: Snapshot) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from recovery.core.diagnosis.membership import failing, member_count, member_jobs
 from recovery.core.diagnosis.trained import pods_of_run
 from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
-from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
+from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
 
 
 def no_time_to_wait(snapshot: Snapshot) -> Explanation | None:
@@ -22,13 +22,13 @@ def no_time_to_wait(snapshot: Snapshot) -> Explanation | None:
     """
     jobset = snapshot.jobset
     if jobset is not None and jobset.failure_policy is not None:
-        return told(Sentence.FAILURE_POLICY_AT_ONCE, Reason.FAILURE_POLICY, jobset=jobset.name)
+        return explained(Sentence.FAILURE_POLICY_AT_ONCE, Reason.FAILURE_POLICY, jobset=jobset.name)
     for job in member_jobs(snapshot):
         ranks, left = member_count(job), exits_left(job, snapshot.pods)
         if failing(job) is not None:
             return because(Reason.JOB_FAILING, job=job.name)
         if left is None:
-            return told(Sentence.INDEX_EXITS_UNKNOWN, Reason.BACKOFF_LIMIT, job=job.name)
+            return explained(Sentence.INDEX_EXITS_UNKNOWN, Reason.BACKOFF_LIMIT, job=job.name)
         if left < ranks:
             return because(Reason.BACKOFF_LIMIT, job=job.name, limit=job.backoff_limit, exits=max(left, 0), ranks=ranks)
     return None

@@ -20,7 +20,7 @@ from recovery.core.diagnosis.membership import failing, restarts_of
 from recovery.core.diagnosis.training_container import ended_well
 from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
 from recovery.core.model.native_policy_facts import ExitCodesRequirement, PodFailureRule
-from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
+from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
 
 _DECIDED_BY_USER = frozenset({"PodFailurePolicy", "DeadlineExceeded", "FailedIndexes", "MaxFailedIndexesExceeded"})
 """Reasons of a failing Job that only a setting of the user's can bring about."""
@@ -70,7 +70,7 @@ def _trained_to_the_end(item: Evidence) -> Explanation | None:
         return None
     names = ", ".join(each.name for each in pod.containers)
     if item.kind in {LossKind.POD_DELETED, LossKind.POD_DISRUPTED} and _ended_before(pod, item.at):
-        return told(Sentence.TRAINED_BEFORE_POD_LOST, Reason.TRAINED_TO_THE_END, containers=names, pod=pod.name)
+        return explained(Sentence.TRAINED_BEFORE_POD_LOST, Reason.TRAINED_TO_THE_END, containers=names, pod=pod.name)
     if item.kind is not LossKind.POD_FAILED:
         return None
     others = ", ".join(each.name for each in pod.other_containers if each.exit is not None and each.exit.code != 0)
@@ -140,7 +140,7 @@ def _index_failed(job: JobFacts, item: Evidence) -> Explanation | None:
     pod = item.pod
     if pod is None or item.kind not in _COUNTS_FOR_INDEX or pod.index_failures < limit or _left_alone(job, item):
         return None
-    return told(Sentence.INDEX_FAILS_NOW, Reason.INDEX_FAILED, job=job.name, index=str(pod.index), limit=limit)
+    return explained(Sentence.INDEX_FAILS_NOW, Reason.INDEX_FAILED, job=job.name, index=str(pod.index), limit=limit)
 
 
 _COUNTS_FOR_INDEX = frozenset({LossKind.POD_FAILED, LossKind.POD_DELETED, LossKind.POD_DISRUPTED, LossKind.NODE_LOST})

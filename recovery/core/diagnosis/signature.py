@@ -85,7 +85,7 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
     """Proof enough that the node, not the job, is at fault."""
 
     @property
-    def tells(self) -> bool:
+    def is_specific(self) -> bool:
         """It looks at more than how a process ended or who asked a pod to go, so that its name says more than these."""
         by_node = self.node_conditions or self.node_taints or self.unhealthy_devices
         return bool(self.message or self.pod_reasons or by_node)

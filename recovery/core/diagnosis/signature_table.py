@@ -44,7 +44,7 @@ _PROOFS = tuple(row for row in _FAULTS if row.blames_node)
 BY_NAME = {signature.name: signature for signature in SIGNATURES}
 
 
-def tells_of_another(name: str) -> bool:
+def shows_another_loss(name: str) -> bool:
     """The row of that name is what a rank says that waited for another one in vain: its own node has done nothing."""
     row = BY_NAME.get(name)
     return row is not None and row.cascade

@@ -22,7 +22,7 @@ from recovery.core.model.fleet_ledger import (
     FleetLimits,
     Quarantined,
 )
-from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
+from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
 
 QUARANTINE_REFUSALS = frozenset(
     {
@@ -234,7 +234,7 @@ def _left(taken: Collection[str], feasible: tuple[str, ...], needed: int) -> int
 
 def _last_feasible(whose: str, left: int, needed: int) -> Refused:
     sentence = Sentence.LAST_NODES if needed <= left else Sentence.TOO_FEW_NODES
-    return Refused(told(sentence, Reason.QUARANTINE_LAST_NODES, whose=whose, needed=needed, left=left))
+    return Refused(explained(sentence, Reason.QUARANTINE_LAST_NODES, whose=whose, needed=needed, left=left))
 
 
 def changed(

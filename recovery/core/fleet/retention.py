@@ -29,7 +29,7 @@ class RetainedIncident(msgspec.Struct, frozen=True):
     ended_at: datetime
     """When the latest of them ended."""
 
-    def tells_of(self, number: int) -> bool:
+    def describes(self, number: int) -> bool:
         """The incident of that number of the workload is one of them."""
         return any(each.first <= number <= each.last for each in self.numbers)
 

@@ -9,7 +9,7 @@ import msgspec
 from recovery.core.diagnosis.classify import DisruptionClass, Finding, classify
 from recovery.core.diagnosis.evidence import Evidence
 from recovery.core.diagnosis.membership import place
-from recovery.core.diagnosis.signature_table import rests_on_message, tells_of_another
+from recovery.core.diagnosis.signature_table import rests_on_message, shows_another_loss
 from recovery.core.model.facts import Snapshot
 from recovery.core.model.fleet_ledger import REMEMBERED_MAX, FleetLedger, FleetLimits, Suspicion
 from recovery.core.model.ledger import Incident
@@ -85,7 +85,7 @@ _SUSPICIOUS = frozenset(
 
 def may_be_the_nodes(finding: Finding) -> bool:
     """The node on which it happened may be at fault: it is suspected for it, no more."""
-    return finding.disruption_class in _SUSPICIOUS and not tells_of_another(finding.signature)
+    return finding.disruption_class in _SUSPICIOUS and not shows_another_loss(finding.signature)
 
 
 def suspicion_of(open_: Incident, evidence: tuple[Evidence, ...], snapshot: Snapshot) -> Suspicion | None:

@@ -8,7 +8,7 @@ from recovery.core.incident import budget
 from recovery.core.incident.lifecycle import MAX_ATTEMPTS
 from recovery.core.model.durations import in_words
 from recovery.core.model.ledger import JOB_TRIGGERS, Attempt, AttemptAction, Ledger
-from recovery.core.model.reason import Detail, Explanation, Reason, Sentence, as_said, because, told
+from recovery.core.model.reason import Detail, Explanation, Reason, Sentence, as_said, because, explained
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import PolicyError
 
@@ -98,7 +98,7 @@ def _by_budget(ledger: Ledger, now: datetime, *, free: bool) -> Refusal | None:
         return None
     by_budget = limit <= MAX_ATTEMPTS and not free
     sentence = Sentence.ATTEMPTS_BY_BUDGET if by_budget else Sentence.ATTEMPTS_WHATEVER_BUDGET
-    why = told(sentence, Reason.ATTEMPTS_EXHAUSTED, count=len(made), **extent)
+    why = explained(sentence, Reason.ATTEMPTS_EXHAUSTED, count=len(made), **extent)
     return Refusal(why, made[-most] + window if most else None)
 
 

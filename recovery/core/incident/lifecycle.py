@@ -27,10 +27,10 @@ from recovery.core.model.ledger import (
     Incident,
     IncidentTotals,
     Ledger,
+    MessageRelation,
     Outcome,
     Phase,
     Target,
-    Told,
 )
 from recovery.core.model.pinned_policy import PinnedPolicy
 from recovery.core.model.reason import Reason
@@ -216,7 +216,7 @@ def add_attempt(
             exhausted=None if bump else incident.exhausted,
             reason=reason,
             message=message,
-            told=Told.ATTEMPT,
+            told=MessageRelation.ATTEMPT,
         ),
     )
 
@@ -234,7 +234,10 @@ def reword_attempt(ledger: Ledger, reason: Reason, began: str, message: str) -> 
     reworded = {"message": began, "then": message} if began else {"message": message, "then": ""}
     latest = msgspec.structs.replace(incident.attempts[-1], **reworded)
     return ledger.with_incident(
-        attempts=(*incident.attempts[:-1], latest), reason=reason, message=latest.whole_message, told=Told.ATTEMPT
+        attempts=(*incident.attempts[:-1], latest),
+        reason=reason,
+        message=latest.whole_message,
+        told=MessageRelation.ATTEMPT,
     )
 
 

@@ -2,7 +2,7 @@
 
 from recovery.core.model.annotations import PAUSED_ANNOTATION
 from recovery.core.model.facts import Snapshot, WorkloadFacts
-from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
+from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode, PolicyError
 
@@ -112,7 +112,7 @@ def barred(workload: WorkloadFacts, policy: Policy | PolicyError | None, *, forc
     if policy.mode is Mode.OBSERVE and not forced:
         if policy.breaker is not None:
             return policy.breaker
-        return told(Sentence.SWITCHED_TO_OBSERVE, Reason.OBSERVE_MODE, policy=policy.name)
+        return explained(Sentence.SWITCHED_TO_OBSERVE, Reason.OBSERVE_MODE, policy=policy.name)
     if paused(workload) and not forced:
         return because(Reason.JOB_PAUSED)
     return None

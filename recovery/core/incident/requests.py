@@ -70,8 +70,8 @@ def pending(workload: WorkloadFacts, ledger: Ledger) -> tuple[tuple[Verb, Reques
 
 def _known(verb: Verb, asked: Request, ledger: Ledger) -> bool:
     """It has its answer, or a later one has been carried out: who puts an old value back asks for nothing new."""
-    told = next((answer for answer in ledger.requests if answer.verb == verb), None)
-    return told is not None and (asked.at == told.at or (told.accepted and asked.at < told.at))
+    before = next((answer for answer in ledger.requests if answer.verb == verb), None)
+    return before is not None and (asked.at == before.at or (before.accepted and asked.at < before.at))
 
 
 def expired(request: Request, now: datetime) -> bool:
@@ -87,5 +87,5 @@ def premature(request: Request, now: datetime) -> bool:
 def answered(ledger: Ledger, verb: Verb, request: Request, reason: Reason, message: str, *, accepted: bool) -> Ledger:
     """The ledger with the answer, in place of an earlier one for that verb."""
     others = tuple(each for each in ledger.requests if each.verb != verb)
-    told = RequestAnswer(verb=verb, at=request.at, accepted=accepted, reason=reason, message=message)
-    return msgspec.structs.replace(ledger, requests=(*others, told))
+    answer = RequestAnswer(verb=verb, at=request.at, accepted=accepted, reason=reason, message=message)
+    return msgspec.structs.replace(ledger, requests=(*others, answer))

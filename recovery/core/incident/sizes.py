@@ -15,7 +15,7 @@ from recovery.core.model.facts import JobFacts, Snapshot, WorkloadFacts
 from recovery.core.model.group_size import ElasticState
 from recovery.core.model.ledger import AttemptAction, Ledger
 from recovery.core.model.pinned_policy import PinnedElastic
-from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
+from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
 
 
 def allowed(elastic: PinnedElastic, nodes: int, wanted_nodes: int) -> bool:
@@ -78,7 +78,7 @@ def wanted_nodes(ledger: Ledger, snapshot: Snapshot, job: JobFacts) -> int:
 def quota_kept(workload: WorkloadFacts, wanted_nodes: int) -> Explanation | None:
     """That Kueue keeps the quota of the full size: it counts the pods that the TrainJob or the JobSet asks for. None:
     Kueue does not manage the workload."""
-    return told(Sentence.QUOTA_KEPT, Reason.KUEUE, nodes=wanted_nodes) if queued_by(workload) else None
+    return explained(Sentence.QUOTA_KEPT, Reason.KUEUE, nodes=wanted_nodes) if queued_by(workload) else None
 
 
 def by_user(job: JobFacts) -> bool:

@@ -9,7 +9,7 @@ from datetime import datetime
 import msgspec
 
 from recovery.core.model.fleet_ledger import Breaker, FleetLedger
-from recovery.core.model.reason import Explanation, Reason, Sentence, as_said, because, told
+from recovery.core.model.reason import Explanation, Reason, Sentence, as_said, because, explained
 
 CONFIG_NAME = "default"
 """The one RecoveryConfig that counts; the CRD refuses others."""
@@ -107,7 +107,7 @@ class ConfigFacts(msgspec.Struct, frozen=True):
     def pause(self) -> Explanation | None:
         """Why all recoveries are paused. None: they are not."""
         if self.unreadable:
-            return told(Sentence.CONFIG_UNREADABLE, Reason.GLOBAL_PAUSE, config=self.name, error=self.unreadable)
+            return explained(Sentence.CONFIG_UNREADABLE, Reason.GLOBAL_PAUSE, config=self.name, error=self.unreadable)
         if not self.spec.paused:
             return None
         return because(Reason.GLOBAL_PAUSE, config=self.name, why=self.spec.pause_reason)

@@ -94,7 +94,7 @@ JOB_TRIGGERS = frozenset({AttemptAction.RECREATE_GROUP, AttemptAction.REPLACE_NO
 """Attempts that delete the child Jobs."""
 
 
-class Told(StrEnum):
+class MessageRelation(StrEnum):
     """What the message of an incident says, beside what its latest attempt was made for."""
 
     ATTEMPT = "Attempt"
@@ -317,7 +317,7 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Why the latest action was taken, or not taken."""
     message: str = ""
     """The sentence: what was seen, which rule or default decided, what was done, what comes next."""
-    told: Told = msgspec.field(default_factory=lambda: Told.ATTEMPT)
+    told: MessageRelation = msgspec.field(default_factory=lambda: MessageRelation.ATTEMPT)
     """How the message relates to the latest attempt. Without an attempt it has no meaning. Always written (a default
     from a factory is never omitted), so that its absence shows that an older CRD has dropped it."""
     closing: Closing | None = None

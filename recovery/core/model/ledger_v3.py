@@ -23,9 +23,9 @@ from recovery.core.model.ledger import (
     Considered,
     Incident,
     Ledger,
+    MessageRelation,
     Phase,
     RequestAnswer,
-    Told,
 )
 from recovery.core.model.reason import Reason
 
@@ -94,7 +94,7 @@ def decode_ledger(status: bytes | msgspec.Raw) -> Ledger:
     """The status of a RecoveryGroup of schemaVersion 1, 2 or 3. Raises ValueError or OverflowError as msgspec does."""
     ledger, old = _decode_ledger(status), _decode_sentences(status)
     if ledger.message:  # one of version 4 that was labelled 3 for the way back (docs/install.md): it is still whole
-        return restore_told(ledger, status)
+        return restore_relation(ledger, status)
     incident = ledger.incident
     if incident is not None and old.incident is not None:
         incident = _incident(incident, old.incident, incident.closing)
@@ -109,7 +109,7 @@ def decode_ledger(status: bytes | msgspec.Raw) -> Ledger:
     )
 
 
-def restore_told(ledger: Ledger, status: bytes | msgspec.Raw) -> Ledger:
+def restore_relation(ledger: Ledger, status: bytes | msgspec.Raw) -> Ledger:
     """The ledger of schemaVersion 4 as it was written, where a CRD of an earlier version has dropped `told`.
 
     That CRD keeps the codes, and they say nearly as much. Without them a loss that came in while another one was left
@@ -118,7 +118,7 @@ def restore_told(ledger: Ledger, status: bytes | msgspec.Raw) -> Ledger:
     kept, incident = _decode_kept(status).incident, ledger.incident
     if incident is None or kept is None or kept.told or incident.attempt is None:
         return ledger
-    relation = Told.ATTEMPT if incident.reason is incident.attempt.reason else Told.ELSE
+    relation = MessageRelation.ATTEMPT if incident.reason is incident.attempt.reason else MessageRelation.ELSE
     return ledger.with_incident(told=relation)
 
 
@@ -181,7 +181,7 @@ def _incident(incident: Incident, old: _Incident, closing: Closing | None) -> In
         # The sentence of a closed incident ends with how it closed.
         reason=reason,
         message=old.reason,
-        told=Told.ELSE if closing is not None else _told(old),
+        told=MessageRelation.ELSE if closing is not None else _relation(old),
     )
 
 
@@ -189,12 +189,12 @@ def _reason_of_incident(sentence: str) -> Reason:
     return reason_of(sentence) if sentence else Reason.MEMBER_LOST
 
 
-def _told(old: _Incident) -> Told:
+def _relation(old: _Incident) -> MessageRelation:
     if not old.attempts:
-        return Told.ELSE if old.reason else Told.ATTEMPT
+        return MessageRelation.ELSE if old.reason else MessageRelation.ATTEMPT
     if old.reason == old.attempts[-1].reason:
-        return Told.ATTEMPT
-    return Told.MORE if old.reason.startswith(old.attempts[-1].reason) else Told.ELSE
+        return MessageRelation.ATTEMPT
+    return MessageRelation.MORE if old.reason.startswith(old.attempts[-1].reason) else MessageRelation.ELSE
 
 
 def _without_adopted_restart(sentence: str) -> str:

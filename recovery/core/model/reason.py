@@ -418,16 +418,16 @@ def because(reason: Reason, **details: Detail) -> Explanation:
     return Explanation(reason, reason, details)
 
 
-def told(sentence: Sentence, reason: Reason, **details: Detail) -> Explanation:
+def explained(sentence: Sentence, reason: Reason, **details: Detail) -> Explanation:
     """The reason, with a sentence that several reasons share, or that is one of several for it."""
     return Explanation(reason, sentence, details)
 
 
 def as_said(reason: Reason, message: str) -> Explanation:
     """A reason whose message is at hand: from the ledger, or in a person's own words."""
-    return told(Sentence.AS_SAID, reason, message=message)
+    return explained(Sentence.AS_SAID, reason, message=message)
 
 
 def all_of(explanations: Sequence[Explanation]) -> Explanation:
     """All of them, one after the other, under the reason of the last one."""
-    return reduce(lambda first, more: told(Sentence.BOTH, more.reason, first=first, more=more), explanations)
+    return reduce(lambda first, more: explained(Sentence.BOTH, more.reason, first=first, more=more), explanations)

@@ -3,7 +3,7 @@
 from recovery.core.model.config import why_opened
 from recovery.core.model.fleet_ledger import FleetLedger
 from recovery.core.model.ledger import Attempt, AttemptAction, Incident, Ledger, Outcome, Phase, RequestAnswer
-from recovery.core.model.reason import Reason, Sentence, told
+from recovery.core.model.reason import Reason, Sentence, explained
 from recovery.core.plan.actions import EmitEvent
 from recovery.core.policy.spec import Mode
 from recovery.core.sentences import render
@@ -24,10 +24,10 @@ def fleet_events(before: FleetLedger, after: FleetLedger) -> tuple[EmitEvent, ..
     was, now = before.breaker, after.breaker
     found = []
     if was is not None and was != now:
-        note = render(told(Sentence.BREAKER_CLOSED, was.reason, why=why_opened(was)))
+        note = render(explained(Sentence.BREAKER_CLOSED, was.reason, why=why_opened(was)))
         found.append(_event(f"breaker-closed-{was.opened_at:{_KEY_TIME}}", False, "CircuitBreakerClosed", note))
     if now is not None and was != now:
-        note = render(told(Sentence.BREAKER_OPENED, now.reason, why=why_opened(now)))
+        note = render(explained(Sentence.BREAKER_OPENED, now.reason, why=why_opened(now)))
         found.append(_event(f"breaker-opened-{now.opened_at:{_KEY_TIME}}", True, "CircuitBreakerOpened", note))
     return tuple(found)
 

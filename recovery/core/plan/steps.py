@@ -8,7 +8,17 @@ from datetime import datetime
 import msgspec
 
 from recovery.core.incident import lifecycle, phases
-from recovery.core.model.ledger import Attempt, AttemptAction, Closing, Considered, Ledger, Outcome, Phase, Target, Told
+from recovery.core.model.ledger import (
+    Attempt,
+    AttemptAction,
+    Closing,
+    Considered,
+    Ledger,
+    MessageRelation,
+    Outcome,
+    Phase,
+    Target,
+)
 from recovery.core.model.reason import Explanation
 from recovery.core.plan.actions import Action, Plan
 from recovery.core.sentences import render
@@ -34,7 +44,7 @@ def as_before(ledger: Ledger, *, actions: tuple[Action, ...] = (), requeue_at: d
 
 def note(ledger: Ledger, why: Explanation) -> Ledger:
     """The ledger whose incident says this and nothing else."""
-    return ledger.with_incident(reason=why.reason, message=message_of(why), told=Told.ELSE)
+    return ledger.with_incident(reason=why.reason, message=message_of(why), told=MessageRelation.ELSE)
 
 
 def say(
@@ -47,7 +57,7 @@ def say(
 def say_more(ledger: Ledger, why: Explanation) -> Ledger:
     """The ledger whose incident says this as well."""
     open_ = ledger.current_incident
-    more = Told.MORE if open_.told is Told.ATTEMPT else open_.told
+    more = MessageRelation.MORE if open_.told is MessageRelation.ATTEMPT else open_.told
     return ledger.with_incident(reason=why.reason, message=f"{open_.message}; {message_of(why)}", told=more)
 
 
@@ -57,12 +67,14 @@ def say_of_attempt(ledger: Ledger, why: Explanation) -> Ledger:
     if attempt is None:
         return say_more(ledger, why)
     message = f"{attempt.whole_message}; {message_of(why)}"
-    return ledger.with_incident(reason=why.reason, message=message, told=Told.MORE)
+    return ledger.with_incident(reason=why.reason, message=message, told=MessageRelation.MORE)
 
 
 def say_as_attempted(ledger: Ledger, made: Attempt) -> Ledger:
     """The ledger whose incident says what this attempt of it was made for, and nothing else."""
-    relation = Told.ATTEMPT if made.number == ledger.current_incident.attempts[-1].number else Told.ELSE
+    relation = (
+        MessageRelation.ATTEMPT if made.number == ledger.current_incident.attempts[-1].number else MessageRelation.ELSE
+    )
     return ledger.with_incident(reason=made.reason, message=made.whole_message, told=relation)
 
 
@@ -110,7 +122,7 @@ def close(
 ) -> Plan:
     """End the incident; the message says how it began, keeps what was said last, and adds how it ended."""
     full = "; ".join(part for part in (_so_far(ledger), message_of(why)) if part)
-    ledger = ledger.with_incident(reason=why.reason, message=full, told=Told.ELSE)
+    ledger = ledger.with_incident(reason=why.reason, message=full, told=MessageRelation.ELSE)
     closing = Closing(outcome=outcome, outcome_reason=why.reason, ended_at=ended_at, source=source, verified=verified)
     return Plan(lifecycle.close(ledger, closing), why.reason, full)
 
@@ -121,7 +133,7 @@ def _so_far(ledger: Ledger) -> str:
     if not open_.attempts:
         return open_.message
     began, latest = open_.attempts[0], open_.attempts[-1]
-    if open_.told is not Told.ELSE and _repeats(latest, began):
+    if open_.told is not MessageRelation.ELSE and _repeats(latest, began):
         return open_.message
     return f"{began.whole_message}; then {open_.message}" if open_.message else began.whole_message
 

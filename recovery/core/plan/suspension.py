@@ -15,7 +15,7 @@ from recovery.core.incident.preconditions import barred
 from recovery.core.model.annotations import RESUME_AT_ANNOTATION, SUSPENDED_BY_ANNOTATION
 from recovery.core.model.facts import WorkloadFacts
 from recovery.core.model.ledger import Incident, Ledger, Phase, Suspension
-from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
+from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
 from recovery.core.plan.actions import Action, ResumeWorkload, SuspendWorkload
 from recovery.core.plan.context import ReconcileContext
 from recovery.core.plan.steps import say_more
@@ -34,7 +34,7 @@ def in_force(workload: WorkloadFacts) -> bool:
 def refused(context: ReconcileContext, open_: Incident) -> Explanation | None:
     """Why this incident must not suspend the workload. None: it may."""
     if open_.resumed_by_others:
-        return told(Sentence.RESUMED_BEFORE, Reason.RESUMED_BY_OTHERS)
+        return explained(Sentence.RESUMED_BEFORE, Reason.RESUMED_BY_OTHERS)
     return not_ours(context)
 
 

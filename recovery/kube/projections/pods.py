@@ -191,7 +191,7 @@ def decode_pod(raw: bytes | msgspec.Raw) -> ObjectEntry[PodRecord]:
         containers=tuple(_container(each) for each in status.container_statuses),
         other_containers=tuple(each for each in init if each.name in sidecars),
         init_containers=tuple(each for each in init if each.name not in sidecars),
-        conditions=_telling(status.conditions),
+        conditions=_meaningful(status.conditions),
         reason=intern(status.reason),
         message=status.message[:_MESSAGE_MAX],
         demand=_demand(pod, extended),
@@ -226,16 +226,16 @@ def _shared_demand(demand: Demand) -> Demand:
     return demand
 
 
-def _telling(raw: Iterable[RawCondition]) -> tuple[Condition, ...]:
+def _meaningful(raw: Iterable[RawCondition]) -> tuple[Condition, ...]:
     return tuple(
         msgspec.structs.replace(condition, message=condition.message[:_MESSAGE_MAX])
         if len(condition.message) > _MESSAGE_MAX
         else condition
-        for condition in conditions(each for each in raw if _tells(each))
+        for condition in conditions(each for each in raw if _is_meaningful(each))
     )
 
 
-def _tells(condition: RawCondition) -> bool:
+def _is_meaningful(condition: RawCondition) -> bool:
     if condition.type == "PodScheduled":
         return condition.status != "True"
     return condition.type not in _ON_ITS_WAY
@@ -287,11 +287,11 @@ def _claimed_gpus(pod: _Pod) -> int:
     claims = {claim for container in pod.spec.containers for claim in container.resources.claims}
     if not claims:
         return 0
-    told = {
+    reported = {
         device.id
         for status in pod.status.container_statuses
         for resource in status.allocated_resources_status
         for device in resource.resources
         if resource.name.startswith("claim:")
     }
-    return sum(map(is_accelerator_device, told)) if told else len(claims)
+    return sum(map(is_accelerator_device, reported)) if reported else len(claims)

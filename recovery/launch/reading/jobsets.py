@@ -84,12 +84,12 @@ def _failure_policy(field: Field) -> FailurePolicy:
 def _failure_rule(field: Field) -> NativeRule:
     """A rule of a JobSet: which Jobs' failures it is for."""
     reasons = field["onJobFailureReasons"].texts()
-    told = (
+    parts = (
         ("reason", reasons),
         ("message", field["onJobFailureMessagePatterns"].texts()),
         ("ReplicatedJob", field["targetReplicatedJobs"].texts()),
     )
-    matches = "; ".join(f"{name} {', '.join(values)}" for name, values in told if values)
+    matches = "; ".join(f"{name} {', '.join(values)}" for name, values in parts if values)
     return NativeRule(field["action"].text(), field.place, matches, job_reasons=reasons)
 
 
@@ -99,13 +99,13 @@ def _pod_failure_rule(field: Field) -> NativeRule:
     values = tuple(code for code in (each.whole() for each in codes["values"].items()) if code is not None)
     operator = codes["operator"].text()
     conditions = [(each["type"].text(), each["status"].text("True")) for each in field["onPodConditions"].items()]
-    told = [f"pod condition {name}={status}" for name, status in conditions]
+    parts = [f"pod condition {name}={status}" for name, status in conditions]
     if codes.there:
-        told.append(f"exit code {'not in' if operator == 'NotIn' else 'in'} {', '.join(map(str, values))}")
+        parts.append(f"exit code {'not in' if operator == 'NotIn' else 'in'} {', '.join(map(str, values))}")
     return NativeRule(
         field["action"].text(),
         field.place,
-        "; ".join(told),
+        "; ".join(parts),
         exit_codes=values,
         exit_codes_operator=operator,
         pod_conditions=tuple(name for name, status in conditions if status == "True"),

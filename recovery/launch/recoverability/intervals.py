@@ -66,7 +66,7 @@ def _interval(launch: Launch) -> Iterator[LintFinding]:
     interval = _seconds(launch.annotations.get(INTERVAL_ANNOTATION, ""))
     if interval is None:
         return
-    write = _told(launch, WRITE_ANNOTATION)
+    write = _annotated_seconds(launch, WRITE_ANNOTATION)
     best = best_interval_seconds(launch.gpus, write)
     cost = lost_gpu_hours_per_day(launch.gpus, interval, write)
     least = lost_gpu_hours_per_day(launch.gpus, best, write)
@@ -84,7 +84,7 @@ def _interval(launch: Launch) -> Iterator[LintFinding]:
 
 
 def _size(launch: Launch) -> Iterator[LintFinding]:
-    write, restart = _told(launch, WRITE_ANNOTATION), _told(launch, RESTART_ANNOTATION)
+    write, restart = _annotated_seconds(launch, WRITE_ANNOTATION), _annotated_seconds(launch, RESTART_ANNOTATION)
     ratio = training_ratio(launch.gpus, best_interval_seconds(launch.gpus, write), write, restart)
     if ratio >= _RATIO_WANTED:
         return
@@ -106,7 +106,7 @@ def _size(launch: Launch) -> Iterator[LintFinding]:
     )
 
 
-def _told(launch: Launch, name: str) -> float:
+def _annotated_seconds(launch: Launch, name: str) -> float:
     return _seconds(launch.annotations.get(name, "")) or _DEFAULT_SECONDS[name]
 
 

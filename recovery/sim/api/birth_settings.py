@@ -71,7 +71,7 @@ class BirthSettingsPolicy:
         self._unseen: deque[tuple[float, ObjectChange]] = deque()
         """What it will see, and when."""
         self.install(installed)
-        server.subscribe(self._told, RECOVERY_GROUPS)
+        server.subscribe(self._on_change, RECOVERY_GROUPS)
         server.mutate_new(JOBS, self._mutated)
 
     def install(self, installed: bool) -> None:
@@ -80,7 +80,7 @@ class BirthSettingsPolicy:
             check_shipped_policy()
         self._installed = installed
 
-    def _told(self, change: ObjectChange) -> None:
+    def _on_change(self, change: ObjectChange) -> None:
         self._look()  # otherwise changes would pile up while no one asks for days
         self._unseen.append((self._clock.monotonic_seconds() + WATCH_SECONDS, change))
 

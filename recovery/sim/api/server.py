@@ -96,9 +96,9 @@ class ApiServer:
             raise not_served()
         return resource
 
-    def subscribe(self, told: Callable[[ObjectChange], None], *resources: Resource) -> None:
+    def subscribe(self, callback: Callable[[ObjectChange], None], *resources: Resource) -> None:
         """Call the function with each change, at once and in order; no resources: of all kinds. It must not write."""
-        self._store.subscribe(told, resources)
+        self._store.subscribe(callback, resources)
 
     def mutate_new(self, resource: Resource, mutated: Callable[[Body], Body]) -> None:
         """Have `mutated` decide what becomes of each object of that kind when it is created, as a mutating admission

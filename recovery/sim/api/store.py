@@ -185,7 +185,9 @@ class Store:
         self.tables = {kind.resource: ResourceTable(kind) for kind in kinds}
         self._by_kind = {(resource.api_version, resource.kind): resource for resource in self.tables}
         self._dependants: dict[str, dict[tuple[Resource, Key], None]] = {}
-        self._told: dict[Resource, list[Callable[[ObjectChange], None]]] = {resource: [] for resource in self.tables}
+        self._subscribers: dict[Resource, list[Callable[[ObjectChange], None]]] = {
+            resource: [] for resource in self.tables
+        }
         self._telling = False
         self.made = 0
         """How many objects there have ever been."""
@@ -195,10 +197,10 @@ class Store:
         """None: there is no such kind."""
         return self._by_kind.get((api_version, kind))
 
-    def subscribe(self, told: Callable[[ObjectChange], None], resources: Iterable[Resource]) -> None:
+    def subscribe(self, callback: Callable[[ObjectChange], None], resources: Iterable[Resource]) -> None:
         """No resources: of all. Subscribers are called in the order in which they subscribed."""
         for resource in tuple(resources) or self.tables:
-            self._told[resource].append(told)
+            self._subscribers[resource].append(callback)
 
     def dependants(self, uid: str) -> list[Body]:
         """The objects that name `uid` among their owners, in the order in which they were made."""
@@ -213,7 +215,7 @@ class Store:
         entry = self._entry(table, "ADDED", body, None, actor)
         table.records[key] = Record(body, entry.encoded, self.made)
         self._own(table.resource, key, (), _owners(body))
-        self._tell(table, entry)
+        self._notify(table, entry)
 
     def change(self, table: ResourceTable, body: Body, actor: str) -> None:
         """As `add`, of an object that is there."""
@@ -224,14 +226,14 @@ class Store:
         record.body, record.newest = body, entry.encoded
         if before["metadata"].get("ownerReferences") is not body["metadata"].get("ownerReferences"):
             self._own(table.resource, key, _owners(before), _owners(body))
-        self._tell(table, entry)
+        self._notify(table, entry)
 
     def remove(self, table: ResourceTable, key: Key, actor: str) -> Body:
         """Returns the last state, as watches report it."""
         before = table.records.pop(key).body
         entry = self._entry(table, "DELETED", {**before, "metadata": dict(before["metadata"])}, before, actor)
         self._own(table.resource, key, _owners(before), ())
-        self._tell(table, entry)
+        self._notify(table, entry)
         return entry.encoded.change.body
 
     def compact(self, revision: int) -> None:
@@ -247,15 +249,15 @@ class Store:
         body["metadata"]["resourceVersion"] = str(self.revision)
         return HistoryEntry(EncodedChange(ObjectChange(event, table.resource, body, before, self.revision, actor)))
 
-    def _tell(self, table: ResourceTable, entry: HistoryEntry) -> None:
+    def _notify(self, table: ResourceTable, entry: HistoryEntry) -> None:
         table.append(entry)
         self._kept += 1
         if self._kept > HISTORY_MAX:
             self.compact(self.revision - HISTORY_MAX // 2)
         self._telling = True
         try:
-            for told in self._told[table.resource]:
-                told(entry.encoded.change)
+            for callback in self._subscribers[table.resource]:
+                callback(entry.encoded.change)
         finally:
             self._telling = False
 

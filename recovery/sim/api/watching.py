@@ -64,15 +64,15 @@ async def watch(
             await table.news(min(ends_at_seconds, bookmark_at_seconds))
 
 
-def _selected(told: EncodedChange, matches: Matches) -> bytes | None:
+def _selected(encoded: EncodedChange, matches: Matches) -> bytes | None:
     """The line of a change for a watch that does not see all objects. None: it concerns none that it sees."""
-    change = told.change
+    change = encoded.change
     was_seen = change.before is not None and matches(change.before)
     if change.type == "DELETED":
-        return told.line() if was_seen else None
+        return encoded.line() if was_seen else None
     if matches(change.body):
-        return told.line() if was_seen else told.added()
-    return told.departed() if was_seen else None
+        return encoded.line() if was_seen else encoded.added()
+    return encoded.departed() if was_seen else None
 
 
 def _next_bookmark(now_seconds: float, ends_at_seconds: float) -> float:

@@ -21,7 +21,7 @@ class BoundPods:
         self._nodes: dict[str, dict[PodKey, Body]] = {}
         for body in server.objects(PODS):
             self._put(body)
-        server.subscribe(self._told, PODS)
+        server.subscribe(self._on_change, PODS)
 
     def on(self, node: str) -> list[Body]:
         """In the order in which they were bound."""
@@ -36,7 +36,7 @@ class BoundPods:
         if node:
             self._nodes.setdefault(node, {})[key_of(body)] = body
 
-    def _told(self, change: ObjectChange) -> None:
+    def _on_change(self, change: ObjectChange) -> None:
         if change.type != "DELETED":
             self._put(change.body)
             return

@@ -218,10 +218,10 @@ class JobController(ModelController[JobKey]):
         now = self.clock.now()
         if sync.suspended:
             if sync.set_condition("Suspended", "True", "JobSuspended", "Job suspended", now):
-                self._events.tell(sync.job, "Suspended", "Job suspended")
+                self._events.note(sync.job, "Suspended", "Job suspended")
                 sync.start_time = None
         elif sync.set_condition("Suspended", "False", "JobResumed", "Job resumed", now):
-            self._events.tell(sync.job, "Resumed", "Job resumed")
+            self._events.note(sync.job, "Resumed", "Job resumed")
             sync.start_time = timestamp(now)
 
     # How many pods there are to be.
@@ -295,7 +295,7 @@ class JobController(ModelController[JobKey]):
             if sync.ending.fails:
                 self._events.warn(sync.job, sync.ending.reason, sync.ending.message)
             else:
-                self._events.tell(sync.job, "Completed", "Job completed")
+                self._events.note(sync.job, "Completed", "Job completed")
 
     async def _write(self, sync: JobSync) -> bool:
         """False: the status is so already."""
@@ -322,7 +322,7 @@ class JobController(ModelController[JobKey]):
         except StatusError as error:
             self._events.warn(sync.job, "FailedCreate", f"Error creating: {error.message}")
             return False
-        self._events.tell(sync.job, "SuccessfulCreate", f"Created pod: {made['metadata']['name']}")
+        self._events.note(sync.job, "SuccessfulCreate", f"Created pod: {made['metadata']['name']}")
         return True
 
     async def _delete(self, sync: JobSync, pod: Body) -> None:
@@ -331,7 +331,7 @@ class JobController(ModelController[JobKey]):
         if self._latest(pod) is not None:
             with self.server.acting(self.name):
                 self.server.delete(PODS, metadata["name"], namespace=metadata["namespace"])
-            self._events.tell(sync.job, "SuccessfulDelete", f"Deleted pod: {metadata['name']}")
+            self._events.note(sync.job, "SuccessfulDelete", f"Deleted pod: {metadata['name']}")
 
     async def _release_and_delete(self, sync: JobSync, pod: Body) -> None:
         await self._release(pod)

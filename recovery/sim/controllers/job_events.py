@@ -35,7 +35,7 @@ class JobEvents:
     def warn(self, job: Body, reason: str, message: str) -> None:
         self._say(job, "Warning", reason, message)
 
-    def tell(self, job: Body, reason: str, message: str) -> None:
+    def note(self, job: Body, reason: str, message: str) -> None:
         self._say(job, "Normal", reason, message)
 
     async def run(self) -> None:

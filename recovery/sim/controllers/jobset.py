@@ -62,11 +62,11 @@ class JobSetController(ModelController[Key]):
         limiter = limiter or Limiter(clock, per_second=500.0, burst=500)
         super().__init__(server, clock, entropy, limiter=limiter, delay_seconds=DELAY_SECONDS, workers=WORKERS)
         self._events = JobSetEvents(server, clock)
-        server.subscribe(self._told, JOB_SETS, JOBS, SERVICES)
+        server.subscribe(self._on_change, JOB_SETS, JOBS, SERVICES)
         for jobset in server.objects(JOB_SETS):
             self.enqueue((jobset["metadata"]["namespace"], jobset["metadata"]["name"]))
 
-    def _told(self, change: ObjectChange) -> None:
+    def _on_change(self, change: ObjectChange) -> None:
         meta = change.body["metadata"]
         if change.resource == JOB_SETS:
             self.enqueue((meta["namespace"], meta["name"]))

@@ -18,18 +18,18 @@ def apply_failure_policy(jobset: Body, failed: list[Body], status: JobSetStatus)
     """What follows from failed Jobs: with a policy what its first matching rule says, without one the JobSet fails."""
     policy = jobset["spec"].get("failurePolicy")
     if policy is None:
-        status.fail("FailedJobs", _told("jobset failed due to one or more job failures", _first(failed)))
+        status.fail("FailedJobs", _with_job("jobset failed due to one or more job failures", _first(failed)))
         return
     rule, job = _deciding(policy.get("rules", ()), failed)
     action = rule["action"] if rule else _RESTART
     reason = f"FailurePolicy_{rule['name']}" if rule else "DefaultFailurePolicy"
-    message = _told(f"applying {action} failure policy action", job)
+    message = _with_job(f"applying {action} failure policy action", job)
     if action == "FailJobSet":
         status.fail("FailJobSetFailurePolicyAction", message)
     elif action == _RESTART_UNCOUNTED:
         status.restart(reason, message, counts_towards_max=False)
     elif status.restarts_counted >= policy.get("maxRestarts", 0):
-        status.fail("ReachedMaxRestarts", _told("jobset failed due to reaching max number of restarts", job))
+        status.fail("ReachedMaxRestarts", _with_job("jobset failed due to reaching max number of restarts", job))
     else:
         status.restart(reason, message, counts_towards_max=True)
 
@@ -107,5 +107,5 @@ def _first(failed: list[Body]) -> Body:
     return min(failed, key=at)
 
 
-def _told(message: str, job: Body) -> str:
+def _with_job(message: str, job: Body) -> str:
     return f"{message} (first failed job: {job['metadata']['name']})"

@@ -78,8 +78,8 @@ class NodeLifecycle(ModelController[str]):
         for node in server.objects(NODES):
             self._hear(node["metadata"]["name"])
             self.enqueue(node["metadata"]["name"])
-        server.subscribe(self._node_told, NODES)
-        server.subscribe(self._lease_told, LEASES)
+        server.subscribe(self._on_node, NODES)
+        server.subscribe(self._on_lease, LEASES)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -246,7 +246,7 @@ class NodeLifecycle(ModelController[str]):
 
     # Learning.
 
-    def _node_told(self, change: ObjectChange) -> None:
+    def _on_node(self, change: ObjectChange) -> None:
         node, before = change.body, change.before
         name = node["metadata"]["name"]
         if change.type == "DELETED":
@@ -258,7 +258,7 @@ class NodeLifecycle(ModelController[str]):
         if before is None or _statuses(before) != _statuses(node) or _spec(before) != _spec(node):
             self.enqueue(name)
 
-    def _lease_told(self, change: ObjectChange) -> None:
+    def _on_lease(self, change: ObjectChange) -> None:
         metadata = change.body["metadata"]
         if metadata["namespace"] != LEASE_NAMESPACE or change.type == "DELETED":
             return

@@ -43,7 +43,7 @@ class PodGarbage(ModelController[str]):
         self._next_pass: asyncio.TimerHandle | None = None
         for pod in server.objects(PODS):
             self._learn(pod)
-        server.subscribe(self._told, PODS, NODES)
+        server.subscribe(self._on_change, PODS, NODES)
 
     async def sync(self, key: str) -> None:
         self._next_pass = None
@@ -101,7 +101,7 @@ class PodGarbage(ModelController[str]):
 
     # Learning.
 
-    def _told(self, change: ObjectChange) -> None:
+    def _on_change(self, change: ObjectChange) -> None:
         body = change.body
         if change.resource == NODES:
             if (change.type == "DELETED" or _out_of_service(body)) and self._pods.on(body["metadata"]["name"]):

@@ -63,8 +63,8 @@ class Scheduler(ModelController[PodKey]):
             self._account(pod)
             if not pod["spec"].get("nodeName"):
                 self.enqueue(key_of(pod))
-        server.subscribe(self._node_told, NODES)
-        server.subscribe(self._pod_told, PODS)
+        server.subscribe(self._on_node, NODES)
+        server.subscribe(self._on_pod, PODS)
 
     async def sync(self, key: PodKey) -> None:
         namespace, name = key
@@ -154,7 +154,7 @@ class Scheduler(ModelController[PodKey]):
             self._rooms[node] = NodeUsage(node)
         return self._rooms[node]
 
-    def _node_told(self, change: ObjectChange) -> None:
+    def _on_node(self, change: ObjectChange) -> None:
         room = self._room(change.body["metadata"]["name"])
         if change.type == "DELETED":
             room.put(None)
@@ -162,7 +162,7 @@ class Scheduler(ModelController[PodKey]):
         room.put(change.body)
         self._retry_what_fits(room)
 
-    def _pod_told(self, change: ObjectChange) -> None:
+    def _on_pod(self, change: ObjectChange) -> None:
         pod, before = change.body, change.before
         gone = change.type == "DELETED"
         self._account(pod, gone=gone)

@@ -33,8 +33,8 @@ class TaintEviction(ModelController[PodKey]):
         """When each pod was first seen under a taint, by its UID."""
         for node in server.objects(NODES):
             self._enqueue_pods_of(node)
-        server.subscribe(self._node_told, NODES)
-        server.subscribe(self._pod_told, PODS)
+        server.subscribe(self._on_node, NODES)
+        server.subscribe(self._on_pod, PODS)
 
     async def sync(self, key: PodKey) -> None:
         namespace, name = key
@@ -76,7 +76,7 @@ class TaintEviction(ModelController[PodKey]):
         with self.server.acting(self.name):
             self.server.delete(PODS, name, namespace=namespace)
 
-    def _node_told(self, change: ObjectChange) -> None:
+    def _on_node(self, change: ObjectChange) -> None:
         if change.type == "DELETED":
             return
         before = taints_of(change.before, NO_EXECUTE) if change.before else []
@@ -87,7 +87,7 @@ class TaintEviction(ModelController[PodKey]):
         for pod in self._pods.on(node["metadata"]["name"]):
             self.enqueue(key_of(pod))
 
-    def _pod_told(self, change: ObjectChange) -> None:
+    def _on_pod(self, change: ObjectChange) -> None:
         pod, before = change.body, change.before
         if change.type == "DELETED":
             self._since_seconds.pop(pod["metadata"]["uid"], None)

@@ -55,11 +55,11 @@ class TrainerController(ModelController[Key]):
         super().__init__(server, clock, entropy, limiter=limiter, delay_seconds=DELAY_SECONDS)
         self._deadlines: dict[Key, datetime] = {}
         """The moments for which a sync was ordered."""
-        server.subscribe(self._told, TRAIN_JOBS, JOB_SETS)
+        server.subscribe(self._on_change, TRAIN_JOBS, JOB_SETS)
         for trainjob in server.objects(TRAIN_JOBS):
             self.enqueue((trainjob["metadata"]["namespace"], trainjob["metadata"]["name"]))
 
-    def _told(self, change: ObjectChange) -> None:
+    def _on_change(self, change: ObjectChange) -> None:
         meta = change.body["metadata"]
         if change.resource == TRAIN_JOBS:
             self.enqueue((meta["namespace"], meta["name"]))

@@ -18,14 +18,14 @@ from recovery.sim.training.rounds import TrainingSettings
 from recovery.sim.training.trace import Trace
 
 
-def phases_of(told: ReportedIncident) -> str:
+def phases_of(reported: ReportedIncident) -> str:
     """What is billed: the seconds of each phase."""
     seconds: dict[Phase, float] = {}
-    for span in told.incident.phases:
+    for span in reported.incident.phases:
         if span.ended_at is not None:
             seconds[span.phase] = seconds.get(span.phase, 0.0) + _seconds(span)
     phases = ", ".join(f"{phase} {each:.1f}" for phase, each in seconds.items())
-    return f"{told.label:<2} {_billed_seconds(told):.1f} s: {phases}"
+    return f"{reported.label:<2} {_billed_seconds(reported):.1f} s: {phases}"
 
 
 def kind_of(incident: Incident) -> str:
@@ -35,7 +35,7 @@ def kind_of(incident: Incident) -> str:
     return f"{incident.disruption_class} ({incident.cause})"
 
 
-def bill(told: Sequence[ReportedIncident], trace: Trace, course: Course) -> ConsoleRenderable:
+def bill(incidents: Sequence[ReportedIncident], trace: Trace, course: Course) -> ConsoleRenderable:
     """A line for each incident, and how its bill follows from what the trace saw.
 
     It fits a terminal of 80 columns.
@@ -55,7 +55,7 @@ def bill(told: Sequence[ReportedIncident], trace: Trace, course: Course) -> Cons
     ):
         words = column in {"", "class (cause)", "outcome"}
         table.add_column(column, justify="left" if words else "right", no_wrap=True)
-    for each, failed_at in zip_longest(told, (*course.failures, *course.crashes)):
+    for each, failed_at in zip_longest(incidents, (*course.failures, *course.crashes)):
         if each is None or failed_at is None:
             continue  # It has not been closed, and the verdict says so.
         incident, closing = each.incident, each.closing
@@ -77,7 +77,7 @@ def bill(told: Sequence[ReportedIncident], trace: Trace, course: Course) -> Cons
     return Group(Text("What each incident cost", style="bold"), table)
 
 
-def bill_words(told: Sequence[ReportedIncident]) -> str:
+def bill_words(incidents: Sequence[ReportedIncident]) -> str:
     """Why the trace and the bill differ, and what the words of the table mean."""
     words = (
         "trace: seconds from the failure until all ranks train again, as only the model knows. bill: what the"
@@ -85,7 +85,7 @@ def bill_words(told: Sequence[ReportedIncident]) -> str:
         " silent node counts from NotReady on (negative). late: the joined probe looks once a second. In brackets: the"
         " cause, where it is another word than the class."
     )
-    slow = [each.label for each in told if _kept_its_own_grace(each)]
+    slow = [each.label for each in incidents if _kept_its_own_grace(each)]
     if not slow:
         return words
     return (
@@ -94,10 +94,10 @@ def bill_words(told: Sequence[ReportedIncident]) -> str:
     )
 
 
-def _kept_its_own_grace(told: ReportedIncident) -> bool:
+def _kept_its_own_grace(reported: ReportedIncident) -> bool:
     """Most of its old pods got their own grace, not the policy's."""
-    phases = [span.phase for span in told.incident.phases]
-    torn_down_seconds = sum(_seconds(span) for span in told.incident.phases if span.phase is Phase.TEARING_DOWN)
+    phases = [span.phase for span in reported.incident.phases]
+    torn_down_seconds = sum(_seconds(span) for span in reported.incident.phases if span.phase is Phase.TEARING_DOWN)
     return Phase.BACKOFF in phases and torn_down_seconds > _grace_seconds() - 1
 
 
@@ -151,10 +151,10 @@ def _seconds(span: PhaseSpan) -> float:
     return (span.ended_at - span.started_at).total_seconds() if span.ended_at is not None else 0.0
 
 
-def _billed_seconds(told: ReportedIncident) -> float:
-    return sum(_seconds(span) for span in told.incident.phases)
+def _billed_seconds(reported: ReportedIncident) -> float:
+    return sum(_seconds(span) for span in reported.incident.phases)
 
 
-def _idle_gpu_seconds(told: ReportedIncident) -> float:
+def _idle_gpu_seconds(reported: ReportedIncident) -> float:
     """Of the phases that are over."""
-    return sum(span.idle_gpu_seconds for span in told.incident.phases if span.ended_at is not None)
+    return sum(span.idle_gpu_seconds for span in reported.incident.phases if span.ended_at is not None)

@@ -82,9 +82,9 @@ async def perform(scene: Scene, view: View, clock: Clock) -> None:
 def conclude(scene: Scene, view: View, found: Downtimes | None) -> DemoVerdict:
     """Report the result. `found`: what the failures cost by others; None: the play has not come to its end."""
     trace, course = scene.cluster.trace, scene.course
-    if scene.told:
-        view.print(bill(scene.told, trace, course))
-        view.note(bill_words(scene.told))
+    if scene.reported:
+        view.print(bill(scene.reported, trace, course))
+        view.note(bill_words(scene.reported))
     if found is not None:
         view.note(
             "The same failures in fresh copies of this cluster, by who restarts the job: by the trace, in virtual time,"

@@ -1,7 +1,7 @@
 """What is played: the cluster, the controller in it, and four incidents one after the other.
 
 The scene does what happens to the job and waits for what comes of it; it takes no part in the recovery. The audience
-gets sentences (`Teller`) and may look at any moment (`moment`).
+gets sentences (`Narrator`) and may look at any moment (`moment`).
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -68,7 +68,7 @@ class SceneMoment:
     budget_limit: int
 
 
-class Teller(Protocol):
+class Narrator(Protocol):
     """Speaks to the audience."""
 
     def say(self, text: str) -> None: ...
@@ -77,7 +77,7 @@ class Teller(Protocol):
         """An incident that is about to happen."""
         ...
 
-    def incident(self, told: ReportedIncident) -> None:
+    def incident(self, reported: ReportedIncident) -> None:
         """It has closed, or is held."""
         ...
 
@@ -95,7 +95,7 @@ class Scene:
         self._stage = Stage(clock, entropy, Restarter.CONTROLLER, ranks=ranks)
         self.cluster = self._stage.cluster
         self.course = Course(training=TRAINING, ranks=ranks, restarts_allowed=BUDGET_LIMIT - RECOVERIES)
-        self.told: list[ReportedIncident] = []
+        self.reported: list[ReportedIncident] = []
         """The incidents so far, in order."""
         self._board = RankBoard(self.cluster.trace, TRAINING, ranks)
 
@@ -140,45 +140,45 @@ class Scene:
 
     # The play.
 
-    async def play(self, teller: Teller) -> None:
+    async def play(self, narrator: Narrator) -> None:
         """To its end, or until something does not come in time; `course` says which."""
         try:
-            await self._open(teller)
+            await self._open(narrator)
             for number, failure in enumerate(StageFailure, start=1):
-                await self._recover(teller, number, failure)
-            await self._crash_again_and_again(teller)
+                await self._recover(narrator, number, failure)
+            await self._crash_again_and_again(narrator)
         except _StuckError as stuck:
             self.course.stuck = str(stuck)
 
-    async def _open(self, teller: Teller) -> None:
-        teller.say(
+    async def _open(self, narrator: Narrator) -> None:
+        narrator.say(
             "in this one process: a modelled cluster (API server, controller-manager, scheduler, JobSet, Trainer,"
             f" {self._ranks + SPARES} nodes of {GPUS_PER_RANK} GPUs), and the production controller, unchanged"
         )
-        teller.say(
+        narrator.say(
             f"faster than stock: {MANAGER_REQUESTS_PER_SECOND:,} requests a second, not 20; silent nodes are given up"
             f" after {NODE_GRACE_SECONDS:g} s, not 50; pods start within 1 s"
         )
-        teller.say(
+        narrator.say(
             f"TrainJob {TRAINING}: {self._ranks} pods x {GPUS_PER_RANK} GPUs = {self._stage.gpus:,} GPUs; policy:"
             f" Enforce, {BUDGET_LIMIT} recoveries in {BUDGET_WINDOW}"
         )
         await self._stage.set_up()
         await self._whole("after the job was made", rounds=1)
-        teller.say(f"all {self._ranks} ranks train")
+        narrator.say(f"all {self._ranks} ranks train")
         await self._clock.sleep(CALM_SECONDS / 2)
 
-    async def _recover(self, teller: Teller, number: int, failure: StageFailure) -> None:
-        await self._announced(teller, f"incident {number}: {self._stage.about(failure)}")
+    async def _recover(self, narrator: Narrator, number: int, failure: StageFailure) -> None:
+        await self._announced(narrator, f"incident {number}: {self._stage.about(failure)}")
         self.course.failures.append(self._clock.now())
         self._stage.strike(failure)
         await self._whole(f"after incident {number}", rounds=number + 1)
-        await self._closed(teller, str(number))
+        await self._closed(narrator, str(number))
 
-    async def _crash_again_and_again(self, teller: Teller) -> None:
+    async def _crash_again_and_again(self, narrator: Narrator) -> None:
         index = self._ranks - 1
         await self._announced(
-            teller,
+            narrator,
             f"incident {LOOP}: rank {index} exits with code 1 soon after each start: a crash loop",
         )
         self.course.loop_at = self._clock.now()
@@ -196,32 +196,32 @@ class Scene:
             )
             if self.held():
                 break
-            await self._closed(teller, label)
+            await self._closed(narrator, label)
         if self.held():
             ledger = self._ledger()
             assert ledger.incident is not None, "Held is a phase of an incident"
-            self._tell(teller, ReportedIncident(label, ledger.incident, None))
-            teller.say(f"held: watching for {CALM_SECONDS:g} s that nothing is restarted")
+            self._report(narrator, ReportedIncident(label, ledger.incident, None))
+            narrator.say(f"held: watching for {CALM_SECONDS:g} s that nothing is restarted")
             await self._clock.sleep(CALM_SECONDS)
 
-    async def _announced(self, teller: Teller, text: str) -> None:
-        teller.announce(text)
+    async def _announced(self, narrator: Narrator, text: str) -> None:
+        narrator.announce(text)
         await self._clock.sleep(ANNOUNCED_SECONDS)
 
-    async def _closed(self, teller: Teller, label: str) -> None:
+    async def _closed(self, narrator: Narrator, label: str) -> None:
         """Wait for the record of the incident, report it, and leave the group in peace for a moment."""
-        number = len(self.told)
+        number = len(self.reported)
         await self._until(
             lambda: len(self._records()) > number, f"incident {label}: the controller did not close it in its record"
         )
         spec = self._records()[number]["spec"]
-        self._tell(teller, ReportedIncident(label, msgspec.convert(spec, Incident), msgspec.convert(spec, Closing)))
+        self._report(narrator, ReportedIncident(label, msgspec.convert(spec, Incident), msgspec.convert(spec, Closing)))
         if not label.startswith(str(LOOP)):
             await self._clock.sleep(CALM_SECONDS - ANNOUNCED_SECONDS)
 
-    def _tell(self, teller: Teller, told: ReportedIncident) -> None:
-        self.told.append(told)
-        teller.incident(told)
+    def _report(self, narrator: Narrator, reported: ReportedIncident) -> None:
+        self.reported.append(reported)
+        narrator.incident(reported)
 
     async def _whole(self, when: str, *, rounds: int) -> None:
         await self._until(

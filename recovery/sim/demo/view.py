@@ -30,7 +30,7 @@ _STYLES = {
 
 
 class View:
-    """Lines with the time of day. `Teller` of the scene."""
+    """Lines with the time of day. `Narrator` of the scene."""
 
     def __init__(self, console: Console, clock: Clock) -> None:
         self._console = console
@@ -50,12 +50,12 @@ class View:
     def announce(self, text: str) -> None:
         self._line(Text(text, style="bold red"))
 
-    def incident(self, told: ReportedIncident) -> None:
+    def incident(self, reported: ReportedIncident) -> None:
         """The controller's own sentence is left out where no class is known: it says no more than the announcement."""
-        if told.closing is None or told.incident.disruption_class != DisruptionClass.UNKNOWN:
-            self._line(Text(told.incident.message))
-        if told.closing is not None:
-            self.note(phases_of(told))
+        if reported.closing is None or reported.incident.disruption_class != DisruptionClass.UNKNOWN:
+            self._line(Text(reported.incident.message))
+        if reported.closing is not None:
+            self.note(phases_of(reported))
 
     # What is said when the play is over, and has no time of day.
 

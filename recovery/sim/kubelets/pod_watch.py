@@ -83,8 +83,8 @@ class PodWatch:
                 case _:
                     pod = self._decode_pod(event.object)
                     metadata = pod.metadata
-                    tell = self._forget if event.type == "DELETED" else self._learn
-                    tell(pod)
+                    handle = self._forget if event.type == "DELETED" else self._learn
+                    handle(pod)
             self._version = metadata.resource_version
             self._pause_seconds = FIRST_PAUSE_SECONDS
 

@@ -285,15 +285,15 @@ class TrainingWorld:
         while True:
             report = await self._reports.get()
             namespace, _, name = report.training.partition("/")
-            told: dict[str, object] = {"lastUpdatedTime": report.at.strftime("%Y-%m-%dT%H:%M:%SZ"), "metrics": []}
+            status: dict[str, object] = {"lastUpdatedTime": report.at.strftime("%Y-%m-%dT%H:%M:%SZ"), "metrics": []}
             if report.percentage is not None:
-                told["progressPercentage"] = report.percentage
+                status["progressPercentage"] = report.percentage
             try:
                 await api_verbs.patch(
                     self._api,
                     TRAIN_JOBS,
                     name,
-                    {"status": {"trainerStatus": told}},
+                    {"status": {"trainerStatus": status}},
                     kind=PatchKind.MERGE,
                     namespace=namespace,
                     subresource="status",
@@ -426,6 +426,6 @@ def _rank_container(pod: Pod) -> str:
     """The container that trains: the one whose environment has the group's size, else the one with the name that
     Trainer gives it, else the first."""
     containers = pod.spec.containers
-    told = (container for container in containers if container.sets(SIZE_VARIABLE))
+    sized = (container for container in containers if container.sets(SIZE_VARIABLE))
     named = (container for container in containers if container.name in TRAINING_CONTAINERS)
-    return next(told, next(named, containers[0])).name
+    return next(sized, next(named, containers[0])).name

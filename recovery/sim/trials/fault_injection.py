@@ -135,7 +135,7 @@ class FaultInjector:
         if not pods:
             return
         force = fault.key.kind is FaultKind.POD_FORCE_DELETE
-        self._tell_of_pods(fault, pods, "force-deleted" if force else "deleted")
+        self._report_pods(fault, pods, "force-deleted" if force else "deleted")
         for pod in pods:
             self._actors.remove(CHAOS, PODS, pod, grace_seconds=0 if force else None)
 
@@ -143,7 +143,7 @@ class FaultInjector:
         pods = self._pods(fault)
         if not pods:
             return
-        self._tell_of_pods(fault, pods, "evicted")
+        self._report_pods(fault, pods, "evicted")
         for pod in pods:
             self._actors.evict(pod["metadata"])
 
@@ -151,7 +151,7 @@ class FaultInjector:
         pods = self._pods(fault)
         if not pods:
             return
-        self._tell_of_pods(fault, pods, "preempted")
+        self._report_pods(fault, pods, "preempted")
         condition = {
             "type": "DisruptionTarget",
             "status": "True",
@@ -169,7 +169,7 @@ class FaultInjector:
         pods = {pod["metadata"]["name"]: pod for pod in self._pods(fault)}
         struck = [pods[name] for name in self._end(fault, list(pods), fault.sign)]
         if struck:
-            self._tell_of_pods(fault, struck, f"ended with exit code {_code(fault, fault.sign)}")
+            self._report_pods(fault, struck, f"ended with exit code {_code(fault, fault.sign)}")
 
     def _end(self, fault: TrialFault, names: Sequence[str], sign: Sign) -> list[str]:
         """The processes that train in these pods end so; returns the pods in which one ran."""
@@ -182,7 +182,7 @@ class FaultInjector:
         first = self._pods(fault)[:1]
         if not first or not self._end(fault, [first[0]["metadata"]["name"]], fault.sign):
             return
-        self._tell_of_pods(fault, first, f"ended with exit code {_code(fault, fault.sign)}, and its peers abort")
+        self._report_pods(fault, first, f"ended with exit code {_code(fault, fault.sign)}, and its peers abort")
         dice = Dice(self._plan.seed, "cascade", fault.key.number)
         others = [pod["metadata"]["name"] for pod in members(self._server, self._jobs[fault.job]).values()]
         others = [name for name in others if name != first[0]["metadata"]["name"]]
@@ -201,7 +201,7 @@ class FaultInjector:
             self._cluster.kubelets.stuck_termination(metadata["name"], namespace=metadata["namespace"])
         except LookupError:
             return  # No kubelet has begun with it.
-        self._tell_of_pods(fault, pods, "deleted, and its processes cannot be ended")
+        self._report_pods(fault, pods, "deleted, and its processes cannot be ended")
         self._actors.remove(CHAOS, PODS, pods[0])
         self._actors.after(fault.seconds, lambda: self._reset_node(node))
 
@@ -221,29 +221,29 @@ class FaultInjector:
         rank = name[: name.rindex("-") + 1]
         kubelets = self._cluster.kubelets
         code = _code(fault, fault.sign)
-        self._log.befell(fault, f"{job}: {rank}* crashes with exit code {code} a moment after each start")
+        self._log.applied(fault, f"{job}: {rank}* crashes with exit code {code} a moment after each start")
         message = LEFT[fault.sign].message
         kubelets.crash_loop(rank, CRASH_SECONDS, code, message, namespace=job.namespace, container=TRAINER)
         self._end(fault, [name], fault.sign)
         self._actors.after(fault.seconds, lambda: kubelets.end_crash_loop(rank, namespace=job.namespace))
 
-    def _tell_of_pods(self, fault: TrialFault, pods: Sequence[Body], what: str) -> None:
+    def _report_pods(self, fault: TrialFault, pods: Sequence[Body], what: str) -> None:
         names = ", ".join(pod["metadata"]["name"] for pod in pods)
         were = "pods were" if len(pods) > 1 else "pod was"
         if what.startswith("ended"):
             were = "pods" if len(pods) > 1 else "pod"
         uids = tuple(pod["metadata"]["uid"] for pod in pods)
-        self._log.befell(fault, f"{fault.job}: {were} {what}: {names}", pod_uids=uids, lasting=False)
+        self._log.applied(fault, f"{fault.job}: {were} {what}: {names}", pod_uids=uids, lasting=False)
 
     # The platform.
 
     def _refuse_pods(self, fault: TrialFault) -> None:
-        self._log.befell(fault, f"a webhook refuses all new pods for {fault.seconds:g} s")
+        self._log.applied(fault, f"a webhook refuses all new pods for {fault.seconds:g} s")
         self._cluster.refuse_pods(REFUSAL)
         self._actors.after(fault.seconds, lambda: self._cluster.refuse_pods(None))
 
     def _overlook_jobs(self, fault: TrialFault) -> None:
-        self._log.befell(fault, f"the Job controller overlooks the Jobs that are made within {fault.seconds:g} s")
+        self._log.applied(fault, f"the Job controller overlooks the Jobs that are made within {fault.seconds:g} s")
         self._cluster.overlook_new_jobs(fault.seconds)
 
     def _stall(self, fault: TrialFault) -> None:
@@ -252,7 +252,7 @@ class FaultInjector:
             FaultKind.JOBSET_STALL: (self._cluster.stall_jobset, "JobSet's controller"),
             FaultKind.TRAINER_STALL: (self._cluster.stall_trainer, "Trainer"),
         }[fault.key.kind]
-        self._log.befell(fault, f"{name} stands still for {fault.seconds:g} s")
+        self._log.applied(fault, f"{name} stands still for {fault.seconds:g} s")
         stalled(True)
         self._actors.after(fault.seconds, lambda: stalled(False))
 
@@ -272,7 +272,7 @@ class FaultInjector:
             return
         resource, body = found
         metadata = body["metadata"]
-        self._log.befell(fault, f"a user suspends {fault.job} for {fault.seconds:g} s")
+        self._log.applied(fault, f"a user suspends {fault.job} for {fault.seconds:g} s")
         self._actors.merge(USER, resource, metadata["name"], metadata["namespace"], {"spec": {"suspend": True}})
         resumed = {"metadata": {"uid": metadata["uid"]}, "spec": {"suspend": False}}
         self._actors.after(
@@ -286,7 +286,7 @@ class FaultInjector:
         resource, body = found
         recreated = fault.key.kind is FaultKind.USER_RECREATE
         again = " and makes it again" if recreated else ""
-        self._log.befell(fault, f"a user deletes {fault.job}{again}", lasting=False)
+        self._log.applied(fault, f"a user deletes {fault.job}{again}", lasting=False)
         self._actors.remove(USER, resource, body, propagation=Propagation.BACKGROUND)
         if recreated:
             self._actors.after(1.0, lambda: self._make_again(fault))
@@ -305,7 +305,7 @@ class FaultInjector:
             return
         resource, body = found
         metadata = body["metadata"]
-        self._log.befell(fault, f"a user pauses {fault.job} for {fault.seconds:g} s")
+        self._log.applied(fault, f"a user pauses {fault.job} for {fault.seconds:g} s")
         self._annotate(resource, metadata, PAUSED_ANNOTATION, "maintenance")
         self._actors.after(fault.seconds, lambda: self._annotate(resource, metadata, PAUSED_ANNOTATION, None))
 
@@ -323,7 +323,7 @@ class FaultInjector:
             FaultKind.USER_RETRY: Verb.RETRY,
             FaultKind.USER_RESET_BUDGET: Verb.RESET_BUDGET,
         }[fault.key.kind]
-        self._log.befell(fault, f"a user asks for `recovery {verb}` of {fault.job}")
+        self._log.applied(fault, f"a user asks for `recovery {verb}` of {fault.job}")
         asked = encode(Request(at=self._clock.now(), by="sre"))
         self._annotate(resource, body["metadata"], ANNOTATIONS[verb], asked)
 
@@ -343,19 +343,19 @@ class FaultInjector:
         body = self._actors.node(node) if node is not None else None
         if node is None or body is None or node in self._quarantined():
             return
-        self._log.befell(fault, f"a user asks for `recovery quarantine` of {node}", node=node, lasting=False)
+        self._log.applied(fault, f"a user asks for `recovery quarantine` of {node}", node=node, lasting=False)
         cordoned = not body["spec"].get("unschedulable")
         mark = Mark(reason="it looks odd", since=self._clock.now(), by="sre", cordoned=cordoned)
         taint = {"key": QUARANTINE_TAINT, "value": BY_HAND, "effect": TAINT_EFFECT}
-        told = {QUARANTINE_ANNOTATION: msgspec.json.encode(mark).decode()}
+        annotations = {QUARANTINE_ANNOTATION: msgspec.json.encode(mark).decode()}
         spec = {"unschedulable": True, "taints": [*(body["spec"].get("taints") or ()), taint]}
-        self._actors.merge(USER, NODES, node, None, {"metadata": {"annotations": told}, "spec": spec})
+        self._actors.merge(USER, NODES, node, None, {"metadata": {"annotations": annotations}, "spec": spec})
 
     def _release(self, fault: TrialFault) -> None:
         nodes = self._quarantined()
         if not nodes:
             return
-        self._log.befell(fault, f"a user asks for `recovery release` of {', '.join(nodes)}", lasting=False)
+        self._log.applied(fault, f"a user asks for `recovery release` of {', '.join(nodes)}", lasting=False)
         for node in nodes:
             self._let_in(node)
 
@@ -376,7 +376,7 @@ class FaultInjector:
         nodes = self._quarantined()[:1]
         if not nodes:
             return
-        self._log.befell(fault, f"a user takes our taint off {nodes[0]}, and the cordon", lasting=False)
+        self._log.applied(fault, f"a user takes our taint off {nodes[0]}, and the cordon", lasting=False)
         node = self._actors.node(nodes[0])
         mark = parsed_mark(((node or {}).get("metadata", {}).get("annotations") or {}).get(QUARANTINE_ANNOTATION))
         self._actors.untaint(USER, nodes[0], QUARANTINE_TAINT)
@@ -386,7 +386,7 @@ class FaultInjector:
     def _reset_breaker(self, fault: TrialFault) -> None:
         if not self._breaker_is_open():
             return
-        self._log.befell(fault, "a user asks for `recovery reset-breaker`", lasting=False)
+        self._log.applied(fault, "a user asks for `recovery reset-breaker`", lasting=False)
         self._actors.merge(USER, RECOVERY_CONFIGS, CONFIG_NAME, None, self._now(RESET_BREAKER_ANNOTATION))
 
     def _breaker_is_open(self) -> bool:
@@ -394,7 +394,7 @@ class FaultInjector:
         return config is not None and bool((config.get("status") or {}).get("breaker"))
 
     def _pause_all(self, fault: TrialFault) -> None:
-        self._log.befell(fault, f"the RecoveryConfig pauses every job for {fault.seconds:g} s")
+        self._log.applied(fault, f"the RecoveryConfig pauses every job for {fault.seconds:g} s")
         self._set_paused(paused=True)
         self._actors.after(fault.seconds, lambda: self._set_paused(paused=False))
 
@@ -406,7 +406,7 @@ class FaultInjector:
         policy = self._server.find(RECOVERY_POLICIES, job.name, job.namespace)
         if policy is None or policy["spec"].get("mode") != "Enforce":
             return
-        self._log.befell(fault, f"the policy of {fault.job} is switched to Observe for {fault.seconds:g} s")
+        self._log.applied(fault, f"the policy of {fault.job} is switched to Observe for {fault.seconds:g} s")
         self._set_mode(job, "Observe")
         self._actors.after(fault.seconds, lambda: self._set_mode(job, "Enforce"))
 
@@ -418,7 +418,7 @@ class FaultInjector:
         policy = self._server.find(RECOVERY_POLICIES, job.name, job.namespace)
         if policy is None:
             return
-        self._log.befell(fault, f"the policy of {fault.job} is deleted, and made again after {fault.seconds:g} s")
+        self._log.applied(fault, f"the policy of {fault.job} is deleted, and made again after {fault.seconds:g} s")
         self._actors.remove(USER, RECOVERY_POLICIES, policy)
 
         def make_again() -> None:
@@ -433,13 +433,13 @@ class FaultInjector:
     def _kill_process(self, fault: TrialFault) -> None:
         for replica in (self._replicas[index] for index in fault.indexes):
             if replica.process is not None:
-                self._log.befell(fault, f"{replica.name} is killed", lasting=False)
+                self._log.applied(fault, f"{replica.name} is killed", lasting=False)
                 replica.process.kill(fault.seconds)
 
     def _freeze_process(self, fault: TrialFault) -> None:
         for replica in (self._replicas[index] for index in fault.indexes):
             if replica.process is not None:
-                self._log.befell(fault, f"{replica.name} is frozen for {fault.seconds:g} s")
+                self._log.applied(fault, f"{replica.name} is frozen for {fault.seconds:g} s")
                 replica.process.clock.freeze(fault.seconds)
 
 

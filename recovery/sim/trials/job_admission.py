@@ -76,7 +76,7 @@ class Admissions:
         found = next((each for each in self._workloads.values() if each.plan is job), None)
         if found is None or not found.admitted or self._body(found) is None:
             return
-        self._log.befell(fault, f"Kueue evicts {job}, and admits it again after {fault.seconds:g} s")
+        self._log.applied(fault, f"Kueue evicts {job}, and admits it again after {fault.seconds:g} s")
         found.admitted = False
         found.readmitted_at = self._clock.now() + timedelta(seconds=fault.seconds)
         self._reconcile(found.uid)

@@ -376,10 +376,10 @@ def broken_totals(incidents: Iterable[Incident], totals: Totals) -> Iterator[str
     Not by phase: the two oldest spans of a long incident become one (`phases.MAX_SPANS`).
     """
     spans = [span for incident in incidents for span in incident.phases if span.ended_at is not None]
-    told = sum(totals.idle_gpu_seconds.values()) + totals.released_gpu_seconds
+    total = sum(totals.idle_gpu_seconds.values()) + totals.released_gpu_seconds
     spent = sum(gpu_seconds(span) for span in spans)
-    if abs(told - spent) > ROUNDING_GPU_SECONDS * (len(spans) + 1):
-        yield f"the totals say {told:.3f} GPU-seconds, the incidents {spent:.3f}"
+    if abs(total - spent) > ROUNDING_GPU_SECONDS * (len(spans) + 1):
+        yield f"the totals say {total:.3f} GPU-seconds, the incidents {spent:.3f}"
 
 
 def gpu_seconds(span: PhaseSpan) -> float:

@@ -188,8 +188,8 @@ def _add_sidecars(template: Body, job: JobPlan) -> None:
 
 def training_container(job: JobPlan) -> str | None:
     """The container whose exits a controller must judge the job by. None: no rule says which one that is."""
-    told = job.marking is not Marking.NOTHING or not any(each is not Sidecar.NATIVE for each in job.sidecars)
-    return TRAINER if told else None
+    marked = job.marking is not Marking.NOTHING or not any(each is not Sidecar.NATIVE for each in job.sidecars)
+    return TRAINER if marked else None
 
 
 def _tolerated(taint: str) -> Body:

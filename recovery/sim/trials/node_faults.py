@@ -83,7 +83,7 @@ class NodeFaults:
             return
         node, power_loss = nodes[0], fault.key.kind is FaultKind.NODE_POWER_LOSS
         what = "lost power" if power_loss else "is cut off from the network"
-        self._log.befell(fault, f"node {node} {what} for {fault.seconds:g} s", node=node, pod_uids=self._uids_on(node))
+        self._log.applied(fault, f"node {node} {what} for {fault.seconds:g} s", node=node, pod_uids=self._uids_on(node))
         self._lose(node, NodeDeath.POWER_LOSS if power_loss else NodeDeath.PARTITION)
         self._actors.after(fault.seconds, lambda: self._revive(node))
 
@@ -115,7 +115,7 @@ class NodeFaults:
         if not names:
             return
         words = f"rack {rack} loses power for {fault.seconds:g} s: nodes {', '.join(names)}"
-        self._log.befell(fault, words, node=names[0], pod_uids=self._uids_on(*names))
+        self._log.applied(fault, words, node=names[0], pod_uids=self._uids_on(*names))
         dice = Dice(self._plan.seed, "rack", fault.key.number)
         spread_seconds = dice.between(0.0, RACK_SECONDS / len(names))
         for number, name in enumerate(names):
@@ -128,7 +128,7 @@ class NodeFaults:
             return
         node = nodes[0]
         words = f"node {node} lost power for {fault.seconds:g} s, and an operator will say that it is out of service"
-        self._log.befell(fault, words, node=node, pod_uids=self._uids_on(node))
+        self._log.applied(fault, words, node=node, pod_uids=self._uids_on(node))
         self._lose(node, NodeDeath.POWER_LOSS)
         taint = {"key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute"}
 
@@ -148,7 +148,7 @@ class NodeFaults:
         node = nodes[0]
         self._taken.add(node)
         words = f"node {node} is taken away; another one joins in {fault.seconds:g} s"
-        self._log.befell(fault, words, node=node, pod_uids=self._uids_on(node))
+        self._log.applied(fault, words, node=node, pod_uids=self._uids_on(node))
         labels = (self._actors.node(node) or {})["metadata"]["labels"]
         self._cluster.start(self._cluster.kubelets.remove_node(node))
         name = f"{node}-{fault.key.number}"
@@ -163,7 +163,7 @@ class NodeFaults:
         if not nodes:
             return
         words = f"nodes are drained, and let in again after {fault.seconds:g} s: {', '.join(nodes)}"
-        self._log.befell(fault, words, pod_uids=self._uids_on(*nodes))
+        self._log.applied(fault, words, pod_uids=self._uids_on(*nodes))
         mine = [node for node in nodes if not self._is_cordoned(node)]
         for number, node in enumerate(nodes):
             self._actors.cordon(USER, node, True)
@@ -189,7 +189,7 @@ class NodeFaults:
         free = [name for name in names if name not in busy and not self._is_cordoned(name)]
         if not free:
             return
-        self._log.befell(fault, f"all free nodes are cordoned for {fault.seconds:g} s: {', '.join(free)}")
+        self._log.applied(fault, f"all free nodes are cordoned for {fault.seconds:g} s: {', '.join(free)}")
         for node in free:
             self._actors.cordon(USER, node, True)
         self._actors.after(fault.seconds, lambda: self._uncordon(free))
@@ -202,7 +202,7 @@ class NodeFaults:
             return
         node = nodes[0]
         words = f"a monitor says {GPU_CONDITION} of node {node} for {fault.seconds:g} s"
-        self._log.befell(fault, words, node=node, pod_uids=self._uids_on(node))
+        self._log.applied(fault, words, node=node, pod_uids=self._uids_on(node))
         self._tell(node, "True")
         self._actors.after(fault.seconds, lambda: self._tell(node, "False"))
 
@@ -214,7 +214,7 @@ class NodeFaults:
         words = (
             f"the GPUs of rack {rack} fall off the bus, and are back in {fault.seconds:g} s: nodes {', '.join(names)}"
         )
-        self._log.befell(fault, words, pod_uids=uids)
+        self._log.applied(fault, words, pod_uids=uids)
         left = LEFT[Sign.XID]
         for node in names:
             self._tell(node, "True")
@@ -249,7 +249,7 @@ class NodeFaults:
             return
         node = nodes[0]
         words = f"a monitor cordons and taints node {node} for {fault.seconds:g} s"
-        self._log.befell(fault, words, node=node, pod_uids=self._uids_on(node))
+        self._log.applied(fault, words, node=node, pod_uids=self._uids_on(node))
         self._actors.cordon(MONITOR, node, True)
         taint = {"key": MONITOR_TAINT, "value": "xid-79", "effect": NO_SCHEDULE}
         self._actors.taint(MONITOR, node, {**taint, "timeAdded": timestamp(self._clock.now())})
@@ -273,7 +273,7 @@ class NodeFaults:
             return
         node = nodes[0]
         words = f"node {node} {what} for {fault.seconds:g} s, and a pod of it was deleted"
-        self._log.befell(fault, words, node=node, pod_uids=(pods[0]["metadata"]["uid"],))
+        self._log.applied(fault, words, node=node, pod_uids=(pods[0]["metadata"]["uid"],))
         spoil(node, True)
         self._actors.remove(CHAOS, PODS, pods[0])
 

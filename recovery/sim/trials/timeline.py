@@ -66,17 +66,17 @@ def _text(line: Line) -> str:
 
 def _together(lines: Iterable[Line]) -> list[Line]:
     """Lines of one kind become one, at the place of the first, though others stand between them."""
-    told: list[Line] = []
+    merged: list[Line] = []
     places: dict[str, int] = {}
     for line in lines:
         place = places.get(line.counts) if line.counts else None
-        if place is not None and (line.at - told[place].at).total_seconds() <= _TOGETHER_SECONDS:
-            told[place] = replace(told[place], number=told[place].number + 1)
+        if place is not None and (line.at - merged[place].at).total_seconds() <= _TOGETHER_SECONDS:
+            merged[place] = replace(merged[place], number=merged[place].number + 1)
             continue
         if line.counts:
-            places[line.counts] = len(told)
-        told.append(line)
-    return told
+            places[line.counts] = len(merged)
+        merged.append(line)
+    return merged
 
 
 # Around a violation.
@@ -121,9 +121,9 @@ def _lines(evidence: TrialEvidence) -> Iterator[Line]:
         if life.ended_at is not None:
             yield Line(life.ended_at, f"{life.actor}: process {life.process} ends, {life.how}")
     for failed in evidence.failed_reconciles:
-        told = f"{failed.actor}: a look at {failed.group} ended in {failed.error}"
+        text = f"{failed.actor}: a look at {failed.group} ended in {failed.error}"
         yield Line(
-            failed.at, told, str(failed.group), f"looks of {failed.actor} at {failed.group} ended in {failed.error}"
+            failed.at, text, str(failed.group), f"looks of {failed.actor} at {failed.group} ended in {failed.error}"
         )
     yield from _of_ledgers(ledger_writes(evidence))
     yield from _of_leases(evidence.requests)
@@ -139,14 +139,14 @@ def _lines(evidence: TrialEvidence) -> Iterator[Line]:
 
 def _of_ledgers(writes: Iterable[LedgerWrite]) -> Iterator[Line]:
     """What they say that is new: of a sentence that only counts on, the first; of one that goes on, the new part."""
-    told: dict[GroupKey, str] = {}
+    sentences: dict[GroupKey, str] = {}
     for write in writes:
         incident, before = write.after.incident, write.before
         sentence = incident.message if incident is not None and incident.message else write.after.message
-        known = told.get(write.group, "")
+        known = sentences.get(write.group, "")
         if write.after.phase is before.phase and _outline(sentence) == _outline(known):
             continue
-        told[write.group] = sentence
+        sentences[write.group] = sentence
         epoch = f" (epoch {write.after.epoch})" if write.after.epoch != before.epoch else ""
         news = _news(sentence, known)
         text = f"{write.actor}: {write.group} {write.after.phase}{epoch}{f': {news}' if news else ''}"

@@ -69,7 +69,7 @@ class TrialTransport:
         there, back = dice.between(*TRAVEL_SECONDS), dice.between(*TRAVEL_SECONDS)
         fault = self._faults.of_request(self._replica.name, number, request, dice)
         if fault is not None:
-            fault = self._log.befell(fault, self._words(fault, request))
+            fault = self._log.applied(fault, self._words(fault, request))
             await self._befall_process(fault)
         await self._clock.sleep(there)
         await self._live()
@@ -197,16 +197,16 @@ class TrialTransport:
         await self._live()
         dice = Dice(self._seed, f"{self._replica.name}'s {request.resource.plural}", self._replica.lines)
         late_seconds = own_seconds = dice.between(*LINE_SECONDS)
-        told_at_seconds = float("-inf")
+        delivered_at_seconds = float("-inf")
         try:
             async with aclosing(lines(self._server, request)) as coming:
                 async for line in coming:
                     if self._faults.over():
                         late_seconds = own_seconds  # It lags no longer.
                     # What came in meanwhile is reported together with what was waited for.
-                    if self._clock.monotonic_seconds() > told_at_seconds:
+                    if self._clock.monotonic_seconds() > delivered_at_seconds:
                         await self._clock.sleep(late_seconds)
-                        told_at_seconds = self._clock.monotonic_seconds()
+                        delivered_at_seconds = self._clock.monotonic_seconds()
                     await self._process.clock.thawed()
                     await self._live()
                     number = self._replica.lines
@@ -215,7 +215,7 @@ class TrialTransport:
                     if fault is None:
                         yield line
                         continue
-                    fault = self._log.befell(fault, self._words(fault, request))
+                    fault = self._log.applied(fault, self._words(fault, request))
                     match fault.key.kind:
                         case FaultKind.WATCH_DISCONNECT:
                             raise error_from_failure(request, aiohttp.ClientPayloadError())

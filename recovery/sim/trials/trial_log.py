@@ -35,7 +35,7 @@ class TrialLog:
     def fingerprint(self) -> str:
         return self._hash.hexdigest()
 
-    def befell(
+    def applied(
         self, fault: TrialFault, sentence: str, *, pod_uids: tuple[str, ...] = (), node: str = "", lasting: bool = True
     ) -> TrialFault:
         """A fault takes place now; returns it with its moment. `lasting` False: its seconds are no time of trouble."""

@@ -53,7 +53,7 @@ class WorkloadFaults:
         if struck:
             uids = tuple(pods[name]["metadata"]["uid"] for name in struck)
             words = f"{fault.job}: container {fault.container} was killed for want of memory in {', '.join(struck)}"
-            self._log.befell(fault, words, pod_uids=uids, lasting=False)
+            self._log.applied(fault, words, pod_uids=uids, lasting=False)
 
     def _job_that_trains(self, fault: TrialFault) -> Body | None:
         """None: it is not there, or on its way out."""
@@ -66,7 +66,7 @@ class WorkloadFaults:
         if body is None:
             return
         words = f"a user deletes Job {body['metadata']['name']} of {body['spec']['parallelism']} pods"
-        self._log.befell(fault, words, lasting=False)
+        self._log.applied(fault, words, lasting=False)
         self._actors.remove(USER, JOBS, body, propagation=Propagation.FOREGROUND)
 
     def _resize(self, fault: TrialFault) -> None:
@@ -78,7 +78,7 @@ class WorkloadFaults:
         wanted = max(1, now + fault.pods_more)
         if wanted == now:
             return
-        self._log.befell(fault, f"a user changes the size of Job {name} from {now} to {wanted} pods", lasting=False)
+        self._log.applied(fault, f"a user changes the size of Job {name} from {now} to {wanted} pods", lasting=False)
         size = {"parallelism": wanted, "completions": wanted}
         uid = body["metadata"]["uid"]
         self._actors.merge(USER, JOBS, name, job.namespace, {"metadata": {"uid": uid}, "spec": size})

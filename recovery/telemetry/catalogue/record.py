@@ -44,7 +44,7 @@ class MetricRecord(msgspec.Struct, frozen=True):
     """Of the value, as people read it."""
     set_when: str
     """When there is a series, and what changes it: for the docs."""
-    told_by: MetricSource
+    source: MetricSource
     example: str
     """A PromQL query that a person would ask."""
     labels: tuple[MetricLabel, ...] = ()
@@ -58,7 +58,7 @@ class MetricRecord(msgspec.Struct, frozen=True):
     @property
     def help(self) -> str:
         """The HELP line."""
-        return f"{self.meaning} Reported by {self.told_by}."
+        return f"{self.meaning} Reported by {self.source}."
 
     @property
     def per_job(self) -> bool:

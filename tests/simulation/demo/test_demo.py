@@ -1,4 +1,4 @@
-"""The demo with four ranks, in virtual time: what is played, told, shown, and concluded."""
+"""The demo with four ranks, in virtual time: what is played, reported, shown, and concluded."""
 
 import io
 import logging
@@ -109,7 +109,9 @@ def test_each_incident_is_announced_before_it_happens(evening: Evening) -> None:
 
 
 def test_the_controller_closes_five_incidents_and_holds_the_sixth(evening: Evening) -> None:
-    outcomes = [(told.label, told.closing.outcome if told.closing else None) for told in evening.scene.told]
+    outcomes = [
+        (reported.label, reported.closing.outcome if reported.closing else None) for reported in evening.scene.reported
+    ]
 
     assert outcomes == [
         ("1", Outcome.RECOVERED),
@@ -119,11 +121,11 @@ def test_the_controller_closes_five_incidents_and_holds_the_sixth(evening: Eveni
         ("4b", Outcome.RECOVERED),
         ("4c", None),
     ]
-    assert [len(told.incident.suspects) for told in evening.scene.told] == [1, 2, 1, 1, 1, 1]
+    assert [len(reported.incident.suspects) for reported in evening.scene.reported] == [1, 2, 1, 1, 1, 1]
 
 
 def test_a_silent_node_keeps_its_pod_until_the_controller_takes_it_for_dead(evening: Evening) -> None:
-    lost = evening.scene.told[2].incident
+    lost = evening.scene.reported[2].incident
     struck = evening.scene.course.failures[2]
 
     assert lost.disruption_class == DisruptionClass.NODE_LOST
@@ -136,21 +138,23 @@ def test_a_silent_node_keeps_its_pod_until_the_controller_takes_it_for_dead(even
 
 
 def test_a_recovery_is_claimed_when_all_ranks_have_joined(evening: Evening) -> None:
-    closings = [told.closing for told in evening.scene.told if told.closing]
+    closings = [reported.closing for reported in evening.scene.reported if reported.closing]
 
     assert all(closing.verified and closing.source == "joined-probe" for closing in closings)
 
 
 def test_only_the_crash_loop_waits_before_its_second_restart(evening: Evening) -> None:
     waited = [
-        told.label for told in evening.scene.told if any(span.phase is Phase.BACKOFF for span in told.incident.phases)
+        reported.label
+        for reported in evening.scene.reported
+        if any(span.phase is Phase.BACKOFF for span in reported.incident.phases)
     ]
 
     assert waited == ["4b"]
 
 
 def test_it_says_the_controllers_own_sentences_of_what_has_a_class_and_of_the_end(evening: Evening) -> None:
-    sentences = {told.label: told.incident.message for told in evening.scene.told}
+    sentences = {reported.label: reported.incident.message for reported in evening.scene.reported}
 
     assert {label for label, sentence in sentences.items() if sentence in evening.words} == {"1", "3", "4c"}
     assert sentences["4c"].endswith("held, because the budget of policy demo is exhausted (limit 5 within 1h)")
@@ -206,17 +210,19 @@ def test_a_class_and_a_cause_that_are_the_same_word_are_said_once(evening: Eveni
 
 
 def test_the_bill_is_what_the_trace_saw_and_what_is_dated_early_and_seen_late(evening: Evening) -> None:
-    for told, row in zip(evening.scene.told[:-1], evening.rows().values(), strict=False):
+    for reported, row in zip(evening.scene.reported[:-1], evening.rows().values(), strict=False):
         trace, early, late, billed = (float(cell) for cell in row[-6:-2])
-        assert told.closing is not None
-        assert billed == pytest.approx((told.closing.ended_at - told.incident.started_at).total_seconds(), abs=0.01)
+        assert reported.closing is not None
+        assert billed == pytest.approx(
+            (reported.closing.ended_at - reported.incident.started_at).total_seconds(), abs=0.01
+        )
         assert trace + early + late == pytest.approx(billed, abs=0.02)
         assert 0 < late < 2.1
-        assert (early < 0) == (told.label == "3")
+        assert (early < 0) == (reported.label == "3")
 
 
 def test_the_bill_is_the_sum_of_all_phases_and_runs_on_while_the_group_is_held(evening: Evening) -> None:
-    spans = [span for told in evening.scene.told for span in told.incident.phases]
+    spans = [span for reported in evening.scene.reported for span in reported.incident.phases]
     lasting = spans[-1]
 
     assert lasting.phase is Phase.HELD
@@ -312,10 +318,12 @@ def test_a_terminal_shows_every_rank_by_letter_and_colour(found: Downtimes) -> N
 def test_the_picture_is_drawn_at_most_eight_times_a_second() -> None:
     evening = Evening(terminal=True, environment=TERMINAL)
 
-    # Besides, rich draws it again below each line that is told meanwhile, and at its end.
+    # Besides, rich draws it again below each line that is reported meanwhile, and at its end.
     played = evening.text[: evening.text.index("What each incident cost")]
-    told = len([line for line in played.splitlines() if re.match(r"\S*(\d\d:\d\d:\d\d|\d[abc ] \d| {10})", line)]) + 1
-    assert evening.seconds * 7 < evening.text.count("rank   0  ") <= evening.seconds * 8 + told
+    reported = (
+        len([line for line in played.splitlines() if re.match(r"\S*(\d\d:\d\d:\d\d|\d[abc ] \d| {10})", line)]) + 1
+    )
+    assert evening.seconds * 7 < evening.text.count("rank   0  ") <= evening.seconds * 8 + reported
 
 
 def test_no_color_leaves_the_letters() -> None:

@@ -25,9 +25,9 @@ from tests.simulation.trials.small import (
 
 
 def victims(outcome: TrialOutcome, kind: FaultKind) -> list[tuple[float, str, Body]]:
-    """The revisions, from the fault on, of the pods that it says it befell."""
+    """The revisions, from the fault on, of the pods that it says it applied."""
     uids = happening(outcome, kind).pod_uids
-    assert uids, "it befell somebody"
+    assert uids, "it applied somebody"
     return [each for each in states(outcome, PODS) if each[2]["metadata"]["uid"] in uids and each[0] >= FAULT]
 
 

@@ -43,12 +43,12 @@ def told(record: RequestRecord) -> Callable[[Wire], None]:
     return lambda wire: wire.log.requested(record)
 
 
-def befell(fault: TrialFault, sentence: str = "pod a was deleted") -> Callable[[Wire], object]:
-    return lambda wire: wire.log.befell(fault, sentence)
+def applied(fault: TrialFault, sentence: str = "pod a was deleted") -> Callable[[Wire], object]:
+    return lambda wire: wire.log.applied(fault, sentence)
 
 
 def test_equal_trials_have_equal_fingerprints() -> None:
-    actions = (as_somebody, told(RECORD), befell(KILL))
+    actions = (as_somebody, told(RECORD), applied(KILL))
     assert fingerprint(*actions) == fingerprint(*actions)
 
 
@@ -65,8 +65,8 @@ def test_equal_trials_have_equal_fingerprints() -> None:
         ((told(RECORD),), (told(replace(RECORD, actor="controller-1")),)),
         ((told(RECORD),), (told(replace(RECORD, request=ApiRequest("patch", JOBS, TEAM, "a", body=b"[]"))),)),
         ((told(RECORD),), (told(replace(RECORD, request=ApiRequest("patch", JOBS, TEAM, "b", body=b"{}"))),)),
-        ((befell(KILL),), (befell(KILL, "pod b was deleted"),)),
-        ((befell(KILL), told(RECORD)), (told(RECORD), befell(KILL))),
+        ((applied(KILL),), (applied(KILL, "pod b was deleted"),)),
+        ((applied(KILL), told(RECORD)), (told(RECORD), applied(KILL))),
     ],
     ids=[
         "a change",
@@ -79,7 +79,7 @@ def test_equal_trials_have_equal_fingerprints() -> None:
         "actor",
         "body",
         "name",
-        "whom a fault befell",
+        "whom a fault applied",
         "order",
     ],
 )
@@ -118,7 +118,7 @@ async def test_a_fault_is_told_with_its_moment_and_its_end() -> None:
     await wire.clock.sleep(60.25)
     drawn = TrialFault(FaultKey("controller-0", 9, FaultKind.PROCESS_FREEZE), 20.0)
 
-    happened = wire.log.befell(drawn, "controller-0 is frozen", node="node-0", pod_uids=("u",))
+    happened = wire.log.applied(drawn, "controller-0 is frozen", node="node-0", pod_uids=("u",))
 
     (happening,) = wire.evidence.happenings
     assert happened.at_seconds == 60.25
@@ -131,7 +131,7 @@ async def test_a_fault_is_told_with_its_moment_and_its_end() -> None:
 async def test_a_planned_fault_stays_as_it_was_planned() -> None:
     wire = Wire()
     await wire.clock.sleep(60.25)
-    happened = wire.log.befell(KILL, "pod a was deleted")
+    happened = wire.log.applied(KILL, "pod a was deleted")
     assert (wire.log.faults, happened.at_seconds) == ([KILL], 60.25)
 
 
@@ -144,7 +144,7 @@ def test_how_long_a_fault_is_trouble(seconds: float, lasting: bool, until_second
     async def happen() -> None:
         wire = Wire()
         fault = TrialFault(FaultKey("controller-0", 1, FaultKind.CLOCK_JUMP), seconds)
-        wire.log.befell(fault, "…", lasting=lasting)
+        wire.log.applied(fault, "…", lasting=lasting)
         (happening,) = wire.evidence.happenings
         assert happening.until == (None if until_seconds is None else at(0) + timedelta(seconds=until_seconds))
 

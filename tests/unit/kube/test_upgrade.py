@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from recovery.core.decision.decide import decide
-from recovery.core.model.ledger import Ledger, Outcome, Phase, Told
+from recovery.core.model.ledger import Ledger, MessageRelation, Outcome, Phase
 from recovery.core.model.reason import Reason
 from recovery.core.plan.actions import DeleteJob, EmitEvent, Plan, ResumeWorkload
 from recovery.core.policy.selection import applicable
@@ -73,7 +73,7 @@ async def test_a_backoff_of_version_2_is_waited_out_and_the_workload_is_resumed_
     found = world.store.ledger_object(LLM, WORKLOAD_UID)
     assert found is not None
     open_ = found.ledger.current_incident
-    assert (open_.reason, open_.told) == (Reason.DEFAULT_RESTART, Told.ATTEMPT)
+    assert (open_.reason, open_.told) == (Reason.DEFAULT_RESTART, MessageRelation.ATTEMPT)
     workload, jobset, suspended = load("trainjob"), load("jobset"), of_today(job(uid="new", members=4), 49)
     workload["metadata"].setdefault("annotations", {})["recovery.trainjob.dev/suspended-by"] = open_.id
     for body in (workload, jobset, suspended):

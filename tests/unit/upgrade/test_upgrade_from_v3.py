@@ -22,9 +22,9 @@ from recovery.core.model.ledger import (
     Held,
     IncidentHandling,
     Ledger,
+    MessageRelation,
     Phase,
     PhaseSpan,
-    Told,
 )
 from recovery.core.model.reason import Reason
 from recovery.core.plan.status_conditions import BUDGET_EXHAUSTED
@@ -183,29 +183,29 @@ def after(name: str, seconds: float) -> Ledger:
 @pytest.mark.parametrize(
     ("name", "seconds", "reason", "relation"),
     [
-        ("enforced", 1, Reason.DEFAULT_RESTART, Told.ATTEMPT),
-        ("stood_aside", 300, Reason.POD_FAILURE_POLICY, Told.ATTEMPT),
-        ("stood_aside_said_more", 20.1, Reason.SETTLING, Told.ELSE),
-        ("stood_aside_twice", 9, Reason.POD_FAILURE_POLICY, Told.ATTEMPT),
-        ("adopted", 9, Reason.PLATFORM_RESTART, Told.ATTEMPT),
-        ("adopted_under_observe", 16, Reason.PLATFORM_RESTART, Told.ATTEMPT),
-        ("held_by_budget", 32, Reason.BUDGET_EXHAUSTED, Told.ELSE),
-        ("suspended_by_budget", 30, Reason.BUDGET_EXHAUSTED, Told.ELSE),
-        ("held_by_verdict", 62, Reason.SAME_ERROR_AGAIN, Told.ELSE),
-        ("held_by_verdict", 4001.7, Reason.RESTARTED_BY_HAND, Told.ATTEMPT),
-        ("held_by_fail_job", 5, Reason.RULE_FAIL_JOB, Told.ELSE),
-        ("fail_job_not_allowed", 60, Reason.RULE_FAIL_JOB_NOT_ALLOWED, Told.ELSE),
-        ("observed", 60, Reason.DEFAULT_RESTART, Told.ELSE),
-        ("observed_too_late", 12, Reason.ENFORCED_TOO_LATE, Told.ELSE),
-        ("too_late_without_a_verdict", 4, Reason.ENFORCED_TOO_LATE, Told.ELSE),
-        ("backoff_suspended", 33, Reason.DEFAULT_RESTART, Told.ATTEMPT),
-        ("backoff_withheld", 50, Reason.DEFAULT_RESTART, Told.ELSE),
-        ("storm", 3, Reason.STORM, Told.ELSE),
-        ("waits_for_capacity", 41, Reason.WAITING_FOR_CAPACITY, Told.MORE),
+        ("enforced", 1, Reason.DEFAULT_RESTART, MessageRelation.ATTEMPT),
+        ("stood_aside", 300, Reason.POD_FAILURE_POLICY, MessageRelation.ATTEMPT),
+        ("stood_aside_said_more", 20.1, Reason.SETTLING, MessageRelation.ELSE),
+        ("stood_aside_twice", 9, Reason.POD_FAILURE_POLICY, MessageRelation.ATTEMPT),
+        ("adopted", 9, Reason.PLATFORM_RESTART, MessageRelation.ATTEMPT),
+        ("adopted_under_observe", 16, Reason.PLATFORM_RESTART, MessageRelation.ATTEMPT),
+        ("held_by_budget", 32, Reason.BUDGET_EXHAUSTED, MessageRelation.ELSE),
+        ("suspended_by_budget", 30, Reason.BUDGET_EXHAUSTED, MessageRelation.ELSE),
+        ("held_by_verdict", 62, Reason.SAME_ERROR_AGAIN, MessageRelation.ELSE),
+        ("held_by_verdict", 4001.7, Reason.RESTARTED_BY_HAND, MessageRelation.ATTEMPT),
+        ("held_by_fail_job", 5, Reason.RULE_FAIL_JOB, MessageRelation.ELSE),
+        ("fail_job_not_allowed", 60, Reason.RULE_FAIL_JOB_NOT_ALLOWED, MessageRelation.ELSE),
+        ("observed", 60, Reason.DEFAULT_RESTART, MessageRelation.ELSE),
+        ("observed_too_late", 12, Reason.ENFORCED_TOO_LATE, MessageRelation.ELSE),
+        ("too_late_without_a_verdict", 4, Reason.ENFORCED_TOO_LATE, MessageRelation.ELSE),
+        ("backoff_suspended", 33, Reason.DEFAULT_RESTART, MessageRelation.ATTEMPT),
+        ("backoff_withheld", 50, Reason.DEFAULT_RESTART, MessageRelation.ELSE),
+        ("storm", 3, Reason.STORM, MessageRelation.ELSE),
+        ("waits_for_capacity", 41, Reason.WAITING_FOR_CAPACITY, MessageRelation.MORE),
     ],
 )
 def test_a_sentence_becomes_the_code_of_what_it_tells(
-    name: str, seconds: float, reason: Reason, relation: Told
+    name: str, seconds: float, reason: Reason, relation: MessageRelation
 ) -> None:
     ledger = after(name, seconds)
     incident = ledger.current_incident

@@ -306,8 +306,8 @@ class LostTimeBooked(CheckerRule):
         unseen: bool = False,
         asked: bool = False,
     ) -> Iterator[Violation]:
-        told, account = self.evidence.lost_seconds, self._named(key, stretch, incident, unseen=unseen, asked=asked)
-        told[account] = told.get(account, 0.0) + stretch.seconds
+        accounts, account = self.evidence.lost_seconds, self._named(key, stretch, incident, unseen=unseen, asked=asked)
+        accounts[account] = accounts.get(account, 0.0) + stretch.seconds
         most = self._most(key, stretch, account, incident)
         if stretch.seconds > most.total_seconds():
             of = f" (incident {stretch.incident})" if stretch.incident else ""

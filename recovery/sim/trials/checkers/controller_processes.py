@@ -51,7 +51,7 @@ class _Effort:
     """Requests and failed looks about one group since anything about it last changed."""
 
     moments: deque[datetime] = field(default_factory=deque)
-    told: bool = False
+    reported: bool = False
 
 
 class NoLivelock(CheckerRule):
@@ -82,8 +82,8 @@ class NoLivelock(CheckerRule):
         moments.append(record.at)
         while record.at - moments[0] > self.WITHIN:
             moments.popleft()
-        if len(moments) > self.REQUESTS_MOST and not effort.told:
-            effort.told = True
+        if len(moments) > self.REQUESTS_MOST and not effort.reported:
+            effort.reported = True
             sentence = (
                 f"{len(moments)} requests since {moments[0]:%H:%M:%S} changed nothing; the last is {record.request}"
             )
@@ -91,14 +91,14 @@ class NoLivelock(CheckerRule):
 
     def ended(self) -> Iterator[Violation]:
         by_group: dict[GroupKey, deque[datetime]] = {}
-        told: set[GroupKey] = set()
+        reported: set[GroupKey] = set()
         for failed in self.evidence.failed_reconciles:
             moments = by_group.setdefault(failed.group, deque())
             moments.append(failed.at)
             while failed.at - moments[0] > self.WITHIN:
                 moments.popleft()
-            if len(moments) > self.RECONCILES_MAX and failed.group not in told:
-                told.add(failed.group)
+            if len(moments) > self.RECONCILES_MAX and failed.group not in reported:
+                reported.add(failed.group)
                 sentence = (
                     f"{len(moments)} looks failed since {moments[0]:%H:%M:%S}, the last of them in {failed.error}"
                 )
@@ -118,7 +118,7 @@ class BoundedRequests(CheckerRule):
     def __init__(self, evidence: TrialEvidence) -> None:
         super().__init__(evidence)
         self._requests: dict[tuple[GroupKey, str], int] = {}
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def heard(self, record: RequestRecord) -> Iterator[Violation]:
         key = self.world.group_of_request(record)
@@ -127,10 +127,10 @@ class BoundedRequests(CheckerRule):
         if key is None or state is None or incident is None:
             return
         count = self._requests[key, incident.id] = self._requests.get((key, incident.id), 0) + 1
-        if count > self.BASE and count % 100 == 0 and incident.id not in self._told:
+        if count > self.BASE and count % 100 == 0 and incident.id not in self._reported:
             most = self._most(state, record.at)
             if count > most:
-                self._told.add(incident.id)
+                self._reported.add(incident.id)
                 yield self.found(
                     record.at, f"incident {incident.id} has cost {count} requests, {most} are allowed", key
                 )

@@ -130,17 +130,17 @@ class FleetTotalsFold(CheckerRule):
         undisturbed = self.world.undisturbed.seconds(begins, ends) >= (ends - begins).total_seconds()
         return undisturbed and ends < self.evidence.ends_at
 
-    def _differences(self, fold: FleetTotals, told: FleetTotals) -> Iterator[str]:
-        estimate, of_totals = fold.enforce_estimate, told.enforce_estimate
+    def _differences(self, fold: FleetTotals, written: FleetTotals) -> Iterator[str]:
+        estimate, of_totals = fold.enforce_estimate, written.enforce_estimate
         saved = abs(estimate.saved_gpu_seconds - of_totals.saved_gpu_seconds)
         if estimate.restarts != of_totals.restarts or saved > self.ROUNDING:
             yield f"Enforce is estimated as {of_totals}, the records say {estimate}"
         for what in ("incidents", "restarts"):
-            if getattr(fold, what) != getattr(told, what):
-                yield f"{what} are {getattr(told, what)}, the records say {getattr(fold, what)}"
-        if abs(fold.released_gpu_seconds - told.released_gpu_seconds) > self.ROUNDING:
-            yield f"{told.released_gpu_seconds} GPU-seconds are released, {fold.released_gpu_seconds} by the records"
-        by_class, expected = told.idle_gpu_seconds_by_class, fold.idle_gpu_seconds_by_class
+            if getattr(fold, what) != getattr(written, what):
+                yield f"{what} are {getattr(written, what)}, the records say {getattr(fold, what)}"
+        if abs(fold.released_gpu_seconds - written.released_gpu_seconds) > self.ROUNDING:
+            yield f"{written.released_gpu_seconds} GPU-seconds are released, {fold.released_gpu_seconds} by the records"
+        by_class, expected = written.idle_gpu_seconds_by_class, fold.idle_gpu_seconds_by_class
         for class_ in sorted({*by_class, *expected}):
             one, other = by_class.get(class_, {}), expected.get(class_, {})
             if any(abs(one.get(phase, 0.0) - other.get(phase, 0.0)) > self.ROUNDING for phase in {*one, *other}):

@@ -251,18 +251,18 @@ class MetricsFold(CheckerRule):
     """The metrics that the leader exports equal the totals of the ledgers."""
 
     def ended(self) -> Iterator[Violation]:
-        told = self.evidence.metrics
-        if not told:
+        replicas = self.evidence.metrics
+        if not replicas:
             return
-        leaders = [name for name, metrics in told.items() if metrics.get("recovery_leader", 0) == 1]
+        leaders = [name for name, metrics in replicas.items() if metrics.get("recovery_leader", 0) == 1]
         at = self.evidence.ends_at
         if len(leaders) != 1:
-            yield self.found(at, f"{len(leaders)} of {len(told)} replicas say that they lead: {', '.join(leaders)}")
+            yield self.found(at, f"{len(leaders)} of {len(replicas)} replicas say that they lead: {', '.join(leaders)}")
             return
         for state in self.world.ledgers:
             workload = self.world.group(state.group).workload
             if state.exists and workload is not None and workload["metadata"]["uid"] == state.workload_uid:
-                for sentence in _differences(told[leaders[0]], state.group, state.ledger):
+                for sentence in _differences(replicas[leaders[0]], state.group, state.ledger):
                     yield self.found(at, f"{leaders[0]}: {sentence}", state.group)
 
 

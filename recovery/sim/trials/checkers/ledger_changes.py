@@ -51,7 +51,9 @@ class LedgerChange:
     def by_hand(self) -> bool:
         """A person's request for a restart was accepted in this write."""
         return any(
-            told.accepted and told.verb in _RESTARTS for told in self.after.requests if told not in self.before.requests
+            answer.accepted and answer.verb in _RESTARTS
+            for answer in self.after.requests
+            if answer not in self.before.requests
         )
 
     @property

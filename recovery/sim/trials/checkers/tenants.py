@@ -128,8 +128,8 @@ class MessagesConfirmed(_OfTenants):
         if exits and all(
             _HARDWARE_WORD in each.message and each.ran is not None and each.ran >= _QUICK for each in exits
         ):
-            told = f"only messages of namespace {namespace} blame it"
-            yield self.found(at, f"{actor} quarantines {entry.node} for incident {entry.incident}, though {told}")
+            why = f"only messages of namespace {namespace} blame it"
+            yield self.found(at, f"{actor} quarantines {entry.node} for incident {entry.incident}, though {why}")
 
     def _note_exits(self, pod: Body, at: datetime) -> None:
         metadata, node = pod["metadata"], pod["spec"].get("nodeName", "")

@@ -63,8 +63,8 @@ class UndisturbedTime:
 
     def _troubles(self) -> list[tuple[datetime, datetime]]:
         began_at = self._evidence.began_at
-        befell = (each for each in self._evidence.happenings if holds_up(each))
-        return [(began_at, began_at + self._recovers_in), *((each.at, self._end(each)) for each in befell)]
+        applied = (each for each in self._evidence.happenings if holds_up(each))
+        return [(began_at, began_at + self._recovers_in), *((each.at, self._end(each)) for each in applied)]
 
     def _end(self, happening: Happening) -> datetime:
         match happening.fault.key.kind:

@@ -8,7 +8,7 @@ from recovery.core.model.annotations import KUEUE_QUEUE_LABEL, RESTART_ANNOTATIO
 from recovery.core.model.birth_settings import BirthOutcome
 from recovery.core.model.ledger import AttemptAction, Outcome, Phase
 from recovery.core.model.pinned_policy import PinnedElastic
-from recovery.core.model.reason import Reason, Sentence, told
+from recovery.core.model.reason import Reason, Sentence, explained
 from recovery.core.model.rules import Rule, RuleAction
 from recovery.core.plan.actions import TryBirth
 from recovery.core.policy.spec import Mode
@@ -221,7 +221,7 @@ def test_the_attempt_says_that_kueue_keeps_the_quota() -> None:
     reconciled(controller, world.with_workload(labels={KUEUE_QUEUE_LABEL: "team"}), 121)
     assert actions(controller)[-1] is AttemptAction.SHRINK
     assert controller.incident.reason is Reason.NODES_NOT_REPLACED
-    assert controller.incident.message.endswith(render(told(Sentence.QUOTA_KEPT, Reason.KUEUE, nodes=16)))
+    assert controller.incident.message.endswith(render(explained(Sentence.QUOTA_KEPT, Reason.KUEUE, nodes=16)))
 
 
 def test_a_pod_that_does_not_go_is_named_and_nothing_more_is_done() -> None:

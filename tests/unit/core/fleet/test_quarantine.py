@@ -25,7 +25,7 @@ from recovery.core.model.fleet_ledger import (
     FleetLimits,
     Quarantined,
 )
-from recovery.core.model.reason import Reason, Sentence, because, told
+from recovery.core.model.reason import Reason, Sentence, because, explained
 from tests.unit.core.fleet.quarantined import LIMITS, entry, ledger, node, only, reconcile, suspicion
 from tests.unit.core.world import at
 
@@ -176,11 +176,11 @@ def test_while_nobody_knows_which_nodes_are_left_none_is_taken(fleet: FleetFacts
 def test_the_sentence_tells_how_many_are_needed() -> None:
     refused = spared(FleetLedger(), "a", FleetFacts(nodes=9, feasible=("a", "b")), 2)
     assert refused == Refused(
-        told(Sentence.LAST_NODES, Reason.QUARANTINE_LAST_NODES, whose="the group", needed=2, left=2)
+        explained(Sentence.LAST_NODES, Reason.QUARANTINE_LAST_NODES, whose="the group", needed=2, left=2)
     )
     fewer = spared(FleetLedger(), "a", FleetFacts(nodes=9, feasible=("a", "b")), 3)
     assert fewer == Refused(
-        told(Sentence.TOO_FEW_NODES, Reason.QUARANTINE_LAST_NODES, whose="the group", needed=3, left=2)
+        explained(Sentence.TOO_FEW_NODES, Reason.QUARANTINE_LAST_NODES, whose="the group", needed=3, left=2)
     )
 
 
@@ -213,7 +213,7 @@ def test_the_last_nodes_of_any_group_that_waits_are_spared(waiting: list[Waiting
 def test_the_sentence_names_the_group_that_waits() -> None:
     fleet = FleetFacts(nodes=9, feasible=tuple("abcdefgh"), waiting=(waits("llm", 4, "abcd"),))
     assert spared(FleetLedger(), "a", fleet, 2) == Refused(
-        told(Sentence.LAST_NODES, Reason.QUARANTINE_LAST_NODES, whose="waiting group ml/llm", needed=4, left=4)
+        explained(Sentence.LAST_NODES, Reason.QUARANTINE_LAST_NODES, whose="waiting group ml/llm", needed=4, left=4)
     )
 
 

@@ -19,7 +19,7 @@ def record(number: int, *, age: timedelta, made: timedelta | None = None) -> Ret
 
 
 def swept(*records: RetainedIncident, ttl: timedelta = HOUR, most: int = 100, held: tuple[int, ...] = ()) -> list[str]:
-    found = surplus(records, IncidentRetention(ttl, most), NOW, in_use=lambda each: any(map(each.tells_of, held)))
+    found = surplus(records, IncidentRetention(ttl, most), NOW, in_use=lambda each: any(map(each.describes, held)))
     return [each.name for each in found]
 
 

@@ -1,6 +1,6 @@
 """Sentences about what is decided on a loss."""
 
-from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
+from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
 
 ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
     (
@@ -12,7 +12,7 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
         ("no rule matched, so the default of policy default (RecreateGroupAfterStart) applies"),
     ),
     (
-        told(
+        explained(
             Sentence.RULE_SAYS,
             Reason.RULE_RECREATE_GROUP,
             rule="all",
@@ -22,7 +22,7 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
         "rule all (the class is NodeLost) says RecreateGroup",
     ),
     (
-        told(
+        explained(
             Sentence.RULE_IGNORES,
             Reason.RULE_IGNORE,
             rule="mine",
@@ -41,7 +41,7 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
         ),
     ),
     (
-        told(
+        explained(
             Sentence.AND,
             Reason.NODE_SUSPECTED,
             why=("no rule matched, so the default of policy default (RecreateGroupOnPodRestart) applies"),
@@ -53,7 +53,7 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
         ),
     ),
     (
-        told(
+        explained(
             Sentence.BUT,
             Reason.RULE_REPLACE_NODE,
             why="rule gpu (node gpu-2 has condition GpuFault=True) says ReplaceNode",
@@ -65,7 +65,7 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
         ),
     ),
     (
-        told(
+        explained(
             Sentence.BUT_MEMBER_RUNS,
             Reason.QUARANTINE_NOT_ALLOWED,
             why="rule gpu (node gpu-2 has condition GpuPcieWatch=True) says ReplaceNode",
@@ -79,11 +79,11 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
     ),
     (because(Reason.NODE_UNKNOWN), "the node of the failure is not known"),
     (
-        told(Sentence.NODE_MAY_NOT_BE_CORDONED, Reason.QUARANTINE_NOT_ALLOWED, node="gpu-2"),
+        explained(Sentence.NODE_MAY_NOT_BE_CORDONED, Reason.QUARANTINE_NOT_ALLOWED, node="gpu-2"),
         ("node gpu-2 is not quarantined: RecoveryConfig does not allow it (spec.allow.cordon)"),
     ),
     (
-        told(
+        explained(
             Sentence.NOT_QUARANTINED,
             Reason.QUARANTINE_CAP,
             node="gpu-2",
@@ -101,7 +101,7 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
     (
         because(
             Reason.FINISH_OVERDUE,
-            done=told(Sentence.CRITERIA_MET, Reason.JOB_FINISHING, job="train-node-0"),
+            done=explained(Sentence.CRITERIA_MET, Reason.JOB_FINISHING, job="train-node-0"),
             timeout="10m",
         ),
         (
@@ -140,10 +140,10 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
             "scheduled) is Pending: the restart waits until the group has started"
         ),
     ),
-    (told(Sentence.WOULD_LEAVE, Reason.RULE_IGNORE), "left it to Kubernetes"),
-    (told(Sentence.WOULD_FAIL, Reason.RULE_FAIL_JOB), "failed the JobSet"),
+    (explained(Sentence.WOULD_LEAVE, Reason.RULE_IGNORE), "left it to Kubernetes"),
+    (explained(Sentence.WOULD_FAIL, Reason.RULE_FAIL_JOB), "failed the JobSet"),
     (
-        told(
+        explained(
             Sentence.WOULD_HOLD,
             Reason.BUDGET_EXHAUSTED,
             why="the budget of policy default is exhausted (limit 0 within 24h)",
@@ -152,7 +152,7 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
         ("held the group (onExhausted: Hold), because the budget of policy default is exhausted (limit 0 within 24h)"),
     ),
     (
-        told(
+        explained(
             Sentence.WOULD_HOLD,
             Reason.RULE_FAIL_JOB_NOT_ALLOWED,
             why=(
@@ -167,11 +167,11 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
         ),
     ),
     (
-        told(Sentence.WOULD_RESTART, Reason.RULE_RECREATE_GROUP, node="", jobs="llm-node-0", ranks=2, free=""),
+        explained(Sentence.WOULD_RESTART, Reason.RULE_RECREATE_GROUP, node="", jobs="llm-node-0", ranks=2, free=""),
         "deleted Job llm-node-0, so that all 2 ranks restart together",
     ),
     (
-        told(
+        explained(
             Sentence.WOULD_RESTART,
             Reason.RULE_RECREATE_GROUP,
             node="",
@@ -182,11 +182,11 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
         "deleted Job train-node-0, so that all 4 ranks restart together, not charged to the budget",
     ),
     (
-        told(Sentence.WOULD_RECREATE_JOB_SET, Reason.PLATFORM_GAVE_UP, jobset="train"),
+        explained(Sentence.WOULD_RECREATE_JOB_SET, Reason.PLATFORM_GAVE_UP, jobset="train"),
         "deleted JobSet train, so that Trainer creates it again",
     ),
     (
-        told(
+        explained(
             Sentence.WOULD_BY,
             Reason.RULE_FAIL_JOB,
             would="failed the JobSet",
@@ -195,7 +195,7 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
         ("failed the JobSet (rule mine (exit code 42 of container node is in [42]) says FailJob)"),
     ),
     (
-        told(
+        explained(
             Sentence.WOULD_BUT_BREAKER,
             Reason.DEFAULT_RESTART,
             would="deleted Job train-node-0, so that all 4 ranks restart together",
@@ -211,7 +211,7 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
         ),
     ),
     (
-        told(
+        explained(
             Sentence.WOULD_BUT_OBSERVE,
             Reason.PLATFORM_GAVE_UP,
             policy="default",
@@ -220,7 +220,7 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
         "policy default was in mode Observe: Enforce would have deleted JobSet train, so that Trainer creates it again",
     ),
     (
-        told(
+        explained(
             Sentence.TOO_LATE_BY_BREAKER,
             Reason.ENFORCED_TOO_LATE,
             said=(
@@ -240,7 +240,7 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
         ),
     ),
     (
-        told(
+        explained(
             Sentence.TOO_LATE_BY_MODE,
             Reason.ENFORCED_TOO_LATE,
             said=(
@@ -259,15 +259,15 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
         ),
     ),
     (
-        told(Sentence.SINCE_BREAKER_CLOSED, Reason.MODE_SWITCHED),
+        explained(Sentence.SINCE_BREAKER_CLOSED, Reason.MODE_SWITCHED),
         ("the circuit breaker was closed, and another member was lost after that, which opens a new incident"),
     ),
     (
-        told(Sentence.SINCE_ENFORCED, Reason.MODE_SWITCHED),
+        explained(Sentence.SINCE_ENFORCED, Reason.MODE_SWITCHED),
         ("the policy was switched to Enforce, and another member was lost after that, which opens a new incident"),
     ),
     (
-        told(
+        explained(
             Sentence.HELD,
             Reason.BUDGET_EXHAUSTED,
             found="pod train-node-0-3-10 (rank 3, node gpu-3) was deleted",
@@ -279,23 +279,25 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
             "default is exhausted (limit 0 within 2h)"
         ),
     ),
-    (told(Sentence.HELD_SUSPENDED, Reason.BUDGET_EXHAUSTED), "; the job is suspended to free its GPUs"),
-    (told(Sentence.HELD_FAILING, Reason.RULE_FAIL_JOB), "; the controller fails the JobSet"),
-    (told(Sentence.HELD_UNTIL_RETRY, Reason.SAME_ERROR_AGAIN), "; to try again, run recovery retry"),
+    (explained(Sentence.HELD_SUSPENDED, Reason.BUDGET_EXHAUSTED), "; the job is suspended to free its GPUs"),
+    (explained(Sentence.HELD_FAILING, Reason.RULE_FAIL_JOB), "; the controller fails the JobSet"),
+    (explained(Sentence.HELD_UNTIL_RETRY, Reason.SAME_ERROR_AGAIN), "; to try again, run recovery retry"),
     (
-        told(Sentence.HELD_FAILING_BY_BUDGET, Reason.BUDGET_EXHAUSTED),
+        explained(Sentence.HELD_FAILING_BY_BUDGET, Reason.BUDGET_EXHAUSTED),
         "; the controller fails the JobSet (onExhausted: FailJob)",
     ),
     (
-        told(Sentence.HELD_NOT_SUSPENDED, Reason.RESUMED_BY_OTHERS, why="another client has resumed this job before"),
+        explained(
+            Sentence.HELD_NOT_SUSPENDED, Reason.RESUMED_BY_OTHERS, why="another client has resumed this job before"
+        ),
         "; the job is not suspended, because another client has resumed this job before",
     ),
     (
-        told(Sentence.HELD_NOT_FAILED, Reason.BUDGET_EXHAUSTED),
+        explained(Sentence.HELD_NOT_FAILED, Reason.BUDGET_EXHAUSTED),
         "; the JobSet is not failed, because RecoveryConfig does not allow it (spec.allow.failJob)",
     ),
     (
-        told(
+        explained(
             Sentence.SEEN_THEN,
             Reason.RESTARTED_BY_HAND,
             found="pod train-node-0-3-10 (rank 3, node gpu-3) was deleted",
@@ -304,7 +306,7 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
         "pod train-node-0-3-10 (rank 3, node gpu-3) was deleted; retry requested",
     ),
     (
-        told(
+        explained(
             Sentence.STANDING_ASIDE,
             Reason.BACKOFF_LIMIT_ZERO,
             found="pod llm-0 failed",
@@ -313,7 +315,7 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
         ("pod llm-0 failed; standing aside, because Job llm has backoffLimit 0: it fails with its first pod"),
     ),
     (
-        told(
+        explained(
             Sentence.NOTHING_DONE,
             Reason.JOB_PAUSED,
             found="not all ranks started within 60 s after they were scheduled",
@@ -329,7 +331,7 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
         "the failure is over and all 4 ranks run: waiting for them to be Ready",
     ),
     (
-        told(
+        explained(
             Sentence.RESTART,
             Reason.RULE_RECREATE_GROUP,
             found="pod train-node-0-2-10 (rank 2, node gpu-2) is lost: node gpu-2 was deleted",
@@ -346,7 +348,7 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
         ),
     ),
     (
-        told(
+        explained(
             Sentence.RESTART,
             Reason.RULE_REPLACE_NODE,
             found="pod llm-1 (rank 1, node gpu-1) failed with exit code 137",
@@ -364,7 +366,7 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
         ),
     ),
     (
-        told(
+        explained(
             Sentence.RESTART_AGAIN,
             Reason.JOB_WITHOUT_PODS,
             found="Job train-node-0 has had no pods for 120 s",
@@ -376,7 +378,7 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
         ("Job train-node-0 has had no pods for 120 s; attempt 2: deleting Job train-node-0 again"),
     ),
     (
-        told(
+        explained(
             Sentence.RESTART_AGAIN,
             Reason.RULE_RECREATE_GROUP,
             found="pod train-node-0-2-20 (rank 2, node gpu-2) failed with exit code 42",

@@ -1,16 +1,16 @@
 """Sentences about a restart: its price, its delays, and what became of it."""
 
-from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
+from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
 
 ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
-    (told(Sentence.BUDGET_LEFT, Reason.DEFAULT_RESTART, count=0, limit=1), "0 of 1 recoveries left"),
-    (told(Sentence.FREE_OF_CHARGE, Reason.RULE_RECREATE_GROUP, incident=""), "not charged to the budget"),
+    (explained(Sentence.BUDGET_LEFT, Reason.DEFAULT_RESTART, count=0, limit=1), "0 of 1 recoveries left"),
+    (explained(Sentence.FREE_OF_CHARGE, Reason.RULE_RECREATE_GROUP, incident=""), "not charged to the budget"),
     (
-        told(Sentence.FREE_OF_CHARGE, Reason.DEFAULT_RESTART, incident="0d2f5c9e-1"),
+        explained(Sentence.FREE_OF_CHARGE, Reason.DEFAULT_RESTART, incident="0d2f5c9e-1"),
         "not charged to the budget: the same storm as incident 0d2f5c9e-1",
     ),
     (
-        told(
+        explained(
             Sentence.WITHHELD,
             Reason.MEMBER_LOST_AGAIN,
             why=("pod train-node-0-1-20 (rank 1, node gpu-1) was deleted; attempt 2: deleting Job train-node-0 again"),
@@ -26,7 +26,7 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
         ),
     ),
     (
-        told(
+        explained(
             Sentence.NO_BACKOFF,
             Reason.MEMBER_LOST_AGAIN,
             why=("pod train-node-0-1-30 (rank 1, node gpu-1) was deleted; attempt 2: deleting Job train-node-0 again"),
@@ -39,7 +39,7 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
         ),
     ),
     (
-        told(
+        explained(
             Sentence.NO_BACKOFF,
             Reason.START_TIMEOUT,
             why=(
@@ -56,7 +56,7 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
         ),
     ),
     (
-        told(
+        explained(
             Sentence.BACKOFF_ENDS_EARLY,
             Reason.DEFAULT_RESTART,
             why=(
@@ -74,7 +74,7 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
         ),
     ),
     (
-        told(
+        explained(
             Sentence.STAYS_SUSPENDED,
             Reason.DEFAULT_RESTART,
             why=(
@@ -94,11 +94,11 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
     ),
     (because(Reason.TIME_TO_START), "the group has already had its time to start"),
     (
-        told(Sentence.LEFT_ALONE, Reason.JOB_FINISHING, why="Job train-node-0 has met its success criteria"),
+        explained(Sentence.LEFT_ALONE, Reason.JOB_FINISHING, why="Job train-node-0 has met its success criteria"),
         "Job train-node-0 has met its success criteria: the group is not restarted",
     ),
     (
-        told(
+        explained(
             Sentence.ADOPTED,
             Reason.PLATFORM_RESTART,
             said="Job train-node-0 is failing: BackoffLimitExceeded",
@@ -110,7 +110,7 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
         ),
     ),
     (
-        told(
+        explained(
             Sentence.ADOPTED,
             Reason.PLATFORM_RESTART,
             said="pod train-node-0-3-10 (rank 3, node gpu-3) was deleted",
@@ -129,7 +129,7 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
         ),
     ),
     (
-        told(
+        explained(
             Sentence.NOT_CARRIED_OUT,
             Reason.JOB_PAUSED,
             evidence="restart requested by anna: rank 3 is slow",
@@ -148,19 +148,19 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
         ),
     ),
     (
-        told(Sentence.RANKS_HAVE_MET, Reason.MEMBERS_RUN_AGAIN, ranks=4),
+        explained(Sentence.RANKS_HAVE_MET, Reason.MEMBERS_RUN_AGAIN, ranks=4),
         "all 4 ranks have started or joined since, so no restart is needed",
     ),
     (
-        told(Sentence.READY_MEANWHILE, Reason.RUNS_WHOLE_AGAIN, ranks=4),
+        explained(Sentence.READY_MEANWHILE, Reason.RUNS_WHOLE_AGAIN, ranks=4),
         ("all 4 ranks became Ready before the restart was carried out, so it is not needed"),
     ),
     (
-        told(Sentence.ALL_READY, Reason.ALL_RANKS_READY, ranks=4, source="ready", verified="false"),
+        explained(Sentence.ALL_READY, Reason.ALL_RANKS_READY, ranks=4, source="ready", verified="false"),
         "all 4 ranks are Ready (source: ready, verified: false)",
     ),
     (
-        told(Sentence.ALL_JOINED, Reason.ALL_RANKS_READY, ranks=4, source="joined-probe", verified="true"),
+        explained(Sentence.ALL_JOINED, Reason.ALL_RANKS_READY, ranks=4, source="joined-probe", verified="true"),
         "all 4 ranks have joined (source: joined-probe, verified: true)",
     ),
     (
@@ -172,7 +172,7 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
         ("all 4 ranks are Ready, but the training reported no progress within 900 s (source: ready, verified: false)"),
     ),
     (
-        told(
+        explained(
             Sentence.ALL_READY_AND_COMPLETE,
             Reason.ALL_RANKS_READY,
             ranks=4,
@@ -206,11 +206,11 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
         "waiting for pod train-node-0-0-10 (rank 0, node gpu-0) and 3 more to be deleted",
     ),
     (
-        told(Sentence.WAITING_FOR_FINALIZER, Reason.WAITING_FOR_TEARDOWN, jobs="train-node-0"),
+        explained(Sentence.WAITING_FOR_FINALIZER, Reason.WAITING_FOR_TEARDOWN, jobs="train-node-0"),
         "waiting for Job train-node-0 to be deleted: its pods are gone, but a finalizer holds it",
     ),
     (
-        told(Sentence.WAITING_FOR_OLD_JOB_SET, Reason.WAITING_FOR_TEARDOWN, jobset="train"),
+        explained(Sentence.WAITING_FOR_OLD_JOB_SET, Reason.WAITING_FOR_TEARDOWN, jobset="train"),
         "waiting for JobSet train and its Jobs to be deleted",
     ),
     (because(Reason.WAITING_FOR_JOB_SET), "waiting for Trainer to create the JobSet again"),
@@ -219,13 +219,15 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
         because(Reason.TRAINER_RESUMES, jobset="llm"),
         "JobSet llm is suspended but its TrainJob is not: waiting for Trainer to resume the JobSet",
     ),
-    (told(Sentence.WAITING_FOR_JOB, Reason.WAITING_FOR_PODS), "waiting for JobSet to create the Job again"),
+    (explained(Sentence.WAITING_FOR_JOB, Reason.WAITING_FOR_PODS), "waiting for JobSet to create the Job again"),
     (
-        told(Sentence.WAITING_FOR_SUCCESSOR, Reason.WAITING_FOR_PODS, pod="pod train-node-0-0-10 (rank 0, node gpu-0)"),
+        explained(
+            Sentence.WAITING_FOR_SUCCESSOR, Reason.WAITING_FOR_PODS, pod="pod train-node-0-0-10 (rank 0, node gpu-0)"
+        ),
         "waiting for the Job to replace pod train-node-0-0-10 (rank 0, node gpu-0), which it delays after failures",
     ),
     (
-        told(
+        explained(
             Sentence.NO_SUCCESSOR_IN_TIME,
             Reason.START_TIMEOUT,
             seconds=900,
@@ -278,7 +280,7 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
         ),
     ),
     (
-        told(
+        explained(
             Sentence.HOLE_SEEN,
             Reason.NODE_SWALLOWS_PODS,
             what=(
@@ -306,7 +308,7 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
         ),
     ),
     (
-        told(
+        explained(
             Sentence.HOLE_NOT_QUARANTINED,
             Reason.QUARANTINE_CAP,
             held=(
@@ -324,7 +326,7 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
         ),
     ),
     (
-        told(
+        explained(
             Sentence.HOLE_QUARANTINED,
             Reason.NODE_SWALLOWS_PODS,
             held=(
@@ -340,7 +342,7 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
         ),
     ),
     (
-        told(
+        explained(
             Sentence.HOLE_QUARANTINED_POD_STAYS,
             Reason.NODE_SWALLOWS_PODS,
             held=(
@@ -356,7 +358,10 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
             "hand"
         ),
     ),
-    (told(Sentence.JOB_SET_WAS_FAILED, Reason.BUDGET_EXHAUSTED, jobset="train"), "the controller failed JobSet train"),
+    (
+        explained(Sentence.JOB_SET_WAS_FAILED, Reason.BUDGET_EXHAUSTED, jobset="train"),
+        "the controller failed JobSet train",
+    ),
     (
         because(
             Reason.NATIVE_POLICY,
@@ -370,7 +375,7 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
         ("the platform gave up: JobSet train is Failed (jobset failed due to one or more job failures)"),
     ),
     (
-        told(
+        explained(
             Sentence.LEFT_AS_IT_IS,
             Reason.PLATFORM_GAVE_UP,
             gave_up=("the platform gave up: JobSet train is Failed (jobset failed due to one or more job failures)"),
@@ -381,7 +386,7 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
         ),
     ),
     (
-        told(
+        explained(
             Sentence.NOT_RECREATED,
             Reason.PLATFORM_GAVE_UP,
             gave_up=("the platform gave up: JobSet train is Failed (jobset failed due to one or more job failures)"),
@@ -393,11 +398,11 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
         ),
     ),
     (
-        told(Sentence.NOBODY_RECREATES_IT, Reason.PLATFORM_GAVE_UP),
+        explained(Sentence.NOBODY_RECREATES_IT, Reason.PLATFORM_GAVE_UP),
         "without a TrainJob nothing would create it again",
     ),
     (
-        told(
+        explained(
             Sentence.RECREATING_JOB_SET,
             Reason.PLATFORM_GAVE_UP,
             gave_up=("the platform gave up: JobSet train is Failed (jobset failed due to one or more job failures)"),
@@ -412,7 +417,7 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
     (because(Reason.RESTARTED_BY_HAND, verb="retry", by="", note=""), "retry requested"),
     (because(Reason.RESTARTED_BY_HAND, verb="retry", by="jane", note=""), "retry requested by jane"),
     (
-        told(
+        explained(
             Sentence.RESTART_BY_HAND, Reason.RESTARTED_BY_HAND, found="restart requested", jobs="train-node-0", ranks=4
         ),
         (
@@ -421,7 +426,7 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
         ),
     ),
     (
-        told(
+        explained(
             Sentence.ANSWERED_BY_INCIDENT,
             Reason.RESTARTED_BY_HAND,
             incident="0d2f5c9e-1",
@@ -436,7 +441,7 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
         ),
     ),
     (
-        told(
+        explained(
             Sentence.ACCEPTED,
             Reason.BUDGET_RESET,
             verb="reset-budget",
@@ -447,7 +452,7 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
         "reset-budget: 0 charges no longer count",
     ),
     (
-        told(
+        explained(
             Sentence.ACCEPTED,
             Reason.BUDGET_RESET,
             verb="reset-budget",
@@ -458,7 +463,7 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
         "reset-budget by jane: 1 charge no longer counts",
     ),
     (
-        told(Sentence.REFUSED, Reason.NO_INCIDENT, verb="retry", why="no incident is open"),
+        explained(Sentence.REFUSED, Reason.NO_INCIDENT, verb="retry", why="no incident is open"),
         "retry is refused: no incident is open",
     ),
     (because(Reason.BUDGET_RESET, charges=1), "1 charge no longer counts"),
@@ -479,9 +484,12 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
     (because(Reason.HELD_FOR_GOOD), "the group stays Held until its JobSet has failed"),
     (because(Reason.RESTART_UNDER_WAY, phase="TearingDown"), "a restart is in progress (phase TearingDown)"),
     (because(Reason.NO_JOB), "there is no Job to restart"),
-    (told(Sentence.JOB_SET_HAS_ENDED, Reason.JOB_SET_FAILED, jobset="train", state="Failed"), "JobSet train is Failed"),
     (
-        told(Sentence.FORCE_OVERRIDES, Reason.OBSERVE_MODE, why="policy default is in mode Observe"),
+        explained(Sentence.JOB_SET_HAS_ENDED, Reason.JOB_SET_FAILED, jobset="train", state="Failed"),
+        "JobSet train is Failed",
+    ),
+    (
+        explained(Sentence.FORCE_OVERRIDES, Reason.OBSERVE_MODE, why="policy default is in mode Observe"),
         "policy default is in mode Observe (--force overrides this)",
     ),
 )

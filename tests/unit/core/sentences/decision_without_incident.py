@@ -1,21 +1,21 @@
 """Sentences about a group without an incident, and why it has none."""
 
-from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
+from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
 
 WITHOUT_INCIDENT: tuple[tuple[Explanation, str], ...] = (
     (because(Reason.WORKLOAD_GONE), "the workload does not exist"),
     (because(Reason.NO_POLICY), "no RecoveryPolicy applies to this job"),
     (
-        told(Sentence.NO_USABLE_POLICY, Reason.POLICY_INVALID, error="spec.budget.limit: -1"),
+        explained(Sentence.NO_USABLE_POLICY, Reason.POLICY_INVALID, error="spec.budget.limit: -1"),
         "the RecoveryPolicy that applies cannot be used: spec.budget.limit: -1",
     ),
     (
-        told(Sentence.PAUSED_UNTIL_RESUMED, Reason.JOB_PAUSED, loss="", more=0, after="15m"),
+        explained(Sentence.PAUSED_UNTIL_RESUMED, Reason.JOB_PAUSED, loss="", more=0, after="15m"),
         "paused by annotation: the group is not restarted until the job is resumed; a rank that is lost meanwhile "
         "counts then, unless the rank runs again and the loss is more than 15m old",
     ),
     (
-        told(
+        explained(
             Sentence.PAUSED_UNTIL_RESUMED,
             Reason.JOB_PAUSED,
             loss="pod p (rank 3, node n) failed with exit code 1",
@@ -27,7 +27,7 @@ WITHOUT_INCIDENT: tuple[tuple[Explanation, str], ...] = (
         "more than 15m old",
     ),
     (
-        told(
+        explained(
             Sentence.PAUSED_UNTIL_THEN,
             Reason.GLOBAL_PAUSE,
             pause="all is paused",
@@ -46,7 +46,7 @@ WITHOUT_INCIDENT: tuple[tuple[Explanation, str], ...] = (
         "--reason TEXT",
     ),
     (
-        told(
+        explained(
             Sentence.ONLY_OBSERVED,
             Reason.BASELINE,
             loss="pod p (rank 3, node n) failed with exit code 1",
@@ -60,7 +60,7 @@ WITHOUT_INCIDENT: tuple[tuple[Explanation, str], ...] = (
         "recovery restart llm --reason TEXT",
     ),
     (
-        told(
+        explained(
             Sentence.ONLY_OBSERVED,
             Reason.BASELINE,
             loss="",
@@ -74,7 +74,7 @@ WITHOUT_INCIDENT: tuple[tuple[Explanation, str], ...] = (
     ),
     (because(Reason.NO_FAILURE, signs=1), "no failure (1 sign of an older or expected restart is ignored)"),
     (
-        told(
+        explained(
             Sentence.LOST_BUT_FINISHING,
             Reason.JOB_FINISHING,
             evidence="pod train-node-0-3-10 (rank 3, node gpu-3) was deleted",
@@ -101,7 +101,7 @@ WITHOUT_INCIDENT: tuple[tuple[Explanation, str], ...] = (
         "has not started: pod llm-1 (rank 1, node gpu-1) waits: ImagePullBackOff",
     ),
     (
-        told(
+        explained(
             Sentence.NOT_STARTED_BY_NODE,
             Reason.NOT_STARTED,
             why=(
@@ -117,7 +117,7 @@ WITHOUT_INCIDENT: tuple[tuple[Explanation, str], ...] = (
     ),
     (because(Reason.JOB_SET_FAILED, jobset="train"), "JobSet train is Failed; this has been reported already"),
     (
-        told(Sentence.FAILED_LONG_AGO, Reason.JOB_SET_FAILED, jobset="train"),
+        explained(Sentence.FAILED_LONG_AGO, Reason.JOB_SET_FAILED, jobset="train"),
         "JobSet train failed long ago, or before this policy existed: nothing is done",
     ),
     (

@@ -5,7 +5,7 @@ The wording of this room is asserted here and nowhere else; other tests assert t
 
 import pytest
 
-from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
+from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
 from recovery.core.sentences import render
 from recovery.core.sentences.diagnosis import TEXTS
 
@@ -16,19 +16,19 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
         "Job train-node-0 is failing: BackoffLimitExceeded",
     ),
     (
-        told(Sentence.LOST_AGAIN_SINCE, Reason.MEMBER_LOST_AGAIN, evidence="pod llm-node-0-1 failed"),
+        explained(Sentence.LOST_AGAIN_SINCE, Reason.MEMBER_LOST_AGAIN, evidence="pod llm-node-0-1 failed"),
         "pod llm-node-0-1 failed; a member was lost again since",
     ),
     (
-        told(Sentence.CRITERIA_MET, Reason.JOB_FINISHING, job="train-node-0"),
+        explained(Sentence.CRITERIA_MET, Reason.JOB_FINISHING, job="train-node-0"),
         "Job train-node-0 has met its success criteria",
     ),
     (
-        told(Sentence.MEMBER_SUCCEEDED, Reason.JOB_FINISHING, who="pod train-node-0-0-20"),
+        explained(Sentence.MEMBER_SUCCEEDED, Reason.JOB_FINISHING, who="pod train-node-0-0-20"),
         "pod train-node-0-0-20 has Succeeded, so the training is finishing",
     ),
     (
-        told(Sentence.CONTAINER_SUCCEEDED, Reason.JOB_FINISHING, containers="node", pod="llm-node-0-1"),
+        explained(Sentence.CONTAINER_SUCCEEDED, Reason.JOB_FINISHING, containers="node", pod="llm-node-0-1"),
         "container node of pod llm-node-0-1 has exited 0, so the training is finishing",
     ),
     (
@@ -53,7 +53,7 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
         "Job train-node-0 has given up index 1 (backoffLimitPerIndex 2)",
     ),
     (
-        told(Sentence.INDEX_FAILS_NOW, Reason.INDEX_FAILED, job="train-node-0", index="3", limit=2),
+        explained(Sentence.INDEX_FAILS_NOW, Reason.INDEX_FAILED, job="train-node-0", index="3", limit=2),
         "Job train-node-0 gives up index 3 with this failure (backoffLimitPerIndex 2)",
     ),
     (
@@ -64,11 +64,13 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
         ),
     ),
     (
-        told(Sentence.TRAINED_BEFORE_POD_LOST, Reason.TRAINED_TO_THE_END, containers="node", pod="train-node-0-3-10"),
+        explained(
+            Sentence.TRAINED_BEFORE_POD_LOST, Reason.TRAINED_TO_THE_END, containers="node", pod="train-node-0-3-10"
+        ),
         ("container node of pod train-node-0-3-10 exited 0 before the pod was lost, so its Job decides what follows"),
     ),
     (
-        told(Sentence.FAILURE_POLICY_AT_ONCE, Reason.FAILURE_POLICY, jobset="llm"),
+        explained(Sentence.FAILURE_POLICY_AT_ONCE, Reason.FAILURE_POLICY, jobset="llm"),
         "the failurePolicy of JobSet llm decides as soon as a Job fails",
     ),
     (because(Reason.JOB_FAILING), "Job <job> is failing"),
@@ -77,7 +79,7 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
         ("Job train-node-0 (backoffLimit 5) survives only 3 more exits, and 4 ranks may exit while they wait"),
     ),
     (
-        told(Sentence.INDEX_EXITS_UNKNOWN, Reason.BACKOFF_LIMIT, job="llm-node-0"),
+        explained(Sentence.INDEX_EXITS_UNKNOWN, Reason.BACKOFF_LIMIT, job="llm-node-0"),
         ("Job llm-node-0 has a backoffLimitPerIndex, and it is not known how many exits each index has left"),
     ),
 )

@@ -5,7 +5,7 @@ The wording of this room is asserted here and nowhere else; other tests assert t
 
 import pytest
 
-from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
+from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
 from recovery.core.sentences import render
 from recovery.core.sentences.fleet import TEXTS
 
@@ -26,11 +26,11 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
         "a job of another namespace, has to confirm them",
     ),
     (
-        told(Sentence.LAST_NODES, Reason.QUARANTINE_LAST_NODES, whose="the group", needed=4, left=4),
+        explained(Sentence.LAST_NODES, Reason.QUARANTINE_LAST_NODES, whose="the group", needed=4, left=4),
         ("the group needs this node: 4 nodes fit its pods, and it takes 4"),
     ),
     (
-        told(Sentence.TOO_FEW_NODES, Reason.QUARANTINE_LAST_NODES, whose="the group", needed=3, left=2),
+        explained(Sentence.TOO_FEW_NODES, Reason.QUARANTINE_LAST_NODES, whose="the group", needed=3, left=2),
         ("the group needs this node: only 2 nodes fit its pods, and it takes 3"),
     ),
     (
@@ -69,7 +69,7 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
         ),
     ),
     (
-        told(
+        explained(
             Sentence.BREAKER_OPENED, Reason.RECOVERIES_IN_VAIN, why="5 recoveries within 60 minutes brought no progress"
         ),
         (
@@ -78,7 +78,7 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
         ),
     ),
     (
-        told(
+        explained(
             Sentence.BREAKER_CLOSED, Reason.RECOVERIES_IN_VAIN, why="5 recoveries within 60 minutes brought no progress"
         ),
         (
@@ -92,7 +92,7 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
         "RecoveryConfig default pauses all recoveries: storm",
     ),
     (
-        told(
+        explained(
             Sentence.NO_USABLE_CONFIG,
             Reason.GLOBAL_PAUSE,
             error="RecoveryConfig default: spec.circuitBreaker.within: no duration",
@@ -100,7 +100,7 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
         "RecoveryConfig default: spec.circuitBreaker.within: no duration",
     ),
     (
-        told(
+        explained(
             Sentence.CONFIG_UNREADABLE,
             Reason.GLOBAL_PAUSE,
             config="default",

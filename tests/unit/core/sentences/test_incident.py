@@ -5,14 +5,14 @@ The wording of this room is asserted here and nowhere else; other tests assert t
 
 import pytest
 
-from recovery.core.model.reason import Explanation, Reason, Sentence, as_said, because, told
+from recovery.core.model.reason import Explanation, Reason, Sentence, as_said, because, explained
 from recovery.core.sentences import render
 from recovery.core.sentences.incident import TEXTS
 
 TOLD: tuple[tuple[Explanation, str], ...] = (
     (as_said(Reason.GLOBAL_PAUSE, "all is paused"), "all is paused"),
     (
-        told(
+        explained(
             Sentence.BOTH,
             Reason.NODE_SWALLOWS_PODS,
             first=(
@@ -36,7 +36,7 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
             "on that node by hand"
         ),
     ),
-    (told(Sentence.JOB_WAS_DELETED, Reason.JOB_DELETED), "the job was deleted"),
+    (explained(Sentence.JOB_WAS_DELETED, Reason.JOB_DELETED), "the job was deleted"),
     (because(Reason.JOB_DELETED, what="the TrainJob"), "the TrainJob is being deleted"),
     (because(Reason.JOB_COMPLETE, what="the TrainJob", state="Complete"), "the TrainJob is Complete"),
     (because(Reason.JOB_SUSPENDED, what="the TrainJob"), "the TrainJob is suspended"),
@@ -68,21 +68,23 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
     (because(Reason.POLICY_GONE), "the RecoveryPolicy was deleted or no longer selects this job"),
     (because(Reason.POLICY_INVALID, error="spec: no"), "the RecoveryPolicy cannot be used: spec: no"),
     (
-        told(Sentence.SWITCHED_TO_OBSERVE, Reason.OBSERVE_MODE, policy="default"),
+        explained(Sentence.SWITCHED_TO_OBSERVE, Reason.OBSERVE_MODE, policy="default"),
         "policy default was switched to Observe",
     ),
-    (told(Sentence.IN_MODE_OBSERVE, Reason.OBSERVE_MODE, policy="default"), "policy default is in mode Observe"),
+    (explained(Sentence.IN_MODE_OBSERVE, Reason.OBSERVE_MODE, policy="default"), "policy default is in mode Observe"),
     (because(Reason.JOB_PAUSED), "the job is paused by annotation"),
     (
         because(Reason.BUDGET_EXHAUSTED, policy="default", limit=1, window="1h"),
         "the budget of policy default is exhausted (limit 1 within 1h)",
     ),
     (
-        told(Sentence.ATTEMPTS_BY_BUDGET, Reason.ATTEMPTS_EXHAUSTED, count=2, policy="default", limit=2, window="1h"),
+        explained(
+            Sentence.ATTEMPTS_BY_BUDGET, Reason.ATTEMPTS_EXHAUSTED, count=2, policy="default", limit=2, window="1h"
+        ),
         ("2 attempts of this incident have failed and the budget of policy default (limit 2 within 1h) allows no more"),
     ),
     (
-        told(
+        explained(
             Sentence.ATTEMPTS_WHATEVER_BUDGET,
             Reason.ATTEMPTS_EXHAUSTED,
             count=20,

@@ -5,12 +5,12 @@ The wording of this room is asserted here and nowhere else; other tests assert t
 
 import pytest
 
-from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
+from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
 from recovery.core.sentences import render
 from recovery.core.sentences.plan import TEXTS
 
 TOLD: tuple[tuple[Explanation, str], ...] = (
-    (told(Sentence.RESUMED_BEFORE, Reason.RESUMED_BY_OTHERS), "another client has resumed this job before"),
+    (explained(Sentence.RESUMED_BEFORE, Reason.RESUMED_BY_OTHERS), "another client has resumed this job before"),
     (because(Reason.KUEUE, known_by="queue research"), "Kueue owns the suspension of this job (queue research)"),
     (
         because(Reason.DEADLINE, kind="JobSet", seconds=3600),

@@ -5,7 +5,7 @@ The wording of this room is asserted here and nowhere else; other tests assert t
 
 import pytest
 
-from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
+from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
 from recovery.core.sentences import render
 from recovery.core.sentences.sizes import TEXTS
 
@@ -26,7 +26,7 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
         "3 of 8 pods have a node, and the smallest allowed size is 4: the group waits for room",
     ),
     (
-        told(
+        explained(
             Sentence.AVOIDS, Reason.RULE_AVOID_NODE, why="rule xid (class HardwareFault) says AvoidNode", node="gpu-2"
         ),
         "rule xid (class HardwareFault) says AvoidNode, so this group avoids node gpu-2",
@@ -49,7 +49,7 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
         "the Job or run them again",
     ),
     (
-        told(
+        explained(
             Sentence.SHRINKS,
             Reason.NODES_NOT_REPLACED,
             found="pod llm-3 (rank 3, node gpu-3) is lost: node gpu-3 was deleted",
@@ -65,15 +65,17 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
         "all 8 nodes reserved while the group is smaller",
     ),
     (
-        told(Sentence.QUOTA_KEPT, Reason.KUEUE, nodes=8),
+        explained(Sentence.QUOTA_KEPT, Reason.KUEUE, nodes=8),
         "Kueue keeps the quota of all 8 nodes reserved while the group is smaller",
     ),
     (
-        told(Sentence.RUNS_SMALLER, Reason.WAITING_FOR_ROOM, nodes=6, wanted=8, since="2026-11-21 12:00:00Z", quota=""),
+        explained(
+            Sentence.RUNS_SMALLER, Reason.WAITING_FOR_ROOM, nodes=6, wanted=8, since="2026-11-21 12:00:00Z", quota=""
+        ),
         "has run with 6 of 8 nodes since 2026-11-21 12:00:00Z",
     ),
     (
-        told(Sentence.GROWS, Reason.ROOM_AGAIN, why="there is room", jobs="llm-node-0", nodes=8),
+        explained(Sentence.GROWS, Reason.ROOM_AGAIN, why="there is room", jobs="llm-node-0", nodes=8),
         "there is room: deleting Job llm-node-0 so that the group grows to 8 nodes",
     ),
     (

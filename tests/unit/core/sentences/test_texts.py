@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 import recovery
-from recovery.core.model.reason import Explanation, Reason, Sentence, because, told
+from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
 from recovery.core.sentences import TEXTS, render
 from recovery.core.sentences.text import Details, Text
 
@@ -114,7 +114,7 @@ def test_a_detail_that_is_missing_shows_as_its_name() -> None:
 
 
 def test_details_may_be_explanations() -> None:
-    aside = told(
+    aside = explained(
         Sentence.STANDING_ASIDE,
         Reason.BACKOFF_LIMIT_ZERO,
         found=because(Reason.MEMBER_LOST, evidence="pod llm-0 failed"),
