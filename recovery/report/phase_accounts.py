@@ -11,11 +11,11 @@ from recovery.core.model.ledger import Incident, Phase, PhaseSpan
 INFRASTRUCTURE_RECOVERY = "infrastructure_recovery_from_disruption"
 OTHER = "other"
 
-_NOBODY_RECOVERS = frozenset({Phase.DECIDED, Phase.BACKOFF, Phase.HELD})
+_NO_ONE_RECOVERS = frozenset({Phase.DECIDED, Phase.BACKOFF, Phase.HELD})
 """Decided lasts milliseconds where something is done about a failure, and long only where nothing is."""
 
 BADPUT: Mapping[Phase, str] = MappingProxyType(
-    {phase: OTHER if phase in _NOBODY_RECOVERS else INFRASTRUCTURE_RECOVERY for phase in Phase}
+    {phase: OTHER if phase in _NO_ONE_RECOVERS else INFRASTRUCTURE_RECOVERY for phase in Phase}
 )
 """The names of Google's ml-goodput-measurement. The label `badput` of the metrics has the same for each phase."""
 

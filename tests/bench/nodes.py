@@ -2,7 +2,7 @@
 
 16 pods, real control plane with stock request limits, modelled nodes. Four arms: JobSet's own restart (backoffLimit 0
 and a failurePolicy) of pods without a grace, and with the default of 30 s; then this controller, where it may assume
-that the node is dead, and where it may not and somebody deletes the Node object as soon as it is NotReady. Pods
+that the node is dead, and where it may not and someone deletes the Node object as soon as it is NotReady. Pods
 tolerate a silent node for 5 s instead of Kubernetes' 300 s, which would come on top of JobSet's own arms.
 """
 
@@ -45,7 +45,7 @@ class Arm:
     """JobSet restarts the group, and no controller runs."""
     assume_dead: bool = False
     node_deleted: bool = False
-    """Somebody deletes the Node object as soon as it is NotReady."""
+    """Someone deletes the Node object as soon as it is NotReady."""
 
 
 @dataclass

@@ -87,7 +87,7 @@ async def succeed_once_replaced(job: Job, rank: int) -> None:
 
 @asynccontextmanager
 async def object_kept(job: Job, pod: str) -> AsyncIterator[None]:
-    """A finalizer of somebody else's keeps the object of a pod for that long, whatever becomes of its containers."""
+    """A finalizer of someone else's keeps the object of a pod for that long, whatever becomes of its containers."""
     finalizer = "tests.recovery.trainjob.dev/kept"
     added = [{"op": "add", "path": "/metadata/finalizers/-", "value": finalizer}]
     await api_verbs.patch(job.fleet.api, PODS, pod, added, kind=PatchKind.JSON, namespace=job.namespace)
@@ -111,7 +111,7 @@ async def annotate(job: Job, annotation: str, value: str | None, *, resource: Re
 
 
 async def running_pods(job: Job) -> list[Object]:
-    """Those that nobody has asked to go."""
+    """Those that no one has asked to go."""
     pods = [pod for pod in await job.pods() if pod["status"]["phase"] == "Running"]
     return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
 

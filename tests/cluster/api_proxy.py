@@ -192,7 +192,7 @@ class ApiProxy:
         return path
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
-        """Cancelled when its sender is gone: what is held then never happens, and no watch is left open for nobody."""
+        """Cancelled when its sender is gone: what is held then never happens, and no watch is left open for no one."""
         seen = SeenRequest(request.method, request.path, request.query_string, await request.read())
         self.requests.append(seen)
         hold = next((hold for hold in self._holds if hold.holds(seen)), None)

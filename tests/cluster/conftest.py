@@ -86,7 +86,7 @@ async def control_plane(toolbox: Toolbox) -> AsyncIterator[ControlPlane]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def namespace(control_plane: ControlPlane, request: pytest.FixtureRequest) -> AsyncIterator[str]:
-    """Named after the test. Its deletion is not waited for: a pod bound to a node that nobody plays would keep it."""
+    """Named after the test. Its deletion is not waited for: a pod bound to a node that no one plays would keep it."""
     readable = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")[:40].rstrip("-")
     name = f"{readable}-{secrets.token_hex(3)}"
     await control_plane.kubectl("create", "namespace", name)

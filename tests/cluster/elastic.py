@@ -142,7 +142,7 @@ async def nodes_said(job: Job) -> set[str]:
 
 @asynccontextmanager
 async def stale_group(job: Job) -> AsyncIterator[None]:
-    """The labelled RecoveryGroup of an earlier job of the same name, which nobody has collected yet."""
+    """The labelled RecoveryGroup of an earlier job of the same name, which no one has collected yet."""
     name = f"{job.name}-earlier"
     body = {
         "apiVersion": RECOVERY_GROUPS.api_version,
@@ -176,7 +176,7 @@ async def stale_group(job: Job) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def only_sixteen(control_plane: ControlPlane, namespace: str) -> AsyncIterator[None]:
-    """An admission policy of somebody's that refuses Jobs of another size in the namespace."""
+    """An admission policy of someone's that refuses Jobs of another size in the namespace."""
     name = f"only-sixteen-{namespace[-6:]}"
     refusal = {
         "apiVersion": "admissionregistration.k8s.io/v1",

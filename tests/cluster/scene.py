@@ -140,7 +140,7 @@ class Job:
     async def remove(self, timeout_seconds: float = GUARD_SECONDS) -> None:
         """Delete the TrainJob and all that came of it, hung ranks too, and wait until its nodes are free.
 
-        From the top down, so that nobody makes anything again, and each by itself: for half a minute after a CRD has
+        From the top down, so that no one makes anything again, and each by itself: for half a minute after a CRD has
         been installed the garbage collector deletes nothing that hangs on objects of its kind.
         """
         async with asyncio.timeout(timeout_seconds):

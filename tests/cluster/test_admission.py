@@ -133,7 +133,7 @@ async def test_bad_ones_are_refused_with_every_field_and_fix_even_where_the_sche
 
 
 @pytest.mark.usefixtures("lenient_schema")
-async def test_while_nobody_serves_everything_is_admitted_and_judged_later(webhooks: Webhooks, namespace: str) -> None:
+async def test_while_no_one_serves_everything_is_admitted_and_judged_later(webhooks: Webhooks, namespace: str) -> None:
     async with webhooks.served():
         await webhooks.asked()
     made = {"metadata": {"name": "good", "annotations": {"team": "a"}}}
@@ -157,7 +157,7 @@ async def test_while_nobody_serves_everything_is_admitted_and_judged_later(webho
 
 
 @pytest.mark.usefixtures("lenient_schema")
-async def test_the_controller_serves_it_as_the_user_of_the_image_and_its_sudden_death_blocks_nobody(
+async def test_the_controller_serves_it_as_the_user_of_the_image_and_its_sudden_death_blocks_no_one(
     webhooks: Webhooks, namespace: str, tmp_path: Path
 ) -> None:
     options = ("--admission-address", f"127.0.0.1:{webhooks.port}")

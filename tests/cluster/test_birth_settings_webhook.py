@@ -43,7 +43,7 @@ async def webhooks(place: Place) -> AsyncIterator[Webhooks]:
     claims.close()
 
 
-async def test_while_nobody_serves_jobs_are_created_as_their_template_says(place: Place, webhooks: Webhooks) -> None:
+async def test_while_no_one_serves_jobs_are_created_as_their_template_says(place: Place, webhooks: Webhooks) -> None:
     ledger = Ledger(epoch=1, birth_settings=place.settings(1))
     known = await LedgerWriter(place.api).write(NAMESPACE, place.workload, None, ledger)
     assert known.labelled

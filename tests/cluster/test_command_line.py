@@ -52,7 +52,7 @@ REASON_OF_PHASE = {
 
 
 class ClusterWithoutOurs(ApiProxy):
-    """As if the CRDs of this project had never been applied: for a path that nobody serves the answer is plain text."""
+    """As if the CRDs of this project had never been applied: for a path that no one serves the answer is plain text."""
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         if request.path.startswith("/apis/recovery.trainjob.dev"):
@@ -62,7 +62,7 @@ class ClusterWithoutOurs(ApiProxy):
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def stranger(control_plane: ControlPlane, namespace: str) -> Path:
-    """The kubeconfig of a ServiceAccount that nobody has given any rights."""
+    """The kubeconfig of a ServiceAccount that no one has given any rights."""
     await control_plane.kubectl("create", "serviceaccount", "stranger", "-n", namespace)
     return await control_plane.kubeconfig_for_service_account(namespace, "stranger")
 
@@ -196,9 +196,9 @@ async def test_nothing_that_a_recovery_asks_for_is_refused_to_the_shipped_accoun
     assert [f"{seen.method} {seen.path}" for seen in proxy.requests if seen.status in {401, 403}] == []
     assert levels == {"info"}
     # The proxy lends no rights: without a token nothing is allowed.
-    nobody = proxy.write_kubeconfig(tmp_path / "nobody")
-    nobody.write_text(re.sub("token: '[^']+'", "", nobody.read_text()))
-    ended = await recovery(*STATUS, "--kubeconfig", str(nobody))
+    no_one = proxy.write_kubeconfig(tmp_path / "nobody")
+    no_one.write_text(re.sub("token: '[^']+'", "", no_one.read_text()))
+    ended = await recovery(*STATUS, "--kubeconfig", str(no_one))
     assert ended.exit_code == 1
     assert 'User "system:anonymous" cannot list' in ended.err
 

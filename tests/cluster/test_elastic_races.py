@@ -148,7 +148,7 @@ def _coscheduled() -> Object:
 async def test_no_smaller_group_starts_beside_a_pod_that_does_not_go(
     training: StartsTraining, controller: StartsController, fleet: Fleet
 ) -> None:
-    """Somebody's finalizer keeps a pod of the group that shrinks."""
+    """Someone's finalizer keeps a pod of the group that shrinks."""
     job = await training(runtime=PREPARED, **ELASTIC)
     whole = await job.child_uid()
     async with room_for(fleet, job), controller():

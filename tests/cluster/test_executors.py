@@ -176,7 +176,7 @@ async def test_a_suspension_of_ours_frees_the_group_and_ends_by_its_name_alone(
     with pytest.raises(TestFailedError):
         await resume(job, workload, ours)
 
-    # Once more, on an object that has annotations, no time known, and one of ours removed by somebody.
+    # Once more, on an object that has annotations, no time known, and one of ours removed by someone.
     second = SuspendWorkload(2, "inc-2", workload.uid, None)
     await suspend(job, workload, second)
     await until_pods(job, 0)

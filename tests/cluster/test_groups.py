@@ -152,7 +152,7 @@ def is_ready(pod: Object) -> bool:
 
 
 async def pods_of(job: Job, child: str) -> list[str]:
-    """Names of the pods of that Job which nobody has asked to go, by index."""
+    """Names of the pods of that Job which no one has asked to go, by index."""
     pods = [pod["metadata"] for pod in await job.pods() if pod["metadata"]["labels"][OF_JOB] == child]
     pods = [pod for pod in pods if "deletionTimestamp" not in pod]
     return [pod["name"] for pod in sorted(pods, key=lambda pod: int(pod["annotations"][INDEX]))]
@@ -277,7 +277,7 @@ async def until_complete(job: Job, child: str) -> None:
 async def test_a_crash_before_all_jobs_have_run_is_no_failure(
     jobset: StartsJobSet, controller: StartsController, proxy: ApiProxy
 ) -> None:
-    """One of two Jobs runs whole and the other does not yet: who crashes then finds nobody who hangs."""
+    """One of two Jobs runs whole and the other does not yet: who crashes then finds no one who hangs."""
     job = await jobset(gated=True)
     async with controller() as process:
         await let_start(job, "llm-node-0")
@@ -343,7 +343,7 @@ async def test_a_controller_killed_between_two_jobs_leaves_the_other_to_the_next
     assert after.keys() == before.keys()
 
 
-# --- JobSets that nobody owns ----------------------------------------------------------------------------------------
+# --- JobSets that no one owns ----------------------------------------------------------------------------------------
 
 
 async def test_a_jobset_without_a_train_job_is_recovered_suspended_and_resumed_itself(
@@ -407,7 +407,7 @@ async def status_of(control_plane: ControlPlane, job: Job) -> list[str]:
 
 
 class ClusterWithoutTrainer(ApiProxy):
-    """As if Kubeflow Trainer had never been installed: for a path that nobody serves the answer is plain text."""
+    """As if Kubeflow Trainer had never been installed: for a path that no one serves the answer is plain text."""
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         if request.path.startswith("/apis/trainer.kubeflow.org"):

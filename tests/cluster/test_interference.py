@@ -25,7 +25,7 @@ async def suspended(job: Job) -> bool:
 async def test_a_user_suspends_the_job(
     phase: str, training: StartsTraining, proxy: ApiProxy, controller: StartsController
 ) -> None:
-    """The incident is over, the job stays suspended, and nobody restarts or resumes it.
+    """The incident is over, the job stays suspended, and no one restarts or resumes it.
 
     In Backoff it is suspended already, by us: there its user takes the suspension over by removing our annotation.
     """

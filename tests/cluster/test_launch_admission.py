@@ -123,7 +123,7 @@ async def test_what_will_cost_more_is_warned_about_and_the_shipped_runtimes_are_
 # --- never in the way ----------------------------------------------------------------------------------------------
 
 
-async def test_while_nobody_serves_everything_is_admitted_and_can_be_changed_and_removed_afterwards(
+async def test_while_no_one_serves_everything_is_admitted_and_can_be_changed_and_removed_afterwards(
     webhooks: Webhooks, namespace: str
 ) -> None:
     async with webhooks.served():
@@ -188,7 +188,7 @@ async def test_a_job_is_prepared_if_its_owner_asks_and_not_otherwise(webhooks: W
     assert "annotations" not in left["metadata"]
 
 
-async def test_a_mutation_that_nobody_serves_is_left_out(webhooks: Webhooks, namespace: str) -> None:
+async def test_a_mutation_that_no_one_serves_is_left_out(webhooks: Webhooks, namespace: str) -> None:
     asking = merged(
         job("asking", trainer={"numProcPerNode": None, "resourcesPerNode": CPUS}),
         {"metadata": {"annotations": {PREPARE_ANNOTATION: "true"}}},

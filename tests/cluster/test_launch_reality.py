@@ -43,7 +43,7 @@ FAILS_LATER = frozenset(
         *("range-waits", "endpoint-missing", "restart-policy-refused", "unknown-resource", "same-node-rank"),
     }
 )
-"""Errors that nobody refuses when the objects are written: no pods come of them, or none that train as written."""
+"""Errors that no one refuses when the objects are written: no pods come of them, or none that train as written."""
 IN_THE_TEXT_ONLY = frozenset({"duplicate-key", "too-large"})
 """The API server gets what is left of it: the last of two keys, the aliases written out."""
 
@@ -140,7 +140,7 @@ def examples_of_trainer() -> Iterator[tuple[str, list[Object]]]:
 async def test_what_the_lint_calls_an_error_is_refused_by_the_real_webhooks_and_nothing_else_is(
     control_plane: ControlPlane, namespace: str
 ) -> None:
-    taken, wrongly_admitted, refused_by_nobody = 0, [], set()
+    taken, wrongly_admitted, refused_by_no_one = 0, [], set()
     async with Server.of(control_plane) as server:
         for title, objects in examples_of_trainer():
             found = found_in(objects)
@@ -150,10 +150,10 @@ async def test_what_the_lint_calls_an_error_is_refused_by_the_real_webhooks_and_
                 wrongly_admitted.append(f"{title}: {refusal}")
             elif not refusal:
                 taken += 1
-                refused_by_nobody |= errors
+                refused_by_no_one |= errors
                 assert found_in(made) == found, f"{title}: what the API server fills in changes no verdict"
     assert wrongly_admitted == []
-    assert refused_by_nobody == FAILS_LATER, "whose error nobody refuses has to be shown otherwise (NO_POD)"
+    assert refused_by_no_one == FAILS_LATER, "whose error no one refuses has to be shown otherwise (NO_POD)"
     assert taken > 100, "there are examples, and they are asked about"
 
 
@@ -170,7 +170,7 @@ NO_POD = {
 
 
 @pytest.mark.parametrize(("code", "reason"), NO_POD.items())
-async def test_of_an_error_that_nobody_refuses_no_pod_comes(
+async def test_of_an_error_that_no_one_refuses_no_pod_comes(
     control_plane: ControlPlane, namespace: str, code: str, reason: str
 ) -> None:
     (objects,) = (objects for title, objects in examples_of_trainer() if title == f"{code}-bad")

@@ -150,7 +150,7 @@ async def test_the_leader_is_killed_or_frozen_in_backoff(
     proxy: ApiProxy,
     record_property: Callable[[str, object], None],
 ) -> None:
-    """The time is up while nobody leads, or while the zombie that waited for it is frozen: resumed once.
+    """The time is up while no one leads, or while the zombie that waited for it is frozen: resumed once.
 
     Until then the standby is kept from the Lease.
     """

@@ -134,7 +134,7 @@ async def ready(fleet: Fleet, name: str) -> bool:
 
 
 async def mark_not_ready(fleet: Fleet, name: str) -> datetime:
-    """Say that nobody knows what runs on a node; the node lifecycle controller does the rest. Gives since when."""
+    """Say that no one knows what runs on a node; the node lifecycle controller does the rest. Gives since when."""
     now = fleet.clock.now().replace(microsecond=0)
     said = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "power is off"}
     condition = said | {"lastTransitionTime": now.isoformat().replace("+00:00", "Z")}
@@ -323,7 +323,7 @@ async def test_a_partitioned_node_comes_back_with_its_old_pod_and_no_old_rank_co
     permit: Permits,
     record_property: RecordProperty,
 ) -> None:
-    """Its rank lives on for as long as nobody can tell it: that is what AssumeDead accepts, and what trains is new."""
+    """Its rank lives on for as long as no one can tell it: that is what AssumeDead accepts, and what trains is new."""
     await permit(allow={"assumeDead": True})
     job = await training(runtime="torch-patient", teardown=ASSUME_AT_ONCE)
     world = job.fleet.world
@@ -334,7 +334,7 @@ async def test_a_partitioned_node_comes_back_with_its_old_pod_and_no_old_rank_co
             since = await mark_not_ready(job.fleet, cut_off.node)
             took = await trains_elsewhere(job, before, cut_off, since)
             await assert_fenced_once(job, proxy, before, cut_off)
-            assert alive(job, before.job_uid) == 1, "the old rank lives, and nobody can tell it to end"
+            assert alive(job, before.job_uid) == 1, "the old rank lives, and no one can tell it to end"
             step = world.step_of(job.training)
         await until("the old rank has ended", lambda: alive(job, before.job_uid) == 0)
         await job.trains(past=step)

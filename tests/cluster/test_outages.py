@@ -137,18 +137,18 @@ async def test_the_token_is_rotated(
             token.write_text(await installed.token_of_service_account("recovery-system", "recovery-controller"))
             await while_valid.aclose()
             # The API server believes a token for another 10 s after it has asked about it.
-            await until("the old token is refused", lambda: bool(refused_as_nobody(proxy)))
+            await until("the old token is refused", lambda: bool(refused_as_no_one(proxy)))
             await has_reconciled(process, job)
             await lose(job, 1)
             await assert_each_recovered_once(job, proxy, failures=1)
             assert process.leads()
-    refused = [(seen.method, seen.path.partition("?")[0], seen.query) for seen in refused_as_nobody(proxy)]
+    refused = [(seen.method, seen.path.partition("?")[0], seen.query) for seen in refused_as_no_one(proxy)]
     assert len(refused) == len(set(refused)), "the token is read again before a request is repeated"
     assert sum("/leases/" in path for _, path, _ in refused) == 1
     assert len(refused) <= 1 + AT_ONCE, "the election has a session of its own; the other one reads at once"
 
 
-def refused_as_nobody(proxy: ApiProxy) -> list[SeenRequest]:
+def refused_as_no_one(proxy: ApiProxy) -> list[SeenRequest]:
     return [seen for seen in proxy.requests if seen.status == 401]
 
 
@@ -289,7 +289,7 @@ async def test_no_trigger_is_sent_while_the_definition_of_the_ledgers_is_on_its_
 
 @asynccontextmanager
 async def ledger_that_stays(job: Job) -> AsyncIterator[None]:
-    """A RecoveryGroup of nobody's that cannot be deleted, and with it the definition, until this is over."""
+    """A RecoveryGroup of no one's that cannot be deleted, and with it the definition, until this is over."""
     name = recovery_group_name("nobody", "none")
     body = {
         "apiVersion": RECOVERY_GROUPS.api_version,

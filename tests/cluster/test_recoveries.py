@@ -134,7 +134,7 @@ async def test_a_second_kill_while_the_old_pods_are_torn_down(
 async def test_a_second_kill_while_a_new_pod_waits_for_a_node(
     runtime: str, training: StartsTraining, controller: StartsController, proxy: ApiProxy
 ) -> None:
-    """The new group has not run at once yet: its Job replaces the lost member, and nobody hangs."""
+    """The new group has not run at once yet: its Job replaces the lost member, and no one hangs."""
     job = await training(runtime=runtime)
     async with controller():
         before = await remember(job)

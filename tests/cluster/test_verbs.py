@@ -108,7 +108,7 @@ async def test_resume_all_releases_what_the_controller_has_suspended_and_nothing
     assert (again.exit_code, again.out) == (0, f"nothing in namespace {namespace} is suspended by the controller\n")
 
 
-async def test_a_restart_that_nobody_answers_says_so_and_one_that_would_be_refused_is_not_written(
+async def test_a_restart_that_no_one_answers_says_so_and_one_that_would_be_refused_is_not_written(
     installed: ControlPlane, namespace: str
 ) -> None:
     scene = await Scene(installed, namespace).prepare(policy(mode="Observe"))

@@ -107,7 +107,7 @@ async def begun(
 async def stage_on(
     control_plane: ControlPlane, kubelet: KubeletSettings = KUBELET, nodes: Sequence[NodeSpec] = NODES
 ) -> AsyncIterator[Scene]:
-    """A scene that is nobody's: what all of them share."""
+    """A scene that is no one's: what all of them share."""
     clock, entropy = SystemClock(), random.Random(1)
     async with open_session(kubeconfig=str(control_plane.kubeconfig)) as session:
         api = KubeApiClient(HttpTransport(session, clock=clock), clock=clock, entropy=entropy)

@@ -255,7 +255,7 @@ def condition(body: Mapping[str, Any], type_: str) -> Object | None:
 
 
 def ready(pods: Story) -> list[Object]:
-    """Those that are ready and that nobody has asked to go."""
+    """Those that are ready and that no one has asked to go."""
     return [pod for pod in pods.present.values() if condition(pod, "Ready") and not deleting(pod)]
 
 

@@ -45,7 +45,7 @@ def settings_for(made: Object, revision: int = 1, **fields: Any) -> BirthSetting
 
 
 async def enter(scene: Scene, settings: BirthSettings | None, name: str = "llm", *, labelled: bool = True) -> None:
-    """A RecoveryGroup with these settings; it belongs to nobody, so nobody collects it."""
+    """A RecoveryGroup with these settings; it belongs to no one, so no one collects it."""
     if not any(each["metadata"]["name"] == name for each in await scene.items(RECOVERY_GROUPS)):
         body = recovery_group(name)
         body["metadata"]["labels"] = {BIRTH_SETTINGS_LABEL: BIRTH_SETTINGS_LABELLED} if labelled else {}

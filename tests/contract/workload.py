@@ -53,4 +53,4 @@ class ByImage:
             self._timers.after(seconds, lambda: process.end(Exit(SIGTERM_CODE)))
 
     def process_exited(self, process: ContainerProcess) -> None:
-        """Nobody else depends on it."""
+        """No one else depends on it."""

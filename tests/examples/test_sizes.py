@@ -18,7 +18,7 @@ APART_MAX = 3e-5
 """Of a loss from that of the unbroken run, as a share.
 
 Up to 1.3e-6 was measured. Planted mistakes were off by more, at their worst step: the mean over a rank's own sequences,
-as if all had as many, by 8e-4; an optimizer that counts one step too many, by 7e-4; one that begins anew, by 6e-3; a
+as if all had as many, by 8e-4; an optimizer that counts one step too many, by 7e-4; one that begins again, by 6e-3; a
 learning rate that follows the ranks, by 2e-2; batches drawn from a part of the data for each rank, by 2e-2.
 """
 TWICE_APART_MAX = 3e-6

@@ -81,7 +81,7 @@ def test_killed_amid_a_step_amid_a_write_and_by_sigterm_it_trains_the_same_curve
     with training.launched() as first:
         first.until_step(2 * EVERY + 5)
         first.kill_rank(1)
-        assert first.exit_code() != 0, "the pod has to fail, or nobody would hear of it"
+        assert first.exit_code() != 0, "the pod has to fail, or no one would hear of it"
     killed_at = events(first, "saved")[-1]
 
     with training.launched() as second:

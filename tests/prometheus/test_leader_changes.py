@@ -198,5 +198,5 @@ async def test_an_incident_between_the_last_scrape_of_one_leader_and_the_first_o
             of(job, job_series("recovery_gpu_idle_seconds_total")),
             fleet_series("recovery_fleet_gpu_idle_seconds_total"),
         )
-        for each in idle:  # nobody was scraped while a phase ran
+        for each in idle:  # no one was scraped while a phase ran
             await prometheus.until(f"abs(sum({each}) - {booked}) < {FLOATS}")

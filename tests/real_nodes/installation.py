@@ -53,7 +53,7 @@ class Installation:
         )
 
     async def next_leader(self, former: str) -> str:
-        """Until somebody else than `former` holds the Lease."""
+        """Until someone else than `former` holds the Lease."""
         try:
             async with asyncio.timeout(GUARD_SECONDS):
                 while (holder := await self.leader()) in {"", former}:

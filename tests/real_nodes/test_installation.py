@@ -34,9 +34,9 @@ async def test_the_webhooks_are_asked_through_the_service(installation: Installa
 
 
 async def said_of_a_pause(installation: Installation) -> str:
-    """What the API server says when somebody tries to pause the controller: these words are of our webhook alone.
+    """What the API server says when someone tries to pause the controller: these words are of our webhook alone.
 
-    Empty: it has admitted it without asking, as it does while nobody serves.
+    Empty: it has admitted it without asking, as it does while no one serves.
     """
     try:
         await installation.cluster.control_plane.kubectl(

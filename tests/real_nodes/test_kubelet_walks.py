@@ -1,4 +1,4 @@
-"""The modelled kubelet does as a real one with pods that nobody chose, and with some that somebody did.
+"""The modelled kubelet does as a real one with pods that no one chose, and with some that someone did.
 
 A seed is eight pods that live and end side by side on one node. `make real-nodes ARGS="-k seed --pod-walks=60"`: more
 of them. How the two are compared is written in `tests/real_nodes/walks/comparison.py`.

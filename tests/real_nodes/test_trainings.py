@@ -142,7 +142,7 @@ async def test_the_leader_s_node_and_a_worker_s_are_lost_at_once(
 ) -> None:
     leading = await installation.leading_node()
     ranks = {rank: await training.node_of_rank(rank) for rank in range(training.ranks)}
-    # Not that of the other replica, or nobody is left to lead.
+    # Not that of the other replica, or no one is left to lead.
     replicas = {pod["spec"]["nodeName"] for pod in await installation.pods()}
     other = next(node for node in ranks.values() if node.name not in replicas)
     at, former = training.step(), await installation.leader()

@@ -44,7 +44,7 @@ REACHED = {
         f"attempt:{AttemptAction.GROW}",
     ),
 }
-"""What the incident has to meet with when nobody stops the controller, or it would not be that incident."""
+"""What the incident has to meet with when no one stops the controller, or it would not be that incident."""
 
 
 def _violations(incident: str, outcome: TrialOutcome) -> list[Violation]:
@@ -65,7 +65,7 @@ def test_a_stop_at_any_write_neither_repeats_nor_loses_a_recovery(
         else:
             stops += 1
             killed = [life for life in stop.outcome.evidence.processes if life.how == "killed"]
-            assert killed, f"{stop}: nobody was stopped"
+            assert killed, f"{stop}: no one was stopped"
         broken += [f"{stop}: {each.invariant}: {each.sentence}" for each in _violations(incident, stop.outcome)[:1]]
     assert stops >= 6, "an incident without writes shows nothing"
     record_property("stops", stops)

@@ -83,7 +83,7 @@ class Observer:
         self.held_types: list[Counter[str]] = []
         """Of each day's end: how many objects of each type the controller holds."""
         self.struck = week.struck
-        """What has befallen jobs."""
+        """What has affected jobs."""
         week.cluster.server.subscribe(self._record, RECOVERY_INCIDENTS)
 
     def _record(self, change: ObjectChange) -> None:

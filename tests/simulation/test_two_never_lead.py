@@ -25,7 +25,7 @@ class Weather:
         self.elections = 0
 
     def judge(self, holder: str) -> None:
-        """Nobody becomes holder, and nobody releases, while another may still act."""
+        """No one becomes holder, and no one releases, while another may still act."""
         acting = [candidate.name for candidate in self.candidates if candidate.leads and candidate.name != holder]
         assert not acting, f"{acting} may act, and {holder!r} gets the lease"
 
@@ -67,7 +67,7 @@ class Weather:
                 self.server.touch()
             case "delete" if all(each.elector._seen is not None for each in self.candidates):
                 self.server.delete()
-                await asyncio.sleep(60)  # whoever joins now has never seen it, and cannot know that somebody leads
+                await asyncio.sleep(60)  # whoever joins now has never seen it, and cannot know that someone leads
             case _:
                 pass
 

@@ -1,4 +1,4 @@
-"""A task that must not end is awaited by somebody, and its end has a name."""
+"""A task that must not end is awaited by someone, and its end has a name."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ async def fails() -> None:
 
 
 async def loses_what_it_waits_for() -> None:
-    """Somebody cancels the future, and nobody the task."""
+    """Someone cancels the future, and no one the task."""
     shared = asyncio.get_running_loop().create_future()
     asyncio.get_running_loop().call_soon(shared.cancel)
     await shared
@@ -59,7 +59,7 @@ async def test_a_cancellation_is_the_expected_end() -> None:
         await task
 
 
-async def test_a_cancellation_that_nobody_asked_of_the_task_is_an_error_with_its_name() -> None:
+async def test_a_cancellation_that_no_one_asked_of_the_task_is_an_error_with_its_name() -> None:
     """A TaskGroup takes a cancelled task for one that was ended on purpose, and goes on without it."""
 
     async def both() -> None:

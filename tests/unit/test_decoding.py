@@ -136,7 +136,7 @@ class TestDepth:
     """msgspec gives up at some 1,000 levels, also in what it skips."""
 
     @pytest.mark.parametrize("depth", [10, 990, 1000, 5000, 200_000])
-    def test_what_nobody_reads_may_be_as_deep_as_it_likes(self, depth: int) -> None:
+    def test_what_no_one_reads_may_be_as_deep_as_it_likes(self, depth: int) -> None:
         raw = f'{{"spec": {nested(depth)}, "size": 3, "list": {"[" * depth}{"]" * depth}}}'.encode()
         assert at_any_depth(decode_size, raw).size == 3
         assert decoded(PODS, decode_size, raw).size == 3

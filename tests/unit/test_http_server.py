@@ -123,7 +123,7 @@ async def test_when_all_connections_are_taken_the_one_that_was_waited_for_longes
     assert caplog.records == []
 
 
-async def test_silent_connections_keep_nobody_out() -> None:
+async def test_silent_connections_keep_no_one_out() -> None:
     async with serving(PATIENT) as served:
         silent = [await served.client() for _ in range(20)]
         assert await served.post(b"real") == 200
@@ -249,7 +249,7 @@ def trusting() -> ssl.SSLContext:
     return context
 
 
-async def test_handshakes_that_do_not_go_on_end_and_keep_nobody_out(
+async def test_handshakes_that_do_not_go_on_end_and_keep_no_one_out(
     tls: ssl.SSLContext, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO):

@@ -90,7 +90,7 @@ def test_a_bug_keeps_its_traceback(bug: str) -> None:
     assert (code, errors.splitlines()[0]) == (1, "Traceback (most recent call last):")
 
 
-def test_streams_that_the_program_was_started_without_are_missed_by_nobody() -> None:
+def test_streams_that_the_program_was_started_without_are_missed_by_no_one() -> None:
     closed = 'exec "$@" >&- 2>&-'
     assert ended("sys.exit(3)", begun_by=closed) == (3, "", "")
     assert ended(CTRL_C, "time.sleep(100)", begun_by=closed) == (130, "", "")

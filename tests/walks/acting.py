@@ -249,7 +249,7 @@ class Actor:
         return list((await self._scene.read(NODES, name))["spec"].get("taints", []))
 
     async def _taint(self, name: str, ours: list[dict[str, str]]) -> None:
-        """Raises ConflictError: somebody else has changed the node."""
+        """Raises ConflictError: someone else has changed the node."""
         node = await self._scene.read(NODES, name)
         others = [taint for taint in node["spec"].get("taints", []) if taint["key"] != TAINT["key"]]
         version = {"resourceVersion": node["metadata"]["resourceVersion"]}

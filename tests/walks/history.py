@@ -68,7 +68,7 @@ class Stories:
         seen: dict[str, int] = {}
         for event in self.pods.events:
             if event.uid not in roles:
-                place = f"{roles.get(_owner(event.object), 'nobody')}/{_index(event.object)}"
+                place = f"{roles.get(_owner(event.object), 'no_one')}/{_index(event.object)}"
                 seen[place] = seen.get(place, 0) + 1
                 roles[event.uid] = f"{place} pod {seen[place]}"
         return roles

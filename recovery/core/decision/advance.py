@@ -14,7 +14,7 @@ from recovery.core.decision.before_restart import judge, kept_by_breaker
 from recovery.core.decision.hold import fail_job
 from recovery.core.decision.resuming import completed, settling_until, whole_again
 from recovery.core.decision.teardown import claimed_jobs, free_the_dead, left_alone
-from recovery.core.decision.terminal_jobset import awaits_new_jobset, failed, made_anew
+from recovery.core.decision.terminal_jobset import awaits_new_jobset, failed, made_again
 from recovery.core.diagnosis.evidence import Evidence, gather
 from recovery.core.diagnosis.finish_overdue import left_to_finish
 from recovery.core.diagnosis.freshness import fresh
@@ -75,7 +75,7 @@ def decide_opened(context: ReconcileContext, opened: Ledger) -> Plan:
 def _in_jobset(context: ReconcileContext, ledger: Ledger) -> Plan:
     """The workload is there and not suspended by others: what has become of its JobSet, and of the group in it."""
     if awaits_new_jobset(ledger):
-        seen = made_anew(context, ledger)
+        seen = made_again(context, ledger)
         if isinstance(seen, Plan):
             return seen
         ledger = seen

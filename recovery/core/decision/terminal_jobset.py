@@ -55,7 +55,7 @@ def failed(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger) -> Pl
     unseen = stale(snapshot)
     if unseen is not None:  # that passes, and a record that says why the JobSet was not recreated would not
         return say(ledger, nothing_done(gave_up, unseen))
-    refused = _not_made_anew(context, ledger)
+    refused = _not_made_again(context, ledger)
     if refused is not None:
         why = explained(Sentence.NOT_RECREATED, gave_up.reason, gave_up=gave_up, refused=refused)
         return close(ledger, Outcome.FAILED, why, ended_at)
@@ -68,9 +68,9 @@ def failed(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger) -> Pl
     return _recreate(context, jobset, ledger, gave_up)
 
 
-def _not_made_anew(context: ReconcileContext, ledger: Ledger) -> Explanation | None:
+def _not_made_again(context: ReconcileContext, ledger: Ledger) -> Explanation | None:
     if context.workload.kind != _MADE_ANEW_BY_TRAINER:
-        return explained(Sentence.NOBODY_RECREATES_IT, Reason.PLATFORM_GAVE_UP)
+        return explained(Sentence.NO_ONE_RECREATES_IT, Reason.PLATFORM_GAVE_UP)
     done = finishing(context.snapshot)
     if done is not None:
         return done
@@ -105,7 +105,7 @@ def _delete(jobset: JobSetFacts, ledger: Ledger) -> DeleteJobSet:
     return DeleteJobSet(ledger.epoch, jobset.name, jobset.uid, jobset.resource_version)
 
 
-def made_anew(context: ReconcileContext, ledger: Ledger) -> Ledger | Plan:
+def made_again(context: ReconcileContext, ledger: Ledger) -> Ledger | Plan:
     """Sees the old JobSet out. A ledger: it is gone, and the one that took its place is the target's JobSet now."""
     open_, jobset = ledger.current_incident, context.snapshot.jobset
     if jobset is None:

@@ -215,8 +215,8 @@ def _ended_before(ended: ExitFacts | None, ended_at: datetime | None, pod: PodFa
     if ended is None or ended_at is None:
         return False
     asked = ended.code in _ENDED_BY_REQUEST and ended.reason != "OOMKilled"
-    dated_anew = asked and pod.deletion_grace_seconds == 0
-    return ended_at < pod.deleting_since - (_LAST_DELETE_WITHIN if dated_anew else timedelta())
+    dated_again = asked and pod.deletion_grace_seconds == 0
+    return ended_at < pod.deleting_since - (_LAST_DELETE_WITHIN if dated_again else timedelta())
 
 
 def _restarts(pod: PodFacts) -> list[Evidence]:

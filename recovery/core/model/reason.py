@@ -349,7 +349,7 @@ class Sentence(StrEnum):
     LOST_AGAIN_SINCE = auto()
     LOST_BUT_FINISHING = auto()
     MEMBER_SUCCEEDED = auto()
-    NOBODY_RECREATES_IT = auto()
+    NO_ONE_RECREATES_IT = auto()
     NODE_MAY_NOT_BE_CORDONED = auto()
     NOTHING_DONE = auto()
     NOT_CARRIED_OUT = auto()

@@ -285,7 +285,7 @@ _FAILED: dict[Sentence | Reason, Text] = {
     Reason.PLATFORM_GAVE_UP: "the platform gave up: JobSet {jobset} is Failed ({detail})",
     Sentence.LEFT_AS_IT_IS: "{gave_up}; the controller leaves it as it is",
     Sentence.NOT_RECREATED: "{gave_up}; the controller does not recreate it, because {refused}",
-    Sentence.NOBODY_RECREATES_IT: "without a TrainJob nothing would create it again",
+    Sentence.NO_ONE_RECREATES_IT: "without a TrainJob nothing would create it again",
     Sentence.RECREATING_JOB_SET: (
         "{gave_up}; policy {policy} sets onTerminalFailure: RecreateJobSet: deleting it, so that Trainer creates it "
         "again"

@@ -23,7 +23,7 @@ from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
 from recovery.sim.trials.input_problems import Problems
 from recovery.sim.trials.manifests import KILLABLE, container_name
 from recovery.sim.trials.plan import JobPlan
-from recovery.sim.trials.request_faults import BEFALL_LINES
+from recovery.sim.trials.request_faults import HIT_LINES
 from recovery.sim.trials.scenario_schema import (
     AnyChaos,
     Chaos,
@@ -367,7 +367,7 @@ class ChaosReader:
             self._problems.add(f"{path}.event", f"{chaos.event} is no number of an event; they count from 0")
         elif replica is not None:
             actor = f"controller-{replica}"
-            event = (actor, chaos.event, kind in BEFALL_LINES)
+            event = (actor, chaos.event, kind in HIT_LINES)
             if event in self._events:
                 self._problems.add(f"{path}.event", f"{chaos.event} of {actor} meets with another fault already")
             self._events.add(event)

@@ -97,11 +97,11 @@ def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None, "this is a process of ours"
 
-    def outlive_nobody() -> None:
+    def outlive_no_one() -> None:
         wait([parent.sentinel])
         os._exit(1)
 
-    threading.Thread(target=outlive_nobody, daemon=True).start()
+    threading.Thread(target=outlive_no_one, daemon=True).start()
 
 
 @contextmanager

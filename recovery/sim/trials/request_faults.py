@@ -44,8 +44,8 @@ OF_LINES: tuple[_Spread, ...] = (
 )
 LEASE_SHARE = 0.05
 """Nearly all requests renew or read the Lease; one of them meets with a fault so much more seldom than another."""
-BEFALL_REQUESTS = frozenset(spread[0] for spreads in (OF_PROCESSES, OF_WRITES, OF_READS) for spread in spreads)
-BEFALL_LINES = frozenset(spread[0] for spread in OF_LINES)
+HIT_REQUESTS = frozenset(spread[0] for spreads in (OF_PROCESSES, OF_WRITES, OF_READS) for spread in spreads)
+HIT_LINES = frozenset(spread[0] for spread in OF_LINES)
 
 
 class RequestFaults:
@@ -61,7 +61,7 @@ class RequestFaults:
         self._requests: dict[tuple[str, int], TrialFault] = {}
         self._lines: dict[tuple[str, int], TrialFault] = {}
         for fault in given:
-            known = self._lines if fault.key.kind in BEFALL_LINES else self._requests
+            known = self._lines if fault.key.kind in HIT_LINES else self._requests
             known[fault.key.actor, fault.key.number] = fault
 
     def of_request(self, actor: str, number: int, request: ApiRequest, dice: Dice) -> TrialFault | None:

@@ -70,7 +70,7 @@ class TrialTransport:
         fault = self._faults.of_request(self._replica.name, number, request, dice)
         if fault is not None:
             fault = self._log.applied(fault, self._words(fault, request))
-            await self._befall_process(fault)
+            await self._hit_process(fault)
         await self._clock.sleep(there)
         await self._live()
         body, error = await self._carried_out(request, number, fault)
@@ -83,7 +83,7 @@ class TrialTransport:
             raise error
         return body
 
-    async def _befall_process(self, fault: TrialFault) -> None:
+    async def _hit_process(self, fault: TrialFault) -> None:
         match fault.key.kind:
             case FaultKind.PROCESS_KILL:
                 self._process.kill(fault.seconds)

@@ -54,7 +54,7 @@ def _how_to_use(control_plane: ControlPlane, toolbox: Toolbox, fleet: Fleet | No
 
 def _what_runs(fleet: Fleet | None) -> str:
     if fleet is None:
-        return "It has no nodes: pods stay Pending until somebody plays the kubelets."
+        return "It has no nodes: pods stay Pending until someone plays the kubelets."
     return (
         f"Nodes: {fleet.nodes[0]} to {fleet.nodes[-1]}, of 8 GPUs each. They are modelled: pods of TrainJobs and\n"
         "JobSets train, though no container is started, and any other pod is refused. So the controller runs outside,\n"

@@ -18,7 +18,7 @@ def temporary_folder() -> Iterator[Path]:
     try:
         with (folder / "new.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            # Renamed once it is locked: a lock file under its final name that nobody holds marks an abandoned folder.
+            # Renamed once it is locked: a lock file under its final name that no one holds marks an abandoned folder.
             (folder / "new.lock").rename(folder / _LOCK)
             yield folder
     finally:

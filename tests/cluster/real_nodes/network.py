@@ -58,7 +58,7 @@ def connect(number: int, init_pid: int) -> None:
 
 
 def set_link(number: int, *, up: bool) -> None:
-    """Down: a partition. Everything on the node goes on, and nobody reaches it."""
+    """Down: a partition. Everything on the node goes on, and no one reaches it."""
     run_ip(f"link set {_link(number)} {'up' if up else 'down'}")
 
 

@@ -23,7 +23,7 @@ class PodHistory:
     phases: tuple[str, ...]
     """In the order in which they came."""
     ends: tuple[str, ...]
-    """Of each container: exit code and reason of each run. One that nobody has seen end is told by `lastState`."""
+    """Of each container: exit code and reason of each run. One that no one has seen end is told by `lastState`."""
     waits: frozenset[str]
     """Every reason for which a container has waited."""
     order: dict[str, float] = field(default_factory=dict)

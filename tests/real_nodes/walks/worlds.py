@@ -54,7 +54,7 @@ class Scripted:
             self._timers.after(script.leaves_seconds, lambda: process.end(ending))
 
     def process_exited(self, process: ContainerProcess) -> None:
-        """Nobody else depends on it."""
+        """No one else depends on it."""
 
     def _script(self, process: ContainerProcess) -> Script:
         return self._scripts[process.pod.name, process.container.name]

@@ -65,7 +65,7 @@ def next_leader_starts_empty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def messages_are_proof(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a message says of a node is true: nobody writes an XID who has not seen one."""
+    """What a message says of a node is true: no one writes an XID who has not seen one."""
 
     def by_message(finding: Finding, rule: Rule | None) -> bool:
         return False

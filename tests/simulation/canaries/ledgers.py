@@ -22,7 +22,7 @@ from recovery.ports import RECOVERY_GROUPS, PatchKind
 
 
 def last_write_wins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The status is patched without asking what it was: nobody else writes it, after all."""
+    """The status is patched without asking what it was: no one else writes it, after all."""
 
     class LastWriteWins(LedgerWriter):
         async def write(

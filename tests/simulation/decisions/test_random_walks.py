@@ -1,4 +1,4 @@
-"""Random walks: whatever happens in whatever order, the invariants hold, and in the end nobody hangs."""
+"""Random walks: whatever happens in whatever order, the invariants hold, and in the end no one hangs."""
 
 from datetime import timedelta
 from typing import Any
@@ -154,20 +154,20 @@ def test_once_all_is_quiet_nothing_waits_for_what_will_not_come(
 
 @STEPS
 @given(st.sampled_from(list(PATIENT)), st.lists(st.one_of(LOSSES, NODES, WAIT, PLATFORM), max_size=12))
-def test_in_the_end_nobody_hangs_and_nothing_is_open(world: str, steps: list[tuple[Any, ...]]) -> None:
-    _nobody_hangs(Walk(PATIENT[world], Controller(policy(limit=20))), steps)
+def test_in_the_end_no_one_hangs_and_nothing_is_open(world: str, steps: list[tuple[Any, ...]]) -> None:
+    _no_one_hangs(Walk(PATIENT[world], Controller(policy(limit=20))), steps)
 
 
 @MANY_STEPS
 @given(st.lists(st.one_of(LOSSES, NODES, WAIT, PLATFORM), max_size=12))
-def test_in_the_end_nobody_hangs_where_restarts_are_withheld(steps: list[tuple[Any, ...]]) -> None:
+def test_in_the_end_no_one_hangs_where_restarts_are_withheld(steps: list[tuple[Any, ...]]) -> None:
     backoff = Backoff(initial=timedelta(seconds=3), longest=timedelta(seconds=10))
     walk = Walk(PATIENT["has a deadline"], Controller(policy(limit=20, backoff=backoff)))
-    _nobody_hangs(walk, steps)
+    _no_one_hangs(walk, steps)
     assert not any(isinstance(action, SuspendWorkload) for action in walk.controller.done)
 
 
-def _nobody_hangs(walk: Walk, steps: list[tuple[Any, ...]]) -> None:
+def _no_one_hangs(walk: Walk, steps: list[tuple[Any, ...]]) -> None:
     for step in steps:
         walk.take(step)
     walk.nodes_back()

@@ -226,7 +226,7 @@ class Walk:
         return {(pod.uid, pod.containers[0].restarts) for pod in running}
 
     def meet_again(self) -> None:
-        """Ranks all of which have begun again since the loss, and are Ready, wait for nobody that is gone."""
+        """Ranks all of which have begun again since the loss, and are Ready, wait for no one that is gone."""
         uid, processes = self.world.job.uid if self.world.jobs else "", self.processes(ready=True)
         if len(processes) == RANKS and processes.isdisjoint(self.waiting.get(uid, processes)):
             self.hung.discard(uid)
@@ -365,9 +365,9 @@ class Walk:
                 assert {owners[pod.uid] for pod in action.pods} <= targets
 
     def restraint(self, plan: Plan, *, unreadable: bool) -> None:
-        """Nobody is touched where that is barred, but that a suspension of ours is ended, and what a person forced.
+        """No one is touched where that is barred, but that a suspension of ours is ended, and what a person forced.
 
-        `unreadable`: the reconcile has seen that an object cannot be read: nobody is touched at all.
+        `unreadable`: the reconcile has seen that an object cannot be read: no one is touched at all.
         """
         assert not unreadable or not any(isinstance(action, WORKLOAD_ACTIONS) for action in plan.actions), plan.message
         workload, open_ = self.world.workload, plan.ledger.incident
@@ -378,7 +378,7 @@ class Walk:
             assert all(isinstance(action, ResumeWorkload) for action in actions), plan.message
 
     def proven(self, action: ForceDeletePods) -> None:
-        """Nobody is force-deleted who may live, as far as the policy and the platform do not take him for dead."""
+        """No one is force-deleted who may live, as far as the policy and the platform do not take him for dead."""
         fates = fates_of_nodes(self.world.snapshot(live=True), self.controller.policy, at(self.now))
         uids = {pod.uid for pod in action.pods}
         for pod in self.world.pods:

@@ -1,7 +1,7 @@
 """The invariants of an elastic group, each judged on the changes of a trial that is over.
 
 What was written is compared with what was there, never with what the controller would have decided: only
-`sizes.allowed`, which restates the policy, is written anew here.
+`sizes.allowed`, which restates the policy, is written again here.
 """
 
 from collections.abc import Callable, Iterator

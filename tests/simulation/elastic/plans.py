@@ -173,11 +173,9 @@ def _faults(chance: random.Random, job: JobPlan, spares: int, pods: int) -> Iter
         code: int = 0,
     ) -> TrialFault:
         key = FaultKey("world", next(numbers), kind)
-        befalls = "" if node else str(job)
+        hits = "" if node else str(job)
         at_seconds = round(min(at_seconds, ACTIVE_SECONDS - seconds - 30.0), 1)
-        return TrialFault(
-            key, round(seconds, 1), at_seconds, befalls, () if node else indexes, code, Sign.NONE, node=node
-        )
+        return TrialFault(key, round(seconds, 1), at_seconds, hits, () if node else indexes, code, Sign.NONE, node=node)
 
     def rank() -> tuple[int, ...]:
         return (chance.randrange(job.pods),)

@@ -1,4 +1,4 @@
-"""Hand-made evidence: a job, its policy and its ledger as changes of a server that nobody runs, told to the
+"""Hand-made evidence: a job, its policy and its ledger as changes of a server that no one runs, told to the
 checkers."""
 
 from collections.abc import Callable, Mapping
@@ -276,7 +276,7 @@ class Case:
         self.request("list", JOBS, query=SELECTOR, process=process)
         self.request("list", PODS, query=SELECTOR, process=process)
 
-    def befalls(self, kind: FaultKind, *, actor: str = "world", seconds: float = 0.0, **fields: Any) -> None:
+    def hits(self, kind: FaultKind, *, actor: str = "world", seconds: float = 0.0, **fields: Any) -> None:
         fault = TrialFault(FaultKey(actor, len(self.evidence.happenings), kind), seconds, self.now)
         until = at(self.now + seconds) if seconds else None
         self.evidence.happenings.append(Happening(fault, at(self.now), until, str(kind), **fields))

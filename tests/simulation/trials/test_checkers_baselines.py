@@ -20,7 +20,7 @@ class TestBaselineUntouched:
         case.ledger(restarted(opened(1000), 1061))
         assert "restarts it for what is a baseline: pod llm-node-0-1 was deleted by user" in case.found[0]
 
-    def test_unless_nobody_fills_the_rank(self) -> None:
+    def test_unless_no_one_fills_the_rank(self) -> None:
         case = Case(BaselineUntouched, mode="Observe")
         case.lose_a_pod()
         case.now += 60
@@ -51,7 +51,7 @@ class TestBaselineUntouched:
         case.lose_a_pod()
         replaces(case)
         case.now += 60
-        case.befalls(FaultKind.TIMEOUT, actor=CONTROLLER)
+        case.hits(FaultKind.TIMEOUT, actor=CONTROLLER)
         case.policy("Observe")
         case.now += seconds_later
         case.ledger(restarted(opened(1000), case.now))

@@ -43,7 +43,7 @@ class Books:
         self.case.ledger(ledger)
         return self
 
-    def befalls(
+    def hits(
         self,
         kind: FaultKind,
         since: float,
@@ -109,7 +109,7 @@ def test_a_stop_before_a_person_asked_for_a_restart(class_: str, account: str) -
     ("frozen_at", "account"), [(1002.4, Account.UNWATCHED), (1002.5, Account.UNEXPLAINED)], ids=["all but 2 s", "not"]
 )
 def test_a_stop_that_was_over_before_a_controller_could_act(frozen_at: float, account: str) -> None:
-    books = stopped().loses(1000).befalls(FaultKind.PROCESS_FREEZE, frozen_at, 60, actor="controller-0")
+    books = stopped().loses(1000).hits(FaultKind.PROCESS_FREEZE, frozen_at, 60, actor="controller-0")
     assert books.accounts() == {account: 19.6}
     assert (books.found == []) == (account == Account.UNWATCHED)
 
@@ -140,7 +140,7 @@ def test_a_stop_of_which_nothing_is_left_when_a_controller_leads_again(
     survivor: bool, lives_until: float, account: str
 ) -> None:
     """Seed 6494: a drain takes all nodes while both controllers are dead. What they find has never started."""
-    books = all_gone(survivor=survivor).befalls(FaultKind.PROCESS_KILL, 1000.4, 34, actor="controller-0")
+    books = all_gone(survivor=survivor).hits(FaultKind.PROCESS_KILL, 1000.4, 34, actor="controller-0")
     books.case.evidence.processes.append(ProcessLife("controller-0", 0, at(0), at(lives_until), "killed"))
     assert books.accounts()[account] == pytest.approx(299.6)
     assert (books.found == []) == (account == Account.UNWATCHED)
@@ -149,7 +149,7 @@ def test_a_stop_of_which_nothing_is_left_when_a_controller_leads_again(
 @pytest.mark.parametrize(("whole", "account"), [(False, Account.INCOMPLETE), (True, Account.UNEXPLAINED)])
 def test_a_stop_of_ranks_that_train_without_one_that_a_resize_has_added(whole: bool, account: str) -> None:
     """Seed 6265: there is no room for the new rank, and the others do not wait for it."""
-    books = Books((900, 1000.4), (1020, None)).befalls(FaultKind.USER_RESIZE, 800, pods_more=1)
+    books = Books((900, 1000.4), (1020, None)).hits(FaultKind.USER_RESIZE, 800, pods_more=1)
     books.case.evidence.rounds(str(KEY))[0].size = 1
     books.case.now = 850
     if not whole:
@@ -160,7 +160,7 @@ def test_a_stop_of_ranks_that_train_without_one_that_a_resize_has_added(whole: b
 
 
 def test_what_another_incident_is_about_was_seen() -> None:
-    frozen = stopped().loses(1000).befalls(FaultKind.PROCESS_FREEZE, 1000.4, 19.0, actor="controller-0")
+    frozen = stopped().loses(1000).hits(FaultKind.PROCESS_FREEZE, 1000.4, 19.0, actor="controller-0")
     books = frozen.writes(1015, opened(1015)).writes(1021, closed(opened(1015), 1020.9))
     assert books.accounts()[Account.UNEXPLAINED] == 14.6
 
@@ -186,7 +186,7 @@ def never_stopped() -> Books:
 
 @pytest.mark.parametrize("kind", [FaultKind.NODE_PARTITION, FaultKind.POD_STUCK])
 def test_processes_that_outlive_their_pod(kind: FaultKind) -> None:
-    books = never_stopped().befalls(kind, 1000.9, 90)
+    books = never_stopped().hits(kind, 1000.9, 90)
     assert books.accounts() == {Account.LIVED: 100.0}
     assert books.found == []
 
@@ -195,7 +195,7 @@ def test_processes_that_outlive_their_pod(kind: FaultKind) -> None:
 def test_processes_on_a_node_that_was_cut_off_for_another_job(affected: str, account: str) -> None:
     """Seeds 4079 and 6174: pods of two jobs are on that node. The API shows a loss of each, and both train on."""
     books = never_stopped().starts(20, "mine")
-    books.befalls(FaultKind.NODE_PARTITION, 1000.9, 90, job="team-a/other", pod_uids=(affected,))
+    books.hits(FaultKind.NODE_PARTITION, 1000.9, 90, job="team-a/other", pod_uids=(affected,))
     assert books.accounts() == {account: 100.0}
     assert (books.found == []) == (account == Account.LIVED)
 
@@ -211,14 +211,14 @@ def test_processes_on_a_node_that_was_cut_off_for_another_job(affected: str, acc
     ids=["ends them", "over before", "begins later", "another job's"],
 )
 def test_no_process_outlives_its_pod(kind: FaultKind, since: float, seconds: float, job: str) -> None:
-    books = never_stopped().befalls(kind, since, seconds, job=job)
+    books = never_stopped().hits(kind, since, seconds, job=job)
     assert books.accounts() == {Account.NEVER: 100.0}
     assert books.found == ["100.000 s: the training did not stop (incident workload-1)"]
 
 
 @pytest.mark.parametrize(("lasts", "over"), [(85.0, False), (84.0, True)])
 def test_an_incident_about_them_ends_soon_after_they_can_be_ended(lasts: float, over: bool) -> None:
-    books = never_stopped().befalls(FaultKind.NODE_PARTITION, 1000, lasts)
+    books = never_stopped().hits(FaultKind.NODE_PARTITION, 1000, lasts)
     assert set(books.accounts()) == {Account.LIVED}
     assert bool(books.found) is over
 
@@ -262,7 +262,7 @@ def test_a_training_that_seems_not_to_have_started(marking: Marking, phase: str,
 
 
 def test_processes_that_live_on_until_the_training_stops_and_after_it_met_again() -> None:
-    books = Books((20, 1050), (1100, 1150), (1200, None)).befalls(FaultKind.NODE_PARTITION, 990, 300)
+    books = Books((20, 1050), (1100, 1150), (1200, None)).hits(FaultKind.NODE_PARTITION, 990, 300)
     books.writes(1001, opened(1000)).writes(1251, observed(1000, 1250))
     assert books.accounts() == {Account.BOOKED: 100.0, Account.LIVED: 150.0}
 
@@ -272,28 +272,28 @@ def test_processes_that_live_on_until_the_training_stops_and_after_it_met_again(
 )
 def test_a_silent_node_keeps_an_incident_open_that_had_no_time_to_end(cut_off_at: float, account: str) -> None:
     """Seed 3849: its pod is not Ready, so the group does not run whole, whatever its processes do."""
-    books = Books((20, 1000), (1100, 1500), (1600, None)).befalls(FaultKind.NODE_PARTITION, cut_off_at, 400)
+    books = Books((20, 1000), (1100, 1500), (1600, None)).hits(FaultKind.NODE_PARTITION, cut_off_at, 400)
     books.writes(1001, opened(1000)).writes(1601, observed(1000, 1600))
     assert books.accounts() == {Account.BOOKED: 200.0, account: 400.0}
     assert (books.found == []) == (account == Account.LIVED)
 
 
 def test_the_end_of_a_recovery_is_not_put_off_by_them() -> None:
-    books = Books((20, 1000), (1100, None)).befalls(FaultKind.NODE_PARTITION, 990, 300)
+    books = Books((20, 1000), (1100, None)).hits(FaultKind.NODE_PARTITION, 990, 300)
     books.writes(1001, opened(1000)).writes(1151, closed(opened(1000), 1150))
     assert books.accounts() == {Account.BOOKED: 100.0, Account.LATE: 50.0}
     assert books.found == ["50.000 s: trains before the incident ends (incident workload-1)"]
 
 
 def test_a_rank_that_a_resize_has_added() -> None:
-    books = never_stopped().befalls(FaultKind.USER_RESIZE, 900, pods_more=1)
+    books = never_stopped().hits(FaultKind.USER_RESIZE, 900, pods_more=1)
     assert books.accounts() == {Account.ADDED: 100.0}
     assert books.found == []
 
 
 def test_a_rank_that_was_added_before_the_others_met_without_it() -> None:
     """They take the size of the training from a number of their own, so its resize changes nothing for them."""
-    books = never_stopped().befalls(FaultKind.USER_RESIZE, 10, pods_more=1)
+    books = never_stopped().hits(FaultKind.USER_RESIZE, 10, pods_more=1)
     books.case.evidence.rounds(str(KEY))[0].size = 1
     assert books.accounts() == {Account.ADDED: 100.0}
 
@@ -304,14 +304,14 @@ def test_a_rank_that_was_added_before_the_others_met_without_it() -> None:
     ids=["made smaller", "before the ranks met", "later", "another job's"],
 )
 def test_no_rank_was_added(since: float, pods_more: int, job: str) -> None:
-    books = never_stopped().befalls(FaultKind.USER_RESIZE, since, pods_more=pods_more, job=job)
+    books = never_stopped().hits(FaultKind.USER_RESIZE, since, pods_more=pods_more, job=job)
     assert books.accounts() == {Account.NEVER: 100.0}
     assert books.found == ["100.000 s: the training did not stop (incident workload-1)"]
 
 
 @pytest.mark.parametrize(("until", "over"), [(1615, False), (1616, True)])
 def test_a_rank_that_was_added_is_made_again_within_the_back_off_of_its_job(until: float, over: bool) -> None:
-    books = Books((20, None)).befalls(FaultKind.USER_RESIZE, 900, pods_more=1)
+    books = Books((20, None)).hits(FaultKind.USER_RESIZE, 900, pods_more=1)
     books.writes(1001, opened(1000)).writes(until, observed(1000, until))
     books.accounts()
     assert bool(books.found) is over
@@ -322,7 +322,7 @@ def test_a_rank_that_was_added_is_made_again_within_the_back_off_of_its_job(unti
 )
 def test_no_incident_about_an_added_rank_ends_while_it_is_not_ready(failed_at: float, found: list[str]) -> None:
     """Seed 2138: it is never taken in, so its probe never succeeds."""
-    books = Books((20, None)).befalls(FaultKind.USER_RESIZE, 900, pods_more=1)
+    books = Books((20, None)).hits(FaultKind.USER_RESIZE, 900, pods_more=1)
     books.writes(1300, opened(1300))
     books.case.now = failed_at
     books.case.fails(1, 1)
@@ -334,7 +334,7 @@ def test_no_incident_about_an_added_rank_ends_while_it_is_not_ready(failed_at: f
 @pytest.mark.parametrize(("reason", "found"), [(Reason.USER_RESIZED, 0), (Reason.RULE_FAIL_JOB, 1)])
 def test_nor_while_the_group_is_held_for_the_size_until_a_person_retries(reason: Reason, found: int) -> None:
     """Seed 2350: the ledger says no longer why it was held."""
-    books = Books((20, None)).befalls(FaultKind.USER_RESIZE, 900, pods_more=1)
+    books = Books((20, None)).hits(FaultKind.USER_RESIZE, 900, pods_more=1)
     held = with_incident(in_phase(opened(1000), Phase.HELD), held_reason=reason, held_message="it is")
     retried = with_incident(held, held_reason=None, held_message="")
     books.writes(1001, held).writes(3000, retried)
@@ -345,7 +345,7 @@ def test_nor_while_the_group_is_held_for_the_size_until_a_person_retries(reason:
 
 def test_an_added_rank_may_keep_a_hold_open_that_waits_for_the_group_to_outlive_it() -> None:
     """Seed 3113."""
-    books = Books((20, 1000), (1100, None)).befalls(FaultKind.USER_RESIZE, 10, pods_more=1)
+    books = Books((20, 1000), (1100, None)).hits(FaultKind.USER_RESIZE, 10, pods_more=1)
     books.case.evidence.rounds(str(KEY))[1].size = 1
     held = with_incident(
         in_phase(opened(1000), Phase.HELD), held_reason=Reason.USER_RESIZED, held_message="it is resized"
@@ -359,7 +359,7 @@ def test_an_added_rank_may_keep_a_hold_open_that_waits_for_the_group_to_outlive_
     ("jumped_at", "account"), [(1050, Account.CLOCK), (1500, Account.NEVER)], ids=["meanwhile", "much later"]
 )
 def test_a_wrong_clock_of_the_controllers(jumped_at: float, account: str) -> None:
-    books = never_stopped().befalls(FaultKind.CLOCK_JUMP, jumped_at, 20, actor="controller-0")
+    books = never_stopped().hits(FaultKind.CLOCK_JUMP, jumped_at, 20, actor="controller-0")
     assert account in books.accounts()
 
 
@@ -448,7 +448,7 @@ def test_a_verified_recovery_may_be_followed_by_a_stop_that_nothing_shows(lost_a
 def test_what_holds_a_controller_up_comes_on_top(held_up_seconds: float, over: bool) -> None:
     books = never_stopped()
     recovers_in = 45 + 1.5 * books.case.evidence.plan.lease_seconds
-    books.befalls(FaultKind.PROCESS_FREEZE, 1000, held_up_seconds - recovers_in, actor="controller-0")
+    books.hits(FaultKind.PROCESS_FREEZE, 1000, held_up_seconds - recovers_in, actor="controller-0")
     books.accounts()
     assert bool(books.found) is over
 

@@ -89,7 +89,7 @@ class TestBoundedRequests:
         case.lose_a_pod()
         case.ledger(restarted(opened(1000), 1000))
         for _ in range(faults):
-            case.befalls(FaultKind.SERVER_ERROR, actor=CONTROLLER)
+            case.hits(FaultKind.SERVER_ERROR, actor=CONTROLLER)
         for _ in range(count):
             case.request("get", JOB_SETS, "llm")
         return case.found
@@ -149,7 +149,7 @@ class TestOneIncarnation:
     @pytest.mark.parametrize("kind", [FaultKind.POD_FORCE_DELETE, FaultKind.NODE_PARTITION])
     def test_a_pod_out_of_reach_is_excused(self, kind: FaultKind) -> None:
         case = self.taken_down()
-        case.befalls(kind, pod_uids=("pod-1",))
+        case.hits(kind, pod_uids=("pod-1",))
         case.trace(EventKind.PROCESS_STARTED, "job-2", 0, "pod-3")
         assert case.end() == []
 

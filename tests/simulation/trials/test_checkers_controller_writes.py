@@ -206,7 +206,7 @@ class TestObserveWritesNothing:
             case = Case(ObserveWritesNothing)
             case.policy("Observe")
             if frozen:
-                case.befalls(FaultKind.PROCESS_FREEZE, actor=CONTROLLER, seconds=30)
+                case.hits(FaultKind.PROCESS_FREEZE, actor=CONTROLLER, seconds=30)
             case.now += 31
             case.delete(JOBS, "llm-node-0", by=CONTROLLER)
             assert len(case.found) == (0 if frozen else 1)

@@ -59,11 +59,11 @@ class TestConvergesAfterHealing:
     @pytest.mark.parametrize(
         ("anew", "in_incident", "violations"), [(True, False, 0), (True, True, 1), (False, False, 1)]
     )
-    def test_one_that_never_had_a_pod_is_left_alone(self, anew: bool, in_incident: bool, violations: int) -> None:
+    def test_one_that_never_had_a_pod_is_left_alone(self, again: bool, in_incident: bool, violations: int) -> None:
         case = self.lost()
         case.drop(JOBS, "llm-node-0", by="garbage-collector")
         owner = "jobset"
-        if anew:
+        if again:
             owner = "jobset-2"
             case.drop(JOB_SETS, "llm", by="garbage-collector")
             case.put(JOB_SETS, "llm", {"spec": {"replicatedJobs": []}}, uid=owner, owner="workload")
@@ -213,7 +213,7 @@ class TestConvergesAfterHealing:
         case.annotate(by=CONTROLLER, suspend=True, suspended_by="workload-1")
         assert "it is suspended by incident workload-1" in case.end()[0]
 
-    def test_without_enforce_nobody_has_to_bring_it_back(self) -> None:
+    def test_without_enforce_no_one_has_to_bring_it_back(self) -> None:
         case = Case(ConvergesAfterHealing, mode="Observe")
         case.trace(EventKind.RANK_LOST, "job-1", 1)
         assert case.end() == []
@@ -253,7 +253,7 @@ class TestConvergesAfterHealing:
     @pytest.mark.parametrize(
         ("mode", "lost_at", "violations"), [("Observe", 5500, 0), ("Observe", 5300, 1), ("Enforce", 5500, 1)]
     )
-    def test_and_for_what_nobody_restarts_and_goes_on_failing(self, mode: str, lost_at: float, violations: int) -> None:
+    def test_and_for_what_no_one_restarts_and_goes_on_failing(self, mode: str, lost_at: float, violations: int) -> None:
         case = Case(ConvergesAfterHealing, mode=mode)
         case.now = lost_at
         case.fails(1, 1)
@@ -347,7 +347,7 @@ class TestTimelyAction:
 
     def test_a_fault_of_a_controller_excuses_it(self) -> None:
         case = Case(TimelyAction)
-        case.befalls(FaultKind.TIMEOUT, actor=CONTROLLER)
+        case.hits(FaultKind.TIMEOUT, actor=CONTROLLER)
         case.lose_a_pod()
         case.now += 5
         case.ledger(opened(1000))
@@ -359,7 +359,7 @@ class TestTimelyAction:
     ) -> None:
         case = Case(TimelyAction, mode="Observe")
         case.now = 900
-        case.befalls(FaultKind.NODE_POWER_LOSS, seconds=95, node="node-1")
+        case.hits(FaultKind.NODE_POWER_LOSS, seconds=95, node="node-1")
         case.now = changed_at
         case.policy("Enforce")
         case.now = 1000
@@ -368,7 +368,7 @@ class TestTimelyAction:
 
     def test_faults_of_the_world_do_not(self) -> None:
         case = Case(TimelyAction)
-        case.befalls(FaultKind.MANAGER_STALL, seconds=60)
+        case.hits(FaultKind.MANAGER_STALL, seconds=60)
         case.lose_a_pod()
         case.now += 5
         case.ledger(opened(1000))

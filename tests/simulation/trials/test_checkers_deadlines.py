@@ -75,7 +75,7 @@ def test_a_resume_starts_the_clock_unless_the_suspension_was_ours(by: str, viola
 
 def test_trainer_may_be_late_by_as_long_as_it_stood_still() -> None:
     case = case_of({"activeDeadlineSeconds": 600})
-    case.befalls(FaultKind.TRAINER_STALL, seconds=60)
+    case.hits(FaultKind.TRAINER_STALL, seconds=60)
     case.now += 640
     case.put(TRAIN_JOBS, "other", FAILED, by="trainer-controller")
     assert case.found == []

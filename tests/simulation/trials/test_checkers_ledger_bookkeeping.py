@@ -204,7 +204,7 @@ class TestRecordedOnce:
     def test_nor_is_one_whose_ledger_went_while_the_controller_was_held_up(self) -> None:
         case = Case(RecordedOnce)
         case.ledger(opened(1000))
-        case.befalls(FaultKind.PROCESS_FREEZE, actor=CONTROLLER, seconds=30)
+        case.hits(FaultKind.PROCESS_FREEZE, actor=CONTROLLER, seconds=30)
         case.drop(RECOVERY_GROUPS, "llm-workload")
         assert case.end() == []
 
@@ -240,9 +240,9 @@ class TestRecordedOnce:
         assert len(case.end()) == violations
 
     @pytest.mark.parametrize("actor", ["controller-0", "world"])
-    def test_nobody_can_tell_while_all_controllers_are_down(self, actor: str) -> None:
+    def test_no_one_can_tell_while_all_controllers_are_down(self, actor: str) -> None:
         case = Case(RecordedOnce)
-        case.befalls(FaultKind.PROCESS_KILL, actor=actor, seconds=60)
+        case.hits(FaultKind.PROCESS_KILL, actor=actor, seconds=60)
         case.lose_a_pod()
         assert case.end() == []
 
@@ -306,7 +306,7 @@ class TestRecordedOnce:
         case.put(PODS, "llm-node-0-1", {"status": {"phase": "Failed", "containerStatuses": ended}}, by="kubelet")
         assert case.end() == []
 
-    def test_what_a_deleted_job_of_the_same_name_has_left_behind_loses_nobody(self) -> None:
+    def test_what_a_deleted_job_of_the_same_name_has_left_behind_loses_no_one(self) -> None:
         case = Case(RecordedOnce)
         case.drop(TRAIN_JOBS, "llm")
         case.put(TRAIN_JOBS, "llm", {"spec": {"suspend": False}}, uid="its successor")

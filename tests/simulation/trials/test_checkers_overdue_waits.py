@@ -85,9 +85,9 @@ class TestWatchdogTouches:
         case.job("job-2", suspend=True)
         assert case.end() == []
 
-    def test_while_no_controller_lives_nobody_can_touch_it(self) -> None:
+    def test_while_no_controller_lives_no_one_can_touch_it(self) -> None:
         case = self.waits_for_pods()
-        case.befalls(FaultKind.PROCESS_KILL, actor=CONTROLLER, seconds=500)
+        case.hits(FaultKind.PROCESS_KILL, actor=CONTROLLER, seconds=500)
         case.now += 600
         self.pods_come(case)
         assert case.found == []
@@ -150,7 +150,7 @@ class TestSuspensionReleased:
 
     def test_without_a_controller_it_lasts(self) -> None:
         case = self.in_backoff()
-        case.befalls(FaultKind.PROCESS_KILL, actor=CONTROLLER, seconds=590)
+        case.hits(FaultKind.PROCESS_KILL, actor=CONTROLLER, seconds=590)
         case.now += 600
         case.annotate(by=CONTROLLER, suspend=False)
         assert case.found == []

@@ -71,7 +71,7 @@ class TestFailJobForItsCause:
         exits(case, 134)
         assert "were survivors of another loss" in failed_by(case, ABORT)[0]
 
-    def test_nor_is_a_code_that_nobody_ended_with(self) -> None:
+    def test_nor_is_a_code_that_no_one_ended_with(self) -> None:
         case = Case(FailJobForItsCause)
         exits(case, 1, lost=True)
         assert "no process ended with a code of rule segfault" in failed_by(case, SEGFAULT)[0]

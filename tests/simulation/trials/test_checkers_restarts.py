@@ -15,7 +15,7 @@ from tests.simulation.trials.checker_case import CONTROLLER, Case, at, by_hand, 
 
 
 class TestJustifiedRestart:
-    def test_a_restart_of_an_incarnation_that_lost_nobody_is_found(self) -> None:
+    def test_a_restart_of_an_incarnation_that_lost_no_one_is_found(self) -> None:
         case = Case(JustifiedRestart)
         case.ledger(restarted(opened(1000), 1000))
         assert "no member of Job job-1 was lost" in case.found[0]
@@ -91,7 +91,7 @@ class TestJustifiedRestart:
         assert len(case.found) == violations
 
     @pytest.mark.parametrize(("seconds", "violations"), [(0.2, 0), (60, 1)])
-    def test_nobody_can_tell_what_a_suspension_of_a_moment_deletes_from_a_loss(
+    def test_no_one_can_tell_what_a_suspension_of_a_moment_deletes_from_a_loss(
         self, seconds: float, violations: int
     ) -> None:
         case = Case(JustifiedRestart)
@@ -170,7 +170,7 @@ class TestJustifiedRestart:
         case.ledger(first)
         case.drop(JOBS, "llm-node-0", by="garbage-collector")
         case.job("job-2")
-        case.befalls(FaultKind.CLOCK_JUMP, actor=CONTROLLER)
+        case.hits(FaultKind.CLOCK_JUMP, actor=CONTROLLER)
         case.now += 50
         case.ledger(restarted(first, 1120, job_uid="job-2"))
         assert case.found == []

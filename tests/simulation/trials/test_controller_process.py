@@ -82,7 +82,7 @@ def test_a_killed_process_is_followed_by_another_one_after_its_pause(programs: l
         await asyncio.sleep(100.0)
         assert wire.replica.process is not None
         wire.replica.process.kill(20.0)
-        wire.replica.process.kill(500.0)  # Nobody dies twice.
+        wire.replica.process.kill(500.0)  # No one dies twice.
         await asyncio.sleep(100.0)
         assert lives(wire) == [(0, 0.0, 100.0, "killed"), (1, 120.0, None, "")]
         wire.replica.stop()
@@ -94,7 +94,7 @@ def test_a_killed_process_is_followed_by_another_one_after_its_pause(programs: l
 def test_a_process_that_fails_is_reported_and_started_again(programs: list[Work]) -> None:
     async def fails(client: KubeApiClient, stop: asyncio.Event) -> None:
         await asyncio.sleep(10.0)
-        raise ValueError("what nobody expected")
+        raise ValueError("what no one expected")
 
     programs += [fails, works_on]
 
@@ -104,7 +104,7 @@ def test_a_process_that_fails_is_reported_and_started_again(programs: list[Work]
         running = asyncio.create_task(wire.replica.run())
         await asyncio.sleep(100.0)
         first, second_life = lives(wire)
-        assert first == (0, 0.0, 10.0, "ValueError: what nobody expected")
+        assert first == (0, 0.0, 10.0, "ValueError: what no one expected")
         assert second_life == (1, 10.0 + RESTART_SECONDS, None, "")
         wire.replica.stop()
         await running
@@ -236,7 +236,7 @@ async def test_samples_are_what_metrics_tells() -> None:
 
 
 def first_write(resource: str) -> int:
-    """Its number, after a pod was lost and while nobody is stopped."""
+    """Its number, after a pod was lost and while no one is stopped."""
     return next(
         record.number
         for record in writes(outcome_of(in_world(FaultKind.POD_KILL)))

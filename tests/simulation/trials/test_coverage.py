@@ -294,9 +294,9 @@ def test_an_exhausted_budget_counts_as_what_was_done_about_it(fields: dict[str, 
 
 
 def test_a_terminal_failure_counts_as_what_was_done_about_it() -> None:
-    anew = open_incident(attempts=(attempt(1, AttemptAction.RECREATE_JOB_SET),))
+    again = open_incident(attempts=(attempt(1, AttemptAction.RECREATE_JOB_SET),))
     left = open_incident(closing=Closing(Outcome.FAILED, Reason.PLATFORM_GAVE_UP, at(30)))
-    assert covered(Ledger(phase=Phase.DECIDED, incident=anew))["terminal:RecreateJobSet"] == 1
+    assert covered(Ledger(phase=Phase.DECIDED, incident=again))["terminal:RecreateJobSet"] == 1
     assert covered(Ledger(phase=Phase.HEALTHY, incident=left))["terminal:Leave"] == 1
 
 

@@ -1,4 +1,4 @@
-"""What befalls jobs, nodes and the platform, and what users do: each kind carried out, and undone in time."""
+"""What affects jobs, nodes and the platform, and what users do: each kind carried out, and undone in time."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def victims(outcome: TrialOutcome, kind: FaultKind) -> list[tuple[float, str, Bo
     return [each for each in states(outcome, PODS) if each[2]["metadata"]["uid"] in uids and each[0] >= FAULT]
 
 
-def test_nothing_befalls_a_trial_without_faults() -> None:
+def test_nothing_hits_a_trial_without_faults() -> None:
     outcome = outcome_of()
     assert outcome.evidence.happenings == []
     assert writes(outcome) == []
@@ -242,7 +242,7 @@ def test_an_index_means_that_pod_though_another_one_is_on_its_way_out() -> None:
     assert [each.fault.key.kind for each in outcome.evidence.happenings] == [FaultKind.POD_KILL]
 
 
-def test_a_fault_that_finds_nobody_does_not_take_place() -> None:
+def test_a_fault_that_finds_no_one_does_not_take_place() -> None:
     late = [
         in_world(kind, 200.0, 10.0, number=number)
         for number, kind in enumerate(
@@ -293,7 +293,7 @@ def test_whatever_lasts_has_returned_when_the_healing_begins(order: int) -> None
     outcome = run_trial(with_faults(*faults))
 
     took_place = {each.fault.key.kind for each in outcome.evidence.happenings}
-    assert len(took_place) >= 11, f"some find nobody while others last: {sorted(took_place)}"
+    assert len(took_place) >= 11, f"some find no one while others last: {sorted(took_place)}"
     assert all(each.until is None or each.until <= at(QUIET.active_seconds) for each in outcome.evidence.happenings)
     assert [node["metadata"]["name"] for node in found(outcome, NODES) if node["spec"].get("unschedulable")] == []
     conditions = [node["status"]["conditions"] for node in found(outcome, NODES)]

@@ -11,10 +11,10 @@ from recovery.sim.trials.faults import FaultKind
 from recovery.sim.trials.manifests import config_of, objects_of
 from recovery.sim.trials.plan import FaultRates, JobAdmission, JobPlan, Marking, PlannedRuntime, Sidecar, TrialPlan
 from recovery.sim.trials.plan_generator import ACTIVE_SECONDS, HEALING_SECONDS, draw_plan
-from recovery.sim.trials.request_faults import BEFALL_LINES, BEFALL_REQUESTS
+from recovery.sim.trials.request_faults import HIT_LINES, HIT_REQUESTS
 
 SEEDS = range(600)
-OF_THE_WORLD = frozenset(FaultKind) - {FaultKind.USER_DELETE_JOB} - BEFALL_LINES - BEFALL_REQUESTS | {
+OF_THE_WORLD = frozenset(FaultKind) - {FaultKind.USER_DELETE_JOB} - HIT_LINES - HIT_REQUESTS | {
     FaultKind.PROCESS_KILL,
     FaultKind.PROCESS_FREEZE,
 }
@@ -40,7 +40,7 @@ def test_every_fault_begins_after_the_start_and_is_over_before_the_healing() -> 
             assert fault.at_seconds + fault.seconds < ACTIVE_SECONDS
 
 
-def test_every_fault_has_a_number_of_its_own_and_befalls_somebody_who_is_there() -> None:
+def test_every_fault_has_a_number_of_its_own_and_hits_someone_who_is_there() -> None:
     for plan in plans():
         assert [fault.key.number for fault in plan.faults] == list(range(len(plan.faults)))
         pods = {str(job): job.pods for job in plan.jobs}
@@ -68,7 +68,7 @@ def test_between_them_they_reach_every_kind_and_every_runtime() -> None:
     assert any(job.policy is None for plan in plans() for job in plan.jobs)
 
 
-def test_they_reach_every_kind_of_job_and_what_befalls_it() -> None:
+def test_they_reach_every_kind_of_job_and_what_hits_it() -> None:
     jobs = [job for plan in plans() for job in plan.jobs]
     assert {sidecar for job in jobs for sidecar in job.sidecars} == set(Sidecar)
     assert {job.admission for job in jobs} == set(JobAdmission)

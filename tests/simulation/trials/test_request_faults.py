@@ -67,7 +67,7 @@ def test_there_are_eight_throws() -> None:
 # Given ones.
 
 
-def test_a_given_fault_befalls_the_request_of_its_number_alone() -> None:
+def test_a_given_fault_hits_the_request_of_its_number_alone() -> None:
     fault = at_event(FaultKind.TIMEOUT, 5)
     asked = faults(fault)
     assert of(asked, WRITE, 5) == fault

@@ -40,7 +40,7 @@ class Trials:
 
 
 def plan_of(faults: int, *jobs: JobPlan) -> TrialPlan:
-    """Every fault befalls llm, one after the other, all within the first 10 minutes."""
+    """Every fault affects llm, one after the other, all within the first 10 minutes."""
     found = tuple(
         TrialFault(FaultKey("world", number, FaultKind.POD_KILL), at_seconds=10.0 * number, job=str(LLM))
         for number in range(faults)

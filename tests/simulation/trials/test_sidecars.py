@@ -1,4 +1,4 @@
-"""Pods with containers beside the training: what they are like, what befalls them, and which container trains."""
+"""Pods with containers beside the training: what they are like, what affects them, and which container trains."""
 
 import pytest
 from msgspec.structs import replace

@@ -1,4 +1,4 @@
-"""What befalls a controller's requests: what the server did, what the sender heard and when, and what was noted."""
+"""What affects a controller's requests: what the server did, what the sender heard and when, and what was noted."""
 
 import asyncio
 
@@ -35,7 +35,7 @@ async def error_of(wire: Wire) -> ApiError:
     raise AssertionError("it succeeded")
 
 
-# Nothing befalls it.
+# Nothing affects it.
 
 
 @virtual_time

@@ -115,10 +115,10 @@ def test_striking_out_a_fault_leaves_what_came_before_it_untouched() -> None:
         assert without.trace_hash != outcome.trace_hash
 
 
-def test_the_plan_of_an_outcome_leaves_out_what_found_nobody_to_befall() -> None:
-    lost, nobody = in_world(FaultKind.POD_KILL), in_world(FaultKind.POD_KILL, 150.0, number=1, indexes=(7,))
+def test_the_plan_of_an_outcome_leaves_out_what_found_no_one_to_hit() -> None:
+    lost, no_one = in_world(FaultKind.POD_KILL), in_world(FaultKind.POD_KILL, 150.0, number=1, indexes=(7,))
     never = at_event(FaultKind.TIMEOUT, 100_000)
-    assert outcome_of(lost, nobody, never).plan.faults == (lost,)
+    assert outcome_of(lost, no_one, never).plan.faults == (lost,)
 
 
 # Healing.
@@ -238,7 +238,7 @@ def test_logs_and_garbage_collection_are_as_before(fails: bool) -> None:
     assert structlog.get_config() == before
 
 
-def test_what_befalls_a_request_is_told_with_its_moment() -> None:
+def test_what_hits_a_request_is_told_with_its_moment() -> None:
     outcome = outcome_of(at_event(FaultKind.SERVER_ERROR, 20))
     told = happening(outcome, FaultKind.SERVER_ERROR)
     (record,) = [record for record in outcome.evidence.requests if record.fault]

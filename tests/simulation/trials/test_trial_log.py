@@ -34,7 +34,7 @@ def fingerprint(*actions: Callable[[Wire], object]) -> str:
     return told[0]
 
 
-def as_somebody(wire: Wire) -> None:
+def as_someone(wire: Wire) -> None:
     with wire.server.acting("job-controller"):
         wire.put("a", 2)
 
@@ -48,7 +48,7 @@ def applied(fault: TrialFault, sentence: str = "pod a was deleted") -> Callable[
 
 
 def test_equal_trials_have_equal_fingerprints() -> None:
-    actions = (as_somebody, told(RECORD), applied(KILL))
+    actions = (as_someone, told(RECORD), applied(KILL))
     assert fingerprint(*actions) == fingerprint(*actions)
 
 
@@ -57,7 +57,7 @@ def test_equal_trials_have_equal_fingerprints() -> None:
     [
         ((), (lambda wire: wire.put("a", 2),)),
         ((lambda wire: wire.put("a", 2),), (lambda wire: wire.put("a", 3),)),
-        ((lambda wire: wire.put("a", 2),), (as_somebody,)),
+        ((lambda wire: wire.put("a", 2),), (as_someone,)),
         ((told(RECORD),), (told(replace(RECORD, number=8)),)),
         ((told(RECORD),), (told(replace(RECORD, at=at(0.001))),)),
         ((told(RECORD),), (told(replace(RECORD, code=409)),)),

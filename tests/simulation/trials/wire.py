@@ -1,4 +1,4 @@
-"""One controller process's way to a server with few kinds, and the faults that are on it. Nobody runs the process."""
+"""One controller process's way to a server with few kinds, and the faults that are on it. No one runs the process."""
 
 import asyncio
 import functools
@@ -73,7 +73,7 @@ class Wire:
         return [job["metadata"]["name"] for job in self.server.objects(JOBS)]
 
     def put(self, name: str, size: int = 1) -> Body:
-        """Somebody else makes it, or changes it."""
+        """Someone else makes it, or changes it."""
         if self.server.find(JOBS, name, TEAM) is None:
             return self.server.create(JOBS, named(name), namespace=TEAM)
         return self.server.patch(JOBS, name, {"spec": {"size": size}}, kind=PatchKind.MERGE, namespace=TEAM)

@@ -15,7 +15,7 @@ def test_every_drawn_pod_comes_to_rest(seed: int) -> None:
         assert not [state for state in history.stood if state.startswith("does not come to rest")]
 
 
-def test_a_planted_bug_is_a_difference_of_the_pod_that_it_befalls(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_planted_bug_is_a_difference_of_the_pod_that_it_hits(monkeypatch: pytest.MonkeyPatch) -> None:
     right = walk_in_memory(PODS)
     assert report("named", PODS, right, walk_in_memory(PODS)) == ""
     monkeypatch.setattr(pod_run, "LEAST_WINDOW_SECONDS", 0.5)

@@ -83,7 +83,7 @@ CONFIG: Body = {
 
 
 class Failure(StrEnum):
-    """What befalls a job."""
+    """What affects a job."""
 
     GPU = "gpu"
     """Off the bus: a node condition says so, and a rank exits."""
@@ -92,7 +92,7 @@ class Failure(StrEnum):
     OUT_OF_MEMORY = "out-of-memory"
     SEGMENTATION_FAULT = "segmentation-fault"
     MAINTENANCE = "maintenance"
-    """Somebody deletes a pod."""
+    """Someone deletes a pod."""
     NODE_POWER = "node-power"
     USER_ERROR = "user-error"
     """A program that crashes a minute after each start."""
@@ -139,7 +139,7 @@ class FleetWeek:
     def __init__(self) -> None:
         self.clock = VirtualClock()
         self.struck: list[Failure] = []
-        """What has befallen jobs so far."""
+        """What has affected jobs so far."""
         entropy = random.Random("a week")
         node_count = JOBS * PODS_PER_JOB * GPUS_PER_POD // 8 + SPARE_NODES
         self.cluster = EmbeddedCluster(

@@ -60,7 +60,7 @@ async def after(made: Object, *groups: Object) -> Object:
     return patched(made, await patch_of(made, api_with(*groups)), PatchKind.JSON)
 
 
-async def test_the_size_is_set_wherever_somebody_reads_it_and_nowhere_else() -> None:
+async def test_the_size_is_set_wherever_someone_reads_it_and_nowhere_else() -> None:
     made = job(containers=told_size(4)["template"]["spec"]["containers"])
     answer = sorted(await patch_of(made, api_with(group(nodes=3))), key=lambda operation: str(operation["path"]))
     assert answer == [
@@ -182,7 +182,7 @@ async def test_jobs_that_are_created_at_once_share_a_list_that_is_newer_than_all
     assert settings._namespaces == {}, "nothing is kept of namespaces in which no Job is being created"
 
 
-async def test_a_list_that_fails_is_shared_with_nobody() -> None:
+async def test_a_list_that_fails_is_shared_with_no_one() -> None:
     api = HeldApi(group(nodes=3))
     settings = SettingsAtBirth(api, StillClock())
     tasks = await asked(settings, 3)

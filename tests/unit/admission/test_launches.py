@@ -225,7 +225,7 @@ def of_namespace(spec: Object | None = None) -> Object:
 
 
 def test_nothing_is_quoted_of_a_training_runtime_because_anybody_can_ask() -> None:
-    """In the name of any namespace: nobody has proved to be the API server."""
+    """In the name of any namespace: no one has proved to be the API server."""
     secret = {"mlPolicy": {"torch": {"envInjection": {"targets": [{"jobName": "node", "containerNames": ["hidden"]}]}}}}
     theirs = of_namespace(secret)
     verdict = verdict_of(job({**RESERVED, **OF_NAMESPACE}), None, theirs)

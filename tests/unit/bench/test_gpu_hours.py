@@ -155,7 +155,7 @@ class TestTheAccounts:
         outcome = play(WAITING, DAY, [lost_node, Failure(3 * HOUR, EXITS, 7, 1.0), Failure(4 * HOUR, BREAKS, 6, 0.5)])
         assert outcome == play(WAITING, DAY, [lost_node])
 
-    def test_a_restart_that_is_interrupted_begins_anew(self) -> None:
+    def test_a_restart_that_is_interrupted_begins_again(self) -> None:
         second_at = 2.25 * HOUR + COSTS.down_seconds + 60
         outcome = play(WAITING, DAY, [Failure(2.25 * HOUR, EXITS, 5, 1.0), Failure(second_at, EXITS, 5, 1.0)])
         assert lost(outcome, Account.REWORK, Account.RESTART) == pytest.approx(
@@ -209,7 +209,7 @@ class TestTheSize:
         one_by_one = [Failure(HOUR, BREAKS, 0, 0.5), Failure(HOUR + 1, BREAKS, 1, 0.5), Failure(HOUR + 2, BREAKS, 2, 1)]
         assert play(ELASTIC[1], DAY, one_by_one).sizes == {125, 127, 128}
 
-    def test_room_that_goes_away_is_waited_for_anew(self) -> None:
+    def test_room_that_goes_away_is_waited_for_again(self) -> None:
         back_at = HOUR + 8 * HOUR
         lost_node = Failure(HOUR, BREAKS, 5, 1.0)
         away = Failure(back_at + 100, BREAKS, 125, 0.125)
@@ -253,7 +253,7 @@ class TestByHand:
         cause = replace(EXITS, count=2000)
         mean, half_width, rate = self.simulated(cause, World(HOUR, days=self.days))
         down, up = COSTS.down_seconds, COSTS.up_seconds
-        # Nothing fails while it goes down. Coming up starts anew with each failure.
+        # Nothing fails while it goes down. Coming up starts again with each failure.
         between = 1 / rate + math.exp(rate * up) * down + math.expm1(rate * up) / rate
         assert half_width < 0.002
         assert mean == pytest.approx(self.kept(rate) / between, abs=half_width)

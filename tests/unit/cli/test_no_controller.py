@@ -31,7 +31,7 @@ def protected(cluster: PlainCluster) -> Object:
     return cluster.add_job("llm")
 
 
-def nobody_leads(cluster: PlainCluster) -> None:
+def no_one_leads(cluster: PlainCluster) -> None:
     cluster.objects[LEASES.plural].clear()
 
 
@@ -69,7 +69,7 @@ def test_one_line_before_the_table_says_that_no_controller_leads(
     leases: tuple[Object, ...], why: str, cluster: PlainCluster
 ) -> None:
     protected(cluster)
-    nobody_leads(cluster)
+    no_one_leads(cluster)
     cluster.put(LEASES, *leases)
     assert status().stderr == WARNING.format(why)
     assert row("llm")["PROTECTED"] == "no: NoController"
@@ -90,7 +90,7 @@ def test_a_lease_that_is_renewed_shows_a_leader_in_whatever_namespace(
     leases: tuple[Object, ...], cluster: PlainCluster
 ) -> None:
     protected(cluster)
-    nobody_leads(cluster)
+    no_one_leads(cluster)
     cluster.put(LEASES, *leases)
     assert status().stderr == ""
     assert row("llm")["PROTECTED"] == "yes"
@@ -130,7 +130,7 @@ def test_a_user_who_may_not_read_the_lease_is_told_that_it_is_not_known(
     denied: set[tuple[str, str]], why: str, cluster: PlainCluster
 ) -> None:
     protected(cluster)
-    nobody_leads(cluster)
+    no_one_leads(cluster)
     cluster.denied = denied
     line = f"recovery: it is not known whether a controller leads: {why}\n"
     assert status().stderr == explain().stderr == line
@@ -194,7 +194,7 @@ def test_a_lease_that_cannot_be_decoded_is_no_sign_of_a_leader(cluster: PlainClu
 
 def test_explain_says_so_and_what_to_do(cluster: PlainCluster) -> None:
     protected(cluster)
-    nobody_leads(cluster)
+    no_one_leads(cluster)
     result = explain()
     assert result.stderr == WARNING.format(NO_LEASE)
     assert result.stdout.splitlines()[1] == (
@@ -219,7 +219,7 @@ def test_what_a_controller_would_do_next_is_not_promised(
     group: Object | None, protection: str, step: str, cluster: PlainCluster
 ) -> None:
     protected(cluster)
-    nobody_leads(cluster)
+    no_one_leads(cluster)
     if group is not None:
         cluster.add_group("llm", group)
     assert (row("llm")["PROTECTED"], row("llm")["NEXT"]) == (protection, step)
@@ -227,7 +227,7 @@ def test_what_a_controller_would_do_next_is_not_promised(
 
 def test_a_job_that_a_controller_has_suspended_needs_a_person_to_resume_it(cluster: PlainCluster) -> None:
     job = protected(cluster)
-    nobody_leads(cluster)
+    no_one_leads(cluster)
     cluster.add_group("llm", open_incident("Backoff"))
     job["spec"]["suspend"] = True
     job["metadata"]["annotations"] = {"recovery.trainjob.dev/suspended-by": "i"}
@@ -246,7 +246,7 @@ def test_what_else_keeps_a_controller_from_acting_is_said_first(
 ) -> None:
     cluster.add_job("llm")
     cluster.add_policy(**spec)
-    nobody_leads(cluster)
+    no_one_leads(cluster)
     assert row("llm")["PROTECTED"] == answer
 
 

@@ -75,7 +75,7 @@ def test_a_job_of_which_nothing_is_known_to_be_wrong_is_starting(cluster: PlainC
     assert told()["message"] == "on its way: 3 of 4 pods run, and nothing is known to keep the others"
 
 
-def test_a_job_whose_pods_nobody_may_create_says_what_refuses_them(cluster: PlainCluster) -> None:
+def test_a_job_whose_pods_no_one_may_create_says_what_refuses_them(cluster: PlainCluster) -> None:
     cluster.add_job("llm", ranks=4, running=0)
     cluster.add_policy()
     cluster.objects[PODS.plural].clear()

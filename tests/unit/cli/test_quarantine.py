@@ -108,7 +108,7 @@ def test_where_there_is_no_config_a_release_frees_the_node_all_the_same(fleet: F
     assert (fleet.cordoned("gpu-1"), fleet.quarantined) == (False, [])
 
 
-def test_the_cordon_of_somebody_else_stays_and_that_is_said(fleet: Fleet) -> None:
+def test_the_cordon_of_someone_else_stays_and_that_is_said(fleet: Fleet) -> None:
     fleet.patch_node("gpu-1", {"spec": {"unschedulable": True}})
     said = run("release", "gpu-1").stdout
     assert said == "node gpu-1 is not quarantined by recovery; its cordon was set by others, and stays\n"

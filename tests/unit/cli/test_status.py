@@ -150,7 +150,7 @@ def test_where_enforce_would_have_done_nothing_nothing_is_said_of_it(cluster: Pl
         ({"status": {"conditions": [{"type": "Failed", "status": "False"}]}}, "Healthy"),
     ],
 )
-def test_a_job_that_nobody_has_to_watch_says_why(cluster: PlainCluster, change: Object, phase: str) -> None:
+def test_a_job_that_no_one_has_to_watch_says_why(cluster: PlainCluster, change: Object, phase: str) -> None:
     cluster.add_job("llm").update(change)
     cluster.add_policy()
     assert row("llm")["PHASE"] == phase

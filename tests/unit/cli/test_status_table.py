@@ -170,7 +170,7 @@ def test_what_waits_for_a_person_is_first_then_what_is_under_way_then_what_is_we
     ]
 
 
-def test_an_open_incident_that_nobody_handles_waits_for_a_person(cluster: PlainCluster) -> None:
+def test_an_open_incident_that_no_one_handles_waits_for_a_person(cluster: PlainCluster) -> None:
     cluster.add_policy(mode="Enforce")
     for name, mode in (("a-recovers", "Enforce"), ("b-observed", "Observe")):
         cluster.add_job(name)

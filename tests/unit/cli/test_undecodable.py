@@ -168,7 +168,7 @@ class TestDepth:
 
     @pytest.fixture
     def deep(self, cluster: PlainCluster) -> PlainCluster:
-        """Every object of the job, its policy and the config have a field that nobody reads, of 5,000 levels."""
+        """Every object of the job, its policy and the config have a field that no one reads, of 5,000 levels."""
         cluster.add_job("llm", running=1)
         cluster.add_policy(mode="Enforce")
         cluster.put(RECOVERY_CONFIGS, {"metadata": metadata("default", "", "c"), "spec": {}})

@@ -22,7 +22,7 @@ PREFIX = "recovery.trainjob.dev/"
 
 @pytest.fixture(autouse=True)
 def _no_controller(cluster: PlainCluster) -> None:
-    """Nobody stands for election, unless a test puts a Lease."""
+    """No one stands for election, unless a test puts a Lease."""
     cluster.objects[LEASES.plural].clear()
 
 
@@ -92,7 +92,7 @@ def test_resume_releases_our_suspension_and_what_marks_it(cluster: PlainCluster)
     assert (job["spec"]["suspend"], annotations(job)) == (False, {})
 
 
-def test_resume_leaves_a_suspension_of_somebody_else_alone(cluster: PlainCluster) -> None:
+def test_resume_leaves_a_suspension_of_someone_else_alone(cluster: PlainCluster) -> None:
     job = cluster.add_job("llm")
     job["spec"]["suspend"] = True
     assert "it was not suspended by the controller: left as it is" in run("resume", "llm").stdout
@@ -187,10 +187,10 @@ def test_restart_is_asked_for_with_reason_and_name_and_its_answer_is_printed(clu
 def test_who_asks_from_a_container_is_named_by_the_number(
     cluster: PlainCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def nobody(*_: object) -> str:
+    async def no_one(*_: object) -> str:
         return ""
 
-    monkeypatch.setattr("recovery.cli.requests.context_user", nobody)
+    monkeypatch.setattr("recovery.cli.requests.context_user", no_one)
     job = enforced(cluster)
     controller(cluster, accepted=True, message="done")
     run("restart", "llm", "--reason", "stuck")
@@ -206,11 +206,11 @@ def test_a_refusal_by_the_controller_is_1(cluster: PlainCluster) -> None:
 
 
 def unanswered(cluster: PlainCluster) -> str:
-    """What a request says that nobody answers."""
+    """What a request says that no one answers."""
     return refused("restart", "llm", "--reason", "x", "--wait", "3")
 
 
-def test_without_an_answer_it_says_that_nobody_stands_for_election(cluster: PlainCluster) -> None:
+def test_without_an_answer_it_says_that_no_one_stands_for_election(cluster: PlainCluster) -> None:
     job = enforced(cluster)
     assert unanswered(cluster) == (
         "recovery: TrainJob team-a/llm: no answer to restart within 3 s: is a controller running? "

@@ -58,7 +58,7 @@ class LedgersApi(FakeApi):
         self._version = 100
 
     def put_group(self, ledger: Ledger, *, schema_version: int = WITHOUT_RESUMING) -> LedgerObject:
-        """Somebody writes the RecoveryGroup of `train`, or creates it."""
+        """Someone writes the RecoveryGroup of `train`, or creates it."""
         uid = "0d2f5c9e-5b1c-4f6e-9d6b-4f2f1c0a7b11"
         name = f"{KEY.name}-{uid}"
         made = LedgerObject(

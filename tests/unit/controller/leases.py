@@ -40,18 +40,18 @@ class LeaseServer:
         return spec
 
     def put(self, spec: Object) -> None:
-        """Somebody writes it, whatever was there."""
+        """Someone writes it, whatever was there."""
         if self.lease is None:
             self._server.create(LEASES, {"metadata": {"name": LEASE_NAME}, "spec": spec}, namespace=NAMESPACE)
         else:
             self._patch([{"op": "add", "path": "/spec", "value": spec}], PatchKind.JSON)
 
     def touch(self) -> None:
-        """Somebody annotates it."""
+        """Someone annotates it."""
         self._patch({"metadata": {"annotations": {"touched": str(self._server.revision)}}}, PatchKind.MERGE)
 
     def delete(self) -> None:
-        """Somebody deletes it, if it is there."""
+        """Someone deletes it, if it is there."""
         if self.lease is not None:
             self._server.delete(LEASES, LEASE_NAME, namespace=NAMESPACE)
 
@@ -91,7 +91,7 @@ class Way:
             raise self.refusal
         # What is on its way arrives, even if its sender has given up.
         delivery = asyncio.ensure_future(self._delivered(request))
-        delivery.add_done_callback(asyncio.Future.exception)  # what nobody hears any more is not an error of the test
+        delivery.add_done_callback(asyncio.Future.exception)  # what no one hears any more is not an error of the test
         return await asyncio.shield(delivery)
 
     async def _delivered(self, request: ApiRequest) -> bytes:

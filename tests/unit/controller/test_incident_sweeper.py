@@ -203,7 +203,7 @@ async def test_under_a_config_that_cannot_be_used_nothing_goes(spec: dict[str, A
     assert records.left == ["ml/inc-1"]
 
 
-def nobody_knows_whose(namespace: str, name: str) -> UndecodableObject:
+def no_one_knows_whose(namespace: str, name: str) -> UndecodableObject:
     """A RecoveryGroup of which nothing but the metadata can be read."""
     return UndecodableObject("RecoveryGroup", namespace, name, "group-9", "Object missing required field `spec`")
 
@@ -231,7 +231,7 @@ async def test_a_ledger_that_does_not_say_whose_it_is_keeps_what_its_name_allows
     records = Records(incidents(ttl="24h"))
     for namespace, uid in (("ml", "uid-1"), ("ml", "uid-2"), ("other", "uid-1")):
         await records.add(1, days_ago=9, namespace=namespace, uid=uid, id_=uid)
-    records.store.unidentified = (nobody_knows_whose("ml", name),)
+    records.store.unidentified = (no_one_knows_whose("ml", name),)
     await records.sweeper.sweep()
     assert records.left == left
 
@@ -239,7 +239,7 @@ async def test_a_ledger_that_does_not_say_whose_it_is_keeps_what_its_name_allows
 async def test_what_is_left_alone_is_said_once_and_again_when_it_is_something_else() -> None:
     records = Records(incidents(ttl="24h"))
     records.holds(Ledger(), schema_version=99)
-    records.store.unidentified = (nobody_knows_whose("ml", "gpt-uid-2"),)
+    records.store.unidentified = (no_one_knows_whose("ml", "gpt-uid-2"),)
     with capture_logs() as logs:
         for _ in range(3):
             await records.sweeper.sweep()

@@ -128,7 +128,7 @@ async def test_an_election_whose_answer_was_lost_is_won_all_the_same() -> None:
 
 
 @virtual_time
-async def test_a_lease_that_somebody_deletes_is_made_again() -> None:
+async def test_a_lease_that_someone_deletes_is_made_again() -> None:
     server = LeaseServer()
     one = Candidate(server, "one")
     async with running(one):
@@ -139,7 +139,7 @@ async def test_a_lease_that_somebody_deletes_is_made_again() -> None:
 
 
 @pytest.mark.parametrize(("holder", "why"), [("other", "other holds the lease"), ("", "the lease was released")])
-def test_a_lease_that_is_somebody_elses_ends_the_term_at_once(holder: str, why: str) -> None:
+def test_a_lease_that_is_someone_elses_ends_the_term_at_once(holder: str, why: str) -> None:
     @virtual_time
     async def play() -> None:
         server = LeaseServer()

@@ -1,4 +1,4 @@
-"""No write goes out, or goes on, once the lease may belong to somebody else."""
+"""No write goes out, or goes on, once the lease may belong to someone else."""
 
 import asyncio
 

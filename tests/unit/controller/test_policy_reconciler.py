@@ -44,7 +44,7 @@ class Policies:
             self.server.create(resource, {**body, "spec": {"mode": "Observe"}}, namespace=namespace)
 
     def edit(self, seconds: int, patch: dict[str, Any], *, manager: str = "chart") -> None:
-        """Somebody edits the namespace's policy at that time."""
+        """Someone edits the namespace's policy at that time."""
         self.clock.seconds = seconds
         with self.server.acting(manager):
             self.server.patch(RECOVERY_POLICIES, "standard", patch, kind=PatchKind.MERGE, namespace=NAMESPACE)

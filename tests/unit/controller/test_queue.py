@@ -36,7 +36,7 @@ async def taken(queue: GroupQueue) -> GroupKey:
 
 
 async def nothing_within(queue: GroupQueue, seconds: float) -> bool:
-    """Nothing is taken in that time. Only of a queue that nobody else takes from."""
+    """Nothing is taken in that time. Only of a queue that no one else takes from."""
     take = asyncio.create_task(queue.take())
     done, _ = await asyncio.wait({take}, timeout=seconds)
     take.cancel()

@@ -1,4 +1,4 @@
-"""One reconcile: the ledger before the actions, and what becomes of it when somebody else was faster or no answer
+"""One reconcile: the ledger before the actions, and what becomes of it when someone else was faster or no answer
 came."""
 
 import msgspec

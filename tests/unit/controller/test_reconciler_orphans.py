@@ -1,4 +1,4 @@
-"""Ledgers that vanish: a RecoveryGroup that somebody deletes, and those of jobs that were deleted in mid-incident."""
+"""Ledgers that vanish: a RecoveryGroup that someone deletes, and those of jobs that were deleted in mid-incident."""
 
 import msgspec
 import pytest
@@ -84,7 +84,7 @@ async def test_the_incident_of_a_job_that_was_deleted_is_recorded_as_superseded(
     )
     assert spec["message"].endswith("; the job was deleted")
     assert all("endedAt" in phase for phase in spec["phases"])
-    assert scene.api.ledger == ledger, "the ledger is about to vanish, and nobody writes it any more"
+    assert scene.api.ledger == ledger, "the ledger is about to vanish, and no one writes it any more"
 
 
 async def test_it_is_recorded_once_however_often_the_group_is_reconciled() -> None:
@@ -204,7 +204,7 @@ async def test_a_record_that_is_put_off_is_not_forgotten_even_if_the_cache_has_n
     assert list(scene.reconciler.ledgers_written()) == []
 
 
-async def test_nobody_waits_for_a_record_that_has_no_namespace_any_more() -> None:
+async def test_no_one_waits_for_a_record_that_has_no_namespace_any_more() -> None:
     scene = await interrupted()
     scene.api.groups.clear()
     scene.api.next("create", RECOVERY_INCIDENTS, NotFoundError("namespaces ml not found", status=404))
@@ -230,7 +230,7 @@ async def test_a_job_that_is_replaced_within_a_reconcile_is_recorded_though_the_
 
 
 async def test_the_ledger_is_read_of_the_job_that_was_found_and_not_of_the_one_it_replaced() -> None:
-    """Without it the suspension of an incident that is open would look like one that nobody wants any more."""
+    """Without it the suspension of an incident that is open would look like one that no one wants any more."""
     second = lost().with_workload(uid="second")
     scene = Scene(second)
     await scene.reconcile()

@@ -83,7 +83,7 @@ async def test_every_group_is_reconciled_at_first_and_every_ten_minutes(monkeypa
 
 
 @virtual_time
-async def test_a_ledger_whose_job_went_while_nobody_led_is_reconciled_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_ledger_whose_job_went_while_no_one_led_is_reconciled_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch, ONE)
     for key in (ONE, OTHER):
         ledger = LedgerObject(f"{key.name}-uid", key.namespace, "group", "1", "uid", key.name, Ledger())

@@ -38,7 +38,7 @@ async def test_a_standby_reconciles_nothing_and_at_everything_once_it_leads(monk
 
 
 @virtual_time
-async def test_nobody_stands_for_election_before_its_caches_are_synced(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_one_stands_for_election_before_its_caches_are_synced(monkeypatch: pytest.MonkeyPatch) -> None:
     terms = PinnedPolicy()
     terms.won.set()
     scene = Scene(monkeypatch, ONE, leadership=terms)

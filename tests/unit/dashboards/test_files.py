@@ -40,7 +40,7 @@ def test_each_metric_of_the_leader_is_recorded_once() -> None:
     assert "recovery_fleet_incidents_total" in FLEET_METRICS
 
 
-def test_a_series_of_somebody_else_is_refused() -> None:
+def test_a_series_of_someone_else_is_refused() -> None:
     with pytest.raises(ValueError, match="job_gpus: a metric of ours has the prefix recovery_"):
         job_series("job_gpus")
 

@@ -56,7 +56,7 @@ class Fleet:
         self.server.patch(NODES, name, {"status": {"conditions": [ready]}}, kind=PatchKind.MERGE, subresource="status")
 
     def patch_node(self, name: str, patch: Body) -> None:
-        """Somebody else writes to the node, by a merge patch."""
+        """Someone else writes to the node, by a merge patch."""
         self.server.patch(NODES, name, patch, kind=PatchKind.MERGE)
 
     def patch_config(self, patch: Body) -> None:

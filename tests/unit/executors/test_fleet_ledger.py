@@ -245,7 +245,7 @@ async def test_the_breaker_is_reported_once_on_the_config_whichever_group_has_op
     assert [(log["event"], log["log_level"]) for log in logs] == [(event["message"], "warning")]
 
 
-async def test_an_event_that_is_refused_keeps_nobody_from_a_recovery() -> None:
+async def test_an_event_that_is_refused_keeps_no_one_from_a_recovery() -> None:
     fleet = Fleet(spec={**ALLOWED, "circuitBreaker": {"recoveries": 1}})
     fleet.client.next("create", EVENTS, ForbiddenError("events: forbidden", status=403))
     await fleet.writer().change(FleetChange(futile=(Futile("inc-1", at(5)),)))

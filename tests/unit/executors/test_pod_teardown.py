@@ -113,7 +113,7 @@ async def test_no_pods_is_no_request() -> None:
 # --- by force --------------------------------------------------------------------------------------------------------
 
 
-async def test_by_force_nobody_is_waited_for_and_the_uid_is_named_even_so() -> None:
+async def test_by_force_no_one_is_waited_for_and_the_uid_is_named_even_so() -> None:
     scene = Scene()
     await scene.force("a", "b")
     assert scene.api.writes == [

@@ -183,7 +183,7 @@ async def test_what_was_written_is_what_the_next_write_is_swapped_against() -> N
     assert api.ledger.epoch == 2
 
 
-async def test_somebody_else_wrote_meanwhile() -> None:
+async def test_someone_else_wrote_meanwhile() -> None:
     api = LedgersApi()
     known = api.put_group(Ledger())
     theirs = api.put_group(Ledger(epoch=1))
@@ -192,7 +192,7 @@ async def test_somebody_else_wrote_meanwhile() -> None:
     assert list(api.groups.values()) == [theirs]
 
 
-async def test_somebody_else_created_it_meanwhile() -> None:
+async def test_someone_else_created_it_meanwhile() -> None:
     api = LedgersApi()
     theirs = api.put_group(Ledger(epoch=1))
     with pytest.raises(AlreadyExistsError):
@@ -253,7 +253,7 @@ async def test_the_label_comes_before_the_settings_and_goes_after_them() -> None
     assert len(api.writes) == 6
 
 
-async def test_nothing_is_written_over_somebody_elses_write_by_way_of_the_label() -> None:
+async def test_nothing_is_written_over_someone_elses_write_by_way_of_the_label() -> None:
     api = LedgersApi()
     known = api.put_group(Ledger())
     theirs = api.put_group(Ledger(epoch=1))
@@ -310,7 +310,7 @@ async def test_a_closed_incident_is_recorded_under_its_id_and_its_beginning() ->
 
 
 async def test_incidents_that_count_from_one_again_have_records_of_their_own() -> None:
-    """Somebody deleted the RecoveryGroup: the ids repeat."""
+    """Someone deleted the RecoveryGroup: the ids repeat."""
     api = LedgersApi()
     later = msgspec.structs.replace(closed(), started_at=at(60))
     for incident in (closed(), later, later):

@@ -105,7 +105,7 @@ async def test_one_that_this_incident_has_suspended_already_is_success() -> None
     ],
     ids=["suspended by a user", "of another incident", "resumed by a user"],
 )
-async def test_what_somebody_else_has_done_is_left_as_it_is(
+async def test_what_someone_else_has_done_is_left_as_it_is(
     annotations: dict[str, str] | None, suspend: bool, says: str
 ) -> None:
     api = server(annotations=annotations, suspend=suspend)
@@ -177,7 +177,7 @@ async def test_a_workload_that_is_gone_needs_no_resuming() -> None:
     assert [str(request) for request in api.writes] == ["patch TrainJob"]
 
 
-async def test_one_that_somebody_has_taken_over_is_news() -> None:
+async def test_one_that_someone_has_taken_over_is_news() -> None:
     api = LedgersApi()
     api.next("patch", TRAIN_JOBS, TestFailedError("the annotation is gone", status=422))
     with pytest.raises(TestFailedError):

@@ -68,7 +68,7 @@ def _matches(term: tuple[LabelRequirement, ...], labels: Mapping[str, str]) -> b
 
 
 def _meets(value: str | None, requirement: LabelRequirement) -> bool:
-    """`value` None: the node has no such label. An operator that nobody knows matches nothing."""
+    """`value` None: the node has no such label. An operator that no one knows matches nothing."""
     match requirement.operator:
         case "In":
             return value in requirement.values

@@ -182,7 +182,7 @@ class TestAsPlainlyDefined:
     @given(st.lists(st.tuples(NODES, st.booleans(), st.booleans()), max_size=16), st.lists(DEMANDS, max_size=4))
     @settings(max_examples=300, deadline=None)
     def test_after_any_changes(self, changes: list[tuple[NodeFacts, bool, bool]], demands: list[Demand]) -> None:
-        """The booleans: whether the node is gone, and whether somebody asks in between."""
+        """The booleans: whether the node is gone, and whether someone asks in between."""
         nodes: dict[str, NodeFacts] = {}
         asked = Capacity(nodes)
         wanted = tuple(dict.fromkeys(demands))
@@ -307,7 +307,7 @@ class TestCost:
         assert asked.room((demand,)) is None
         assert counted.demands == 0
 
-    def test_after_many_nodes_have_changed_nobody_waits_for_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_after_many_nodes_have_changed_no_one_waits_for_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
         nodes = {f"n{number}": node(f"n{number}") for number in range(NODES_AT_ONCE_MAX + 1)}
         asked = Capacity(nodes)
         counted = Counted(monkeypatch)

@@ -71,7 +71,7 @@ async def test_a_short_outage_is_not_mentioned() -> None:
     assert await process.is_asked() == Health(False, "ok")
 
 
-async def test_while_nobody_reaches_the_server_it_says_so_and_stays_healthy() -> None:
+async def test_while_no_one_reaches_the_server_it_says_so_and_stays_healthy() -> None:
     process = Process()
     for process.seconds in (SILENCE_SECONDS, SILENCE_SECONDS + 1):
         health = await process.is_asked()
@@ -119,7 +119,7 @@ async def test_until_the_next_trial_is_over_the_last_one_counts() -> None:
 
 
 async def test_what_was_tried_long_ago_says_nothing() -> None:
-    """Nobody has asked meanwhile: the API server may have come and gone."""
+    """No one has asked meanwhile: the API server may have come and gone."""
     process = Process()
     process.seconds, process.cluster.answers = SILENCE_SECONDS, True
     await process.is_asked()
@@ -153,7 +153,7 @@ async def test_a_new_session_reaches_a_server_that_answers_anything(tmp_path: Pa
     await runner.cleanup()
 
 
-async def test_a_new_session_reaches_nobody_where_nobody_listens_or_no_kubeconfig_is(tmp_path: Path) -> None:
+async def test_a_new_session_reaches_no_one_where_no_one_listens_or_no_kubeconfig_is(tmp_path: Path) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         assert not await reaches_with_new_session(kubeconfig(tmp_path, closed.getsockname()[1]), None)

@@ -68,7 +68,7 @@ CHANGES = st.one_of(
 @given(st.lists(CHANGES, max_size=25))
 @settings(max_examples=300, deadline=None)
 def test_after_any_changes_it_is_what_counting_all_of_them_gives(changes: list[tuple[Any, ...]]) -> None:
-    """Pods may be known before their nodes, and outlive them; nodes are indexed when somebody asks."""
+    """Pods may be known before their nodes, and outlive them; nodes are indexed when someone asks."""
     nodes: dict[str, NodeFacts] = {}
     pods, capacity = Pods(), Capacity(nodes)
     pods.in_use.follow(lambda node, _, gpus: capacity.use(node, gpus))
@@ -156,7 +156,7 @@ class TestOthers:
 
 
 class TestCost:
-    def test_news_that_change_nothing_are_told_to_nobody(self) -> None:
+    def test_news_that_change_nothing_are_told_to_no_one(self) -> None:
         """Most events of a pod are its kubelet's reports."""
         pods = Pods()
         pods.put("p", record("p", "v", phase="Pending"))

@@ -120,7 +120,7 @@ async def test_a_preparation_that_is_complete_is_no_member_any_more(world: World
     assert [each.name for each in world.llm.jobs] == ["llm-node-0"]
 
 
-async def test_a_job_set_of_somebody_else_is_left_alone(world: World) -> None:
+async def test_a_job_set_of_someone_else_is_left_alone(world: World) -> None:
     foreign = load("jobset")
     foreign["metadata"]["ownerReferences"][0]["uid"] = "an earlier TrainJob"
     await world.tell(JOB_SETS, foreign)
@@ -265,7 +265,7 @@ async def test_ledgers_of_other_workloads_of_the_name_are_orphans(world: World) 
 
 
 async def test_a_ledger_that_was_collected_in_mid_incident_stays_an_orphan_for_a_while(world: World) -> None:
-    """It may go in the very moment in which its workload goes: nobody else has what is still to be recorded."""
+    """It may go in the very moment in which its workload goes: no one else has what is still to be recorded."""
     open_ = load("recoverygroup")
     open_["status"]["phase"] = "TearingDown"
     open_["status"]["incident"] = {
@@ -334,7 +334,7 @@ async def test_a_copy_of_a_ledger_in_another_namespace_takes_nothing_away(world:
         assert world.store.ledger_object(LLM, WORKLOAD_UID) is not None
 
 
-async def test_a_ledger_under_another_name_is_nobodys(world: World) -> None:
+async def test_a_ledger_under_another_name_is_no_ones(world: World) -> None:
     copy = load("recoverygroup")
     copy["metadata"] |= {"name": "copy", "uid": "copy"}
     await world.tell(RECOVERY_GROUPS, load("recoverygroup"), copy)

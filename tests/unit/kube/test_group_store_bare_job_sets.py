@@ -62,7 +62,7 @@ async def test_but_a_train_job_of_that_name_goes_before_it(world: World) -> None
     assert (snapshot.jobset, snapshot.jobs, snapshot.pods) == (None, (), ())
 
 
-async def test_what_another_controller_owns_is_nobodys(world: World) -> None:
+async def test_what_another_controller_owns_is_no_ones(world: World) -> None:
     owned = load("jobset")
     owned["metadata"]["ownerReferences"][0] |= {"kind": "Experiment", "uid": "somebody else"}
     await world.tell(JOB_SETS, owned)

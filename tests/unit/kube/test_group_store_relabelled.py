@@ -106,7 +106,7 @@ async def test_a_job_that_leaves_takes_its_membership_with_it(world: World) -> N
 
 
 async def test_an_object_whose_last_state_names_another_group_is_dropped_from_its_own(world: World) -> None:
-    """A deletion carries a state that nobody has been told of before."""
+    """A deletion carries a state that no one has been told of before."""
     await tell_llm(world)
     await world.tell(PODS, pod(0))
     await world.tell(PODS, pod(0, jobset_name="other"), type_="DELETED")

@@ -100,7 +100,7 @@ class TestCache:
         assert seen.store.snapshot(GroupKey("default", "another")).undecodable == ()
         assert seen.store.snapshot(GroupKey("elsewhere", "llm")).undecodable == ()
 
-    async def test_one_that_belongs_to_nobody_is_counted_and_restrains_nobody(self, seen: World) -> None:
+    async def test_one_that_belongs_to_no_one_is_counted_and_restrains_no_one(self, seen: World) -> None:
         lost = broken(PODS)
         lost["metadata"] |= {"name": "stray", "uid": "stray", "labels": None}
         assert await seen.tell(PODS, lost, type_="ADDED") == {}
@@ -160,7 +160,7 @@ class TestLedgers:
 
 
 class TestNodes:
-    """A node that cannot be read restrains nobody; nothing is known about it."""
+    """A node that cannot be read restrains no one; nothing is known about it."""
 
     async def test_it_is_neither_there_nor_gone(self, seen: World) -> None:
         assert set(seen.llm.nodes) == {"gpu-0001"}
@@ -175,7 +175,7 @@ class TestNodes:
         await world.tell(NODES, broken(NODES))
         assert world.llm.gone_nodes == frozenset()
 
-    async def test_what_was_known_of_it_proves_nobody_dead(self, seen: World) -> None:
+    async def test_what_was_known_of_it_proves_no_one_dead(self, seen: World) -> None:
         """Its taint may be gone, and its pods may run."""
         out_of_service = load("node")
         out_of_service["spec"]["taints"] = [{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}]

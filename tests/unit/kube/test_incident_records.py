@@ -50,7 +50,7 @@ def record(began_at: str, *, group: str = "llm", **changes: Any) -> Body:
 
 
 async def test_of_several_records_of_one_id_the_newest_is_meant() -> None:
-    """Somebody deleted the RecoveryGroup in between, and its incidents count from 1 again."""
+    """Someone deleted the RecoveryGroup in between, and its incidents count from 1 again."""
     api = ScriptedApi()
     api.objects["recoveryincidents", ""] = listed(
         "RecoveryIncident",

@@ -94,7 +94,7 @@ async def test_a_group_that_gives_up_does_not_take_the_answer_from_the_others() 
 
 
 @pytest.mark.parametrize("failing", [TryLaterError("busy"), NotFoundError("gone", status=404)])
-async def test_what_keeps_one_from_its_answer_is_nobody_elses_later(failing: Exception) -> None:
+async def test_what_keeps_one_from_its_answer_is_no_one_elses_later(failing: Exception) -> None:
     api = StormApi()
     reader = LiveReader(api)
     api.failing = failing

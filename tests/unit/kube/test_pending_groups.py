@@ -101,7 +101,7 @@ class TestWho:
         await world.tell(TRAIN_JOBS, load("trainjob"), type_="DELETED")
         assert await waiting(world) == ()
 
-    async def test_nor_are_those_of_a_job_set_of_somebody_else(self, world: World) -> None:
+    async def test_nor_are_those_of_a_job_set_of_someone_else(self, world: World) -> None:
         await tell_llm(world, unplaced(0), unplaced(1), jobset=bare())
         assert await waiting(world) == ()
 

@@ -127,7 +127,7 @@ class TestDates:
         assert EARLIEST <= policy.mode_since <= LATEST
 
     def test_one_without_a_zone_is_refused_with_its_path(self) -> None:
-        """It could not be compared with any other, and the error would come up where nobody expects it."""
+        """It could not be compared with any other, and the error would come up where no one expects it."""
         with pytest.raises(ValueError, match=r"at `\$\.status\.conditions\[0\]\.lastTransitionTime"):
             decode_job_set(
                 changed(

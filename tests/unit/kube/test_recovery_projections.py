@@ -40,7 +40,7 @@ class TestPolicies:
         assert policy.mode_since == at("09:51:11"), "not 09:51:13, when another owner wrote the priority"
         assert not policy.deleting
 
-    def test_a_mode_that_nobody_owns_dates_from_the_creation(self) -> None:
+    def test_a_mode_that_no_one_owns_dates_from_the_creation(self) -> None:
         policy = decode_policy(changed("recoverypolicy", metadata__managedFields=None)).value
         assert policy.mode_since == policy.created_at
 

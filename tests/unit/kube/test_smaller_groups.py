@@ -388,7 +388,7 @@ class TestNews:
         await world.settle()
         assert world.notified == {"default/llm": 1}, "and nothing is told without a reason"
 
-    async def test_without_a_smaller_group_nobody_wakes(self, world: World, nodes: Nodes) -> None:
+    async def test_without_a_smaller_group_no_one_wakes(self, world: World, nodes: Nodes) -> None:
         """Constant work for each event: a look at an empty collection."""
         await world.tell(RECOVERY_GROUPS, smaller())
         await world.tell(RECOVERY_GROUPS, smaller(elastic=None))

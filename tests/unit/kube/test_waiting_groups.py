@@ -28,7 +28,7 @@ from tests.unit.kube.test_pending_groups import leaving, tell_llm, unplaced, wai
 from tests.unit.kube.testing import START
 
 GROUPS = tuple(GroupKey("ml", name) for name in "abc")
-NOBODY = GroupKey("ml", "nobody")
+NO_ONE = GroupKey("ml", "nobody")
 TRAIN_JOB = decode_train_job(json.dumps(load("trainjob")).encode()).value
 JOB_SET = decode_job_set(json.dumps(load("jobset")).encode()).value
 DEMANDS = (Demand(gpus=8), Demand(), Demand(selector=(("gpu", "h100"),), gpus=4), Demand(selector=(("name", "b"),)))
@@ -102,16 +102,16 @@ class Groups:
 
     def claimed(self) -> list[tuple[GroupKey, int]]:
         """After `found`."""
-        claims = {claim.key: claim for claim in self.waiting.claims(NOBODY)}
+        claims = {claim.key: claim for claim in self.waiting.claims(NO_ONE)}
         for group in self.found():
             if group.key in claims:
                 assert self.capacity.names(claims[group.key].feasible) == group.feasible
         return sorted((claim.key, claim.nodes) for claim in claims.values())
 
     def found(self) -> list[WaitingGroup]:
-        besides = self.waiting.besides(NOBODY)
+        besides = self.waiting.besides(NO_ONE)
         while besides is None:
-            besides = self.waiting.besides(NOBODY)
+            besides = self.waiting.besides(NO_ONE)
         return sorted(besides, key=lambda group: group.key)
 
 
@@ -198,7 +198,7 @@ class TestClaims:
         groups.found()
         assert groups.claimed() == [(GROUPS[0], 2)]
 
-    def test_nobody_claims_against_itself(self) -> None:
+    def test_no_one_claims_against_itself(self) -> None:
         groups = Groups()
         for name in "vw":
             groups.put_node(name, NODE_STATES[0])
@@ -242,7 +242,7 @@ class TestCost:
         groups.found()
         assert evaluated == {"groups": 4, "demands": 1}, "the node is of the kind that it was, and so are the groups"
 
-    def test_pods_of_jobs_that_nobody_knows_are_not_examined(self, evaluated: Counter[str]) -> None:
+    def test_pods_of_jobs_that_no_one_knows_are_not_examined(self, evaluated: Counter[str]) -> None:
         """One who labels 1,000 pods as members of a group costs nothing but a place in the index."""
         groups = Groups()
         groups.put_node("v", NODE_STATES[0])
@@ -263,13 +263,13 @@ class TestCost:
         assert groups.found() == [WaitingGroup(GROUPS[1], 2, ("v", "w"))]
         assert evaluated == {"groups": 2, "demands": 1}
 
-    def test_nobody_waits_until_many_are_counted(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_no_one_waits_until_many_are_counted(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(pending_groups, "COST_AT_ONCE_MAX", 5)
         groups = Groups()
         groups.put_node("v", NODE_STATES[0])
         for key in GROUPS:
             groups.put_pod(key, "p", DEMANDS[1])
-        assert groups.waiting.besides(NOBODY) is None
+        assert groups.waiting.besides(NO_ONE) is None
         assert groups.found() == groups.plainly(), "what has been counted need not be counted again"
 
     def test_groups_that_wait_no_more_leave_nothing(self) -> None:
@@ -316,7 +316,7 @@ class TestInTheBackground:
         await world.tell(NODES, *(node_body(f"n{number}") for number in range(5)))
         assert slices == [2, 2, 1]
 
-    async def test_pods_of_a_job_of_another_group_make_nobody_wait(self, world: World) -> None:
+    async def test_pods_of_a_job_of_another_group_make_no_one_wait(self, world: World) -> None:
         await tell_llm(world, pod(0), pod(1))
         await world.tell(PODS, unplaced(2, jobset_name="llm") | {"spec": {}})
         assert [each.key for each in await waiting(world)] == [LLM]

@@ -1,4 +1,4 @@
-"""Variables that are Trainer's own, and those that somebody wrote."""
+"""Variables that are Trainer's own, and those that someone wrote."""
 
 import pytest
 

@@ -39,7 +39,7 @@ def test_without_any_gang_a_part_of_the_group_may_hold_gpus() -> None:
         pytest.param(group(job(pods(annotations={"scheduling.k8s.io/group-name": "a"})), queued=False), id="volcano"),
     ],
 )
-def test_where_nobody_need_be_told(launch: Launch) -> None:
+def test_where_no_one_need_be_told(launch: Launch) -> None:
     assert names(gang.check(launch)) == []
 
 

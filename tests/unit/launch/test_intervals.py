@@ -10,7 +10,7 @@ WRITE = "recovery.trainjob.dev/checkpoint-write"
 RESTART = "recovery.trainjob.dev/restart-overhead"
 
 
-def test_nothing_is_said_of_an_interval_that_nobody_told() -> None:
+def test_nothing_is_said_of_an_interval_that_no_one_told() -> None:
     assert names(intervals.check(group(nodes=128))) == []
 
 

@@ -153,7 +153,7 @@ REFUSED: dict[str, dict[str, set[str]]] = {
     "Job of volcano": {
         **NEEDED,
         # Volcano's webhook refuses a minAvailable above the sum of the replicas; without its master the plugin sets
-        # no variable in any pod; the worker that an argument names is then one that nobody counts.
+        # no variable in any pod; the worker that an argument names is then one that no one counts.
         "spec.tasks": {"min-available", "plugin-task"},
         "spec.tasks[0]": {"min-available", "plugin-task"},
         "spec.tasks[0].name": {"plugin-task"},
@@ -232,7 +232,7 @@ NUMBERS = {"negative": -1, "zero": 0, "beyond 32 bits": 2**31}
 ACCEPTED = {
     # The API server counts a negative one as 1 s, and a negative toleration as none.
     "negative": {"terminationGracePeriodSeconds", "tolerationSeconds"},
-    # Nobody waits, nobody is asked for: all of it is valid, if odd.
+    # No one waits, no one is asked for: all of it is valid, if odd.
     "zero": {
         "backoffLimit",
         "completions",
@@ -314,7 +314,7 @@ EVERY_BAD_EXAMPLE = pytest.mark.parametrize("code", CODES, ids=[code.name for co
 @cache
 def _bad(name: str) -> Bodies | None:
     """The objects of the bad example of that page. None: it is no YAML, or what is wrong with it is how it is
-    written. Nobody changes them."""
+    written. No one changes them."""
     example = examples(next(code for code in CODES if code.name == name))["Bad"]
     if example.base == NONE or any(each.problems for each in documents(example.manifest())):
         return None

@@ -1,4 +1,4 @@
-"""What the policies of Job and JobSet decide about a failure, and where that is not what somebody meant."""
+"""What the policies of Job and JobSet decide about a failure, and where that is not what someone meant."""
 
 import pytest
 
@@ -55,7 +55,7 @@ def test_a_failure_policy_with_restarts_in_place_needs_both_lines() -> None:
 @pytest.mark.parametrize(
     "launch",
     [
-        pytest.param(group(nodes=1, failure_policy=RESTARTS), id="one pod: nobody waits"),
+        pytest.param(group(nodes=1, failure_policy=RESTARTS), id="one pod: no one waits"),
         pytest.param(group(failure_policy=RESTARTS, ml_policy=MlPolicy(JOB, mpi=MpiPolicy(JOB))), id="mpirun"),
         pytest.param(
             group(job(pod_failure_rules=(exits("FailJob", 42),)), failure_policy=RESTARTS), id="fails by rule"

@@ -75,7 +75,7 @@ def test_the_line_to_change_is_that_of_the_longer_one() -> None:
     assert finding.place == PODS / "tolerations" / 2 / "tolerationSeconds"
 
 
-def test_nobody_waits_where_there_is_one_pod() -> None:
+def test_no_one_waits_where_there_is_one_pod() -> None:
     assert names(nodes.check(group(job(pods(tolerations=())), nodes=1))) == []
 
 

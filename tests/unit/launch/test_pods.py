@@ -32,7 +32,7 @@ def test_the_shipped_runtime_is_told_each_consequence_once() -> None:
     ]
 
 
-def test_one_pod_alone_keeps_nobody_waiting() -> None:
+def test_one_pod_alone_keeps_no_one_waiting() -> None:
     assert names(pods.check(group(shipped(), nodes=1))) == []
 
 

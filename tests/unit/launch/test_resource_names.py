@@ -95,7 +95,7 @@ def test_it_is_nearly_that_of_a_device(name: str, meant: str) -> None:
         "{{ .Values.gpu }}",
     ],
 )
-def test_what_somebody_may_have_is_not_told_of(name: str) -> None:
+def test_what_someone_may_have_is_not_told_of(name: str) -> None:
     assert asking_for(name) == []
 
 

@@ -181,7 +181,7 @@ def test_an_empty_trainer_is_enough() -> None:
         ),
     ],
 )
-def test_an_address_that_nobody_has(fields: str, sentence: str) -> None:
+def test_an_address_that_no_one_has(fields: str, sentence: str) -> None:
     assert told(check, group(network(fields))) == [sentence]
 
 
@@ -217,7 +217,7 @@ def test_a_replicated_job_of_another_name_has_another_address() -> None:
         "numNodes: 1",
     ],
 )
-def test_an_address_that_nobody_surely_needs_is_not_told(trainer: str) -> None:
+def test_an_address_that_no_one_surely_needs_is_not_told(trainer: str) -> None:
     job = f"kind: TrainJob\nspec: {{trainer: {{{trainer}}}}}\n---\n"
 
     assert told(check, group(job + network("{subdomain: training}"))) == []

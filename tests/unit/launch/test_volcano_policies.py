@@ -143,11 +143,11 @@ def test_a_restart_of_some_leaves_the_others_hanging(action: str) -> None:
     "found",
     [
         job('[{event: "*", action: RestartJob}]'),
-        # Somebody has decided that a failure ends the job.
+        # Someone has decided that a failure ends the job.
         job("[{event: PodFailed, action: AbortJob}, {event: PodEvicted, action: RestartJob}]"),
         job("[{exitCode: 1, action: AbortJob}, {exitCode: 137, action: RestartJob}, "
             "{event: PodEvicted, action: RestartJob}]"),
-        # Nobody waits.
+        # No one waits.
         job("null", worker="replicas: 0"),
     ],
 )  # fmt: skip

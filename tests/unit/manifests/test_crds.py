@@ -3,7 +3,7 @@
 The CRDs are generated; what is checked here is their text, by other code than the generator's.
 
 A field that a struct has and its schema lacks would be pruned in silence, and with it what the ledger must remember; a
-field that only the schema has would be a promise that nobody keeps. tests/cluster/test_crds.py asks a real API server.
+field that only the schema has would be a promise that no one keeps. tests/cluster/test_crds.py asks a real API server.
 """
 
 import re

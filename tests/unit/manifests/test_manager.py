@@ -129,7 +129,7 @@ def test_the_pods_are_the_service_account_that_the_roles_are_bound_to() -> None:
     assert pod()["automountServiceAccountToken"] is True
 
 
-def test_the_priority_is_ours_and_pushes_nobody_out() -> None:
+def test_the_priority_is_ours_and_pushes_no_one_out() -> None:
     priority = only("default", "PriorityClass")
     assert pod()["priorityClassName"] == priority["metadata"]["name"]
     assert priority["preemptionPolicy"] == "Never"

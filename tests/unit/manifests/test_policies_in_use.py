@@ -60,7 +60,7 @@ class Story:
         self.nodes[name] = msgspec.structs.replace(self.nodes[name], **changes)
 
     def lose_contact(self, name: str, seconds: float) -> None:
-        """The node lifecycle controller has marked it: nobody knows what runs there."""
+        """The node lifecycle controller has marked it: no one knows what runs there."""
         self.change_node(
             name, ready=False, reachable=False, ready_since=whole(seconds), ready_reason="NodeStatusUnknown"
         )
@@ -315,7 +315,7 @@ def test_elastic_goes_on_with_whole_replicas_when_lost_nodes_are_not_replaced() 
     assert (controller.ledger.elastic.nodes, controller.ledger.elastic.wanted_nodes) == (12, 16)
 
 
-def test_elastic_does_not_wait_for_nodes_that_somebody_more_important_has() -> None:
+def test_elastic_does_not_wait_for_nodes_that_someone_more_important_has() -> None:
     controller = Controller(shipped("elastic"))
     world = sixteen().evicted(15, 0, reason="PreemptionByScheduler")
     reconciled(controller, world, 0.5)

@@ -166,7 +166,7 @@ async def test_writes_in_flight_are_bounded() -> None:
 
 
 @virtual_time
-async def test_a_node_that_is_cut_off_holds_up_nobody() -> None:
+async def test_a_node_that_is_cut_off_holds_up_no_one() -> None:
     settings = KubeletSettings(start_seconds=(0.0, 0.0), writes_in_flight=1)
     async with obedient_cluster(settings, nodes=2) as c:
         await c.bind("p", node="node-0")

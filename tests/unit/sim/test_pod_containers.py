@@ -142,7 +142,7 @@ async def test_native_sidecars_are_asked_to_leave_after_the_containers_the_last_
         for left in (("proxy", "mesh"), ("proxy",)):
             await c.pass_seconds(LEAVES_SECONDS + QUICK / 2)
             assert [each.container.name for each in c.workload.running] == list(left)
-            # The kubelet tells of nobody's end before all have ended.
+            # The kubelet tells of no one's end before all have ended.
             assert states(c) == {"proxy": "running", "mesh": "running", "node": "running"}
         await c.pass_seconds(LEAVES_SECONDS)
         assert c.gone("p")

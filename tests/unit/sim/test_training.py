@@ -220,7 +220,7 @@ async def test_a_replaced_pod_waits_until_the_hung_ranks_are_gone() -> None:
 
 
 @virtual_time
-async def test_a_joined_probe_finds_nobody_ready_until_all_ranks_have_met() -> None:
+async def test_a_joined_probe_finds_no_one_ready_until_all_ranks_have_met() -> None:
     async with training_cluster() as c:
         pods = [await bind_rank(c, index, probe_seconds=1) for index in range(3)]
         await c.pass_seconds(20)

@@ -115,12 +115,12 @@ async def test_tasks_are_numbered_again_in_each_run() -> None:
     assert hash(current) == 1
 
 
-def test_an_exception_that_nobody_awaited_ends_the_run() -> None:
+def test_an_exception_that_no_one_awaited_ends_the_run() -> None:
     reached: list[float] = []
 
     async def fail() -> None:
         await asyncio.sleep(5)
-        raise ZeroDivisionError("of a task that nobody looks after")
+        raise ZeroDivisionError("of a task that no one looks after")
 
     async def work() -> None:
         forgotten = asyncio.create_task(fail())
@@ -129,7 +129,7 @@ def test_an_exception_that_nobody_awaited_ends_the_run() -> None:
         await asyncio.sleep(10)
         reached.append(asyncio.get_running_loop().time())
 
-    with pytest.raises(ZeroDivisionError, match="nobody looks after"):
+    with pytest.raises(ZeroDivisionError, match="no one looks after"):
         run_in_virtual_time(work())
     assert not reached, "nothing goes on as if it had not been"
 
@@ -150,7 +150,7 @@ def test_an_exception_in_a_timer_ends_the_run() -> None:
     assert not reached
 
 
-def test_an_exception_that_nobody_awaited_is_raised_though_the_work_ended_before_it_was_noticed() -> None:
+def test_an_exception_that_no_one_awaited_is_raised_though_the_work_ended_before_it_was_noticed() -> None:
     async def fail() -> None:
         raise ZeroDivisionError("noticed late")
 

@@ -73,7 +73,7 @@ class WeatheredApi(FakeApi):
         return made
 
     def change(self, resource: Resource, name: str, *, subresource: str = "", **fields: Any) -> Body:
-        """As somebody else does it."""
+        """As someone else does it."""
         namespace = "default" if resource.namespaced else None
         kind = PatchKind.MERGE
         return self.server.patch(resource, name, fields, kind=kind, namespace=namespace, subresource=subresource)

@@ -147,7 +147,7 @@ async def test_each_format_is_made_once_and_not_at_the_same_time(metrics: Teleme
     assert {1, 2} == set(at_once)
 
 
-async def test_one_who_goes_away_takes_it_from_nobody(counted: CountedPieces) -> None:
+async def test_one_who_goes_away_takes_it_from_no_one(counted: CountedPieces) -> None:
     made = Exposition(counted, TickingClock())
     first = asyncio.create_task(made.body(TEXT))
     second = asyncio.create_task(made.body(TEXT))

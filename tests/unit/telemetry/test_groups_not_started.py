@@ -83,7 +83,7 @@ def test_a_silent_node_does_not_hide_that_the_group_has_not_started(reporting: R
     assert reporting.reconcile(waiting_for("ErrImagePull").node_silent("gpu-1", -60), policy()) == {"ImagePull": 32}
 
 
-def test_what_nobody_watches_or_somebody_has_stopped_is_not_told(reporting: ReportingController) -> None:
+def test_what_no_one_watches_or_someone_has_stopped_is_not_told(reporting: ReportingController) -> None:
     world = waiting_for("ErrImagePull")
     for quiet, terms in ((world.suspended(), policy()), (world.paused(), policy()), (world, None)):
         assert reporting.reconcile(world, policy()) == {"ImagePull": 32}

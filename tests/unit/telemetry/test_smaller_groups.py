@@ -64,7 +64,7 @@ def test_it_is_told_through_the_restart_by_which_the_group_grows(metrics: Teleme
     assert sizes_in(Scrape(metrics))[:2] == [16, 16]
 
 
-def test_a_group_that_somebody_has_suspended_is_no_smaller_one(metrics: Telemetry, group: Group) -> None:
+def test_a_group_that_someone_has_suspended_is_no_smaller_one(metrics: Telemetry, group: Group) -> None:
     group.has_size(smaller(running_for=None))
     assert sizes_in(Scrape(metrics)) == [None, None, None, None]
 

@@ -118,7 +118,7 @@ def adopted() -> Iterator[Step]:
 
 
 def adopted_under_observe() -> Iterator[Step]:
-    """What Enforce would have done has been said, and then somebody deletes the Job, twice."""
+    """What Enforce would have done has been said, and then someone deletes the Job, twice."""
     observe = policy(Mode.OBSERVE)
     world = training().pod_failed(3, 42, 0)
     yield 1, world, observe

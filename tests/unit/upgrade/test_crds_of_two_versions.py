@@ -1,7 +1,7 @@
 """Controllers and definitions of two versions at once.
 
 Definitions are applied before the controller (docs/install.md), so an earlier controller works under these definitions
-until it is replaced, and again when somebody goes back by the image alone. The other way about is an error, and is
+until it is replaced, and again when someone goes back by the image alone. The other way about is an error, and is
 said; still it must restart nothing twice. `earlier_crds` are the definitions of commit 3338a6b.
 """
 

@@ -272,7 +272,7 @@ def test_answers_to_requests_and_history_have_codes() -> None:
     assert closed.message.endswith("all 4 ranks are Ready (source: ready, verified: false)")
 
 
-def test_a_sentence_that_nobody_knows_is_kept_as_the_message() -> None:
+def test_a_sentence_that_no_one_knows_is_kept_as_the_message() -> None:
     status = json.loads(json.dumps(STEPS["held_by_verdict"][5]["status"]))
     status["incident"]["reason"] = status["incident"]["held"] = "the moon is full"
     incident = read(status).current_incident

@@ -1,4 +1,4 @@
-"""Which Jobs of a JobSet that nobody owns fail and restart together, and how groups are found."""
+"""Which Jobs of a JobSet that no one owns fail and restart together, and how groups are found."""
 
 import msgspec
 import pytest

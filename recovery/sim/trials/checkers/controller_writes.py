@@ -142,7 +142,7 @@ class HealthyUntouched(CheckerRule):
         if not ours(change.actor):
             return
         key = self.world.group_of(change.resource, change.body)
-        if key is not None and not self.world.group(key).befallen:
+        if key is not None and not self.world.group(key).hit:
             done = {"ADDED": "makes", "MODIFIED": "changes", "DELETED": "deletes"}[change.type]
             yield self.found(at, f"{change.actor} {done} {title(change)}, though nothing has happened to {key}", key)
 

@@ -232,7 +232,7 @@ class GroupView:
     """None: none applies, or it cannot be used."""
     paused_since: datetime | None = None
     """By its annotation or by the RecoveryConfig. None: it is not."""
-    befallen: str = ""
+    hit: str = ""
     """What first happened to it, in words; empty: nothing has."""
     asked: bool = False
     """A person has asked for something by an annotation, ever."""

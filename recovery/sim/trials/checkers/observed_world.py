@@ -202,7 +202,7 @@ class ObservedWorld:
         decided = decision_about_pod(job.body, change, job.container)
         if decided is not None:
             job.decisions.append(NativeDecision(change.revision, decided, Force.EVERY))
-            group.befallen = group.befallen or decided
+            group.hit = group.hit or decided
         if _succeeds(change):
             group.disturbances.append(at)
             job.decisions.append(
@@ -217,7 +217,7 @@ class ObservedWorld:
 
     def _lose(self, job: JobView, loss: Loss, *, of_pod: bool = False) -> None:
         group = self.group(job.group)
-        group.befallen = group.befallen or loss.text
+        group.hit = group.hit or loss.text
         job.losses.append(loss)
         if len(job.losses) > 1:
             return
@@ -269,7 +269,7 @@ class ObservedWorld:
             on_it = any(pod["spec"].get("nodeName") == name for pod in job.pods.values())
             if on_it and not job.gone:
                 group = self.group(job.group)
-                group.befallen = group.befallen or f"node {name} {wrong}"
+                group.hit = group.hit or f"node {name} {wrong}"
                 job.troubles.append(Loss(at, change.revision, f"node {name} {wrong}"))
 
     def _placed(self, job: JobView, change: ObjectChange, at: datetime) -> None:
@@ -329,7 +329,7 @@ class ObservedWorld:
             job.suspended_at, job.taken = at, []
         elif was_suspended and not job.suspended:
             job.begin_again(at)
-            group.befallen = group.befallen or "".join(loss.text for loss in job.late[:1])
+            group.hit = group.hit or "".join(loss.text for loss in job.late[:1])
         elif before is not None and before["spec"].get("parallelism") != job.body["spec"].get("parallelism"):
             group.disturbances.append(at)
             job.indexes = {index for index in job.indexes if not (index.isdecimal() and int(index) >= job.wanted)}
@@ -357,12 +357,12 @@ class ObservedWorld:
         restarts = status.get("restarts", 0)
         if restarts > ((before or {}).get("status") or {}).get("restarts", 0):
             group.restarts.append((change.revision, restarts))
-            group.befallen = group.befallen or f"JobSet {metadata['name']} restarted it"
+            group.hit = group.hit or f"JobSet {metadata['name']} restarted it"
         if status.get("terminalState") == "Failed":
             group.failed_jobsets.add(metadata["uid"])
-            group.befallen = group.befallen or f"JobSet {metadata['name']} failed"
+            group.hit = group.hit or f"JobSet {metadata['name']} failed"
         if deletion_begins(change) and not ours(change.actor):
-            group.befallen = group.befallen or f"JobSet {metadata['name']} was deleted"
+            group.hit = group.hit or f"JobSet {metadata['name']} was deleted"
 
     # Workloads and policies.
 
@@ -384,7 +384,7 @@ class ObservedWorld:
         suspended = before is not None and before["spec"].get("suspend") != change.body["spec"].get("suspend")
         if before is not None and not ours(change.actor) and (changed or suspended or deletion_begins(change)):
             if changed or deletion_begins(change):  # A healthy job that is suspended or resumed stays a healthy one.
-                group.befallen = group.befallen or f"{change.actor} changed its {resource.kind}"
+                group.hit = group.hit or f"{change.actor} changed its {resource.kind}"
             group.asked = group.asked or changed
             group.disturbances.append(at)
         if changed:

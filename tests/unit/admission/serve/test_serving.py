@@ -277,7 +277,7 @@ async def test_a_port_that_is_taken_is_the_reason_until_it_is_free(
             assert admission.why_not_served is None
 
 
-async def test_an_expired_certificate_serves_nobody(folder: Folder) -> None:
+async def test_an_expired_certificate_serves_no_one(folder: Folder) -> None:
     """The API server ends the handshake, and admits the object unchecked."""
     made = folder.certify(days_ago=400)
     async with folder.admission() as admission:
@@ -309,7 +309,7 @@ async def test_it_is_not_up_while_its_thread_hangs(folder: Folder, monkeypatch: 
         await review
 
 
-async def test_a_server_that_is_cancelled_by_nobody_of_ours_is_said_and_begins_again(
+async def test_a_server_that_is_cancelled_by_no_one_of_ours_is_said_and_begins_again(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serve, "RETRY_SECONDS", 0.02)

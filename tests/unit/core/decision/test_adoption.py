@@ -62,7 +62,7 @@ def test_under_a_rule_that_leaves_the_failure_to_kubernetes_it_costs_nothing_eit
 
 
 def test_one_that_is_seen_late_is_dated_by_the_job_that_it_brought_back() -> None:
-    """Nobody led meanwhile. Dated by now, the incident would end long after the training went on."""
+    """No one led meanwhile. Dated by now, the incident would end long after the training went on."""
     controller = Controller()
     controller.reconcile(training().pod_deleted(3, 0), 1)
     controller.reconcile(training().recreated(10), 10.5)
@@ -109,7 +109,7 @@ def test_a_job_whose_restart_attempt_is_ahead_of_the_jobset_tells_of_the_restart
     assert controller.ledger.epoch == 1
 
 
-def test_a_job_that_somebody_else_deletes_in_an_incident_is_adopted() -> None:
+def test_a_job_that_someone_else_deletes_in_an_incident_is_adopted() -> None:
     controller = observing()
     world = training().pod_deleted(3, 0)
     controller.reconcile(world, 0.5)
@@ -133,7 +133,7 @@ def test_a_job_that_is_gone_altogether_is_adopted_as_well() -> None:
 
 
 @pytest.mark.parametrize("mode", Mode)
-def test_a_job_that_somebody_deletes_while_its_group_starts_is_waited_for(mode: Mode) -> None:
+def test_a_job_that_someone_deletes_while_its_group_starts_is_waited_for(mode: Mode) -> None:
     """No Job is left whose run could be dated: a decision is total all the same."""
     one = Controller(policy(mode))
     world = training().pod_deleted(1, 0)
@@ -295,7 +295,7 @@ def test_restarts_by_the_platform_one_after_the_other_do_not_make_the_sentence_g
 
 
 def test_the_end_of_an_incident_keeps_all_that_was_left_to_the_platform_before_its_restart() -> None:
-    """How it began, and what came last before somebody restarted the group."""
+    """How it began, and what came last before someone restarted the group."""
     controller = Controller()
     world = training(backoff_limit=0).pod_failed(2, 1, 0)
     controller.reconcile(world, 1)

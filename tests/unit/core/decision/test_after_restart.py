@@ -103,7 +103,7 @@ def test_a_member_lost_before_all_ran_is_replaced_without_a_trigger() -> None:
 
 
 def test_a_new_group_that_has_trained_to_its_end_is_waited_for_no_longer() -> None:
-    """Seed 516 of the simulation: all ranks exit 0 at once, and sidecars keep their pods Running. Nobody becomes Ready
+    """Seed 516 of the simulation: all ranks exit 0 at once, and sidecars keep their pods Running. No one becomes Ready
     any more, and no GPU waits for that."""
     controller, back = recreated()
     world = back.all_scheduled().all_started(20)

@@ -1,4 +1,4 @@
-"""A group that avoids a node: nobody else is kept off it, and the group never avoids what it needs."""
+"""A group that avoids a node: no one else is kept off it, and the group never avoids what it needs."""
 
 from datetime import timedelta
 

@@ -194,17 +194,17 @@ def test_what_bars_the_controller_releases_its_suspension(world_after: object, p
     assert controller.incident.reason is Reason.SUSPENSION_RELEASED
 
 
-def test_a_suspension_whose_incident_nobody_remembers_is_ended_whatever_the_policy_says() -> None:
-    """The CRDs were deleted and applied again, or the RecoveryGroup was: nobody else would ever resume the job."""
+def test_a_suspension_whose_incident_no_one_remembers_is_ended_whatever_the_policy_says() -> None:
+    """The CRDs were deleted and applied again, or the RecoveryGroup was: no one else would ever resume the job."""
     world = training(4).suspended_by("0d2f5c9e-7")
     for policy_ in (WAITS, policy(Mode.OBSERVE)):
         controller = Controller(policy_)
         controller.reconcile(world, 1)
         assert [action.suspended_by for action in resumptions(controller)] == ["0d2f5c9e-7"]
-    nobody = Controller()
-    nobody.policy = None
-    nobody.reconcile(world, 1)
-    assert len(resumptions(nobody)) == 1
+    no_one = Controller()
+    no_one.policy = None
+    no_one.reconcile(world, 1)
+    assert len(resumptions(no_one)) == 1
 
 
 def test_a_job_that_its_user_has_suspended_is_never_resumed() -> None:

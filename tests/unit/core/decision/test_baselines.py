@@ -81,7 +81,7 @@ def test_a_training_that_has_reported_progress_since_does_not_hang() -> None:
     ],
     ids=["no pod", "a pod that is Pending", "a pod that is being deleted", "a container that waits"],
 )
-def test_a_rank_that_nobody_fills_is_no_baseline_whatever_its_age(world: World) -> None:
+def test_a_rank_that_no_one_fills_is_no_baseline_whatever_its_age(world: World) -> None:
     controller = Controller(policy(since=-1))
     controller.reconcile(world, 10)
     assert len(controller.triggers) == 1
@@ -139,7 +139,7 @@ def test_an_old_baseline_does_not_come_back_to_life_when_the_ranks_have_trained_
 
 
 def test_an_old_baseline_does_not_come_back_to_life_when_another_member_is_lost() -> None:
-    """An hour after a restart that nobody handled, another pod goes: that one is the incident, and starts it."""
+    """An hour after a restart that no one handled, another pod goes: that one is the incident, and starts it."""
     world = training(restart_policy="OnFailure").container_restarted(2, 1, -3000).pod_deleted(0, 0)
     controller = Controller()
     controller.reconcile(world, 0.5)
@@ -149,7 +149,7 @@ def test_an_old_baseline_does_not_come_back_to_life_when_another_member_is_lost(
 
 
 def test_a_rank_without_a_pod_is_found_by_a_controller_that_has_just_started() -> None:
-    """Nobody watched when its pod went, and nobody has replaced it: a quota may refuse that."""
+    """No one watched when its pod went, and no one has replaced it: a quota may refuse that."""
     world = training().pod_gone(1, -1000).with_job(failed=1).controller_restarted()
     controller = Controller(policy(since=-1))
     controller.reconcile(world, 10)
@@ -322,7 +322,7 @@ def test_a_container_that_crashed_on_the_way_to_the_first_full_group() -> None:
     assert untouched(world, 0) is NO_FAILURE
 
 
-def test_a_job_of_which_nobody_knows_whether_it_trained() -> None:
+def test_a_job_of_which_no_one_knows_whether_it_trained() -> None:
     """Found by a controller that was just started: a pod is missing, and nothing tells that it ever ran."""
     world = training().pod_gone(3, -5).controller_restarted()
     assert world.trained_at == {}
@@ -362,7 +362,7 @@ def test_a_pod_that_succeeded_is_no_loss() -> None:
     assert untouched(training().succeeded(2).pod_deleted(2, 0), 1) == NO_FAILURE
 
 
-def test_pods_of_a_job_that_somebody_deletes_are_no_loss() -> None:
+def test_pods_of_a_job_that_someone_deletes_are_no_loss() -> None:
     assert untouched(training().job_deleted(0).all_deleted(0), 1) == NO_FAILURE
 
 

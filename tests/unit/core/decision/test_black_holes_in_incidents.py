@@ -59,7 +59,7 @@ def test_a_member_that_fails_there_once_is_enough_when_the_others_have_not_in_ha
 
 
 @pytest.mark.parametrize("reason", ["ErrImagePull", "CreateContainerError"])
-def test_what_all_members_share_suspects_nobody(reason: str) -> None:
+def test_what_all_members_share_suspects_no_one(reason: str) -> None:
     one = controller()
     world = starting(one)
     for index in range(4):
@@ -68,7 +68,7 @@ def test_what_all_members_share_suspects_nobody(reason: str) -> None:
     assert one.fleet_changes == []
 
 
-def test_a_suspected_node_from_which_nobody_takes_the_pod_is_replaced_by_a_restart() -> None:
+def test_a_suspected_node_from_which_no_one_takes_the_pod_is_replaced_by_a_restart() -> None:
     one = controller(SUSPECTED)
     world = others_run(stuck(starting(one), 2, 12), 2)
     first = one.reconcile(world, 132)
@@ -140,7 +140,7 @@ def test_an_exhausted_budget_waits_for_the_timeout_as_ever() -> None:
 
 @pytest.mark.parametrize("forced", [False, True], ids=["", "forced"])
 @pytest.mark.parametrize("how", ["paused", "observe"])
-def test_who_is_barred_suspects_nobody(how: str, forced: bool) -> None:
+def test_who_is_barred_suspects_no_one(how: str, forced: bool) -> None:
     """Who insists on a restart all the same has not insisted on a quarantine."""
     one = controller()
     world = others_run(stuck(starting(one), 2, 12), 2)
@@ -154,7 +154,7 @@ def test_who_is_barred_suspects_nobody(how: str, forced: bool) -> None:
     assert one.fleet_changes == []
 
 
-def test_a_group_that_a_storm_took_down_suspects_nobody() -> None:
+def test_a_group_that_a_storm_took_down_suspects_no_one() -> None:
     one = controller()
     world = others_run(stuck(starting(one), 2, 12), 2)
     one.ledger = msgspec.structs.replace(one.ledger, incident=msgspec.structs.replace(one.incident, storm="storm-1"))

@@ -114,7 +114,7 @@ def test_a_restart_of_the_platform_with_the_smaller_size_that_was_being_tried() 
     assert controller.incident.attempts[-1].action is AttemptAction.GROW
 
 
-def test_a_job_that_somebody_deleted_while_a_smaller_size_was_being_tried_for_its_successor() -> None:
+def test_a_job_that_someone_deleted_while_a_smaller_size_was_being_tried_for_its_successor() -> None:
     """The group has been restarted in this incident already, so that this is no restart of its own."""
     controller, world = waiting_for_a_rack()
     controller.reconcile(world, 121)

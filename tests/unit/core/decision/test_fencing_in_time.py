@@ -1,4 +1,4 @@
-"""Nodes that fall silent while an incident is open: time alone frees the group, and nobody has to come by for that."""
+"""Nodes that fall silent while an incident is open: time alone frees the group, and no one has to come by for that."""
 
 import pytest
 
@@ -63,7 +63,7 @@ def test_a_silent_node_is_reconciled_in_time_after_the_loss_of_another_was_ignor
 
 
 def test_a_dead_pod_is_freed_although_it_was_left_to_the_jobs_own_policy() -> None:
-    """Its Job replaces it only when it is gone, and nobody else ends it."""
+    """Its Job replaces it only when it is gone, and no one else ends it."""
     controller = Controller(assume_dead(600))
     world = training(rules=(on_condition("Ignore"),)).node_silent("gpu-2", 0)
     evicted = world.evicted(2, 300, reason="DeletionByTaintManager")

@@ -198,7 +198,7 @@ def test_restart_none_leaves_it_to_kubernetes() -> None:
 
 
 def adopted(controller: Controller) -> World:
-    """Somebody else deleted the Job; the group has come back and lost a member again."""
+    """Someone else deleted the Job; the group has come back and lost a member again."""
     world = training().pod_deleted(3, 0)
     controller.reconcile(world, 1)
     back = world.recreated(10).all_started(20)

@@ -235,7 +235,7 @@ def test_what_a_job_gained_is_booked_when_it_ends_and_its_settings_go() -> None:
     assert controller.ledger.totals.reduced_seconds == pytest.approx(901 - 131, abs=2)
 
 
-def test_what_it_did_not_run_while_it_was_suspended_and_nobody_led_is_no_gain() -> None:
+def test_what_it_did_not_run_while_it_was_suspended_and_no_one_led_is_no_gain() -> None:
     controller, world = shrunk()
     suspended = world.suspended().with_workload(conditions=(Condition("Suspended", "True", since=at(900)),))
     controller.reconcile(suspended, 9000)

@@ -97,7 +97,7 @@ def test_the_group_running_whole_leaves_the_hold() -> None:
 
 
 def test_a_group_that_looks_whole_at_once_is_held_for_a_moment() -> None:
-    """Restarted in place: Ready again before anybody looked. A Hold that nobody could see would be none."""
+    """Restarted in place: Ready again before anybody looked. A Hold that no one could see would be none."""
     controller = Controller(policy(limit=0))
     world = training(restart_policy="OnFailure").container_restarted(3, 1, 0)
     controller.reconcile(world, 1.5)

@@ -249,7 +249,7 @@ def test_a_pause_after_a_forced_restart_holds_up_the_next_attempt() -> None:
     controller.reconcile(world, 101)
     assert len(controller.triggers) == 2
     controller.reconcile(paused, 102)
-    assert len(controller.triggers) == 2, "nor is the one that nobody insisted on sent again in a pause"
+    assert len(controller.triggers) == 2, "nor is the one that no one insisted on sent again in a pause"
 
 
 def test_an_old_value_that_is_put_back_asks_for_nothing_new() -> None:

@@ -1,4 +1,4 @@
-"""A group whose ranks have all met since its losses is not restarted: nobody waits for a peer that is gone."""
+"""A group whose ranks have all met since its losses is not restarted: no one waits for a peer that is gone."""
 
 import pytest
 
@@ -17,7 +17,7 @@ ASKED = '{"at": "2026-11-21T12:00:45Z", "by": "ops", "reason": "rank 1 is slow"}
 
 
 def all_replaced(world: World, gone_at: float) -> World:
-    """Somebody has deleted all pods, and the Job has made all of them again; they run whole for 20 s by now."""
+    """Someone has deleted all pods, and the Job has made all of them again; they run whole for 20 s by now."""
     for index in range(4):
         world = world.pod_gone(index, gone_at).replaced(index, gone_at + 1)
     for index in range(4):

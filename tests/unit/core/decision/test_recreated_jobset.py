@@ -116,7 +116,7 @@ def test_a_new_one_that_fails_as_well_is_another_attempt_within_the_budget() -> 
     assert "the controller does not recreate it, because" in controller.recorded[-1].message
 
 
-def test_nobody_would_make_a_bare_jobset_again() -> None:
+def test_no_one_would_make_a_bare_jobset_again() -> None:
     controller = Controller(policy(on_terminal_failure=RECREATE))
     controller.settle(given_up().with_workload(kind="JobSet"), 4)
     assert jobset_deletes(controller) == []

@@ -161,7 +161,7 @@ def test_a_backoff_limit_of_zero_decides_nothing_about_a_fault_under_a_running_m
 
 
 def test_a_fault_under_a_member_of_a_group_that_still_starts_waits_until_all_run() -> None:
-    """Nobody is lost, and nobody replaces anything."""
+    """No one is lost, and no one replaces anything."""
     controller = Controller(policy(rules=(REPLACE_FAULTY,), limits=MAY))
     world = training().pod_failed(2, 1, 0)
     controller.reconcile(world, 1)

@@ -64,7 +64,7 @@ def test_a_pod_that_failed_before_the_job_was_suspended_stays_a_matter_of_that_r
 
 
 def test_a_pod_that_failed_earlier_and_is_deleted_now_too() -> None:
-    """Somebody clears away what had failed: that is no loss of the present run."""
+    """Someone clears away what had failed: that is no loss of the present run."""
     before = training(born=-3600).pod_failed(1, 1, -600).suspended()
     old = before.pod(1).uid
     world = before.resumed(0, dated=3).all_ready(20)
@@ -115,7 +115,7 @@ def test_nor_is_the_last_delete_of_one_that_used_up_its_grace_period_until_after
 
 
 def test_that_the_earlier_run_trained_says_nothing_about_the_next_one() -> None:
-    """Rank 0 of the next run is deleted before all ran: its Job replaces it, and nobody hangs."""
+    """Rank 0 of the next run is deleted before all ran: its Job replaces it, and no one hangs."""
     world = training(born=-3600).suspended()
     remembered = world.trained_at["job-1"]
     world = world.resumed(0, dated=3).started(1, 5).started(2, 5).pod_deleted(0, 6)

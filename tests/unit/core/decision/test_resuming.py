@@ -236,7 +236,7 @@ def test_under_observe_a_restart_of_the_platform_waits_for_progress_too() -> Non
 
 
 def test_a_0_percent_of_processes_that_began_since_the_last_one_is_no_progress() -> None:
-    """Their predecessors crashed before the first step, and the Job replaced them. Under Observe nobody restarts it."""
+    """Their predecessors crashed before the first step, and the Job replaced them. Under Observe no one restarts it."""
     controller = observing()
     lost = reported(training(), -3).pod_deleted(3, 0)
     controller.reconcile(lost, 0.2)

@@ -125,14 +125,14 @@ def test_a_job_that_completes_while_the_others_trigger_is_in_flight_is_not_delet
     assert (closing.outcome, closing.outcome_reason) == (Outcome.SUPERSEDED, "JobFinishing")
 
 
-def test_one_job_deleted_by_somebody_else_takes_the_others_with_it() -> None:
+def test_one_job_deleted_by_someone_else_takes_the_others_with_it() -> None:
     controller = Controller()
     reconcile(controller, pair().launch(lambda w: w.job_deleted(0).all_deleted(0)), 0.5)
     assert [trigger.uid for trigger in controller.triggers] == ["job-1"]
     assert controller.incident.evidence[0] == "Job train-launcher-0 was deleted, while Job train-node-0 still exists"
 
 
-def test_all_jobs_deleted_by_somebody_else_are_his_restart() -> None:
+def test_all_jobs_deleted_by_someone_else_are_his_restart() -> None:
     controller = Controller()
     lost = pair().node(lambda w: w.pod_deleted(3, 0))
     controller.policy = None
@@ -181,7 +181,7 @@ def test_a_job_that_came_early_is_given_its_time_from_when_the_last_old_one_is_g
 
 
 def test_a_member_lost_while_an_old_job_still_goes_is_left_to_its_job() -> None:
-    """Seed 584: the new group was never whole, so nobody hangs; its Job replaces the pod, and the group meets."""
+    """Seed 584: the new group was never whole, so no one hangs; its Job replaces the pod, and the group meets."""
     controller = Controller()
     lost = pair().node(lambda w: w.pod_deleted(3, 0))
     reconcile(controller, lost, 0.5)

@@ -44,13 +44,13 @@ def test_after_two_minutes_it_is_another_attempt() -> None:
     assert controller.touches[-1].value == "0d2f5c9e-1-2"
 
 
-def test_it_is_touched_before_it_is_given_up_though_nobody_looked_for_minutes() -> None:
+def test_it_is_touched_before_it_is_given_up_though_no_one_looked_for_minutes() -> None:
     """The controller was down from before the old Job was deleted until long after the new one was created."""
     controller, world = triggered()
     empty = world.job_gone().job_created(10)
     controller.reconcile(empty, 200)
     assert controller.reconcile(empty, 200.5).requeue_at == at(260)
-    assert len(controller.triggers) == 1, "not once more, for a time in which nobody touched it"
+    assert len(controller.triggers) == 1, "not once more, for a time in which no one touched it"
     controller.reconcile(empty, 260)
     assert [touch.uid for touch in controller.touches] == ["job-2"]
     controller.reconcile(empty.with_job(touched="0d2f5c9e-1-1"), 320)

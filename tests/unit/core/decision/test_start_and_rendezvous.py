@@ -30,7 +30,7 @@ def test_after_start_waits_while_a_pod_is_pending_and_restarts_when_none_is() ->
     assert len(controller.triggers) == 1, "all run, but those that were left hang"
 
 
-def test_after_start_restarts_at_once_where_nobody_is_pending() -> None:
+def test_after_start_restarts_at_once_where_no_one_is_pending() -> None:
     controller = Controller(AFTER_START)
     controller.reconcile(training(4, restart_policy="OnFailure").container_restarted(3, 1, 0), 1.5)
     assert len(controller.triggers) == 1

@@ -132,7 +132,7 @@ def test_a_claimed_job_whose_trainer_exits_0_on_sigterm_is_triggered_all_the_sam
 @pytest.mark.parametrize(
     "finish",
     [lambda world: world.succeeded(1), lambda world: world.success_criteria_met(0.3)],
-    ids=["a rank that nobody has asked to go", "the Job itself"],
+    ids=["a rank that no one has asked to go", "the Job itself"],
 )
 def test_a_claimed_job_that_is_done_even_so_is_left_to_finish(finish: Callable[[World], World]) -> None:
     controller, world = Controller(SHORT), lost(training())

@@ -259,7 +259,7 @@ def test_ranks_that_began_in_the_second_of_the_loss_may_be_older_than_it_and_han
 
 
 def test_a_replacement_is_younger_than_the_loss_although_no_rule_tells_which_container_trains() -> None:
-    """Else a replaced member whose loss nobody can see any more would look like one that was never lost."""
+    """Else a replaced member whose loss no one can see any more would look like one that was never lost."""
     controller, world = waiting()
     world = world.came_back(2, 305, 308)
     for rank in range(4):
@@ -280,7 +280,7 @@ def test_a_group_that_has_joined_again_has_recovered_by_itself() -> None:
     assert len(controller.triggers) == 1
 
 
-def test_a_node_that_answers_again_has_lost_nobody() -> None:
+def test_a_node_that_answers_again_has_lost_no_one() -> None:
     controller = Controller(WAITS)
     world = recovered_once(controller, job())
     lost = world.with_pod(2, dead_since=at(300), dead_because="its node is gone").node_deleted("gpu-2")
@@ -324,7 +324,7 @@ def test_a_loss_within_an_open_incident_that_fixes_itself_ends_as_recovered() ->
     assert len(controller.triggers) == 1
 
 
-def test_somebody_who_deletes_the_job_meanwhile_has_restarted_the_group() -> None:
+def test_someone_who_deletes_the_job_meanwhile_has_restarted_the_group() -> None:
     controller = Controller(WAITS)
     world = job().pod_deleted(3, 0)
     controller.reconcile(world, 0.2)

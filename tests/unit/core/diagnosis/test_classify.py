@@ -82,7 +82,7 @@ CASES: dict[str, tuple[list[Evidence], list[int], str, str]] = {
         [deleted(3, 0.4), died(1, index=2, seconds=0)],
         *([3], "PodDeleted", "PodDeleted"),
     ),
-    "exits without a word within one second: nobody knows which was first": (
+    "exits without a word within one second: no one knows which was first": (
         [died(1, index=2, seconds=0), died(1, index=4, seconds=0)],
         *([2, 4], "Unknown", "Exit1"),
     ),
@@ -141,7 +141,7 @@ CASES: dict[str, tuple[list[Evidence], list[int], str, str]] = {
         [lost(LossKind.NODE_LOST, index=index, seconds=0) for index in (5, 4)] + [deleted(3, 0)],
         *([4, 5, 3], "NodeLost", "NodeLost"),
     ),
-    "a loss of which nobody knows when comes last": (
+    "a loss of which no one knows when comes last": (
         [died(1, ERROR, index=1, seconds=None), died(1, ERROR, index=5, seconds=100)],
         *([5, 1], "UserError", "LookupError"),
     ),
@@ -163,7 +163,7 @@ def test_the_root_is_the_earliest_cause(evidence: list[Evidence], ranks: list[in
 OURS: dict[str, tuple[Evidence, Snapshot]] = {
     "of a pod that was asked to go": (died(143, seconds=5, deleting_since=at(3)), WELL),
     "of a pod that was asked to go at the same time": (died(137, seconds=2, deleting_since=at(3)), WELL),
-    "of a pod that was asked to go, nobody knows when it ended": (died(137, seconds=None, deleting_since=at(3)), WELL),
+    "of a pod that was asked to go, no one knows when it ended": (died(137, seconds=None, deleting_since=at(3)), WELL),
     "of a pod that was asked to go, as torchrun passes it on": (
         died(1, "SignalException: Process 1 got signal: 15", seconds=5, deleting_since=at(3)),
         WELL,

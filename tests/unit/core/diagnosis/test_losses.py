@@ -124,7 +124,7 @@ LOSSES = {
         "JobFailing",
         "Job train-node-0 is failing: BackoffLimitExceeded; ",
     ),
-    "a pod was replaced while nobody watched": (
+    "a pod was replaced while no one watched": (
         training().pod_gone(3, 0).replaced(3, 1).controller_restarted(),
         "PodDeleted",
         "PodDeleted",

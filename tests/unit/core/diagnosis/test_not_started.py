@@ -108,7 +108,7 @@ def test_an_init_container_that_fails_again_and_again_is_named_in_every_state(
     assert says in found.words
 
 
-def test_a_pod_that_has_failed_keeps_nobody_from_starting() -> None:
+def test_a_pod_that_has_failed_keeps_no_one_from_starting() -> None:
     """Its Job makes another one."""
     found = not_started(group().started(2, -3590).pod_failed(2, 1, -3580).snapshot())
     assert found is not None

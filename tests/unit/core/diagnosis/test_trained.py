@@ -100,7 +100,7 @@ TABLE: dict[str, tuple[World, float | None]] = {
         staggered().with_job(parallelism=5, completions=5).replaced(4, 60),
         4,
     ),
-    "a replacement of nobody knows whom": (staggered().pod_gone(3, 60).replaced(3, 61).controller_restarted(), 3),
+    "a replacement of no one knows whom": (staggered().pod_gone(3, 60).replaced(3, 61).controller_restarted(), 3),
     "it runs again": (
         staggered().pod_gone(3, 60).replaced(3, 61).started(3, 70).controller_restarted(),
         3,
@@ -173,7 +173,7 @@ def test_replacements_are_the_pods_made_after_all_ran() -> None:
 
 
 @pytest.mark.parametrize(("trained_members", "found"), [(3, []), (4, ["train-node-0-3-11"])])
-def test_a_rank_that_was_added_since_all_ran_replaces_nobody(trained_members: int, found: list[str]) -> None:
+def test_a_rank_that_was_added_since_all_ran_replaces_no_one(trained_members: int, found: list[str]) -> None:
     world = staggered().pod_gone(3, 60).replaced(3, 61)
     assert [pod.name for pod in replacements(world.job, world.pods, at(4), trained_members)] == found
 
@@ -182,7 +182,7 @@ def test_a_rank_that_was_added_since_all_ran_replaces_nobody(trained_members: in
 
 
 def without(world: World, *indexes: int, failed: int | None = None) -> World:
-    """Nobody saw those pods go, and no pod took their places."""
+    """No one saw those pods go, and no pod took their places."""
     world = world.with_job(failed=len(indexes) if failed is None else failed)
     left = tuple(pod for pod in world.pods if pod.index not in indexes)
     return msgspec.structs.replace(world, pods=left, trained_at={}, trained_members={})

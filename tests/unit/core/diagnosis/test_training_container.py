@@ -122,7 +122,7 @@ BACK = ContainerFacts("log-shipper", ready=True, running_since=at(60), restarts=
 def test_ready_dates_from_the_training_where_another_container_was_restarted(
     helper: ContainerFacts, ready_at: float, joined_probe: bool, since: float
 ) -> None:
-    """Seed 956 of the simulation: the kubelet takes Ready from the pod until the sidecar is back, and dates it anew."""
+    """Seed 956 of the simulation: the kubelet takes Ready from the pod until the sidecar is back, and dates it."""
     before = pod(RUNS, helper, ready=True, ready_since=at(ready_at), joined_probe=joined_probe)
     assert assigned(before, BY_NAME).ready_since == at(since)
 

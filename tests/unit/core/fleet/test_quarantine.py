@@ -169,7 +169,7 @@ def test_the_last_nodes_with_accelerators_are_spared_however_many_there_are_with
     "fleet",
     [FleetFacts(nodes=9, feasible=None), FleetFacts(nodes=9, feasible=tuple("abcdefgh"), waiting=None)],
 )
-def test_while_nobody_knows_which_nodes_are_left_none_is_taken(fleet: FleetFacts) -> None:
+def test_while_no_one_knows_which_nodes_are_left_none_is_taken(fleet: FleetFacts) -> None:
     assert spared(FleetLedger(), "a", fleet, 2) == Refused(because(Reason.FEASIBLE_NODES_UNKNOWN))
 
 
@@ -241,7 +241,7 @@ def test_an_entry_is_applied_once_its_node_bears_the_taint() -> None:
     assert reconcile(before, node(bears=entry())) == ledger(entry(applied=True))
 
 
-def test_an_entry_whose_taint_somebody_else_took_away_is_dropped() -> None:
+def test_an_entry_whose_taint_someone_else_took_away_is_dropped() -> None:
     before = ledger(entry(applied=True))
     assert reconcile(before, node()) == FleetLedger()
     bare = node(bears=entry(), taints=())

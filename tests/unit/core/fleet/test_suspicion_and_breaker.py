@@ -106,7 +106,7 @@ def test_two_namespaces_open_the_breaker_whatever_the_count_is(limit: int) -> No
     assert after.breaker is not None
 
 
-def test_a_namespace_of_many_jobs_pushes_nobody_out_of_the_memory() -> None:
+def test_a_namespace_of_many_jobs_pushes_no_one_out_of_the_memory() -> None:
     """Its user submits the job under a new name each time."""
     limits = FleetLimits(breaker_recoveries=12)
     ledger = change(FleetLedger(), FleetChange(futile=crashes("b/one", 4)), limits)
@@ -122,7 +122,7 @@ def test_with_a_high_limit_one_job_does_not_fill_the_memory_either() -> None:
     assert [each.namespace for each in after.futile].count("b") == 4
 
 
-def test_a_job_that_crashes_for_ever_pushes_nobody_out_of_the_memory() -> None:
+def test_a_job_that_crashes_for_ever_pushes_no_one_out_of_the_memory() -> None:
     limits = FleetLimits(breaker_recoveries=12)
     ledger = change(FleetLedger(), FleetChange(futile=crashes("b/one", 4)), limits)
     for number in range(2_000):

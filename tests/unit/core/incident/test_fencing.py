@@ -133,7 +133,7 @@ def test_in_observe_nothing_is_forced() -> None:
 
 
 def test_a_dead_pod_blocks_no_restart_of_the_platforms_own() -> None:
-    """The JobSet restarts the group itself and waits for a pod that nobody will ever end."""
+    """The JobSet restarts the group itself and waits for a pod that no one will ever end."""
     controller = Controller(policy())
     lost = SILENT.node_deleted("gpu-2").pod_deleted(2, 300)
     adopted = lost.restarted_by_jobset().job_deleted(301).all_deleted(301)

@@ -204,7 +204,7 @@ BREAKS: dict[str, tuple[Ledger, Callable[[Ledger], Ledger], str]] = {
         lambda x: with_incident(x, attempts=x.current_incident.attempts * 21),
         "Bounded: 21 items of attempts, at most 20",
     ),
-    "a suspension that somebody else has ended": (
+    "a suspension that someone else has ended": (
         with_incident(opened(), resumed_by_others=True),
         lambda x: with_incident(x, suspension=Suspension()),
         "Suspension: incident 0d2f5c9e-1 wants what another client has ended",

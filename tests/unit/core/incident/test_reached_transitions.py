@@ -354,7 +354,7 @@ def test_a_held_group_that_runs_whole_again_ends_held() -> None:
     assert ended(controller) == (Phase.HELD, "Held/RunsWholeAgain")
 
 
-def test_a_group_whose_withheld_restart_nobody_needs_any_more_ends_superseded() -> None:
+def test_a_group_whose_withheld_restart_no_one_needs_any_more_ends_superseded() -> None:
     controller, world = withheld()
     world = world.pod_deleted(3, 300)
     controller.reconcile(world, 300.2)
@@ -371,7 +371,7 @@ def test_a_restart_that_was_never_carried_out_ends_superseded() -> None:
 
 
 @pytest.mark.parametrize("phase", [Phase.FENCING, Phase.TEARING_DOWN])
-def test_so_does_one_that_the_jobset_counted_and_nobody_carried_out(phase: Phase) -> None:
+def test_so_does_one_that_the_jobset_counted_and_no_one_carried_out(phase: Phase) -> None:
     """Both Jobs are back and run; then the JobSet counts a restart that it never makes, and the job is paused."""
     controller = Controller()
     start = Pair(training(4).pod_deleted(3, 0), launcher_of(training(1)))

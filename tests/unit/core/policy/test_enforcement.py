@@ -30,7 +30,7 @@ def test_where_nothing_is_recorded_the_date_of_the_owner_is_taken_over() -> None
 
 
 def test_a_label_and_the_same_mode_by_a_second_owner_move_nothing() -> None:
-    """Neither makes a new generation; both date an owner of the mode anew."""
+    """Neither makes a new generation; both date an owner of the mode again."""
     edited = facts(written=500)
     assert edited.enforcement == SWITCHED
     assert since(edited) == at(100)
@@ -50,13 +50,13 @@ def test_observe_ends_it_and_enforce_begins_again() -> None:
     assert since(again) == at(300)
 
 
-def test_there_and_back_while_nobody_watched_moves_it() -> None:
+def test_there_and_back_while_no_one_watched_moves_it() -> None:
     """Two generations are enough for that, and the owner of the mode has written since."""
     again = facts(generation=5, written=300)
     assert again.enforcement == Enforcement(at(300), 5)
 
 
-def test_two_edits_by_others_while_nobody_watched_do_not_move_it() -> None:
+def test_two_edits_by_others_while_no_one_watched_do_not_move_it() -> None:
     assert facts(generation=5, written=100).enforcement == Enforcement(at(100), 5)
 
 

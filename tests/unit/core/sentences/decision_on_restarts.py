@@ -398,7 +398,7 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
         ),
     ),
     (
-        explained(Sentence.NOBODY_RECREATES_IT, Reason.PLATFORM_GAVE_UP),
+        explained(Sentence.NO_ONE_RECREATES_IT, Reason.PLATFORM_GAVE_UP),
         "without a TrainJob nothing would create it again",
     ),
     (

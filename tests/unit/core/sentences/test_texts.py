@@ -17,7 +17,7 @@ ROOT = Path(recovery.__file__).parent
 
 
 class Call(msgspec.Struct, frozen=True):
-    """One `because` or `told` in the product."""
+    """One `because` or `explained` in the product."""
 
     where: str
     key: Sentence | Reason
@@ -32,7 +32,7 @@ def calls() -> Iterator[Call]:
     for path in sorted(ROOT.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             match node:
-                case ast.Call(func=ast.Name(id="because" | "told")):
+                case ast.Call(func=ast.Name(id="because" | "explained")):
                     keys = tuple(keys_of(node.args[0]))
                     for key in keys:
                         yield Call(

@@ -15,7 +15,7 @@ TEAM = "team-a"
 
 
 class SetClock:
-    """`ports.Clock` that a test sets by hand; nobody sleeps by it."""
+    """`ports.Clock` that a test sets by hand; no one sleeps by it."""
 
     def __init__(self) -> None:
         self.seconds = 0.0

@@ -60,7 +60,7 @@ def test_who_changes_a_field_owns_it_from_then_on_alone() -> None:
     }
 
 
-def test_fields_that_go_are_nobodys_and_who_owns_none_is_forgotten() -> None:
+def test_fields_that_go_are_no_ones_and_who_owns_none_is_forgotten() -> None:
     clock = SetClock()
     server = started(clock)
     patch(server, "bob", {"spec": {"mode": "Enforce"}})
@@ -104,5 +104,5 @@ def test_what_is_written_again_unchanged_dates_nothing() -> None:
     assert patch(server, "bob", {"spec": {"mode": "Observe"}}) is before
 
 
-def test_they_are_kept_where_somebody_reads_them_only() -> None:
+def test_they_are_kept_where_someone_reads_them_only() -> None:
     assert "managedFields" not in meta(made(serving(), JOBS, named("job")))

@@ -52,7 +52,7 @@ class JobWorld:
         return self.server.patch(JOBS, name, {"spec": spec}, kind=PatchKind.MERGE, namespace=NAMESPACE)
 
     def set_job_status(self, name: str = "train", **status: Any) -> None:
-        """As somebody else writes it."""
+        """As someone else writes it."""
         patch = {"status": status}
         self.server.patch(JOBS, name, patch, kind=PatchKind.MERGE, namespace=NAMESPACE, subresource="status")
 
@@ -113,7 +113,7 @@ class JobWorld:
         self.set_status(pod, status)
 
     def delete(self, *pods: Body) -> None:
-        """As somebody else does, with the pods' own grace."""
+        """As someone else does, with the pods' own grace."""
         for pod in pods:
             self.server.delete(PODS, pod["metadata"]["name"], namespace=NAMESPACE)
 

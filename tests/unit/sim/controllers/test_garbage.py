@@ -116,7 +116,7 @@ async def test_an_owner_that_was_seen_to_go_is_not_asked_for() -> None:
 
 
 @virtual_time
-async def test_a_job_that_somebody_else_ends_lets_its_pods_go_even_those_that_were_just_being_made() -> None:
+async def test_a_job_that_someone_else_ends_lets_its_pods_go_even_those_that_were_just_being_made() -> None:
     async with job_world(per_second=20) as world:
         world.create(pods=60)
         await world.pass_seconds(0.5)
@@ -132,7 +132,7 @@ async def test_a_job_that_somebody_else_ends_lets_its_pods_go_even_those_that_we
 
 
 @virtual_time
-async def test_128_pods_take_a_stock_collector_nine_seconds_and_five_if_somebody_else_deletes_them() -> None:
+async def test_128_pods_take_a_stock_collector_nine_seconds_and_five_if_someone_else_deletes_them() -> None:
     """Three requests a pod at 40 a second; else the Job controller's one a pod at 20, to take the finalizer away."""
     seconds = {}
     for helped in (False, True):
@@ -225,7 +225,7 @@ async def test_a_dependant_that_lets_go_of_its_owner_is_not_waited_for_any_longe
 
 
 class Meddled(Limiter):
-    """Lets somebody else do something just before the third request, which is the deletion."""
+    """Lets someone else do something just before the third request, which is the deletion."""
 
     def __init__(self, world: JobWorld, meddle: Callable[[], object]) -> None:
         super().__init__(world.clock, per_second=UNLIMITED)

@@ -335,7 +335,7 @@ async def test_a_refusal_about_another_version_of_the_set_is_another_event() -> 
 
 
 @virtual_time
-async def test_what_is_too_long_for_an_event_nobody_hears() -> None:
+async def test_what_is_too_long_for_an_event_no_one_hears() -> None:
     async with Scene.running() as scene:
         await scene.create(jobset(invalid(replicas=12)))
         assert (scene.jobs(), told(scene)) == ([], [])

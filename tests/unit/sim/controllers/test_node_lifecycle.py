@@ -211,7 +211,7 @@ async def test_pods_leave_when_their_toleration_runs_out() -> None:
 
 
 @virtual_time
-async def test_nobody_leaves_a_node_that_came_back_in_time_and_the_time_begins_again() -> None:
+async def test_no_one_leaves_a_node_that_came_back_in_time_and_the_time_begins_again() -> None:
     async with running(NodeLifecycle, TaintEviction) as world:
         world.add_node("node-0")
         world.add_pod("p", bound_to="node-0", phase="Running")

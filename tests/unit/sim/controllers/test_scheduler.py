@@ -231,7 +231,7 @@ async def test_waiting_costs_nothing_while_nothing_helps() -> None:
 
 
 @virtual_time
-async def test_a_pod_deleted_before_its_turn_holds_up_nobody() -> None:
+async def test_a_pod_deleted_before_its_turn_holds_up_no_one() -> None:
     async with running(Scheduler) as world:
         world.add_pod("p", gpus=8)
         world.add_pod("q", gpus=8)

@@ -124,7 +124,7 @@ class Scene:
         await self.play(job, conditions=met, active=0, ready=0, startTime=began)
 
     async def delete_job(self, name: str) -> None:
-        """Somebody deletes it in the foreground, as our own controller does."""
+        """Someone deletes it in the foreground, as our own controller does."""
         self.server.delete(JOBS, name, namespace=NAMESPACE, propagation=Propagation.FOREGROUND)
         await self.quiet()
 

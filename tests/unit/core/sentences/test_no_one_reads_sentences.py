@@ -56,7 +56,7 @@ def test_reading_a_sentence_is_found(code: str) -> None:
     assert list(reads(ast.parse(code))) == [1]
 
 
-def test_nobody_reads_a_sentence() -> None:
+def test_no_one_reads_a_sentence() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{line}"
         for path in sorted(ROOT.rglob("*.py"))
