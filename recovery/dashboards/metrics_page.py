@@ -1,10 +1,14 @@
 """docs/metrics.md: every metric of the catalogue, with its labels, its unit and an example query."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from textwrap import fill
 
-from recovery.telemetry.catalogue import JOB, MetricLabel, MetricRecord, of_fleet, of_jobs, of_process
+from recovery.telemetry.catalogue import CATALOGUE, JOB, MetricLabel, MetricRecord, of_fleet, of_jobs, of_process
 from recovery.telemetry.catalogue.label_values import BOOKED_REASONS, IDLE_REASONS, RESERVED_BADPUT, badput_of
+from recovery.telemetry.catalogue.of_fleet import LEADS
+from recovery.telemetry.catalogue.of_jobs import SELECTED
+from recovery.telemetry.catalogue.of_process import ALWAYS, ON_LINUX
 
 PAGE = "docs/metrics.md"
 _WIDTH = 120
@@ -14,78 +18,75 @@ _HEAD = """\
 
 # Metrics
 
-Every metric of the controller, with its type, labels and unit, when it is set, and an example query.
-[architecture.md](architecture.md) explains the words, such as group, incident and phase.
-For graphs over time use the recorded series, such as `namespace_job:recovery_job_gpus:max`: see
-[monitoring.md](monitoring.md#recorded-series). The examples here use the raw ones.
+Every metric of the controller, with its type, unit, labels, and an example query. [Concepts](concepts.md) explains
+words such as group, incident and phase. The examples use the raw series. For graphs over time use the
+[recorded series](monitoring.md#recorded-series), such as `namespace_job:recovery_job_gpus:max`.
+
+| to see | use |
+|---|---|
+| how many GPUs are idle now, and why | [`recovery_gpus_idle`](#recovery_gpus_idle) |
+| what incidents have cost | [`recovery_fleet_gpu_idle_seconds_total`](#recovery_fleet_gpu_idle_seconds_total) |
+| how often jobs fail, and why | [`recovery_fleet_incidents_total`](#recovery_fleet_incidents_total) |
+| how long recoveries take | [`recovery_incident_duration_seconds`](#recovery_incident_duration_seconds) |
+| jobs that hang until someone acts | [`recovery_unprotected_jobs`](#recovery_unprotected_jobs) |
+| jobs whose budget is used up | [`recovery_restart_budget_remaining`](#recovery_restart_budget_remaining) |
+| what Enforce would save | [`recovery_fleet_would_...`](#recovery_fleet_would_gpu_idle_seconds_total) |
+| whether the controller works | [`recovery_leader`](#recovery_leader) and [those after it](#metrics-of-every-replica) |
 
 ## Scrape the controller
 
-Each replica serves `/metrics` on the address of `recovery run --metrics-address`, which is port 8080 in `manifests/`.
-The server gives OpenMetrics to a client that asks for it, and the text format of Prometheus otherwise.
-
-```yaml
-scrape_configs:
-  - job_name: recovery
-    honor_labels: true
-    kubernetes_sd_configs: [{role: pod, namespaces: {names: [recovery-system]}}]
-    relabel_configs:
-      - {source_labels: [__meta_kubernetes_pod_container_port_name], regex: metrics, action: keep}
-      - {source_labels: [__meta_kubernetes_pod_name], target_label: pod}
-```
-
-- Scrape all replicas. Only the leader has the metrics of jobs and of the fleet.
-- Set `honor_labels: true`. Without it Prometheus overwrites the label `namespace` of the job with that of the
-  controller, and keeps the job's as `exported_namespace`.
-- A scrape sends no request to the API server and reads no pods.
-  The first scrape of a new leader reads each job that it has not reconciled yet, once.
-- After a change of leader another instance has the series. The recording rules drop `instance` and `pod`, so that
-  `increase()`, a graph and a `for` clause continue.
+Each replica serves `/metrics` on the address of `recovery run --metrics-address`, which is port 8080 in `manifests/`,
+as OpenMetrics or as text. [Monitoring](monitoring.md) has the monitors for the operator and a scrape configuration.
+Scrape all replicas, because only the leader has the metrics of jobs and of the fleet. Keep `honor_labels: true`.
 
 ## Stability
 
-Names, types, labels and units are stable. They change only in a new major version.
-A new version may add metrics, and values of labels.
-A query must not assume that it knows all values of a label.
-These values of `badput` are reserved for later versions:
+Names, types, labels and units are stable. They change only in a new major version. A new version may add metrics, and
+values of labels, so a query must not assume that it knows all values. These values of `badput` are reserved:
 {reserved}.
 
 ## How counters survive
 
-- The counters of a job come from its RecoveryGroup, and those of the fleet from `RecoveryConfig.status.totals`.
-  A new leader continues where the last one stopped.
-- The series of a job begin at 0 when a policy first selects the job, so its first incident is an increase.
-  They end when the workload is deleted. What the job has cost stays in the counters of the fleet.
-- Without a RecoveryConfig the counters of the fleet begin at 0 in each process.
-- A phase that lasts counts up to 10 seconds ago, and in full once its end is known. The controller learns of an end
-  seconds after its date. A counter that ran ahead of it would have to fall, or would count the seconds twice with the
-  next leader. The gauge `recovery_gpus_idle` does not wait.
-- A job that is held for an error of its own, and not by its budget, counts up to 10 minutes ago.
-  For so long its container must run before the controller believes that it trains again.
+- A new leader continues the counters where the last one stopped. Those of a job come from its RecoveryGroup, and those
+  of the fleet from `RecoveryConfig.status.totals`. Without a RecoveryConfig the latter begin at 0 in each process.
+- The series of a job end when the workload is deleted. What the job has cost stays in the counters of the fleet.
+- A phase that lasts counts up to 10 seconds ago, and in full once its end is known, so that no counter has to fall.
+  The gauge `recovery_gpus_idle` does not wait.
+- A job that is held for an error of its own, and not by its budget, counts up to 10 minutes ago. For so long its
+  container must run before the controller believes that it trains again.
 
-## Phases, reasons and badput
+## Labels
 
-`reason` says what the group waits for, and follows from the phase of the incident.
-`badput` is the same in the words of Google's goodput taxonomy (ml-goodput-measurement).
+Labels that several metrics have:
+
+"""
+
+_PHASES_HEAD = """
+`reason` and `badput` follow from the phase of the incident:
 
 | phase | `reason` of gauges | `reason` of counters | `badput` |
 |---|---|---|---|
 """
 
 _AFTER_PHASES = """
-`hung` in counters is the time in Held and Decided: Decided is long only where nothing is done about a failure.
-Backoff counts as idle while the restart is withheld. While the controller suspends the job, its GPUs count as released,
-and not as idle.
+`hung` in counters is the time in Held and Decided: Decided is long only where nothing is done about a failure. Backoff
+counts as idle while the restart is withheld. While the controller suspends the job, its GPUs count as released, and not
+as idle.
 """
+
+_USUAL = (SELECTED, LEADS, ALWAYS, ON_LINUX)
+"""When most metrics of a section have a series: its introduction says so once."""
 
 
 def page() -> str:
     """The whole file."""
-    parts = [_HEAD.replace("{reserved}", ", ".join(f"`{each}`" for each in RESERVED_BADPUT)), *_phases(), _AFTER_PHASES]
+    head = _HEAD.replace("{reserved}", ", ".join(f"`{each}`" for each in RESERVED_BADPUT))
+    parts = [head, *(f"{_label(label)}\n" for label in _shared()), _PHASES_HEAD, *_phases(), _AFTER_PHASES]
     sections: tuple[tuple[str, str, Sequence[MetricRecord]], ...] = (
         (
             "Metrics of jobs",
-            "The leader has them. Each has the labels `namespace` and `job_name` of the job, and those below.",
+            "The leader has them, with the labels `namespace` and `job_name`. If an entry says nothing else, a "
+            "series begins when a policy first selects the job, a counter at 0, and ends when the workload is deleted.",
             of_jobs.OF_JOBS,
         ),
         (
@@ -98,10 +99,14 @@ def page() -> str:
             "The process that led when they happened has them. They have no labels of a job.",
             of_fleet.DURATIONS_AND_DECISIONS,
         ),
-        ("Metrics of every replica", "Each replica exports its own.", of_process.OF_PROCESS),
+        (
+            "Metrics of every replica",
+            "Each replica exports its own. If an entry says nothing else, from its start.",
+            of_process.OF_PROCESS,
+        ),
         (
             "Metrics of the process",
-            "prometheus_client gives them under its own names, without our prefix.",
+            "Those of prometheus_client, on Linux, without our prefix.",
             of_process.OF_SYSTEM,
         ),
     )
@@ -116,15 +121,35 @@ def _phases() -> Iterator[str]:
         yield f"| {phase} | `{IDLE_REASONS[phase]}` | `{counted}` | `{badput_of(counted)}` |\n"
 
 
+def _shared() -> tuple[MetricLabel, ...]:
+    """The labels that several metrics have with the same meaning."""
+    found = Counter(label for record in CATALOGUE for label in record.labels if label not in JOB)
+    return tuple(label for label, times in found.items() if times > 1)
+
+
 def _entry(record: MetricRecord) -> str:
+    shared = _shared()
+    own = [label for label in record.labels if label not in JOB]
+    named = ", ".join(f"`{label.name}`" for label in own if label in shared)
     lines = [
         f"\n### `{record.name}`\n",
         f"{fill(record.meaning, _WIDTH, break_on_hyphens=False)}\n",
         f"- Type: {record.type}. Unit: {record.unit}.",
-        _item(f"When: {record.set_when}"),
-        *map(_label, [label for label in record.labels if label not in JOB]),
+        *_when(record),
+        *([_item(f"[Labels](#labels): {named}.")] if named else []),
+        *[_label(label) for label in own if label not in shared],
     ]
     return "\n".join((*lines, "", "```promql", *_wrapped(record.example), "```", ""))
+
+
+def _when(record: MetricRecord) -> Iterator[str]:
+    for usual in _USUAL:
+        if record.set_when.startswith(usual):
+            rest = record.set_when.removeprefix(usual).strip()
+            if rest:
+                yield _item(rest)
+            return
+    yield _item(f"When: {record.set_when}")
 
 
 def _label(label: MetricLabel) -> str:

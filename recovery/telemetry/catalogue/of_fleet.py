@@ -3,7 +3,7 @@
 from recovery.telemetry.catalogue import label_values as values
 from recovery.telemetry.catalogue.record import PREFIX, MetricLabel, MetricRecord, MetricSource, MetricType, one_of
 
-_LEADS = "While this process leads."
+LEADS = "While this process leads."
 _CLASS = one_of("failure_class", "The cause; see [classes.md](classes.md).", values.FAILURE_CLASSES)
 _OUTCOME = one_of("outcome", "How the incident ended.", values.OUTCOMES)
 _HANDLING = one_of(
@@ -38,7 +38,7 @@ FLEET_INCIDENTS = _of_fleet(
     MetricType.COUNTER,
     "incidents",
     "Incidents that have ended, over all jobs.",
-    f"{_LEADS} It rises when an incident has ended.",
+    f"{LEADS} It rises when an incident has ended.",
     'sum by (outcome) (increase(recovery_fleet_incidents_total{handling="automatic"}[7d]))',
     _CLASS,
     _OUTCOME,
@@ -49,7 +49,7 @@ FLEET_GPU_IDLE_SECONDS = _of_fleet(
     MetricType.COUNTER,
     "GPU-seconds",
     "GPU-seconds lost to incidents of all jobs, those of deleted jobs included.",
-    f"{_LEADS} It runs while an incident is open.",
+    f"{LEADS} It runs while an incident is open.",
     "sum by (badput) (increase(recovery_fleet_gpu_idle_seconds_total[1d])) / 3600",
     one_of("reason", "What the group waited for. Time in phase Decided counts as `hung`.", values.COUNTED_REASONS),
     _CLASS,
@@ -60,7 +60,7 @@ FLEET_GPU_RELEASED_SECONDS = _of_fleet(
     MetricType.COUNTER,
     "GPU-seconds",
     "GPU-seconds that the controller's own suspensions of jobs gave back to the cluster.",
-    f"{_LEADS} It runs while such a suspension is in force.",
+    f"{LEADS} It runs while such a suspension is in force.",
     "increase(recovery_fleet_gpu_released_seconds_total[1d]) / 3600",
 )
 FLEET_GROUP_RESTARTS = _of_fleet(
@@ -68,7 +68,7 @@ FLEET_GROUP_RESTARTS = _of_fleet(
     MetricType.COUNTER,
     "restarts",
     "Restarts of groups of all jobs, adopted ones of the platform included.",
-    f"{_LEADS} It rises with each attempt that restarts a group.",
+    f"{LEADS} It rises with each attempt that restarts a group.",
     "increase(recovery_fleet_group_restarts_total[1h])",
     _SCOPE,
 )
@@ -77,7 +77,7 @@ FLEET_WOULD_RESTART = _of_fleet(
     MetricType.COUNTER,
     "restarts",
     "Restarts of groups that Enforce would have made in incidents of mode Observe.",
-    f"{_LEADS} It rises when such an incident has ended.",
+    f"{LEADS} It rises when such an incident has ended.",
     "increase(recovery_fleet_would_restart_total[7d])",
 )
 FLEET_WOULD_GPU_IDLE_SECONDS = _of_fleet(
@@ -86,7 +86,7 @@ FLEET_WOULD_GPU_IDLE_SECONDS = _of_fleet(
     "GPU-seconds",
     "Idle GPU-seconds of those incidents, with the restarts of Enforce and without. An estimate: "
     "[reports.md](reports.md#how-figures-are-made) has the formulas. The difference is what Enforce would have saved.",
-    f"{_LEADS} It rises when such an incident has ended.",
+    f"{LEADS} It rises when such an incident has ended.",
     '(increase(recovery_fleet_would_gpu_idle_seconds_total{by="platform"}[7d]) '
     '- ignoring(by) increase(recovery_fleet_would_gpu_idle_seconds_total{by="enforce"}[7d])) / 3600',
     one_of("by", "`enforce`: with its restarts. `platform`: without them.", values.ENFORCE_OR_PLATFORM),
@@ -96,7 +96,7 @@ JOBS = _of_fleet(
     MetricType.GAUGE,
     "jobs",
     "Workloads by the mode of the policy that applies; `none`: no policy applies, or it cannot be used.",
-    _LEADS,
+    LEADS,
     'recovery_jobs{mode="none"} > 0',
     one_of("mode", "The mode in force: an open circuit breaker makes each `observe`.", (*values.MODES, values.NO_MODE)),
 )
@@ -105,7 +105,7 @@ PAUSED = _of_fleet(
     MetricType.GAUGE,
     "0 or 1",
     "Whether the RecoveryConfig pauses all recoveries, or cannot be read, which pauses them as well.",
-    _LEADS,
+    LEADS,
     "recovery_paused == 1",
 )
 CIRCUIT_BREAKER_OPEN = _of_fleet(
@@ -113,7 +113,7 @@ CIRCUIT_BREAKER_OPEN = _of_fleet(
     MetricType.GAUGE,
     "0 or 1",
     "Whether the circuit breaker is open. No policy enforces until someone closes it.",
-    _LEADS,
+    LEADS,
     "recovery_circuit_breaker_open == 1",
 )
 NODES_QUARANTINED = _of_fleet(
@@ -121,7 +121,7 @@ NODES_QUARANTINED = _of_fleet(
     MetricType.GAUGE,
     "nodes",
     "Nodes that have the quarantine taint of the controller.",
-    _LEADS,
+    LEADS,
     "sum(recovery_nodes_quarantined)",
     one_of("by", "Who asked for it.", values.QUARANTINED_BY),
 )
@@ -130,7 +130,7 @@ NODES_QUARANTINED_LIMIT = _of_fleet(
     MetricType.GAUGE,
     "nodes",
     "How many nodes may be quarantined at once now: the smaller cap of the RecoveryConfig. 0: it allows none.",
-    _LEADS,
+    LEADS,
     "sum(recovery_nodes_quarantined) >= max(recovery_nodes_quarantined_limit > 0)",
 )
 NODE_SUSPICIONS = _of_fleet(
@@ -138,7 +138,7 @@ NODE_SUSPICIONS = _of_fleet(
     MetricType.GAUGE,
     "incidents",
     "Incidents that a node is suspected for and that count.",
-    f"{_LEADS} A series for each node that is suspected.",
+    f"{LEADS} A series for each node that is suspected.",
     "topk(5, recovery_node_suspicions)",
     MetricLabel("node", "The name of the node."),
 )
@@ -147,7 +147,7 @@ UNPROTECTED_JOBS = _of_fleet(
     MetricType.GAUGE,
     "jobs",
     "Jobs that hang after a loss until someone acts. [commands.md](commands.md) describes each reason.",
-    _LEADS,
+    LEADS,
     "sum(recovery_unprotected_jobs)",
     one_of("reason", "What keeps the controller from acting.", values.UNPROTECTED_REASONS),
 )
@@ -158,7 +158,7 @@ PHASE_DURATION = _of_fleet(
     "Phases of incidents.",
     "When a phase has ended, by the process that led then.",
     "histogram_quantile(0.9, sum by (le, phase) (rate(recovery_phase_duration_seconds_bucket[1d])))",
-    one_of("phase", "The phase that has ended.", tuple(phase for phase in values.PHASES if phase != "Healthy")),
+    one_of("phase", "A phase that has ended.", tuple(phase for phase in values.PHASES if phase != "Healthy")),
     _SCOPE,
 )
 INCIDENT_DURATION = _of_fleet(

@@ -3,7 +3,7 @@
 from recovery.telemetry.catalogue import label_values as values
 from recovery.telemetry.catalogue.record import JOB, PREFIX, MetricLabel, MetricRecord, MetricSource, MetricType, one_of
 
-_SELECTED = "From when a policy first selects the job until its workload is deleted."
+SELECTED = "From when a policy first selects the job until its workload is deleted."
 _REASON = one_of("reason", "What the group waits for.", values.REASONS)
 _COUNTED_REASON = one_of(
     "reason", "What the group waited for. Time in phase Decided counts as `hung`.", values.COUNTED_REASONS
@@ -23,7 +23,7 @@ JOB_GPUS = _of_job(
     MetricType.GAUGE,
     "GPUs",
     "GPUs that the group holds. During an incident, those that it held when the incident opened.",
-    _SELECTED,
+    SELECTED,
     "sum by (namespace) (recovery_job_gpus)",
 )
 JOB_INFO = _of_job(
@@ -41,7 +41,7 @@ GPUS_IDLE = _of_job(
     MetricType.GAUGE,
     "GPUs",
     "GPUs that are idle right now because of an incident.",
-    f"{_SELECTED} 0 for all reasons but that of the current phase.",
+    f"{SELECTED} 0 for all reasons but that of the current phase.",
     "sum by (namespace, job_name) (recovery_gpus_idle) > 0",
     _REASON,
 )
@@ -50,7 +50,7 @@ GPUS_RELEASED = _of_job(
     MetricType.GAUGE,
     "GPUs",
     "GPUs that the controller's own suspension of the job has given back to the cluster right now.",
-    f"{_SELECTED} They do not count as idle.",
+    f"{SELECTED} They do not count as idle.",
     "sum(recovery_gpus_released)",
 )
 GPU_IDLE_SECONDS = _of_job(
@@ -58,7 +58,7 @@ GPU_IDLE_SECONDS = _of_job(
     MetricType.COUNTER,
     "GPU-seconds",
     "GPU-seconds lost to incidents, by what the group waited for.",
-    f"{_SELECTED} It runs while an incident is open.",
+    f"{SELECTED} It runs while an incident is open.",
     "sum by (reason) (increase(recovery_gpu_idle_seconds_total[1d])) / 3600",
     _COUNTED_REASON,
     _BADPUT,
@@ -68,7 +68,7 @@ GPU_IDLE_BY_CLASS_SECONDS = _of_job(
     MetricType.COUNTER,
     "GPU-seconds",
     "The GPU-seconds of recovery_gpu_idle_seconds_total by their cause. Both have the same sum.",
-    f"{_SELECTED} It runs while an incident is open.",
+    f"{SELECTED} It runs while an incident is open.",
     "topk(3, sum by (failure_class) (increase(recovery_gpu_idle_by_class_seconds_total[7d])))",
     _CLASS,
 )
@@ -77,7 +77,7 @@ GPU_RELEASED_SECONDS = _of_job(
     MetricType.COUNTER,
     "GPU-seconds",
     "GPU-seconds that the controller's own suspension of the job gave back to the cluster. They are not lost.",
-    f"{_SELECTED} It runs while such a suspension is in force.",
+    f"{SELECTED} It runs while such a suspension is in force.",
     "sum(increase(recovery_gpu_released_seconds_total[1d])) / 3600",
 )
 FAILURES = _of_job(
@@ -85,7 +85,7 @@ FAILURES = _of_job(
     MetricType.COUNTER,
     "incidents",
     "Incidents opened.",
-    f"{_SELECTED} It rises when an incident opens.",
+    f"{SELECTED} It rises when an incident opens.",
     "sum by (failure_class) (increase(recovery_failures_total[7d]))",
     _CLASS,
 )
@@ -94,7 +94,7 @@ GROUP_RESTARTS = _of_job(
     MetricType.COUNTER,
     "restarts",
     "Restarts of the group, adopted ones of the platform included.",
-    f"{_SELECTED} It rises with each attempt that restarts the group.",
+    f"{SELECTED} It rises with each attempt that restarts the group.",
     "increase(recovery_group_restarts_total[1h]) > 3",
     one_of("scope", "What is restarted.", (values.SCOPE,)),
 )
@@ -103,7 +103,7 @@ JOB_PHASE = _of_job(
     MetricType.GAUGE,
     "0 or 1",
     "1 for the phase that the group is in, 0 for all others.",
-    _SELECTED,
+    SELECTED,
     'recovery_job_phase{phase="Held"} == 1',
     one_of("phase", "The phase of the incident; Healthy is between incidents.", values.PHASES),
 )
@@ -150,7 +150,7 @@ BUDGET_REMAINING = _of_job(
     MetricType.GAUGE,
     "recoveries",
     "Recoveries left in the window of the budget.",
-    _SELECTED,
+    SELECTED,
     "recovery_restart_budget_remaining == 0 and recovery_restart_budget_limit > 0",
 )
 BUDGET_LIMIT = _of_job(
@@ -158,7 +158,7 @@ BUDGET_LIMIT = _of_job(
     MetricType.GAUGE,
     "recoveries",
     "Recoveries that the budget allows in its window.",
-    _SELECTED,
+    SELECTED,
     "recovery_restart_budget_remaining / recovery_restart_budget_limit < 0.25",
 )
 JOB_PROGRESS = _of_job(
@@ -177,16 +177,13 @@ JOB_PROGRESS_TIMESTAMP = _of_job(
     "From when the job has first shown its progress.",
     "time() - recovery_job_progress_timestamp_seconds > 1800 and recovery_job_progress_ratio < 1",
 )
-_SMALLER = (
-    "While the group runs with fewer nodes than it wants, and during the restarts that change that. Only a policy "
-    "with `elastic` makes a group smaller."
-)
+_SMALLER = "While the group has fewer nodes than it wants, restarts that change that included."
 GROUP_NODES = _of_job(
     "group_nodes",
     MetricType.GAUGE,
     "nodes",
     "Nodes that a smaller group has. During a restart that changes them, those that it will have after it.",
-    _SMALLER,
+    f"{_SMALLER} Only a policy with `elastic` makes a group smaller.",
     "recovery_group_nodes / recovery_group_nodes_wanted",
 )
 GROUP_NODES_WANTED = _of_job(
@@ -218,7 +215,7 @@ GROUP_REDUCED_SECONDS = _of_job(
     MetricType.COUNTER,
     "seconds",
     "Seconds in which the group ran with fewer nodes than it wants. Its incidents do not count.",
-    f"{_SELECTED} It runs while a smaller group runs, two minutes behind.",
+    f"{SELECTED} It runs while a smaller group runs, two minutes behind.",
     "increase(recovery_group_reduced_seconds_total[1d]) / 3600",
 )
 GPU_GAINED_SECONDS = _of_job(
@@ -226,7 +223,7 @@ GPU_GAINED_SECONDS = _of_job(
     MetricType.COUNTER,
     "GPU-seconds",
     "GPU-seconds that the group ran with fewer nodes instead of waiting for nodes.",
-    f"{_SELECTED} It runs while a smaller group runs, two minutes behind.",
+    f"{SELECTED} It runs while a smaller group runs, two minutes behind.",
     "sum(increase(recovery_gpu_gained_seconds_total[1d])) / 3600",
 )
 GPUS_NOT_STARTED = _of_job(

@@ -3,7 +3,8 @@
 from recovery.telemetry.catalogue import label_values as values
 from recovery.telemetry.catalogue.record import PREFIX, MetricLabel, MetricRecord, MetricSource, MetricType, one_of
 
-_ALWAYS = "From the start."
+ALWAYS = "From the start."
+ON_LINUX = "On Linux, from the start."
 _VERB = MetricLabel("verb", "The verb of the request: get, list, watch, create, patch or delete.")
 _RESOURCE = MetricLabel("resource", "The plural of the resource, with a subresource behind a slash.")
 _QUEUE = one_of("name", "The queue.", (values.CONTROLLER,))
@@ -21,7 +22,7 @@ BUILD_INFO = _of_process(
     MetricType.GAUGE,
     "always 1",
     "What runs.",
-    _ALWAYS,
+    ALWAYS,
     "count by (version) (recovery_build_info)",
     MetricLabel("version", "The version of the controller."),
 )
@@ -30,7 +31,7 @@ LEADER = _of_process(
     MetricType.GAUGE,
     "0 or 1",
     "Whether this process acts: 1, or stands by: 0.",
-    _ALWAYS,
+    ALWAYS,
     "sum(recovery_leader) != 1",
 )
 LEADER_TRANSITIONS = _of_process(
@@ -38,7 +39,7 @@ LEADER_TRANSITIONS = _of_process(
     MetricType.COUNTER,
     "changes",
     "How often this process began to lead, or ceased to.",
-    _ALWAYS,
+    ALWAYS,
     "sum(increase(recovery_leader_transitions_total[1h])) > 4",
 )
 RECONCILE_DURATION = _of_process(
@@ -55,7 +56,7 @@ RECONCILE_ERRORS = _of_process(
     MetricType.COUNTER,
     "reconciles",
     "Reconciles that ended in an error.",
-    _ALWAYS,
+    ALWAYS,
     "sum(rate(recovery_reconcile_errors_total[5m]))",
     _CONTROLLER,
 )
@@ -64,7 +65,7 @@ WORKQUEUE_DEPTH = _of_process(
     MetricType.GAUGE,
     "groups",
     "Groups whose reconcile is due.",
-    _ALWAYS,
+    ALWAYS,
     "max(recovery_workqueue_depth)",
     _QUEUE,
 )
@@ -189,13 +190,12 @@ MISSING_PERMISSIONS = _of_process(
 def _of_system(name: str, kind: MetricType, unit: str, meaning: str, example: str) -> MetricRecord:
     """As prometheus_client's ProcessCollector names them, on Linux only. The example is of our processes: others have
     these metrics as well."""
-    when = "On Linux, from the start."
     return MetricRecord(
         f"process_{name}",
         kind,
         meaning,
         unit,
-        when,
+        ON_LINUX,
         MetricSource.REPLICA,
         f"{example} and on (instance) recovery_leader",
     )
