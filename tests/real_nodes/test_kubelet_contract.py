@@ -20,6 +20,7 @@ async def gone(cluster: RealCluster, name: str) -> None:
     await cluster.control_plane.kubectl("wait", "--for=delete", f"pod/{name}", f"--timeout={GUARD_SECONDS:.0f}s")
 
 
+@pytest.mark.usefixtures("token_reader")
 async def test_the_grace_of_the_first_delete_counts_and_a_shorter_one_later_changes_nothing(
     cluster: RealCluster,
 ) -> None:
@@ -45,6 +46,7 @@ async def test_the_grace_of_the_first_delete_counts_and_a_shorter_one_later_chan
     assert time.monotonic() - began >= 15
 
 
+@pytest.mark.usefixtures("token_reader")
 @pytest.mark.parametrize(("policy", "restarts"), [("Never", False), ("OnFailure", True)])
 async def test_the_pod_of_a_killed_process(cluster: RealCluster, policy: str, restarts: bool) -> None:
     node, name = cluster.nodes[1], f"killed-{policy.lower()}"
@@ -68,6 +70,7 @@ async def test_the_pod_of_a_killed_process(cluster: RealCluster, policy: str, re
         await pods.remove(cluster, name)
 
 
+@pytest.mark.usefixtures("token_reader")
 async def test_a_container_beyond_its_memory_is_oom_killed(cluster: RealCluster) -> None:
     node, name = cluster.nodes[2], "greedy"
     manifest = pods.pod(name, node, "head -c 100m /dev/zero | tail", restartPolicy="Never")
@@ -79,6 +82,7 @@ async def test_a_container_beyond_its_memory_is_oom_killed(cluster: RealCluster)
         await pods.remove(cluster, name)
 
 
+@pytest.mark.usefixtures("token_reader")
 async def test_a_container_that_fails_is_restarted_at_once_and_then_after_ten_seconds(cluster: RealCluster) -> None:
     """Meanwhile its state stays Terminated: CrashLoopBackOff is seen for the last moment of the wait only."""
     node, name = cluster.nodes[0], "crashes"
@@ -125,6 +129,7 @@ async def test_a_force_deleted_pod_is_gone_from_the_api_before_its_processes_are
     await pods.eventually("the kubelet that is back ends what the API does not know", ended)
 
 
+@pytest.mark.usefixtures("token_reader")
 async def test_a_main_container_that_ends_leaves_a_native_sidecar_time_to_end(cluster: RealCluster) -> None:
     node, name = cluster.nodes[2], "with-sidecar"
     manifest = pods.pod(name, node, "sleep 1", restartPolicy="Never")

@@ -16,6 +16,8 @@ from tests.real_nodes.walks.draw import draw
 from tests.real_nodes.walks.named import PODS
 from tests.real_nodes.walks.worlds import Modelled, Walked, model, walk_on_nodes
 
+pytestmark = pytest.mark.usefixtures("token_reader")
+
 NAMED = "named"
 
 

@@ -19,6 +19,8 @@ from tests.prometheus.operator import MONITORS
 from tests.prometheus.server import Sample
 from tests.real_nodes.installation import Installation
 
+pytestmark = pytest.mark.usefixtures("token_reader")
+
 Object = dict[str, Any]
 
 

@@ -6,11 +6,15 @@ import secrets
 import signal
 from typing import Any
 
+import pytest
+
 from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.real_nodes.images import BUSYBOX_IMAGE
 from tests.cluster.scene import apply, policy
 from tests.real_nodes.installation import Installation
 from tests.real_nodes.pods import eventually
+
+pytestmark = pytest.mark.usefixtures("token_reader")
 
 DEAF = "trap '' TERM; while true; do sleep 0.2; done"
 OWN_GRACE_SECONDS = 86_400

@@ -57,6 +57,7 @@ async def recovers(training: Training, unbroken: Unbroken, past: int) -> int:
     return await assert_same_curve(training, unbroken)
 
 
+@pytest.mark.usefixtures("token_reader")
 @pytest.mark.parametrize("training", [SHIPPED, PREPARED], indirect=True)
 async def test_a_killed_worker_brings_the_group_back_once(training: Training, unbroken: Unbroken) -> None:
     processes = await training.processes_of_rank(2)
@@ -68,6 +69,7 @@ async def test_a_killed_worker_brings_the_group_back_once(training: Training, un
     assert "ChildFailedError" in log.get("tail", "") or log["absent"] == "TimedOut", log
 
 
+@pytest.mark.usefixtures("token_reader")
 @pytest.mark.parametrize("training", [JOINED], indirect=True)
 async def test_the_rendezvous_of_the_record_is_that_of_the_ranks(training: Training, unbroken: Unbroken) -> None:
     os.kill((await training.processes_of_rank(2))[-1], signal.SIGKILL)
@@ -76,11 +78,13 @@ async def test_the_rendezvous_of_the_record_is_that_of_the_ranks(training: Train
     assert abs(recorded - await figures.rendezvous_seconds(training)) <= RENDEZVOUS_APART_SECONDS
 
 
+@pytest.mark.usefixtures("token_reader")
 async def test_a_killed_container_brings_the_group_back_once(training: Training, unbroken: Unbroken) -> None:
     os.kill((await training.processes_of_rank(0))[0], signal.SIGKILL)
     await recovers(training, unbroken, training.step())
 
 
+@pytest.mark.usefixtures("token_reader")
 async def test_a_deleted_pod_brings_the_group_back_once(training: Training, unbroken: Unbroken) -> None:
     """All ranks hear of its SIGTERM in the next step and write a checkpoint: no step is lost."""
     pod = (await training.pod_of_rank(1))["metadata"]["name"]
