@@ -96,7 +96,7 @@ def after_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
         return runs
     if ledger.phase is Phase.HELD:
         return held(context, ledger)
-    if found is Phase.SCHEDULING and ledger.phase in phases.GOING_DOWN and _pods_may_be_unseen(context):
+    if found is Phase.SCHEDULING and _pods_may_be_unseen(context, ledger.phase):
         return as_before(ledger, actions=(ReadLive(),))
     waits = found is Phase.SCHEDULING and ledger.phase is Phase.STARTING and without_capacity(context.snapshot)
     # Waiting for capacity does not count as starting, though all pods had a node before one of them was replaced. Nor
@@ -109,15 +109,19 @@ def after_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
     return _watch_for_black_holes(context, ledger, found, ours=ours)
 
 
-def _pods_may_be_unseen(context: ReconcileContext) -> bool:
-    """The old group is gone, and of the new one no Job is there, or one that is not new has no pods.
+def _pods_may_be_unseen(context: ReconcileContext, phase: Phase) -> bool:
+    """The old group is gone, and of the new one no Job is there, or one that is not new has no pods. Or a
+    backoff is over, and one of the Jobs has not been resumed, as far as the cache shows.
 
     The pods of the new group date the phase, and a controller that was held up reads them late.
     """
     snapshot = context.snapshot
-    if snapshot.live:
-        return False
     jobs = member_jobs(snapshot)
+    # Nothing in such a Job shows since when it should run.
+    if phase is Phase.BACKOFF:
+        return not snapshot.live and any(map(stands_still, jobs))
+    if snapshot.live or phase not in phases.GOING_DOWN:
+        return False
     empty = (job for job in jobs if not stands_still(job) and not pods_of(snapshot, job))
     return not jobs or any(context.now - began_at(job) > _PODS_SEEN_IN for job in empty)
 

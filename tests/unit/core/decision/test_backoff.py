@@ -125,6 +125,19 @@ def test_the_watchdog_counts_from_the_end_of_the_backoff_not_from_the_creation_o
     assert plan.requeue_at == at(560.6)
 
 
+def test_a_resumed_group_is_dated_by_live_facts_where_the_cache_lags_behind() -> None:
+    """Seed 8770: a process is frozen after the resume. It reads of the JobSet that runs again before it reads of its
+    Jobs, and the ranks have met long before."""
+    controller = Controller(WAITS)
+    world = in_backoff(controller)
+    controller.reconcile(world, 310.3)
+    cached = world.released().with_jobset(suspended=False)
+    live = world.released().unsuspended(311).all_scheduled(311).all_started(312)
+    controller.write(controller.plan_on(cached.snapshot(), live.snapshot(live=True), 400))
+    assert controller.phase() is Phase.RENDEZVOUS
+    assert controller.incident.phases[-1].started_at == at(313), "within the second"
+
+
 def test_a_suspension_that_was_lost_in_a_crash_is_asked_for_again_while_the_old_group_is_there() -> None:
     controller = Controller(WAITS)
     world = failed_again(controller).job_deleted(300.3)
