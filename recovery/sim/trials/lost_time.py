@@ -39,7 +39,8 @@ class Account(StrEnum):
     """The object that bore the date was gone when the incident was opened, or its kubelet reported it later."""
     UNWATCHED = "over before a controller could act"
     """A fault held all controllers up from the stop until something else ended the group, or until the last of its pods
-    was gone and with it all that showed that it ever trained."""
+    was gone and with it all that showed that it ever trained. A stop that a kubelet reports late counts from then on:
+    its ranks may have met again by then, until the Job fails by its own policy."""
     ASKED = "stopped before a person asked for a restart"
     """The controller read the request before it read the loss: the incident begins with the request."""
     INCOMPLETE = "without a rank that a resize has added"

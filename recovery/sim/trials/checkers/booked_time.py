@@ -275,8 +275,9 @@ class LostTimeBooked(CheckerRule):
         if stretch.account == Account.UNEXPLAINED and (asked or self._deleted_by_user(key, stretch)):
             return Account.ASKED
         if unseen and stretch.account == Account.UNEXPLAINED and stretch.seconds > _TOLERANCE.total_seconds():
-            until = self._gone_by(key, stretch) or stretch.until
-            if self.world.undisturbed.seconds(stretch.since, until) <= _OPENS_IN.total_seconds():
+            since, until = self._readable(key, stretch)
+            until = self._gone_by(key, stretch) or until
+            if self.world.undisturbed.seconds(since, until) <= _OPENS_IN.total_seconds():
                 return Account.UNWATCHED
             if self._made_larger(key, stretch) and self._never_whole(key, stretch):
                 return Account.INCOMPLETE
@@ -414,6 +415,16 @@ class LostTimeBooked(CheckerRule):
         ends = (*(at for at, _ in known[1:]), self.evidence.ends_at)
         spans = [(at, until) for (at, whole), until in zip(known, ends, strict=True) if not whole] if known else []
         return _united((*spans, *(incident.size_kept if incident is not None else ())))
+
+    def _readable(self, key: GroupKey, stretch: Stretch) -> tuple[datetime, datetime]:
+        """From and until when a controller could read of the stop. The kubelet of a node without power reports the ends
+        of its containers when it is back, and their pods may be gone a moment later."""
+        within = (stretch.since - API_TIME, stretch.until)
+        mine = [each for each in self._dated.get(key, {}).values() if within[0] <= each.at < within[1]]
+        gone = [each.gone_at for each in mine if each.gone_at is not None]
+        if not mine or len(gone) < len(mine):
+            return stretch.since, stretch.until
+        return max(stretch.since, min(each.seen_at for each in mine)), max(stretch.until, *gone)
 
     def _gone_by(self, key: GroupKey, stretch: Stretch) -> datetime | None:
         """When all pods that trained were gone, and were known to no controller process. None: one of them is there, a
