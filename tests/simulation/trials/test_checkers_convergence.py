@@ -57,7 +57,7 @@ class TestConvergesAfterHealing:
         assert "it has no Job" in case.end()[0]
 
     @pytest.mark.parametrize(
-        ("anew", "in_incident", "violations"), [(True, False, 0), (True, True, 1), (False, False, 1)]
+        ("again", "in_incident", "violations"), [(True, False, 0), (True, True, 1), (False, False, 1)]
     )
     def test_one_that_never_had_a_pod_is_left_alone(self, again: bool, in_incident: bool, violations: int) -> None:
         case = self.lost()

@@ -34,6 +34,6 @@ def reported_late(*, gone: bool = True) -> Books:
 )
 def test_a_stop_that_a_controller_could_read_of_for_a_moment_only(gone: bool, held_up_at: float, account: str) -> None:
     """Seed 8571: a request lasts longer than the pods are there."""
-    books = reported_late(gone=gone).befalls(FaultKind.TIMEOUT, held_up_at, 30, actor="controller-0")
+    books = reported_late(gone=gone).hits(FaultKind.TIMEOUT, held_up_at, 30, actor="controller-0")
     assert books.accounts() == {account: 19.6}
     assert (books.found == []) == (account == Account.UNWATCHED)
