@@ -18,8 +18,8 @@ _HEAD = """\
 
 # Metrics
 
-Every metric of the controller, with its type, unit, labels, and an example query. [Concepts](concepts.md) explains
-words such as group, incident and phase. The examples use the raw series. For graphs over time use the
+Every metric of the controller, with its type, its unit, its labels, and an example query. [Concepts](concepts.md)
+explains group, incident and phase. The examples use the raw series. For graphs over time use the
 [recorded series](monitoring.md#recorded-series), such as `namespace_job:recovery_job_gpus:max`.
 
 | to see | use |
@@ -134,7 +134,7 @@ def _entry(record: MetricRecord) -> str:
     lines = [
         f"\n### `{record.name}`\n",
         f"{fill(record.meaning, _WIDTH, break_on_hyphens=False)}\n",
-        f"- Type: {record.type}. Unit: {record.unit}.",
+        f"- {record.type.capitalize()}, {record.unit}.",
         *_when(record),
         *([_item(f"[Labels](#labels): {named}.")] if named else []),
         *[_label(label) for label in own if label not in shared],
@@ -149,7 +149,8 @@ def _when(record: MetricRecord) -> Iterator[str]:
             if rest:
                 yield _item(rest)
             return
-    yield _item(f"When: {record.set_when}")
+    verb = "It is updated" if record.set_when.startswith("When ") else "It exists"
+    yield _item(f"{verb} {record.set_when[0].lower()}{record.set_when[1:]}")
 
 
 def _label(label: MetricLabel) -> str:

@@ -156,7 +156,7 @@ PHASE_DURATION = _of_fleet(
     MetricType.HISTOGRAM,
     "seconds",
     "Phases of incidents.",
-    "When a phase has ended, by the process that led then.",
+    "When a phase has ended.",
     "histogram_quantile(0.9, sum by (le, phase) (rate(recovery_phase_duration_seconds_bucket[1d])))",
     one_of("phase", "A phase that has ended.", tuple(phase for phase in values.PHASES if phase != "Healthy")),
     _SCOPE,
@@ -166,7 +166,7 @@ INCIDENT_DURATION = _of_fleet(
     MetricType.HISTOGRAM,
     "seconds",
     "Incidents, from the failure to their end.",
-    "When an incident has ended, by the process that led then.",
+    "When an incident has ended.",
     "histogram_quantile(0.9, sum by (le) "
     '(rate(recovery_incident_duration_seconds_bucket{outcome="Recovered", handling="automatic"}[7d])))',
     _CLASS,
@@ -178,7 +178,7 @@ RENDEZVOUS_DURATION = _of_fleet(
     MetricType.HISTOGRAM,
     "seconds",
     "From when all members run until all have joined.",
-    "When a rendezvous, or the incident that it belongs to, has ended, by the process that led then.",
+    "When a rendezvous, or the incident that it belongs to, has ended.",
     "histogram_quantile(0.9, sum by (le, source) (rate(recovery_rendezvous_duration_seconds_bucket[1d])))",
     one_of(
         "source",

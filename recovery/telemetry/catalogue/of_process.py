@@ -83,7 +83,7 @@ EVENT_LOOP_LAG = _of_process(
     MetricType.HISTOGRAM,
     "seconds",
     "How late the event loop wakes a sleeper.",
-    "Twice a second.",
+    "When the loop is sampled, twice a second.",
     "histogram_quantile(0.99, sum by (le, pod) (rate(recovery_event_loop_lag_seconds_bucket[5m])))",
 )
 API_REQUESTS = _of_process(
