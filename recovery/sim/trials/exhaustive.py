@@ -130,6 +130,8 @@ CANONICAL: Mapping[str, TrialPlan] = {
             runtime=PlannedRuntime.PREPARED,
             policy={**ENFORCE, "budget": {"limit": 1, "onExhausted": "Suspend", "window": "10m"}},
         ),
+        # Beyond the second window of ten minutes, after which the ledger says that the budget is free again.
+        active_seconds=1320.0,
     ),
     "second attempt": _plan(*_TWICE, job=replace(_JOB, grace_seconds=5, policy=_BACKOFF), active_seconds=SHORT_SECONDS),
     "second attempt of a job with a deadline": _plan(

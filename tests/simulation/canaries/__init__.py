@@ -94,7 +94,7 @@ CANARIES = (
     Canary("no compare-and-swap", "LedgerSuccession", ledgers.last_write_wins, _any, 2),
     Canary("edge-triggered", "ConvergesAfterHealing", watching.only_changes, _rough, 12),
     Canary("no UID precondition", "OnlyTargets", writes.deletes_by_name, _any, 2),
-    Canary("two charges for one incident", "OneCharge", ledgers.a_charge_for_each_attempt, _has(*_AGAIN), 12),
+    Canary("two charges for one incident", "OneCharge", ledgers.a_charge_for_each_attempt, _has(*_AGAIN), 144),
     Canary(
         "incidents that share a record are not counted",
         "FleetTotalsFold",
