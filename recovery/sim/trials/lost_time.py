@@ -36,7 +36,8 @@ class Account(StrEnum):
     UNVERIFIED = "Recovered by Ready alone"
     """All pods were Ready, which says that they run. They had not met: one was on a node that had just gone silent."""
     UNREADABLE = "dated by what no controller could read"
-    """The object that bore the date was gone when the incident was opened, or its kubelet reported it later."""
+    """When the incident was opened, the object that bore the date was gone, or was a pod whose rank a user had removed
+    from its Job. Or its kubelet reported the date later."""
     UNWATCHED = "over before a controller could act"
     """A fault held all controllers up from the stop until something else ended the group, or until the last of its pods
     was gone and with it all that showed that it ever trained. A stop that a kubelet reports late counts from then on:

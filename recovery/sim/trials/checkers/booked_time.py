@@ -137,7 +137,7 @@ class LostTimeBooked(CheckerRule):
         )
 
     def _note_dates(self, change: ObjectChange, at: datetime) -> None:
-        """What an object says of a loss; once it is gone it says so no longer."""
+        """What an object says of a loss, until it is gone, or is a pod whose rank a user has removed."""
         uid = change.body["metadata"]["uid"]
         job = self.world.jobs.get(controller_uid(change.body) if change.resource == PODS else uid)
         if job is None:
@@ -145,6 +145,8 @@ class LostTimeBooked(CheckerRule):
         self._note_whole(self.world.group(job.group), at)
         dated = dated_at(change, job.container, at)
         known = self._dated.setdefault(job.group, {})
+        if change.resource == JOBS:
+            self._note_no_longer(known, (pod for pod, body in job.pods.items() if job.is_scaled_away(body)), at)
         if dated is not None and any(loss.revision == change.revision for loss in job.losses[-1:]):
             known.setdefault((uid, dated), Dated(dated, seen_at=at, inferred=change.type == "ADDED"))
         if dated is not None and change.resource == PODS:
@@ -152,8 +154,14 @@ class LostTimeBooked(CheckerRule):
             for key in [key for key in known if key[0] == uid and key[1] < dated]:
                 known[key] = replace(known[key], gone_at=known[key].gone_at or at)
         if change.type == "DELETED":
-            for key in [key for key in known if key[0] == uid]:
-                known[key] = replace(known[key], gone_at=known[key].gone_at or at)
+            self._note_no_longer(known, (uid,), at)
+
+    @staticmethod
+    def _note_no_longer(known: dict[tuple[str, datetime], Dated], uids: Iterable[str], at: datetime) -> None:
+        """These objects say nothing of a loss any more: they are gone, or pods of ranks that a user has removed."""
+        uids = set(uids)
+        for key in [key for key in known if key[0] in uids]:
+            known[key] = replace(known[key], gone_at=known[key].gone_at or at)
 
     def _note_whole(self, group: GroupView, at: datetime) -> None:
         whole = all(job.ready for job in group.jobs.values() if job.member)
