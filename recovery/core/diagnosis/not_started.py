@@ -7,10 +7,11 @@ from enum import StrEnum
 
 import msgspec
 
+from recovery.core.diagnosis.evidence import final_exit, kept_open_by
 from recovery.core.diagnosis.finishing import finishing
 from recovery.core.diagnosis.membership import member_count, member_jobs, place, pods_of
 from recovery.core.diagnosis.trained import began_at, pods_of_run, trained_at
-from recovery.core.model.facts import ContainerFacts, ExitFacts, PodFacts, Snapshot
+from recovery.core.model.facts import ContainerFacts, ExitFacts, JobFacts, PodFacts, Snapshot
 from recovery.core.model.ledger import Ledger
 
 _ON_ITS_WAY = frozenset({"", "ContainerCreating", "PodInitializing"})
@@ -131,13 +132,13 @@ def _first_hindered(snapshot: Snapshot) -> _Hindered | None:
             return _Hindered(Hindrance.OTHER, f"Job {job.name}", "FailedCreate", said)
         for pod in sorted(pods, key=lambda pod: (pod.index is None, pod.index or 0, pod.name)):
             waits = not pod.running and pod.deleting_since is None and pod.phase not in {"Succeeded", "Failed"}
-            found = _hindrance(pod) if waits else None
+            found = _hindrance(pod, job) if waits else None
             if found is not None:
                 return found
     return None
 
 
-def _hindrance(pod: PodFacts) -> _Hindered | None:
+def _hindrance(pod: PodFacts, job: JobFacts) -> _Hindered | None:
     unplaced = next((each for each in pod.conditions if each.type == "PodScheduled" and not pod.node), None)
     if unplaced is not None:
         return _waits(pod, Hindrance.UNSCHEDULABLE, unplaced.reason or "Unschedulable", unplaced.message)
@@ -146,7 +147,8 @@ def _hindrance(pod: PodFacts) -> _Hindered | None:
         reason = container.waiting_reason
         crashes = _crashes(container)
         if crashes is not None:
-            return _crashed(pod, container, crashes)
+            kept = _kept_words(pod) if final_exit(pod, job) is container else ""
+            return _crashed(pod, container, crashes, kept)
         if reason not in _ON_ITS_WAY:
             return _waits(pod, _OF_REASONS.get(reason, Hindrance.OTHER), reason, container.waiting_message)
     return None
@@ -164,12 +166,24 @@ def _crashes(container: ContainerFacts) -> ExitFacts | None:
     return ended if ended is not None and ended.code != 0 else None
 
 
-def _crashed(pod: PodFacts, container: ContainerFacts, ended: ExitFacts) -> _Hindered:
+def _kept_words(pod: PodFacts) -> str:
+    """A pod whose training has failed for good fails once its other containers have ended, and not before. Empty: none
+    of them keeps it."""
+    others = kept_open_by(pod)
+    if not others:
+        return ""
+    waits = next((each for each in pod.other_containers if each.name in others and each.waiting_reason), None)
+    said = [each for each in (waits.waiting_reason, waits.waiting_message) if each] if waits is not None else []
+    keeps = ": ".join([f"container {', '.join(others)} keeps it {pod.phase}", *said])
+    return f" for good, and its Job does not replace the pod, because {keeps}"
+
+
+def _crashed(pod: PodFacts, container: ContainerFacts, ended: ExitFacts, kept: str) -> _Hindered:
     reason = _BACK_OFF if container.restarts else ended.reason or "Error"
     because = f" ({ended.reason})" if ended.reason not in {"", "Error"} else ""
     restarts = f"{container.restarts} time" if container.restarts == 1 else f"{container.restarts} times"
     times = f" and has restarted {restarts}" if container.restarts else ""
-    said = f"container {container.name} exited with exit code {ended.code}{because}{times}"
+    said = f"container {container.name} exited with exit code {ended.code}{because}{times}{kept}"
     return _waits(pod, Hindrance.OTHER, reason, said)
 
 

@@ -108,6 +108,40 @@ def test_an_init_container_that_fails_again_and_again_is_named_in_every_state(
     assert says in found.words
 
 
+WITHOUT_IMAGE = ContainerFacts("logs", waiting_reason="ImagePullBackOff", waiting_message="Back-off pulling image")
+RUNS = ContainerFacts("logs", running_since=at(-90))
+KEEPS = "for good, and its Job does not replace the pod, because container logs keeps it"
+
+
+@pytest.mark.parametrize(
+    ("other", "phase", "says"),
+    [
+        (WITHOUT_IMAGE, "Pending", "Pending: ImagePullBackOff: Back-off pulling image"),
+        (RUNS, "Running", "Running"),
+    ],
+    ids=["it has not started", "it runs"],
+)
+def test_a_container_that_keeps_a_pod_from_being_replaced_is_named(
+    other: ContainerFacts, phase: str, says: str
+) -> None:
+    """Seed 1454: a rank is admitted late, and the others give up. A sidecar without an image keeps their pods."""
+    trained = ContainerFacts("node", exit=FAILED)
+    world = group().all_scheduled().with_pod(2, phase=phase, containers=(trained,), other_containers=(other,))
+    found = not_started(world.snapshot())
+    assert found is not None
+    assert found.cause == "rank 2: Error"
+    assert found.words.endswith(f"waits: Error: container node exited with exit code 1 {KEEPS} {says}")
+
+
+def test_no_container_keeps_a_pod_whose_training_starts_again_in_place() -> None:
+    trains = ContainerFacts("node", exit=FAILED)
+    world = group(restart_policy="OnFailure").all_scheduled()
+    world = world.with_pod(2, phase="Running", containers=(trains,), other_containers=(RUNS,))
+    found = not_started(world.snapshot())
+    assert found is not None
+    assert found.words.endswith("waits: Error: container node exited with exit code 1")
+
+
 def test_a_pod_that_has_failed_keeps_no_one_from_starting() -> None:
     """Its Job makes another one."""
     found = not_started(group().started(2, -3590).pod_failed(2, 1, -3580).snapshot())
