@@ -391,8 +391,13 @@ def gpu_seconds(span: PhaseSpan) -> float:
 
 def recovered_late(incident: Booked, stops: Sequence[Outage]) -> timedelta | None:
     """From when all ranks had met to when the incident says that they are back; negative: it says so too early. None:
-    it does not say so, or no stop lies in it."""
+    it does not say so, or no stop lies in it.
+
+    Its end may be dated a second late. So a rank that is lost again in that second was lost after it.
+    """
     if not incident.ending.startswith(Outcome.RECOVERED):
         return None
     inside = [each for each in stops if each.since <= incident.until and each.until > incident.since]
+    if len(inside) > 1 and inside[-1].since > incident.until - API_TIME:
+        inside.pop()
     return incident.until - inside[-1].until if inside else None

@@ -216,6 +216,19 @@ def test_how_late_a_recovery_is_told() -> None:
     assert recovered_late(incident(300, 310), (OUTAGE,)) is None
 
 
+@pytest.mark.parametrize(("lost_again_at", "late"), [(160.1, 1), (160, -39)])
+def test_a_recovery_is_right_though_a_rank_is_lost_again_in_the_second_that_dates_it(
+    lost_again_at: float, late: float
+) -> None:
+    """Seed 7434: the last rank is Ready at 160, and may have been so until 161."""
+    again = Outage(at(lost_again_at), at(200), formed_at=OUTAGE.until)
+    assert recovered_late(incident(100, 161), (OUTAGE, again)) == timedelta(seconds=late)
+
+
+def test_one_stop_within_a_second_is_judged_as_any_other() -> None:
+    assert recovered_late(incident(100, 100.9), (Outage(at(100.4), at(160)),)) == timedelta(seconds=-59.1)
+
+
 def test_outages_lie_between_rounds_and_the_end_of_a_finished_training_is_none() -> None:
     def round_(formed: float, ended: float | None, outcome: TrainingOutcome | None = None) -> Round:
         return Round("team-a/llm", ("job",), 2, at(formed), 0, 0.1, None, at(ended) if ended else None, outcome=outcome)
