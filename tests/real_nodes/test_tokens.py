@@ -21,6 +21,7 @@ async def test_replicas_whose_tokens_are_refused_go_on_with_those_that_their_kub
     installation: Installation,
 ) -> None:
     cluster = installation.cluster
+    await installation.whole_again()  # the tests before this one take nodes and kubelets away
     pods = await installation.pods()
     processes = [installation.processes_of(pod)[0] for pod in pods]
     old = [token_of(process) for process in processes]
