@@ -4,7 +4,7 @@ Evidence is not fresh when an incident has dealt with it, when it comes from bef
 baseline: it is older than the policy, or old and the rank runs again.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -12,7 +12,7 @@ import msgspec
 
 from recovery.core.diagnosis.evidence import Evidence, LossKind
 from recovery.core.diagnosis.membership import rank
-from recovery.core.diagnosis.trained import pods_of_run, started_at, trained_at
+from recovery.core.diagnosis.trained import first_together, pods_of_run, shows_all_processes, started_at, trained_at
 from recovery.core.diagnosis.training_container import ended_well
 from recovery.core.model.earlier_failures import Handled
 from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
@@ -199,19 +199,37 @@ def _ran_since(item: Evidence) -> datetime | None:
 
 
 def _runs(snapshot: Snapshot) -> dict[str, _Run]:
-    """By Job UID. A group of several Jobs has trained when each of them has: a launcher alone trains nothing."""
+    """By Job UID. A launcher alone trains nothing."""
     pods = {job.uid: pods_of_run(job, snapshot.pods) for job in snapshot.jobs}
     ran = {job.uid: trained_at(job, pods[job.uid], snapshot.trained_at.get(job.uid)) for job in snapshot.jobs}
     found = {}
     for job in snapshot.jobs:
         peers = [other for other in snapshot.jobs if _side_by_side(job, other)]
-        moments = [moment for peer in peers if (moment := ran[peer.uid]) is not None]
-        whole = len(moments) == len(peers) >= snapshot.expected_jobs
+        trained = _trained_together(snapshot, peers, pods, ran)
         by_rank: dict[int | str, list[PodFacts]] = {}
         for pod in pods[job.uid]:
             by_rank.setdefault(rank(pod), []).append(pod)
-        found[job.uid] = _Run(max(moments) if whole else None, by_rank)
+        found[job.uid] = _Run(trained, by_rank)
     return found
+
+
+def _trained_together(
+    snapshot: Snapshot,
+    peers: Sequence[JobFacts],
+    pods: Mapping[str, Sequence[PodFacts]],
+    ran: Mapping[str, datetime | None],
+) -> datetime | None:
+    """When the members of all these Jobs ran at once. None: they never have.
+
+    Where nodes are short, each Job may have run whole while another one waited: no rank hangs then. That counts only
+    where every process is known. Else each of them has run whole, and so, as far as is known, has the group.
+    """
+    moments = [moment for peer in peers if (moment := ran[peer.uid]) is not None]
+    if len(moments) < len(peers) or len(peers) < snapshot.expected_jobs:
+        return None
+    if len(peers) > 1 and all(shows_all_processes(peer, pods[peer.uid]) for peer in peers):
+        return first_together([(peer, pods[peer.uid]) for peer in peers], max(moments))
+    return max(moments)
 
 
 def _side_by_side(one: JobFacts, other: JobFacts) -> bool:

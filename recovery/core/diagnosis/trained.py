@@ -116,6 +116,51 @@ def _first_overlap(job: JobFacts, pods: Sequence[PodFacts]) -> datetime | None:
     return _overlap_of([pod for pod in pods if pod.index is None or pod.index < wanted], wanted)  # else scaled away
 
 
+def first_together(pods_by_job: Iterable[tuple[JobFacts, Sequence[PodFacts]]], since: datetime) -> datetime | None:
+    """The first moment from `since` on at which every rank of these Jobs has a process. None: there was none.
+
+    A rank that a user has added is missed only from the creation of its first pod on.
+    """
+    changes: dict[datetime, list[tuple[tuple[str, Rank], int]]] = {since: []}
+    for job, pods in pods_by_job:
+        for pod in pods:
+            if pod.index is not None and pod.index >= member_count(job):
+                continue  # scaled away
+            who = (job.uid, rank(pod))
+            changes.setdefault(pod.created_at, []).append((who, 0))
+            for start, end in _process_spans(pod):
+                if end is None or start < end:
+                    changes.setdefault(start, []).append((who, +1))
+                if end is not None and start < end:
+                    changes.setdefault(end, []).append((who, -1))
+    running: dict[tuple[str, Rank], int] = {}
+    for moment in sorted(changes):
+        for who, change in changes[moment]:
+            running[who] = running.get(who, 0) + change
+        if moment >= since and all(running.values()):
+            return moment
+    return None
+
+
+def shows_all_processes(job: JobFacts, pods: Iterable[PodFacts]) -> bool:
+    """Each process that the Job's members have ever had is known, with its start.
+
+    Not so where the Job has counted more failures than ended pods are known, or may have had failures that it does not
+    count, or where a container has been restarted more than once.
+    """
+    known = tuple(pods)
+    ended = sum(pod.gone_at is not None or pod.phase == "Failed" for pod in known)
+    return ended >= job.failed and not job.pod_failure_rules and all(map(_shows_its_processes, known))
+
+
+def _shows_its_processes(pod: PodFacts) -> bool:
+    if not pod.training_known:
+        return False
+    ends = (ended for container in pod.containers for ended in (container.last_exit, container.exit))
+    dated = all(ended.started_at is not None for ended in ends if ended is not None)
+    return dated and all(container.restarts <= 1 for container in pod.containers)
+
+
 def _overlap_of(pods: Sequence[PodFacts], wanted: int) -> datetime | None:
     """The first moment at which so many ranks have a process; an end and a start in one second have none in common."""
     edges: list[tuple[datetime, int, str]] = []

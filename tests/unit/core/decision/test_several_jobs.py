@@ -8,7 +8,7 @@ from recovery.core.model.facts import PodFacts, ReplicatedJobFacts, Snapshot
 from recovery.core.model.ledger import Outcome, Phase
 from tests.unit.core.consistency import checked
 from tests.unit.core.driver import Controller
-from tests.unit.core.groups import training
+from tests.unit.core.groups import group, training
 from tests.unit.core.world import World, whole
 
 
@@ -248,3 +248,35 @@ def test_the_half_that_lives_on_is_not_the_whole_group() -> None:
     reconcile(controller, half, late)
     assert controller.ledger.current_incident.closing is None
     assert [trigger.uid for trigger in controller.triggers] == ["job-1", "L-job-1", "L-job-1"]
+
+
+def test_jobs_that_have_run_one_after_the_other_are_not_restarted_for_a_lost_rank() -> None:
+    """Two nodes for three ranks: who fails leaves its node to another one, and they never all run at once."""
+    launcher = launcher_of(group(1, born=-2000))
+    nodes = group(2, born=-2000).started(0, -1995)
+    launcher = launcher.started(0, -1995).pod_failed(0, 1, -1395).replaced(0, -1385)
+    nodes = nodes.started(1, -1390).pod_failed(0, 1, -795)
+    controller = Controller()
+    reconcile(controller, Pair(nodes, launcher), -794)
+    assert (controller.triggers, controller.ledger.incident) == ([], None)
+    together = Pair(nodes.replaced(0, -785).all_ready(-780), launcher.all_ready(-700))
+    reconcile(controller, together.launch(lambda w: w.pod_failed(0, 1, 0)), 1)
+    assert [trigger.uid for trigger in controller.triggers] == ["L-job-1", "job-1"]
+
+
+def test_jobs_that_have_trained_and_that_a_user_has_enlarged_since_are_restarted() -> None:
+    """Seed 3308: no node was free for the rank that was added."""
+    enlarged = training(2).with_job(parallelism=3, completions=3).replaced(2, -100).with_job(failed=0)
+    controller = Controller()
+    reconcile(controller, Pair(enlarged, launcher_of(training(2))).launch(lambda w: w.pod_failed(0, 1, 0)), 1)
+    assert {trigger.uid for trigger in controller.triggers} == {"job-1", "L-job-1"}
+
+
+def test_jobs_of_which_not_every_process_is_known_have_trained_when_each_of_them_has() -> None:
+    """The controller has started since. A group that hangs would be worse than one restart too many."""
+    launcher = launcher_of(training(1, born=-2000).with_job(failed=1))
+    launcher = launcher.with_pod(0, created_at=whole(-5)).started(0, 0).pod_ready(0, 0)
+    nodes = training(2, born=-2000).pod_failed(0, 1, -10)
+    controller = Controller()
+    reconcile(controller, Pair(nodes, launcher), 1)
+    assert {trigger.uid for trigger in controller.triggers} == {"job-1", "L-job-1"}
