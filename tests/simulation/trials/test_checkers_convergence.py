@@ -5,7 +5,7 @@ import pytest
 
 from recovery.core.incident.lifecycle import into_history
 from recovery.core.model.facts import Snapshot
-from recovery.core.model.fleet_ledger import CountedIncident, FleetLedger, FleetTotals, Suspicion
+from recovery.core.model.fleet_ledger import CountedIncident, FleetLedger, FleetTotals, Futile, Suspicion
 from recovery.core.model.ledger import Outcome, Phase
 from recovery.ports import JOB_SETS, JOBS, LEASES, NODES, PODS, RECOVERY_CONFIGS, TRAIN_JOBS
 from recovery.sim.training.trace import EventKind
@@ -120,6 +120,22 @@ class TestConvergesAfterHealing:
         case.put(PODS, "llm-node-0-0", {"status": {"phase": "Pending", "conditions": [unplaced]}}, by="kube-scheduler")
         case.ledger(in_phase(opened(1000), Phase.SCHEDULING))
         assert len(case.end()) == violations
+
+    @pytest.mark.parametrize(("resized", "violations"), [(3, 0), (2, 1)])
+    def test_so_is_one_whose_ranks_take_turns_on_too_few_nodes(self, resized: int, violations: int) -> None:
+        """Seed 7711: a rank that gives its rendezvous up leaves its node to another one, and all of that is noted."""
+        case = self.lost()
+        for number in (0, 1):
+            case.put(NODES, f"node-{number}", {"status": {}}, by="kubelet")
+        case.job("job-1", parallelism=resized, completions=resized)
+        case.now = 6900
+        unplaced = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+        case.put(PODS, "llm-node-0-0", {"status": {"phase": "Pending", "conditions": [unplaced]}}, by="kube-scheduler")
+        case.now = 7000
+        case.put(PODS, "llm-node-0-0", {"status": {"phase": "Running", "conditions": []}}, by="kubelet node-0")
+        case.event("LeftToKubernetes")
+        case.ledger(in_phase(opened(1000), Phase.SCHEDULING))
+        assert len(case.end()) == 2 * violations
 
     @pytest.mark.parametrize(("overridden", "violations"), [(False, 0), (True, 1)])
     def test_so_is_what_the_jobset_lets_fail(self, overridden: bool, violations: int) -> None:
@@ -242,6 +258,17 @@ class TestConvergesAfterHealing:
         counted = FleetTotals(counted=(CountedIncident("workload", 1, at(1000), at(7000)),))
         fleet = FleetLedger(totals=counted, suspicions=suspicions)
         case.put(RECOVERY_CONFIGS, "default", {"status": msgspec.to_builtins(fleet)}, by=CONTROLLER)
+        assert len(case.end()) == violations
+
+    @pytest.mark.parametrize(("has_ended", "violations"), [(True, 0), (False, 1)])
+    def test_so_is_the_note_of_a_recovery_in_vain(self, has_ended: bool, violations: int) -> None:
+        case = Case(ConvergesAfterHealing)
+        case.put(RECOVERY_CONFIGS, "default", {"spec": {}}, uid="config")
+        case.now = 7000
+        if has_ended:
+            case.put(JOB_SETS, "llm", {"status": {"terminalState": "Failed"}})
+        vain = FleetLedger(futile=(Futile("incident-1", at(7000), KEY.namespace, KEY.name),))
+        case.put(RECOVERY_CONFIGS, "default", {"status": msgspec.to_builtins(vain)}, by=CONTROLLER)
         assert len(case.end()) == violations
 
     def test_but_for_the_lease(self) -> None:

@@ -11,7 +11,7 @@ from recovery.core.model.fleet_ledger import FleetLedger
 from recovery.core.model.ledger import Outcome, Phase
 from recovery.core.model.reason import Reason
 from recovery.core.policy.spec import Mode, Restart
-from recovery.ports import JOBS, LEASES, RECOVERY_CONFIGS, RECOVERY_GROUPS
+from recovery.ports import JOBS, LEASES, PODS, RECOVERY_CONFIGS, RECOVERY_GROUPS
 from recovery.sim.api.store import ObjectChange
 from recovery.sim.training.trace import EventKind, TraceRecord
 from recovery.sim.trials.checkers.checker_rule import CheckerRule
@@ -53,10 +53,10 @@ class ConvergesAfterHealing(CheckerRule):
         if group.suspended:
             mark = group.annotations.get(SUSPENDED_BY_ANNOTATION)
             return f"it is suspended by incident {mark}" if mark else None
-        members = [job for job in group.jobs.values() if job.member]
+        members = self._members(group.key)
         if not members:
             return "it has no Job"
-        if self._is_left_to_the_user(group, members) or self._has_no_room(members):
+        if self._is_left_to_the_user(group, members) or self._has_no_room(group, members):
             return None
         for job in members:
             trouble = self._does_not_train(job)
@@ -105,10 +105,14 @@ class ConvergesAfterHealing(CheckerRule):
         overridden = (self.evidence.jobs[group.key].policy or {}).get("overrideNative")
         return not overridden and any(job.decisions for job in members)
 
-    def _has_no_room(self, members: list[JobView]) -> bool:
-        """The scheduler finds no node for a member, because users have given the jobs more pods than the nodes hold."""
-        pods = (pod for job in members for pod in job.pods.values())
-        if all(is_false(pod, "PodScheduled") is None for pod in pods):
+    def _has_no_room(self, group: GroupView, members: list[JobView]) -> bool:
+        """Not all its members run, and during the healing the scheduler has found no node for one of them, because
+        users have given the jobs more pods than the nodes hold.
+
+        The ranks that have a node give their rendezvous up and fail, and another one takes that node. So at any moment
+        it may be that no pod waits for a node, but only for its Job, which delays pods after failures.
+        """
+        if all(job.running for job in members) or not self._was_unplaced(group.key, members):
             return False
         plan, needed = self.evidence.plan, 0
         for key, planned in self.evidence.jobs.items():
@@ -117,6 +121,18 @@ class ConvergesAfterHealing(CheckerRule):
             if group.ended is None:
                 needed += -(-wanted // max(1, plan.node_gpus // planned.gpus_per_pod))
         return needed > len(self.world.nodes)
+
+    def _was_unplaced(self, key: GroupKey, members: list[JobView]) -> bool:
+        """The scheduler has found no node for a pod of it during the healing."""
+        if any(is_false(pod, "PodScheduled") is not None for job in members for pod in job.pods.values()):
+            return True
+        for change, at in zip(reversed(self.evidence.changes), reversed(self.evidence.change_times), strict=True):
+            if at < self.evidence.healing_from:
+                return False
+            unplaced = change.resource == PODS and is_false(change.body, "PodScheduled") is not None
+            if unplaced and self.world.group_of(PODS, change.body) == key:
+                return True
+        return False
 
     def _has_met(self, group: GroupView) -> bool:
         """All ranks of one of its incarnations have met."""
@@ -158,7 +174,7 @@ class ConvergesAfterHealing(CheckerRule):
         for change, at in zip(reversed(self.evidence.changes), reversed(self.evidence.change_times), strict=True):
             if at < since:
                 break
-            if ours(change.actor) and change.resource != LEASES:
+            if ours(change.actor) and change.resource != LEASES and not _announces_fleet_write(change):
                 key = self.world.group_of(change.resource, change.body) or self._counted_group(change)
                 writes.setdefault(key, []).append((at, change))
         for key, made in writes.items():
@@ -167,17 +183,25 @@ class ConvergesAfterHealing(CheckerRule):
                 continue
             if key is not None and (self._goes_on_failing(key) or self._seems_not_to_start(key)):
                 continue
+            if key is not None and self._has_no_room(self.world.group(key), self._members(key)):
+                continue  # its other ranks give their rendezvous up one after the other, and each end is written down
             at, change = made[-1]
             sentence = f"{len(made)} writes since {since:%H:%M:%S}, the first at {at:%H:%M:%S}: {change.actor} to"
             yield self.found(at, f"{sentence} {change.resource.plural} {change.body['metadata']['name']}", key)
 
+    def _members(self, key: GroupKey) -> list[JobView]:
+        return [job for job in self.world.group(key).jobs.values() if job.member]
+
     def _counted_group(self, change: ObjectChange) -> GroupKey | None:
-        """The group whose closed incident this write of the RecoveryConfig adds to the totals. None: of none."""
+        """The group whose closed incident this write of the RecoveryConfig adds to the totals, or whose recovery it
+        notes as one in vain, for which it may open the circuit breaker. None: of none."""
         if change.resource != RECOVERY_CONFIGS or change.type == "DELETED":
             return None
         after, before = (
             msgspec.convert((body or {}).get("status") or {}, FleetLedger) for body in (change.body, change.before)
         )
+        if len(after.futile) > len(before.futile):
+            return GroupKey(after.futile[-1].namespace, after.futile[-1].workload)
         if msgspec.structs.replace(after, totals=before.totals) != before:
             return None
         counted = [each for each in after.totals.counted if each not in before.totals.counted]
@@ -195,9 +219,14 @@ class ConvergesAfterHealing(CheckerRule):
     def _seems_not_to_start(self, key: GroupKey) -> bool:
         """Its ranks have met, and no controller can know: nothing says which container trains, and another one, which
         cannot start, keeps its pods from being Running. So it is restarted after each `timeouts.start`."""
-        jobs = [job for job in self.world.group(key).jobs.values() if job.member]
+        jobs = self._members(key)
         met = {record.job_uid for record in self.evidence.trace.of(str(key), EventKind.ROUND_FORMED)}
         return bool(jobs) and all(job.container is None and not job.ran and job.uid in met for job in jobs)
+
+
+def _announces_fleet_write(change: ObjectChange) -> bool:
+    """An Event about the RecoveryConfig: it says what a write of that has done, and the write itself is judged."""
+    return bool((change.body.get("involvedObject") or {}).get("kind") == RECOVERY_CONFIGS.kind)
 
 
 def _waits_for_a_person(state: LedgerState) -> bool:
