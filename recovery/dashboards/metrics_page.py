@@ -52,7 +52,7 @@ values of labels, so a query must not assume that it knows all values. These val
 - The series of a job end when the workload is deleted. What the job has cost stays in the counters of the fleet.
 - A phase that lasts counts up to 10 seconds ago, and in full once its end is known, so that no counter has to fall.
   The gauge `recovery_gpus_idle` does not wait.
-- A job that is held for an error of its own, and not by its budget, counts up to 10 minutes ago. For so long its
+- A job that is held for an error of its own, and not by its budget, counts up to 12 minutes ago. For so long its
   container must run before the controller believes that it trains again.
 
 ## Labels

@@ -16,8 +16,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from recovery.core.decision.resuming import SETTLES_IN
-from recovery.core.decision.verdict import EARLY
+from recovery.core.decision.resuming import OUTLIVES_IN, SETTLES_IN
 from recovery.core.diagnosis.signature import DisruptionClass
 from recovery.core.model.group_totals import Totals
 from recovery.core.model.ledger import Incident, Ledger, PhaseSpan
@@ -108,7 +107,7 @@ def surely_lost_until(incident: Incident, now: datetime) -> datetime:
 
     A group that runs whole without a restart is believed only after a while, and its phase ends when it became Ready.
     """
-    return now - (EARLY if incident.held is not None else SETTLES_IN) - BOOKED_WITHIN
+    return now - (OUTLIVES_IN if incident.held is not None else SETTLES_IN) - BOOKED_WITHIN
 
 
 def running_of(ledger: Ledger, now: datetime) -> tuple[IdleCells, float]:

@@ -7,7 +7,6 @@ what never comes is said, and restarts nothing.
 
 from datetime import datetime, timedelta
 
-from recovery.core.decision.verdict import EARLY
 from recovery.core.incident import lifecycle, phases
 from recovery.core.model.facts import Progress
 from recovery.core.model.ledger import Ledger, Outcome, Phase
@@ -19,6 +18,10 @@ from recovery.core.plan.steps import as_before, close, say_of_attempt
 SETTLES_IN = timedelta(seconds=5)
 """For this long a group that runs whole without a restart is not believed: the rest of a cascade may follow, and what
 the platform makes of it (measured: a Job fails within 2 s of the first exit, its JobSet within 4.3 s)."""
+OUTLIVES_IN = timedelta(minutes=12)
+"""For this long a group must run that is held for an error of its own before it is believed. Longer than its ranks wait
+for one another: torchrun gives a rendezvous up after 10 minutes, and so does NCCL a collective, and both begin to count
+some time after the container. Else a group that never meets were an incident of its own with every turn."""
 
 
 def settling_until(context: ReconcileContext, ledger: Ledger) -> datetime | None:
@@ -29,7 +32,7 @@ def settling_until(context: ReconcileContext, ledger: Ledger) -> datetime | None
     open_, now = ledger.current_incident, context.now
     if open_.held:
         ready_at = phases.last_ready(context.snapshot)
-        outlived_at = ready_at + EARLY if ready_at is not None else now
+        outlived_at = ready_at + OUTLIVES_IN if ready_at is not None else now
         return outlived_at if now < outlived_at else None
     began = open_.phases[-1].started_at if ledger.phase is Phase.HELD else open_.detected_at
     # A clock that jumped back does not make it wait for longer.

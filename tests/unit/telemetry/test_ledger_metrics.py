@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recovery.core.decision.resuming import SETTLES_IN
-from recovery.core.decision.verdict import EARLY
+from recovery.core.decision.resuming import OUTLIVES_IN, SETTLES_IN
 from recovery.core.model.facts import Snapshot
 from recovery.core.model.group_totals import BudgetState, Totals
 from recovery.core.model.ledger import SCHEMA_VERSION, AttemptAction, Outcome, Phase
@@ -174,7 +173,7 @@ def test_a_job_that_is_held_for_an_error_may_train_for_long_before_that_is_belie
     clock.seconds = LAG + 1
     assert Scrape(metrics).by(IDLE_SECONDS, "reason") == {"hung": 10}
     group.is_held_for_an_error()
-    clock.seconds = (EARLY + BOOKED_WITHIN).total_seconds() + 2
+    clock.seconds = (OUTLIVES_IN + BOOKED_WITHIN).total_seconds() + 2
     assert Scrape(metrics).by(IDLE_SECONDS, "reason") == {"hung": 20}
 
 

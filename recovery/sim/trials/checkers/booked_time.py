@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from recovery.core.decision.verdict import EARLY
+from recovery.core.decision.resuming import OUTLIVES_IN
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.ledger import Incident, Outcome, Phase
 from recovery.core.model.reason import Reason
@@ -344,7 +344,7 @@ class LostTimeBooked(CheckerRule):
             # Two reports: where the one of 0 % that announces a training is not seen, a first one that says 0 % is
             # taken for it.
             Account.UNREPORTED: _SETTLES_IN + 2 * self._reports_every(key),
-            Account.OUTLIVES: EARLY,
+            Account.OUTLIVES: OUTLIVES_IN,
             Account.LIVED: _SETTLES_IN + ((self._outlived_until(key, stretch) or stretch.since) - stretch.since),
             Account.ADDED: _SETTLES_IN + _MADE_AGAIN_IN + _overlap(stretch, self._waits(key, incident)),
             Account.MEETING: _SETTLES_IN + _overlap(stretch, incident.withheld if incident is not None else ()),

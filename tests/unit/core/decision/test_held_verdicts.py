@@ -3,7 +3,7 @@
 import pytest
 
 from recovery.core.decision.decide import decide
-from recovery.core.decision.verdict import EARLY
+from recovery.core.decision.resuming import OUTLIVES_IN
 from recovery.core.incident.lifecycle import MAX_ATTEMPTS
 from recovery.core.model.ledger import AttemptAction, Outcome, Phase
 from recovery.core.model.native_policy_facts import FailurePolicyFacts
@@ -79,7 +79,7 @@ def test_a_held_job_that_its_kubelet_restarts_stays_held_until_it_has_outlived_i
         controller.settle(world, seconds + 12)
         assert controller.phase() is Phase.HELD
     assert controller.ledger.totals.incidents == 2
-    outlived = 303 + EARLY.total_seconds()
+    outlived = 303 + OUTLIVES_IN.total_seconds()
     assert controller.reconcile(world, outlived - 1).requeue_at == at(outlived)
     controller.settle(world, outlived)
     assert controller.recorded[-1].closing is not None

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from recovery.core.decision.resuming import OUTLIVES_IN
 from recovery.core.model.annotations import RETRY_ANNOTATION
 from recovery.core.model.ledger import Outcome, Phase
 from recovery.core.model.reason import Reason
@@ -69,12 +70,30 @@ def test_a_group_held_before_its_trigger_was_out_may_run_whole_again(ready: floa
     controller.reconcile(resized, 2)
     whole = resized.came_back(2, 10, ready)
     plan = controller.reconcile(whole, ready + 1)
-    assert (controller.ledger.phase, plan.requeue_at) == (Phase.HELD, at(ready + 600))
-    controller.reconcile(whole, ready + 601)
+    outlived = ready + OUTLIVES_IN.total_seconds()
+    assert (controller.ledger.phase, plan.requeue_at) == (Phase.HELD, at(outlived))
+    controller.reconcile(whole, outlived + 1)
     closing = controller.incident.closing
     assert closing is not None
     assert (closing.outcome, closing.outcome_reason) == (Outcome.HELD, Reason.RUNS_WHOLE_AGAIN)
     assert closing.ended_at == at(ready + 1)
+
+
+def test_a_resized_group_whose_ranks_never_meet_stays_held() -> None:
+    """Seed 14534: torchrun waits 10 minutes for the rank that its user has taken away."""
+    controller = Controller()
+    smaller = training(restart_policy="OnFailure").with_job(parallelism=3, completions=3)
+    world = sized(msgspec.structs.replace(smaller, pods=smaller.pods[:3]), 4, 4)
+    controller.settle(world.container_exited(2, 1, 0), 10)
+    assert controller.ledger.phase is Phase.HELD
+    world = world.container_restarted(2, 1, 0)
+    for began in (620, 1240, 1860):
+        for index in range(3):
+            world = world.container_restarted(index, 1, began - 1)
+        controller.settle(world, began + 1)
+        controller.settle(world, began + 615)
+        assert controller.ledger.phase is Phase.HELD
+    assert controller.ledger.totals.incidents == 1
 
 
 def test_a_person_may_have_it_restarted_all_the_same() -> None:
