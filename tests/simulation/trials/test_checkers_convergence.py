@@ -165,6 +165,42 @@ class TestConvergesAfterHealing:
         assert len(case.end()) == violations
 
     @pytest.mark.parametrize(
+        ("marking", "outcome", "lost_again", "violations"),
+        [
+            (Marking.NOTHING, Outcome.HELD, False, 0),
+            (Marking.NOTHING, Outcome.HELD, True, 1),
+            (Marking.NOTHING, Outcome.RECOVERED, False, 1),
+            (Marking.ACCELERATORS, Outcome.HELD, False, 1),
+        ],
+    )
+    def test_so_is_one_that_was_held_and_of_which_nothing_shows_that_it_hangs(
+        self, marking: Marking, outcome: Outcome, lost_again: bool, violations: int
+    ) -> None:
+        """Seed 8906: the lost pod was replaced, and another container keeps the pods of the hung ranks Running."""
+        case = Case(ConvergesAfterHealing)
+        planned = msgspec.structs.replace(case.evidence.jobs[KEY], marking=marking, sidecars=(Sidecar.SHIPPER,))
+        case.evidence.jobs = {KEY: planned}
+        case.drop(JOBS, "llm-node-0", by="user")
+        case.job("job-2")
+        for index in (0, 1):
+            case.pod(index, "job-2", name=f"llm-node-0-{index}-x")
+            case.put(PODS, f"llm-node-0-{index}-x", {"status": {"phase": "Running"}}, by="kubelet")
+        case.now = 1000
+        case.drop(PODS, "llm-node-0-1-x", by="chaos")
+        case.trace(EventKind.RANK_LOST, "job-2", 1, "llm-node-0-1-x")
+        case.pod(1, "job-2", name="llm-node-0-1-y")
+        case.put(PODS, "llm-node-0-1-y", {"status": {"phase": "Running"}}, by="kubelet")
+        case.now = 1010
+        case.ledger(closed(opened(1000), 1010, outcome))
+        case.ledger(into_history(closed(opened(1000), 1010, outcome), EMPTY))
+        case.now = 2000
+        if lost_again:
+            case.drop(PODS, "llm-node-0-0-x", by="chaos")
+            case.pod(0, "job-2", name="llm-node-0-0-y")
+            case.put(PODS, "llm-node-0-0-y", {"status": {"phase": "Running"}}, by="kubelet")
+        assert len(case.end()) == violations
+
+    @pytest.mark.parametrize(
         ("marking", "phase", "violations"),
         [(Marking.NOTHING, "Running", 0), (Marking.NOTHING, "Failed", 1), (Marking.ACCELERATORS, "Running", 1)],
     )

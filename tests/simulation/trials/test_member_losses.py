@@ -29,3 +29,10 @@ def test_a_pod_that_has_failed_is_not_lost_again_when_it_is_taken_away(phase: st
         change("DELETED", pod(phase, ASKED_TO_GO), pod(phase, ASKED_TO_GO)),
     )
     assert [how_lost(way, None) is not None for way in ways] == [lost, lost, lost]
+
+
+@pytest.mark.parametrize(("metadata", "lost"), [(ASKED_TO_GO, False), ({}, True)])
+def test_a_pod_that_was_asked_to_go_is_not_lost_again_when_it_ends(metadata: dict[str, str], lost: bool) -> None:
+    """Seed 9512: its node was silent when the taint eviction controller deleted it, and reported its end much later."""
+    way = change("MODIFIED", pod("Running", metadata), pod("Failed", metadata))
+    assert (how_lost(way, None) is not None) is lost

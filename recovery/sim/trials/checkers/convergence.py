@@ -59,7 +59,7 @@ class ConvergesAfterHealing(CheckerRule):
         if self._is_left_to_the_user(group, members) or self._has_no_room(group, members):
             return None
         for job in members:
-            trouble = self._does_not_train(job)
+            trouble = self._does_not_train(group, job)
             if trouble is not None:
                 return trouble
         return None
@@ -153,18 +153,36 @@ class ConvergesAfterHealing(CheckerRule):
         left_alone = incident.mode != Mode.ENFORCE or incident.pinned.restart == Restart.NONE
         return left_alone or state.ledger.phase is Phase.HELD or _waits_for_a_person(state)
 
-    def _does_not_train(self, job: JobView) -> str | None:
+    def _does_not_train(self, group: GroupView, job: JobView) -> str | None:
         if job.deleted_by:
             return f"Job {job.name} is still being deleted"
         records = [record for record in self.evidence.trace.records if record.job_uid == job.uid]
         for record in reversed(records):
             if record.kind in _TRAINS or _is_hidden(record, job):
                 return None
+            if record.kind is EventKind.RANK_LOST and self._seems_whole(group, job):
+                return None
             if record.kind is EventKind.RANK_LOST:
                 return f"Job {job.name} has trained no more since {record.pod} was lost at {record.at:%H:%M:%S}"
         if any(_ended_unseen(record, job) for record in records):
             return None
         return f"Job {job.name} has {len(job.pods)} of {job.wanted} pods, and they have not met"
+
+    def _seems_whole(self, group: GroupView, job: JobView) -> bool:
+        """All its pods are Running, and no controller can know more, because nothing says which container trains.
+
+        Pods that were lost have been replaced. Each of those losses was part of an incident in which no restart was
+        allowed: it was Held, or only observed. A rank that a user has taken away is no loss.
+        """
+        if job.container is not None or not job.ran or not job.running:
+            return False
+        state = self.world.ledgers.of_group(group.key)
+        last = state.ledger.history[0] if state is not None and state.ledger.history else None
+        if state is None or last is None:
+            return not job.losses
+        ended_at = state.closed_at.get(last.id, last.ended_at)
+        unrestarted = last.outcome in {Outcome.HELD, Outcome.OBSERVED}
+        return not job.losses or (unrestarted and all(loss.at <= ended_at for loss in job.losses))
 
     def _restless(self) -> Iterator[Violation]:
         """Writes in the last stretch, reported once per group; a Held one may go on when its budget's window does."""

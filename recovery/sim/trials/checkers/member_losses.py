@@ -31,6 +31,8 @@ def how_lost(change: ObjectChange, container: str | None) -> str | None:
         return "is gone"
     if "deletionTimestamp" in body["metadata"] and "deletionTimestamp" not in before["metadata"]:
         return f"was deleted by {change.actor}"
+    if "deletionTimestamp" in before["metadata"]:
+        return None  # It was lost when it was asked to go, however late a silent node reports its end.
     if status is old:
         return None
     if _fails(status, old) and not has_succeeded(body, container):
