@@ -162,19 +162,26 @@ def _matches(rule: PodFailureRule, item: Evidence) -> bool:
     """As the Job controller matches: exit codes only of ended containers, 0 never counts, one condition suffices.
 
     It asks about exit codes only once the pod has Failed. A pod whose training has failed for good becomes that when
-    its sidecars have ended, so the rule is asked at once: afterwards it would be too late to stand aside.
+    its sidecars have ended, so the rule is asked at once: afterwards it would be too late to stand aside. Nor does a
+    deletion that follows change what the Job will find.
     """
     pod = item.pod
     if pod is None:
         return False
     if rule.on_exit_codes is not None:
-        failed = pod.phase == "Failed" or item.kind is LossKind.POD_FAILED
+        failed = pod.phase == "Failed" or item.kind is LossKind.POD_FAILED or _failed_before(pod, item.at)
         return failed and _exit_code_matches(rule.on_exit_codes, pod)
     return any(
         condition.type == pattern.type and condition.status == pattern.status
         for pattern in rule.on_pod_conditions
         for condition in pod.conditions
     )
+
+
+def _failed_before(pod: PodFacts, moment: datetime | None) -> bool:
+    """All of its training containers had ended by then. They do so for good: rules need a restartPolicy of Never."""
+    ended = bool(pod.containers) and all(each.exit is not None for each in pod.containers)
+    return ended and _ended_before(pod, moment)
 
 
 def _exit_code_matches(requirement: ExitCodesRequirement, pod: PodFacts) -> bool:

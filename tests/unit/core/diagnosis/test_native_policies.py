@@ -71,6 +71,9 @@ STANDS_ASIDE = {
     "exit code, FailJob, while a sidecar keeps the pod Running": (
         training(rules=(on_exit("FailJob", 42),)).container_exited(3, 42, 0).with_other(3, SIDECAR)
     ),
+    "exit code, FailJob, of a training that had failed before its pod was evicted": (
+        training(rules=(on_exit("FailJob", 42),)).container_exited(3, 42, -60).with_other(3, SIDECAR).evicted(3, 0)
+    ),
     "exit code of a container beside the training": (
         training(rules=(on_exit("Ignore", 7, container="log-shipper"),))
         .pod_failed(3, 1, 0)
@@ -117,6 +120,9 @@ ACTS = {
     "a clean exit is no exit code": training(rules=(on_exit("FailJob", 1, operator="NotIn"),))
     .pod_failed(3, 1, 0)
     .with_other(3, ContainerFacts("helper", exit=ExitFacts(0))),
+    "a pod that was asked to go, and whose training ends after that": (
+        training(rules=(on_exit("FailJob", 42),)).container_exited(3, 42, 1).with_other(3, SIDECAR).evicted(3, 0)
+    ),
     "another container": training(rules=(on_exit("FailJob", 42, container="sidecar"),)).pod_failed(3, 42, 0),
     "a container that is restarted in place": training(rules=(on_exit("FailJob", 42),))
     .with_job(
