@@ -5,13 +5,26 @@ from typing import Any
 import msgspec
 import pytest
 
+from recovery.core.incident.lifecycle import into_history
+from recovery.core.model.facts import Snapshot
 from recovery.core.model.group_size import AvoidedNode
-from recovery.core.model.ledger import AttemptAction, Phase
+from recovery.core.model.ledger import AttemptAction, Outcome, Phase
 from recovery.core.model.reason import Reason
 from recovery.ports import JOB_SETS, JOBS, PODS
 from recovery.sim.trials.checkers.restarts import JustifiedRestart, NativeFirst, ResizeKept
 from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
-from tests.simulation.trials.checker_case import CONTROLLER, Case, at, by_hand, in_phase, opened, replaces, restarted
+from tests.simulation.trials.checker_case import (
+    CONTROLLER,
+    KEY,
+    Case,
+    at,
+    by_hand,
+    closed,
+    in_phase,
+    opened,
+    replaces,
+    restarted,
+)
 
 
 class TestJustifiedRestart:
@@ -302,6 +315,24 @@ class TestNativeFirst:
         ]
         case.put(PODS, "llm-node-0-1", {"status": {"phase": "Failed", "containerStatuses": ended}}, by="kubelet")
         assert "had succeeded when the pod failed" in self.restart_after_reading(case)[0]
+
+    @pytest.mark.parametrize(("lost_again", "violations"), [(False, 0), (True, 1)])
+    def test_what_was_decided_about_a_loss_says_nothing_of_a_node_that_is_faulty_later(
+        self, lost_again: bool, violations: int
+    ) -> None:
+        """Seed 17507: the JobSet allowed no more restarts, the Job replaced its pods, and the incident was closed."""
+        case = Case(NativeFirst)
+        case.jobset(spec={"replicatedJobs": [{"name": "node"}], "failurePolicy": {"maxRestarts": 0}})
+        case.lose_a_pod()
+        case.ledger(closed(opened(1000), 1010, Outcome.OBSERVED, Reason.LEFT_TO_KUBERNETES))
+        empty = Snapshot(KEY, None, None, (), ())
+        case.ledger(into_history(closed(opened(1000), 1010, Outcome.OBSERVED, Reason.LEFT_TO_KUBERNETES), empty))
+        case.now += 600
+        if lost_again:
+            case.fails(0, 1)
+        case.reads_live()
+        case.ledger(restarted(opened(1600, number=2), case.now))
+        assert len(case.found) == violations
 
     @pytest.mark.parametrize(("action", "violations"), [(AttemptAction.RECREATE_GROUP, 1), (AttemptAction.GROW, 0)])
     def test_what_was_decided_about_a_loss_says_nothing_of_a_growth(

@@ -249,6 +249,13 @@ class NativeFirst(CheckerRule):
             sentence = f"{made.actor} restarts it at revision {made.revision}, though {decided[1]} at {decided[0]}"
             yield self.found(record.at, f"{sentence}, and it had read the group at {read_at}", made.group)
 
+    def _is_over(self, job: JobView, made: LedgerChange) -> bool:
+        """The incidents about its losses are closed: the platform has had its say, and the Job lives on. So this
+        restart is for something else, such as a fault of a node."""
+        state = self.world.ledgers.of_group(made.group)
+        closed_at = max(state.closed_at.values(), default=None) if state is not None else None
+        return closed_at is not None and all(loss.at <= closed_at for loss in job.losses)
+
     def _overridden(self, made: LedgerChange) -> bool:
         plan = self.evidence.jobs.get(made.group)
         return plan is not None and bool((plan.policy or {}).get("overrideNative"))
@@ -262,7 +269,8 @@ class NativeFirst(CheckerRule):
         asked = made.by_hand or (made.trigger is not None and made.trigger.action is AttemptAction.GROW)
         for job in targets:
             for each in job.decisions:
-                if each.revision <= read_at and _stands(each.force, first=first, by_hand=asked):
+                due = first and not self._is_over(job, made)
+                if each.revision <= read_at and _stands(each.force, first=due, by_hand=asked):
                     return each.revision, each.text
         if made.by_hand:
             return None
