@@ -94,9 +94,18 @@ async def object_kept(job: Job, pod: str) -> AsyncIterator[None]:
     try:
         yield
     finally:
+        await _without_finalizer(job, pod, finalizer)
+
+
+async def _without_finalizer(job: Job, pod: str, finalizer: str) -> None:
+    """Only from the list as it is when the patch arrives: the Job controller takes its own one out meanwhile."""
+    while True:
         (kept,) = [item["metadata"] for item in await job.pods() if item["metadata"]["name"] == pod]
-        left = {"metadata": {"finalizers": [name for name in kept["finalizers"] if name != finalizer]}}
-        await api_verbs.patch(job.fleet.api, PODS, pod, left, kind=PatchKind.MERGE, namespace=job.namespace)
+        left = [name for name in kept["finalizers"] if name != finalizer]
+        change = {"metadata": {"resourceVersion": kept["resourceVersion"], "finalizers": left}}
+        with suppress(ConflictError):
+            await api_verbs.patch(job.fleet.api, PODS, pod, change, kind=PatchKind.MERGE, namespace=job.namespace)
+            return
 
 
 async def edit(job: Job, change: Object, *, resource: Resource = TRAIN_JOBS) -> None:

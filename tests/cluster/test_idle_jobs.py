@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from tests.cluster.api_proxy import ApiProxy, SeenRequest
 from tests.cluster.conftest import StartsController
-from tests.cluster.idle_jobs import idle_jobs, until_quiet
+from tests.cluster.idle_jobs import idle_jobs, until_no_job_is_left, until_quiet
 from tests.cluster.scene import Fleet
 
 JOBS_COUNT = 20
@@ -14,6 +14,7 @@ async def test_jobs_without_a_policy_cause_no_request(
     namespace: str, fleet: Fleet, proxy: ApiProxy, controller: StartsController
 ) -> None:
     """Neither when they come nor when they go. They are suspended and have no pods: requests depend on the group."""
+    await until_no_job_is_left(fleet.api)
     async with controller() as process:
         asked = len(proxy.requests)
         async with idle_jobs(fleet.api, namespace, JOBS_COUNT):
