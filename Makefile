@@ -72,7 +72,7 @@ seeds: $(STAMP)  ## the controller in a modelled cluster: 1,000 trials under fau
 	@cat build/seeds.txt
 
 simulation: $(STAMP)  ## the same cluster: its trials and checkers, the demo, incidents stopped at every write, canaries, storms, determinism, seven days of a fleet
-	$(BIN)/python -m pytest tests/simulation --ignore=tests/simulation/test_seeds.py -n auto --dist worksteal --timeout=1200 \
+	$(BIN)/python -m pytest tests/simulation --ignore=tests/simulation/test_seeds.py -n auto --dist worksteal --timeout=3600 \
 	  --junitxml=build/simulation.xml $(ARGS)
 
 soak: $(STAMP)  ## the same seeds and many more: SEEDS=20000, hours
@@ -150,8 +150,8 @@ bench: $(STAMP) $(if $(filter simulation scrapes attacks capacity gpu-hours,$(AR
 	@$(BIN)/python -m tests.bench $(ARGS)
 
 test: $(STAMP)  ## the whole check: lint, documentation, unit tests, examples, seeds, simulation, control plane, Prometheus, walks, the image, real nodes, cluster tests; a skipped test fails it
-	@$(BIN)/python -m tests.stages lint+docs unit examples simulation ~seeds cluster-build contract+prometheus \
-	  walks+test-image real-nodes+test-cluster
+	@$(BIN)/python -m tests.stages lint+docs unit ~simulation ~seeds examples cluster-build \
+	  test-cluster+real-nodes,contract,prometheus,walks,test-image
 
 manifests: $(STAMP)  ## generate CRDs, the reference, metrics page, recording rules, alerts and dashboards
 	@$(BIN)/python -m recovery.crds
