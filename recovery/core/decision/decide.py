@@ -173,7 +173,9 @@ def _as_the_ledger_knows(snapshot: Snapshot, ledger: Ledger) -> Snapshot:
     }
     if not any(_runs_since(pod, closed.ended_at) for job in member_jobs(snapshot) for pod in pods_of(snapshot, job)):
         return snapshot
-    return msgspec.structs.replace(snapshot, trained_at={**snapshot.trained_at, **known}) if known else snapshot
+    return msgspec.structs.replace(
+        snapshot, trained_at={**snapshot.trained_at, **known}, trained_together=frozenset(known)
+    )
 
 
 def _runs_since(pod: PodFacts, moment: datetime) -> bool:

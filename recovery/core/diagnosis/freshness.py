@@ -222,11 +222,14 @@ def _trained_together(
     """When the members of all these Jobs ran at once. None: they never have.
 
     Where nodes are short, each Job may have run whole while another one waited: no rank hangs then. That counts only
-    where every process is known. Else each of them has run whole, and so, as far as is known, has the group.
+    where every process is known, and no recovery has ended with all of them since. Else each of them has run whole, and
+    so, as far as is known, has the group.
     """
     moments = [moment for peer in peers if (moment := ran[peer.uid]) is not None]
     if len(moments) < len(peers) or len(peers) < snapshot.expected_jobs:
         return None
+    if all(peer.uid in snapshot.trained_together for peer in peers):
+        return max(moments)
     if len(peers) > 1 and all(shows_all_processes(peer, pods[peer.uid]) for peer in peers):
         return first_together([(peer, pods[peer.uid]) for peer in peers], max(moments))
     return max(moments)

@@ -475,6 +475,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     trained_at: Mapping[str, datetime] = {}
     """By Job UID: the first moment at which all its members are known to have run at once (`trained.all_ran_at`),
     remembered for as long as the Job exists. A Job that is not here has not trained."""
+    trained_together: frozenset[str] = frozenset()
+    """UIDs of Jobs all of whose members have run at one time. Of the other Jobs, only their pods tell."""
     trained_members: Mapping[str, int] = {}
     """By Job UID: of how many members the largest group was that is known to have run at once, less those that were
     scaled away since. A Job that is not here: not known."""

@@ -7,7 +7,7 @@ from recovery.core.incident.lifecycle import into_history
 from recovery.core.model.facts import Snapshot
 from recovery.core.model.fleet_ledger import CountedIncident, FleetLedger, FleetTotals, Futile, Suspicion
 from recovery.core.model.ledger import Outcome, Phase
-from recovery.ports import JOB_SETS, JOBS, LEASES, NODES, PODS, RECOVERY_CONFIGS, TRAIN_JOBS
+from recovery.ports import JOB_SETS, JOBS, LEASES, NODES, PODS, RECOVERY_CONFIGS, RECOVERY_GROUPS, TRAIN_JOBS
 from recovery.sim.training.trace import EventKind
 from recovery.sim.trials.checkers.convergence import ConvergesAfterHealing, TimelyAction
 from recovery.sim.trials.faults import FaultKind
@@ -347,6 +347,17 @@ class TestConvergesAfterHealing:
         case.now = 7000
         case.ledger(in_phase(opened(1000), Phase.HELD))
         assert case.end() == []
+
+    @pytest.mark.parametrize(("before", "violations"), [("True", 0), ("False", 1)])
+    def test_the_end_of_a_budget_s_window_is_written_down_once(self, before: str, violations: int) -> None:
+        """Seed 20510: thirty minutes after a restart its charge leaves the window, and the condition ends."""
+        case = Case(ConvergesAfterHealing)
+        written = {"spec": {"workloadRef": {"kind": "TrainJob", "name": "llm", "uid": "workload"}, "group": "llm"}}
+        for case.now, exhausted in ((1000, before), (7000, "False")):
+            condition = {"type": "BudgetExhausted", "status": exhausted, "observedGeneration": case.now}
+            status = {"phase": "Healthy", "conditions": [condition]}
+            case.put(RECOVERY_GROUPS, "llm-workload", {**written, "status": status}, by=CONTROLLER)
+        assert len([sentence for sentence in case.end() if "writes since" in sentence]) == violations
 
 
 class TestTimelyAction:

@@ -1,7 +1,8 @@
 """How a trial has to end, and how soon a controller has to begin."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 
@@ -10,6 +11,7 @@ from recovery.core.model.facts import GroupKey
 from recovery.core.model.fleet_ledger import FleetLedger
 from recovery.core.model.ledger import Outcome, Phase
 from recovery.core.model.reason import Reason
+from recovery.core.plan.status_conditions import BUDGET_EXHAUSTED
 from recovery.core.policy.spec import Mode, Restart
 from recovery.ports import JOBS, LEASES, PODS, RECOVERY_CONFIGS, RECOVERY_GROUPS
 from recovery.sim.api.store import ObjectChange
@@ -192,7 +194,7 @@ class ConvergesAfterHealing(CheckerRule):
         for change, at in zip(reversed(self.evidence.changes), reversed(self.evidence.change_times), strict=True):
             if at < since:
                 break
-            if ours(change.actor) and change.resource != LEASES and not _announces_fleet_write(change):
+            if ours(change.actor) and change.resource != LEASES and not _by_time_or_announced(change):
                 key = self.world.group_of(change.resource, change.body) or self._counted_group(change)
                 writes.setdefault(key, []).append((at, change))
         for key, made in writes.items():
@@ -242,9 +244,19 @@ class ConvergesAfterHealing(CheckerRule):
         return bool(jobs) and all(job.container is None and not job.ran and job.uid in met for job in jobs)
 
 
-def _announces_fleet_write(change: ObjectChange) -> bool:
-    """An Event about the RecoveryConfig: it says what a write of that has done, and the write itself is judged."""
+def _by_time_or_announced(change: ObjectChange) -> bool:
+    """The end of BudgetExhausted between incidents, which the budget's window dates; or an Event about the
+    RecoveryConfig: it says what a write of that has done, and the write itself is judged."""
+    if change.resource == RECOVERY_GROUPS:
+        return _exhausted(change.before) is True and _exhausted(change.body) is False
     return bool((change.body.get("involvedObject") or {}).get("kind") == RECOVERY_CONFIGS.kind)
+
+
+def _exhausted(group: Mapping[str, Any] | None) -> bool | None:
+    """Whether the ledger has the condition BudgetExhausted. None: an incident is open, or it says nothing of it."""
+    status = (group or {}).get("status") or {}
+    found = [each["status"] == "True" for each in status.get("conditions", ()) if each["type"] == BUDGET_EXHAUSTED]
+    return found[0] if found and not status.get("incident") else None
 
 
 def _waits_for_a_person(state: LedgerState) -> bool:

@@ -264,6 +264,21 @@ def test_jobs_that_have_run_one_after_the_other_are_not_restarted_for_a_lost_ran
     assert [trigger.uid for trigger in controller.triggers] == ["L-job-1", "job-1"]
 
 
+def test_a_rank_lost_in_the_second_in_which_the_recovery_ended_was_lost_after_it() -> None:
+    """Seed 20291: kubelets date in whole seconds, so by those dates its process never ran beside the others."""
+    controller = Controller()
+    lost = pair().launch(lambda w: w.pod_failed(0, 1, 0))
+    reconcile(controller, lost, 0.5)
+    new = training(4).job_gone().job_created(1).pods_created(1).all_scheduled(1).all_ready(2)
+    back = Pair(new, launcher_of(training(1).job_gone().job_created(1).pods_created(1).all_scheduled(1).all_ready(2)))
+    for seconds in (2.3, 2.31, 2.32):
+        reconcile(controller, back, seconds)
+    assert (controller.ledger.incident, controller.ledger.history[0].outcome) == (None, Outcome.RECOVERED)
+    controller.done.clear()
+    reconcile(controller, back.launch(lambda w: w.pod_failed(0, 1, 2)), 2.9)
+    assert {trigger.uid for trigger in controller.triggers} == {job.uid for job in back.snapshot().jobs}
+
+
 def test_jobs_that_have_trained_and_that_a_user_has_enlarged_since_are_restarted() -> None:
     """Seed 3308: no node was free for the rank that was added."""
     enlarged = training(2).with_job(parallelism=3, completions=3).replaced(2, -100).with_job(failed=0)
