@@ -35,6 +35,7 @@ from recovery.core.decision.on_the_way import (
 from recovery.core.decision.resuming import settling_until, whole_again
 from recovery.core.decision.teardown import left_alone, remaining_pods, takedown
 from recovery.core.decision.verdict import Call
+from recovery.core.diagnosis import resized
 from recovery.core.diagnosis.evidence import gather
 from recovery.core.diagnosis.finish_overdue import left_to_finish
 from recovery.core.diagnosis.finishing import all_done, finishing, last_begun
@@ -69,6 +70,10 @@ def after_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
     restart = restart_of(ledger)
     assert restart is not None, "asked only of incidents with a restart"
     ours = restart.action in attempt_limits.OURS
+    as_it_ran = resized.as_it_ran(context.snapshot)
+    if as_it_ran is not None and phases.position(as_it_ran, open_.target, open_.ranks) is Phase.HEALTHY:
+        # What a user has added since may wait for a node for hours, while the others train.
+        context = msgspec.structs.replace(context, snapshot=as_it_ran)
     found = phases.position(context.snapshot, open_.target, open_.ranks)
     if found is Phase.DECIDED and ours:
         return _reissue(context, ledger, restart)

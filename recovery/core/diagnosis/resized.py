@@ -1,8 +1,10 @@
-"""Whether a user has given a child Job another size than it was created with.
+"""Whether a user has given a child Job another size than it was created with, or than it ran with.
 
 JobSet leaves such a Job alone, but makes its successor by the template, and the birth settings of the ledger give the
 successor the size that they say. A restart would undo the user's size.
 """
+
+import msgspec
 
 from recovery.core.diagnosis.membership import member_count, member_jobs
 from recovery.core.model.facts import JobFacts, ReplicatedJobFacts, Snapshot
@@ -34,3 +36,23 @@ def _size(template: ReplicatedJobFacts) -> int | None:
         return None
     parallelism = 1 if template.parallelism is None else template.parallelism
     return parallelism if template.completions is None else min(parallelism, template.completions)
+
+
+def as_it_ran(snapshot: Snapshot) -> Snapshot | None:
+    """The group without the ranks that a user has added since all its ranks ran. None: none were added, or one of them
+    runs."""
+    added = {
+        job.uid: ran_with
+        for job in member_jobs(snapshot)
+        if (ran_with := snapshot.trained_members.get(job.uid)) is not None and job.completions is not None
+        if ran_with < member_count(job)
+    }
+    late = [pod for pod in snapshot.pods if pod.index is not None and pod.index >= added.get(pod.job_uid, pod.index + 1)]
+    if not added or any(pod.running for pod in late):
+        return None
+    jobs = tuple(
+        msgspec.structs.replace(job, parallelism=added[job.uid], completions=added[job.uid]) if job.uid in added else job
+        for job in snapshot.jobs
+    )
+    kept = tuple(pod for pod in snapshot.pods if pod not in late)
+    return msgspec.structs.replace(snapshot, jobs=jobs, pods=kept)

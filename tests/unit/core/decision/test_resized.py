@@ -9,6 +9,7 @@ from recovery.core.model.ledger import Outcome, Phase
 from recovery.core.model.reason import Reason
 from recovery.core.plan.actions import DeleteJobSet
 from recovery.core.policy.spec import Mode, OnTerminalFailure
+from tests.unit.core.decision.restarted import recreated
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.elastic import shrunk
 from tests.unit.core.groups import training
@@ -142,3 +143,15 @@ def test_such_a_jobset_is_recreated_when_it_has_failed() -> None:
     failed = world.pod_failed(2, 1, 1000).job_failing("BackoffLimitExceeded", 1000).jobset_failed(1001)
     controller.reconcile(failed, 1002)
     assert any(isinstance(action, DeleteJobSet) for action in controller.done)
+
+
+@pytest.mark.parametrize("starts", [False, True])
+def test_a_rank_that_a_user_adds_to_a_group_that_runs_again_is_not_waited_for(starts: bool) -> None:
+    """Seeds 14741 and 20401: no node had room for it, and the others trained for an hour. One that runs may be met."""
+    controller, back = recreated()
+    added = back.all_scheduled().all_started(20).all_ready(21).with_job(parallelism=5, completions=5).replaced(4, 30)
+    controller.settle(added.started(4, 31) if starts else added, 40)
+    assert (controller.ledger.incident is not None) == starts
+    assert [each.closing.outcome for each in controller.recorded if each.closing is not None] == (
+        [] if starts else [Outcome.RECOVERED]
+    )
