@@ -262,13 +262,14 @@ def _met_meanwhile(context: ReconcileContext, ledger: Ledger, restart: Attempt) 
 
 
 def _finishes(context: ReconcileContext, ledger: Ledger) -> bool:
-    """Part of the group is down for this attempt, and all that bars the rest is that the circuit breaker is open.
-
-    The attempt itself may have opened it.
+    """All that bars the rest of this attempt is that the circuit breaker is open, and part of the group is down for it,
+    or the attempt itself has opened the breaker: it was decided before, and charged.
     """
-    if not isinstance(context.policy, Policy) or context.policy.breaker is None or paused(context.workload):
+    policy = context.policy
+    if not isinstance(policy, Policy) or policy.breaker is None or paused(context.workload):
         return False
-    return _is_begun(context, ledger)
+    incident = ledger.current_incident.id
+    return _is_begun(context, ledger) or any(each.incident == incident for each in policy.fleet.futile)
 
 
 def _is_begun(context: ReconcileContext, ledger: Ledger) -> bool:

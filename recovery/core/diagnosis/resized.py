@@ -47,12 +47,17 @@ def as_it_ran(snapshot: Snapshot) -> Snapshot | None:
         if (ran_with := snapshot.trained_members.get(job.uid)) is not None and job.completions is not None
         if ran_with < member_count(job)
     }
-    late = [pod for pod in snapshot.pods if pod.index is not None and pod.index >= added.get(pod.job_uid, pod.index + 1)]
-    if not added or any(pod.running for pod in late):
+    late = {
+        pod.uid
+        for pod in snapshot.pods
+        if pod.index is not None and pod.job_uid in added and pod.index >= added[pod.job_uid]
+    }
+    if not added or any(pod.running for pod in snapshot.pods if pod.uid in late):
         return None
-    jobs = tuple(
-        msgspec.structs.replace(job, parallelism=added[job.uid], completions=added[job.uid]) if job.uid in added else job
-        for job in snapshot.jobs
-    )
-    kept = tuple(pod for pod in snapshot.pods if pod not in late)
-    return msgspec.structs.replace(snapshot, jobs=jobs, pods=kept)
+
+    def sized(job: JobFacts) -> JobFacts:
+        size = added.get(job.uid)
+        return job if size is None else msgspec.structs.replace(job, parallelism=size, completions=size)
+
+    pods = tuple(pod for pod in snapshot.pods if pod.uid not in late)
+    return msgspec.structs.replace(snapshot, jobs=tuple(map(sized, snapshot.jobs)), pods=pods)

@@ -6,6 +6,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
+from recovery.core.model.fleet_ledger import FleetLedger, Futile
 from recovery.core.model.ledger import Outcome, Phase
 from recovery.core.model.native_policy_facts import ExitCodesRequirement, PodFailureRule
 from recovery.core.model.reason import Reason, as_said
@@ -70,6 +71,17 @@ def test_a_teardown_that_has_begun_is_finished_though_the_circuit_breaker_has_op
     assert kinds(controller, world, 0.3) == [], "nothing has begun"
     assert kinds(controller, claimed(world).paused(), 0.4) == []
     assert kinds(controller, claimed(world), 0.5) == [DeleteJob, RaiseBackoffLimit, DeletePods]
+
+
+def test_the_attempt_that_has_opened_the_circuit_breaker_is_made() -> None:
+    """Its first delete was refused, because the Job had just changed."""
+    controller, world = Controller(SHORT), lost(training())
+    controller.reconcile(world, 0.2)
+    opened = as_said(Reason.BREAKER_OPEN, "the circuit breaker is open: 1 recovery")
+    fleet = FleetLedger(futile=(Futile(controller.incident.id, at(0.2), "default", "train"),))
+    controller.policy = msgspec.structs.replace(SHORT, mode=Mode.OBSERVE, breaker=opened, fleet=fleet)
+    assert kinds(controller, world.paused(), 0.3) == []
+    assert kinds(controller, world, 0.4) == [ClaimJob, DeletePods]
 
 
 def test_a_teardown_that_has_begun_stops_when_the_policy_is_switched_to_observe() -> None:
