@@ -68,12 +68,16 @@ async def child(job: Job) -> Object | None:
 
 async def runs_with(job: Job, nodes: int, *, since_uid: str = "") -> Object:
     """Until a new child Job has so many pods, all Ready, each of which is told that number. Gives the Job."""
-    async with asyncio.timeout(GUARD_SECONDS):
-        while True:
-            found = await child(job)
-            if found is not None and found["metadata"]["uid"] != since_uid and await _is_whole(job, found, nodes):
-                return found
-            await asyncio.sleep(0.1)
+    try:
+        async with asyncio.timeout(GUARD_SECONDS):
+            while True:
+                found = await child(job)
+                if found is not None and found["metadata"]["uid"] != since_uid and await _is_whole(job, found, nodes):
+                    return found
+                await asyncio.sleep(0.1)
+    except TimeoutError:
+        ledger = json.dumps(await job.ledger(), indent=1)
+        raise AssertionError(f"{job.training} does not run with {nodes} nodes; the ledger is {ledger}") from None
 
 
 async def _is_whole(job: Job, found: Object, nodes: int) -> bool:
