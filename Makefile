@@ -71,6 +71,7 @@ seeds: $(STAMP)  ## the controller in a modelled cluster: 1,000 trials under fau
 	$(BIN)/python -m pytest tests/simulation/test_seeds.py --timeout=3600 --junitxml=build/seeds.xml $(ARGS)
 	@cat build/seeds.txt
 
+# `make test` runs it at the lowest priority beside all else, so that one test may take many minutes.
 simulation: $(STAMP)  ## the same cluster: its trials and checkers, the demo, incidents stopped at every write, canaries, storms, determinism, seven days of a fleet
 	$(BIN)/python -m pytest tests/simulation --ignore=tests/simulation/test_seeds.py -n auto --dist worksteal --timeout=3600 \
 	  --junitxml=build/simulation.xml $(ARGS)

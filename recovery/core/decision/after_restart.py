@@ -207,7 +207,7 @@ def _reissue(context: ReconcileContext, ledger: Ledger, restart: Attempt) -> Pla
         if needless is not None:
             return needless
     stale_at = restart.started_at + STALE_AFTER
-    bar = barred(context.workload, context.policy, forced=open_.forced or _finishes(context, ledger))
+    bar = barred(context.workload, context.policy, forced=open_.forced or _finishes(context, ledger, restart))
     if bar is not None:
         return say(ledger, not_carried_out(open_, bar), requeue_at=stale_at if stale_at > context.now else None)
     if not snapshot.live:
@@ -261,15 +261,15 @@ def _met_meanwhile(context: ReconcileContext, ledger: Ledger, restart: Attempt) 
     return backoff.all_met_after(context.snapshot, gather(context.snapshot))
 
 
-def _finishes(context: ReconcileContext, ledger: Ledger) -> bool:
+def _finishes(context: ReconcileContext, ledger: Ledger, restart: Attempt) -> bool:
     """All that bars the rest of this attempt is that the circuit breaker is open, and part of the group is down for it,
-    or the attempt itself has opened the breaker: it was decided before, and charged.
+    or the note by which the attempt has helped to open the breaker is written: it was decided and charged before that.
     """
     policy = context.policy
     if not isinstance(policy, Policy) or policy.breaker is None or paused(context.workload):
         return False
-    incident = ledger.current_incident.id
-    return _is_begun(context, ledger) or any(each.incident == incident for each in policy.fleet.futile)
+    note = (ledger.current_incident.id, restart.started_at)
+    return _is_begun(context, ledger) or any((each.incident, each.at) == note for each in policy.fleet.futile)
 
 
 def _is_begun(context: ReconcileContext, ledger: Ledger) -> bool:

@@ -73,15 +73,16 @@ def test_a_teardown_that_has_begun_is_finished_though_the_circuit_breaker_has_op
     assert kinds(controller, claimed(world), 0.5) == [DeleteJob, RaiseBackoffLimit, DeletePods]
 
 
-def test_the_attempt_that_has_opened_the_circuit_breaker_is_made() -> None:
-    """Its first delete was refused, because the Job had just changed."""
+@pytest.mark.parametrize(("noted_for", "made"), [(0.2, [ClaimJob, DeletePods]), (0.1, [])])
+def test_the_attempt_that_has_opened_the_circuit_breaker_is_made(noted_for: float, made: list[type]) -> None:
+    """Its first delete was refused, because the Job had just changed. An earlier attempt that opened it is no leave."""
     controller, world = Controller(SHORT), lost(training())
     controller.reconcile(world, 0.2)
     opened = as_said(Reason.BREAKER_OPEN, "the circuit breaker is open: 1 recovery")
-    fleet = FleetLedger(futile=(Futile(controller.incident.id, at(0.2), "default", "train"),))
+    fleet = FleetLedger(futile=(Futile(controller.incident.id, at(noted_for), "default", "train"),))
     controller.policy = msgspec.structs.replace(SHORT, mode=Mode.OBSERVE, breaker=opened, fleet=fleet)
     assert kinds(controller, world.paused(), 0.3) == []
-    assert kinds(controller, world, 0.4) == [ClaimJob, DeletePods]
+    assert kinds(controller, world, 0.4) == made
 
 
 def test_a_teardown_that_has_begun_stops_when_the_policy_is_switched_to_observe() -> None:
