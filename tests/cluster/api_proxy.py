@@ -44,6 +44,12 @@ class SeenRequest:
         return "watch=true" in self.query
 
     @property
+    def namespace(self) -> str | None:
+        """None: the request is of the whole cluster."""
+        parts = self.path.strip("/").split("/")
+        return parts[parts.index("namespaces") + 1] if "namespaces" in parts[:-2] else None
+
+    @property
     def resource(self) -> str:
         """The plural that the path names, with its subresource: `pods`, `recoverygroups/status`."""
         parts = self.path.strip("/").split("/")

@@ -41,13 +41,6 @@ async def objects(api: ApiClient, resource: Resource, namespace: str) -> list[Ob
     return list(json.loads(await api_verbs.list_page(api, resource, namespace=namespace))["items"])
 
 
-async def until_no_job_is_left(api: ApiClient) -> None:
-    """Of tests before, in any namespace: their namespaces are still being deleted, and a policy may cover them."""
-    async with asyncio.timeout(GUARD_SECONDS):
-        while any([json.loads(await api_verbs.list_page(api, resource))["items"] for resource in KINDS]):
-            await asyncio.sleep(0.2)
-
-
 async def until_quiet(process: ControllerProcess) -> float:
     """Until the controller has nothing queued, and has reconciled nothing for two seconds. Returns all reconciles so
     far."""
