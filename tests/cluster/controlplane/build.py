@@ -8,6 +8,7 @@ a control plane needs no Go.
 
 import fcntl
 import hashlib
+import json
 import os
 import platform
 import re
@@ -309,10 +310,8 @@ def source_folder(tool: Tool) -> Path:
 
 
 def _source(tool: Tool, scratch: Path) -> Path:
-    found = _go(tool, scratch, "list", "-m", "-f", "{{.Dir}}", tool.module).strip()
-    if not found:
-        raise BuildError(f"the sources of {tool.module} are not there: run `go mod download` in {tool.folder}")
-    return Path(found)
+    """Fetched first if need be: on a machine that has never built it, `go list -m` names no folder."""
+    return Path(json.loads(_go(tool, scratch, "mod", "download", "-json", tool.module))["Dir"])
 
 
 def _copy(source: Path, target: Path) -> None:
