@@ -7,12 +7,13 @@ others build on.
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import pairwise
 
 from recovery.ports import JOB_SETS, JOBS, PODS, TRAIN_JOBS
 from tests.contract.bodies import job, train_job
 from tests.contract.expectations import stock_expectation
-from tests.contract.scene import Event, Object, Scene, Story, condition, deleting, ended, index_of, ready, uid, uids
+from tests.contract.scene import Event, Object, Scene, Story, condition, deleting, ended, index_of, uid, uids
 
 PODS_WANTED = 64
 BATCHES = (range(1), range(1, 3), range(3, 7), range(7, 15), range(15, 31), range(31, 63), range(63, 64))
@@ -68,8 +69,19 @@ def born(pods: Story) -> list[Event]:
     return [event for event in pods.events if event.type == "ADDED"]
 
 
-def assert_resumed_after_its_pods(jobs: Story, name: str, pods: Story) -> None:
+def is_resumed(story: Story, name: str) -> bool:
+    return resumed(story.named(name) or {})
+
+
+def all_were(pods: Story, what: Callable[[Object], bool], of: Sequence[Object]) -> bool:
+    """Each of these pods was so at some time, as far as the watch has told."""
+    return all(any(map(what, pods.states(uid(pod)))) for pod in of)
+
+
+async def is_resumed_after_its_pods(scene: Scene, jobs: Story, name: str, pods: Story) -> None:
     """Of a Job whose pods were all made by the sync that resumed it."""
+    await scene.until("the Job is resumed", lambda: is_resumed(jobs, name))
+    await scene.until("the watch of the pods has caught up", lambda: len(born(pods)) >= PODS_WANTED)
     made = found(jobs, name)
     assert len(born(pods)) == PODS_WANTED
     oldest, youngest = (choose(created(each.object) for each in born(pods)) for choose in (min, max))
@@ -86,8 +98,7 @@ async def test_a_job_is_dated_as_resumed_only_when_all_its_pods_are_made(scene: 
     await scene.create(JOBS, job("llm", PODS_WANTED, suspend=True))
     await scene.has_condition(jobs, "llm", "Suspended")
     await scene.patch(JOBS, "llm", {"spec": {"suspend": False}})
-    await scene.until("it is resumed", lambda: resumed(jobs.named("llm") or {}))
-    assert_resumed_after_its_pods(jobs, "llm", pods)
+    await is_resumed_after_its_pods(scene, jobs, "llm", pods)
 
 
 @stock_expectation
@@ -100,10 +111,10 @@ async def test_a_train_job_that_was_made_suspended_is_no_different(scene: Scene)
     await scene.create(TRAIN_JOBS, body)
     await scene.has_condition(jobs, "llm-node-0", "Suspended")
     await scene.patch(TRAIN_JOBS, "llm", {"spec": {"suspend": False}})
-    await scene.until("the Job is resumed", lambda: resumed(jobs.named("llm-node-0") or {}))
-    assert_resumed_after_its_pods(jobs, "llm-node-0", pods)
+    await is_resumed_after_its_pods(scene, jobs, "llm-node-0", pods)
     told = jobs.reports_of(uid(found(jobs, "llm-node-0")), resumed)
     for story in (trainings, sets):
+        await scene.until("its watch has caught up", partial(is_resumed, story, "llm"))
         assert story.reports_of(uid(found(story, "llm")), resumed) < told
 
 
@@ -120,6 +131,7 @@ async def test_a_job_is_dated_as_suspended_only_when_all_its_pods_were_asked_to_
     jobs, pods, before = await started(scene)
     await scene.patch(JOBS, "llm", {"spec": {"suspend": True}})
     await scene.has_condition(jobs, "llm", "Suspended")
+    await scene.until("the watch of the pods has caught up", lambda: all_were(pods, deleting, before))
     made = found(jobs, "llm")
     told = jobs.reports_of(uid(made), lambda body: condition(body, "Suspended") is not None)
     assert all(pods.reports_of(uid(pod), deleting) < told for pod in before)
@@ -136,6 +148,7 @@ async def test_a_failing_job_is_dated_from_before_and_a_failed_one_from_after_it
     first, *others = await scene.running(pods, PODS_WANTED)
     scene.exit(first, 42)
     await scene.has_condition(jobs, "llm", "Failed")
+    await scene.until("the watch of the pods has caught up", lambda: all_were(pods, ended, others))
     made = found(jobs, "llm")
     told = jobs.reports_of(uid(made), lambda body: condition(body, "FailureTarget") is not None)
     failed = jobs.reports_of(uid(made), lambda body: condition(body, "Failed") is not None)
@@ -153,8 +166,10 @@ async def test_a_job_is_dated_as_complete_only_when_no_pod_is_held_any_more(scen
     names = [pod["metadata"]["name"] for pod in running]
     scene.kubelets.exit_all(names, 0, namespace=scene.namespace)
     await scene.has_condition(jobs, "llm", "Complete")
+    await scene.until("the watch of the pods has caught up", lambda: all_were(pods, ended, running))
     made = found(jobs, "llm")
-    assert not ready(pods)
+    told = jobs.reports_of(uid(made), lambda body: condition(body, "Complete") is not None)
+    assert all(pods.reports_of(uid(pod), ended) < told for pod in running)
     assert uids(pods.present.values()) == uids(running)
     completed = moment(made["status"]["completionTime"])
     assert dated(made, "SuccessCriteriaMet") <= completed < dated(made, "Complete")
