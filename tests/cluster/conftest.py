@@ -118,7 +118,7 @@ async def proxy(installed: ControlPlane) -> AsyncIterator[ApiProxy]:
 
 @pytest.fixture
 def controller(proxy: ApiProxy, tmp_path: Path) -> StartsController:
-    """Starts controllers as users do, behind `proxy`, each with a log of its own (`controller-1.log`, ...).
+    """Starts controllers behind `proxy`, each with a log of its own (`controller-1.log`, ...) and already loaded.
 
     They are the shipped ServiceAccount, with the rights of manifests/default and no other, and agree by its Lease.
     """
@@ -126,7 +126,7 @@ def controller(proxy: ApiProxy, tmp_path: Path) -> StartsController:
     logs = (tmp_path / f"controller-{number}.log" for number in count(1))
 
     def start(*, standby: bool = False) -> AbstractAsyncContextManager[ControllerProcess]:
-        return ControllerProcess.running(kubeconfig, next(logs), standby=standby)
+        return ControllerProcess.running(kubeconfig, next(logs), standby=standby, warm=True)
 
     return start
 

@@ -43,6 +43,7 @@ from recovery.sim.training.training import TrainingWorld
 from tests.cluster.controlplane.processes import die_with_parent
 from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.patience import GUARD_SECONDS
+from tests.cluster.warm_start import ForkedProcess
 
 Object = dict[str, Any]
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -315,7 +316,7 @@ user namespace, so that the process may read the checkout and the interpreter wh
 class ControllerProcess:
     """`recovery run` in a process of its own; its log is JSON lines in a file."""
 
-    def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
+    def __init__(self, process: asyncio.subprocess.Process | ForkedProcess, log: Path) -> None:
         self._process = process
         self._log = log
 
@@ -329,35 +330,22 @@ class ControllerProcess:
         standby: bool = False,
         options: Sequence[str] = (),
         in_container: bool = False,
+        warm: bool = False,
     ) -> AsyncIterator["ControllerProcess"]:
         """Started and leading; ended with SIGTERM, or SIGKILL if that does not help.
 
         If another one was killed before, this one leads when the other's lease has expired. `standby`: do not wait for
-        that, only until it knows who leads. `in_container`: as the user of the shipped image (CONTAINER_USER).
+        that, only until it knows who leads. `in_container`: as the user of the shipped image (CONTAINER_USER). `warm`:
+        forked from a process that has loaded the program.
         """
-        with log.open("ab") as sink:
-            process = await asyncio.create_subprocess_exec(
-                *(CONTAINER_USER if in_container else ()),
-                sys.executable,
-                "-m",
-                "recovery.cli.entry",
-                "run",
-                "--kubeconfig",
-                str(kubeconfig),
-                "--metrics-address",
-                "127.0.0.1:0",
-                "--lease-namespace",
-                "recovery-system",
-                "--lease-seconds",
-                str(LEASE_SECONDS),
-                *options,
-                stdout=sink,
-                stderr=sink,
-                stdin=asyncio.subprocess.DEVNULL,
-                start_new_session=True,
-                env={"PATH": os.environ["PATH"], "HOME": "/"} if in_container else None,
-                preexec_fn=die_with_parent(),
-            )
+        arguments = (
+            *("run", "--kubeconfig", str(kubeconfig), "--metrics-address", "127.0.0.1:0"),
+            *("--lease-namespace", "recovery-system", "--lease-seconds", str(LEASE_SECONDS), *options),
+        )
+        if warm:
+            process: asyncio.subprocess.Process | ForkedProcess = await asyncio.to_thread(ForkedProcess, arguments, log)
+        else:
+            process = await _started(arguments, log, in_container=in_container)
         controller = cls(process, log)
         try:
             await until("the controller watches", controller.watches)
@@ -427,3 +415,18 @@ class ControllerProcess:
         except TimeoutError:
             await self.kill()
             raise AssertionError("the controller did not end within 30 s of SIGTERM") from None
+
+
+async def _started(arguments: Sequence[str], log: Path, *, in_container: bool) -> asyncio.subprocess.Process:
+    """`recovery`, as users start it."""
+    with log.open("ab") as sink:
+        return await asyncio.create_subprocess_exec(
+            *(CONTAINER_USER if in_container else ()),
+            *(sys.executable, "-m", "recovery.cli.entry", *arguments),
+            stdout=sink,
+            stderr=sink,
+            stdin=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+            env={"PATH": os.environ["PATH"], "HOME": "/"} if in_container else None,
+            preexec_fn=die_with_parent(),
+        )

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
@@ -31,14 +32,14 @@ def die_with_parent() -> Callable[[], None]:
         raise ControlPlaneError(
             "the control plane for tests needs Linux, whose prctl ties its processes to the test run"
         )
-    parent = os.getpid()
+    return partial(die_with, os.getpid())
 
-    def before_exec() -> None:
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it died before the line above, so no signal will come
-            os._exit(1)
 
-    return before_exec
+def die_with(parent: int) -> None:
+    """Ties this process to the thread of its parent that started it."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before the line above, so no signal will come
+        os._exit(1)
 
 
 class ManagedProcess:
