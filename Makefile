@@ -151,8 +151,8 @@ bench: $(STAMP) $(if $(filter simulation scrapes attacks capacity gpu-hours,$(AR
 	@$(BIN)/python -m tests.bench $(ARGS)
 
 test: $(STAMP)  ## the whole check: lint, documentation, unit tests, examples, seeds, simulation, control plane, Prometheus, walks, the image, real nodes, cluster tests; a skipped test fails it
-	@$(BIN)/python -m tests.stages lint+docs unit ~simulation ~seeds examples cluster-build contract+prometheus \
-	  walks+test-image real-nodes+test-cluster
+	@$(BIN)/python -m tests.stages lint+docs unit ~simulation ~seeds examples cluster-build \
+	  test-cluster+real-nodes,contract,prometheus,walks,test-image
 
 manifests: $(STAMP)  ## generate CRDs, the reference, metrics page, recording rules, alerts and dashboards
 	@$(BIN)/python -m recovery.crds

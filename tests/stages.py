@@ -4,11 +4,11 @@ A suite that collects nothing, or skips what it cannot run here, ends with succe
 JUnit report is read: no tests, or a skipped one (an expected failure is one too), fail the run. From the same reports
 the end of the run names the slowest tests, so that minutes are cut where they go.
 
-Targets joined by a plus run side by side, because they mostly wait. What they print follows when each has ended. One
-behind a tilde runs beside all that follow it, on what these leave of the cores, and ends with them or after them.
+Targets joined by a plus run side by side, because they mostly wait. One side may be a chain: targets joined by commas,
+which run one after the other. What a target prints follows when it has ended. One behind a tilde runs beside all that
+follow it, on what these leave of the cores, and ends with them or after them.
 
-    python -m tests.stages lint+docs unit ~simulation ~seeds examples cluster-build contract+prometheus
-        walks+test-image real-nodes+test-cluster
+    python -m tests.stages lint+docs unit ~simulation ~seeds test-cluster+real-nodes,contract,walks
 """
 
 import os
@@ -16,10 +16,11 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import TextIO
 from xml.etree import ElementTree
 
@@ -79,17 +80,25 @@ def check_report(name: str, report: Path) -> tuple[int, str]:
     return len(cases), ""
 
 
-def run_side_by_side(names: list[str]) -> list[Stage]:
-    """All of them to their end, whether or not one has failed."""
-    if len(names) == 1:
-        return [run_stage(names[0])]
+def run_side_by_side(chains: list[list[str]]) -> list[Stage]:
+    """All of them to their end, whether or not one has failed; those of a chain one after the other."""
+    if sum(map(len, chains)) == 1:
+        return [run_stage(chains[0][0])]
     REPORTS.mkdir(exist_ok=True)
-    print(f"\n== {' and '.join(names)}, side by side", flush=True)
-    with ThreadPoolExecutor(len(names)) as threads:
-        running = [threads.submit(run_stage, name, REPORTS / f"{name}.log") for name in names]
-        for done in as_completed(running):
-            print((REPORTS / f"{done.result().name}.log").read_text(errors="replace"), end="", flush=True)
-    return [each.result() for each in running]
+    print(f"\n== {' beside '.join(', '.join(chain) for chain in chains)}", flush=True)
+    printing = Lock()
+
+    def run_chain(chain: list[str]) -> list[Stage]:
+        stages = []
+        for name in chain:
+            log = REPORTS / f"{name}.log"
+            stages.append(run_stage(name, log))
+            with printing:
+                print(log.read_text(errors="replace"), end="", flush=True)
+        return stages
+
+    with ThreadPoolExecutor(len(chains)) as threads:
+        return [stage for chain in threads.map(run_chain, chains) for stage in chain]
 
 
 class Background:
@@ -202,7 +211,7 @@ def main(names: list[str]) -> int:
             if name.startswith(BACKGROUND):
                 background.begin(name.removeprefix(BACKGROUND))
                 continue
-            stages += run_side_by_side(name.split("+"))
+            stages += run_side_by_side([chain.split(",") for chain in name.split("+")])
             if any(stage.complaint for stage in stages):
                 stages += background.results(waits=False)
                 break

@@ -62,23 +62,24 @@ def test_the_cpu_time_is_that_of_the_target_and_what_it_started(
     make.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.chdir(tmp_path)
-    (stage,) = run_side_by_side(["lint"])
+    (stage,) = run_side_by_side([["lint"]])
     assert 0.3 <= stage.cpu_seconds <= stage.seconds - 0.3
 
 
 MAKE = """#!/bin/sh
 echo "begin $2"
 touch "$2.began"
+[ "$2" = test-image ] && [ -e build/contract.xml ] && echo "contract has ended"
 for _ in $(seq 100); do [ -e contract.began ] && [ -e walks.began ] && break; sleep 0.1; done
 [ -e contract.began ] && [ -e walks.began ] || exit 1
 echo '<testsuites><testsuite><testcase name="a"/></testsuite></testsuites>' > "build/$2.xml"
 echo "end $2"
 [ "$2" != walks ]
 """
-"""Ends once both targets have begun; `walks` fails."""
+"""Ends once `contract` and `walks` have begun; `walks` fails."""
 
 
-def test_targets_that_run_side_by_side_are_judged_and_printed_one_by_one(
+def test_targets_and_chains_side_by_side_are_judged_and_printed_one_by_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make = tmp_path / "make"
@@ -86,13 +87,15 @@ def test_targets_that_run_side_by_side_are_judged_and_printed_one_by_one(
     make.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.chdir(tmp_path)
-    stages = run_side_by_side(["contract", "walks"])
+    stages = run_side_by_side([["contract", "test-image"], ["walks"]])
     assert [(stage.name, stage.tests, stage.complaint) for stage in stages] == [
         ("contract", 1, ""),
+        ("test-image", 1, ""),
         ("walks", 1, "walks: failed"),
     ]
     printed = capsys.readouterr().out
     assert "begin contract\nend contract" in printed
+    assert "begin test-image\ncontract has ended\nend test-image" in printed, "a chain is run one after the other"
     assert "begin walks\nend walks" in printed
 
 
