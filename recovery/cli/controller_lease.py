@@ -87,7 +87,7 @@ class LeaderProbe:
         self._still: dict[str, LeaseRecord] = {}
         """By namespace: what was read twice, and was not renewed in between."""
 
-    async def look(self) -> Leader:
+    async def leader(self) -> Leader:
         """Never raises ApiError."""
         shipped, unseen = await self._shipped()
         if shipped and await self._is_renewed(shipped[0]):

@@ -74,7 +74,7 @@ async def _explain(
         workload = reading.snapshot.workload
         if workload is None:
             raise await absence(connection.client, key, reading.snapshot.undecodable)
-        leader = await LeaderProbe(connection.client, connection.clock).look()
+        leader = await LeaderProbe(connection.client, connection.clock).leader()
         explanation = _Explanation(key, workload, reading, leader, now)
         if words := explanation.about_leader:
             print_error(words)

@@ -112,7 +112,7 @@ async def _read(connection: Connection, where: str | None, probe: LeaderProbe) -
     """
     fleet = await read_fleet(connection.client, where)
     now = connection.clock.now()
-    leader = await probe.look()
+    leader = await probe.leader()
     rows = rows_of(fleet, leader, now)
     asked = [key for key, row in rows.items() if row.phase in MEANT_TO_RUN]
     unready = await read_unready_groups(connection.client, where, fleet, asked, now)

@@ -1,4 +1,4 @@
-"""Panels of the dashboards: each kind of panel in one look, with one way to write its queries.
+"""Panels of the dashboards: each kind of panel in one style, with one way to write its queries.
 
 Every panel has a unit, a title that names what it shows, and a description that says what to do with it.
 """

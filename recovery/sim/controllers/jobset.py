@@ -84,7 +84,7 @@ class JobSetController(ModelController[Key]):
         status = JobSetStatus(jobset, timestamp(self.clock.now()))
         await self._reconcile(jobset, status)
         if status.changed:
-            # With the resourceVersion that was read: whatever changed meanwhile makes this a conflict and a new look.
+            # With the resourceVersion that was read: whatever changed meanwhile makes this a conflict and a new sync.
             body = {**jobset, "status": status.body()}
             await self.limiter.take()
             with self.server.acting(self.name):

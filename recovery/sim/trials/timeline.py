@@ -121,9 +121,12 @@ def _lines(evidence: TrialEvidence) -> Iterator[Line]:
         if life.ended_at is not None:
             yield Line(life.ended_at, f"{life.actor}: process {life.process} ends, {life.how}")
     for failed in evidence.failed_reconciles:
-        text = f"{failed.actor}: a look at {failed.group} ended in {failed.error}"
+        text = f"{failed.actor}: a reconcile of {failed.group} ended in {failed.error}"
         yield Line(
-            failed.at, text, str(failed.group), f"looks of {failed.actor} at {failed.group} ended in {failed.error}"
+            failed.at,
+            text,
+            str(failed.group),
+            f"reconciles of {failed.group} by {failed.actor} ended in {failed.error}",
         )
     yield from _of_ledgers(ledger_writes(evidence))
     yield from _of_leases(evidence.requests)

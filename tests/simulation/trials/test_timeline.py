@@ -129,9 +129,9 @@ def test_a_violation_is_marked_and_begins_where_all_was_quiet() -> None:
     story.reconcile_fails(700, "TryLaterError")
     assert timeline(story.evidence, violation(650)) == [
         "! +00:08:20.000  the second fault",
-        "  +00:08:21.000  2 looks of controller-0 at team-a/llm ended in ConflictError",
+        "  +00:08:21.000  2 reconciles of team-a/llm by controller-0 ended in ConflictError",
         "> +00:10:50.000  OneCharge: two charges",
-        "  +00:11:40.000  controller-0: a look at team-a/llm ended in TryLaterError",
+        "  +00:11:40.000  controller-0: a reconcile of team-a/llm ended in TryLaterError",
         HEALING,
     ]
 

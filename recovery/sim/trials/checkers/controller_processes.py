@@ -40,7 +40,7 @@ class NoUnhandledException(CheckerRule):
     def ended(self) -> Iterator[Violation]:
         for failed in self.evidence.failed_reconciles:
             if failed.error not in self._EXPECTED:
-                yield self.found(failed.at, f"a look of {failed.actor} ended in {failed.error}", failed.group)
+                yield self.found(failed.at, f"a reconcile by {failed.actor} ended in {failed.error}", failed.group)
         for life in self.evidence.processes:
             if life.ended_at is not None and life.how not in _ENDS_WELL:
                 yield self.found(life.ended_at, f"process {life.process} of {life.actor} ended by {life.how}")
@@ -48,7 +48,7 @@ class NoUnhandledException(CheckerRule):
 
 @dataclass
 class _Effort:
-    """Requests and failed looks about one group since anything about it last changed."""
+    """Requests and failed reconciles of one group since anything about it last changed."""
 
     moments: deque[datetime] = field(default_factory=deque)
     reported: bool = False
@@ -100,7 +100,7 @@ class NoLivelock(CheckerRule):
             if len(moments) > self.RECONCILES_MAX and failed.group not in reported:
                 reported.add(failed.group)
                 sentence = (
-                    f"{len(moments)} looks failed since {moments[0]:%H:%M:%S}, the last of them in {failed.error}"
+                    f"{len(moments)} reconciles failed since {moments[0]:%H:%M:%S}, the last of them in {failed.error}"
                 )
                 yield self.found(failed.at, sentence, failed.group)
 
