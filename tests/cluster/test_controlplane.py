@@ -218,7 +218,7 @@ def test_a_version_that_an_edit_does_not_fit_is_not_built(tmp_path: Path, monkey
     (module / "go.sum").touch()
     (source / "main.go").write_text("package main\n")
     monkeypatch.setattr(build, "MODULES", tmp_path / "modules")
-    monkeypatch.setattr(build, "_go", lambda *_: json.dumps({"Dir": str(tmp_path / "source")}))
+    monkeypatch.setattr(build, "_go", lambda *_: str(tmp_path / "source"))
     monkeypatch.setenv(build.CACHE, str(tmp_path / "cache"))
     monkeypatch.delenv(build.READY_MADE, raising=False)
     with pytest.raises(BuildError, match=r"cmd/kueue/main.go of sigs.k8s.io/kueue v0.99.0 .* adapt its Edit"):

@@ -8,7 +8,6 @@ a control plane needs no Go.
 
 import fcntl
 import hashlib
-import json
 import os
 import platform
 import re
@@ -310,8 +309,8 @@ def source_folder(tool: Tool) -> Path:
 
 
 def _source(tool: Tool, scratch: Path) -> Path:
-    """Fetched first if need be: on a machine that has never built it, `go list -m` names no folder."""
-    return Path(json.loads(_go(tool, scratch, "mod", "download", "-json", tool.module))["Dir"])
+    _go(tool, scratch, "mod", "download", tool.module)  # `go list` names no folder of a module that is not there.
+    return Path(_go(tool, scratch, "list", "-m", "-f", "{{.Dir}}", tool.module).strip())
 
 
 def _copy(source: Path, target: Path) -> None:
