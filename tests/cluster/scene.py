@@ -342,6 +342,7 @@ class ControllerProcess:
             *("run", "--kubeconfig", str(kubeconfig), "--metrics-address", "127.0.0.1:0"),
             *("--lease-namespace", "recovery-system", "--lease-seconds", str(LEASE_SECONDS), *options),
         )
+        assert not (warm and in_container), "a fork has the user of the process that it is forked from"
         if warm:
             process: asyncio.subprocess.Process | ForkedProcess = await asyncio.to_thread(ForkedProcess, arguments, log)
         else:
