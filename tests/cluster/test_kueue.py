@@ -133,9 +133,11 @@ async def test_an_eviction_amid_a_shrink_supersedes_it_and_the_group_comes_back_
     job = await training(runtime=PREPARED, queue=await queue(), **ELASTIC)
     async with room_for(fleet, job), controller():
         first = proxy.hold(is_trigger)
+        whole = await job.child_uid()
         await take_away(job, RACK)
         await first.wait()
-        shrink = proxy.hold(is_trigger)
+        # Of another Job: the first trigger is refused and sent again if the Job has just changed.
+        shrink = proxy.hold(lambda seen: is_trigger(seen) and whole.encode() not in seen.body)
         first.release()
         await shrink.wait()
         await set_stop_policy(job, "HoldAndDrain")
