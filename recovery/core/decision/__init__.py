@@ -1,1 +1,1 @@
-"""decide(snapshot, ledger, policy, now) -> Plan, and what it asks on the way."""
+"""decide(snapshot, ledger, policy, now) -> Plan, and the decisions that it is made of."""

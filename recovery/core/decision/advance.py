@@ -1,6 +1,6 @@
-"""Seeing an open incident through, from its first judgement until all ranks are Ready again or nothing more helps.
+"""Handles an open incident, from the first verdict until all ranks are Ready again or nothing more can be done.
 
-Level-triggered: every reconcile starts from the facts. It does not matter after which of our writes a crash came.
+Level-triggered: every reconcile starts from the facts, so a crash may come after any of our writes.
 `after_restart` takes over once the group has been taken down.
 """
 
@@ -54,9 +54,9 @@ def in_incident(context: ReconcileContext, ledger: Ledger) -> Plan:
 
 
 def _over_at(context: ReconcileContext, ledger: Ledger) -> datetime:
-    """When an incident was over that others cut short.
+    """When an incident that others cut short was over.
 
-    One that is held stays so for a while after the group runs whole again (`settling_until`). No GPU idles meanwhile.
+    A held incident stays open for a while after the group runs whole again (`settling_until`). No GPU is idle then.
     """
     if ledger.phase is Phase.HELD and group_runs_whole(context.snapshot):
         held_since = ledger.current_incident.phases[-1].started_at
@@ -65,7 +65,7 @@ def _over_at(context: ReconcileContext, ledger: Ledger) -> datetime:
 
 
 def decide_opened(context: ReconcileContext, opened: Ledger) -> Plan:
-    """The reconcile that opened the incident: whatever the group shows, its loss is judged first."""
+    """The reconcile that opened the incident. It judges the loss, even if the group runs whole again by now."""
     assert context.snapshot.jobset is not None, "evidence comes from the Jobs of a JobSet"
     if _platform_restarts(context.snapshot, opened):
         return after_restart(context, _adopt(context, context.snapshot.jobset, opened))
@@ -73,7 +73,7 @@ def decide_opened(context: ReconcileContext, opened: Ledger) -> Plan:
 
 
 def _in_jobset(context: ReconcileContext, ledger: Ledger) -> Plan:
-    """The workload is there and not suspended by others: what has become of its JobSet, and of the group in it."""
+    """The workload exists, and no one else has suspended it. Checks its JobSet first, then the group in it."""
     if awaits_new_jobset(ledger):
         seen = made_again(context, ledger)
         if isinstance(seen, Plan):
@@ -96,7 +96,7 @@ def _in_jobset(context: ReconcileContext, ledger: Ledger) -> Plan:
 
 
 def _gone(context: ReconcileContext, ledger: Ledger) -> Explanation | None:
-    """Why the incident's JobSet is not there to be restarted. None: it is there."""
+    """Why the incident's JobSet cannot be restarted any more. None: it can."""
     jobset = context.snapshot.jobset
     if jobset is None:
         return because(Reason.NO_JOB_SET, kind=context.workload.kind)
@@ -113,22 +113,22 @@ def _gone(context: ReconcileContext, ledger: Ledger) -> Explanation | None:
 
 
 def _platform_restarts(snapshot: Snapshot, ledger: Ledger) -> bool:
-    """The JobSet counted a restart of its own, or another client deletes the Jobs that we had not triggered."""
+    """The JobSet counted a restart of its own, or another client deletes the Jobs before any trigger of ours."""
     target = ledger.current_incident.target
     if restarts_of(snapshot) > target.from_restarts:
         return True
     if lifecycle.restarted(ledger):
         return False
     living = {job.uid for job in snapshot.jobs if job.deleting_since is None}
-    # Of several Jobs some may be left: their ranks hang, and no one but us restarts those.
+    # If another client deletes only some of the Jobs, the ranks of the others hang, and only we restart those.
     return living.isdisjoint(target.job_uids)
 
 
 def _adopt(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger) -> Ledger:
-    """Take the platform's own restart as the attempt's action; nothing is deleted on top of it.
+    """Record the platform's own restart as the attempt's action. Nothing more is deleted for it.
 
-    A trigger of ours that is still under way and the JobSet's restart take down the same Jobs and bring back one group:
-    they are one restart. It is ours if our deletion has landed, else it becomes the platform's.
+    If a trigger of ours is still under way, it takes down the same Jobs as the JobSet's restart, so the two are one
+    restart. That restart is ours if our deletion has landed; otherwise it becomes the platform's.
     """
     before, restarts = ledger.current_incident, restarts_of(context.snapshot)
     outdated = [
@@ -153,7 +153,7 @@ def _adopt(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger) -> Le
     if under_way is None or ledger.phase not in phases.GOING_DOWN:
         free = _is_free(before)
         adopted = attempt(ledger, AttemptAction.ADOPTED, target, why, context.now, free_of_charge=free)
-        # From whatever phase: the group goes down once more, and a Hold is over, because another client restarted it.
+        # Whatever the phase was, the group goes down again. A hold is over, because another client restarted the group.
         return phases.enter(_no_hold(adopted), Phase.DECIDED, _back_at(context, target))
     merged = ledger.with_incident(target=target)
     if phases.position(context.snapshot, before.target, before.ranks) is not Phase.DECIDED:
@@ -168,21 +168,21 @@ def _adopt(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger) -> Le
 
 
 def _is_free(open_: Incident) -> bool:
-    """The rule that decided says that the incident costs nothing, no matter who restarts the group: it is free of
-    charge, or it leaves the failure to Kubernetes."""
+    """The incident costs no budget, no matter who restarts the group: the rule that decided charges nothing, or leaves
+    the failure to Kubernetes."""
     rule = next((rule for rule in open_.pinned.rules if rule.name == open_.rule), None)
     return rule is not None and (rule.action is RuleAction.IGNORE or not rule.charge)
 
 
 def _back_at(context: ReconcileContext, target: Target) -> datetime:
-    """When the platform had restarted the group at the latest: a controller that was held up sees that late."""
+    """The latest moment at which the platform can have restarted the group. A delayed controller sees that late."""
     made = (job.created_at for job in member_jobs(context.snapshot) if job.uid not in target.job_uids)
     first = min(made, default=None)
     return context.now if first is None else phases.within_second(first, context.now)
 
 
 def _no_hold(ledger: Ledger) -> Ledger:
-    """Without what a Hold called for: a suspension that no time would end, and the failing of the JobSet."""
+    """The ledger without what a hold asked for: a suspension without an end time, and failing the JobSet."""
     open_ = ledger.current_incident
     lasts = open_.suspension is not None and open_.suspension.until is None
     kept = None if lasts else open_.suspension
@@ -193,7 +193,7 @@ def _no_hold(ledger: Ledger) -> Ledger:
 
 
 def _before_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
-    """Nothing has been restarted: left alone on purpose, held, or barred."""
+    """Nothing has been restarted yet: the group was left alone on purpose, is held, or must not be restarted now."""
     snapshot, now = context.snapshot, context.now
     open_ = ledger.current_incident
     # Evidence may come in late and be older than what opened the incident, but not older than the policy.
@@ -216,13 +216,13 @@ def _before_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
     news = tuple(item for item in more if not item.inferred)
     aside = _still_aside(ledger)
     if aside and not news:
-        # Not judged again: a replacement is what standing aside is meant to bring, and what it was decided on may be
+        # Not judged again: standing aside is meant to bring a replacement, and the evidence for that decision may be
         # gone with the pod.
         plan = as_before(ledger, actions=free_the_dead(context, ledger))
     else:
         plan = judge(context, ledger, news if aside else ())
         if put_off and _still_aside(plan.ledger) and group_runs_whole(snapshot):
-            # What put the end off has just been left to the platform: nothing may change by itself any more.
+            # The loss that put the end off has just been left to the platform, and nothing else may change.
             waits_until = now
     if plan.requeue_at is not None and waits_until is not None:
         waits_until = min(waits_until, plan.requeue_at)
@@ -230,7 +230,7 @@ def _before_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
 
 
 def _is_put_off(context: ReconcileContext, ledger: Ledger, more: tuple[Evidence, ...]) -> bool:
-    """That all run again is no end: the restart, or the verdict, is still to come."""
+    """The incident does not end yet, although all run again: a restart or a verdict is still to come."""
     waits = ledger.current_incident.withheld
     if waits is not None:
         seen = bool(lifecycle.present(context.snapshot, ledger))
@@ -239,8 +239,8 @@ def _is_put_off(context: ReconcileContext, ledger: Ledger, more: tuple[Evidence,
 
 
 def _verdict_is_due(context: ReconcileContext, ledger: Ledger, more: tuple[Evidence, ...]) -> bool:
-    """That all run again is no end: a restart in place leaves the others hanging, and the verdict on it is put off, or
-    is to make the JobSet fail. Under Observe the verdict is put off likewise, and the record is to show it."""
+    """The incident does not end yet, although all run again: its verdict is put off, or is to make the JobSet fail.
+    After a restart in place, the others hang. Under Observe the verdict is put off too, and the record must show it."""
     open_ = ledger.current_incident
     observes = open_.mode == Mode.OBSERVE
     if fail_job(context, ledger):
@@ -257,21 +257,21 @@ def _verdict_is_due(context: ReconcileContext, ledger: Ledger, more: tuple[Evide
 
 
 def _would_is_due(context: ReconcileContext, open_: Incident) -> bool:
-    """Under Observe: the record still lacks what Enforce would have done, and the policy is not Enforce by now."""
+    """Under Observe: the record still lacks what Enforce would have done, and the policy does not enforce yet."""
     enforced = isinstance(context.policy, Policy) and context.policy.mode is Mode.ENFORCE
     return lifecycle.decides(open_.pinned) and not enforced and not open_.would
 
 
 def _still_aside(ledger: Ledger) -> bool:
-    """Nothing has been said since the controller stood aside: what came in later and waits, or is held, is not that."""
+    """The controller stood aside and has reported nothing since, such as later evidence that waits or is held."""
     return lifecycle.stood_aside(ledger) and ledger.current_incident.told is MessageRelation.ATTEMPT
 
 
 def _restarts_once_started(context: ReconcileContext, ledger: Ledger) -> bool:
-    """Under RecreateGroupAfterStart the restart was only put off: that all run now is what it waited for.
+    """Under RecreateGroupAfterStart the restart was only put off until all members run.
 
-    Not where nothing shows the loss any more: `judge` restarts for none then, so an incident that waited for the
-    restart would never end. A suspended Job has begun another run, or a node answers again.
+    False if nothing shows the loss any more, because a suspended Job has begun another run or a node answers again.
+    `judge` then restarts nothing, so an incident that waited for the restart would never end.
     """
     open_ = ledger.current_incident
     put_off = open_.pinned.restart == Restart.RECREATE_GROUP_AFTER_START and lifecycle.acts(ledger)
@@ -283,8 +283,8 @@ def _restarts_once_started(context: ReconcileContext, ledger: Ledger) -> bool:
 def _enforced_since(
     open_: Incident, policy: Policy | PolicyError | None, more: tuple[Evidence, ...]
 ) -> Explanation | None:
-    """Why what was lost since must not end in an incident that only observes: the policy enforces by now. None: it does
-    not, or nothing was lost."""
+    """Why new losses must not end in an incident that only observes: the policy enforces now. None: it does not, or
+    nothing was lost since then."""
     if open_.mode != Mode.OBSERVE or not isinstance(policy, Policy) or policy.mode is not Mode.ENFORCE:
         return None
     if not any(item.at is not None and item.at >= policy.since for item in more):

@@ -1,7 +1,7 @@
-"""After a restart, by us or by the platform: the group is seen through until all ranks are Ready again.
+"""Follows a group after a restart, ours or the platform's, until all ranks are Ready again.
 
-What may go wrong on the way: the trigger was lost, the Job gets no pods or cannot place them, they do not all start, or
-a member is lost again. Each has its answer here, and none of them waits in silence.
+The trigger may be lost, the Job may get no pods or no nodes for them, some pods may not start, or a member may be lost
+again. Each case is handled here, and no wait is silent.
 """
 
 from datetime import datetime, timedelta
@@ -61,18 +61,18 @@ from recovery.core.plan.steps import (
 from recovery.core.policy.resolved import Policy
 
 _PODS_SEEN_IN = timedelta(seconds=5)
-"""A cache that shows a Job shows its first pods so soon after that, or there are none."""
+"""A cache that shows a Job shows its first pods within this time, if it has any."""
 
 
 def after_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
-    """The group was restarted, by us or by the platform: see it through until all ranks are Ready again."""
+    """One reconcile of a group that was restarted, by us or by the platform."""
     open_ = ledger.current_incident
     restart = restart_of(ledger)
     assert restart is not None, "asked only of incidents with a restart"
     ours = restart.action in attempt_limits.OURS
     as_it_ran = resized.as_it_ran(context.snapshot)
     if as_it_ran is not None and phases.position(as_it_ran, open_.target, open_.ranks) is Phase.HEALTHY:
-        # What a user has added since may wait for a node for hours, while the others train.
+        # Pods that a user has added since may wait for a node for hours while the others train.
         context = msgspec.structs.replace(context, snapshot=as_it_ran)
     found = phases.position(context.snapshot, open_.target, open_.ranks)
     if found is Phase.DECIDED and ours:
@@ -104,8 +104,8 @@ def after_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
     if found is Phase.SCHEDULING and _pods_may_be_unseen(context, ledger.phase):
         return as_before(ledger, actions=(ReadLive(),))
     waits = found is Phase.SCHEDULING and ledger.phase is Phase.STARTING and without_capacity(context.snapshot)
-    # Waiting for capacity does not count as starting, though all pods had a node before one of them was replaced. Nor
-    # was an old pod torn down while its node did not answer, though its Job was deleted before.
+    # Waiting for capacity does not count as starting, even if all pods had a node before one of them was replaced. Nor
+    # does the time in which an old pod's node does not answer count as teardown, even if its Job is deleted.
     undated = waits or (found is Phase.TEARING_DOWN and ledger.phase is Phase.FENCING)
     reached_at = context.now if undated else phases.reached_at(context.snapshot, open_.target, found, context.now)
     ledger = phases.enter(ledger, found if waits else phases.later(found, ledger.phase), reached_at)
@@ -115,14 +115,14 @@ def after_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
 
 
 def _pods_may_be_unseen(context: ReconcileContext, phase: Phase) -> bool:
-    """The old group is gone, and of the new one no Job is there, or one that is not new has no pods. Or a
-    backoff is over, and one of the Jobs has not been resumed, as far as the cache shows.
+    """The old group is gone, and the cache shows no new Job, or a Job that has no pods after `_PODS_SEEN_IN`. Or a
+    backoff is over, and the cache shows a Job that is not resumed yet.
 
-    The pods of the new group date the phase, and a controller that was held up reads them late.
+    The pods of the new group date the phase, and a delayed controller reads them late.
     """
     snapshot = context.snapshot
     jobs = member_jobs(snapshot)
-    # Nothing in such a Job shows since when it should run.
+    # A Job that is not resumed yet does not show since when it should run.
     if phase is Phase.BACKOFF:
         return not snapshot.live and any(map(stands_still, jobs))
     if snapshot.live or phase not in phases.GOING_DOWN:
@@ -132,7 +132,7 @@ def _pods_may_be_unseen(context: ReconcileContext, phase: Phase) -> bool:
 
 
 def _runs(context: ReconcileContext, ledger: Ledger, found: Phase) -> Plan | None:
-    """The new group is complete, or has trained to its end already. None: not yet."""
+    """The plan if the new group is complete, or has already trained to its end. None: neither."""
     if found is Phase.HEALTHY:
         waits_until = settling_until(context, ledger) if ledger.phase is Phase.HELD else None
         if waits_until is None:
@@ -143,25 +143,25 @@ def _runs(context: ReconcileContext, ledger: Ledger, found: Phase) -> Plan | Non
 
 
 def _trained_since(context: ReconcileContext) -> datetime:
-    """When a group that is done by now ran again, as far as that is known."""
+    """When a group that has since finished ran again, as far as that is known."""
     begun_at = last_begun(context.snapshot)
     return context.now if begun_at is None else phases.within_second(begun_at, context.now)
 
 
 def _watch_for_black_holes(context: ReconcileContext, ledger: Ledger, found: Phase, *, ours: bool) -> Plan:
-    """The group is starting: what a node does to it while the others run is held against that node.
+    """Watch a starting group for nodes on which members fail or wait while others run elsewhere.
 
-    Only a node that is taken away for it calls for another restart, so that there are no more of them than nodes the
-    caps admit; where it may not be, `timeouts.start` goes on as ever.
+    Only a node that is quarantined for this calls for another restart, so the caps on quarantines also limit these
+    restarts. If the node may not be quarantined, `timeouts.start` applies as usual.
     """
     open_ = ledger.current_incident
-    # A person insisted on the restart that was made, not on what may come of it for nodes.
+    # A person forced the restart that was made, not its consequences for nodes.
     if not lifecycle.acts(ledger) or barred(context.workload, context.policy) is not None:
         return _watch(context, ledger, found, ours=ours)
     asked = black_holes.in_incident(context, ledger)
     if asked.replace is not None:
         hole, verdict = asked.replace
-        # What was refused on live facts need not be asked again by each reconcile from the cache.
+        # What was refused on live facts is not asked again by each reconcile from the cache.
         refused = any((each.action, each.node) == (verdict.call, hole.node) for each in open_.considered)
         if context.snapshot.live or not refused:
             wish = fleet_changes.admitted(context, ledger, verdict)
@@ -174,7 +174,7 @@ def _watch_for_black_holes(context: ReconcileContext, ledger: Ledger, found: Pha
     plan = msgspec.structs.replace(
         plan, actions=(*asked.actions(ledger.epoch), *plan.actions), requeue_at=min(moments, default=None)
     )
-    # What ended, held or restarted the group in this very reconcile is reported instead.
+    # If this reconcile has ended the incident, or held or restarted the group, that is reported instead.
     if not asked.explanations or plan.ledger.epoch != ledger.epoch or plan.ledger.phase is not ledger.phase:
         return plan
     if open_.attempt is None:
@@ -184,7 +184,7 @@ def _watch_for_black_holes(context: ReconcileContext, ledger: Ledger, found: Pha
 
 
 def _watch(context: ReconcileContext, ledger: Ledger, found: Phase, *, ours: bool) -> Plan:
-    """The group is on its way: each phase has what may go wrong in it."""
+    """Watch the group on its way back. Each phase has its own problems."""
     if found in phases.GOING_DOWN:
         return watch_the_teardown(context, ledger, ours=ours)
     if found is Phase.BACKOFF:
@@ -199,7 +199,7 @@ def _watch(context: ReconcileContext, ledger: Ledger, found: Phase, *, ours: boo
 
 
 def _reissue(context: ReconcileContext, ledger: Ledger, restart: Attempt) -> Plan:
-    """The ledger has the target, but a target Job lives on: the trigger was lost, refused as stale, or never sent."""
+    """The ledger has the target, but a target Job still exists: the trigger was lost, refused as stale or not sent."""
     snapshot, open_ = context.snapshot, ledger.current_incident
     changed = sizes.undone_by_restart(ledger, snapshot) if restart.reason is not Reason.RESTARTED_BY_HAND else None
     if group_runs_whole(snapshot):
@@ -218,7 +218,7 @@ def _reissue(context: ReconcileContext, ledger: Ledger, restart: Attempt) -> Pla
     late = fresh(snapshot, gather(snapshot), since=open_.started_at, handled=ledger.handled, now=context.now)
     decided = native_decision(context, ledger, (*lifecycle.present(snapshot, ledger), *late), ())
     if decided is not None:
-        # From all of it: a suspension would hold up what the user's own policy has decided.
+        # Stand aside in every way: a suspension too would hold up what the user's own policy has decided.
         found = because(Reason.MEMBER_LOST, evidence=open_.evidence[0])
         return say(suspension.want(ledger, None), stands_aside(found, decided))
     by_pods = _down_by_pods(context, ledger, restart, changed)
@@ -232,13 +232,13 @@ def _reissue(context: ReconcileContext, ledger: Ledger, restart: Attempt) -> Pla
 
 
 def _needless(context: ReconcileContext, ledger: Ledger, restart: Attempt, changed: Explanation | None) -> Plan | None:
-    """The group runs whole again before the trigger was out. None: the restart is still wanted."""
+    """The plan if the group runs whole again before the trigger was sent. None: the restart is still wanted."""
     open_ = ledger.current_incident
     is_stale = context.now - restart.started_at >= STALE_AFTER
     if ledger.phase is Phase.HELD:
         if changed is None and not is_stale:
             return None
-        # The group may run whole again as any other that is held.
+        # The incident ends like that of any other held group that runs whole again.
         waits_until = settling_until(context, ledger)
         return whole_again(context, ledger) if waits_until is None else as_before(ledger, requeue_at=waits_until)
     why = explained(Sentence.READY_MEANWHILE, Reason.RUNS_WHOLE_AGAIN, ranks=open_.ranks)
@@ -250,9 +250,9 @@ def _needless(context: ReconcileContext, ledger: Ledger, restart: Attempt, chang
 
 
 def _met_meanwhile(context: ReconcileContext, ledger: Ledger, restart: Attempt) -> bool:
-    """The restart is not begun, and all ranks have met since the last loss: it would only cost progress.
+    """The restart has not begun, and all ranks have met since the last loss, so it would only cost progress.
 
-    Not where it is more than that: a person asked for it, it takes the group off a node, or it gives it another size.
+    False if the restart has another purpose: a person asked for it, or it takes the group off a node or resizes it.
     """
     plain = restart.action is AttemptAction.RECREATE_GROUP and not restart.nodes and not ledger.avoided
     by_hand = restart.reason is Reason.RESTARTED_BY_HAND or ledger.current_incident.forced
@@ -262,8 +262,8 @@ def _met_meanwhile(context: ReconcileContext, ledger: Ledger, restart: Attempt) 
 
 
 def _finishes(context: ReconcileContext, ledger: Ledger, restart: Attempt) -> bool:
-    """All that bars the rest of this attempt is that the circuit breaker is open, and part of the group is down for it,
-    or the note by which the attempt has helped to open the breaker is written: it was decided and charged before that.
+    """Only the open circuit breaker bars the rest of this attempt, which was decided and charged before it opened: part
+    of the group is down for the attempt, or the note by which the attempt helped to open the breaker is written.
     """
     policy = context.policy
     if not isinstance(policy, Policy) or policy.breaker is None or paused(context.workload):
@@ -273,9 +273,9 @@ def _finishes(context: ReconcileContext, ledger: Ledger, restart: Attempt) -> bo
 
 
 def _is_begun(context: ReconcileContext, ledger: Ledger) -> bool:
-    """Part of the group is down for this attempt: left like that, it would never train again.
+    """Part of the group is down for this attempt. If it stayed so, the group would never train again.
 
-    A Job that is claimed has lost its pods; one that is gone has been deleted.
+    A claimed Job has lost its pods. A Job that is gone has been deleted.
     """
     open_ = ledger.current_incident
     attempt_id = lifecycle.attempt_id(open_)
@@ -286,10 +286,10 @@ def _is_begun(context: ReconcileContext, ledger: Ledger) -> bool:
 def _down_by_pods(
     context: ReconcileContext, ledger: Ledger, restart: Attempt, changed: Explanation | None
 ) -> Plan | None:
-    """The pods of all its Jobs have been deleted for this attempt, and each of the Jobs still exists: it has retries
-    enough to replace them. None: not so, it does not matter, or the attempt asks for another size or for other nodes.
+    """The plan if the pods of all Jobs were deleted for this attempt, but the Jobs still exist and have enough retries
+    to replace them. None: not so, it does not matter, or the attempt asks for another size or for other nodes.
 
-    `changed`: the size of a user's that the deletion of the Jobs would undo.
+    `changed`: the user's own size that deleting the Jobs would undo.
     """
     open_ = ledger.current_incident
     attempt_id, jobs = lifecycle.attempt_id(open_), {job.uid: job for job in member_jobs(context.snapshot)}
@@ -301,7 +301,7 @@ def _down_by_pods(
         return whole_again(context, ledger)
     if changed is None:
         return None
-    # The Jobs bring their pods back by themselves, and with the size that the user has given them since.
+    # The Jobs replace their pods by themselves, with the size that the user has given them since.
     left = remaining_pods(context.snapshot, ledger, restart)
     stale_at = restart.started_at + STALE_AFTER
     requeue_at = stale_at if stale_at > context.now else None
@@ -309,11 +309,11 @@ def _down_by_pods(
 
 
 def _runs_afresh(context: ReconcileContext, restart: Attempt) -> bool:
-    """Every member runs and is Ready, in a pod from after the restart was decided, and no such pod has been lost: no
-    rank hangs.
+    """Every member runs and is Ready in a pod created after the restart was decided, and no such pod has been lost, so
+    no rank hangs.
 
-    A controller that has not watched since may have missed such a loss. It is certain only where no pod was created
-    after the process of another had begun.
+    A controller that has not watched since then may have missed a loss. Without a joined probe, it can be sure only if
+    no pod was created after the process of another had begun.
     """
     snapshot = context.snapshot
     members = [pod for job in member_jobs(snapshot) for pod in pods_of(snapshot, job) if pod.running]
@@ -334,5 +334,5 @@ def _is_old(pod: PodFacts, restart: Attempt) -> bool:
 
 
 def not_carried_out(open_: Incident, bar: Explanation) -> Explanation:
-    """A restart is decided, and may not be carried out now."""
+    """A restart is decided, but must not be carried out now."""
     return explained(Sentence.NOT_CARRIED_OUT, bar.reason, evidence=open_.evidence[0], bar=bar)

@@ -1,4 +1,4 @@
-"""A member that is lost again before its incident is over, and another attempt for whatever reason."""
+"""Further attempts within an incident, for any reason, such as a member that is lost again before it is over."""
 
 from datetime import datetime
 
@@ -38,10 +38,10 @@ from recovery.core.plan.steps import (
 
 
 def lost_since(snapshot: Snapshot, ledger: Ledger, now: datetime) -> tuple[Evidence, ...]:
-    """Losses in the group that came after the restart, not yet dealt with."""
+    """Losses in the group after the restart that are not dealt with yet."""
     target = ledger.current_incident.target
     keys = frozenset(ledger.handled.keys)
-    # A replacement of what was left to the platform is no loss of its own.
+    # If a loss was left to the platform, the replacement of the pod is not another loss.
     aside = lifecycle.stood_aside(ledger)
     return tuple(
         item
@@ -49,7 +49,7 @@ def lost_since(snapshot: Snapshot, ledger: Ledger, now: datetime) -> tuple[Evide
         if item.job_uid not in target.job_uids
         and item.key not in keys
         and not (aside and item.inferred)
-        # A fault under a member that still starts waits until the group has run: no member is lost yet.
+        # A node fault under a member that is still starting waits until the group has run: no member is lost yet.
         and (
             item.kind is not LossKind.NODE_FAULT
             or item in fresh(snapshot, (item,), since=None, handled=ledger.handled, now=now)
@@ -58,7 +58,7 @@ def lost_since(snapshot: Snapshot, ledger: Ledger, now: datetime) -> tuple[Evide
 
 
 def breaks_the_group(context: ReconcileContext, ledger: Ledger, lost: tuple[Evidence, ...]) -> tuple[Evidence, ...]:
-    """The losses that the Job does not repair by replacing a pod: the others hang, or the Job itself is failing."""
+    """The losses that a replacement pod does not repair: the other ranks hang, or the Job itself is failing."""
     hung = fresh(context.snapshot, lost, since=None, handled=ledger.handled, now=context.now)
     return tuple(item for item in lost if item in hung or item.kind is LossKind.JOB_FAILING)
 
@@ -66,7 +66,7 @@ def breaks_the_group(context: ReconcileContext, ledger: Ledger, lost: tuple[Evid
 def left_to_platform(
     context: ReconcileContext, ledger: Ledger, lost: tuple[Evidence, ...], decided: Explanation | None
 ) -> Ledger:
-    """Note losses that call for no trigger of ours: a held group, a native decision, or no rank hangs yet."""
+    """Note losses that call for no trigger of ours: the group is held, a native policy decides, or no rank hangs."""
     ledger = lifecycle.more_evidence(ledger, lost)
     if ledger.phase is not Phase.HELD:
         if decided is not None:
@@ -79,13 +79,13 @@ def left_to_platform(
 
 
 def lost_again(context: ReconcileContext, ledger: Ledger, lost: tuple[Evidence, ...]) -> Plan:
-    """A member was lost after the new group had run at once, before the incident was over."""
+    """A member was lost after all members of the new group had run together, but before the incident was over."""
     found = because(Reason.MEMBER_LOST_AGAIN, evidence=lost[0].text)
     pending = waits_for(context.snapshot, ledger)
     if pending is not None:
         return say(ledger, seen_then(found, pending))
     plan = try_again(context, ledger, found, lost)
-    # Standing aside earlier says nothing about this loss: only what this reconcile has added does.
+    # An earlier decision to stand aside says nothing about this loss. Only what this reconcile has added does.
     tried = plan.ledger.current_incident.attempts != ledger.current_incident.attempts
     acted = tried or plan.ledger.phase is Phase.HELD
     if not acted:
@@ -100,11 +100,12 @@ def try_again(
     lost: tuple[Evidence, ...] = (),
     verdict: Verdict | None = None,
 ) -> Plan:
-    """Another trigger within the incident, or what the rules say about what was lost since. Charged only if none was,
-    but never more of them than the budget allows. `lost` empty: nothing was, it took too long. `verdict` None: it is
-    still to be found.
+    """Another trigger within the incident, or what the rules say about the new losses.
+
+    It is charged only if no earlier one was, but the budget limits how many there are. `lost` empty: nothing was lost,
+    the group took too long. `verdict` None: it is found here.
     """
-    # A person insisted on the restart that was made, not on another.
+    # A person forced the restart that was made, not another one.
     bar = no_trigger(context.snapshot, context.workload, context.policy)
     if bar is not None:
         since = lost_since(context.snapshot, ledger, context.now)
@@ -123,18 +124,18 @@ def try_again(
         verdict = verdicts.of(context, ledger, lost)
         plain = verdict.call is Call.RECREATE_GROUP and ledger.phase is not Phase.HELD
         if plain and backoff.all_met_after(context.snapshot, lost):
-            # The controller was held up meanwhile: no rank hangs, and a restart would only cost progress.
+            # The controller was delayed: no rank hangs any more, and a restart would only cost progress.
             return whole_again(context, lifecycle.more_evidence(ledger, lost))
     return carry_out(context, ledger, found, verdict, attempt=len(attempt_limits.ours(ledger)) + 1, lost=lost)
 
 
 def held(context: ReconcileContext, ledger: Ledger) -> Plan:
-    """Held after a restart, until the window lets the next attempt through."""
+    """The group is held after a restart, until the budget window admits the next attempt."""
     open_ = ledger.current_incident
     later = tuple(
         item for item in lifecycle.present(context.snapshot, ledger) if item.job_uid not in open_.target.job_uids
     )
-    # What the Jobs replaced before the new group ran whole has not brought it here, and does not say what it costs.
+    # Pods that the Jobs replaced before the new group ran whole are not why it is held, and do not decide its charge.
     lost = without_replaced(context.snapshot, later)
     free = not attempt_limits.judged(ledger) and not verdicts.of(context, ledger, lost).charge
     refusal = attempt_limits.refused(ledger, context.now, free=free)

@@ -1,7 +1,7 @@
-"""Nodes that one group avoids: what speaks against a node is enough for this group, and not for everybody.
+"""Nodes that one group avoids: the evidence against them is enough for this group, but not for all pods.
 
-A quarantine keeps all pods off a node, so it takes evidence about the node. Where that is missing, or a quarantine is
-not allowed, the group alone comes back elsewhere, by settings at birth. A group never avoids a node that it needs.
+A quarantine keeps all pods off a node, so it needs evidence about the node. Without that, or if a quarantine is not
+allowed, only this group moves elsewhere, by its birth settings. A group never avoids a node that it needs.
 """
 
 from datetime import timedelta
@@ -18,11 +18,11 @@ from recovery.core.plan.context import ReconcileContext
 from recovery.core.policy.resolved import Policy
 
 MAX_AVOIDED = 16
-"""Nodes that one group avoids at the same time. The oldest is given up for the next one."""
+"""One group avoids at most this many nodes at a time. The next one replaces the oldest."""
 
 
 def instead(context: ReconcileContext, verdict: Verdict) -> Verdict:
-    """The verdict that has the group avoid the node whose quarantine was called for and is refused."""
+    """The verdict. If it considered a quarantine that was refused, the group avoids that node instead."""
     if verdict.call is not Call.RECREATE_GROUP:
         return verdict
     wished = next((each for each in verdict.considered if each.call is Call.REPLACE_NODE and each.node), None)
@@ -33,7 +33,7 @@ def instead(context: ReconcileContext, verdict: Verdict) -> Verdict:
 
 
 def admitted(context: ReconcileContext, verdict: Verdict) -> Verdict:
-    """The verdict that a rule with AvoidNode leads to: a restart alone, where the node cannot be avoided."""
+    """The verdict of a rule with AvoidNode. If the node cannot be avoided, only the restart is left."""
     if verdict.call is not Call.AVOID_NODE:
         return verdict
     facts = context.snapshot.nodes.get(verdict.node)
@@ -46,8 +46,8 @@ def admitted(context: ReconcileContext, verdict: Verdict) -> Verdict:
 
 
 def not_avoided(verdict: Verdict, refused: Explanation) -> Verdict:
-    """What is left of AvoidNode where the node is not avoided: the restart alone. Not even that while the member still
-    runs there: the group could come back on the very same node."""
+    """What is left of AvoidNode if the node is not avoided: only the restart. While the member still runs there, not
+    even that: the group could come back on the same node."""
     considered = (*verdict.considered, Alternative(Call.AVOID_NODE, refused, verdict.node))
     sentence, call = (
         (Sentence.BUT_MEMBER_RUNS, Call.NONE) if verdict.still_runs else (Sentence.BUT, Call.RECREATE_GROUP)
@@ -79,7 +79,7 @@ def _refused(context: ReconcileContext, node: str) -> Explanation | None:
 
 
 def entered(context: ReconcileContext, ledger: Ledger, node: str, why: str) -> Ledger:
-    """The ledger whose group avoids this node as well, for as long as a suspicion counts."""
+    """The ledger with this node among those that the group avoids, for as long as a suspicion counts."""
     facts, policy = context.snapshot.nodes.get(node), context.policy
     if facts is None or not isinstance(policy, Policy):
         return ledger
@@ -95,5 +95,5 @@ def current(context: ReconcileContext, ledger: Ledger) -> tuple[AvoidedNode, ...
 
 
 def hosts(avoided: tuple[AvoidedNode, ...]) -> tuple[str, ...]:
-    """Their names as the label has them, in order."""
+    """The values of their hostname labels, sorted."""
     return tuple(sorted({each.host for each in avoided}))

@@ -1,6 +1,6 @@
-"""The delay before the next attempt in a row: by a suspension of ours, or else by withholding the restart.
+"""The backoff before the next attempt in a row: we suspend the job, or else withhold the restart.
 
-A suspension frees the GPUs meanwhile. Where the job may not be suspended, for its deadline or because Kueue owns the
+A suspension frees the GPUs meanwhile. If the job may not be suspended, because it has a deadline or Kueue owns the
 suspension, the restart itself waits, but only while the platform cannot end the job meanwhile (`job_limits`).
 """
 
@@ -24,11 +24,11 @@ from recovery.core.plan.steps import say
 def withheld(
     context: ReconcileContext, ledger: Ledger, why: Explanation, lost: tuple[Evidence, ...], hurry: Explanation | None
 ) -> Plan | None:
-    """The plan that lets the restart wait for its backoff while the job keeps its pods. None: it does not wait.
+    """The plan that makes the restart wait for its backoff while the job keeps its pods. None: it does not wait.
 
     `lost`: what the restart is for. `hurry`: why it must not wait. None: it may.
 
-    Each reconcile decides again, so that whatever comes in meanwhile counts: a rule, the budget, an exit too many.
+    Each reconcile decides again, because a rule, the budget or one exit too many may end the wait.
     """
     open_ = ledger.current_incident
     number, not_ours = ledger.attempts_in_row + 1, suspension.not_ours(context)
@@ -36,7 +36,7 @@ def withheld(
     if not_ours is None or open_.resumed_by_others or hurry is not None or ledger.phase is Phase.HELD:
         return None
     waits = open_.withheld or _begin(context, ledger, wait, lost)
-    # A clock that jumped back does not make it wait for longer.
+    # A clock that jumped back does not prolong the wait.
     if not timedelta() < waits.until - context.now <= wait:
         return None
     ledger = phases.enter(ledger, Phase.BACKOFF, context.now)
@@ -53,10 +53,10 @@ def withheld(
 
 
 def _begin(context: ReconcileContext, ledger: Ledger, wait: timedelta, lost: tuple[Evidence, ...]) -> Withheld:
-    # A CRD of an older version drops `withheld`, but not the phase: the wait must not begin again with each reconcile.
+    # An older CRD drops `withheld`, but not the phase, which dates the wait: a reconcile must not begin it again.
     waits_already = ledger.phase is Phase.BACKOFF
     began = ledger.current_incident.phases[-1].started_at if waits_already else context.now
-    # By the clocks that date Jobs and processes as well; ours may differ.
+    # Dated by the clocks that also date Jobs and processes; ours may differ.
     lost_at = min((item.at for item in lost if item.at is not None), default=context.now)
     return Withheld(until=began + wait, lost_at=lost_at)
 
@@ -64,9 +64,9 @@ def _begin(context: ReconcileContext, ledger: Ledger, wait: timedelta, lost: tup
 def taken(
     context: ReconcileContext, ledger: Ledger, why: Explanation, hurry: Explanation | None
 ) -> tuple[Ledger, Explanation]:
-    """The restart is made now: the ledger with one more attempt in a row and the suspension that its delay asks for,
-    and why. `hurry`: as in `withheld`."""
-    # No person insisted on this attempt.
+    """The restart is made now: the ledger with one more attempt in a row and the suspension for its backoff, and why.
+    `hurry`: as in `withheld`."""
+    # No person forced this attempt.
     number = ledger.attempts_in_row + 1
     ledger = msgspec.structs.replace(ledger.with_incident(forced=False), attempts_in_row=number)
     open_ = ledger.current_incident
@@ -84,18 +84,18 @@ def taken(
 
 
 def lives_on(snapshot: Snapshot, waits: Withheld) -> bool:
-    """A Job that lost a member still is there. If none is, another client has restarted the group."""
+    """A Job that lost a member still exists. If none does, another client has restarted the group."""
     return any(job.created_at <= waits.lost_at for job in member_jobs(snapshot))
 
 
 def recovered_by_itself(snapshot: Snapshot, waits: Withheld, *, seen: bool) -> bool:
     """The group runs whole, and no rank waits for a peer that is gone: a restart would only cost progress.
 
-    `seen`: there still is evidence of the loss.
+    `seen`: there is still evidence of the loss.
 
-    That all are Ready is not enough: a lost pod is replaced, or its container restarted, while the other ranks hang.
-    So either all processes are younger than the loss, or the joined probe says that the new ones have joined, or none
-    is younger and the evidence is gone: a node answers again, and no member was lost after all.
+    It is not enough that all are Ready: a lost pod is replaced, or its container restarted, while the other ranks hang.
+    So one of three must hold: all processes are younger than the loss; the joined probe says that the new ones have
+    joined; or none is younger and the evidence is gone, because a node answers again and no member was lost after all.
     """
     if not group_runs_whole(snapshot):
         return False
@@ -108,8 +108,8 @@ def recovered_by_itself(snapshot: Snapshot, waits: Withheld, *, seen: bool) -> b
 
 def all_met_after(snapshot: Snapshot, lost: tuple[Evidence, ...]) -> bool:
     """The group runs whole, and all of its processes have begun, or say that they have joined, since the last of these
-    losses: no rank waits for a peer that is gone. False as well where there are none, or one bears no date, or the
-    fault of a node is among them: its rule wants the group off that node, however often its processes begin there."""
+    losses, so no rank waits for a peer that is gone. Also False if there are no losses, one has no date, or one is a
+    node fault: its rule wants the group off that node, however often its processes begin there."""
     dates = [item.at for item in lost if item.at is not None and item.kind is not LossKind.NODE_FAULT]
     if not dates or len(dates) < len(lost) or not group_runs_whole(snapshot):
         return False
@@ -122,7 +122,7 @@ def _joined_after(pod: PodFacts, moment: datetime) -> bool:
 
 
 def _began_after(pod: PodFacts, moment: datetime) -> bool:
-    """The training of this pod began after that moment. In whole seconds, what began in the same one may be older."""
+    """The training of this pod began after that moment. In whole seconds, a start in the same one may be older."""
     if pod.created_at > moment:
         return True
     for container in pod.containers:

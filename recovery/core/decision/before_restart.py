@@ -1,6 +1,6 @@
-"""What an open incident calls for: standing aside, observing, holding, or the trigger.
+"""What an open incident calls for: to stand aside, to observe, to hold, or to trigger a restart.
 
-The steps out of this module are few and each is one Plan: `say` (nothing is done, and why), `hold_back`, `trigger`.
+Each decision is one Plan from a few steps: `say` (nothing is done, and why), `hold_back`, `trigger`.
 """
 
 from datetime import datetime, timedelta
@@ -34,7 +34,7 @@ from recovery.core.policy.spec import Mode, Restart
 def judge(context: ReconcileContext, ledger: Ledger, news: tuple[Evidence, ...] = ()) -> Plan:
     """What an open incident without any restart calls for.
 
-    `news`: what came in after the controller had stood aside; only that is judged then. Empty: nothing did.
+    `news`: evidence that came in after the controller stood aside. If there is any, only it is judged.
     """
     snapshot, policy, now = context.snapshot, context.policy, context.now
     open_ = ledger.current_incident
@@ -48,12 +48,12 @@ def judge(context: ReconcileContext, ledger: Ledger, news: tuple[Evidence, ...] 
         return say(ledger, seen_then(found, because(Reason.RESTART_NONE, policy=pinned.policy_name)))
     evidence = lifecycle.present(snapshot, ledger)
     late = overdue(snapshot, ledger.handled, timedelta(seconds=pinned.finish_timeout_seconds))
-    # What ends the Job has decided on whatever comes in later as well.
+    # A native policy that ends the whole Job has decided on later evidence too.
     decided = native_decision(context, ledger, evidence, news or evidence)
-    if decided is not None and not open_.fail_job and late is None:  # else it is our own doing, or of no avail
+    if decided is not None and not open_.fail_job and late is None:  # else we caused it, or it does not help
         after = stand_aside(ledger, stands_aside(found, decided), now)
         return as_before(after, actions=free_the_dead(context, after))
-    # To an incident that only observes the mode is no bar, nor a job that is paused.
+    # Neither the mode nor a paused job bars an incident that only observes.
     bar = no_trigger(snapshot, context.workload, policy, forced=open_.forced or observes)
     if bar is not None:
         return say(ledger, nothing_done(found, bar))
@@ -64,7 +64,7 @@ def judge(context: ReconcileContext, ledger: Ledger, news: tuple[Evidence, ...] 
     if stuck is not None:
         return hold_back(context, ledger, found, stuck)
     if not news and not evidence and open_.withheld is None and late is None and all_run(snapshot):
-        # A node that answers again, a fault that has ended: no member is missing, so there is nothing to restart for.
+        # A node answers again, or a fault has ended. No member is missing, so there is nothing to restart for.
         return say(ledger, seen_then(found, because(Reason.MEMBERS_RUN_AGAIN, ranks=open_.ranks)))
     open_to_us = evidence if pinned.override_native else native_policies.undecided(snapshot, evidence)
     verdict = verdicts.of(context, ledger, open_to_us or evidence, news=news)
@@ -77,8 +77,8 @@ def judge(context: ReconcileContext, ledger: Ledger, news: tuple[Evidence, ...] 
 def _met_since(
     context: ReconcileContext, ledger: Ledger, found: Explanation, evidence: tuple[Evidence, ...], verdict: Verdict
 ) -> Plan | None:
-    """The end of an incident for which only a restart is left to do, where all ranks have met since: the controller was
-    held up, or there was no leader. None: a restart is not the verdict, a person insists on it, or a rank may hang."""
+    """The end of an incident whose verdict is a plain restart, if all ranks have met since: the controller was delayed,
+    or there was no leader. None: the verdict is another one, a person forces the restart, or a rank may hang."""
     open_ = ledger.current_incident
     if verdict.call is not Call.RECREATE_GROUP or open_.forced or open_.attempts:
         return None
@@ -121,7 +121,7 @@ def native_decision(
 ) -> Explanation | None:
     """What the user's native policies decide. None: nothing, or the policy overrides them.
 
-    `all_of_it`: what ends or restarts the whole Job has decided on all of it. `news`: what else may be decided on.
+    `all_of_it`: the evidence for a policy that ends or restarts the whole Job. `news`: the evidence for the others.
     """
     if ledger.current_incident.pinned.override_native:
         return native_policies.trained_to_the_end(news)
@@ -131,8 +131,8 @@ def native_decision(
 def _observe(context: ReconcileContext, ledger: Ledger, found: Explanation, verdict: Verdict) -> Plan:
     """What Enforce would do: the verdict within caps and budget, decided once, as Enforce would have.
 
-    Later reconciles do not decide again: caps fill, and pods take their evidence with them. What is recorded is what
-    would have been done then.
+    Later reconciles do not decide again, because caps fill and pods take their evidence with them. The record shows
+    what Enforce would have done at that moment.
     """
     if enforced_now(context):
         return _observed(context, ledger, found)
@@ -154,11 +154,11 @@ def _observe(context: ReconcileContext, ledger: Ledger, found: Explanation, verd
         return as_before(stand_aside(ledger, why, context.now), requeue_at=verdict.requeue_at)
     noted = note(ledger, why)
     message = noted.current_incident.message
-    # What was said to come too late before that was said of the loss, not of this.
+    # If the incident already says that enforcing comes too late, it says so about the loss, not about this verdict.
     noted_now = noted.with_incident(would=str(call), would_message=message, too_late=False)
     after = verdicts.remembered(noted_now, verdict.mark)
-    # The group may run whole already, and only now may its incident end: the watch reports this write. No requeue at
-    # once: a CRD of before drops `would`, and each reconcile would pass the verdict again, without end.
+    # The group may already run whole, and only now may its incident end: the watch of this write causes that reconcile.
+    # No immediate requeue: an older CRD drops `would`, so each reconcile would decide again, without end.
     return as_before(after)
 
 
@@ -192,13 +192,13 @@ def would_words(context: ReconcileContext, ledger: Ledger, would: Explanation) -
 
 
 def enforced_now(context: ReconcileContext) -> bool:
-    """The policy says Enforce by now, and no breaker is open."""
+    """The policy says Enforce now, and no breaker is open."""
     return isinstance(context.policy, Policy) and context.policy.mode is Mode.ENFORCE
 
 
 def _observed(context: ReconcileContext, ledger: Ledger, found: Explanation | None = None) -> Plan:
-    """Nothing more is decided in this incident: what was said of it stands, and, where the policy enforces now, that
-    this came too late. `found`: what was seen, where nothing has been said of it yet."""
+    """Nothing more is decided in this incident, and its message stays. If the policy enforces now, the message adds
+    that this came too late. `found`: what was seen, if the incident has no message about it yet."""
     open_, policy = ledger.current_incident, context.policy
     if not isinstance(policy, Policy) or policy.mode is not Mode.ENFORCE or (found is None and open_.too_late):
         return as_before(ledger)
@@ -220,7 +220,7 @@ def _observed(context: ReconcileContext, ledger: Ledger, found: Explanation | No
 
 
 def kept_by_breaker(open_: Incident, policy: Policy) -> bool:
-    """An incident that only observes, under a policy that said Enforce when it opened: the breaker kept it so."""
+    """The breaker made this incident only observe: its policy already said Enforce when the incident opened."""
     return open_.pinned.policy_uid == policy.uid and open_.detected_at >= policy.since
 
 
@@ -266,7 +266,7 @@ def carry_out(
 
 
 def _admitted(context: ReconcileContext, ledger: Ledger, verdict: Verdict) -> Verdict:
-    """The verdict as far as a user's size, the caps of the fleet and the nodes of the group allow it."""
+    """The verdict, as far as a user's own size, the fleet's caps and the nodes of the group allow it."""
     kept = settings.with_size_kept(context, ledger, verdict)
     wished = avoidance.admitted(context, fleet_changes.admitted(context, ledger, kept))
     return avoidance.instead(context, wished)
@@ -312,7 +312,7 @@ def _first_restart(context: ReconcileContext, ledger: Ledger, found: Explanation
 
 
 def _next_restart(context: ReconcileContext, found: Explanation, verdict: Verdict, attempt: int) -> Explanation:
-    """Counted under what it is made for, unless more than the default has decided on that."""
+    """Why the group is restarted again. The reason is what was found, unless more than the default has decided."""
     adds = _adds_to_the_default(verdict)
     return explained(
         Sentence.RESTART_AGAIN,
@@ -326,7 +326,7 @@ def _next_restart(context: ReconcileContext, found: Explanation, verdict: Verdic
 
 
 def _quarantined(verdict: Verdict) -> str:
-    """The node that is kept from everybody. Empty: none is, though the group may avoid one."""
+    """The node to be quarantined. Empty: none, though the group may avoid one."""
     return verdict.node if verdict.call is Call.REPLACE_NODE else ""
 
 
@@ -340,17 +340,17 @@ def _free(verdict: Verdict) -> Explanation:
 
 
 def _adds_to_the_default(verdict: Verdict) -> bool:
-    """More than that the default applies, which the first attempt has said."""
+    """The verdict says more than that the default applies, which the first attempt has already said."""
     return bool(verdict.rule or verdict.considered) or verdict.call is Call.REPLACE_NODE
 
 
 def _final(verdict: Verdict) -> Refusal:
-    """Held whatever the budget; a JobSet that is made to fail is held until it has."""
+    """The group is held, whatever the budget. A JobSet that is made to fail is held until it has failed."""
     return Refusal(verdict.why, None, exhausted=False, fail_job=verdict.call is Call.FAIL_JOB)
 
 
 def _noted(ledger: Ledger, verdict: Verdict, now: datetime) -> Ledger:
-    """The ledger with which rule decided, what was considered and not done, and the storm that the loss is part of."""
+    """The ledger with the rule that decided, what was considered and not done, and the storm that caused the loss."""
     if verdict.call is Call.WAIT:
         return ledger
     ledger = lifecycle.consider(ledger.with_incident(rule=verdict.rule), records(verdict))
@@ -363,9 +363,9 @@ def records(verdict: Verdict) -> tuple[Considered, ...]:
 
 
 def waits_for(snapshot: Snapshot, ledger: Ledger) -> Explanation | None:
-    """Under RecreateGroupAfterStart: the pod that has not started yet, and what that means. None: go on.
+    """Under RecreateGroupAfterStart: the pod that has not started yet, and what that means. None: do not wait.
 
-    As LeaderWorkerSet has it: while a pod of the group is Pending the others wait for it anyhow, and a group that is
+    As in LeaderWorkerSet: while a pod of the group is Pending, the others wait for it anyway, and a group that is
     recreated again and again while it waits for capacity never starts.
     """
     pinned = ledger.current_incident.pinned

@@ -1,8 +1,8 @@
-"""Settings at birth: what the Jobs of the next incarnation are created with, tried before anything is deleted for them.
+"""Birth settings: what the Jobs of the next incarnation are created with. They are tried before anything is deleted.
 
-An invalid Job is refused by the API server, and JobSet then retries without end while the group stays down. So new
-settings are entered in the ledger first, a dry run shows what they lead to, and only then the restart is made. Settings
-that fail are withdrawn.
+The API server refuses an invalid Job, and JobSet then retries without end while the group stays down. So new settings
+are first entered in the ledger, then a dry run shows their effect, and only then is the group restarted. Settings that
+fail are withdrawn.
 """
 
 from datetime import timedelta
@@ -24,22 +24,22 @@ from recovery.core.plan.context import ReconcileContext
 TRY_AGAIN_AFTER = timedelta(milliseconds=250)
 """The API server's watch of RecoveryGroups takes a moment to show it the settings."""
 TRY_FOR = timedelta(seconds=5)
-"""An API server that has not applied them for so long does not have the admission policy."""
+"""An API server that has not applied the settings after this long does not have the admission policy."""
 
 
 class BirthTry(msgspec.Struct, frozen=True):
-    """Where settings stand that are to be tried."""
+    """How far the trial of birth settings has come."""
 
     ledger: Ledger
-    """With the settings, or as it was before them where they are refused."""
+    """The ledger with the settings, or with the earlier ones if they are refused."""
     refused: Explanation | None = None
     """Why the settings cannot be used. None: they can, or `trying` is set."""
     trying: TryBirth | None = None
-    """The dry run that is to show it. None: it is known."""
+    """The dry run that will show whether they can be used. None: that is known."""
 
 
 def wished(snapshot: Snapshot, job: JobFacts, nodes: int, avoid_hosts: tuple[str, ...] = ()) -> BirthSettings | None:
-    """The settings by which the Job is created with so many nodes. None: its template alone creates it so."""
+    """The settings that create the Job with this many nodes. None: its template alone does so."""
     assert snapshot.jobset is not None, "a Job of the group has a JobSet"
     size = None if nodes == template_size(snapshot, job) else nodes
     if size is None and not avoid_hosts:
@@ -84,19 +84,19 @@ def tried(context: ReconcileContext, ledger: Ledger, wish: BirthSettings | None)
 
 
 def _born_with(settings: BirthSettings, job: JobFacts) -> bool:
-    """A RecoveryGroup that was deleted, and made again, counts its revisions from 1: an older Job says nothing of them.
+    """The Job was created with these settings.
 
-    The API dates in whole seconds.
+    A RecoveryGroup that was deleted and created again counts its revisions from 1, so the revision of an older Job
+    means nothing. The API's dates are whole seconds.
     """
     return job.birth_revision == settings.revision_text and job.created_at >= settings.since.replace(microsecond=0)
 
 
 def kept(context: ReconcileContext, ledger: Ledger) -> Ledger:
-    """The ledger whose settings create the Job's successor as the Job is, off the nodes that the group avoids.
+    """The ledger whose settings create the Job's successor with the Job's size, off the nodes that the group avoids.
 
-    Settings that were tried for something else, and came to nothing, end so. That takes no dry run: the API server has
-    created the Job, and taken as many hosts to avoid. A size that a user has given to a Job of the template's size does
-    take one.
+    It ends settings that were tried for another purpose in vain. That needs no dry run: the API server has created the
+    Job, and accepted as many hosts to avoid. A size that a user has given to a Job of the template's size needs one.
     """
     snapshot, known = context.snapshot, ledger.birth_settings
     job = sizes.only_job(snapshot)
@@ -112,17 +112,17 @@ def kept(context: ReconcileContext, ledger: Ledger) -> Ledger:
 
 
 class BornWrong(msgspec.Struct, frozen=True):
-    """The Job of the new incarnation is not as its settings say."""
+    """The Job of the new incarnation does not match its settings."""
 
     why: Explanation
     again: bool = False
-    """The Job was created without them, for the first time in this incident: another restart may bring them."""
+    """The Job was created without them, for the first time in this incident: another restart may apply them."""
 
 
 def born_wrong(context: ReconcileContext, ledger: Ledger) -> BornWrong | None:
     """Whether the Job was refused, or created without its settings. None: neither is known.
 
-    A size that does not change after the birth is what the ranks get (`PET_NNODES`), so it is not patched later.
+    The ranks get the size that the Job was created with (`PET_NNODES`), so the size is not patched later.
     """
     settings, snapshot, open_ = ledger.birth_settings, context.snapshot, ledger.current_incident
     jobset = snapshot.jobset
@@ -133,7 +133,7 @@ def born_wrong(context: ReconcileContext, ledger: Ledger) -> BornWrong | None:
         return None  # the present Job is older than its settings: they are still being tried
     jobs = [job for job in snapshot.jobs if job.uid not in open_.target.job_uids]
     refused_at = jobset.failed_create_at
-    # Events are dated in whole seconds, and one of before the settings says nothing about them.
+    # The dates of Events are whole seconds. An Event from before the settings says nothing about them.
     if not snapshot.jobs and refused_at is not None and refused_at >= settings.since.replace(microsecond=0):
         return BornWrong(because(Reason.BIRTH_SETTINGS_REFUSED, why=jobset.failed_create))
     born = (job for job in jobs if job.replicated_job == settings.replicated_job)
@@ -145,7 +145,7 @@ def born_wrong(context: ReconcileContext, ledger: Ledger) -> BornWrong | None:
 
 
 def withdrawn(context: ReconcileContext, ledger: Ledger) -> Ledger:
-    """The ledger with the settings that the present Job was created with; without a Job, with none."""
+    """The ledger with the settings that the present Job was created with, or with none if there is no Job."""
     after = kept(context, ledger) if sizes.only_job(context.snapshot) is not None else ledger
     return msgspec.structs.replace(ledger, birth_settings=None) if after is ledger else after
 

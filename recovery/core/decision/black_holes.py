@@ -1,9 +1,9 @@
-"""Nodes on which whatever is placed dies or never starts: suspicion and quarantine before a group has run whole.
+"""Black holes: nodes on which every pod dies or never starts. They are suspected and quarantined while a group starts.
 
-Such a node says that it is Ready. As nothing stays on it, it is empty, and the scheduler picks it again and again: a
-broken driver, a full disk, a network plugin that is down, an image that cannot be pulled there. It shows while a group
-starts: a member fails there at once, or waits for its container, while the same container runs on other nodes. What
-many nodes show is the job's own fault, or the registry's, and brings suspicion on none of them.
+Such a node says that it is Ready. As no pod stays on it, it is empty, and the scheduler picks it again and again. The
+cause is a broken driver, a full disk, a network plugin that is down, or an image that cannot be pulled there. It shows
+while a group starts: a member fails there at once, or waits for its container, while the same container runs on other
+nodes. What many nodes show is the fault of the job or the registry, and makes none of the nodes suspect.
 
 A pod that hangs without a reason (ContainerCreating: volumes, sandbox) is no evidence: only Events say why, and those
 are not read.
@@ -35,11 +35,11 @@ from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode
 
 LASTS = timedelta(minutes=2)
-"""What keeps a pod from starting for less may pass by itself: a registry is slow, a plugin restarts."""
+"""What keeps a pod from starting for less than this may pass by itself: a registry is slow, a plugin restarts."""
 SHARED_WITHIN = timedelta(seconds=30)
 """A fault that all ranks have shows on the others within this time of the first."""
 QUICK = timedelta(seconds=60)
-"""A process that ran for longer has started: what ends it then may be that it waited for others."""
+"""A process that ran for longer than this has started. It may then have ended because it waited for others."""
 _OF_THE_NODE = frozenset(
     {
         # kubelet, pkg/kubelet/images/types.go; k8s.io/cri-api/pkg/errors
@@ -56,15 +56,15 @@ _OF_THE_NODE = frozenset(
         "ConfigPodSandboxError",
     }
 )
-"""What a container waits for that may be the node's fault. A missing ConfigMap or a name that is no image is not."""
+"""Reasons why a container waits that may be the node's fault. A missing ConfigMap or an invalid image name is not."""
 _PULLS = frozenset({"ErrImagePull", "ImagePullBackOff"})
 _OF_THE_REGISTRY = re.compile(
     r"(resolve reference|manifest).*not found|(manifest|name) unknown|unauthori[sz]ed|failed to authori[sz]e"
     r"|access .*denied|denied: |forbidden|too ?many ?requests",
     re.IGNORECASE | re.DOTALL,
 )
-"""What a registry answers of an image that is gone, or not for this job, or asked for too often (OCI distribution-spec,
-error codes; containerd, core/remotes/docker). Nodes that have the image already run it all the same."""
+"""A registry's answers for an image that is gone, that this job may not pull, or that is pulled too often (OCI
+distribution-spec, error codes; containerd, core/remotes/docker). Nodes that already have the image still run it."""
 _ON_ITS_WAY = frozenset({"", "ContainerCreating", "PodInitializing"})
 _MAX_QUOTE = 300
 
@@ -73,16 +73,16 @@ class BlackHole(msgspec.Struct, frozen=True):
     """A node on which members of a starting group fail or wait, while others run elsewhere."""
 
     pod: PodFacts
-    """Of its members the one that shows it."""
+    """The member on the node that shows it."""
     why: str
     """In words, with the evidence."""
     stays: bool
-    """The pod stays there, whatever becomes of the node: it waits, or is restarted in place. Else its Job has replaced
-    it."""
+    """The pod stays there, whatever happens to the node: it waits, or is restarted in place. False: its Job has
+    replaced it."""
     began_at: datetime
-    """When the first of the pods that show it came there."""
+    """When the first of the pods that show it came to the node."""
     counts_at: datetime
-    """From when on it is held against the node; a moment ahead: if nothing changes until then."""
+    """When it begins to count against the node. In the future: it counts if nothing changes until then."""
 
     @property
     def node(self) -> str:
@@ -95,13 +95,13 @@ class _Trouble(msgspec.Struct, frozen=True):
     pod: PodFacts
     what: str
     failures: int
-    """Of this pod; 0: it has not failed, it waits."""
+    """How often this pod has failed. 0: it has not failed, it waits."""
     blames: bool
     """It may be the node's fault."""
 
     @property
     def since(self) -> datetime:
-        """Not before it was made: the clock of its kubelet may lag."""
+        """When the kubelet accepted the pod, but not before the pod was created: the kubelet's clock may lag."""
         return max(self.pod.accepted_at or self.pod.created_at, self.pod.created_at)
 
 
@@ -109,10 +109,10 @@ class _Trouble(msgspec.Struct, frozen=True):
 
 
 def seen(snapshot: Snapshot, now: datetime, *, failures: int, failing_for: timedelta) -> tuple[BlackHole, ...]:
-    """The black holes that a starting group shows, by node; those that only time will make count included.
+    """The black holes that a starting group shows, sorted by node, including those that only count later.
 
-    `failures`: so many of one rank on the node count, and `failing_for` after the first of its pods came there.
-    Members of one ReplicatedJob are held against each other: only they have the same containers.
+    `failures`: this many failures of one rank on the node count, `failing_for` after the first of its pods came there.
+    Members are compared within one ReplicatedJob, because only they have the same containers.
     """
     found: dict[str, BlackHole] = {}
     kinds = {job.uid: job.replicated_job for job in member_jobs(snapshot)}
@@ -157,7 +157,7 @@ def _of_kind(troubles: list[_Trouble], well: set[str], failures: int, failing_fo
 
 
 def _troubles(snapshot: Snapshot, now: datetime) -> Iterator[_Trouble]:
-    """One for each pod that has failed on its way, or that something keeps from starting."""
+    """One for each pod that failed while it started, or that something keeps from starting."""
     jobs = {job.uid for job in member_jobs(snapshot)}
     failed: set[str] = set()
     for item in gather(snapshot):
@@ -183,24 +183,24 @@ def _troubles(snapshot: Snapshot, now: datetime) -> Iterator[_Trouble]:
 
 
 def _blames(waiting: ContainerFacts) -> bool:
-    """What it waits for may be the node's fault."""
+    """The reason why the container waits may be the node's fault."""
     reason = waiting.waiting_reason
     return reason in _OF_THE_NODE and not (reason in _PULLS and _OF_THE_REGISTRY.search(waiting.waiting_message))
 
 
 def _runs_on(pod: PodFacts, now: datetime) -> bool:
-    """It has outlived what ended its process before."""
+    """The pod has outlived what ended its earlier process."""
     starts = [each.running_since for each in pod.containers if each.running_since is not None]
     return pod.running and now - max(starts) >= QUICK
 
 
 def _failures(pod: PodFacts) -> int:
-    """How often a process of it has ended; 1 at least: it may have been refused before any began."""
+    """How often a process of the pod has ended, but at least 1: the pod may have been refused before any began."""
     return max((each.restarts + (each.exit is not None) for each in pod.containers), default=0) or 1
 
 
 def _ended_quickly(item: Evidence) -> bool:
-    """Or never began: the start of a container that could not be started is 1970 (containerd), or not said."""
+    """It ended quickly or never began. A container that could not start has the start 1970 (containerd) or none."""
     ended = item.exit
     if ended is None or ended.started_at is None or ended.finished_at is None or ended.started_at.timestamp() <= 0:
         return True
@@ -208,7 +208,7 @@ def _ended_quickly(item: Evidence) -> bool:
 
 
 def _open_to_pods(node: NodeFacts | None) -> bool:
-    """Nothing keeps the next pod off it. One that is lost, or cordoned, does no more harm."""
+    """Nothing keeps the next pod off the node. A node that is lost or cordoned does no more harm."""
     return node is not None and node.ready and not node.unschedulable and quarantine.own_taint(node) is None
 
 
@@ -219,24 +219,24 @@ class Asked(msgspec.Struct, frozen=True):
     """What a starting group asks of the fleet."""
 
     change: FleetChange = FleetChange()
-    """What does not stand in the fleet's ledger yet."""
+    """What the fleet's ledger does not have yet."""
     explanations: tuple[Explanation, ...] = ()
-    """What is held against which node; in an incident only what is new. Empty: nothing."""
+    """What counts against which node; in an incident only what is new. Empty: nothing."""
     replace: tuple[BlackHole, Verdict] | None = None
     """The node that calls for another restart, away from it. None: none does."""
     requeue_at: datetime | None = None
-    """When time alone will hold more against a node. None: never."""
+    """When more will count against a node by time alone. None: never."""
 
     def actions(self, epoch: int) -> tuple[Action, ...]:
         return (ChangeFleet(epoch, self.change),) if self.change != FleetChange() else ()
 
 
 def before_training(context: ReconcileContext, policy: Policy) -> Asked:
-    """What is asked of the fleet for a group that has never run whole. Nothing else is done and no incident opened: its
-    Job replaces what fails.
+    """What a group that has never run whole asks of the fleet. Nothing else is done and no incident is opened: the Job
+    replaces what fails.
 
-    The suspicion stands under the name of this start. With it, in one write, the node is quarantined where that is
-    enough; what stands is never asked for again, so that a user who lets the node in is not overruled.
+    The suspicion is recorded under the name of this start. If it is enough, the same write quarantines the node. What
+    is recorded is never asked for again, so that a user who releases the node is not overruled.
     """
     jobset = context.snapshot.jobset
     if policy.mode is not Mode.ENFORCE or jobset is None:
@@ -255,10 +255,10 @@ def before_training(context: ReconcileContext, policy: Policy) -> Asked:
 
 
 def in_incident(context: ReconcileContext, ledger: Ledger) -> Asked:
-    """What is asked for while the group of an open incident starts again.
+    """What the group of an open incident asks for while it starts again.
 
-    First the suspicion, once for each node. Where that is enough the node is replaced: quarantined, if its Job has
-    replaced the pod already; else by another restart of the group, for nothing else would take the pod away from there.
+    The suspicion comes first, once for each node. If it is enough, the node is replaced: by a quarantine if the Job has
+    already replaced the pod, else by another restart of the group, because nothing else takes the pod off the node.
     """
     policy, open_ = context.policy, ledger.current_incident
     restart = restart_of(ledger)
@@ -281,7 +281,7 @@ def in_incident(context: ReconcileContext, ledger: Ledger) -> Asked:
 
 
 def _placed_elsewhere(snapshot: Snapshot, hole: BlackHole) -> bool:
-    """The Job's replacement has another node: a restart of all would only take that from it."""
+    """The Job's replacement pod has another node. A restart of the group would only take that node from it."""
     return any(
         pod.job_uid == hole.pod.job_uid and rank(pod) == rank(hole.pod) and pod.node not in ("", hole.node)
         for pod in snapshot.pods
@@ -292,12 +292,12 @@ def _placed_elsewhere(snapshot: Snapshot, hole: BlackHole) -> bool:
 def _ask(
     context: ReconcileContext, policy: Policy, name: str, holes: list[BlackHole], members: int, *, alone: bool
 ) -> Asked:
-    """The suspicions, and at most one quarantine: the caps count what stands in the ledger, so the next one waits for
-    the next reconcile. `alone`: no restart will take the pods away, so a node is quarantined whatever stays there.
+    """The suspicions, and at most one quarantine: the caps count what the ledger has, so another quarantine waits for
+    the next reconcile. `alone`: no restart will remove the pods, so a node is quarantined even if a pod stays there.
     """
     suspicions: list[Suspicion] = []
     said: list[Explanation] = []
-    requeue_at: datetime | None = None  # a restart follows upon the suspicion, by a reconcile of its own
+    requeue_at: datetime | None = None  # the restart follows the suspicion in a reconcile of its own
     for hole in holes:
         case = _case(context, policy, hole, name)
         held = _held_against(hole, case)
@@ -312,7 +312,7 @@ def _ask(
             continue
         refused = fleet_changes.refused(context, policy, wanted, members)
         if refused is not None and refused.reason is Reason.FEASIBLE_NODES_UNKNOWN:
-            # What stands in the ledger is never asked for again, so the suspicion waits for its quarantine.
+            # What the ledger has is never asked for again, so the suspicion waits for its quarantine.
             suspicions.pop()
             requeue_at = context.now + fleet_changes.UNKNOWN_AGAIN_AFTER
             continue
@@ -336,7 +336,7 @@ def _held_against(hole: BlackHole, case: _Case) -> Explanation:
 
 
 def _case(context: ReconcileContext, policy: Policy, hole: BlackHole, name: str) -> _Case:
-    """What is held against the node with this. `name`: of the incident, or of the start."""
+    """What counts against the node, this black hole included. `name`: of the incident, or of the start."""
     confirmed = message_counts(context, hole.node)
     known = suspicion.held_against(policy.fleet, policy.limits, hole.node, context.now, confirmed=confirmed)
     others = [each for each in known if each != name]
@@ -345,16 +345,16 @@ def _case(context: ReconcileContext, policy: Policy, hole: BlackHole, name: str)
 
 
 def _known(policy: Policy, hole: BlackHole, name: str) -> Suspicion | None:
-    """The suspicion of that incident, or start, against the node. None: it does not stand in the fleet's ledger."""
+    """The suspicion of that incident, or start, against the node. None: the fleet's ledger does not have it."""
     return next((each for each in policy.fleet.suspicions if (each.node, each.incident) == (hole.node, name)), None)
 
 
 def _counted(
     context: ReconcileContext, policy: Policy, *, failures: int, failing_for: timedelta
 ) -> tuple[list[BlackHole], datetime | None]:
-    """What counts now, and when time alone will make more of it count. None: never.
+    """What counts now, and when more will count by time alone. None: never.
 
-    What was before a person released the node counts no more, nor what is longer ago than suspicions are kept.
+    What happened before a person released the node does not count, nor does what is older than suspicions are kept.
     """
     if not policy.limits.may_cordon:
         return [], None

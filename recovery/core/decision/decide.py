@@ -1,10 +1,10 @@
 """decide(snapshot, ledger, policy, now) -> Plan: what one reconcile of one group calls for. Pure and total.
 
-The order of the questions is the product: is the job anybody's business at all; is this a failure or a baseline; have
-the user's own policies decided already; may we act; does the budget allow it. Only the last answer deletes something,
-and only from facts read live. Deciding twice on the same facts changes nothing the second time.
+The order of the questions is essential: is the job ours to watch; is this a failure or a baseline; have the user's own
+policies already decided; may we act; does the budget allow it. Only the last answer deletes something, and only on
+facts read live. Deciding twice on the same facts changes nothing the second time.
 
-This module asks what comes before an incident and dispatches. `advance` sees an open incident through.
+This module decides between incidents and dispatches. `advance` handles an open incident.
 """
 
 from datetime import datetime, timedelta
@@ -57,7 +57,7 @@ from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode, PolicyError
 
 _ON_LIVE_FACTS_ONLY = (SuspendWorkload, ResumeWorkload, DeleteJobSet, FailJobSet, ForceDeletePods, ChangeFleet)
-"""Actions that a lagging cache could ask for although another client has done, or undone, what they are about."""
+"""Actions that a lagging cache could ask for although another client has already done or undone the same."""
 
 
 def decide(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError | None, now: datetime) -> Plan:
@@ -65,7 +65,7 @@ def decide(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError | No
     workload = snapshot.workload
     if workload is None:
         return answer(ledger, unread(snapshot) or because(Reason.WORKLOAD_GONE))
-    # What bears no date of its own is dated by the reconcile that noticed it first, and stays so.
+    # A fact without a date of its own keeps the date of the reconcile that first noticed it.
     noticed = ledger.incident.detected_at if ledger.incident is not None else now
     snapshot = _as_the_ledger_knows(_marked(snapshot, policy, now, min(noticed, now)), ledger)
     context = ReconcileContext(snapshot, workload, policy, now, ledger.epoch)
@@ -91,9 +91,9 @@ def decide(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError | No
 
 
 def _accounted(context: ReconcileContext, before: Ledger, plan: Plan) -> Plan:
-    """The plan with what it says about GPU time: what is released now, and what the fleet's totals still lack.
+    """The plan with its accounting of GPU time: what is released now, and what the fleet's totals still lack.
 
-    Those wait for the end of an open incident: no recovery waits for statistics.
+    The totals wait for the end of an open incident, because no recovery waits for statistics.
     """
     after = phases.mark_released(plan.ledger, context.snapshot, context.now)
     if not after.uncounted or before.incident is not None or after.incident is not None:
@@ -105,8 +105,8 @@ def _accounted(context: ReconcileContext, before: Ledger, plan: Plan) -> Plan:
 
 
 def _observed(context: ReconcileContext, plan: Plan) -> tuple[group_conditions.GroupCondition, ...]:
-    """The conditions that hold. Those of the pods are written only while an incident is open; that an object of the
-    group cannot be read, or that nothing is done about an earlier loss, is written at any time."""
+    """The conditions that hold. Those of the pods are written only while an incident is open, the one for an earlier
+    loss only between incidents, and the one for an object that cannot be read at any time."""
     open_, unreadable = plan.ledger.incident, group_conditions.undecodable(context.snapshot)
     shown: tuple[group_conditions.GroupCondition, ...] = ()
     if open_ is not None:
@@ -122,8 +122,7 @@ def _observed(context: ReconcileContext, plan: Plan) -> tuple[group_conditions.G
 
 
 def _observed_anything_new(ledger: Ledger, observed: tuple[group_conditions.GroupCondition, ...]) -> bool:
-    """Conditions in the ledger do not say what is observed between incidents. A ledger that does not exist is not made
-    for them."""
+    """The ledger's conditions differ from what is observed between incidents. No ledger is created just for them."""
     types = {group_conditions.UNDECODABLE, group_conditions.EARLIER_LOSS}
     said = {
         group_conditions.GroupCondition(each.type, each.reason, each.message)
@@ -138,14 +137,14 @@ def _finish_timeout(open_: Incident) -> timedelta:
 
 
 def _marked(snapshot: Snapshot, policy: Policy | PolicyError | None, now: datetime, noticed: datetime) -> Snapshot:
-    """The snapshot with what policies make of nodes: pods that count as dead, and faults that a rule names."""
+    """The snapshot with the policy's marks: pods that count as dead, and node faults that a rule names."""
     snapshot = fencing.marked(snapshot, policy, now, noticed)
     faults = matching.node_faults(policy.rules, snapshot, now) if isinstance(policy, Policy) and policy.rules else ()
     by_pod: dict[str, Fault] = {}
     for item in faults:
         if item.pod is None:
             continue
-        # A taint without a date is news once for each node, not for each pod that is placed there later.
+        # A taint without a date is new evidence once for each node, not for each pod that is placed there later.
         key = item.key if item.at is not None else item.key.replace(item.pod.uid, item.pod.node)
         by_pod.setdefault(item.pod.uid, Fault(key, item.text, item.at))
     if not by_pod:
@@ -157,11 +156,11 @@ def _marked(snapshot: Snapshot, policy: Policy | PolicyError | None, now: dateti
 
 
 def _as_the_ledger_knows(snapshot: Snapshot, ledger: Ledger) -> Snapshot:
-    """The snapshot with the Jobs that ran whole at the end of the last incident.
+    """The snapshot, which also shows as trained the Jobs that ran whole at the end of the last incident.
 
-    A controller that has just started infers that from the pods it finds. Where a member was lost and replaced before,
-    it would infer that the group has run whole only since then, and take the loss for one from before the training.
-    Only where a rank of that time still runs: if all of them are new, they have met, and none hangs.
+    A controller that has just started infers that from the pods it finds. If a member was lost and replaced earlier, it
+    would infer that the group has run whole only since then, and that the loss came before the training. The ledger
+    counts only if a rank of that time still runs: if all of them are new, they have met, and none hangs.
     """
     closed = ledger.history[0] if ledger.history else None
     if closed is None or closed.outcome is not Outcome.RECOVERED or resized(snapshot) is not None:
@@ -179,14 +178,14 @@ def _as_the_ledger_knows(snapshot: Snapshot, ledger: Ledger) -> Snapshot:
 
 
 def _runs_since(pod: PodFacts, moment: datetime) -> bool:
-    """It has run since then or earlier, without a new process."""
+    """The pod has run since then or longer, without a new process."""
     began = [each.running_since for each in pod.containers]
     return pod.running and bool(began) and all(each is not None and each <= moment for each in began)
 
 
 def _in_time(context: ReconcileContext, plan: Plan) -> Plan:
-    """Not later than time alone makes news of a node or of the budget: the end of its silence, the `for` of a rule, the
-    end of its window."""
+    """The plan, requeued in time for what changes by time alone: a silent node counts as dead, the `for` of a rule or
+    the budget window ends, a condition of the pods changes."""
     if not isinstance(context.policy, Policy):
         return plan
     fates = fencing.fates_of_nodes(context.snapshot, context.policy, context.now)
@@ -216,7 +215,7 @@ def _budget_frees_at(policy: Policy, ledger: Ledger, now: datetime) -> datetime 
 
 
 def _asked(context: ReconcileContext, ledger: Ledger) -> Plan | None:
-    """What a person has asked for and has no answer to. None: nothing, or we may not act on this job."""
+    """The answer to a person's pending request. None: there is none, or no usable policy applies to this job."""
     if not isinstance(context.policy, Policy):
         return None
     for verb, request in requests.pending(context.workload, ledger):
@@ -225,7 +224,7 @@ def _asked(context: ReconcileContext, ledger: Ledger) -> Plan | None:
 
 
 def _restrained(context: ReconcileContext, ledger: Ledger) -> Plan | None:
-    """Nothing is decided, and the incident stays as it is. None: every object of the group can be read."""
+    """The plan that decides nothing, because an object of the group cannot be read. None: all can be read."""
     why = unread(context.snapshot)
     return answer(ledger, why) if why is not None else None
 
@@ -236,10 +235,10 @@ def _unasked(context: ReconcileContext, ledger: Ledger) -> Plan:
 
 
 def _settled(ledger: Ledger) -> tuple[object, ...]:
-    """What a cache may never decide on: a loss that is noted, an attempt, a hold, an end. All but phases and sentences.
+    """The parts of the ledger that a cache may never change: losses, attempts, a hold, an end; not phases and messages.
 
-    A cache that lags may show a job suspended that has been resumed since, a group whole that has just lost a member,
-    or no Job where there is one; closing an incident on that would lose its recovery, adopting would double it.
+    A cache that lags may show as suspended a job that was resumed since, as whole a group that has just lost a member,
+    or no Job where there is one. Closing an incident on that would lose its recovery, and adopting would double it.
     """
     found = ledger.incident
     settled = (
@@ -273,7 +272,7 @@ def _between_incidents(context: ReconcileContext, ledger: Ledger) -> Plan:
     snapshot, workload, policy = context.snapshot, context.workload, context.policy
     mark = suspension.marked_by(workload)
     if mark is not None:
-        # Whatever became of its incident, and whatever the policy says now: no one else would end it.
+        # No one else would end it, whatever became of its incident and whatever the policy says now.
         why = because(Reason.SUSPENSION_OVER, incident=mark, kind=workload.kind)
         return answer(ledger, why, actions=suspension.resume(workload))
     if not isinstance(policy, Policy):
@@ -291,7 +290,7 @@ def _between_incidents(context: ReconcileContext, ledger: Ledger) -> Plan:
 
 
 def _paused(context: ReconcileContext, ledger: Ledger, policy: Policy) -> Explanation | None:
-    """Why no incident is opened, and what is lost that opens one when the pause ends. None: there is no pause."""
+    """Why a pause keeps an incident from opening, and which loss opens one when it ends. None: there is no pause."""
     by_annotation, globally = paused(context.workload), policy.global_pause
     if not by_annotation and globally is None:
         return None
@@ -328,7 +327,7 @@ def _by_losses(context: ReconcileContext, ledger: Ledger, policy: Policy) -> Pla
         policy,
         classify(evidence, snapshot),
         now,
-        # Not now, where the group has trained since: there was no leader meanwhile, and that is no idle time.
+        # Before now, if the group has trained since: there was no leader meanwhile, and training is not idle time.
         decided_at=phases.within_second(met_at, now) if met_at is not None else None,
     )
     return decide_opened(context, opened)
@@ -338,13 +337,13 @@ def _earlier_loss(
     context: ReconcileContext, ledger: Ledger, policy: Policy, seen: tuple[Evidence, ...]
 ) -> Explanation | None:
     """A loss about which nothing is done because of its age, or because it was only observed. None: there is none, or
-    no rank can hang for it."""
+    no rank can hang because of it."""
     snapshot, job = context.snapshot, context.workload.name
     losses = baseline(snapshot, seen, since=policy.since, handled=ledger.handled, now=context.now)
     if losses:
         return because(Reason.BASELINE, loss=losses[0].text, more=len(losses) - 1, job=job)
     if policy.mode is not Mode.ENFORCE:
-        return None  # its own mode says so
+        return None  # the mode already says so
     observed = only_observed(snapshot, seen, handled=ledger.handled, history=ledger.history)
     if not observed or backoff.all_met_after(snapshot, tuple(item for item, _ in observed)):
         return None
@@ -363,7 +362,7 @@ def _earlier_loss(
 def _finish_is_overdue(
     context: ReconcileContext, ledger: Ledger, policy: Policy, finishing: LostWhileFinishing
 ) -> Plan:
-    """The incident is opened as one that a person decides on: until now it was right to leave the group alone."""
+    """Open an incident that a person decides on. Until now it was right to leave the group alone."""
     disruption = classify(finishing.losses, context.snapshot)
     opened = lifecycle.open_incident(
         ledger, context.snapshot, policy, disruption, context.now, decided_at=finishing.lost_at
@@ -378,7 +377,7 @@ def _at_latest(plan: Plan, moment: datetime) -> Plan:
 
 
 def _no_failure(context: ReconcileContext, ledger: Ledger, policy: Policy, why: Explanation) -> Plan:
-    """Nothing is lost yet; but a node may not answer, or a fault of one may be about to count."""
+    """Nothing is lost yet, but a node may not answer, or a node fault may be about to count."""
     fates = fencing.fates_of_nodes(context.snapshot, policy, context.now)
     silent = next((fate for fate in fates.values() if fate.dead_since is None), None)
     moments = [fate.changes_at for fate in fates.values() if fate.changes_at is not None]
@@ -413,7 +412,7 @@ def _unusable(policy: PolicyError | None) -> Explanation:
 
 
 def _already_failed(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger, policy: Policy) -> Plan:
-    """A JobSet found Failed: reported once if it failed on our watch or shortly before."""
+    """A JobSet is found Failed. It is reported once, if it failed under this policy and within `STALE_AFTER`."""
     snapshot, now = context.snapshot, context.now
     condition = jobset.condition("Failed")
     if jobset.uid == ledger.handled.terminal_jobset_uid:
@@ -424,7 +423,7 @@ def _already_failed(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledg
         return answer(ledger, explained(Sentence.FAILED_LONG_AGO, Reason.JOB_SET_FAILED, jobset=jobset.name))
     text = f"JobSet {jobset.name} is Failed: {condition.message or condition.reason}"
     evidence = fresh(snapshot, gather(snapshot), since=policy.since, handled=ledger.handled, now=now)
-    # Where the pods are gone, the Job still shows since when it fails: the ranks stood still from then on.
+    # If the pods are gone, the Job still shows when it began to fail. The ranks have been idle since then.
     failing = (job.condition("FailureTarget") or job.condition("Failed") for job in snapshot.jobs)
     since = [each.since for each in failing if each is not None and each.since is not None]
     failed_at = at if evidence else min([at, *(each for each in since if each >= enforced_since)])
@@ -443,7 +442,7 @@ def _record(context: ReconcileContext, ledger: Ledger) -> Plan:
     folds, fold = folds_with(ledger, closed)
     requeue_at = context.now if _has_waited(context, after) else None
     plan = answer(after, why, requeue_at=requeue_at)
-    # Before the ledger forgets it: a crash in between repeats these two, and both recognise that.
+    # Both actions run before the ledger forgets the incident. A crash in between repeats them; both recognise that.
     count = CountIncidents((*ledger.uncounted, totals_of(context.workload.uid, closed)))
     return msgspec.structs.replace(
         plan,
@@ -453,6 +452,6 @@ def _record(context: ReconcileContext, ledger: Ledger) -> Plan:
 
 
 def _has_waited(context: ReconcileContext, ledger: Ledger) -> bool:
-    """Something has come in that had to wait for the end of the incident: it is reconciled though nothing changes."""
+    """Something came in that had to wait for the end of the incident. It needs a reconcile although nothing changes."""
     marked, asked = suspension.marked_by(context.workload) is not None, requests.pending(context.workload, ledger)
     return marked or bool(asked) or any(item.key not in ledger.handled.keys for item in gather(context.snapshot))

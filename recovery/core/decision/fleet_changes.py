@@ -1,7 +1,7 @@
-"""What a recovery asks of the fleet: nodes to be quarantined, nodes to be suspected, a recovery that was in vain.
+"""What a recovery asks of the fleet: to quarantine nodes, to suspect nodes, and to note a recovery that was in vain.
 
-Derived from the ledger alone, so that a crash between its write and the fleet's neither loses nor doubles it: every
-entry names the incident, and what stands there already is not asked for again.
+It is derived from the ledger alone, so that a crash between the ledger's write and the fleet's neither loses nor
+doubles it: every entry names the incident, and an entry that the fleet already has is not asked for again.
 """
 
 from datetime import datetime, timedelta
@@ -26,14 +26,14 @@ from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode
 
 UNKNOWN_AGAIN_AFTER = timedelta(seconds=30)
-"""When the fleet is asked again at the latest. The store reports as soon as it knows, mostly within a second."""
+"""The fleet is asked again after this long at the latest. The store reports once it knows, mostly within a second."""
 
 
 def admitted(context: ReconcileContext, ledger: Ledger, verdict: Verdict) -> Verdict:
     """ReplaceNode within the caps, or RecreateGroup with the reason why the node is not quarantined.
 
-    While it is not known whether the node may go, a group that has lost a member restarts without a quarantine, and
-    one whose members all run waits: it loses nothing by that.
+    While it is not known whether the node may be quarantined, a group that has lost a member restarts without a
+    quarantine. A group whose members all run waits, because it loses nothing by waiting.
     """
     fleet = context.snapshot.fleet
     if verdict.call is not Call.REPLACE_NODE or fleet is None or not isinstance(context.policy, Policy):
@@ -67,9 +67,9 @@ def refused(context: ReconcileContext, policy: Policy, wanted: Quarantined, memb
 
 
 def change(context: ReconcileContext, ledger: Ledger, evidence: tuple[Evidence, ...]) -> tuple[Action, ...]:
-    """What the latest restart of ours asks of the fleet and what does not stand there yet; empty: nothing.
+    """What the latest restart asks of the fleet and the fleet does not have yet. Empty: nothing.
 
-    Who forces a restart under Observe insists on that, not on what it may mean for nodes.
+    A person who forces a restart under Observe wants only the restart, not its consequences for nodes.
     """
     policy, fleet = context.policy, context.snapshot.fleet
     open_, restart = ledger.current_incident, restart_of(ledger)
@@ -80,15 +80,16 @@ def change(context: ReconcileContext, ledger: Ledger, evidence: tuple[Evidence, 
         wanted = _wanted(context, ledger, node, open_.rule, restart.whole_message)
         if wanted is None:
             continue
-        # A cap that has been filled since, or a group that waits for the node since, must not keep this one from its
-        # restart.
+        # A cap that has been filled since, or another group that now waits for the node, must not keep this group from
+        # its restart.
         if refused(context, policy, wanted, open_.ranks) is not None:
             continue
         if quarantine.admitted(policy.fleet, policy.limits, wanted, nodes=fleet.nodes, now=context.now) != policy.fleet:
             quarantined.append(wanted)
     suspicions = _suspicions(context, ledger, evidence)
     futile: tuple[Futile, ...] = ()
-    # The one before was in vain. What is free of charge, or by hand, neither counts nor goes on with a row.
+    # The recovery before this one was in vain. A restart that is free of charge, or by hand, does not count and ends
+    # the row.
     in_vain = policy.limits.breaker_recoveries is not None and ledger.charged_in_row > 1
     if in_vain and all(each.incident != open_.id for each in policy.fleet.futile):
         key = context.snapshot.key
@@ -106,7 +107,7 @@ def _suspicions(context: ReconcileContext, ledger: Ledger, evidence: tuple[Evide
         return ()
     if any((each.node, each.incident) == (suspect.node, open_.id) for each in policy.fleet.suspicions):
         return ()
-    # Dated by the restart that it is for, not by this reconcile, as the quarantine is.
+    # Dated by the restart that it is for, like the quarantine, and not by this reconcile.
     restart = restart_of(ledger)
     at = restart.started_at if restart is not None else context.now
     if quarantine.cleared(at, context.snapshot.nodes.get(suspect.node), context.now):
@@ -115,9 +116,9 @@ def _suspicions(context: ReconcileContext, ledger: Ledger, evidence: tuple[Evide
 
 
 def _wanted(context: ReconcileContext, ledger: Ledger, node: str, rule: str, why: str) -> Quarantined | None:
-    """The entry for the node. None: it does not exist any more.
+    """The entry for the node. None: the node does not exist any more.
 
-    Dated by the restart that it is for, not by this reconcile: a user who releases the node later is not overruled.
+    It is dated by its restart, not by this reconcile, so that a user who releases the node later is not overruled.
     """
     restart = restart_of(ledger)
     since = restart.started_at if restart is not None and node in restart.nodes else context.now
@@ -139,10 +140,10 @@ def entry(
     release_when: str = "",
     node_sign: str = "",
 ) -> Quarantined | None:
-    """The node quarantined since then under the name of an incident. None: it does not exist any more.
+    """The quarantine of the node since then, under the name of an incident. None: the node does not exist any more.
 
-    `release_when`: the node's conditions and taints for which a rule asks for it; empty: none. `node_sign`: those of
-    them that count as a sign of the node; empty: only the signature table names one.
+    `release_when`: the node's conditions and taints for which a rule asks for the quarantine. Empty: none. `node_sign`:
+    those of them that count as a sign of the node. Empty: only the signature table can name one.
     """
     facts, policy = context.snapshot.nodes.get(node), context.policy
     if facts is None or not isinstance(policy, Policy):

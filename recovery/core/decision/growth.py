@@ -1,4 +1,4 @@
-"""A smaller group grows: an incident of its own, because all of its ranks stand still for it."""
+"""The growth of a smaller group. It is an incident of its own, because all ranks stop for it."""
 
 import msgspec
 
@@ -17,7 +17,7 @@ from recovery.core.policy.resolved import Policy
 
 
 def begin(context: ReconcileContext, ledger: Ledger, policy: Policy, verdict: Verdict) -> Plan:
-    """The restart by which the group grows, once a dry run has shown that its Job can be created so."""
+    """The restart by which the group grows, once a dry run has shown that its Job can be created with that size."""
     job = sizes.only_job(context.snapshot)
     assert job is not None, "only a group of one Job grows"
     assert ledger.elastic is not None, "only a smaller group grows"

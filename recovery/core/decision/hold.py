@@ -1,4 +1,4 @@
-"""Holding a group: no attempt may be made now, by its budget or by verdict, and what follows from that."""
+"""Holding a group: what happens when its budget or a verdict allows no attempt now."""
 
 import msgspec
 
@@ -18,10 +18,10 @@ from recovery.core.policy.spec import OnExhausted
 
 
 def hold_back(context: ReconcileContext, ledger: Ledger, found: Explanation, refusal: Refusal) -> Plan:
-    """No attempt may be made now: what `budget.onExhausted` says is done, once, when the group becomes Held."""
+    """No attempt may be made now. `budget.onExhausted` is carried out once, when the group becomes Held."""
     held = ledger
     if ledger.phase is not Phase.HELD:
-        # Only then: a person who has resumed it since has decided otherwise.
+        # Only once: a person who has since resumed the job has decided otherwise.
         held = phases.enter(ledger, Phase.HELD, context.now)
         held = _exhausted(context, held, refusal) if refusal.exhausted else _held_for_good(held, refusal)
     elif not refusal.exhausted and ledger.current_incident.held is None:
@@ -37,7 +37,7 @@ def hold_back(context: ReconcileContext, ledger: Ledger, found: Explanation, ref
 
 
 def _exhausted(context: ReconcileContext, ledger: Ledger, refusal: Refusal) -> Ledger:
-    """What `onExhausted` wants beyond holding, as far as it is allowed; a backoff or a force does not outlast it."""
+    """Apply what `onExhausted` asks for beyond holding, as far as it is allowed. A backoff or a force ends here."""
     ledger = ledger.with_incident(suspension=None, forced=False, exhausted=refusal.why.reason)
     open_ = ledger.current_incident
     match open_.pinned.on_exhausted:
@@ -49,7 +49,7 @@ def _exhausted(context: ReconcileContext, ledger: Ledger, refusal: Refusal) -> L
 
 
 def _held_for_good(ledger: Ledger, refusal: Refusal) -> Ledger:
-    """By verdict, not by budget: until a person says `retry`; a backoff or a force does not outlast it."""
+    """Hold by verdict, not by budget, until a person asks for `retry`. A backoff or a force ends here."""
     return ledger.with_incident(
         suspension=None,
         forced=False,
@@ -78,17 +78,17 @@ def _consequence(context: ReconcileContext, ledger: Ledger, reason: Reason) -> E
 
 
 def fail_job(context: ReconcileContext, ledger: Ledger) -> tuple[Action, ...]:
-    """The action that ends the JobSet, for as long as the ledger says so and it has not ended.
+    """The action that makes the JobSet fail, as long as the ledger says so and the JobSet has not ended.
 
-    A JobSet without a failurePolicy fails with any of its Jobs, and a Job fails by its deadline: the documented way. A
-    failurePolicy might restart it instead, so there the JobSet's own status is written.
+    The documented way is a Job's deadline: the Job fails by it, and a JobSet without a failurePolicy fails with any of
+    its Jobs. A failurePolicy might restart the JobSet instead, so in that case the JobSet's own status is written.
     """
     open_, jobset = ledger.current_incident, context.snapshot.jobset
     if not open_.fail_job or jobset is None or jobset.terminal_state or finishing(context.snapshot) is not None:
         return ()
     if barred(context.workload, context.policy) is not None:
         return ()
-    if not (isinstance(context.policy, Policy) and context.policy.may_fail_jobs):  # RecoveryConfig may take it back
+    if not (isinstance(context.policy, Policy) and context.policy.may_fail_jobs):  # RecoveryConfig may revoke it
         return ()
     jobs = member_jobs(context.snapshot)
     victim = JobRef(jobs[0].name, jobs[0].uid) if jobs and jobset.failure_policy is None else None

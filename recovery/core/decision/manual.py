@@ -1,7 +1,7 @@
-"""Answers what a person asks for (`core.incident.requests`), each request once: in the ledger write that it leads to.
+"""Answers the requests of a person (`core.incident.requests`), each once, in the ledger write that it leads to.
 
-A person may do what the budget may not: a restart by hand is not charged and has no backoff. But it does not override
-what would make the job worse off, and mode Observe, or a pause, only with `force`.
+A person may do what the budget does not allow: a restart by hand is not charged and has no backoff. But it is refused
+if it would harm the job, and it overrides mode Observe, or a pause, only with `force`.
 """
 
 import msgspec
@@ -52,7 +52,7 @@ def answer(context: ReconcileContext, policy: Policy, ledger: Ledger, verb: Verb
 
 def _refuse(context: ReconcileContext, ledger: Ledger, verb: Verb, asked: Request, why: Explanation) -> Plan:
     after = requests.answered(ledger, verb, asked, why.reason, message_of(why), accepted=False)
-    # The next reconcile decides whatever else there is, from the ledger that knows of the answer.
+    # The next reconcile decides everything else, from the ledger that has the answer.
     return answer_with(after, explained(Sentence.REFUSED, why.reason, verb=verb, why=why), requeue_at=context.now)
 
 
@@ -68,7 +68,7 @@ def _asked_for(verb: Verb, asked: Request) -> Explanation:
 
 
 def _retry(context: ReconcileContext, policy: Policy, ledger: Ledger, verb: Verb, asked: Request) -> Plan:
-    """Leave Held or Backoff now. `verb`: what was asked for, and is answered; in Backoff a restart is the same."""
+    """Leave Held or Backoff now. `verb`: the request to answer; in Backoff a restart means the same as a retry."""
     open_ = ledger.incident
     if open_ is None:
         return _refuse(context, ledger, verb, asked, because(Reason.NO_INCIDENT))
@@ -95,7 +95,7 @@ def _restart(context: ReconcileContext, policy: Policy, ledger: Ledger, asked: R
     if ledger.incident is None:
         return _open(context, policy, ledger, asked)
     if not lifecycle.acts(ledger):
-        # It only watched. Once it is closed the request is still unanswered, and opens an incident that acts.
+        # The incident only observes. Once it is closed, the request is still unanswered, and opens one that acts.
         return close(ledger, Outcome.OBSERVED, _asked_for(Verb.RESTART, asked), context.now)
     if restart_of(ledger) is not None and ledger.phase in phases.GOING_DOWN:
         return _refuse(context, ledger, Verb.RESTART, asked, because(Reason.RESTART_UNDER_WAY, phase=ledger.phase))
@@ -139,10 +139,10 @@ def _open(context: ReconcileContext, policy: Policy, ledger: Ledger, asked: Requ
 def _again(
     context: ReconcileContext, ledger: Ledger, verb: Verb, asked: Request, found: Explanation | None = None
 ) -> Plan:
-    """The trigger, as a person asked for it. `found` None: it is about the incident that is open."""
+    """The trigger that a person asked for. `found` None: the request is about the open incident."""
     open_ = ledger.current_incident
-    # What a Hold called for is over; and a force that was used up by an earlier restart is not used again. What was
-    # refused to a smaller size may work now: the component may have been installed meanwhile.
+    # This ends what a hold asked for, and a force that an earlier restart used up. A shrink that was refused may work
+    # now: the component for it may have been installed meanwhile.
     ledger = ledger.with_incident(
         considered=tuple(each for each in open_.considered if each.action != Call.SHRINK),
         forced=asked.force,

@@ -1,4 +1,4 @@
-"""A group on its way back: what may go wrong in each phase, and what is said of a wait. None of them is silent."""
+"""A group on its way back: what may go wrong in each phase, and what each wait reports. No wait is silent."""
 
 from datetime import datetime, timedelta
 
@@ -30,16 +30,16 @@ from recovery.core.plan.steps import (
 TOUCH_AFTER = timedelta(seconds=60)
 """A Job without pods for this long is touched, so that its controller syncs it again (k/k 131917, 132042)."""
 GIVE_UP_AFTER = timedelta(seconds=120)
-"""A Job without pods for this long is given up: a new attempt."""
+"""A Job without pods for this long is given up, and a new attempt begins."""
 SAY_AFTER = timedelta(seconds=30)
-"""Waiting for capacity, or for pods that are refused, is reported after this long, and reconciled again."""
+"""A wait for capacity, or for pods that are refused, is reported and reconciled again after this long."""
 _JOB_MADE_IN = timedelta(seconds=2)
-"""So soon after the old group is gone JobSet has created the Job, or has been refused it."""
+"""Within this time after the old group is gone, JobSet has created the Job, or the API server has refused it."""
 _MAX_QUOTE = 300
 
 
 def watch_the_teardown(context: ReconcileContext, ledger: Ledger, *, ours: bool) -> Plan:
-    """Old pods that are still there: asked to go, where that is for us to do, and named when they take too long."""
+    """Old pods still exist. They are deleted if that is ours to do, and reported if they take too long."""
     open_, snapshot = ledger.current_incident, context.snapshot
     may = ours and barred(context.workload, context.policy, forced=open_.forced) is None
     actions = pod_deletes(snapshot, ledger) if may else free_the_dead(context, ledger)
@@ -58,7 +58,7 @@ def watch_the_teardown(context: ReconcileContext, ledger: Ledger, *, ours: bool)
 
 
 def _watch_the_fence(context: ReconcileContext, ledger: Ledger, pod: PodFacts) -> Plan:
-    """An old pod on a node that does not answer: until it is proven dead, or taken for dead, or the node is back."""
+    """An old pod is on a node that does not answer. Wait until it is proven or assumed dead, or the node is back."""
     fate = fencing.fates_of_nodes(context.snapshot, context.policy, context.now).get(pod.node)
     what = because(Reason.FENCING, pod=place(pod), fate=fate.why if fate is not None else "its node does not answer")
     return as_before(say_of_attempt(ledger, what), requeue_at=fate.changes_at if fate is not None else None)
@@ -78,20 +78,20 @@ def say_after_a_while(
 
 
 def not_ready(snapshot: Snapshot) -> Explanation:
-    """Who is waited for in Rendezvous: all run, not all are Ready."""
+    """Which rank is waited for in Rendezvous: all run, but not all are Ready."""
     late = [pod for job in member_jobs(snapshot) for pod in pods_of(snapshot, job) if pod.running and not pod.ready]
     who = place(min(late, key=lambda pod: (pod.index is None, pod.index, pod.name))) if late else "the last pod"
     return because(Reason.WAITING_FOR_READY, who=who, more=max(0, len(late) - 1))
 
 
 def _has_said_more(ledger: Ledger) -> bool:
-    """Something was added to what the attempt says. Once is enough: messages change with every node that comes."""
+    """Something was already added to the attempt's message. Once is enough: it would change with every new node."""
     open_ = ledger.current_incident
     return open_.attempt is not None and open_.told is not MessageRelation.ATTEMPT
 
 
 def watch_the_backoff(context: ReconcileContext, ledger: Ledger) -> Plan:
-    """The old group is gone, the new one is suspended: until its time has come."""
+    """The old group is gone, and the new one is suspended until its backoff is over."""
     open_ = ledger.current_incident
     if open_.suspension is None:
         who = "Trainer" if context.workload.kind == "TrainJob" else "JobSet"
@@ -103,7 +103,7 @@ def watch_the_backoff(context: ReconcileContext, ledger: Ledger) -> Plan:
 
 
 def watch_the_rendezvous(context: ReconcileContext, ledger: Ledger) -> Plan:
-    """All run, not all are Ready. `timeouts.rendezvous` counts only where Ready says that a rank has joined."""
+    """All run, but not all are Ready. `timeouts.rendezvous` counts only if Ready means that a rank has joined."""
     open_ = ledger.current_incident
     timeout = timedelta(seconds=open_.pinned.rendezvous_timeout_seconds)
     what = not_ready(context.snapshot)
@@ -120,7 +120,7 @@ def watch_the_rendezvous(context: ReconcileContext, ledger: Ledger) -> Plan:
 
 
 def watch_the_resuming(context: ReconcileContext, ledger: Ledger) -> Plan:
-    """All had joined, and a member is not Ready any more. No timeout tears down what may train."""
+    """All had joined, but a member is not Ready any more. No timeout tears down a group that may be training."""
     deadline = deadline_of(ledger)
     if context.now < deadline:
         return as_before(ledger, requeue_at=deadline)
@@ -139,7 +139,7 @@ def without_capacity(snapshot: Snapshot) -> list[tuple[PodFacts, str]]:
 
 
 def watch_the_scheduling(context: ReconcileContext, ledger: Ledger) -> Plan:
-    """Not all pods have a node. Capacity may come, so nothing is torn down for it; but it is said what is missing."""
+    """Not all pods have a node. Capacity may come, so nothing is torn down, but the message says what is missing."""
     open_ = ledger.current_incident
     jobs = member_jobs(context.snapshot)
     empty = [job for job in jobs if not job.suspended and not pods_of(context.snapshot, job)]
@@ -152,7 +152,7 @@ def watch_the_scheduling(context: ReconcileContext, ledger: Ledger) -> Plan:
     if unplaced:
         return _watch_the_unplaced(context, ledger, *unplaced[0])
     if not jobs and ledger.birth_settings is not None and not context.snapshot.live:
-        # Only a live read shows that JobSet is refused the Job.
+        # Only a live read shows that the API server refuses the Job.
         since = open_.phases[-1].started_at + _JOB_MADE_IN
         return as_before(ledger, actions=(ReadLive(),)) if context.now >= since else as_before(ledger, requeue_at=since)
     if not jobs:
@@ -183,8 +183,8 @@ def _without_successor(snapshot: Snapshot) -> PodFacts | None:
 
 def _watch_for_successor(context: ReconcileContext, ledger: Ledger, late: PodFacts) -> Plan:
     """`timeouts.start` counts here too, from the failure on: a Job waits longer after each failed pod, up to ten
-    minutes (MaxJobPodFailureBackOff of Kubernetes). The other ranks give their rendezvous up meanwhile and fail in
-    turn, so that all of them may never run at one time. A new Job has no such delay.
+    minutes (MaxJobPodFailureBackOff of Kubernetes). Meanwhile the other ranks give up their rendezvous and fail in
+    turn, so they may never all run at the same time. A new Job has no such delay.
     """
     timeout = timedelta(seconds=ledger.current_incident.pinned.start_timeout_seconds)
     ended = (each.exit.finished_at for each in late.containers if each.exit is not None)
@@ -201,7 +201,7 @@ def _watch_for_successor(context: ReconcileContext, ledger: Ledger, late: PodFac
 
 
 def _watch_the_unplaced(context: ReconcileContext, ledger: Ledger, pod: PodFacts, why: str) -> Plan:
-    """No node has room for the pod: an elastic group goes on without it, when its time has come."""
+    """No node has room for the pod. An elastic group shrinks once it has waited long enough."""
     what = because(Reason.WAITING_FOR_CAPACITY, pod=place(pod), why=why[:_MAX_QUOTE])
     anywhere = resizing.without_avoidance(context, ledger)
     if anywhere is not None:
@@ -211,7 +211,7 @@ def _watch_the_unplaced(context: ReconcileContext, ledger: Ledger, pod: PodFacts
         return try_again(context, ledger, what, verdict=smaller)
     said_after = SAY_AFTER
     if smaller.why is not None:
-        # What keeps an elastic group from going on is for a person to know at once.
+        # A person should know at once what keeps an elastic group from shrinking.
         what, said_after = (
             explained(Sentence.BOTH, smaller.why.reason, first=what, more=smaller.why),
             resizing.PLACED_IN,
@@ -223,7 +223,7 @@ def _watch_the_unplaced(context: ReconcileContext, ledger: Ledger, pod: PodFacts
 
 
 def _born_wrong(context: ReconcileContext, ledger: Ledger, wrong: birth.BornWrong) -> Plan:
-    """The new Job has not the settings of the ledger: another restart brings them, or they are withdrawn."""
+    """The new Job does not have the ledger's settings: another restart applies them, or they are withdrawn."""
     if not context.snapshot.live:
         return as_before(ledger, actions=(ReadLive(),))
     state = ledger.elastic
@@ -236,12 +236,12 @@ def _born_wrong(context: ReconcileContext, ledger: Ledger, wrong: birth.BornWron
 
 
 def _watch_for_pods(context: ReconcileContext, ledger: Ledger, job: JobFacts) -> Plan:
-    """The watchdog for a new Job that gets no pods; a Job whose pods are refused is only spoken of."""
+    """The watchdog for a new Job that gets no pods. A Job whose pods are refused is only reported."""
     open_ = ledger.current_incident
     gone = [pod.gone_at for pod in context.snapshot.pods if pod.job_uid == job.uid and pod.gone_at is not None]
-    # A Job that was just resumed says that it is suspended until its controller has seen it; one of several Jobs may
-    # have been made long before the last old one was gone; and without a leader, nothing was done. What is about to
-    # start must not be restarted for that time.
+    # A Job that is about to start must not be restarted for these times: one that was just resumed says that it is
+    # suspended until its controller has seen it; one of several Jobs may be created long before the last old one is
+    # gone; and without a leader, nothing was done.
     before = phases.GOING_DOWN | {Phase.BACKOFF}
     ready = [span.ended_at for span in open_.phases if span.phase in before and span.ended_at is not None]
     since = max([began_at(job), *gone, *ready])
@@ -262,17 +262,17 @@ def _watch_for_pods(context: ReconcileContext, ledger: Ledger, job: JobFacts) ->
 
 
 def _under_way_since(context: ReconcileContext, ledger: Ledger) -> datetime:
-    """Since when the group has been in its phase, in its Jobs' present run.
+    """Since when the group has been in its phase, within the present run of its Jobs.
 
-    One that its user suspended and resumed while there was no leader has only begun. A Job that has not yet seen its
-    resume has not even begun.
+    If its user suspended and resumed it while there was no leader, the run has only begun. If the Job controller has
+    not yet seen the resume, the run has not begun at all.
     """
     runs = (context.now if stands_still(job) else began_at(job) for job in member_jobs(context.snapshot))
     return max([ledger.current_incident.phases[-1].started_at, *runs])  # every Job may have been deleted
 
 
 def watch_the_start(context: ReconcileContext, ledger: Ledger) -> Plan:
-    """`timeouts.start`: all pods have a node, yet not all run."""
+    """`timeouts.start` counts: all pods have a node, but not all run."""
     open_ = ledger.current_incident
     timeout = timedelta(seconds=open_.pinned.start_timeout_seconds)
     deadline = _under_way_since(context, ledger) + timeout

@@ -1,7 +1,7 @@
 """Whether a job is protected: does the controller restart its group when it loses a member now, and if not, why not.
 
-A job that runs and is not protected hangs after a loss until a person acts. The answer is about the next loss. What
-happens about a loss that has an incident is the incident's phase, unless that incident waits for a person as well.
+A job that runs and is not protected hangs after a loss until a person acts. The answer is about the next loss. For a
+loss that has an incident, the incident's phase is the answer, unless that incident waits for a person too.
 """
 
 from datetime import datetime
@@ -72,7 +72,7 @@ def protection(
 def _unneeded(
     workload: WorkloadFacts, snapshot: Snapshot | None, recovery_group: LedgerObject | None
 ) -> ProtectionReason | None:
-    """Why the job has nothing to lose, or nothing that a restart saves. None: it has."""
+    """Why the job has nothing to lose, or nothing that a restart would save. None: it has something."""
     jobset = snapshot.jobset if snapshot is not None else None
     if workload.deleting_since is not None:
         return ProtectionReason.DELETING
@@ -103,8 +103,8 @@ def _by_ledger_format(workload: WorkloadFacts, recovery_group: LedgerObject | No
 
 
 def _by_objects(workload: WorkloadFacts, snapshot: Snapshot | None, ledger: Ledger) -> Protection | None:
-    """An object cannot be read. A listing reads no pods of a group that is all Ready; the controller's condition does
-    say so."""
+    """An object cannot be read. A listing reads no pods of a group that is all Ready, so the controller's condition
+    counts as well."""
     read = undecodable(snapshot) if snapshot is not None else None
     said = next((c.message for c in ledger.conditions if (c.type, c.status) == (UNDECODABLE, "True")), "")
     detail = read.message if read is not None else said
@@ -169,14 +169,14 @@ def _by_incident(workload: WorkloadFacts, ledger: Ledger, now: datetime) -> Prot
 
 
 class _Free(msgspec.Struct, frozen=True):
-    """The losses after which the group is restarted although the budget is exhausted: they are not charged to it."""
+    """The losses after which the group is restarted even if the budget is exhausted, because they are not charged."""
 
     rules: tuple[str, ...] = ()
     """Names of the rules that decide on them."""
     preemptions: bool = False
-    """Those that no rule matches."""
+    """Preemptions that no rule matches are among them."""
     all_losses: bool = False
-    """No restart is charged: a rule that charges nothing matches whatever no other does."""
+    """No restart is charged: the first rule that matches every loss charges nothing, and neither do those before it."""
 
     @classmethod
     def of(cls, rules: tuple[Rule, ...], restart: str) -> Self:
@@ -192,14 +192,14 @@ class _Free(msgspec.Struct, frozen=True):
         return cls(tuple(names), preemptions=restart != Restart.NONE)
 
     def beside(self, exhausted: Protection) -> Protection | None:
-        """The answer of an exhausted budget with these. None: it is no answer, because they are all that there is."""
+        """The answer for an exhausted budget, with these exceptions. None: no answer, because every loss is one."""
         if self.all_losses:
             return None
         return msgspec.structs.replace(exhausted, free_rules=self.rules, free_preemptions=self.preemptions)
 
 
 def _by_budget(workload: WorkloadFacts, ledger: Ledger, policy: Policy, now: datetime) -> Protection | None:
-    """Between incidents: the next one cannot be charged. An open incident has its own terms."""
+    """Between incidents: the budget cannot pay for the next one. An open incident has its own terms."""
     if _is_open(ledger) or budget.remaining(ledger.budget, policy.budget_limit, policy.budget_window, now) > 0:
         return None
     until = budget.frees_at(ledger.budget, policy.budget_limit, policy.budget_window, now)
@@ -217,7 +217,7 @@ def _by_container(workload: WorkloadFacts, snapshot: Snapshot) -> Protection | N
 
 
 def _before_start(snapshot: Snapshot | None, ledger: Ledger) -> ProtectionReason | None:
-    """There is no group yet that a loss leaves hanging. None: there is, or nothing was read of it."""
+    """Why there is no group yet that a loss would leave hanging. None: there is one, or it was not read."""
     if snapshot is None or _is_open(ledger):
         return None
     if snapshot.jobset is None or snapshot.jobset.deleting_since is not None:
@@ -233,6 +233,3 @@ def _ledger_of(recovery_group: LedgerObject | None) -> Ledger:
 
 def _is_open(ledger: Ledger) -> bool:
     return ledger.incident is not None and ledger.incident.closing is None
-
-
-# --- in words ------------------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
-"""Sizes of an elastic group: when it goes on with fewer nodes, and when it grows again.
+"""Sizes of an elastic group: when it shrinks, and when it grows again.
 
-A size changes by a restart of the whole group, like any other: settings at birth first (`birth`), then the trigger.
-Pods that the scheduler cannot place are the evidence for a shrink. Free accelerators on nodes, for long enough, are the
-evidence for a growth. What the evidence cannot show, the restart does: a growth that does not find its nodes is undone.
+A size changes by a restart of the whole group, like any other: birth settings first (`birth`), then the trigger. Pods
+that the scheduler cannot place are the evidence for a shrink. Accelerators that have been free for long enough are the
+evidence for a growth. Only the restart shows whether that is right: a growth that does not find its nodes is undone.
 """
 
 from datetime import datetime, timedelta
@@ -27,22 +27,22 @@ from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode
 
 PLACED_IN = timedelta(seconds=5)
-"""So long after it has placed a pod, or one was created, the scheduler is given to place the next."""
+"""The time that the scheduler gets to place the next pod, after it has placed one or one was created."""
 GROWTH_GIVES_UP_AFTER = timedelta(seconds=30)
-"""A growth whose pods have no node for so long is undone: all of the group waits for them."""
+"""A growth whose pods have no node for this long is undone, because the whole group waits for them."""
 AVOIDS_FOR = timedelta(seconds=15)
-"""A group whose pods find no node for so long avoids none any more."""
+"""A group whose pods find no node for this long stops avoiding nodes."""
 ROOM_ASKED_EVERY = timedelta(seconds=15)
-"""How often a smaller group asks for room. Nodes that change make it ask at once."""
+"""How often a smaller group asks for room. A change of nodes makes it ask at once."""
 DOUBLINGS_MAX = 8
-"""Of the wait before a growth: 5 minutes become 21 hours."""
+"""The wait before a growth doubles at most this many times: 5 minutes become 21 hours."""
 
 
 class NotShrunk(msgspec.Struct, frozen=True):
-    """Why a group some of whose pods have no node keeps its size for now."""
+    """Why a group keeps its size for now although some of its pods have no node."""
 
     why: Explanation | None = None
-    """None: nothing but that its time has not come."""
+    """None: there is nothing to report."""
     due_at: datetime | None = None
     """When it may be shrunk. None: time alone changes nothing."""
 
@@ -51,7 +51,7 @@ class NotShrunk(msgspec.Struct, frozen=True):
 
 
 def smaller(context: ReconcileContext, ledger: Ledger) -> Verdict | NotShrunk:
-    """Whether a group goes on with fewer nodes some of whose pods have none."""
+    """Whether a group continues with fewer nodes because some of its pods have none."""
     open_, snapshot = ledger.current_incident, context.snapshot
     elastic = open_.pinned.elastic
     if elastic is None or open_.mode != Mode.ENFORCE:
@@ -73,7 +73,7 @@ def smaller(context: ReconcileContext, ledger: Ledger) -> Verdict | NotShrunk:
         return NotShrunk(
             because(Reason.BELOW_MIN_NODES, placed=len(placed), ranks=member_count(job), least=least),
         )
-    # A group that is down for its own growth does not wait for the budget as well.
+    # A group that is down for its own growth does not wait for the budget too.
     charge = elastic.charge and not _undoes(ledger)
     due_at = _shrink_due_at(ledger, elastic, undoes=_undoes(ledger))
     if nodes >= member_count(job) or context.now < due_at:
@@ -87,13 +87,13 @@ def smaller(context: ReconcileContext, ledger: Ledger) -> Verdict | NotShrunk:
 
 
 def _undoes(ledger: Ledger) -> bool:
-    """A growth is the latest restart, and has not brought the group back."""
+    """The latest restart is a growth that has not brought the group back."""
     restart = attempt_limits.restart_of(ledger)
     return restart is not None and restart.action is AttemptAction.GROW
 
 
 def _placed(snapshot: Snapshot, job: JobFacts) -> list[PodFacts]:
-    """The members that have a node which is there to run them."""
+    """The members on a node that can run them."""
     pods = (pod for pod in pods_of(snapshot, job) if pod.node and pod.deleting_since is None)
     living = (pod for pod in pods if pod.phase not in {"Failed", "Succeeded"} and pod.dead_since is None)
     nodes = snapshot.nodes
@@ -101,17 +101,17 @@ def _placed(snapshot: Snapshot, job: JobFacts) -> list[PodFacts]:
 
 
 def _placing_until(snapshot: Snapshot, job: JobFacts) -> datetime:
-    """When the pods that have no node then count as those for which there is none.
+    """From this moment on, pods without a node count as pods that no node has room for.
 
-    Large groups are created and placed for longer than `PLACED_IN`: a controller-manager creates some twenty pods a
-    second, and a scheduler binds some fifty.
+    To create and place a large group takes longer than `PLACED_IN`: a controller-manager creates about twenty pods a
+    second, and a scheduler binds about fifty.
     """
     moments = (moment for pod in pods_of(snapshot, job) for moment in (pod.created_at, pod.scheduled_at))
     return max((moment for moment in moments if moment is not None), default=job.created_at) + PLACED_IN
 
 
 def _shrink_due_at(ledger: Ledger, elastic: PinnedElastic, *, undoes: bool) -> datetime:
-    """Not before the scheduler has had its time."""
+    """When the group may shrink: not before the scheduler has had its time."""
     open_ = ledger.current_incident
     phase_began_at = open_.phases[-1].started_at
     if undoes:
@@ -126,19 +126,19 @@ def _shrink_due_at(ledger: Ledger, elastic: PinnedElastic, *, undoes: bool) -> d
 
 
 class AtRest(msgspec.Struct, frozen=True):
-    """What a group without an incident calls for that runs with fewer nodes than it is to have."""
+    """What a group without an incident calls for, if it runs with fewer nodes than it is to have."""
 
     ledger: Ledger
     why: Explanation | None = None
-    """What it waits for. None: it is no smaller group (any more)."""
+    """What it waits for. None: it is not a smaller group, or no longer one."""
     grows: Verdict | None = None
-    """It is to grow now."""
+    """The verdict to grow now. None: it does not grow."""
     requeue_at: datetime | None = None
     """When to ask again. None: only when something changes."""
 
 
 def at_rest(context: ReconcileContext, ledger: Ledger, policy: Policy) -> AtRest:
-    """One reconcile of a group that nothing has happened to."""
+    """One reconcile of a group without an incident."""
     ledger = agreed(context, ledger)
     if ledger.elastic is None:
         return AtRest(ledger)
@@ -165,7 +165,7 @@ def _with_growth(context: ReconcileContext, ledger: Ledger, state: ElasticState,
     nodes = sizes.largest(elastic, state.nodes + room.pods, state.wanted_nodes)
     if nodes is None or nodes <= state.nodes:
         return AtRest(_with_room(ledger, None), _waits(state, _too_little(room, state, elastic)), requeue_at=ask_at)
-    # Nodes come back one after the other, and each growth costs a restart: the wait begins again with each of them.
+    # Nodes come back one by one, and each growth costs a restart, so the wait begins again with each of them.
     known = state.room_nodes is not None and nodes <= state.room_nodes
     since = state.room_since if known and state.room_since is not None else context.now
     since = min(since, context.now)  # a clock that jumped back
@@ -223,10 +223,10 @@ def _with_room(ledger: Ledger, since: datetime | None, nodes: int | None = None)
 
 
 def agreed(context: ReconcileContext, ledger: Ledger) -> Ledger:
-    """The ledger that says of the size what the Job says, no matter who has changed that.
+    """The ledger with the size that the Job has, no matter who has changed it.
 
-    A user's own size is the one that the group is to have from then on. Where others have created the Job again without
-    the settings, it has what its template says.
+    If a user has set the size, the group is to have that size from then on. If others have created the Job again
+    without the settings, it has the size of its template.
     """
     ledger = _avoiding_still(context, ledger)
     job, state = sizes.only_job(context.snapshot), ledger.elastic
@@ -243,16 +243,16 @@ def agreed(context: ReconcileContext, ledger: Ledger) -> Ledger:
 
 
 def followed(context: ReconcileContext, ledger: Ledger) -> Ledger:
-    """The ledger of a group that comes back, with the size of the Job that came.
+    """The ledger of a restarted group, with the size of its new Job.
 
-    It may be another one than the latest restart is for: an API server that lags has created the Job with the settings
-    of before, or others have had it created again while a size was being tried.
+    That may not be the size that the latest restart is for: an API server that lags has created the Job with earlier
+    settings, or others have had it created again while a size was being tried.
     """
     job, open_, settings = sizes.only_job(context.snapshot), ledger.current_incident, ledger.birth_settings
     restart = attempt_limits.restart_of(ledger)
     if job is None or job.uid in open_.target.job_uids or restart is None:
         return ledger
-    # A size that a user has given the group before is no smaller one, and comes by a restart that is made for it.
+    # A size that a user has set before does not make a smaller group, and a restart that is made for it applies it.
     made_before = settings is not None and restart.started_at < settings.since
     by_others = made_before or restart.action is AttemptAction.ADOPTED
     if ledger.elastic is not None or (by_others and member_count(job) < open_.ranks):
@@ -261,20 +261,20 @@ def followed(context: ReconcileContext, ledger: Ledger) -> Ledger:
 
 
 def settled(context: ReconcileContext, ledger: Ledger) -> Ledger:
-    """The ledger of a group whose Job's successor is to be as the Job is: no other size is being tried."""
+    """The ledger of a group whose next Job is to have the size of the present one: no other size is being tried."""
     return birth.kept(context, agreed(context, ledger))
 
 
 def _avoiding_still(context: ReconcileContext, ledger: Ledger) -> Ledger:
-    """Without the nodes that the group has avoided for long enough."""
+    """The ledger without the nodes that the group has avoided for long enough."""
     still = avoidance.current(context, ledger)
     return ledger if still == ledger.avoided else msgspec.structs.replace(ledger, avoided=still)
 
 
 def without_avoidance(context: ReconcileContext, ledger: Ledger) -> tuple[Ledger, Verdict] | None:
-    """The ledger of a group that avoids no node any more, and the restart that this takes: some of its pods find none.
+    """The ledger of a group that stops avoiding nodes because some of its pods find none, and the restart for that.
 
-    None: its Job was created to avoid none, or the scheduler has not had its time.
+    None: its Job was not created to avoid any, or the scheduler has not had its time.
     """
     job = sizes.only_job(context.snapshot)
     began_at = ledger.current_incident.phases[-1].started_at
@@ -291,9 +291,9 @@ def without_avoidance(context: ReconcileContext, ledger: Ledger) -> tuple[Ledger
 
 
 def at_an_end(ledger: Ledger, workload: WorkloadFacts, now: datetime) -> Ledger:
-    """The ledger of a job that is over, or stands still: what it has run with fewer nodes is booked.
+    """The ledger of a job that has ended or is suspended. It books the time that the job has run with fewer nodes.
 
-    A job that is over needs no settings; one that is suspended gets the same ones when it is resumed.
+    A job that has ended needs no settings. One that is suspended gets the same settings when it is resumed.
     """
     stood_still = workload.condition("Complete") or workload.condition("Suspended")
     since = stood_still.since if stood_still is not None else None

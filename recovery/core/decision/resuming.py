@@ -1,8 +1,8 @@
 """The end of an incident whose group runs whole again, and the wait for its training to report progress before that.
 
-All ranks Ready is not yet a training that trains: it restores its checkpoint first. Where the training had reported
-progress before the failure, the incident stays open in phase Resuming until it does so again. The signal is optional:
-what never comes is said, and restarts nothing.
+When all ranks are Ready, the training does not train yet: it restores its checkpoint first. If it had reported progress
+before the failure, the incident stays open in phase Resuming until it does so again. The signal is optional: if it
+never comes, the incident says so, and nothing is restarted.
 """
 
 from datetime import datetime, timedelta
@@ -16,18 +16,18 @@ from recovery.core.plan.context import ReconcileContext
 from recovery.core.plan.steps import as_before, close, say_of_attempt
 
 SETTLES_IN = timedelta(seconds=5)
-"""For this long a group that runs whole without a restart is not believed: the rest of a cascade may follow, and what
-the platform makes of it (measured: a Job fails within 2 s of the first exit, its JobSet within 4.3 s)."""
+"""A group that runs whole without a restart must do so for this long before its incident ends: the rest of a cascade
+may follow, and the platform's reaction (measured: a Job fails within 2 s of the first exit, a JobSet within 4.3 s)."""
 OUTLIVES_IN = timedelta(minutes=12)
-"""For this long a group must run that is held for an error of its own before it is believed. Longer than its ranks wait
-for one another: torchrun gives a rendezvous up after 10 minutes, and so does NCCL a collective, and both begin to count
-some time after the container. Else a group that never meets were an incident of its own with every turn."""
+"""A group that is held for an error of its own must run for this long before its incident ends. That is longer than its
+ranks wait for one another: torchrun gives up a rendezvous, and NCCL a collective, after 10 minutes, and both begin to
+count some time after the container starts. Otherwise a group that never meets would open a new incident every time."""
 
 
 def settling_until(context: ReconcileContext, ledger: Ledger) -> datetime | None:
-    """When a group that runs whole without a restart may be believed. None: now.
+    """When the incident of a group that runs whole without a restart may end. None: now.
 
-    One that is held for an error of its own, and whose kubelet restarts it, only when it has outlived that error.
+    A group that is held for an error of its own, and is restarted by the kubelet, must first outlive that error.
     """
     open_, now = ledger.current_incident, context.now
     if open_.held:
@@ -35,7 +35,7 @@ def settling_until(context: ReconcileContext, ledger: Ledger) -> datetime | None
         outlived_at = ready_at + OUTLIVES_IN if ready_at is not None else now
         return outlived_at if now < outlived_at else None
     began = open_.phases[-1].started_at if ledger.phase is Phase.HELD else open_.detected_at
-    # A clock that jumped back does not make it wait for longer.
+    # A clock that jumped back does not prolong the wait.
     return began + SETTLES_IN if timedelta() <= now - began < SETTLES_IN else None
 
 
@@ -58,7 +58,7 @@ def whole_again(context: ReconcileContext, ledger: Ledger) -> Plan:
 
 
 def completed(context: ReconcileContext, ledger: Ledger, over: Explanation) -> Plan | None:
-    """The job is complete before its training reported progress: it did train. None: that is not what has happened."""
+    """The plan if the job is complete before its training reported progress: it did train. None: not so."""
     if ledger.phase is not Phase.RESUMING or over.reason is not Reason.JOB_COMPLETE:
         return None
     source, verified = _joined(context)
@@ -78,19 +78,19 @@ def completed(context: ReconcileContext, ledger: Ledger, over: Explanation) -> P
 
 
 def deadline_of(ledger: Ledger) -> datetime:
-    """When a group in Resuming is waited for no longer."""
+    """When the wait for a group in Resuming ends."""
     return _since(ledger) + timedelta(seconds=ledger.current_incident.pinned.resume_timeout_seconds)
 
 
 def _since(ledger: Ledger) -> datetime:
-    """From when on a report counts. What was left to the platform in Resuming had taken a rank away: what was reported
-    before that says nothing about now."""
+    """Reports count from this moment on. A loss in Resuming that was left to the platform took a rank away, so reports
+    from before it say nothing about now."""
     open_ = ledger.current_incident
     return max(open_.phases[-1].started_at, *(attempt.started_at for attempt in open_.attempts))
 
 
 def _awaits_progress(ledger: Ledger) -> bool:
-    """Only after a restart. Where none was made, nothing says that the ranks which were left do not hang."""
+    """The incident waits for progress, but only after a restart. Without one, the ranks that were left may hang."""
     open_ = ledger.current_incident
     shown = open_.progress_at is not None and open_.pinned.resume_timeout_seconds > 0
     return shown and lifecycle.restarted(ledger) and ledger.phase is not Phase.HELD
@@ -114,7 +114,7 @@ def _resuming(context: ReconcileContext, ledger: Ledger, ready_at: datetime) -> 
             source=source,
             verified=str(verified).lower(),
         )
-        # Not later, even if no controller led meanwhile: since when it trains is not known.
+        # Not later, even if there was no leader meanwhile: since when it trains is not known.
         return _recovered(entered, _why(entered, unseen), max(deadline, ready_at), source, verified=verified)
     announced = _new_report(context, entered)
     if announced is not None:
@@ -133,12 +133,12 @@ def _progressed_at(context: ReconcileContext, ledger: Ledger) -> datetime | None
 
 
 def _new_report(context: ReconcileContext, ledger: Ledger) -> Progress | None:
-    """What the new incarnation has reported, unless that is known already. None: nothing.
+    """The report of the new incarnation, unless it is known already. None: there is none.
 
-    The old one had ended before the new one could join, so the date separates them, also where a write of the old one
-    arrives late. Dates are whole seconds and rounded down: a report of the very second in which Rendezvous ended does
-    not count, and the next one does. Where a node's clock is ahead, the last date of the old incarnation may lie beyond
-    `_since`; as it stood when the incident opened, it is known not to be new.
+    The old incarnation ended before the new one could join, so the date separates them, even if a write of the old one
+    arrives late. Dates are whole seconds, rounded down: a report from the second in which Rendezvous ended does not
+    count, and the next one does. If a node's clock is ahead, the last date of the old incarnation may be after
+    `_since`. The incident noted that date when it opened, so it is known not to be new.
     """
     progress = context.workload.progress
     if progress is None or progress.updated_at <= _since(ledger):
@@ -147,11 +147,11 @@ def _new_report(context: ReconcileContext, ledger: Ledger) -> Progress | None:
 
 
 def _announces(context: ReconcileContext, ledger: Ledger, progress: Progress) -> bool:
-    """The first report of the processes that run now says 0 %: they begin, and have made no step.
+    """The first report of the processes that run now says 0 %: they have begun, but made no step yet.
 
-    transformers reports so before its first step, whatever checkpoint it goes on from: in 5.4 to 5.23 that is
-    `KubeflowCallback.on_train_begin`. A second 0 % is progress: a percentage has no decimals, and a long training stays
-    at 0 for hours.
+    transformers reports this before its first step, whatever checkpoint it continues from (5.4 to 5.23, in
+    `KubeflowCallback.on_train_begin`). A second 0 % is progress: a percentage has no decimals, and a long training
+    stays at 0 for hours.
     """
     known_at = ledger.current_incident.progress_at
     began_at = max(_since(ledger), phases.last_started(context.snapshot) or _since(ledger))
@@ -159,7 +159,7 @@ def _announces(context: ReconcileContext, ledger: Ledger, progress: Progress) ->
 
 
 def _why(ledger: Ledger, found: Explanation) -> Explanation:
-    """As the end of a recovery. An incident that only observes gives its mode as the reason."""
+    """Why the incident ends. One that only observes gives its mode as the reason."""
     outcome, reason = lifecycle.outcome_when_whole(ledger)
     return found if outcome is Outcome.RECOVERED else Explanation(reason, found.sentence, found.details)
 

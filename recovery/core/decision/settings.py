@@ -1,4 +1,4 @@
-"""What a verdict asks of the settings at birth: a size of its own, a size that a user has set, nodes to avoid."""
+"""What a verdict asks of the birth settings: a size of its own, a size that a user has set, nodes to avoid."""
 
 import msgspec
 
@@ -21,9 +21,9 @@ _REFUSALS = frozenset(
 
 
 def with_size_kept(context: ReconcileContext, ledger: Ledger, verdict: Verdict) -> Verdict:
-    """No restart where a user has resized a Job and its successor would not have that size.
+    """The verdict, but no restart if a user has resized a Job and its successor would not have that size.
 
-    Under a policy with `elastic` the successor is to get it, by settings at birth.
+    Under a policy with `elastic`, the successor gets that size by its birth settings.
     """
     if verdict.call not in RESTARTS or verdict.call in {Call.SHRINK, Call.GROW}:
         return verdict
@@ -39,7 +39,7 @@ def _held(verdict: Verdict, why: Explanation) -> Verdict:
 
 
 def _keeps_size(context: ReconcileContext, ledger: Ledger) -> JobFacts | None:
-    """The Job whose successor may be given the size that a user has given it. None: its size is not ours to give."""
+    """The Job whose successor can get the size that a user has set. None: its size is not ours to set."""
     job = sizes.resizable(context.snapshot)
     open_ = ledger.current_incident
     return None if open_.pinned.elastic is None or isinstance(job, Explanation) else job
@@ -50,7 +50,7 @@ def prepared(
 ) -> Plan | tuple[Ledger, Verdict]:
     """The ledger with the settings that the verdict asks for, and what is left of the verdict.
 
-    A plan: a dry run is to show first whether they work, or what was asked for is nothing without them.
+    A plan: a dry run must first show whether they work, or the verdict makes no sense without them.
     """
     job = sizes.only_job(context.snapshot)
     if job is None or not _changes_settings(context, verdict):
@@ -77,9 +77,9 @@ def prepared(
 
 
 def _refused_earlier(ledger: Ledger, verdict: Verdict) -> Explanation | None:
-    """Why this incident cannot avoid the node by settings at birth. None: it has not tried.
+    """Why this incident cannot avoid the node by birth settings. None: they were not refused.
 
-    It tries each node once. A verdict whose restart is withheld comes again and again, and so would its dry runs.
+    It tries each node once. Each reconcile repeats a verdict whose restart is withheld, and would repeat its dry run.
     """
     if verdict.call is not Call.AVOID_NODE:
         return None
@@ -93,7 +93,7 @@ def _refused_earlier(ledger: Ledger, verdict: Verdict) -> Explanation | None:
 
 
 def _changes_settings(context: ReconcileContext, verdict: Verdict) -> bool:
-    """The Job's successor is to be created otherwise than its predecessor was."""
+    """The Job's successor needs other settings than the Job was created with."""
     if verdict.call in {Call.SHRINK, Call.AVOID_NODE}:
         return True
     return verdict.call in RESTARTS and resized(context.snapshot) is not None

@@ -1,6 +1,6 @@
-"""The trigger, and what takes a group down: its Jobs, then their pods; nothing here asks whether that is right.
+"""The trigger and the teardown of a group: its Jobs, then their pods. Whether that is right is decided elsewhere.
 
-Ledger first: each action follows from the target that stands in it, so that it may be done again after a crash.
+The ledger is written first: each action follows from the target in it, so that it can be repeated after a crash.
 """
 
 from recovery.core.decision import backoff, fleet_changes, resizing
@@ -43,7 +43,7 @@ def trigger(
 ) -> Plan:
     """Take the group down: the ledger gets the target first, then each Job is deleted by UID and resourceVersion.
 
-    `by_hand`: a person wants it now: no backoff, no charge. `verdict`: what it is done for; None: a person wants it.
+    `by_hand`: a person wants it now, without backoff or charge. `verdict`: why it is done. None: a person wants it.
     `lost`: what was lost since the last restart. Empty after a restart: the group took too long.
     """
     done = left_to_finish(context.snapshot, ledger.handled)
@@ -52,7 +52,7 @@ def trigger(
     resizes = verdict is not None and verdict.call in {Call.SHRINK, Call.GROW}
     if not resizes:
         ledger = resizing.settled(context, ledger)
-    # Another size is no further try at what has failed: `resizing` has its own waits.
+    # A resize does not retry what has failed, so it has no backoff: `resizing` has its own waits.
     if not by_hand and not resizes:
         hurry = _no_time_to_wait(context, ledger, lost)
         waits = backoff.withheld(context, ledger, why, lost or lifecycle.present(context.snapshot, ledger), hurry)
@@ -86,7 +86,7 @@ _ACTIONS = {
 
 
 def _is_growth(ledger: Ledger) -> bool:
-    """A growth is the latest restart of the incident."""
+    """The latest restart of the incident is a growth."""
     restart = restart_of(ledger)
     return restart is not None and restart.action is AttemptAction.GROW
 
@@ -105,13 +105,13 @@ def _no_time_to_wait(context: ReconcileContext, ledger: Ledger, lost: tuple[Evid
 
 
 def takedown(context: ReconcileContext, ledger: Ledger) -> Plan:
-    """What is asked of the fleet, the trigger for every target Job that still lives, the suspension if it has to wait,
-    then the old pods.
+    """The change of the fleet, the trigger for every target Job that still exists, the suspension if there is a
+    backoff, then the old pods.
 
-    The Job that lost the member comes first: should another one turn out to be Complete, it was not in vain. The
-    suspension comes before the pods go, so that the Job that JobSet makes next begins suspended.
+    The Job that lost the member comes first: if another one turns out to be Complete, its deletion was not in vain. The
+    suspension comes before the pods are gone, so that the Job that JobSet creates next begins suspended.
 
-    Where the policy gives the pods less time than they give themselves, they come first, and the rest at once after.
+    If the policy's grace period is shorter than the pods' own, the pods come first, and the rest follows at once.
     """
     snapshot = context.snapshot
     open_ = ledger.current_incident
@@ -129,10 +129,10 @@ def takedown(context: ReconcileContext, ledger: Ledger) -> Plan:
 
 
 def claimed_jobs(context: ReconcileContext, ledger: Ledger) -> tuple[DeleteJob, ...]:
-    """The deletion of Jobs whose pods this attempt has deleted already, where it goes no further.
+    """The deletion of Jobs whose pods this attempt has already deleted, if the attempt ends there.
 
     Each of those pods counts as a failure. Such a Job, once resumed, waits up to ten minutes before it creates pods
-    again (Kubernetes 1.36 `pkg/controller/job/backoff_utils.go`). Of a suspended JobSet the next Job begins suspended.
+    again (Kubernetes 1.36 `pkg/controller/job/backoff_utils.go`). The next Job of a suspended JobSet begins suspended.
     """
     open_ = ledger.current_incident
     if not open_.attempts or barred(context.workload, context.policy, forced=open_.forced) is not None:
@@ -148,12 +148,12 @@ def claimed_jobs(context: ReconcileContext, ledger: Ledger) -> tuple[DeleteJob, 
 
 
 def _gives_less_time(snapshot: Snapshot, ledger: Ledger, alive: list[JobFacts]) -> bool:
-    """The grace period of the policy is shorter than that of old pods, and would have no effect after the trigger: they
-    have to be deleted before it.
+    """The grace period of the policy is shorter than that of old pods. It would have no effect after the trigger, so
+    the pods have to be deleted before it.
 
-    Not where a failed pod means more than one retry less: a podFailurePolicy could end the Job for it, and a limit for
-    each index cannot be raised. Not before a suspension, by which the Job controller deletes the pods itself. And once
-    for each attempt: what comes after it are replacements.
+    False if a failed pod costs more than one retry: a podFailurePolicy could end the Job for it, and
+    backoffLimitPerIndex cannot be raised. False before a suspension, because the Job controller then deletes the pods
+    itself. True once for each attempt: pods that come later are replacements.
     """
     open_ = ledger.current_incident
     grace, attempt_id = open_.pinned.grace_seconds, lifecycle.attempt_id(open_)
@@ -170,7 +170,7 @@ def _gives_less_time(snapshot: Snapshot, ledger: Ledger, alive: list[JobFacts]) 
 
 
 def _lives(pod: PodFacts) -> bool:
-    """It has not ended, and no one has asked it to go: its delete counts as a failure."""
+    """The pod has not ended and is not being deleted, so its deletion counts as a failure."""
     return pod.gone_at is None and pod.deleting_since is None and pod.phase in {"Pending", "Running"}
 
 
@@ -182,9 +182,9 @@ def _claim(snapshot: Snapshot, ledger: Ledger, job: JobFacts) -> ClaimJob:
 
 
 def pod_deletes(snapshot: Snapshot, ledger: Ledger) -> tuple[Action, ...]:
-    """Old pods that no one has asked to go yet, or that were given longer than the policy's grace.
+    """The deletion of old pods that are not being deleted yet, or with more time than the policy's grace period.
 
-    Before them the backoffLimit of their Jobs: our deletes count as failures of the dying Job.
+    The backoffLimit of their Jobs is raised first, because our deletions count as failures of the dying Job.
     """
     limits = tuple(
         RaiseBackoffLimit(ledger.epoch, job.name, job.uid)
@@ -200,7 +200,7 @@ def _deletes(snapshot: Snapshot, ledger: Ledger) -> tuple[DeletePods, ...]:
 
 
 def remaining_pods(snapshot: Snapshot, ledger: Ledger, restart: Attempt) -> tuple[DeletePods, ...]:
-    """The deletion of old pods that no one has asked to go yet, where their Jobs stay and have replaced others."""
+    """The deletion of old pods that are not being deleted yet, while their Jobs stay and have replaced others."""
     old = tuple(
         PodRef(pod.name, pod.uid)
         for pod in snapshot.pods
@@ -227,7 +227,7 @@ def _to_delete(snapshot: Snapshot, ledger: Ledger) -> tuple[PodFacts, ...]:
 
 
 def _force_deletes(snapshot: Snapshot, ledger: Ledger, *, only_deleted: bool = False) -> tuple[Action, ...]:
-    """Old pods whose processes are dead: nothing else would end their deletion. `only_deleted`: that others began."""
+    """The forced deletion of dead old pods, which nothing else would end. `only_deleted`: if others have begun it."""
     target = ledger.current_incident.target
     dead = tuple(
         PodRef(pod.name, pod.uid)
@@ -242,7 +242,7 @@ def _force_deletes(snapshot: Snapshot, ledger: Ledger, *, only_deleted: bool = F
 
 
 def free_the_dead(context: ReconcileContext, ledger: Ledger) -> tuple[Action, ...]:
-    """Pods that the platform itself deletes, on nodes that will never answer: they would block its restart for ever."""
+    """The forced deletion of pods that the platform deletes on dead nodes: they would block its restart forever."""
     open_ = ledger.current_incident
     if open_.mode != Mode.ENFORCE or barred(context.workload, context.policy, forced=open_.forced) is not None:
         return ()

@@ -1,7 +1,7 @@
-"""A JobSet that has failed for good: left as it is, or recreated where the policy says so.
+"""A JobSet that is terminally Failed: it is left as it is, or recreated if the policy says so.
 
-Only Trainer recreates a JobSet, so a JobSet that a user made stays as it is. The new one has another UID; until it is
-there, the group is on its way down.
+Only Trainer recreates a JobSet, so a JobSet that a user created stays as it is. The new one has another UID. Until it
+exists, the incident waits for it.
 """
 
 import msgspec
@@ -32,7 +32,7 @@ def failed(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger) -> Pl
     """The JobSet is terminally Failed: by the user's own policy, or because nothing was left to restart it."""
     snapshot, now = context.snapshot, context.now
     condition = jobset.condition("Failed")
-    # With its pods a failed Job takes the proof that it has trained: how it failed counts without that here.
+    # A failed Job removes its pods, and with them the proof that it has trained. Here its failure counts without that.
     jobs = tuple(item for item in gather(snapshot) if item.kind is LossKind.JOB_FAILING)
     detail = (condition.message or condition.reason) if condition is not None else "Failed"
     detail = "; ".join((detail, *(item.text for item in jobs)))
@@ -53,7 +53,7 @@ def failed(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger) -> Pl
         why = explained(Sentence.LEFT_AS_IT_IS, gave_up.reason, gave_up=gave_up)
         return close(ledger, Outcome.FAILED, why, ended_at)
     unseen = stale(snapshot)
-    if unseen is not None:  # that passes, and a record that says why the JobSet was not recreated would not
+    if unseen is not None:  # that passes, but a record that the JobSet was not recreated would stay
         return say(ledger, nothing_done(gave_up, unseen))
     refused = _not_made_again(context, ledger)
     if refused is not None:
@@ -74,7 +74,7 @@ def _not_made_again(context: ReconcileContext, ledger: Ledger) -> Explanation | 
     done = finishing(context.snapshot)
     if done is not None:
         return done
-    # To an incident that only observes the mode is no bar, nor a job that is paused.
+    # Neither the mode nor a paused job bars an incident that only observes.
     observes = ledger.current_incident.mode == Mode.OBSERVE
     bar = barred(context.workload, context.policy, forced=observes)
     if bar is not None:
@@ -82,14 +82,14 @@ def _not_made_again(context: ReconcileContext, ledger: Ledger) -> Explanation | 
     refusal = attempt_limits.refused(ledger, context.now)
     if refusal is not None:
         return refusal.why
-    # Birth settings are for the Jobs of the JobSet that is there.
+    # Birth settings apply only to the Jobs of the present JobSet.
     return sizes.undone_by_restart(msgspec.structs.replace(ledger, birth_settings=None), context.snapshot)
 
 
 def _recreate(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger, gave_up: Explanation) -> Plan:
     name = ledger.current_incident.pinned.policy_name
     why = explained(Sentence.RECREATING_JOB_SET, gave_up.reason, gave_up=gave_up, policy=name)
-    # Nothing of the job runs any more, so that no exit can come in between.
+    # Nothing of the job runs any more, so no exit can come in between.
     waits = backoff.withheld(context, ledger, why, (), hurry=None)
     if waits is not None:
         return waits
@@ -106,7 +106,7 @@ def _delete(jobset: JobSetFacts, ledger: Ledger) -> DeleteJobSet:
 
 
 def made_again(context: ReconcileContext, ledger: Ledger) -> Ledger | Plan:
-    """Sees the old JobSet out. A ledger: it is gone, and the one that took its place is the target's JobSet now."""
+    """Wait until the old JobSet is gone. A ledger: its successor exists, and is the target's JobSet now."""
     open_, jobset = ledger.current_incident, context.snapshot.jobset
     if jobset is None:
         gone = phases.enter(ledger, phases.later(_between_jobsets(context), ledger.phase), context.now)
@@ -130,7 +130,7 @@ def _between_jobsets(context: ReconcileContext) -> Phase:
 
 
 def awaits_new_jobset(ledger: Ledger) -> bool:
-    """The latest restart takes a failed JobSet away, and the one that is to follow has not been noted yet."""
+    """The latest restart deletes a failed JobSet, and the ledger does not have its successor yet."""
     restart, target = attempt_limits.restart_of(ledger), ledger.current_incident.target
     if restart is None or restart.action is not AttemptAction.RECREATE_JOB_SET:
         return False

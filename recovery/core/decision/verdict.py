@@ -1,7 +1,7 @@
-"""What a disruption calls for: the user's rules first, then the default, then what repeats itself.
+"""What a disruption calls for: the user's rules decide first, then the default, then failures that repeat.
 
-Escalation: RecreateGroup; ReplaceNode where there is proof against the node, or it is suspected again; Hold where the
-same error comes back wherever it runs. What `budget.onExhausted` says comes after all of that (`hold.hold_back`).
+The default escalates: RecreateGroup; ReplaceNode if there is proof against the node, or it is suspected again; Hold if
+the same error returns wherever it runs. `budget.onExhausted` applies after all of that (`hold.hold_back`).
 """
 
 from collections.abc import Sequence
@@ -28,9 +28,9 @@ from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Restart
 
 EARLY = timedelta(minutes=10)
-"""A process that failed within this time of its start failed early: three of four that fail at all do so (Aegis)."""
+"""A process that failed within this time of its start failed early, as three of four failing processes do (Aegis)."""
 _STORM_QUIET = timedelta(seconds=3)
-"""In a storm the trigger waits until no node was lost for so long: the next one would take the new group down again."""
+"""In a storm the trigger waits until no node was lost for this long: the next loss would take the new group down."""
 _STORM_WAIT_MAX = timedelta(seconds=30)
 _FREE_OF_CHARGE = "PreemptionByScheduler"
 """A pod of higher priority took the node: nothing of the job has failed."""
@@ -72,7 +72,7 @@ class Alternative(msgspec.Struct, frozen=True):
     call: Call
     why: Explanation
     node: str = ""
-    """ReplaceNode: which. Empty: none is known."""
+    """ReplaceNode, AvoidNode: the node. Empty: none is known."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -84,26 +84,26 @@ class Verdict(msgspec.Struct, frozen=True):
     """The rule that decided; empty: the default did."""
     charge: bool = True
     node: str = ""
-    """ReplaceNode, AvoidNode: which."""
+    """ReplaceNode, AvoidNode: the node."""
     nodes: int = 0
     """Shrink, Grow: the size that the group gets."""
     still_runs: bool = False
-    """Nothing has been lost yet: a rule acts on what it says of a node on which a member runs."""
+    """Nothing has been lost yet: a rule acts on the fault of a node on which a member still runs."""
     considered: tuple[Alternative, ...] = ()
     requeue_at: datetime | None = None
-    """Wait: until then. Else: when time alone may change the verdict; None: never."""
+    """Wait: when the wait ends. Otherwise: when time alone may change the verdict. None: never."""
     storm: Storm | None = None
     """The storm that took the root away. None: none did."""
     paid_by: str = ""
     """The incident that was charged for the same storm, so that this one is not. Empty: `charge` has another reason."""
     mark: FailureMark | None = None
-    """How the root showed. None: without an exit there is nothing to recognise."""
+    """How the root failed, to recognise it if it returns. None: it has no exit to recognise."""
 
 
 def of(
     context: ReconcileContext, ledger: Ledger, evidence: tuple[Evidence, ...], *, news: tuple[Evidence, ...] = ()
 ) -> Verdict:
-    """The verdict on this evidence; without any, the default. It does not ask whether a cap allows it."""
+    """The verdict on this evidence, or the default without any. It does not check the caps."""
     pinned = ledger.current_incident.pinned
     if not evidence:
         return _default(ledger, None)
@@ -117,7 +117,7 @@ def of(
         first = answer.ignored[0]
         return Verdict(Call.IGNORE, _says(first), rule=first.rule.name)
     root = _root(disruption, answer)
-    # One real loss among faults of nodes, and the others hang.
+    # With one real loss among the node faults, the other ranks hang.
     only_faults = all(each.kind is LossKind.NODE_FAULT for each in evidence)
     verdict = (
         _by_rule(context, ledger, answer.match, only_faults=only_faults)
@@ -130,19 +130,19 @@ def of(
 
 
 def causes(disruption: Disruption) -> tuple[Finding, ...]:
-    """What is not merely consequence; where all of it is, all of it."""
+    """The findings that are not mere consequences. If all of them are, all of them."""
     return tuple(finding for finding in disruption.findings if not finding.cascade) or disruption.findings
 
 
 def _of_news(disruption: Disruption, news: tuple[Evidence, ...]) -> Disruption:
-    """The causes among the news, separated from their consequences by all that is known; all of it where none is."""
+    """The causes among the news. All of the evidence shows which are consequences. No cause: the whole disruption."""
     keys = {item.key for item in news}
     found = tuple(each for each in disruption.findings if each.evidence.key in keys and not each.cascade)
     return Disruption(found) if found else disruption
 
 
 def _root(disruption: Disruption, answer: Answer) -> Finding:
-    """What decides: the root, less what is ignored."""
+    """The finding that decides: the root of what is not ignored."""
     if answer.match is not None:
         return answer.match.finding
     ignored = {match.finding.evidence.key for match in answer.ignored}
@@ -160,18 +160,18 @@ _BY_RULE = {
 
 
 def _says(match: Match) -> Explanation:
-    """The rule, what of the disruption it matches, and what it says."""
+    """The rule, which part of the disruption it matches, and what it says."""
     reason = _BY_RULE[match.rule.action]
     sentence = Sentence.RULE_IGNORES if reason is Reason.RULE_IGNORE else Sentence.RULE_SAYS
     return explained(sentence, reason, rule=match.rule.name, match=match.why, action=match.rule.action)
 
 
 def _settling(context: ReconcileContext, ledger: Ledger, disruption: Disruption) -> Verdict | None:
-    """Late evidence could make a rule with Ignore or FailJob decide, or unmake that: `settle` is waited for."""
+    """Wait for `settle`: late evidence could make a rule with Ignore or FailJob decide, or keep one from deciding."""
     open_ = ledger.current_incident
     began = open_.attempts[-1].started_at if open_.attempts else open_.detected_at
-    # From the first sign on, lest a cascade of many ranks put the verdict off without end; not from one dated by this
-    # very reconcile, nor by a clock ahead of ours.
+    # Counted from the first sign, so that a cascade of many ranks does not put the verdict off without end. A sign
+    # dated by this reconcile, or by a clock ahead of ours, does not count.
     first = min(
         (item.at for item in disruption.evidence if item.at is not None and item.at < context.now), default=began
     )
@@ -203,7 +203,7 @@ def _storm(context: ReconcileContext, ledger: Ledger, disruption: Disruption) ->
 
 
 def _of_storm(verdict: Verdict, storm: Storm, ledger: Ledger) -> Verdict:
-    """One charge for each group in each storm, whatever the rule says that decides on the loss."""
+    """The verdict in a storm: each storm charges a group once, whatever the deciding rule says."""
     verdict = msgspec.structs.replace(verdict, storm=storm)
     paid = charged_before(ledger, storm)
     if paid is None or not verdict.charge:
@@ -260,7 +260,7 @@ def _default(ledger: Ledger, root: Finding | None) -> Verdict:
 def _replacing(
     context: ReconcileContext, finding: Finding, why: Explanation, rule: str, *, charge: bool, only_faults: bool
 ) -> Verdict:
-    """ReplaceNode as far as there is a node to be replaced and permission for it; the caps are asked at the trigger."""
+    """ReplaceNode, if there is a node to replace and permission for it. The caps are checked at the trigger."""
     node = finding.evidence.pod.node if finding.evidence.pod is not None else ""
     wish = Verdict(Call.REPLACE_NODE, why, rule=rule, charge=charge, node=node, still_runs=only_faults)
     if not node:
@@ -278,8 +278,8 @@ def _replacing(
 def _confirmed(
     context: ReconcileContext, ledger: Ledger, wish: Verdict, finding: Finding, rule: Rule | None
 ) -> Verdict:
-    """ReplaceNode, unless it rests on a message that nothing else confirms: anybody who runs a job may write one, and a
-    quarantine is felt by all. `rule` None: the default asks for it."""
+    """ReplaceNode, unless it rests on a message that nothing else confirms: anyone who runs a job can write one, and a
+    quarantine affects every job. `rule` None: the default asks for it."""
     if wish.call is not Call.REPLACE_NODE or not suspicion.decided_by_message(finding, rule):
         return wish
     if message_counts(context, wish.node) or (rule is not None and sign_of_rule(context, ledger, wish.node, rule)):
@@ -303,8 +303,8 @@ def message_counts(context: ReconcileContext, node: str) -> bool:
 def sign_of_rule(context: ReconcileContext, ledger: Ledger, node: str, rule: Rule) -> str:
     """The node's conditions and taints that an administrator's rule calls a fault. Empty: there are none.
 
-    What a tenant's own rule calls one is no sign: `Ready`, or the taint that all GPU nodes have, would do. Who wrote a
-    rule is known while the policy in force is the one that the incident has pinned.
+    A tenant's own rule does not count: it could name `Ready`, or the taint that all GPU nodes have. The author of a
+    rule is known only while the policy in force is the one that the incident has pinned.
     """
     policy, facts = context.policy, context.snapshot.nodes.get(node)
     if not isinstance(policy, Policy) or facts is None or policy.uid != ledger.current_incident.pinned.policy_uid:
@@ -315,9 +315,9 @@ def sign_of_rule(context: ReconcileContext, ledger: Ledger, node: str, rule: Rul
 
 
 def not_replaced(wish: Verdict, refused: Explanation) -> Verdict:
-    """What is left of ReplaceNode where the node may not be quarantined: the restart alone.
+    """What is left of ReplaceNode if the node may not be quarantined: only the restart.
 
-    Not even that while the member still runs: the group could come back on the very same node, and nothing were won.
+    While the member still runs, not even that: the group could come back on the same node, and nothing would be gained.
     """
     considered = (*wish.considered, Alternative(Call.REPLACE_NODE, refused, wish.node))
     changed = msgspec.structs.replace(wish, call=Call.RECREATE_GROUP, node="", considered=considered)
@@ -329,9 +329,9 @@ def not_replaced(wish: Verdict, refused: Explanation) -> Verdict:
 
 
 def _keeps_pods_off(context: ReconcileContext, node: NodeFacts) -> bool:
-    """It is cordoned, or tainted so that this group's pods do not tolerate it. A taint alone says nothing: GPU nodes of
-    most clouds have one that all training pods tolerate. Without the fleet (a reconcile from the cache), and before
-    it is known which nodes take the pods, only the cordon is known.
+    """The node is cordoned, or has a taint that this group's pods do not tolerate. A taint alone says nothing: GPU
+    nodes of most clouds have one that all training pods tolerate. Without the fleet (a reconcile from the cache), and
+    before it is known which nodes accept the pods, only the cordon is known.
     """
     fleet = context.snapshot.fleet
     feasible = fleet.feasible if fleet is not None else None
@@ -339,7 +339,7 @@ def _keeps_pods_off(context: ReconcileContext, node: NodeFacts) -> bool:
 
 
 def _case_against(context: ReconcileContext, ledger: Ledger, root: Finding) -> Explanation | None:
-    """What speaks for replacing the node although no rule asks for it. None: nothing does."""
+    """Why the node should be replaced although no rule asks for it. None: there is no reason."""
     pod, open_ = root.evidence.pod, ledger.current_incident
     if pod is None or not pod.node or not isinstance(context.policy, Policy):
         return None
@@ -361,7 +361,7 @@ def _case_against(context: ReconcileContext, ledger: Ledger, root: Finding) -> E
 
 
 def suspected(node: str, others: Sequence[str], most: int) -> Explanation:
-    """The node is suspected by one incident more than by `others`, of `most` that have it replaced."""
+    """The node is suspected by `others` and by this incident. `most`: how many incidents have it replaced."""
     before = others[-1] if others else ""
     return because(Reason.NODE_SUSPECTED, node=node, count=len(others) + 1, most=most, before=before)
 
@@ -389,7 +389,7 @@ def _mark(root: Finding, ledger: Ledger) -> FailureMark | None:
 
 
 def _comes_back(root: Finding, ledger: Ledger) -> Explanation | None:
-    """The same exit code and message as before the latest restarts: another one would not help. None: it is new."""
+    """The same exit code and message as before the latest restarts: another restart would not help. None: it is new."""
     mark = _mark(root, ledger)
     if mark is None or not mark.message or root.blames_node or root.cascade or root.disruption_class not in _OWN:
         return None
@@ -419,7 +419,7 @@ MAX_MARKS = 4
 
 
 def remembered(ledger: Ledger, mark: FailureMark | None) -> Ledger:
-    """The ledger that will recognise this failure when it comes back after the restart that is now made for it."""
+    """The ledger that will recognise this failure if it returns after the restart that is now made for it."""
     if mark is None:
         return ledger
     others = tuple(m for m in ledger.failures if (m.incident, m.attempt) != (mark.incident, mark.attempt))
