@@ -1,1 +1,1 @@
-"""From facts to what happened: who is a member, what was lost, of which class and cause, who else decides on it."""
+"""Finds out from the facts what happened: the members, the losses, their class and cause, and who else decides."""

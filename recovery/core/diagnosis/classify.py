@@ -1,7 +1,8 @@
-"""Evidence to a Disruption: what the loss means, where it began, and what of it is only its consequence.
+"""Classifies evidence as a Disruption: what the loss means, where it began, and which evidence is only a consequence.
 
-When one rank goes, the others die of it: their connections are reset at once, their collectives time out after minutes,
-launchers exit without a word. All of that is evidence, but none of it is a cause where there is another one.
+When one rank fails, the others fail because of it: their connections are reset at once, their collectives time out
+minutes later, their launchers exit without a message. All of that is evidence, but it is a cause only if there is no
+other one.
 """
 
 import re
@@ -21,16 +22,16 @@ __all__ = ["Disruption", "DisruptionClass", "Finding", "cause_of", "classify", "
 MAX_SUSPECTS = 8
 
 FOLLOWS_WITHIN = timedelta(seconds=30)
-"""An exit that says nothing of itself, so soon after another member was lost, is a consequence of that."""
+"""An exit that nothing explains is a consequence of another loss if it follows that loss within this time."""
 
 _ABORTED = 128 + 6
-"""What NCCL's watchdog ends a process with, minutes after the loss that it waited for."""
+"""The exit code with which NCCL's watchdog ends a process, minutes after the loss of the rank that it waited for."""
 
 _SAY_NOTHING = frozenset({1, 255})
-"""Exit codes of whatever failed; others are for the rules of a policy to know."""
+"""Exit codes that any failure may have. The rules of a policy may give a meaning to other codes."""
 
 _SAME_SECOND = timedelta(seconds=1)
-"""The API server and the kubelets write whole seconds, by different clocks."""
+"""The API server and the kubelets write times in whole seconds, and their clocks differ."""
 
 NORMALISED_MAX = 200
 
@@ -41,15 +42,15 @@ class Finding(msgspec.Struct, frozen=True):
     evidence: Evidence
     disruption_class: DisruptionClass
     signature: str = ""
-    """The name of the row of `signature_table.SIGNATURES` that fits; empty: the kind of loss alone decides."""
+    """The name of the row of `signature_table.SIGNATURES` that fits. Empty: none does, and the kind of loss decides."""
     cascade: bool = False
-    """The consequence of another loss, not a cause of its own: it matches no rule, and nothing is suspected for it."""
+    """It is a consequence of another loss, not a cause. It matches no rule, and no node is suspected because of it."""
     blames_node: bool = False
-    """Proof enough that the node, not the job, is at fault."""
+    """It proves that the node is at fault, not the job."""
 
 
 class Disruption(msgspec.Struct, frozen=True):
-    """What the evidence means: the root first, then the other causes by time, then what is only consequence."""
+    """What the evidence means: first the root, then the other causes by time, then the consequences."""
 
     findings: tuple[Finding, ...]
 
@@ -72,8 +73,7 @@ class Disruption(msgspec.Struct, frozen=True):
 
     @property
     def suspects(self) -> tuple[Suspect, ...]:
-        """Where the failure showed first, each pod once; what is only consequence counts only where nothing else is
-        known."""
+        """The pods that failed first, each once. Consequences count only if there is no cause."""
         causes = [finding for finding in self.findings if not finding.cascade] or list(self.findings)
         found: dict[str, Suspect] = {}
         for finding in causes:
@@ -84,10 +84,10 @@ class Disruption(msgspec.Struct, frozen=True):
 
 
 def classify(evidence: tuple[Evidence, ...], snapshot: Snapshot) -> Disruption:
-    """What the evidence means. Total: whatever it is, it has a class, and its order does not matter.
+    """What the evidence means. Any evidence gets a class, and the order of the evidence does not matter.
 
-    All evidence is in the disruption, each piece once. Where there is a cause, the root is the earliest one; where all
-    of it is consequence, the earliest is the root nevertheless.
+    The disruption contains each piece of evidence once. The root is the earliest cause. If all evidence is a
+    consequence, `_link_pair` or `_least_consequence` selects the root.
     """
     jobs = {job.uid: job for job in snapshot.jobs}
     signs = [_Sign(item, signature_of(item, snapshot), jobs.get(item.job_uid)) for item in evidence]
@@ -108,16 +108,16 @@ def classify(evidence: tuple[Evidence, ...], snapshot: Snapshot) -> Disruption:
 
 
 class _Sign(msgspec.Struct, frozen=True, eq=False):
-    """A piece of evidence, with all that is known of it alone."""
+    """A piece of evidence, with what it shows without the other evidence."""
 
     evidence: Evidence
     signature: Signature | None
     job: JobFacts | None
-    """Its Job. None: it is gone."""
+    """The Job that the evidence is about. None: the Job does not exist any more."""
 
     @property
     def second(self) -> datetime | None:
-        """The API's and the kubelets' times are whole seconds: within one there is no order."""
+        """The second of the loss. The API server and the kubelets write whole seconds, so it has no finer order."""
         at = self.evidence.at
         return at.replace(microsecond=0) if at is not None else None
 
@@ -127,12 +127,12 @@ class _Sign(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def job_only(self) -> bool:
-        """That the Job fails follows from what its pods did."""
+        """It only says that the Job or the JobSet fails, which follows from what the pods did."""
         return self.evidence.kind in {LossKind.JOB_FAILING, LossKind.JOB_SET_FAILED}
 
     @property
     def waited(self) -> bool:
-        """It says itself that it missed another one."""
+        """The process itself reports that another rank was missing."""
         return self.signature is not None and self.signature.cascade
 
     @property
@@ -141,7 +141,7 @@ class _Sign(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def weak(self) -> bool:
-        """A process ended by itself, and nothing says why: not even an exit code that was chosen to say something."""
+        """A process ended by itself, and nothing says why. Not even its exit code has a meaning."""
         row, ended = self.signature, self.evidence.exit
         bare = row is None or (not row.is_specific and row.disruption_class is DisruptionClass.CRASHED)
         return (
@@ -150,7 +150,7 @@ class _Sign(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def ours(self) -> bool:
-        """SIGTERM and SIGKILL of a pod that was asked to go, or whose Job goes down, are not failures."""
+        """No failure: SIGTERM or SIGKILL ended a process after its pod or its Job was deleted, or the Job failed."""
         row, ended = self.signature, self.evidence.exit
         if row is None or row.disruption_class is not DisruptionClass.KILLED or ended is None:
             return False
@@ -161,7 +161,7 @@ class _Sign(msgspec.Struct, frozen=True, eq=False):
         return any(_ended_after(ended, moment) for moment in asked if moment is not None)
 
     def ran_past(self, timed_out: datetime | None) -> bool:
-        """Others timed out while it still ran, and it shows no sign of having waited: they waited for this one."""
+        """The process still ran when others timed out, and does not say that it waited: the others waited for it."""
         return self.weak and self.second is not None and timed_out is not None and timed_out < self.second
 
     def finding(self, *, cascade: bool = False, hung: bool = False) -> Finding:
@@ -174,12 +174,12 @@ class _Sign(msgspec.Struct, frozen=True, eq=False):
 
 
 def _ended_after(ended: ExitFacts, moment: datetime) -> bool:
-    """Within one second the request is taken for the cause."""
+    """The process ended after the request. If both happened within one second, the request counts as the cause."""
     return ended.finished_at is None or ended.finished_at >= moment - _SAME_SECOND
 
 
 def _in_order(sign: _Sign) -> tuple[object, ...]:
-    """Earliest first; within a second what says most first; then by rank."""
+    """Earliest first, within a second the most meaningful sign first, then by rank."""
     item, second = sign.evidence, sign.second
     index = item.pod.index if item.pod is not None and item.pod.index is not None else -1
     return (
@@ -199,10 +199,10 @@ def _least_consequence(sign: _Sign) -> tuple[object, ...]:
 
 
 def _that_follow(signs: list[_Sign]) -> set[int]:
-    """Those that end without a word soon after another pod was lost, by identity. `signs` is in order.
+    """The ids (`id()`) of the signs that nothing explains and that follow the loss of another pod. `signs` is in order.
 
-    Within one second only what says something of itself goes before what does not. What waited for others is no loss
-    that others could follow: a rank that shows nothing of the kind is the one that they waited for.
+    Within one second, only signs with a meaning count as earlier than signs without one. No sign can follow a rank
+    that waited for others: the rank that they waited for is one that does not say that it waited.
     """
     follow: set[int] = set()
     first, latest = _Places(), _Places()
@@ -228,13 +228,13 @@ def _that_follow(signs: list[_Sign]) -> set[int]:
 
 
 class _Places:
-    """Two pods and when they were lost: enough to ask of any pod whether, and when, another one was."""
+    """Two pods and when they were lost. They suffice to find out for any pod whether and when another one was lost."""
 
     def __init__(self) -> None:
         self._seen: dict[str, datetime] = {}
 
     def see(self, place: str, at: datetime, *, keep: bool = False) -> None:
-        """`keep`: the first two stay; else the latest two do."""
+        """`keep` True: the first two pods stay. False: the latest two stay."""
         if keep and (place in self._seen or len(self._seen) == 2):
             return
         self._seen.pop(place, None)
@@ -243,12 +243,12 @@ class _Places:
             del self._seen[next(iter(self._seen))]
 
     def other_than(self, place: str) -> datetime | None:
-        """When the latest other one was lost. None: no other was."""
+        """When the latest other pod was lost. None: no other pod was."""
         return max((at for other, at in self._seen.items() if other != place), default=None)
 
 
 def _link_pair(signs: list[_Sign]) -> list[_Sign]:
-    """Connections reset at exactly two hosts: the fault may lie at either end. Else empty."""
+    """The signs of connections reset at exactly two hosts, where the fault may lie at either end. Else empty."""
     reset = [sign for sign in signs if sign.signature is not None and sign.signature.name == _RESET]
     hosts = {sign.evidence.pod.node or sign.evidence.pod.name for sign in reset if sign.evidence.pod is not None}
     return reset if len(hosts) == 2 else []
@@ -288,7 +288,7 @@ def _by_kind(kind: LossKind) -> DisruptionClass:
 
 
 def cause_of(finding: Finding) -> str:
-    """A short CamelCase cause for the printer column: what the table calls it, else how it ended or who moved it."""
+    """A short CamelCase cause for the printer column: the name in the table, else how it ended or who moved the pod."""
     item, row = finding.evidence, BY_NAME.get(finding.signature)
     if row is not None and row.is_specific:
         number = xid_of(item, row)
@@ -300,7 +300,7 @@ def cause_of(finding: Finding) -> str:
     return row.name if row is not None else str(item.kind)
 
 
-# --- the same words again ------------------------------------------------------------------------------------------
+# --- recognising the same message again ----------------------------------------------------------------------------
 
 _CHANGING = re.compile(
     r"""(?x)
@@ -321,12 +321,13 @@ _STEP = re.compile(r"(?i)\b(?:global[ _]?step|training[ _]step|steps?|iterations
 
 
 def normalised_message(text: str) -> str:
-    """The last line that has letters, at most 200 characters of it, without what changes from run to run.
+    """The last line that has letters, at most 200 characters of it, without the parts that change from run to run.
 
-    Times, addresses, ids, names of hosts and pods, ranks, process ids and other numbers are replaced by what they are;
-    the numbers of errors (XID, errno, exit code, signal) stay, because they distinguish one failure from another.
+    Placeholders such as `<time>` replace times, addresses, ids, names of hosts and pods, ranks, process ids and other
+    numbers. The numbers of errors (XID, errno, exit code, signal) stay, because they distinguish one failure from
+    another.
     """
-    # A line without letters, such as the end of torchrun's banner, is the same whatever has failed.
+    # A line without letters, such as the end of torchrun's banner, is the same for every failure.
     lines = [line for line in map(str.strip, text[-MESSAGE_MAX:].splitlines()) if any(map(str.isalpha, line))]
     return _CHANGING.sub(_replacement, lines[-1])[:NORMALISED_MAX] if lines else ""
 

@@ -1,8 +1,8 @@
-"""Facts to Evidence: what was lost, when, and the sign of it in words; `core.diagnosis.classify` says what it means.
+"""Collects Evidence from the facts: what was lost, when, and how, in words. `core.diagnosis.classify` interprets it.
 
-Evidence is everything that says that a member of a group was lost. Most of what looks like it is not: a restart from
-before the policy existed, a pod that its Job replaced before the group ever ran, the Job's own killing of the members
-that it no longer wants. `core.diagnosis.freshness` says what is left over.
+Evidence is every sign that a member of a group was lost. Most signs do not count: a restart from before the policy
+existed, a pod that its Job replaced before the group ever ran, members that the Job itself kills because it no longer
+wants them. `core.diagnosis.freshness` selects what counts.
 """
 
 from collections.abc import Iterable, Iterator
@@ -29,11 +29,11 @@ _ENDED_BY_REQUEST = frozenset({128 + 9, 128 + 15})
 """Exit codes of processes that SIGKILL or SIGTERM has ended."""
 _WAITS_FOR_BACK_OFF = "CrashLoopBackOff"
 _LAST_DELETE_WITHIN = timedelta(seconds=1)
-"""How long after the end of the last container its kubelet's own delete may come, in the API's whole seconds."""
+"""The kubelet deletes a pod at most this long after its last container has ended, in the API's whole seconds."""
 
 
 class LossKind(StrEnum):
-    """What was seen to happen; what it means is for `core.diagnosis.classify` to say."""
+    """What happened. `core.diagnosis.classify` says what it means."""
 
     CONTAINER_RESTARTED = "ContainerRestarted"
     POD_FAILED = "PodFailed"
@@ -51,7 +51,7 @@ class Evidence(msgspec.Struct, frozen=True):
     """One sign that a member was lost."""
 
     key: str
-    """Names the event, not the reconcile that sees it: the same loss has the same key in whatever state it is seen."""
+    """Identifies the loss, not the reconcile that sees it. A loss has the same key in any state in which it is seen."""
     kind: LossKind
     text: str
     job_uid: str
@@ -60,9 +60,9 @@ class Evidence(msgspec.Struct, frozen=True):
     pod: PodFacts | None = None
     exit: ExitFacts | None = None
     inferred: bool = False
-    """Concluded from a replacement; the loss itself was not seen."""
+    """Inferred from a replacement. The loss itself was not seen."""
     disrupted_by: str = ""
-    """Reason of the pod's DisruptionTarget condition; empty: it has none."""
+    """Reason of the pod's DisruptionTarget condition. Empty: it has none."""
 
     def suspect(self) -> Suspect | None:
         if self.pod is None:
@@ -86,7 +86,7 @@ def _job_evidence(snapshot: Snapshot, job: JobFacts) -> list[Evidence]:
     pods = pods_of_run(job, snapshot.pods)
     dying_since = job.deleting_since
     if dying_since is not None and job.restart_attempt >= restarts_of(snapshot):
-        return []  # not the JobSet takes it down in order to restart; else what its pods died of is still evidence
+        return []  # not deleted by JobSet for a restart; if it were, the failures of its pods would still be evidence
     reason = failing(job)
     found = []
     lost_ranks: set[int | str] = set()
@@ -117,7 +117,7 @@ def _hole(index: int, job: JobFacts) -> Evidence:
 
 
 def _deleted_alone(snapshot: Snapshot, job: JobFacts) -> list[Evidence]:
-    """A client deletes this Job of several, and the ranks of the others hang. (JobSet itself deletes all of them.)"""
+    """Evidence that a client deletes only this Job, and the ranks of the others hang. (JobSet deletes all of them.)"""
     by_jobset = job.restart_attempt < restarts_of(snapshot)
     over = job.condition("Complete") is not None or failing(job) is not None
     left = next((other for other in member_jobs(snapshot) if other.restart_attempt == job.restart_attempt), None)
@@ -130,7 +130,7 @@ def _deleted_alone(snapshot: Snapshot, job: JobFacts) -> list[Evidence]:
 
 
 def _expected(pod: PodFacts, job: JobFacts) -> bool:
-    """Its going is no failure: it ended well, was scaled away, or JobSet itself moved it."""
+    """The end of the pod is no failure: it Succeeded, was scaled away, or JobSet itself moved it."""
     target = _disruption_target(pod)
     scaled_away = pod.index is not None and pod.index >= member_count(job)
     moved = target is not None and target.reason == "ExclusivePlacementViolation"
@@ -138,7 +138,7 @@ def _expected(pod: PodFacts, job: JobFacts) -> bool:
 
 
 def _lost(pod: PodFacts, job: JobFacts, job_kills: bool) -> Evidence | None:
-    """The pod itself is lost: disrupted, failed, being deleted or gone. `job_kills`: deletions may be its doing."""
+    """Evidence that the pod is disrupted, failed, being deleted or gone. `job_kills`: the Job may delete its pods."""
     if _expected(pod, job):
         return None
     target = _disruption_target(pod)
@@ -175,7 +175,7 @@ def _lost(pod: PodFacts, job: JobFacts, job_kills: bool) -> Evidence | None:
 def final_exit(pod: PodFacts, job: JobFacts) -> ContainerFacts | None:
     """The training container that has failed and that the kubelet does not restart. None: there is none.
 
-    The pod fails with it, but only when its other containers have ended as well: until then the kubelet reports phase
+    The pod fails too, but only when its other containers have ended as well. Until then the kubelet reports phase
     Running (`getPhase` in pkg/kubelet/kubelet_pods.go), and the Job controller waits.
     """
     if pod.phase in {"Failed", "Succeeded"}:
@@ -192,7 +192,7 @@ def kept_running_by(pod: PodFacts) -> tuple[str, ...]:
 def kept_open_by(pod: PodFacts) -> tuple[str, ...]:
     """The other containers that keep the pod from being Failed: they run, or have never started.
 
-    A pod with a container that has never started is Pending, whatever became of its other containers (`getPhase`).
+    A pod with a container that has never started is Pending, even if its other containers have ended (`getPhase`).
     """
     never_ran = (each for each in pod.other_containers if each.waiting_reason and each.last_exit is None)
     return (*kept_running_by(pod), *(each.name for each in never_ran))
@@ -204,11 +204,11 @@ def _kept_words(pod: PodFacts) -> str:
 
 
 def _ended_before(ended: ExitFacts | None, ended_at: datetime | None, pod: PodFacts) -> bool:
-    """The exit is not the consequence of a deletion. (Within one second the deletion is taken for the cause.)
+    """The exit is not the consequence of a deletion. (If both are in one second, the deletion counts as the cause.)
 
-    When all containers of a deleted pod have ended, its kubelet deletes it once more, at once and with a grace of 0,
-    which gives the deletion a new date while a finalizer keeps the object: what SIGTERM and SIGKILL left behind just
-    before is then taken for its doing.
+    When all containers of a deleted pod have ended, the kubelet immediately deletes the pod once more, with a grace
+    period of 0. If a finalizer keeps the object, this gives the deletion a later date. So an exit by SIGTERM or SIGKILL
+    just before that date counts as a consequence of the deletion.
     """
     if pod.deleting_since is None:
         return True
@@ -220,10 +220,10 @@ def _ended_before(ended: ExitFacts | None, ended_at: datetime | None, pod: PodFa
 
 
 def _restarts(pod: PodFacts) -> list[Evidence]:
-    """Containers that the kubelet restarted in place, or that have exited and wait for it.
+    """Evidence of containers that the kubelet restarted in place, or that have exited and wait for a restart.
 
-    One that has exited once more since its restart shows both exits. The loss dates from the first, and the first names
-    the cause: the second process often ends only because its peers do not answer.
+    A container that has exited again since its restart shows both exits. The first exit dates the loss and names the
+    cause: the second process often ends only because its peers do not answer.
     """
     if pod.phase in {"Failed", "Succeeded"}:
         return []
@@ -240,10 +240,10 @@ def _restarts(pod: PodFacts) -> list[Evidence]:
 def _exits_and_restarts(container: ContainerFacts) -> Iterator[tuple[ExitFacts | None, int]]:
     """The exits that the status shows, each with the number of the restart that it led to, or will lead to.
 
-    None: a restart without the exit before it.
+    None: the status shows the restart without the exit before it.
     """
     if container.waiting_reason == _WAITS_FOR_BACK_OFF:
-        # The exit has become the last one; the restart is still to be counted (kubelet_pods.go, `lastState`).
+        # The exit is in `lastState` already, and the restart is not counted yet (kubelet_pods.go).
         yield container.last_exit, container.restarts + 1
         return
     if container.restarts and (container.exit is None or container.last_exit is not None):
@@ -253,7 +253,7 @@ def _exits_and_restarts(container: ContainerFacts) -> Iterator[tuple[ExitFacts |
 
 
 def _restart(pod: PodFacts, container: ContainerFacts, ended: ExitFacts | None, number: int) -> Evidence:
-    """An exit and the restart that follows it are one event, named by the number of that restart."""
+    """An exit and the restart that follows it are one event, identified by the number of that restart."""
     how = f"exited{_exit_words(ended)}{_restart_words(container, number)}{_device_words((container,))}"
     text = f"container {container.name} of {place(pod)} {how}"
     at = (ended.finished_at if ended is not None else None) or container.running_since
@@ -262,7 +262,7 @@ def _restart(pod: PodFacts, container: ContainerFacts, ended: ExitFacts | None, 
 
 
 def _fault(pod: PodFacts) -> list[Evidence]:
-    """Its node has become faulty under it, and a rule wants that acted upon; one placed on a faulty node is no news."""
+    """Evidence that a rule calls the pod's node faulty. Empty if the node was faulty before the pod was created."""
     fault = pod.fault
     if fault is None or pod.phase == "Succeeded" or (fault.since is not None and fault.since <= pod.created_at):
         return []
@@ -296,11 +296,11 @@ def _first_exit(pod: PodFacts) -> ExitFacts | None:
 
 
 def _failed_at(pod: PodFacts, ended: ExitFacts | None) -> datetime | None:
-    """When a pod that has ended was lost with this exit. None: the facts do not say.
+    """When a pod that ended with this exit was lost. None: the facts do not say.
 
-    The exit of another container harms no rank: the pod trains on until its training has ended as well, and only then
-    does its kubelet report phase Failed (`getPhase` in pkg/kubelet/kubelet_pods.go). Where it is not known which
-    container trains, that may be whichever ended last.
+    The exit of another container harms no rank: the training continues until its own containers have ended, and only
+    then does the kubelet report phase Failed (`getPhase` in pkg/kubelet/kubelet_pods.go). If it is not known which
+    container trains, it may be the one that ended last.
     """
     if ended is None or ended.finished_at is None:
         return None
@@ -319,7 +319,7 @@ def _exit_words(ended: ExitFacts | None) -> str:
 
 
 def _device_words(containers: Iterable[ContainerFacts]) -> str:
-    """The devices of training containers that are the sign of the node, not only how the process ended."""
+    """The unhealthy devices of training containers: a sign of the node, besides how the process ended."""
     devices = tuple(dict.fromkeys(device for each in containers for device in each.unhealthy_devices))
     if not devices:
         return ""
@@ -328,7 +328,7 @@ def _device_words(containers: Iterable[ContainerFacts]) -> str:
 
 
 def _restart_words(container: ContainerFacts, number: int) -> str:
-    """`number`: of the restart that the exit led to, or will lead to."""
+    """`number`: that of the restart that the exit led to, or will lead to."""
     if container.restarts >= number:
         return f" and was restarted in place (restart {number})"
     return f"; the kubelet will restart it ({container.waiting_reason})" if container.waiting_reason else ""
@@ -350,7 +350,7 @@ _RANK_OF_KIND = {
 
 
 def _root_first(item: Evidence) -> tuple[object, ...]:
-    """Earliest first; within a second what names a cause before what is only its consequence; then by rank."""
+    """Earliest first, within a second causes before consequences, then by rank."""
     index = item.pod.index if item.pod is not None and item.pod.index is not None else -1
     return (
         item.at is None,

@@ -1,7 +1,7 @@
-"""A training that is finishing and has lost a member, and does not end.
+"""Detects a training that is finishing, has lost a member, and does not end.
 
-One rank that ends early with exit code 0 makes the group look as if it were about to be complete. If another rank is
-lost then, the rest may wait for it without end. A restart would throw away what is done, so a person decides.
+One rank that ends early with exit code 0 makes the group look almost complete. If another rank is lost then, the rest
+may wait for it forever. A restart would discard the finished work, so a person decides.
 """
 
 from datetime import datetime, timedelta
@@ -24,15 +24,15 @@ class LostWhileFinishing(msgspec.Struct, frozen=True):
     done: Explanation
     losses: tuple[Evidence, ...]
     lost_at: datetime
-    """The first of them whose time is known."""
+    """The earliest known time of a loss."""
     key: str
-    """Of the evidence that it has not ended in time; once for each Job by which the training is finishing."""
+    """The key of the evidence that the training has not ended in time, one for each Job that shows it finishing."""
 
 
 def lost_while_finishing(
     snapshot: Snapshot, ledger: Ledger, *, since: datetime | None, now: datetime
 ) -> LostWhileFinishing | None:
-    """None: it is not finishing, nothing is lost, nothing shows when, or it has been decided on. `since`: as for
+    """None: it is not finishing, nothing is lost, no loss has a time, or this has been decided already. `since`: as for
     `fresh`."""
     found = first_done(snapshot)
     if found is None or _key(found[0]) in ledger.handled.keys:
@@ -47,8 +47,8 @@ def lost_while_finishing(
 
 
 def _left(snapshot: Snapshot, ledger: Ledger, now: datetime) -> tuple[Evidence, ...]:
-    """The losses of the last incident, if it was closed because the training was finishing: they are not dealt with
-    yet. Those of an earlier one are over: the group has run whole since."""
+    """The losses of the last incident, if it was closed because the training was finishing: nothing has been done about
+    them yet. Those of an earlier incident do not matter, because the group has run whole since."""
     closed = ledger.history[0] if ledger.history else None
     if closed is None or closed.outcome_reason is not Reason.JOB_FINISHING:
         return ()
@@ -59,7 +59,7 @@ def _left(snapshot: Snapshot, ledger: Ledger, now: datetime) -> tuple[Evidence, 
 
 
 def overdue(snapshot: Snapshot, handled: Handled, finish_timeout: timedelta) -> Explanation | None:
-    """The training is finishing, and it has been decided that it takes too long. None: not so."""
+    """Why a finishing training takes too long, if that has been decided. Else None."""
     found = first_done(snapshot)
     if found is None or _key(found[0]) not in handled.keys:
         return None
@@ -67,7 +67,7 @@ def overdue(snapshot: Snapshot, handled: Handled, finish_timeout: timedelta) -> 
 
 
 def left_to_finish(snapshot: Snapshot, handled: Handled) -> Explanation | None:
-    """The training is finishing, and nothing says that this takes too long: the group is left alone. None: not so."""
+    """Why the group is left alone: its training is finishing, and was not found to take too long. Else None."""
     found = first_done(snapshot)
     return found[1] if found is not None and _key(found[0]) not in handled.keys else None
 

@@ -1,4 +1,4 @@
-"""Whether the training of a group is about to be complete: a restart would throw away what is done."""
+"""Whether the training of a group is about to complete. A restart would discard the finished work."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -9,19 +9,19 @@ from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
 from recovery.core.model.reason import Explanation, Reason, Sentence, explained
 
 _BARE_JOB_SET = "JobSet"
-"""The kind of a workload that is a JobSet which nothing controls."""
+"""The kind of a workload that is a JobSet without a controller."""
 
 
 def finishing(snapshot: Snapshot) -> Explanation | None:
-    """The training is about to be complete: restarting it would throw away what is done."""
+    """Why the training counts as about to complete. None: it does not."""
     found = first_done(snapshot)
     return None if found is None else found[1]
 
 
 def success_jobs(snapshot: Snapshot) -> tuple[JobFacts, ...]:
-    """The member Jobs whose success is that of the training.
+    """The member Jobs whose success makes the training succeed.
 
-    In a TrainJob every member trains, unless the `successPolicy` of its JobSet targets some, as the launcher of MPI.
+    In a TrainJob every member trains, unless the `successPolicy` of its JobSet targets some, such as the MPI launcher.
     """
     jobs, jobset, workload = member_jobs(snapshot), snapshot.jobset, snapshot.workload
     if jobset is None or workload is None:
@@ -31,14 +31,14 @@ def success_jobs(snapshot: Snapshot) -> tuple[JobFacts, ...]:
 
 
 def first_done(snapshot: Snapshot) -> tuple[JobFacts, Explanation] | None:
-    """The first Job by which the training is finishing, and why it is. None: it is not."""
+    """The first Job that shows the training finishing, and how it does. None: the training is not finishing."""
     jobs = success_jobs(snapshot)
     for job in jobs:
         if job.condition("Complete") is not None or job.condition("SuccessCriteriaMet") is not None:
             return job, explained(Sentence.CRITERIA_MET, Reason.JOB_FINISHING, job=job.name)
         pods = pods_of(snapshot, job)
         if job.torn_down_by:
-            # Its pods were asked to go while nothing was done yet, and a trainer may exit 0 on SIGTERM.
+            # The controller deletes its pods. None of them was done before, and a trainer may exit 0 on SIGTERM.
             pods = tuple(pod for pod in pods if pod.deleting_since is None)
         done = next((pod for pod in pods if pod.phase == "Succeeded"), None)
         if done is not None or (job.succeeded > 0 and not job.torn_down_by):
@@ -46,13 +46,13 @@ def first_done(snapshot: Snapshot) -> tuple[JobFacts, Explanation] | None:
             return job, explained(Sentence.MEMBER_SUCCEEDED, Reason.JOB_FINISHING, who=who)
         done = next((pod for pod in pods if pod.phase != "Failed" and ended_well(pod)), None)
         if done is None and failing(job) is not None:
-            # A Job that gives up takes down its pods, also those whose training was done before: it stays done.
+            # A failing Job deletes its pods, even those whose training was done before. Such training stays done.
             mine = (pod for pod in snapshot.pods if pod.job_uid == job.uid and ended_well(pod))
             done = next((pod for pod in mine if pod.deleting_since is not None or pod.gone_at is not None), None)
         if done is not None:
             return job, _container_done(done)
     if jobs and all_done(snapshot):
-        # Other containers have made all of their pods fail since. The Jobs replace those, but the training is done.
+        # Other containers have failed all of these pods since. The Jobs replace them, but the training is done.
         done = next(_done_pods(snapshot, jobs[0]))
         return jobs[0], _container_done(done)
     return None
@@ -64,7 +64,7 @@ def _container_done(pod: PodFacts) -> Explanation:
 
 
 def all_done(snapshot: Snapshot) -> bool:
-    """Every rank has trained to its end, though other containers may keep its pod from having Succeeded."""
+    """Every rank has completed its training, although other containers may keep its pod from phase Succeeded."""
     jobs = success_jobs(snapshot)
     if not jobs or len(member_jobs(snapshot)) < snapshot.expected_jobs:
         return False
@@ -72,7 +72,7 @@ def all_done(snapshot: Snapshot) -> bool:
 
 
 def last_begun(snapshot: Snapshot) -> datetime | None:
-    """When the last of those ranks began. None: nothing says when one of them did."""
+    """When the last of the ranks that completed their training began. None: the start of one of them is not known."""
     done = [pod for job in success_jobs(snapshot) for pod in _done_pods(snapshot, job)]
     begun = [each.exit.started_at if each.exit is not None else None for pod in done for each in pod.containers]
     known = [moment for moment in begun if moment is not None]
@@ -80,7 +80,7 @@ def last_begun(snapshot: Snapshot) -> datetime | None:
 
 
 def _done_pods(snapshot: Snapshot, job: JobFacts) -> Iterator[PodFacts]:
-    """The pods with which ranks of the Job have trained to their end, those that are remembered last."""
+    """The pods in which ranks of the Job completed their training. Pods that are only remembered come last."""
     seen = [pod for pod in pods_of(snapshot, job) if _done(pod)]
     yield from seen
     known = {rank(pod) for pod in seen}
@@ -88,12 +88,12 @@ def _done_pods(snapshot: Snapshot, job: JobFacts) -> Iterator[PodFacts]:
 
 
 def _done(pod: PodFacts) -> bool:
-    """Its training has ended well, and not because the pod was asked to go: a trainer may exit 0 on SIGTERM."""
+    """The training completed, and not because the pod was deleted or disrupted: a trainer may exit 0 on SIGTERM."""
     return pod.phase == "Succeeded" or (ended_well(pod) and not (pod.phase == "Failed" and _asked_to_go(pod)))
 
 
 def ended_by_itself(pod: PodFacts) -> bool:
-    """Its training has ended well, and nothing has asked the pod to go yet: whatever becomes of the pod, it is done."""
+    """The training completed while the pod was not deleted or disrupted. It stays done, whatever happens to the pod."""
     return ended_well(pod) and not _asked_to_go(pod)
 
 

@@ -1,7 +1,7 @@
 """Which evidence is fresh. Only fresh evidence opens or reopens an incident.
 
-Evidence is not fresh when an incident has dealt with it, when it comes from before the group ran whole, or when it is a
-baseline: it is older than the policy, or old and the rank runs again.
+Evidence is not fresh if an incident has dealt with it, if it dates from before the group ran whole, or if it is a
+baseline. A baseline is older than the policy, or it is old and its rank runs again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,10 +20,10 @@ from recovery.core.model.ledger import ClosedIncident, Outcome
 from recovery.core.model.reason import Reason
 
 STALE_AFTER = timedelta(minutes=15)
-"""Evidence older than this, of a rank that runs again, is a baseline."""
+"""Evidence older than this is a baseline if its rank runs again."""
 
 _ONLY_OBSERVED = frozenset({Reason.OBSERVE_MODE, Reason.MODE_SWITCHED})
-"""Why an incident closed as Observed that was one of mode Observe. Others were left to Kubernetes on purpose."""
+"""Why incidents in mode Observe close as Observed. Other Observed incidents were left to Kubernetes on purpose."""
 
 
 def fresh(
@@ -36,9 +36,9 @@ def fresh(
 ) -> tuple[Evidence, ...]:
     """The evidence that is neither a baseline nor dealt with already.
 
-    `since`: when the policy came to be, or its mode became Enforce; evidence from before is a baseline, unless the lost
-    rank still does not run. None: the Jobs are younger than that, and no kubelet's clock shall make their evidence look
-    older.
+    `since`: when the policy was created, or its mode became Enforce. Earlier evidence is a baseline, unless the lost
+    rank still does not run. None: the Jobs are younger than that, and a kubelet's clock must not make their evidence
+    look older.
     """
     ages = _ages(snapshot, evidence, since=since, handled=handled, now=now)
     return tuple(item for item, age in ages if age is _Age.NEW)
@@ -47,8 +47,8 @@ def fresh(
 def baseline(
     snapshot: Snapshot, evidence: Iterable[Evidence], *, since: datetime | None, handled: Handled, now: datetime
 ) -> tuple[Evidence, ...]:
-    """Losses of a group that trained, about which nothing is done because of their age. Their ranks run again, but the
-    others may hang since. Losses before the latest report of progress are left out."""
+    """Losses of a group that trained which are too old for any action. Their ranks run again, but the other ranks may
+    have been hanging since. Losses before the latest report of progress are left out."""
     ages = _ages(snapshot, evidence, since=since, handled=handled, now=now)
     return tuple(item for item, age in ages if age is _Age.BASELINE and not _progressed_since(snapshot, item))
 
@@ -56,8 +56,9 @@ def baseline(
 def only_observed(
     snapshot: Snapshot, evidence: Iterable[Evidence], *, handled: Handled, history: Iterable[ClosedIncident]
 ) -> tuple[tuple[Evidence, ClosedIncident], ...]:
-    """Losses that an incident in mode Observe has dealt with, each with that incident. Their ranks run again, and
-    nothing was restarted, so the others may hang since. Losses before the latest report of progress are left out."""
+    """Losses that an incident in mode Observe has dealt with, each with that incident. Their ranks run again, but the
+    controller restarted nothing, so the other ranks may have been hanging since. Losses before the latest report of
+    progress are left out."""
     observed = [each for each in history if each.outcome is Outcome.OBSERVED and each.outcome_reason in _ONLY_OBSERVED]
     if not observed:
         return ()
@@ -68,7 +69,7 @@ def only_observed(
         if run is None or at is None or run.before_training(item) or _progressed_since(snapshot, item):
             continue
         dealt_with = item.key in keys or (item.inferred and handled.until is not None and at <= handled.until)
-        # By its date, in whole seconds: the ledger does not keep which evidence belongs to which incident.
+        # The date decides, in whole seconds: the ledger does not record which evidence belongs to which incident.
         by = next((each for each in observed if each.started_at.replace(microsecond=0) <= at <= each.ended_at), None)
         if dealt_with and by is not None and run.runs_again(item):
             found.append((item, by))
@@ -76,8 +77,7 @@ def only_observed(
 
 
 def without_replaced(snapshot: Snapshot, evidence: Sequence[Evidence]) -> tuple[Evidence, ...]:
-    """Without the losses of a group that has run whole since: its Jobs replaced them before, and no rank hangs for
-    them."""
+    """The evidence without losses that the Jobs replaced before the group ran whole: no rank hangs because of them."""
     runs = _runs(snapshot)
     replaced = {
         item.key
@@ -88,7 +88,7 @@ def without_replaced(snapshot: Snapshot, evidence: Sequence[Evidence]) -> tuple[
 
 
 def _progressed_since(snapshot: Snapshot, item: Evidence) -> bool:
-    """The training has reported progress after this loss, so no rank hangs for it."""
+    """The training has reported progress after this loss, so no rank hangs because of it."""
     progress = snapshot.workload.progress if snapshot.workload is not None else None
     return progress is not None and item.at is not None and progress.updated_at > item.at
 
@@ -97,7 +97,7 @@ class _Age(StrEnum):
     NEW = "new"
     BASELINE = "baseline"
     SETTLED = "settled"
-    """It is dealt with already, or came before the group ran whole."""
+    """An incident has dealt with it, or it dates from before the group ran whole."""
 
 
 def _ages(
@@ -124,34 +124,34 @@ def _ages(
 
 
 class _Run(msgspec.Struct, frozen=True):
-    """What the evidence of one Job is held against."""
+    """The run with which a Job's evidence is compared."""
 
     trained_at: datetime | None
-    """None: the members of all Jobs have not all run at once. Lost ones are replaced, and no rank hangs."""
+    """None: the members of all Jobs have not run at once yet. So lost ones are replaced, and no rank hangs."""
     pods_by_rank: dict[int | str, list[PodFacts]]
 
     def runs_again(self, item: Evidence) -> bool:
-        """The rank that was lost is filled, by the same pod or by another one: no rank waits for it any more. So it is
-        where that other one has trained to its end.
+        """The lost rank is filled again, by the same pod or by another one, so no rank waits for it any more. Another
+        pod also fills the rank if it has completed its training.
 
-        Not the whole group is asked for: an old and settled loss must not come back to life when another member goes.
+        The rest of the group does not matter: an old loss must not become fresh again when another member is lost.
         """
         if item.pod is None:
             return False
         if _ran_since(item) is not None:
-            return True  # it has exited once more since, which is evidence of its own
+            return True  # it has exited again since, which is separate evidence
         return any(_fills(p, item.pod) for p in self.pods_by_rank[rank(item.pod)])
 
     def replaced_at(self, item: Evidence) -> datetime | None:
-        """When the Job created the next pod of that rank. The loss came before that, even where nothing dates it, as of
-        a pod that its kubelet has rejected. None: there is no such pod."""
+        """When the Job created the next pod of that rank. An undated loss, such as that of a pod that its kubelet has
+        rejected, happened before that. None: there is no such pod."""
         if item.pod is None:
             return None
         later = (p.created_at for p in self.pods_by_rank[rank(item.pod)] if p.created_at > item.pod.created_at)
         return min(later, default=None)
 
     def is_unfilled(self, item: Evidence) -> bool:
-        """A rank was lost, and no pod of it runs: the others wait for it, however old the loss is."""
+        """A rank was lost, and none of its pods runs. The other ranks wait for it, no matter how old the loss is."""
         lost = item.pod is not None and item.kind is not LossKind.NODE_FAULT
         return lost and not item.inferred and not self.runs_again(item)
 
@@ -163,8 +163,8 @@ class _Run(msgspec.Struct, frozen=True):
         if pod is None or item.inferred:
             return False
         if item.kind is LossKind.CONTAINER_RESTARTED:
-            # A container that crashed on the way to the first full group runs since that moment or earlier; one that
-            # crashed out of a running group started again after it.
+            # A container that crashed before the group first ran whole has been running since that moment or earlier.
+            # One that crashed in a running group started again after it.
             ran_since = _ran_since(item)
             if ran_since is not None:
                 return ran_since <= trained
@@ -172,8 +172,8 @@ class _Run(msgspec.Struct, frozen=True):
             return not any(c.running_since is None or c.running_since > trained for c in mine)
         if pod.index is None:
             return item.at is not None and item.at < trained
-        # Its successor was there when the group ran. Asked this way, because the kubelets' clocks, which date the
-        # running, and the API server's, which dates a deletion, need not agree.
+        # Its successor ran when the group first ran whole. The deletion is not compared: the API server dates it, the
+        # kubelets date the starts, and their clocks may differ.
         return any(
             (other.created_at > pod.created_at or (other.created_at == pod.created_at and other.gone_at is None))
             and (start := started_at(other)) is not None
@@ -191,7 +191,7 @@ def _fills(pod: PodFacts, lost: PodFacts) -> bool:
 
 
 def _ran_since(item: Evidence) -> datetime | None:
-    """When the process began that ran after this exit and has ended as well. None: there was none."""
+    """When the next process after this exit began, if it has ended as well. None: it has not, or there is none."""
     if item.kind is not LossKind.CONTAINER_RESTARTED or item.pod is None or item.exit is None:
         return None
     later = (each.exit for each in item.pod.containers if each.exit is not None and each.last_exit is item.exit)
@@ -199,7 +199,7 @@ def _ran_since(item: Evidence) -> datetime | None:
 
 
 def _runs(snapshot: Snapshot) -> dict[str, _Run]:
-    """By Job UID. A launcher alone trains nothing."""
+    """The runs by Job UID. A launcher alone trains nothing."""
     pods = {job.uid: pods_of_run(job, snapshot.pods) for job in snapshot.jobs}
     ran = {job.uid: trained_at(job, pods[job.uid], snapshot.trained_at.get(job.uid)) for job in snapshot.jobs}
     found = {}
@@ -221,9 +221,9 @@ def _trained_together(
 ) -> datetime | None:
     """When the members of all these Jobs ran at once. None: they never have.
 
-    Where nodes are short, each Job may have run whole while another one waited: no rank hangs then. That counts only
-    where every process is known, and no recovery has ended with all of them since. Else each of them has run whole, and
-    so, as far as is known, has the group.
+    If nodes are scarce, each Job may have run whole while another one waited. Then no rank hangs. This is only detected
+    if every process is known, and no recovery has ended since with all Jobs running. Otherwise, if each Job has run
+    whole, the group counts as having run whole.
     """
     moments = [moment for peer in peers if (moment := ran[peer.uid]) is not None]
     if len(moments) < len(peers) or len(peers) < snapshot.expected_jobs:
@@ -236,8 +236,9 @@ def _trained_together(
 
 
 def _side_by_side(one: JobFacts, other: JobFacts) -> bool:
-    """They are members of one group at one time. A Job that was asked to go before the other was created belongs to the
-    group before: where a pod or a finalizer keeps it, its successor comes later than the successors of the others."""
+    """Both Jobs are members of one group at the same time. A Job whose deletion was requested before the other was
+    created belongs to the earlier group. If a pod or a finalizer keeps it, its own successor is created later than
+    those of the other Jobs."""
     if (one.jobset_uid, one.restart_attempt) != (other.jobset_uid, other.restart_attempt):
         return False
     pairs = ((one, other), (other, one))

@@ -1,4 +1,4 @@
-"""Conditions of a RecoveryGroup about its objects: what a person has to change about the job itself."""
+"""Conditions of a RecoveryGroup about its objects: what a person has to change in the job itself."""
 
 from datetime import datetime, timedelta
 
@@ -19,7 +19,7 @@ _SENTENCES_MAX = 3
 
 
 class GroupCondition(msgspec.Struct, frozen=True):
-    """A condition that holds. One that does not is not among them."""
+    """A condition that holds. Others are omitted."""
 
     type: str
     reason: str
@@ -27,7 +27,7 @@ class GroupCondition(msgspec.Struct, frozen=True):
 
 
 def conditions_of(snapshot: Snapshot, finish_timeout: timedelta, now: datetime) -> tuple[GroupCondition, ...]:
-    """`finish_timeout`: how long a pod may stay Running after its training has failed for good."""
+    """The conditions that hold. `finish_timeout`: how long a pod may run after its training has failed permanently."""
     found = (_training_container_unknown(snapshot), _kept_running(snapshot, finish_timeout, now), _stale(snapshot))
     return tuple(each for each in found if each is not None)
 
@@ -44,7 +44,7 @@ def _stale(snapshot: Snapshot) -> GroupCondition | None:
 
 
 def undecodable(snapshot: Snapshot) -> GroupCondition | None:
-    """Objects of the group cannot be read, so nothing is done about it. None: all can be."""
+    """Objects of the group cannot be read, so the controller does nothing about it. None: all can be read."""
     if not snapshot.undecodable:
         return None
     message = "; ".join(each.sentence for each in snapshot.undecodable[:_SENTENCES_MAX])
@@ -52,7 +52,7 @@ def undecodable(snapshot: Snapshot) -> GroupCondition | None:
 
 
 def next_change_at(snapshot: Snapshot, finish_timeout: timedelta, now: datetime) -> datetime | None:
-    """When time alone makes one of them hold. None: never."""
+    """When one of the conditions will begin to hold only because time passes. None: never."""
     moments = (failed_at + finish_timeout for failed_at, _ in _still_running(snapshot))
     return min((moment for moment in moments if moment > now), default=None)
 
@@ -79,7 +79,7 @@ def _kept_running(snapshot: Snapshot, finish_timeout: timedelta, now: datetime) 
 
 
 def _still_running(snapshot: Snapshot) -> list[tuple[datetime, str]]:
-    """The pods whose training has failed for good while others keep their phase Running or Pending, and since when."""
+    """Pods that other containers keep Running or Pending after the training failed permanently, each with that time."""
     found = []
     for job in member_jobs(snapshot):
         for pod in pods_of(snapshot, job):

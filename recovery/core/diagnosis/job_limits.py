@@ -1,7 +1,7 @@
 """How many more exits the Jobs of a group survive while a restart waits.
 
-A hung group does not stay as it is: when NCCL, or a rendezvous, times out, each rank exits, and each exit counts
-towards `backoffLimit` of its Job. A Job that fails ends a JobSet without a failurePolicy for good.
+A hung group does not hang forever: when NCCL or a rendezvous times out, each rank exits, and each exit counts towards
+the `backoffLimit` of its Job. If a Job fails, a JobSet without a failurePolicy fails permanently.
 
 Sources: `syncJob` (`exceedsBackoffLimit`) and `pastBackoffLimitOnFailure` in pkg/controller/job/job_controller.go,
 Kubernetes 1.36; KEP-3850 (backoffLimitPerIndex); KEP-262 (JobSet failurePolicy).
@@ -18,7 +18,7 @@ from recovery.core.model.reason import Explanation, Reason, Sentence, because, e
 def no_time_to_wait(snapshot: Snapshot) -> Explanation | None:
     """Why the restart must not wait: the platform may end the job meanwhile. None: every rank may exit once more.
 
-    Every rank counts, also one that has been replaced or restarted: it waits for its peers, and times out as they do.
+    Every rank counts, even one that was replaced or restarted: it waits for its peers, and times out as they do.
     """
     jobset = snapshot.jobset
     if jobset is not None and jobset.failure_policy is not None:
@@ -35,15 +35,15 @@ def no_time_to_wait(snapshot: Snapshot) -> Explanation | None:
 
 
 def exits_left(job: JobFacts, pods: Iterable[PodFacts]) -> int | None:
-    """How many more exits the Job survives; negative: it fails at its next sync. None: not known.
+    """How many more exits the Job survives. Negative: it fails at its next sync. None: not known.
 
-    The Job fails when its failed pods exceed `backoffLimit`. Under restartPolicy OnFailure it fails as well when the
+    The Job fails when its failed pods exceed `backoffLimit`. With restartPolicy OnFailure it also fails when the
     restarts of all containers of its active pods, init containers included, reach `backoffLimit`.
     """
     if job.backoff_limit_per_index is not None:
-        # Each index has a count of its own, in an annotation of its pod that is not read.
+        # Each index has a count of its own, in an annotation of its pod, which is not evaluated here.
         return None
-    # A suspension deletes pods without counting them: those of an earlier run are left out.
+    # A suspension deletes pods without counting them, so pods of an earlier run are left out.
     mine = pods_of_run(job, pods)
     failed_pods = sum(_counts_as_failed(pod) for pod in mine)
     # The Job's status may lag behind its pods, and pods that failed long ago may be gone.

@@ -1,8 +1,8 @@
-"""Asks the rules of a policy about a disruption: which one decides, and whether late evidence could still change that.
+"""Matches the rules of a policy with a disruption: which rule decides, and whether late evidence could change that.
 
-A rule is asked about one cause at a time. What it says about exits and messages is held against the exits that this
-cause is made of: how a container ended because its pod was drained, deleted or lost with its node is the consequence,
-and no rule ever sees it.
+A rule is matched with one cause at a time. Its requirements on exits and their messages apply only to the exits that
+are part of this cause. If a pod was drained, deleted or lost with its node, the exits of its containers are
+consequences, and no rule sees them.
 """
 
 from collections.abc import Iterable, Iterator
@@ -29,7 +29,7 @@ from recovery.core.model.rules import (
 )
 
 TEXT_MAX = 4096
-"""Of each text that a message pattern is held against, so many characters count; the kubelet keeps no more either."""
+"""A message pattern is searched in the first characters of a text, at most this many. The kubelet keeps no more."""
 _EXCERPT_MAX = 80
 _ALWAYS = datetime.min.replace(tzinfo=UTC)
 
@@ -41,7 +41,7 @@ class Match(msgspec.Struct, frozen=True):
     number: int
     """Its place in `spec.rules`, from 0."""
     why: str
-    """What of it matched, in words: `exit code 42 of container trainer is in [42, 43]`."""
+    """What matched, in words: `exit code 42 of container trainer is in [42, 43]`."""
     finding: Finding
 
 
@@ -49,31 +49,31 @@ class Answer(msgspec.Struct, frozen=True):
     """What the rules say about a disruption."""
 
     match: Match | None = None
-    """The rule that decides. None: none matches, and `restart` applies."""
+    """The rule that decides. None: no rule matches, and `restart` applies."""
     ignored: tuple[Match, ...] = ()
-    """The causes that an Ignore rule takes out; what is left decides. All of them: the disruption is ignored."""
+    """The causes that an Ignore rule removes. The remaining ones decide. None remains: the disruption is ignored."""
     changes_at: datetime | None = None
-    """When time alone could make an earlier rule match (`for` of a node condition). None: never."""
+    """When an earlier rule could match only because time passes (`for` of a node condition). None: never."""
 
 
 class _Holds(msgspec.Struct, frozen=True):
-    """A requirement is met."""
+    """A requirement that holds, or will hold."""
 
     why: str
     """In words."""
     due: datetime = _ALWAYS
-    """From when on; a moment ahead: if nothing changes until then."""
+    """From when on it holds. If that is in the future, it holds only if nothing changes until then."""
     since: datetime | None = None
-    """The same, as far as the facts date it, by clocks that need not agree with ours. None: they do not."""
+    """The same as the facts date it, by clocks that may differ from ours. None: the facts do not date it."""
 
 
 def ask(rules: tuple[Rule, ...], disruption: Disruption, snapshot: Snapshot, now: datetime) -> Answer:
     """The first rule that matches the root of the disruption.
 
-    Only causes are asked about: what is consequence (`Finding.cascade`) matches no rule, but where nothing else is
-    known, so that a FailJob rule never meets the exit code of a cascade. A cause that an Ignore rule matches is taken
-    out, and the next one is the root; what is only consequence is ignored with the cause that it follows from. What a
-    person asks for is no failure: no rule is asked about it.
+    Only causes are matched. A consequence (`Finding.cascade`) matches no rule unless there is no cause, so a FailJob
+    rule never sees the exit code of a cascade. If an Ignore rule matches a cause, that cause is removed, and the next
+    one becomes the root. Consequences are ignored with their cause. What a person asks for is no failure, so no rule
+    applies to it.
     """
     causes = [finding for finding in disruption.findings if not finding.cascade] or list(disruption.findings)
     ignored: list[Match] = []
@@ -93,7 +93,7 @@ def ask(rules: tuple[Rule, ...], disruption: Disruption, snapshot: Snapshot, now
 def _first(
     rules: tuple[Rule, ...], finding: Finding, snapshot: Snapshot, now: datetime, changes: list[datetime]
 ) -> Match | None:
-    """The first rule that matches; when time alone would make one before it match is added to `changes`."""
+    """The first rule that matches. Adds to `changes` when earlier rules would match only because time passes."""
     for number, rule in enumerate(rules):
         holds = _met(rule.when, finding, snapshot)
         if holds is None or (rule.action is RuleAction.FAIL_JOB and _is_secondary(finding, rule.when, snapshot)):
@@ -105,8 +105,8 @@ def _first(
 
 
 def _is_secondary(finding: Finding, when: When, snapshot: Snapshot) -> bool:
-    """It is the consequence of a loss that is not among the findings: no reason to end a job for its exit code. A rule
-    that names its message means it, and so does one that names the class of those who wait.
+    """The exit follows from a loss that is not among the findings, so its code is no reason to fail the job. A rule
+    with a message pattern applies nevertheless. So does a rule with a class, unless the exit follows a known loss.
     """
     item = finding.evidence
     if when.on_message_pattern:
@@ -115,9 +115,9 @@ def _is_secondary(finding: Finding, when: When, snapshot: Snapshot) -> bool:
 
 
 def may_change(rules: tuple[Rule, ...], disruption: Disruption, snapshot: Snapshot) -> bool:
-    """Evidence that is still to come could make a rule with Ignore or FailJob decide, or unmake such a decision.
+    """Late evidence could make an Ignore or FailJob rule decide, or reverse such a decision.
 
-    Only where there is such a rule for the ReplicatedJobs of the disruption.
+    False if no such rule applies to the ReplicatedJobs of the disruption.
     """
     failures = [each.evidence for each in disruption.findings if each.evidence.kind is not LossKind.MANUAL]
     names = {_replicated_job(item, snapshot) for item in failures}
@@ -129,7 +129,7 @@ def may_change(rules: tuple[Rule, ...], disruption: Disruption, snapshot: Snapsh
 
 
 def _may_target(rule: Rule, names: set[str]) -> bool:
-    """A loss of which it is unknown where it belongs may be of any ReplicatedJob."""
+    """The rule may apply to these ReplicatedJobs. An empty name is unknown, so it may be any of them."""
     targets = rule.when.target_replicated_jobs
     return not targets or "" in names or not names.isdisjoint(targets)
 
@@ -138,13 +138,13 @@ def _may_target(rule: Rule, names: set[str]) -> bool:
 
 
 def node_faults(rules: tuple[Rule, ...], snapshot: Snapshot, now: datetime) -> tuple[Evidence, ...]:
-    """Evidence that rules themselves make of nodes: a member runs on one whose conditions or taints a rule names.
+    """Evidence that a member runs on a node whose conditions or taints a rule names.
 
-    Only of rules that ask for nothing but nodes (conditions, taints, ReplicatedJobs), with action RecreateGroup,
-    ReplaceNode or AvoidNode: who writes such a rule wants it acted upon though the member still runs. Its key names the
-    pod and the rule, so that it is dealt with once for each pod. It is dated from when the rule began to hold; None: a
-    taint does not say (`timeAdded`), and none of the other requirements does. Such a one is evidence for ReplaceNode
-    only: a group that tolerates the taint may come back to it, and RecreateGroup would begin again for ever.
+    Only rules about nodes alone (conditions, taints, ReplicatedJobs) with action RecreateGroup, ReplaceNode or
+    AvoidNode create it: their authors want action although the member still runs. The key names the pod and the rule,
+    so a rule acts once for each pod. The evidence dates from when the rule began to hold. It has no date if the taint
+    has no `timeAdded` and no other requirement is dated. Then it counts only for ReplaceNode: a group that tolerates
+    the taint may return to the node, and RecreateGroup would repeat forever.
     """
     return tuple(
         Evidence(
@@ -161,13 +161,13 @@ def node_faults(rules: tuple[Rule, ...], snapshot: Snapshot, now: datetime) -> t
 
 
 def next_node_fault_at(rules: Iterable[Rule], snapshot: Snapshot, now: datetime) -> datetime | None:
-    """When time alone (`for`) will make more of them. None: never."""
+    """When more of them will appear only because time passes (`for`). None: never."""
     ahead = (holds.due for _, _, holds in _faults(rules, snapshot) if holds.due > now)
     return min(ahead, default=None)
 
 
 def _faults(rules: Iterable[Rule], snapshot: Snapshot) -> Iterator[tuple[PodFacts, Rule, _Holds]]:
-    """For each member that runs, every such rule about its node, those that will hold by time alone included."""
+    """Each running member with each such rule that holds for its node, or will hold because time passes."""
     asking = [rule for rule in rules if _asks_of_nodes_alone(rule)]
     if not asking:
         return
@@ -199,7 +199,7 @@ def _asks_of_nodes_alone(rule: Rule) -> bool:
 
 
 def _node_holds(when: When, pod: PodFacts, snapshot: Snapshot) -> _Holds | None:
-    """What it asks of nodes, and nothing else of it."""
+    """Checks only what the rule requires of the node."""
     node = snapshot.nodes.get(pod.node)
     wanted = []
     if when.on_node_conditions:
@@ -211,7 +211,7 @@ def _node_holds(when: When, pod: PodFacts, snapshot: Snapshot) -> _Holds | None:
 
 def node_signs(when: When, node: NodeFacts) -> str:
     """All conditions and taints of the node that meet the rule, as `Quarantined.release_when` names them:
-    `GpuUnhealthy, GpuHealthy=False, vendor.example/bad`. Empty: the rule asks for none, or the node has none of them.
+    `GpuUnhealthy, GpuHealthy=False, vendor.example/bad`. Empty: the rule names none, or the node has none of them.
     """
     conditions = (each for each in when.on_node_conditions if _node_condition(each, node) is not None)
     taints = (each.key for each in when.on_node_taints if _node_taint(each, node) is not None)
@@ -223,7 +223,7 @@ def node_signs(when: When, node: NodeFacts) -> str:
 
 
 def _met(when: When, finding: Finding, snapshot: Snapshot) -> _Holds | None:
-    """All that the rule asks for, of this cause. None: something of it does not hold."""
+    """All requirements of the rule, for this cause. None: one of them does not hold."""
     item = finding.evidence
     wanted: list[_Holds | None] = []
     if when.on_class:
@@ -250,7 +250,7 @@ def _all(wanted: list[_Holds | None]) -> _Holds | None:
 
 
 def _any(items: Iterable[_Holds | None]) -> _Holds | None:
-    """One that holds, else the one that will first; of several, the first of the list."""
+    """The item that holds from the earliest moment on, of several the first in the list. None: no item holds."""
     return min((each for each in items if each is not None), key=lambda each: each.due, default=None)
 
 
@@ -265,12 +265,12 @@ def _target(when: When, item: Evidence, snapshot: Snapshot) -> _Holds | None:
 
 
 def _replicated_job(item: Evidence, snapshot: Snapshot) -> str:
-    """Empty: its Job is not known."""
+    """The ReplicatedJob of the evidence. Empty: its Job is not known."""
     return next((job.replicated_job for job in snapshot.jobs if job.uid == item.job_uid), "")
 
 
 def _exit_code(wanted: ExitCodes, item: Evidence) -> _Holds | None:
-    """As the Job controller matches them, but that a container beside the training has to be named."""
+    """Matches as the Job controller does, except that a container beside the training matches only if it is named."""
     for container, ended in _exits(item, wanted.container_name):
         listed = ended.code in wanted.values
         if listed != (wanted.operator is Operator.IN):
@@ -282,13 +282,12 @@ def _exit_code(wanted: ExitCodes, item: Evidence) -> _Holds | None:
 
 
 def _exits(item: Evidence, name: str | None = None) -> Iterator[tuple[str, ExitFacts]]:
-    """The exits that the evidence is made of: all of a failed pod, or the one that was followed by a restart in place.
+    """The exits that are part of the evidence: all of a failed pod, or the one before a restart in place.
 
-    `name`: of this container alone. None: of the training and of init containers, because a sidecar ends when the
-    training has ended (a kubelet sends native sidecars SIGTERM), and a rule about that exit would decide about every
-    loss. Where nothing is known to train, exits count for nothing.
-    A container that ended well never matches, under NotIn neither. Earlier restarts were evidence of their own, and are
-    not counted once more.
+    `name`: only exits of this container. None: exits of training and init containers. A sidecar ends when the training
+    has ended (the kubelet sends SIGTERM to native sidecars), so a rule that matches its exit would decide every loss.
+    If the training containers are not known, None stands for no container.
+    Exit code 0 never matches, not even NotIn. Earlier restarts were separate evidence, and do not count again.
     """
     pod = item.pod
     if pod is None:
@@ -319,7 +318,7 @@ def _message(pattern: str, item: Evidence) -> _Holds | None:
 
 
 def _texts(item: Evidence) -> Iterator[tuple[str, str]]:
-    """What a message pattern is held against: where it stands, and what it says."""
+    """The texts in which a message pattern is searched, each with the place where it stands."""
     pod = item.pod
     if pod is None:
         return
@@ -336,7 +335,7 @@ def _texts(item: Evidence) -> Iterator[tuple[str, str]]:
 
 
 def _node_condition(wanted: NodeConditionRule, node: NodeFacts | None) -> _Holds | None:
-    """As long as it asks for. Of a condition without a time it is unknown how long it has held."""
+    """The node has the condition for as long as the rule requires. How long an undated one has held is not known."""
     if node is None:
         return None
     found = next((each for each in (_readiness(node), *node.conditions) if _is(each, wanted)), None)
@@ -356,7 +355,7 @@ def _node_condition(wanted: NodeConditionRule, node: NodeFacts | None) -> _Holds
 
 
 def _readiness(node: NodeFacts) -> Condition:
-    """The condition Ready, which the facts keep in fields of its own."""
+    """The condition Ready, which the facts keep in separate fields."""
     status = "True" if node.ready else "False" if node.reachable else "Unknown"
     return Condition("Ready", status, reason=node.ready_reason, since=node.ready_since)
 

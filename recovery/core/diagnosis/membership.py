@@ -12,18 +12,19 @@ def place(pod: PodFacts) -> str:
 
 
 def failing(job: JobFacts) -> str | None:
-    """The reason for which the Job fails or has failed, None if it does not. (FailureTarget precedes Failed.)"""
+    """The reason why the Job is failing or has failed, None if it is not. (FailureTarget precedes Failed.)"""
     condition = job.condition("Failed") or job.condition("FailureTarget")
     return None if condition is None else condition.reason or "Failed"
 
 
 def stands_still(job: JobFacts) -> bool:
-    """It is suspended, or its controller has not seen that it was resumed: what pods it has are of the run before."""
+    """The Job is suspended, or the Job controller has not yet seen that it was resumed. Its pods belong to the earlier
+    run."""
     return job.suspended or job.condition("Suspended") is not None
 
 
 def member_jobs(snapshot: Snapshot) -> tuple[JobFacts, ...]:
-    """The Jobs of the present incarnation: of this JobSet and not being deleted."""
+    """The Jobs of the present incarnation, without those being deleted."""
     if snapshot.jobset is None:
         return ()
     return tuple(j for j in snapshot.jobs if j.jobset_uid == snapshot.jobset.uid and j.deleting_since is None)
@@ -35,7 +36,7 @@ def pods_of(snapshot: Snapshot, job: JobFacts) -> tuple[PodFacts, ...]:
 
 
 def group_runs_whole(snapshot: Snapshot) -> bool:
-    """All member Jobs are there, and every member of them runs and is Ready. What is being deleted does not count."""
+    """All member Jobs exist, and each of their members runs and is Ready. Objects being deleted do not count."""
     jobs = member_jobs(snapshot)
     return len(jobs) >= max(1, snapshot.expected_jobs) and all(_job_runs_whole(snapshot, job) for job in jobs)
 
@@ -46,7 +47,7 @@ def _job_runs_whole(snapshot: Snapshot, job: JobFacts) -> bool:
 
 
 def members_ready(snapshot: Snapshot, job_uids: Collection[str]) -> int:
-    """How many members of these Jobs run and are Ready. `job_uids`: of member Jobs."""
+    """How many members of these Jobs run and are Ready. `job_uids`: the UIDs of member Jobs."""
     return len(
         {
             (pod.job_uid, rank(pod))
@@ -58,7 +59,7 @@ def members_ready(snapshot: Snapshot, job_uids: Collection[str]) -> int:
 
 
 def restarts_of(snapshot: Snapshot) -> int:
-    """How often the JobSet has restarted itself. Its Jobs may show it before its own status has come in."""
+    """How often the JobSet has restarted itself. Its Jobs may show a restart before its own status has arrived."""
     jobset = snapshot.jobset
     if jobset is None:
         return 0
@@ -66,7 +67,7 @@ def restarts_of(snapshot: Snapshot) -> int:
 
 
 Rank = int | str
-"""The completion index; for a Job that is not Indexed the UID, because there no pod takes another one's place."""
+"""The completion index. In a Job that is not Indexed, the pod's UID, because no pod there takes another one's place."""
 
 
 def member_count(job: JobFacts) -> int:

@@ -1,13 +1,13 @@
-"""What the Job's and the JobSet's own policies decide about the same failure: they go first.
+"""What the Job's and the JobSet's own policies decide about the same failure. They take precedence.
 
-A decision is a matching podFailurePolicy rule (but `Count`, the default way), an index that its backoffLimitPerIndex
-gives up, a failurePolicy that rules on a Job that is failing, an exhausted maxRestarts, or `backoffLimit: 0`. Another
-backoffLimit running out, or no failurePolicy, is no decision about this failure: it is what happens without a decision
-(a cascade of eight exits exhausts the default limit of six).
+A decision is a matching podFailurePolicy rule (except `Count`, the default), an index that exceeds its
+backoffLimitPerIndex, a failurePolicy for a failing Job, an exhausted maxRestarts, or `backoffLimit: 0`. Any other
+exhausted backoffLimit, or a missing failurePolicy, is no decision about this failure: it is what happens without a
+decision (a cascade of eight exits exhausts the default limit of six).
 
-It does not matter here *what* they decide: the controller stands aside and watches. If the JobSet restarts, that
-restart is adopted as the incident's action; if it fails, the incident ends as Failed. Rules with message patterns are
-therefore not evaluated either: the JobSet decides for any failing Job.
+It does not matter here *what* they decide: the controller stands aside and watches. If the JobSet restarts, the
+incident adopts that restart as its action. If the JobSet fails, the incident ends as Failed. For the same reason, rules
+with message patterns are not evaluated: the JobSet decides about any failing Job.
 
 Sources: KEP-3329 (podFailurePolicy), KEP-262 (JobSet failurePolicy), jobset v0.12 `failure_policy.go`.
 """
@@ -23,14 +23,14 @@ from recovery.core.model.native_policy_facts import ExitCodesRequirement, PodFai
 from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
 
 _DECIDED_BY_USER = frozenset({"PodFailurePolicy", "DeadlineExceeded", "FailedIndexes", "MaxFailedIndexesExceeded"})
-"""Reasons of a failing Job that only a setting of the user's can bring about."""
+"""Reasons of a failing Job that only a setting of the user can cause."""
 
 
 def decision(snapshot: Snapshot, evidence: Iterable[Evidence]) -> Explanation | None:
     """The native decision about this evidence, None if there is none.
 
-    Evidence of pods whose Job is not in the snapshot is not judged. A rule that ignores a pod decides on that pod and
-    on no other: a second loss that no rule ignores still leaves the group without a member.
+    Evidence of pods whose Job is not in the snapshot does not count. A rule that ignores a pod decides only about that
+    pod: a second loss that no rule ignores still leaves the group without a member.
     """
     jobs = {job.uid: job for job in snapshot.jobs}
     judged = [
@@ -44,7 +44,7 @@ def decision(snapshot: Snapshot, evidence: Iterable[Evidence]) -> Explanation | 
 
 
 def undecided(snapshot: Snapshot, evidence: tuple[Evidence, ...]) -> tuple[Evidence, ...]:
-    """The evidence less what is left to the Job for good: a rule ignores the pod, or its training had succeeded."""
+    """The evidence that is not left to the Job. It is left if a rule ignores the pod, or its training had succeeded."""
     jobs = {job.uid: job for job in snapshot.jobs}
     return tuple(
         item
@@ -54,7 +54,7 @@ def undecided(snapshot: Snapshot, evidence: tuple[Evidence, ...]) -> tuple[Evide
 
 
 def trained_to_the_end(evidence: Iterable[Evidence]) -> Explanation | None:
-    """Why all of it is left to the Job whatever the policies say: the training of each pod had succeeded."""
+    """Why all evidence is left to the Job under any policy: the training of each pod had succeeded. Else None."""
     found = [_trained_to_the_end(item) for item in evidence if item.kind is not LossKind.NODE_FAULT]
     return found[0] if found and all(found) else None
 
@@ -64,7 +64,7 @@ def _left_alone(job: JobFacts, item: Evidence) -> Explanation | None:
 
 
 def _trained_to_the_end(item: Evidence) -> Explanation | None:
-    """A pod that was lost after its training container exited 0: recreating the group would train again."""
+    """The pod was lost after its training containers exited 0, so recreating the group would repeat the training."""
     pod = item.pod
     if pod is None or not ended_well(pod):
         return None
@@ -79,13 +79,13 @@ def _trained_to_the_end(item: Evidence) -> Explanation | None:
 
 
 def _ended_before(pod: PodFacts, moment: datetime | None) -> bool:
-    """The training had ended by then: not because its pod was asked to go."""
+    """The training had ended before that moment, so a deletion of the pod at that moment did not end it."""
     ends = [each.exit.finished_at for each in pod.containers if each.exit is not None]
     return moment is not None and all(end is not None and end < moment for end in ends)
 
 
 def takes_down(snapshot: Snapshot, evidence: Iterable[Evidence]) -> Explanation | None:
-    """The native decision that ends or restarts the whole Job; None if there is none."""
+    """The native decision that ends or restarts the whole Job, None if there is none."""
     jobs = {job.uid: job for job in snapshot.jobs}
     lost = (item for item in evidence if item.job_uid in jobs and item.kind is not LossKind.NODE_FAULT)
     return _of_the_job(snapshot, [(jobs[item.job_uid], item) for item in lost])
@@ -127,10 +127,11 @@ def _backoff_limit_zero(job: JobFacts, item: Evidence) -> Explanation | None:
 
 
 def _index_failed(job: JobFacts, item: Evidence) -> Explanation | None:
-    """The index of the pod fails for good, or another one has: its Job replaces no pod of it, and goes on without it.
+    """The index of the pod fails permanently, or another has. The Job continues without it and replaces no pod of it.
 
-    `backoffLimitPerIndex` counts the failures of each index (KEP-3850). Recreating the Job would give the index what
-    its user has denied it. Whether the Job then fails as a whole is for `maxFailedIndexes`: its failing reason says so.
+    `backoffLimitPerIndex` counts the failures of each index (KEP-3850). Recreating the Job would give the index more
+    retries than the user allows. `maxFailedIndexes` decides whether the whole Job then fails, and the reason of its
+    failure shows that.
     """
     limit = job.backoff_limit_per_index
     if limit is None:
@@ -144,7 +145,7 @@ def _index_failed(job: JobFacts, item: Evidence) -> Explanation | None:
 
 
 _COUNTS_FOR_INDEX = frozenset({LossKind.POD_FAILED, LossKind.POD_DELETED, LossKind.POD_DISRUPTED, LossKind.NODE_LOST})
-"""What becomes a failed pod of the index; a container that is restarted in place does not."""
+"""The kinds of loss that count as a failed pod of the index. A container restarted in place does not."""
 
 
 def _rule(job: JobFacts, item: Evidence, action: str) -> Explanation | None:
@@ -159,11 +160,11 @@ def _rule(job: JobFacts, item: Evidence, action: str) -> Explanation | None:
 
 
 def _matches(rule: PodFailureRule, item: Evidence) -> bool:
-    """As the Job controller matches: exit codes only of ended containers, 0 never counts, one condition suffices.
+    """Matches as the Job controller does: only exit codes of ended containers, never 0, and one condition suffices.
 
-    It asks about exit codes only once the pod has Failed. A pod whose training has failed for good becomes that when
-    its sidecars have ended, so the rule is asked at once: afterwards it would be too late to stand aside. Nor does a
-    deletion that follows change what the Job will find.
+    The Job controller checks exit codes only once the pod has Failed. A pod whose training has failed permanently
+    reaches that phase when its sidecars have ended. The rule is checked before that, because afterwards it would be too
+    late to stand aside. A later deletion does not change what the Job controller will find.
     """
     pod = item.pod
     if pod is None:
@@ -179,7 +180,7 @@ def _matches(rule: PodFailureRule, item: Evidence) -> bool:
 
 
 def _failed_before(pod: PodFacts, moment: datetime | None) -> bool:
-    """All of its training containers had ended by then. They do so for good: rules need a restartPolicy of Never."""
+    """All training containers had ended before that moment. None restarts: rules require restartPolicy Never."""
     ended = bool(pod.containers) and all(each.exit is not None for each in pod.containers)
     return ended and _ended_before(pod, moment)
 

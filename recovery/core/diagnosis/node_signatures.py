@@ -1,10 +1,10 @@
-"""Rows of the signature table: what machines and the platform say, GPUs, nodes and their agents. Data."""
+"""Rows of the signature table about hardware and the platform: signs of GPUs, nodes and their agents."""
 
 from recovery.core.diagnosis.evidence import LossKind
 from recovery.core.diagnosis.signature import EXITED, DisruptionClass, NodeState, Signature
 
 XID = r"(?i)\bxid(?:\s*\(pci:[0-9a-f:.]+\))?[\s:=#-]{1,3}(?:error\s+)?"
-"""How the kernel log, and what quotes it, begins the number of an XID."""
+"""What precedes the number of an XID in the kernel log, and in messages that quote it."""
 _XIDS = "NVIDIA, XID errors, docs.nvidia.com/deploy/xid-errors"
 _CUDA = "NVIDIA, CUDA runtime API, cudaError_t"
 _KUBELET = "Kubernetes, pkg/kubelet"

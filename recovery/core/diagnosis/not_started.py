@@ -1,6 +1,7 @@
-"""Why a group has not started: capacity, images, settings that the kubelet cannot make a container of.
+"""Why a group has not started: capacity, images, or settings from which the kubelet cannot create a container.
 
-Nothing is restarted for it. Before a group has run whole no rank hangs, and a recreated pod would wait for the same.
+The controller restarts nothing for it. Before a group has run whole, no rank hangs, and a recreated pod would wait for
+the same thing.
 """
 
 from enum import StrEnum
@@ -20,14 +21,14 @@ _MAX_QUOTE = 300
 
 
 class Hindrance(StrEnum):
-    """What keeps a group from starting, in words few enough for a label."""
+    """What keeps a group from starting. The values are few enough for the label of a metric."""
 
     UNSCHEDULABLE = "Unschedulable"
     IMAGE_PULL = "ImagePull"
     CREATE_CONTAINER = "CreateContainer"
     OTHER = "Other"
     NONE_KNOWN = "NoneKnown"
-    """It may simply be on its way."""
+    """The group may simply be starting."""
 
 
 _OF_REASONS = {
@@ -36,7 +37,7 @@ _OF_REASONS = {
         ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError"),
         Hindrance.IMAGE_PULL,
     ),
-    # what the CRI adds to them: k8s.io/cri-api/pkg/errors
+    # more reasons from the CRI: k8s.io/cri-api/pkg/errors
     **dict.fromkeys(("RegistryUnavailable", "SignatureValidationFailed"), Hindrance.IMAGE_PULL),
     # kubelet, pkg/kubelet/kuberuntime/kuberuntime_container.go and pkg/kubelet/container/sync_result.go
     **dict.fromkeys(
@@ -56,31 +57,31 @@ _OF_REASONS = {
 class _Hindered(msgspec.Struct, frozen=True):
     kind: Hindrance
     who: str
-    """`rank 3`; a pod without a rank, or a Job, by name."""
+    """`rank 3`. A pod without a rank, or a Job, is given by name."""
     reason: str
     """CamelCase, as Kubernetes gives it."""
     words: str
-    """Who waits for what, with what Kubernetes says of it."""
+    """Who waits for what, and Kubernetes' message."""
 
 
 class NotStarted(msgspec.Struct, frozen=True):
-    """A group whose members have not all run at once since its Jobs were made, or resumed."""
+    """A group whose members have not all run at once since its Jobs were created, or resumed."""
 
     gpus: int
-    """Of the members that have a node: they idle until the others have come."""
+    """GPUs of the members that have a node. They idle until the other members run."""
     running: int
     """Members that run."""
     members: int
-    """Of the Jobs that are there: JobSet may not have made all of them."""
+    """Members of the Jobs that exist. JobSet may not have created all Jobs yet."""
     hindrance: Hindrance
     cause: str = ""
-    """`rank 3: ImagePullBackOff`, of the first that waits. Empty: nothing is known to keep anybody."""
+    """`rank 3: ImagePullBackOff`, for the first member that waits. Empty: nothing is known to keep a member waiting."""
     words: str = ""
     """The same with its evidence."""
 
 
 def not_started(snapshot: Snapshot) -> NotStarted | None:
-    """None: it has run whole, as far as the facts show, or its training is about to be complete."""
+    """None: the group has run whole, as far as the facts show, or its training is about to complete."""
     if _has_run_whole(snapshot) or finishing(snapshot) is not None:
         return None
     jobs = member_jobs(snapshot)
@@ -97,7 +98,7 @@ def not_started(snapshot: Snapshot) -> NotStarted | None:
 
 
 def lost_a_member(snapshot: Snapshot, ledger: Ledger) -> bool:
-    """An incident began in the present run of the Jobs: the group had run whole by then, whatever its pods show now."""
+    """An incident began in the present run of the Jobs, so the group had run whole before, even if no pod shows it."""
     began = max(map(began_at, member_jobs(snapshot)), default=None)
     if began is None:
         return False
@@ -108,13 +109,13 @@ def lost_a_member(snapshot: Snapshot, ledger: Ledger) -> bool:
 
 
 def words(snapshot: Snapshot) -> str:
-    """Which member waits for what; empty: nothing is known."""
+    """Which member waits for what. Empty: nothing is known."""
     found = _first_hindered(snapshot)
     return "" if found is None else found.words
 
 
 def _has_run_whole(snapshot: Snapshot) -> bool:
-    """All member Jobs have trained: a launcher alone trains nothing."""
+    """All member Jobs have trained. A launcher alone trains nothing."""
     jobs = member_jobs(snapshot)
     if not jobs or len(jobs) < snapshot.expected_jobs:
         return False
@@ -124,7 +125,7 @@ def _has_run_whole(snapshot: Snapshot) -> bool:
 
 
 def _first_hindered(snapshot: Snapshot) -> _Hindered | None:
-    """The first member, by Job and rank, that something keeps from starting. None: none is known of."""
+    """The first member, by Job and rank, that something keeps from starting. None: none is known."""
     for job in member_jobs(snapshot):
         pods = pods_of(snapshot, job)
         if not pods and job.failed_create:
@@ -142,7 +143,7 @@ def _hindrance(pod: PodFacts, job: JobFacts) -> _Hindered | None:
     unplaced = next((each for each in pod.conditions if each.type == "PodScheduled" and not pod.node), None)
     if unplaced is not None:
         return _waits(pod, Hindrance.UNSCHEDULABLE, unplaced.reason or "Unschedulable", unplaced.message)
-    # A native sidecar that does not start keeps the training from starting, so the others come last and not never.
+    # The other containers come last, but they count: a native sidecar that does not start keeps the training waiting.
     for container in pod.all_containers:
         reason = container.waiting_reason
         crashes = _crashes(container)
@@ -155,10 +156,10 @@ def _hindrance(pod: PodFacts, job: JobFacts) -> _Hindered | None:
 
 
 def _crashes(container: ContainerFacts) -> ExitFacts | None:
-    """The latest exit of a container that fails again and again, or has just failed. None: it does not.
+    """The latest exit of a container that fails repeatedly, or has just failed. None: it does not fail.
 
-    Read from the exits: a kubelet shows CrashLoopBackOff only when it happens to look at the pod during the wait, and
-    Terminated until then (pod_workers.go, `completeWork`). While the next process runs, the one before shows it.
+    The exits decide, because the kubelet shows CrashLoopBackOff only if it syncs the pod during the wait, and
+    Terminated until then (pod_workers.go, `completeWork`). While the next process runs, the previous exit decides.
     """
     if container.ready or container.waiting_reason not in {"", _BACK_OFF}:
         return None
@@ -167,8 +168,8 @@ def _crashes(container: ContainerFacts) -> ExitFacts | None:
 
 
 def _kept_words(pod: PodFacts) -> str:
-    """A pod whose training has failed for good fails once its other containers have ended, and not before. Empty: none
-    of them keeps it."""
+    """Which containers keep a pod from failing. If its training has failed permanently, the pod fails only once its
+    other containers have ended too. Empty: none does."""
     others = kept_open_by(pod)
     if not others:
         return ""

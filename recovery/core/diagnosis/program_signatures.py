@@ -1,4 +1,4 @@
-"""Rows of the signature table: what the training program says of itself, and what is left of it. Data."""
+"""Rows of the signature table about the training program: its messages and its exit codes."""
 
 from recovery.core.diagnosis.node_signatures import XID
 from recovery.core.diagnosis.signature import EXITED, DisruptionClass, Signature
@@ -9,7 +9,7 @@ _CUDA = "NVIDIA, CUDA runtime API, cudaError_t"
 _KUBELET = "Kubernetes, pkg/kubelet"
 _BUILT_IN = "Python, built-in exceptions"
 _PYTHON = r"(?m)^[\s|]*(?:\[(?:default\d+|rank\d+|\d+)\]:?\s*)?(?:[A-Za-z_]\w*\.)*"
-"""The beginning of a line that names a Python exception, behind what torchrun puts before a rank's lines."""
+"""The beginning of a line that names a Python exception, after the prefix that torchrun adds to a rank's lines."""
 
 MEMORY = (
     Signature(
@@ -144,7 +144,7 @@ LAUNCHER = (
         source="PyTorch, torch/distributed/elastic/multiprocessing/errors",
     ),
 )
-"""What torchrun says of its ranks comes before what a neighbour of the killed one says in the same message."""
+"""What torchrun reports about its ranks counts before what the peers of a killed rank say in the same message."""
 
 PEERS_MISSING = (
     Signature(

@@ -1,4 +1,4 @@
-"""Whether Kueue manages a workload: then quota and `spec.suspend` are Kueue's."""
+"""Whether Kueue manages a workload. If so, quota and `spec.suspend` belong to Kueue."""
 
 from recovery.core.model.annotations import KUEUE_PATCH_MANAGER, KUEUE_QUEUE_LABEL
 from recovery.core.model.facts import WorkloadFacts

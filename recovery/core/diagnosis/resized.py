@@ -1,7 +1,7 @@
-"""Whether a user has given a child Job another size than it was created with, or than it ran with.
+"""Whether a user has changed the size of a child Job since it was created, or since it ran.
 
-JobSet leaves such a Job alone, but makes its successor by the template, and the birth settings of the ledger give the
-successor the size that they say. A restart would undo the user's size.
+JobSet does not change such a Job, but it creates the next Job from the template, or with the size in the birth settings
+of the ledger. So a restart would undo the user's size.
 """
 
 import msgspec
@@ -12,7 +12,7 @@ from recovery.core.model.reason import Explanation, Reason, because
 
 
 def resized(snapshot: Snapshot) -> Explanation | None:
-    """Which Job has another size than its successor would have. None: none has, or no template gives the size."""
+    """Which Job has a size that its successor would not have. None: no Job, or no template gives the size."""
     if snapshot.jobset is None:
         return None
     for job in member_jobs(snapshot):
@@ -31,7 +31,7 @@ def template_size(snapshot: Snapshot, job: JobFacts) -> int | None:
 
 
 def _size(template: ReplicatedJobFacts) -> int | None:
-    """How many pods a Job of that template is whole with; the API server's own default of `parallelism` is 1."""
+    """How many pods a whole Job of that template has. The API server's default of `parallelism` is 1."""
     if not template.size_known:
         return None
     parallelism = 1 if template.parallelism is None else template.parallelism
@@ -39,8 +39,8 @@ def _size(template: ReplicatedJobFacts) -> int | None:
 
 
 def as_it_ran(snapshot: Snapshot) -> Snapshot | None:
-    """The group without the ranks that a user has added since all its ranks ran. None: none were added, or one of them
-    runs."""
+    """The snapshot without the ranks that a user has added since all ranks ran. None: no rank was added, or an added
+    one runs."""
     added = {
         job.uid: ran_with
         for job in member_jobs(snapshot)

@@ -1,7 +1,7 @@
 """Whether an exit is secondary: the consequence of a loss that is not among the losses of its incident.
 
-That loss may belong to an incident that only observed, or be a baseline. The process hangs since then, and ends minutes
-later in an incident of its own, where it looks like the cause.
+That loss may be a baseline, or belong to an incident in mode Observe. The process has been hanging since then. It exits
+minutes later, which opens an incident of its own, where the exit looks like the cause.
 """
 
 from datetime import datetime
@@ -21,8 +21,8 @@ _NO_LOSS = frozenset(
 
 
 def waited(evidence: Evidence, snapshot: Snapshot) -> bool:
-    """By its own message the process waited for another rank in vain. What its node says, maybe only later, changes
-    nothing about that."""
+    """The process itself reports that it waited in vain for another rank. Signs of its node, which may appear later,
+    do not change that."""
     row = signature_of(evidence, _without_nodes(snapshot))
     return row is not None and row.cascade
 
@@ -30,7 +30,7 @@ def waited(evidence: Evidence, snapshot: Snapshot) -> bool:
 def follows_a_known_loss(evidence: Evidence, snapshot: Snapshot) -> bool:
     """The process outlived another member, and by the rules of `classify` its exit is the consequence of that loss.
 
-    Losses from before the training are left out, and those before the latest report of progress: no rank hangs for
+    Losses from before the training, or before the latest report of progress, are left out: no rank hangs because of
     them.
     """
     if evidence.exit is None or evidence.pod is None or evidence.at is None:
@@ -50,7 +50,7 @@ def follows_a_known_loss(evidence: Evidence, snapshot: Snapshot) -> bool:
 
 
 def _outlived(evidence: Evidence, ended: ExitFacts, other: Evidence, progress_at: datetime | None) -> bool:
-    """The other rank was lost while this process ran. Within one second there is no order."""
+    """The other rank was lost while this process ran. Not within the second of the exit, where the order is unknown."""
     if other.kind in _NO_LOSS or other.at is None or evidence.at is None or ended.started_at is None:
         return False
     if other.pod is not None and evidence.pod is not None and other.pod.uid == evidence.pod.uid:

@@ -1,4 +1,4 @@
-"""What a row of the signature table can ask of a loss, of its pod and of its node, and what it then means."""
+"""The rows of the signature table: what a row requires of a loss, its pod and its node, and what a match means."""
 
 from collections.abc import Collection, Iterator
 from enum import StrEnum
@@ -10,11 +10,11 @@ from recovery.core.model.facts import NodeFacts, Snapshot
 from recovery.core.model.fleet_ledger import QUARANTINE_TAINT
 
 MESSAGE_MAX = 4096
-"""So much of a message is read, from its end: the kubelet cuts a termination message there, and what ended a
-process stands last in what it wrote."""
+"""Only this many characters are read, from the end of a message. The kubelet cuts a termination message to this size,
+and a process writes last what ended it."""
 
 EXITED = (LossKind.POD_FAILED, LossKind.CONTAINER_RESTARTED)
-"""A process ended, and it is known how."""
+"""The kinds of loss in which a process ended and it is known how."""
 
 
 class DisruptionClass(StrEnum):
@@ -22,11 +22,11 @@ class DisruptionClass(StrEnum):
 
     NodeLost: the node is gone, or does not answer any more. HardwareFault: the node runs, but one of its GPUs, links or
     disks, or its kernel, does not. PodDisrupted: the pod was moved on purpose (drain, preemption, taint).
-    PodDeleted: the pod or its Job was deleted. Killed: ended by SIGKILL or SIGTERM, for an unknown reason. OutOfMemory:
-    the killer of the kernel or of the kubelet, or CUDA refused more. Crashed: ended by a signal of its own making
-    (abort, segmentation fault). UserError: the script, or its settings. CommunicationFailure: ranks could not reach
-    each other, or waited in vain. JobFailed: the Job or the JobSet failed without a pod that shows why. Manual: a
-    person asked for the restart. Unknown: nothing shows the cause.
+    PodDeleted: the pod or its Job was deleted. Killed: SIGKILL or SIGTERM ended a process, for an unknown reason.
+    OutOfMemory: the kernel, the kubelet or CUDA ran out of memory. Crashed: a process ended by a signal that it caused
+    itself (abort, segmentation fault). UserError: the script or its settings are wrong. CommunicationFailure: ranks
+    could not reach each other, or waited in vain. JobFailed: the Job or the JobSet failed, and no pod shows why.
+    Manual: a person asked for the restart. Unknown: nothing shows the cause.
     """
 
     NODE_LOST = "NodeLost"
@@ -46,7 +46,7 @@ class DisruptionClass(StrEnum):
 
 
 class NodeState(StrEnum):
-    """What a row asks of the pod's node."""
+    """The state that a row requires of the pod's node."""
 
     LOST = "gone, or not Ready"
     SILENT = "gone, or not answering"
@@ -54,7 +54,7 @@ class NodeState(StrEnum):
 
 
 class Signature(msgspec.Struct, frozen=True, kw_only=True):
-    """One row. Fields are ANDed, the items of a list ORed; an empty field asks for nothing."""
+    """One row. It fits if each field fits. In a list, any item suffices. An empty field requires nothing."""
 
     name: str
     """CamelCase and stable: status, Events and suspicion show it."""
@@ -66,7 +66,7 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
     exit_codes: tuple[int, ...] = ()
     exit_reasons: tuple[str, ...] = ()
     message: str = ""
-    """RE2, looked for in the termination message, in what the containers wait for, and in the pod's own message."""
+    """An RE2 pattern, searched in the termination message, the containers' waiting messages and the pod's message."""
     pod_reasons: tuple[str, ...] = ()
     """`status.reason` of the pod."""
     disrupted_by: tuple[str, ...] = ()
@@ -74,25 +74,25 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
     unhealthy_devices: bool = False
     """The kubelet reports a device of the pod as Unhealthy."""
     node: NodeState | None = None
-    """None: in whatever state."""
+    """None: any state."""
     node_conditions: tuple[tuple[str, str], ...] = ()
     """Type and status."""
     node_taints: tuple[str, ...] = ()
     """Keys."""
     cascade: bool = False
-    """It shows that some other rank is missing; it is no cause where there is another."""
+    """The sign shows that another rank is missing. It is a cause only if there is no other one."""
     blames_node: bool = False
-    """Proof enough that the node, not the job, is at fault."""
+    """The sign proves that the node is at fault, not the job."""
 
     @property
     def is_specific(self) -> bool:
-        """It looks at more than how a process ended or who asked a pod to go, so that its name says more than these."""
+        """The row requires more than an exit or a reason of DisruptionTarget, so its name says more than these."""
         by_node = self.node_conditions or self.node_taints or self.unhealthy_devices
         return bool(self.message or self.pod_reasons or by_node)
 
 
 def texts(evidence: Evidence) -> Iterator[str]:
-    """What is said about the loss. A pod that was asked to go says nothing by how its processes then ended."""
+    """The messages about the loss. How the processes of a deleted or disrupted pod ended says nothing about it."""
     if evidence.exit is not None:
         yield _readable(evidence.exit.message)
     pod = evidence.pod
@@ -105,12 +105,12 @@ def texts(evidence: Evidence) -> Iterator[str]:
 
 
 def _readable(text: str) -> str:
-    """RE2 works on UTF-8, which half of a surrogate pair cannot be written in."""
+    """The end of the text in valid UTF-8, on which RE2 works. UTF-8 cannot encode half of a surrogate pair."""
     return text[-MESSAGE_MAX:].encode("utf-8", "replace").decode("utf-8")
 
 
 def fits(row: Signature, evidence: Evidence, snapshot: Snapshot, found: Collection[str]) -> bool:
-    """`found`: the names of the rows whose pattern is in one of the texts."""
+    """Whether the row fits. `found`: the names of the rows whose pattern matches one of the texts."""
     return (
         (not row.kinds or evidence.kind in row.kinds)
         and (not row.message or row.name in found)
@@ -144,7 +144,7 @@ def _pod_fits(row: Signature, evidence: Evidence) -> bool:
 
 
 def _node_fits(row: Signature, evidence: Evidence, snapshot: Snapshot) -> bool:
-    """What a replacement was inferred from ran on an unknown node: the node of its successor says nothing."""
+    """An inferred loss happened on an unknown node. Its pod is the replacement, and that pod's node says nothing."""
     if row.node is None and not row.node_conditions and not row.node_taints:
         return True
     pod = evidence.pod
@@ -167,5 +167,5 @@ def _in_state(node: NodeFacts, state: NodeState) -> bool:
         case NodeState.SILENT:
             return not node.ready and not node.reachable
         case NodeState.CORDONED:
-            # Our own quarantine comes after a loss, and must not be taken for what led to it.
+            # Our own quarantine follows a loss, so it must not count as the cause.
             return node.unschedulable and all(taint.key != QUARANTINE_TAINT for taint in node.taints)

@@ -1,9 +1,9 @@
-"""The signature table: by what signs a loss is recognised, and what each means. Data; the first row that fits counts.
+"""The signature table: the signs by which a loss is recognised, and what each means. The first row that fits counts.
 
-It follows the public record of failures of GPU training: NVIDIA's XID catalogue, the sources of PyTorch, NCCL and the
-kubelet, and the conditions and taints that node-problem-detector, NVSentinel and the clouds' agents set on nodes. The
-order of the rows is part of the data: what proves a fault comes first, then what the script says of itself, then what
-only says that another member is missing, and bare exit codes last, because anything may end with those.
+The table follows public records of failures of GPU training: NVIDIA's XID catalogue, the sources of PyTorch, NCCL and
+the kubelet, and the conditions and taints that node-problem-detector, NVSentinel and the clouds' agents set on nodes.
+The order of the rows matters: first proofs of a fault, then what the script reports about itself, then signs that only
+say that another member is missing. Bare exit codes come last, because any failure may end with them.
 """
 
 from collections.abc import Iterable
@@ -37,7 +37,7 @@ SIGNATURES: tuple[Signature, ...] = (
 """The table; the first row that fits counts."""
 
 _FAULTS = tuple(row for row in SIGNATURES if row.disruption_class is DisruptionClass.HARDWARE_FAULT)
-"""A member runs on a node that a rule calls faulty: nothing else can be read from it."""
+"""The only rows that can explain why a rule of a policy calls the node of a running member faulty."""
 
 _PROOFS = tuple(row for row in _FAULTS if row.blames_node)
 
@@ -45,26 +45,26 @@ BY_NAME = {signature.name: signature for signature in SIGNATURES}
 
 
 def shows_another_loss(name: str) -> bool:
-    """The row of that name is what a rank says that waited for another one in vain: its own node has done nothing."""
+    """The row of that name shows that a rank waited in vain for another one, so its own node is not at fault."""
     row = BY_NAME.get(name)
     return row is not None and row.cascade
 
 
 def rests_on_message(name: str) -> bool:
-    """The row of that name is recognised by a text, which the job may have written itself."""
+    """The row of that name matches a message, which the job may have written itself."""
     row = BY_NAME.get(name)
     return row is not None and bool(row.message)
 
 
 def sign_of_node(node: NodeFacts, pods: Iterable[PodFacts]) -> str:
-    """The row by which the platform itself says that something of the node is not in order: a condition, a taint, a
-    device that it reports as unhealthy. Empty: it says nothing of the kind. `pods`: those on the node."""
+    """The name of the row by which the platform itself reports a problem of the node: a condition, a taint, or an
+    unhealthy device. Empty: it reports none. Of `pods`, only those on the node count."""
     return _sign(_FAULTS, node, pods)
 
 
 def proof_of_node(node: NodeFacts, pods: Iterable[PodFacts]) -> str:
-    """The same, of the rows that blame the node. A job heats a GPU until its clock is throttled, and makes XIDs of its
-    own: what jobs can bring about confirms what they say, and proves nothing."""
+    """As `sign_of_node`, but only with rows that blame the node. A job can heat a GPU until its clock is throttled, and
+    can cause XIDs. Signs that jobs can cause may confirm what the jobs report, but they prove nothing."""
     return _sign(_PROOFS, node, pods)
 
 
@@ -74,7 +74,7 @@ def _sign(rows: Iterable[Signature], node: NodeFacts, pods: Iterable[PodFacts]) 
 
 
 def _says(row: Signature, node: NodeFacts, pods: Iterable[PodFacts]) -> bool:
-    """Pods that the kubelet refused say nothing: one that names a node whose devices are taken is refused as well."""
+    """A pod that the kubelet rejected is no sign: it also rejects a pod that names a node whose devices are in use."""
     if row.node_conditions and any((each.type, each.status) in row.node_conditions for each in node.conditions):
         return True
     if row.node_taints and any(taint.key in row.node_taints for taint in node.taints):
@@ -90,11 +90,11 @@ _COMPILED = {signature.name: compiled(signature.message) for signature in SIGNAT
 
 
 _HAVE_SIGNATURES = frozenset({*EXITED, LossKind.POD_DELETED, LossKind.POD_DISRUPTED, LossKind.NODE_FAULT})
-"""The other kinds say themselves what they mean."""
+"""The other kinds explain themselves."""
 
 
 def signature_of(evidence: Evidence, snapshot: Snapshot) -> Signature | None:
-    """The first row that fits. None: the kind of loss alone decides."""
+    """The first row that fits. None: no row does, and the kind of loss decides."""
     if evidence.kind not in _HAVE_SIGNATURES:
         return None
     found = _found(evidence)
@@ -103,7 +103,7 @@ def signature_of(evidence: Evidence, snapshot: Snapshot) -> Signature | None:
 
 
 def xid_of(evidence: Evidence, signature: Signature) -> str:
-    """The number of the XID that the row has found. Empty: it is not about XIDs."""
+    """The number of the XID that the row has matched. Empty: the row is not about XIDs."""
     if not signature.message.startswith(XID):
         return ""
     matches = (_COMPILED[signature.name].search(text) for text in texts(evidence))
@@ -112,11 +112,11 @@ def xid_of(evidence: Evidence, signature: Signature) -> str:
 
 
 def _found(evidence: Evidence) -> frozenset[str]:
-    """The names of all rows whose pattern is found; asked only whether one is among them."""
+    """The names of all rows whose pattern matches."""
     return frozenset().union(*(_rows_of(text) for text in texts(evidence) if text))
 
 
 @lru_cache(maxsize=4096)
 def _rows_of(text: str) -> frozenset[str]:
-    """The ranks of a group end with much the same words, and each reconcile reads them again."""
+    """Cached, because the ranks of a group end with similar messages, and each reconcile reads them again."""
     return frozenset(name for name, pattern in _COMPILED.items() if pattern.search(text) is not None)

@@ -1,13 +1,12 @@
-"""Whether the members of a Job have all run at once, and since when: a group that has *trained*.
+"""Whether all members of a Job have run at once, and since when. If they have, the group has *trained*.
 
 Before that moment a lost member does no harm: the others still wait for it, and its Job replaces it. After it, the
-others hang. The answer is remembered by the store while the controller runs. After a restart of the controller it is
-inferred from what the API objects still show: the earlier process of a restarted container (`lastState.terminated` has
-its start and its end), the creation times of replaced pods, and ranks that have no pod. The inference can err only
-where no controller watched while a member was lost on the way to the first full group and was replaced, or left a
-hole, after all the others ran. Then a group that never trained is taken for one that did, and is recreated once, within
-its budget. The other way round would be worse: a group of which one member was replaced unseen hangs, with all its
-pods Ready.
+others hang. The store remembers the answer while the controller runs. After a restart of the controller it is inferred
+from what the API objects still show: the earlier process of a restarted container (`lastState.terminated` has its start
+and its end), the creation times of replaced pods, and ranks that have no pod. The inference can err in one case: while
+no controller watched, a member was lost before the group first ran whole, and it was replaced, or left a hole, after
+all the others ran. Then a group that never trained counts as trained, and is recreated once, within its budget. The
+opposite error would be worse: a group with a member that was replaced unseen hangs, with all its pods Ready.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,9 +20,9 @@ _Span = tuple[datetime, datetime | None]
 
 
 def began_at(job: JobFacts) -> datetime:
-    """When the Job's present run began: with its creation, or when its controller had resumed it.
+    """When the Job's present run began: at its creation, or when the Job controller had resumed it.
 
-    Pods of the run may be older than that: see `resumed_at`. It serves to measure how long a Job has been waiting.
+    Pods of the run may be older than that: see `resumed_at`. Use it to measure how long a Job has been waiting.
     """
     resumed = resumed_at(job)
     return job.created_at if resumed is None else max(job.created_at, resumed)
@@ -34,18 +33,18 @@ def resumed_at(job: JobFacts) -> datetime | None:
 
     The controller creates the pods of the run first and writes this condition afterwards, in the same sync
     (`syncJob` and `manageJob` in pkg/controller/job/job_controller.go, Kubernetes 1.36). So most pods of the run are
-    older than their condition, by seconds at stock limits of 20 requests a second.
+    older than the condition, by seconds at the default limit of 20 requests a second.
     """
     return next((c.since for c in job.conditions if c.type == "Suspended" and c.status == "False"), None)
 
 
 def pods_of_run(job: JobFacts, pods: Iterable[PodFacts]) -> tuple[PodFacts, ...]:
-    """The Job's pods of its present run, those that vanished under it included.
+    """The Job's pods of its present run, including those that have vanished.
 
-    A suspended Job keeps its UID and deletes its active pods only. So a pod that lives is always of the present run.
-    One that ended, or was asked to go, before the Job was resumed is of an earlier run, and its end is no loss. Where
-    both happened in one second it counts as earlier: a suspension may last that short (Kueue undoes those of others at
-    once), while a run of which all pods have started, and one was lost, is older than that.
+    A suspended Job keeps its UID and deletes only its active pods. So a living pod always belongs to the present run. A
+    pod that ended, or whose deletion was requested, before the Job was resumed belongs to an earlier run, and its end
+    is no loss. If both happened in the same second, the pod counts as earlier: a suspension may be that short (Kueue
+    reverts suspensions by others at once), but a run takes longer until all its pods have started and one is lost.
     """
     resumed = resumed_at(job)
     mine = tuple(pod for pod in pods if pod.job_uid == job.uid)
@@ -56,8 +55,8 @@ def pods_of_run(job: JobFacts, pods: Iterable[PodFacts]) -> tuple[PodFacts, ...]
         made.setdefault(rank(pod), []).append(pod.created_at)
 
     def ended_at(pod: PodFacts) -> datetime | None:
-        """Its last delete gives a deletion a new date. The Job made a successor when the pod was first asked to go, or
-        later."""
+        """The kubelet's last delete gives a deletion a later date. So the creation of a successor counts too: the Job
+        creates it only after the first delete request."""
         ended = _ended_at(pod)
         successors = (created for created in made[rank(pod)] if created > pod.created_at)
         return None if ended is None else min([ended, *successors])
@@ -68,8 +67,8 @@ def pods_of_run(job: JobFacts, pods: Iterable[PodFacts]) -> tuple[PodFacts, ...]
 def _ended_at(pod: PodFacts) -> datetime | None:
     """When the pod ended, or its deletion was requested, whichever was first. None: it lives.
 
-    A deletion that follows the end only clears the object away, and a pod that is asked to go may take its whole grace
-    period to end.
+    A deletion after the end only removes the object. A pod whose deletion is requested may take its whole grace period
+    to end.
     """
     asked = pod.deleting_since if pod.deleting_since is not None else pod.gone_at
     if pod.phase not in {"Failed", "Succeeded"}:
@@ -82,9 +81,9 @@ def _ended_at(pod: PodFacts) -> datetime | None:
 
 
 def trained_at(job: JobFacts, pods: Sequence[PodFacts], remembered: datetime | None) -> datetime | None:
-    """`remembered`, or what the pods show where that was in a run from before the Job was suspended.
+    """`remembered`, or what the pods show if that moment belongs to a run before a suspension of the Job.
 
-    A run begins with its first pod, which is older than the condition that says so.
+    A run begins with its first pod, which is older than the condition that the Job is resumed.
     """
     resumed = resumed_at(job)
     if remembered is None or resumed is None or remembered >= resumed:
@@ -96,9 +95,9 @@ def trained_at(job: JobFacts, pods: Sequence[PodFacts], remembered: datetime | N
 
 
 def all_ran_at(job: JobFacts, pods: Sequence[PodFacts]) -> datetime | None:
-    """The earliest moment at which all members of `job` are known to have run at once; None: none is known.
+    """The earliest moment at which all members of `job` are known to have run at once. None: none is known.
 
-    `pods`: its pods, those that vanished under it included.
+    `pods`: its pods, including those that have vanished.
     """
     members = pods_of_run(job, pods)
     known = (_first_overlap(job, members), _before_replacements(job, members), _before_hole(job, members))
@@ -106,7 +105,7 @@ def all_ran_at(job: JobFacts, pods: Sequence[PodFacts]) -> datetime | None:
 
 
 def started_at(pod: PodFacts) -> datetime | None:
-    """The start of the earliest process of the pod that the facts still show; None: they show none."""
+    """The start of the earliest process of the pod that the facts still show. None: they show none."""
     return min((start for start, _ in _process_spans(pod)), default=None)
 
 
@@ -119,7 +118,7 @@ def _first_overlap(job: JobFacts, pods: Sequence[PodFacts]) -> datetime | None:
 def first_together(pods_by_job: Iterable[tuple[JobFacts, Sequence[PodFacts]]], since: datetime) -> datetime | None:
     """The first moment from `since` on at which every rank of these Jobs has a process. None: there was none.
 
-    A rank that a user has added is missed only from the creation of its first pod on.
+    A rank that a user has added counts only from the creation of its first pod on.
     """
     changes: dict[datetime, list[tuple[tuple[str, Rank], int]]] = {since: []}
     for job, pods in pods_by_job:
@@ -145,8 +144,8 @@ def first_together(pods_by_job: Iterable[tuple[JobFacts, Sequence[PodFacts]]], s
 def shows_all_processes(job: JobFacts, pods: Iterable[PodFacts]) -> bool:
     """Each process that the Job's members have ever had is known, with its start.
 
-    Not so where the Job has counted more failures than ended pods are known, or may have had failures that it does not
-    count, or where a container has been restarted more than once.
+    False if the Job has counted more failures than there are known ended pods, if it may have had failures that it does
+    not count, or if a container has been restarted more than once.
     """
     known = tuple(pods)
     ended = sum(pod.gone_at is not None or pod.phase == "Failed" for pod in known)
@@ -162,7 +161,7 @@ def _shows_its_processes(pod: PodFacts) -> bool:
 
 
 def _overlap_of(pods: Sequence[PodFacts], wanted: int) -> datetime | None:
-    """The first moment at which so many ranks have a process; an end and a start in one second have none in common."""
+    """The first moment at which this many ranks have a process. An end and a start in one second do not overlap."""
     edges: list[tuple[datetime, int, str]] = []
     ranks: dict[str, Rank] = {}
     for pod in pods:
@@ -183,9 +182,9 @@ def _overlap_of(pods: Sequence[PodFacts], wanted: int) -> datetime | None:
 
 
 def _process_spans(pod: PodFacts) -> list[_Span]:
-    """When the processes of the pod ran, as far as it shows. A kubelet's clock may lag: none began before its pod.
+    """When the processes of the pod ran, as far as known. None starts before its pod: a kubelet's clock may lag.
 
-    A process that was asked to go is on its way out, whether it has ended yet or not.
+    A running process ends, for this purpose, when the deletion of its pod is requested.
     """
     if not pod.training_known:
         return _pod_span(pod)
@@ -205,7 +204,7 @@ def _process_spans(pod: PodFacts) -> list[_Span]:
 
 
 def _pod_span(pod: PodFacts) -> list[_Span]:
-    """Of a pod whose training container is not known: from when its kubelet said that all is started."""
+    """The span of a pod whose training container is not known, from its `ready_since` as `assigned` has set it."""
     if pod.ready_since is None:
         return []
     ended = min((moment for moment in (pod.deleting_since, pod.gone_at) if moment is not None), default=None)
@@ -213,18 +212,18 @@ def _pod_span(pod: PodFacts) -> list[_Span]:
 
 
 def _before_replacements(job: JobFacts, pods: Sequence[PodFacts]) -> datetime | None:
-    """Infer from replaced pods: the first known pods of some ranks were created only after all the others ran at once,
-    and the Job counted failures.
+    """Infers the moment from replaced pods: the first known pods of some ranks were created only after all the others
+    ran at once, and the Job counted failures.
 
-    What is known of a lost pod itself shows whether it ran: it stands for its rank, and not the one that replaced it.
+    A lost pod that is still known stands for its rank instead of its replacement, because it shows whether it ran.
     """
     known: dict[Rank, list[PodFacts]] = {}
     for pod in sorted(pods, key=lambda pod: pod.created_at):
         known.setdefault(rank(pod), []).append(pod)
     if job.failed == 0 or len([each for each in known.values() if each[-1].gone_at is None]) != member_count(job):
         return None
-    # A resumed Job may have counted failures in an earlier run, and its controller creates pods in batches: only
-    # those from after its condition replace others.
+    # A resumed Job may have counted failures in an earlier run, and the Job controller creates pods in batches. So only
+    # pods that were created after the condition replace others.
     ranks, all_started_at = list(known.values()), resumed_at(job)
     for count, late in enumerate(ranks[1:], 1):
         start = min((start for pod in ranks[count - 1] if (start := started_at(pod)) is not None), default=None)
@@ -240,10 +239,10 @@ def _before_replacements(job: JobFacts, pods: Sequence[PodFacts]) -> datetime | 
 
 
 def holes(job: JobFacts, pods: Iterable[PodFacts]) -> tuple[int, ...]:
-    """Ranks of an Indexed Job of which nothing is known, not even an end, although a higher rank has a pod.
+    """Ranks of an Indexed Job without a known pod, not even one that has ended, although a higher rank has a pod.
 
-    The Job controller creates pods in the order of their index. So each of these ranks had a pod once. The ranks above
-    the highest one that is known may never have had one: a quota may refuse them.
+    The Job controller creates pods in the order of their index, so each of these ranks had a pod once. Ranks above the
+    highest known one may never have had a pod: a quota may refuse them.
     """
     if job.completions is None or job.succeeded:
         return ()
@@ -252,11 +251,11 @@ def holes(job: JobFacts, pods: Iterable[PodFacts]) -> tuple[int, ...]:
 
 
 def _before_hole(job: JobFacts, pods: Sequence[PodFacts]) -> datetime | None:
-    """Infer from ranks without a pod: they were lost after all the others ran.
+    """Infers the moment from ranks without a pod that were lost after all the others ran.
 
-    A member whose Ready says that it has joined all the others proves it. Else all ranks but the holes run, none of
-    them is a replacement, and the Job has counted a failure for each hole: then those failures are the holes'. A Job
-    that was resumed may have counted them in an earlier run, so it proves nothing.
+    A member whose Ready shows that it has joined all the others proves this. Otherwise it is proven if all ranks except
+    the holes run, none of them is a replacement, and the Job has counted a failure for each hole: then those failures
+    are of the holes. A resumed Job may have counted them in an earlier run, so it proves nothing.
     """
     missing = holes(job, pods)
     members = sorted((pod for pod in pods if pod.gone_at is None), key=lambda pod: (pod.created_at, pod.index or 0))
@@ -279,9 +278,9 @@ def _before_hole(job: JobFacts, pods: Sequence[PodFacts]) -> datetime | None:
 def replacements(
     job: JobFacts, pods: Sequence[PodFacts], trained_at: datetime, trained_members: int | None = None
 ) -> tuple[PodFacts, ...]:
-    """Pods of `job` created after the group trained: each replaces a member that was lost.
+    """Pods of `job` created after the group trained: each replaces a lost member.
 
-    `trained_members`: of how many members the group was then; None: not known. A higher rank has been added since.
+    `trained_members`: how many members the group had then. None: not known. A higher rank was added later.
 
     A Job that has counted no failure has replaced no pod: it was scaled up, or it ignores that failure.
     """

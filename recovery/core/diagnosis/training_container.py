@@ -1,8 +1,8 @@
-"""Which containers of a pod train, and what that makes of the pod.
+"""Selects the training containers of a pod, and derives the state of the rank from them.
 
-A pod of a training group may hold more than the training: log shippers, proxies, helpers that end early. Only the
-training containers say whether a rank runs, is Ready or is lost. The Job's pod template names the containers, so that a
-sidecar which a webhook adds to the pods changes nothing.
+A pod of a training group may also run log shippers, proxies, and helpers that end early. Only the training containers
+show whether a rank runs, is Ready or is lost. The selection reads the Job's pod template, so a sidecar that a webhook
+adds to the pods changes nothing.
 """
 
 from collections.abc import Collection
@@ -15,9 +15,9 @@ from recovery.core.model.annotations import TRAINING_CONTAINER_ANNOTATION
 from recovery.core.model.facts import ContainerFacts, ContainerTemplate, JobFacts, PodFacts, WorkloadFacts
 
 _BACK_WITHIN = timedelta(seconds=1)
-"""How long after the start of its last container a kubelet may say Ready again, in the API's whole seconds."""
+"""How long after the start of its last container a kubelet may report a pod Ready again, in the API's whole seconds."""
 TRAINER_CONTAINERS = frozenset({"node", "launcher"})
-"""What Kubeflow Trainer calls the containers that it configures (`constants.Node`; `launcher` in older runtimes)."""
+"""The names of the containers that Kubeflow Trainer configures (`constants.Node`; `launcher` in older runtimes)."""
 
 
 class SelectedBy(StrEnum):
@@ -27,12 +27,12 @@ class SelectedBy(StrEnum):
     """Trainer's container names."""
     ANNOTATION = "Annotation"
     ACCELERATORS = "Accelerators"
-    """They ask for accelerators."""
+    """The containers that request accelerators."""
     ONLY_ONE = "OnlyOne"
     UNKNOWN = "Unknown"
-    """No rule selects one: only losses of whole pods count, never exits."""
+    """No rule selects a container. Only losses of whole pods count, never exits."""
     NO_TEMPLATE = "NoTemplate"
-    """The Job's containers are not known: all containers of its pods count."""
+    """The Job's containers are not known. All containers of its pods count."""
 
 
 class Selection(msgspec.Struct, frozen=True):
@@ -43,11 +43,12 @@ class Selection(msgspec.Struct, frozen=True):
 
 
 def select(job: JobFacts, workload: WorkloadFacts | None) -> Selection:
-    """The training containers of the Job's pods. `workload` None: it is gone.
+    """The training containers of the Job's pods. `workload` None: it does not exist any more.
 
     The order is: Trainer's names, the annotation on the pod template, the annotation on the workload, accelerators, the
-    only container. An annotation on the workload is about all of its Jobs, so a Job without that container goes on with
-    the next rule. One on the template is about this Job: where it names no container of the template, none is selected.
+    only container. An annotation on the workload applies to all of its Jobs, so for a Job without that container the
+    next rule decides. One on the template applies to this Job. If it names no container of the template, none is
+    selected.
     """
     names = tuple(container.name for container in job.containers)
     if not names:
@@ -69,10 +70,11 @@ def select(job: JobFacts, workload: WorkloadFacts | None) -> Selection:
 
 
 def assigned(pod: PodFacts, selection: Selection, *, node_answers: bool = True) -> PodFacts:
-    """The pod with its training containers separated from the others, and Running and Ready said of the training alone.
+    """The pod with its training containers separated from the others. Its Running and Ready describe only the training.
 
-    `node_answers` False: its node is not reachable, so what the kubelet said last of its containers is not news. The
-    node controller takes Ready from such pods (`MarkPodsNotReady`) and leaves the states of their containers alone.
+    `node_answers` False: its node is not reachable, so the container states that the kubelet reported last may be out
+    of date. The node controller marks such pods as not Ready (`MarkPodsNotReady`), and does not change the states of
+    their containers.
     """
     if selection.by is SelectedBy.NO_TEMPLATE:
         return pod
@@ -80,7 +82,7 @@ def assigned(pod: PodFacts, selection: Selection, *, node_answers: bool = True) 
     mine = tuple(each for each in pod.containers if each.name in names)
     others = (*(each for each in pod.containers if each.name not in names), *pod.other_containers)
     if selection.by is SelectedBy.UNKNOWN:
-        # A helper that has ended keeps such a pod from ever being Ready: that the kubelet says Running must do.
+        # A helper that has ended keeps such a pod from ever being Ready, so phase Running has to suffice.
         runs = pod.phase == "Running"
         since = (pod.ready_since or pod.accepted_at) if runs else None
         return msgspec.structs.replace(
@@ -97,9 +99,9 @@ def assigned(pod: PodFacts, selection: Selection, *, node_answers: bool = True) 
 
 
 def _ready_again(pod: PodFacts, others: tuple[ContainerFacts, ...]) -> bool:
-    """Ready dates from the restart of another container, not from the training: the kubelet took it away meanwhile.
+    """Ready dates from the restart of another container, during which the pod was not Ready, not from the training.
 
-    Not where Ready says that the rank has joined: that it runs does not date that.
+    False if Ready shows that the rank has joined the others: the start of its containers does not date that.
     """
     since = pod.ready_since
     if not pod.ready or since is None or pod.joined_probe:
@@ -109,7 +111,7 @@ def _ready_again(pod: PodFacts, others: tuple[ContainerFacts, ...]) -> bool:
 
 
 def ended_well(pod: PodFacts) -> bool:
-    """The training of this rank is done: its training containers have exited 0, whatever the others do."""
+    """The training of this rank is complete: its training containers have exited 0. The others do not matter."""
     return (
         pod.training_known
         and bool(pod.containers)
@@ -120,7 +122,7 @@ def ended_well(pod: PodFacts) -> bool:
 def restarts_in_place(job: JobFacts, container: str, code: int) -> bool:
     """Whether the kubelet starts the container again in the same pod after this exit code.
 
-    A matching `restartPolicyRules` entry restarts it whatever the policies say (KEP-5307, KEP-5532). Else the
+    A matching `restartPolicyRules` entry restarts it under any restart policy (KEP-5307, KEP-5532). Else the
     container's own `restartPolicy` decides, else the pod's (`ContainerShouldRestart` in pkg/api/v1/pod/util.go).
     """
     template = next((each for each in job.containers if each.name == container), ContainerTemplate(container))

@@ -1,1 +1,1 @@
-"""What spans groups: quarantined and suspected nodes, caps, the circuit breaker, storms."""
+"""What concerns several groups: quarantined and suspected nodes, caps, the circuit breaker, storms."""

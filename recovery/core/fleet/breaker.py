@@ -1,4 +1,4 @@
-"""The circuit breaker: restarts that were in vain, in many groups at once, stop all of them."""
+"""The circuit breaker: it stops all restarts after restarts in many groups at once have been in vain."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -12,8 +12,8 @@ from recovery.core.model.reason import Reason
 
 
 def breaker_reset(ledger: FleetLedger, reset_at: datetime | None, now: datetime) -> FleetLedger:
-    """The ledger with the breaker closed, if it opened before that moment, and what it had counted until then
-    forgotten: the next futile recovery must not open it again by itself. `reset_at` None: no one has asked."""
+    """The ledger with the breaker closed, if it opened before `reset_at`. Futile recoveries until then are forgotten,
+    so that the next single one does not open it again. `reset_at` None: no one has asked."""
     if reset_at is None or reset_at > now + CLOCK_AHEAD_MAX or ledger.breaker is None:
         return ledger
     if ledger.breaker.opened_at > reset_at:
@@ -30,9 +30,9 @@ def since_reset(futile: tuple[Futile, ...], reset_at: datetime | None, now: date
 def with_futile(
     before: tuple[Futile, ...], limits: FleetLimits, more: Iterable[Futile], now: datetime
 ) -> tuple[Futile, ...]:
-    """The futile recoveries with those of `more` that still count. Of one workload only its share is remembered, and of
-    one namespace as many as may ever count, the newest: who crashes again and again, under one name or under many, does
-    not push out what others report."""
+    """The futile recoveries with those of `more` that still count. The newest are remembered: of one workload only its
+    share, and of one namespace as many as may ever count. So a tenant whose jobs crash repeatedly, under one name or
+    many, does not push out the recoveries of others."""
     if limits.breaker_recoveries is None:
         return before
     known = {each.incident: each for each in before}
@@ -58,11 +58,11 @@ def with_futile(
 def breaker_of(
     futile: tuple[Futile, ...], limits: FleetLimits, only_namespace: str | None, now: datetime
 ) -> Breaker | None:
-    """The breaker, if so many recoveries were in vain. None: it stays closed.
+    """The open breaker, if enough recoveries were in vain. None: it stays closed.
 
-    At most a third of `recoveries` counts from one workload and at most half from one namespace: what one tenant
-    breaks must not stop the recoveries of all others. `only_namespace`: the one in which anything is enforced, which
-    may fill the count alone. None: there are several.
+    At most a third of `recoveries` counts from one workload, and at most half from one namespace, so that one tenant
+    cannot stop the recoveries of all others. `only_namespace`: the only namespace in which anything is enforced, which
+    may reach the count alone. None: there are several.
     """
     if limits.breaker_recoveries is None:
         return None
@@ -88,7 +88,7 @@ def breaker_of(
 
 
 def _reachable(recoveries: int) -> int:
-    """More are not remembered, so a higher count would never be reached."""
+    """The count, limited to what is remembered: a higher one would never be reached."""
     return min(recoveries, REMEMBERED_MAX)
 
 
@@ -97,5 +97,5 @@ def _workload_share(limit: int) -> int:
 
 
 def _namespace_share(limit: int) -> int:
-    """Rounded up: two namespaces would never fill an odd count."""
+    """Half, rounded up. Rounded down, two namespaces would never reach an odd count."""
     return (limit + 1) // 2

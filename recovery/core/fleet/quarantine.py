@@ -1,6 +1,7 @@
-"""Restraint across groups: which nodes may be quarantined, when they are released, when the circuit breaker opens.
+"""Limits across groups: which nodes may be quarantined, when they are released, when the circuit breaker opens.
 
-Pure: from the fleet's ledger and what was seen to the next ledger, or to the reason why not. Caps hold for all callers.
+Pure functions, which turn the fleet's ledger and what was seen into the next ledger, or into the reason for a refusal.
+Caps apply to all callers.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -37,7 +38,7 @@ QUARANTINE_REFUSALS = frozenset(
 """The reasons for which a node is not quarantined."""
 
 UNCONFIRMED_LASTS = timedelta(hours=24)
-"""How long a quarantine lasts that only jobs called for, where RecoveryConfig does not say."""
+"""How long a quarantine lasts if only jobs blamed the node and RecoveryConfig does not set it."""
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -49,8 +50,8 @@ class Refused(msgspec.Struct, frozen=True):
 class Mark(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The value of `QUARANTINE_ANNOTATION`: what the node itself says about its quarantine.
 
-    It is written in one patch with taint and cordon, so it is the truth about the cordon, and enough to take a node
-    back into a ledger that was lost.
+    It is written in one patch with the taint and the cordon, so it is the authority on who cordoned the node. It
+    suffices to restore the node's entry after the ledger was lost.
     """
 
     reason: str
@@ -60,7 +61,7 @@ class Mark(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     release_at: datetime | None = None
     release_when: str = ""
     cordoned: bool = False
-    """The cordon is ours: the node was schedulable before."""
+    """The cordon is ours. The node was schedulable before."""
     namespace: str = ""
     node_sign: str = ""
 
@@ -88,7 +89,7 @@ def mark_of(entry: Quarantined, *, cordoned: bool) -> Mark:
 
 
 def parsed_mark(value: str | None) -> Mark | None:
-    """None: there is none, or it cannot be made out."""
+    """None: there is none, or it cannot be parsed."""
     if value is None:
         return None
     try:
@@ -100,7 +101,7 @@ def parsed_mark(value: str | None) -> Mark | None:
 
 
 def parsed_time(value: str | None) -> datetime | None:
-    """A person's RFC 3339 time. None: there is none, or it cannot be made out, or it has no zone."""
+    """A person's RFC 3339 time. None: there is none, it cannot be parsed, or it has no time zone."""
     try:
         at = msgspec.convert(value, datetime)
     except msgspec.ValidationError:
@@ -114,7 +115,7 @@ def taint_value(entry: Quarantined) -> str:
 
 
 def signs_of(entry: Quarantined) -> tuple[str, ...]:
-    """The conditions and taints without which its node is well again; empty: it does not end by health."""
+    """The conditions and taints whose end releases the node. Empty: the quarantine does not end by health."""
     return tuple(sign.strip() for sign in entry.release_when.split(",") if sign.strip())
 
 
@@ -125,33 +126,33 @@ def own_taint(node: NodeFacts) -> str | None:
 
 
 def released_at(annotations: Mapping[str, str], now: datetime) -> datetime | None:
-    """When a person released the node, as its annotation says. What was held against the node until then does not count
-    any more. None: no one has, or the time is so far ahead that it would release the node for ever."""
+    """When a person released the node, as its annotation says. What counted against the node until then no longer does.
+    None: no one has, or the time is so far ahead that it would release the node forever."""
     asked_at = parsed_time(annotations.get(RELEASE_ANNOTATION))
     return asked_at if asked_at is not None and asked_at <= now + CLOCK_AHEAD_MAX else None
 
 
 def released_by_hand(entry: Quarantined, annotations: Mapping[str, str], now: datetime) -> datetime | None:
-    """When a person ended that quarantine. `annotations`: of its node. None: no one has."""
+    """When a person ended that quarantine. `annotations`: those of its node. None: no one has."""
     asked_at = released_at(annotations, now)
     return asked_at if asked_at is not None and asked_at >= entry.since else None
 
 
 def cleared(at: datetime, node: NodeFacts | None, now: datetime) -> bool:
-    """A person has released the node since: what was held against it at that time does not count any more. (People
-    write whole seconds.)"""
+    """A person has released the node since `at`, so what counted against it then no longer does. (People write whole
+    seconds.)"""
     asked_at = released_at(node.annotations, now) if node is not None else None
     return asked_at is not None and at.replace(microsecond=0) <= asked_at
 
 
 def cap(limits: FleetLimits, nodes: int) -> int:
-    """How many of so many nodes may be quarantined at once."""
+    """How many nodes may be quarantined at once. `nodes`: how many the cluster has."""
     share = max(1, nodes * limits.max_percent // 100) if limits.max_percent > 0 else 0
     return share if limits.max_nodes is None else min(limits.max_nodes, share)
 
 
 def namespace_cap(limits: FleetLimits, nodes: int) -> int:
-    """How many of them jobs of one namespace may cause where no sign of the node confirms it."""
+    """How many of these quarantines the jobs of one namespace may cause without a sign of the node that confirms it."""
     return max(1, cap(limits, nodes) // 10)
 
 
@@ -169,10 +170,10 @@ def _of_namespace(entries: Iterable[Quarantined], namespace: str) -> int:
 def admitted(
     ledger: FleetLedger, limits: FleetLimits, wanted: Quarantined, *, nodes: int, now: datetime
 ) -> FleetLedger | Refused:
-    """The ledger with that node quarantined; the same ledger if it is already. Refused by permission or by a cap.
+    """The ledger with that node quarantined, or the same ledger if it is already. Refused by permission or by a cap.
 
-    `nodes`: how many the cluster has. One node more than the caps allow is never admitted, whatever was before. A
-    quarantine by a person counts, and is never refused; time does not end it.
+    `nodes`: how many the cluster has. The caps hold even if they are exceeded already. A quarantine by a person counts
+    towards them, but is never refused, and gets no end by time here.
     """
     there = next((each for each in ledger.quarantined if each.node == wanted.node), None)
     if there is not None and _stands(there, wanted):
@@ -202,10 +203,10 @@ def admitted(
 
 
 def spared(ledger: FleetLedger, wanted: str, fleet: FleetFacts, members: int) -> Refused | None:
-    """The node is among the last on which the group could run, or another group that waits: it is not taken away.
-    None: enough are left. While that is not known the node is spared: it may be the last one.
+    """Refuses to quarantine one of the last nodes on which the group, or another group that waits, could run. None:
+    enough nodes are left. If that is not known, the node is spared, because it may be the last one.
 
-    `members`: pods of the group. Nodes that stand in the ledger count as taken away: their taint may be on its way.
+    `members`: how many pods the group has. Nodes in the ledger count as taken, because their taint may not show yet.
     """
     if fleet.feasible is None or fleet.waiting is None:
         return Refused(because(Reason.FEASIBLE_NODES_UNKNOWN))
@@ -222,12 +223,12 @@ def spared(ledger: FleetLedger, wanted: str, fleet: FleetFacts, members: int) ->
     ]
     if not short:
         return None
-    key, left, needed = min(short)  # the same one in every reconcile, so that the sentence stays
+    key, left, needed = min(short)  # the same group in every reconcile, so that the sentence does not change
     return _last_feasible(f"waiting group {key}", left, needed)
 
 
 def _left(taken: Collection[str], feasible: tuple[str, ...], needed: int) -> int:
-    """How many are feasible and not taken, exactly where that may be no more than needed: they are thousands."""
+    """How many feasible nodes are not taken. A lower bound if above `needed`, because there may be thousands."""
     least = len(feasible) - len(taken)
     return least if least > needed else sum(node not in taken for node in feasible)
 
@@ -247,13 +248,12 @@ def changed(
     reset_at: datetime | None = None,
     only_namespace: str | None = None,
 ) -> FleetLedger | Refused:
-    """The ledger with all of the change: quarantines admitted, suspicions and futile recoveries counted once for each
-    incident, those that no longer count dropped, the breaker opened where the count is reached. The same change twice
-    gives the same ledger. Refused: a quarantine was; then nothing of the change is in.
+    """The ledger with the whole change. It admits the quarantines, counts suspicions and futile recoveries once for
+    each incident, drops those that no longer count, and opens the breaker if the count is reached. The same change
+    twice gives the same ledger. Refused: a quarantine was refused, so nothing of the change was applied.
 
-    `reset_at`: when a person asked for the breaker to be closed (None: never). A recovery that was in vain before that
-    is forgotten, and a group whose trigger was put off must not bring it back. `only_namespace`: the one in which
-    anything is enforced (None: there are several), as `breaker_of` reads it.
+    `reset_at`: when a person asked to close the breaker (None: never). Futile recoveries before that are forgotten, and
+    a group whose trigger was delayed must not bring one back. `only_namespace`: as for `breaker_of`.
     """
     after = ledger
     for wanted in change.quarantine:
@@ -261,7 +261,7 @@ def changed(
         if isinstance(outcome, Refused):
             return outcome
         after = outcome
-    # What no longer counts goes first: it must neither be counted once more nor hide what comes under the same name.
+    # Entries that no longer count are dropped first. They must not count again, or hide new entries of the same name.
     counting = _pruned(after, limits, now)
     grown = msgspec.structs.replace(
         counting,
@@ -277,13 +277,12 @@ def changed(
 
 
 def reviewed(ledger: FleetLedger, limits: FleetLimits, nodes: Mapping[str, NodeFacts], now: datetime) -> FleetLedger:
-    """What the keeper of the fleet finds due: entries marked `applied` once their node shows our taint; `releasing`
-    by time, by health (nothing of `release_when` holds any more on a node that is Ready), by a person's annotation;
-    dropped where another client took our taint away, or the node is gone, or the release has been carried out.
+    """The ledger after a review of all entries. An entry becomes `applied` once its node shows our taint. It becomes
+    `releasing` by time, by health (no sign of `release_when` holds any more, and the node is Ready), or by a person's
+    annotation. It is dropped if another client removed our taint, the node is gone, or the release is complete.
 
-    A person's release also takes away the suspicions of before it, whether the node is quarantined or not: the next
-    single one must not quarantine it again. Where only our annotation is left on the node, that is removed
-    first: until then the entry is `releasing`.
+    A person's release also drops the earlier suspicions of the node, quarantined or not, so that a single new one does
+    not quarantine it again. If another client left only our annotation, the entry is `releasing` until that is removed.
     """
     found = tuple(_reviewed(entry, nodes.get(entry.node), now) for entry in ledger.quarantined)
     kept = tuple(entry for entry in found if entry is not None)
@@ -294,8 +293,8 @@ def reviewed(ledger: FleetLedger, limits: FleetLimits, nodes: Mapping[str, NodeF
 
 
 def taken_in(ledger: FleetLedger, nodes: Iterable[NodeFacts], now: datetime) -> FleetLedger:
-    """The ledger with those of the nodes that bear a quarantine of which it does not know: by a person, or ours from a
-    ledger that was lost. A person's takes the place of the controller's on the same node."""
+    """The ledger with the quarantines that nodes show and the ledger lacks: by a person, or ours from a lost ledger. A
+    person's quarantine replaces the controller's on the same node."""
     known = {entry.node: entry for entry in ledger.quarantined}
     for node in nodes:
         there = known.get(node.name)
@@ -310,14 +309,14 @@ def taken_in(ledger: FleetLedger, nodes: Iterable[NodeFacts], now: datetime) -> 
 
 
 def next_review_at(ledger: FleetLedger, now: datetime) -> datetime | None:
-    """When time alone will call for the next review. None: never."""
+    """When the next release by time is due. None: never."""
     times = [each.release_at for each in ledger.quarantined if each.release_at is not None and not each.releasing]
     return max(now, min(times)) if times else None
 
 
 def _stands(there: Quarantined, wanted: Quarantined) -> bool:
-    """The entry is what is wanted. One of a node that was recreated is not, nor one that another incident had and that
-    is on its way out; a person's stands for everybody's."""
+    """The entry already satisfies what is wanted. It does not if the node was recreated, or if the entry is of another
+    incident and being released. A person's entry satisfies any, and only a person's satisfies a person's."""
     if there.node_uid and wanted.node_uid and there.node_uid != wanted.node_uid:
         return False
     if wanted.by and not there.by:
@@ -326,7 +325,7 @@ def _stands(there: Quarantined, wanted: Quarantined) -> bool:
 
 
 def _cap_field(limits: FleetLimits, nodes: int) -> str:
-    """The field whose cap holds."""
+    """The field that sets the effective cap."""
     if limits.max_nodes is not None and limits.max_nodes <= cap(limits, nodes):
         return f"RecoveryConfig spec.quarantine.maxNodes {limits.max_nodes}"
     return f"RecoveryConfig spec.quarantine.maxPercent {limits.max_percent}"
@@ -337,12 +336,12 @@ def _after(moment: datetime, seconds: float | None) -> datetime | None:
         return None
     try:
         return moment + timedelta(seconds=seconds)
-    except OverflowError:  # longer than time goes on
+    except OverflowError:  # beyond the last date that a datetime can hold
         return None
 
 
 def _pruned(ledger: FleetLedger, limits: FleetLimits, now: datetime) -> FleetLedger:
-    """Without what no longer counts."""
+    """The ledger without entries that no longer count."""
     suspicions = tuple(
         each for each in ledger.suspicions if counts_within(each.at, limits.suspected_within_seconds, now)
     )
@@ -360,8 +359,8 @@ def _reviewed(entry: Quarantined, node: NodeFacts | None, now: datetime) -> Quar
     if entry.releasing:
         return entry if ours or bears_mark else None
     if ours:
-        # The taint came with the cordon, in one patch: where it is alone, a person took the cordon away, and the next
-        # cordon is theirs.
+        # The taint came with the cordon, in one patch. If only the taint is left, a person removed the cordon, and the
+        # next cordon is theirs.
         cordoned = entry.cordoned and node.unschedulable and (mark is None or mark.cordoned)
         entry = msgspec.structs.replace(entry, applied=True, cordoned=cordoned)
     elif entry.applied:
@@ -372,7 +371,7 @@ def _reviewed(entry: Quarantined, node: NodeFacts | None, now: datetime) -> Quar
 
 
 def _release(entry: Quarantined, node: NodeFacts, now: datetime) -> str:
-    """Why the node is to be released; empty: it is not."""
+    """Why the node is to be released. Empty: it is not."""
     asked_at = released_by_hand(entry, node.annotations, now)
     if asked_at is not None:
         return f"released by hand at {asked_at:%Y-%m-%dT%H:%M:%SZ}"

@@ -1,4 +1,4 @@
-"""Which RecoveryIncidents are deleted: by their age, and beyond a number per namespace."""
+"""Which RecoveryIncidents are deleted: those that are too old, or too many in their namespace."""
 
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
@@ -11,12 +11,12 @@ from recovery.core.model.durations import parse_duration
 from recovery.core.model.folded_incidents import NumberRange
 
 SETTLED_AFTER = REMEMBERED_FOR
-"""A record is kept for at least this long after it was made. It may still be about to be added to the totals of the
-fleet by a ledger that the cache has lost sight of."""
+"""A record is kept for at least this long after its creation. A ledger that the cache does not show any more may still
+add it to the totals of the fleet."""
 
 
 class RetainedIncident(msgspec.Struct, frozen=True):
-    """A RecoveryIncident, as far as its retention depends on it."""
+    """The fields of a RecoveryIncident that its retention depends on."""
 
     namespace: str
     name: str
@@ -24,13 +24,13 @@ class RetainedIncident(msgspec.Struct, frozen=True):
     resource_version: str
     workload_uid: str
     numbers: tuple[NumberRange, ...]
-    """Of the incidents that it describes."""
+    """The numbers of the incidents that the record describes."""
     created_at: datetime
     ended_at: datetime
     """When the latest of them ended."""
 
     def describes(self, number: int) -> bool:
-        """The incident of that number of the workload is one of them."""
+        """The record describes the incident of the workload with that number."""
         return any(each.first <= number <= each.last for each in self.numbers)
 
 
@@ -42,7 +42,7 @@ class IncidentRetention(msgspec.Struct, frozen=True):
 
 
 def incident_retention(spec: ConfigSpec) -> IncidentRetention:
-    """Raises DurationError where the time cannot be read."""
+    """Raises DurationError if the TTL cannot be parsed."""
     return IncidentRetention(parse_duration(spec.incidents.ttl, "spec.incidents.ttl"), spec.incidents.max_per_namespace)
 
 
@@ -55,8 +55,8 @@ def surplus(
 ) -> tuple[RetainedIncident, ...]:
     """The records of one namespace that are to be deleted, oldest first.
 
-    `in_use`: a ledger still holds one of its incidents, so it may not be in the totals of the fleet yet. Such a record
-    is kept whatever its age, and so is one that has just been made. They count towards the limit all the same.
+    `in_use`: whether a ledger still holds one of the record's incidents, which may not be in the totals of the fleet
+    yet. Such a record is kept at any age, and so is a new one. Both count towards the limit.
     """
     newest_first = sorted(records, key=lambda each: (each.ended_at, each.name), reverse=True)
     found = [

@@ -1,7 +1,7 @@
-"""Storms: nodes that are lost together have one cause, whichever it is.
+"""Storms: nodes that are lost together have a common cause.
 
-Three nodes lost within a minute are a storm, by their moment; of one rack two are enough. A group that is struck by a
-storm is charged for it once, however often the storm comes back to it, and none of its nodes is suspected.
+Three nodes lost within a minute are a storm. Two suffice if they are in one rack. A storm is charged to the budget of a
+group once, no matter how often it hits the group, and makes none of its nodes suspect.
 """
 
 from bisect import bisect_left, bisect_right
@@ -16,7 +16,7 @@ from recovery.core.model.facts import FleetFacts, LostNode
 from recovery.core.model.ledger import ClosedIncident, Incident, Ledger
 
 _WITHIN = timedelta(seconds=60)
-"""Losses that are no further apart may have one cause; a gap that is longer ends a storm."""
+"""Losses that are at most this far apart may have one cause. A longer gap ends a storm."""
 _NODES = 3
 _NODES_OF_RACK = 2
 _RACKS_NAMED = 3
@@ -26,28 +26,28 @@ class Storm(msgspec.Struct, frozen=True):
     """Nodes that were lost together."""
 
     id: str
-    """For one group the same for as long as the storm goes on."""
+    """For one group, the id stays the same for as long as the storm lasts."""
     what: str
     """In words: `2 nodes of rack r17 were lost within a minute`."""
     latest_at: datetime
-    """Its latest loss. As the node dates it: a clock that is ahead of ours puts it into the future."""
+    """The latest loss, as the node dates it. A clock that is ahead of ours puts it into the future."""
 
 
 class _Loss(msgspec.Struct, frozen=True):
-    """A lost node and when that was, but never later than now: one whose clock is ahead was lost with the others."""
+    """A lost node and when it was lost, never later than now: if its clock is ahead, it was lost with the others."""
 
     node: LostNode
     at: datetime
 
 
 def storm_of(node: str, fleet: FleetFacts, ledger: Ledger, now: datetime) -> Storm | None:
-    """The storm in which `node` was lost. None: in none. A node that is not reported lost yet was lost just now.
+    """The storm in which `node` was lost. None: in none. A node that is not reported lost yet counts as lost just now.
 
-    A storm begins for a group when its node is one of three that were lost within one minute, or one of two of its
-    rack. It goes on for as long as nodes are lost, whichever, without a gap of more than a minute. A group whose ledger
-    knows a storm that goes on (its open incident, else its latest closed one that was part of any) keeps that storm's
-    id, though its first losses are forgotten by now, other racks have joined in, or single nodes follow. For others it
-    is named by its first loss that the fleet still remembers, and by the rack where it is all in one.
+    A storm begins for a group when its node is one of three that were lost within one minute, or one of two in its
+    rack. It lasts for as long as any nodes are lost without a gap of more than a minute. If the ledger of the group
+    knows a storm that still lasts (from its open incident, else from its latest closed incident in a storm), the storm
+    keeps its id, even if its first losses are forgotten by now, other racks have joined, or single nodes follow.
+    Otherwise the id names the first loss that the fleet still remembers, and the rack if all losses are in one.
     """
     losses = [_Loss(lost, min(lost.since, now)) for lost in fleet.lost]
     own = next((loss for loss in losses if loss.node.name == node), None)
@@ -69,10 +69,10 @@ def noted(ledger: Ledger, storm: Storm, now: datetime) -> Ledger:
 
 
 def seen_at_the_end(ledger: Ledger, fleet: FleetFacts | None, now: datetime) -> Ledger:
-    """The ledger with the storm of its incident as it is known by the end of it.
+    """The ledger with the storm of its incident, as it is known when the incident ends.
 
-    The first node of a storm is lost alone (kube-controller-manager looks at nodes every five seconds), and the verdict
-    on it may have fallen before the second one was. `fleet` None: it was not asked.
+    The first node of a storm is lost alone (kube-controller-manager checks nodes every five seconds), and the verdict
+    on it may be older than the second loss. `fleet` None: it was not read.
     """
     ended = ledger.current_incident
     node = ended.suspects[0].node if ended.suspects else ""
@@ -85,15 +85,15 @@ def seen_at_the_end(ledger: Ledger, fleet: FleetFacts | None, now: datetime) -> 
 
 
 def charged_before(ledger: Ledger, storm: Storm) -> ClosedIncident | None:
-    """The closed incident that has cost the group's budget for this very storm. None: none has.
+    """The closed incident that was charged to the group's budget for this storm. None: no incident was.
 
-    Only what the history still holds is found, so that a group is not restarted free of charge without end.
+    Only the history is searched. It is bounded, so a group is not restarted forever without a charge.
     """
     return next((closed for closed in ledger.history if closed.charged and closed.storm == storm.id), None)
 
 
 def _together(losses: Sequence[_Loss], own: _Loss | None, at: datetime) -> Sequence[_Loss]:
-    """The losses that are a storm by their moment, else by their rack. Empty: they are none."""
+    """The losses that are a storm because of their times alone, else because of their rack. Empty: they are none."""
     near = _within_a_minute(losses, at)
     if len(near) >= _NODES:
         return near
@@ -104,7 +104,7 @@ def _together(losses: Sequence[_Loss], own: _Loss | None, at: datetime) -> Seque
 
 
 def _known(ledger: Ledger, run: Sequence[_Loss]) -> str:
-    """The id of the storm in the ledger that goes on in these losses. Empty: it knows none, or that one is over."""
+    """The id of the storm in the ledger that continues in these losses. Empty: the ledger has none, or it is over."""
     opened: tuple[Incident, ...] = (ledger.incident,) if ledger.incident is not None else ()
     records: tuple[Incident | ClosedIncident, ...] = (*opened, *ledger.history)
     latest = next((record for record in records if record.storm), None)
@@ -115,7 +115,7 @@ def _known(ledger: Ledger, run: Sequence[_Loss]) -> str:
 
 
 def _linked(losses: Sequence[_Loss], at: datetime) -> tuple[_Loss, ...]:
-    """Those that lead to that moment, and on from it, without a gap. `losses` by time."""
+    """The losses before and after that moment that connect to it without a gap. `losses` is sorted by time."""
     here = bisect_right(losses, at, key=_at)
     return (*reversed(_without_gap(reversed(losses[:here]), at)), *_without_gap(losses[here:], at))
 
@@ -131,7 +131,7 @@ def _without_gap(losses: Iterable[_Loss], at: datetime) -> list[_Loss]:
 
 
 def _within_a_minute(losses: Sequence[_Loss], at: datetime) -> Sequence[_Loss]:
-    """The most that were lost within any one minute that has that moment in it. `losses` by time."""
+    """The most losses within any one minute that contains that moment. `losses` is sorted by time."""
     spans = [
         (bisect_left(losses, start, key=_at), bisect_right(losses, start + _WITHIN, key=_at))
         for start in {at, *(loss.at for loss in losses if at - _WITHIN <= loss.at <= at)}
@@ -151,7 +151,7 @@ def _rack(losses: Sequence[_Loss]) -> str:
 
 
 def _named(near: Sequence[_Loss], losses: Sequence[_Loss], at: datetime) -> str:
-    """The name of a storm that the ledger does not know."""
+    """The id of a storm that the ledger does not know."""
     rack = _rack(near)
     first = _linked([loss for loss in losses if not rack or loss.node.rack == rack], at)[0].node.since
     return f"storm-{rack}-{first:%Y%m%dT%H%M%SZ}" if rack else f"storm-{first:%Y%m%dT%H%M%SZ}"

@@ -1,4 +1,4 @@
-"""Suspicion: which nodes are held against, for which incidents, and for how long."""
+"""Suspicion: which nodes are suspected, because of which incidents, and for how long."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -17,20 +17,20 @@ from recovery.core.model.rules import Rule, RuleAction
 
 
 def counts(at: datetime, limits: FleetLimits, now: datetime) -> bool:
-    """A suspicion of that time is held against its node."""
+    """A suspicion of that time still counts against its node."""
     return counts_within(at, limits.suspected_within_seconds, now)
 
 
 def suspected(ledger: FleetLedger, limits: FleetLimits, node: str, now: datetime) -> tuple[str, ...]:
-    """Ids of the incidents that the node is suspected for and that still count, oldest first."""
+    """Ids of the incidents that make the node suspect and still count, oldest first."""
     within = limits.suspected_within_seconds
     found = (each for each in ledger.suspicions if each.node == node and counts_within(each.at, within, now))
     return tuple(dict.fromkeys(each.incident for each in found))
 
 
 def confirmed_elsewhere(ledger: FleetLedger, limits: FleetLimits, node: str, namespace: str, now: datetime) -> bool:
-    """A message of that namespace about the node is more than the word of one tenant: jobs of another namespace failed
-    on the node as well, or RecoveryConfig trusts the namespace."""
+    """Something confirms the messages of that namespace about the node: jobs of another namespace failed on the node as
+    well, or RecoveryConfig trusts the namespace."""
     if namespace in limits.trusted_namespaces:
         return True
     return any(
@@ -42,7 +42,7 @@ def confirmed_elsewhere(ledger: FleetLedger, limits: FleetLimits, node: str, nam
 def held_against(
     ledger: FleetLedger, limits: FleetLimits, node: str, now: datetime, *, confirmed: bool
 ) -> tuple[str, ...]:
-    """Ids of the incidents that count toward the quarantine of the node, oldest first. `confirmed`: messages count."""
+    """Ids of the incidents that count towards a quarantine of the node, oldest first. `confirmed`: messages count."""
     kept = tuple(each for each in ledger.suspicions if confirmed or not each.by_message)
     return suspected(msgspec.structs.replace(ledger, suspicions=kept), limits, node, now)
 
@@ -70,7 +70,7 @@ def with_suspicions(
 
 
 _REMEMBERED_OF_NAMESPACE = REMEMBERED_MAX // 4
-"""One tenant's failures must not push out of the memory what others reported of their nodes."""
+"""The failures of one tenant must not push out what other tenants reported about their nodes."""
 
 _SUSPICIOUS = frozenset(
     {
@@ -80,19 +80,19 @@ _SUSPICIOUS = frozenset(
         DisruptionClass.UNKNOWN,
     }
 )
-"""Classes that may be the node's fault. A node that is lost keeps pods off by itself."""
+"""Classes that may be the node's fault. NodeLost is not among them, because a lost node gets no pods anyway."""
 
 
 def may_be_the_nodes(finding: Finding) -> bool:
-    """The node on which it happened may be at fault: it is suspected for it, no more."""
+    """The node on which it happened may be at fault. That makes the node suspect, no more."""
     return finding.disruption_class in _SUSPICIOUS and not shows_another_loss(finding.signature)
 
 
 def suspicion_of(open_: Incident, evidence: tuple[Evidence, ...], snapshot: Snapshot) -> Suspicion | None:
-    """The suspicion that this disruption brings upon a node, dated by the incident. None: it brings none.
+    """The suspicion that this disruption adds against a node, dated by the incident. None: it adds none.
 
-    Also where a rule asked for another node on account of a message: a job of a second namespace that says the same
-    confirms it.
+    A ReplaceNode rule that decided because of a message adds one too: a failure of a job of another namespace on the
+    same node confirms it.
     """
     if not evidence or open_.storm:
         return None
@@ -108,8 +108,8 @@ def suspicion_of(open_: Incident, evidence: tuple[Evidence, ...], snapshot: Snap
 
 
 def decided_by_message(finding: Finding, rule: Rule | None) -> bool:
-    """What decides about the finding is a text that the job may have written: the pattern of the rule, or the class or
-    the signature that was read from it. `rule` None: the default decides."""
+    """The decision about the finding rests on a text that the job may have written: on the pattern of the rule, or on a
+    class or a signature that comes from a message. `rule` None: the default decides."""
     if rule is not None and rule.when.on_message_pattern is not None:
         return True
     return (rule is None or bool(rule.when.on_class)) and rests_on_message(finding.signature)

@@ -1,6 +1,6 @@
-"""The totals of the fleet: every closed incident once, however often it is added.
+"""The totals of the fleet, which count each closed incident once, no matter how often it is added.
 
-The ledger of a group forgets a closed incident only after it has been added here, or keeps what is to be added. A crash
+The ledger of a group drops a closed incident only after it was added here, or keeps what is still to be added. A crash
 between the two writes repeats the first one, and `FleetTotals.counted` shows that it is a repeat.
 """
 
@@ -14,10 +14,10 @@ from recovery.core.model.fleet_ledger import CountedIncident, FleetTotals
 from recovery.core.model.ledger import Incident, IncidentTotals, Ledger
 
 COUNTED_MAX = 4000
-"""So many are remembered as counted, about 0.6 MB: an object of the API server has its limits."""
+"""At most this many incidents are remembered as counted, about 0.6 MB, because the API server limits object sizes."""
 
 REMEMBERED_FOR = timedelta(minutes=10)
-"""So long at least: longer than a cache lags behind the ledger that has forgotten the incident."""
+"""They are remembered for at least this long, longer than a cache lags behind a ledger that has dropped one of them."""
 
 IncidentName = tuple[str, int, datetime]
 """UID of the workload, number of the incident, and when its failure happened."""
@@ -28,7 +28,7 @@ def name_of(workload_uid: str, incident: Incident) -> IncidentName:
 
 
 def contains(totals: FleetTotals, name: IncidentName) -> bool:
-    """The incident is counted, as far as that is remembered: for as long as a ledger may hold it."""
+    """Whether the incident is counted. This is remembered for as long as a ledger may hold the incident."""
     return any((each.workload_uid, each.number, each.started_at) == name for each in totals.counted)
 
 
@@ -41,10 +41,10 @@ def held_by(workload_uid: str, ledger: Ledger) -> tuple[IncidentName, ...]:
 def with_closed(
     totals: FleetTotals, closed: Iterable[IncidentTotals], now: datetime, *, may_return: Callable[[IncidentName], bool]
 ) -> FleetTotals:
-    """The totals with these incidents in them; the very same totals if they all are already.
+    """The totals with these incidents added. The same object if it contains all of them already.
 
-    `may_return`: a caller may still ask to count the incident of that name. What was counted long ago, and may not
-    return, is no longer remembered.
+    `may_return`: whether a caller may still ask to count the incident of that name. An incident that was counted long
+    ago and cannot return is no longer remembered.
     """
     known = {(each.workload_uid, each.number, each.started_at) for each in totals.counted}
     new: dict[IncidentName, IncidentTotals] = {}
