@@ -1,1 +1,1 @@
-"""The life of one incident in the ledger: phases, budget, limits of attempts, preconditions, invariants."""
+"""The life of one incident in the ledger: phases, budget, attempt limits, preconditions, invariants."""

@@ -1,4 +1,4 @@
-"""Whether an open incident may have another attempt now, by its budget."""
+"""Whether the budget of an open incident allows another attempt now."""
 
 from datetime import datetime, timedelta
 
@@ -13,22 +13,22 @@ from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import PolicyError
 
 OURS = JOB_TRIGGERS | {AttemptAction.RECREATE_JOB_SET}
-"""What we have triggered ourselves."""
+"""Actions that the controller triggers itself."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why no attempt may be made now. `frees_at` None: no time will change it."""
+    """Why no attempt may be made now. `frees_at`: when time alone allows one. None: never."""
 
     why: Explanation
     frees_at: datetime | None
     exhausted: bool = True
-    """The budget is, so that `budget.onExhausted` applies. False: the verdict says so."""
+    """True: the budget is exhausted, so `budget.onExhausted` applies. False: the verdict refuses the attempt."""
     fail_job: bool = False
-    """The verdict is to make the JobSet fail."""
+    """The verdict is to fail the JobSet."""
 
 
 def restart_of(ledger: Ledger) -> Attempt | None:
-    """The latest attempt that restarted the group. None: none has."""
+    """The latest attempt that restarted the group. None: no attempt did."""
     attempts = ledger.current_incident.attempts
     return next((a for a in reversed(attempts) if a.action is not AttemptAction.NONE), None)
 
@@ -47,7 +47,7 @@ def left(ledger: Ledger, now: datetime) -> int:
 def refused(ledger: Ledger, now: datetime, *, free: bool = False) -> Refusal | None:
     """Why the open incident may not have another attempt now. None: it may.
 
-    `free`: it would cost no budget; only an incident that restarts its group without end is refused then.
+    `free`: the attempt costs no budget. The budget's limit does not apply then, but MAX_ATTEMPTS does.
     """
     open_ = ledger.current_incident
     if open_.held:
@@ -60,7 +60,7 @@ def refused(ledger: Ledger, now: datetime, *, free: bool = False) -> Refusal | N
 
 
 def spent(ledger: Ledger, policy: Policy | PolicyError | None, now: datetime) -> Explanation | None:
-    """Why no incident may be begun that costs budget. None: one may."""
+    """Why no incident that costs budget may begin. None: one may."""
     if not isinstance(policy, Policy):
         return None
     limit, window = policy.budget_limit, policy.budget_window
@@ -70,21 +70,21 @@ def spent(ledger: Ledger, policy: Policy | PolicyError | None, now: datetime) ->
 
 
 def judged(ledger: Ledger) -> bool:
-    """The open incident has had its verdict: held until a person says `retry`, or its JobSet is being made to fail."""
+    """The open incident is held until a person runs `recovery retry`, or the controller is failing its JobSet."""
     open_ = ledger.current_incident
     return open_.held is not None or open_.fail_job
 
 
 def _by_budget(ledger: Ledger, now: datetime, *, free: bool) -> Refusal | None:
-    """An incident is charged once; but it gets no more attempts than the budget has charges, lest one restart its group
-    for ever.
+    """An incident is charged once, but gets no more attempts than the budget's limit. Otherwise one incident could
+    restart its group forever.
     """
     open_, window = ledger.current_incident, _window(ledger)
     limit, name = open_.pinned.budget_limit, open_.pinned.policy_name
     extent: dict[str, Detail] = {"policy": name, "limit": limit, "window": in_words(window)}
     if (
         not open_.charged and not free
-    ):  # only the platform, or a person, has restarted it so far: this one would be charged
+    ):  # only the platform or a person has restarted the group so far, so this attempt would be charged
         if left(ledger, now) > 0:
             return None
         frees_at = budget.frees_at(ledger.budget, limit, window, now)

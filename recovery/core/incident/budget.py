@@ -1,4 +1,4 @@
-"""The budget: how many incidents may be charged within a rolling window; and the delay before a next attempt."""
+"""The budget: how many incidents may be charged within a rolling window, and the delay before the next attempt."""
 
 from datetime import datetime, timedelta
 
@@ -9,29 +9,29 @@ from recovery.core.model.pinned_policy import PinnedPolicy
 
 
 def in_window(budget: BudgetState, window: timedelta, now: datetime) -> tuple[datetime, ...]:
-    """The charges that still count; a charge from the future (a clock that jumped back) counts."""
+    """The charges that still count. A charge from the future counts: the clock has jumped back."""
     return tuple(charge for charge in budget.charges if charge > now - window)
 
 
 def remaining(budget: BudgetState, limit: int, window: timedelta, now: datetime) -> int:
-    """How many more incidents may be charged now; never negative, even after the limit was lowered."""
+    """How many more incidents may be charged now. Never negative, even after the limit was lowered."""
     return max(0, limit - len(in_window(budget, window, now)))
 
 
 def charge(budget: BudgetState, limit: int, window: timedelta, now: datetime) -> BudgetState:
-    """The state with one charge more."""
+    """The state with one more charge."""
     charges = (*in_window(budget, window, now), now)
     left = max(0, limit - len(charges))
     return msgspec.structs.replace(budget, charges=charges, limit=limit, remaining=left)
 
 
 def reset(budget: BudgetState, now: datetime) -> BudgetState:
-    """The state as a person empties it: nothing counts that was before."""
+    """The state after a person's reset: no earlier charge counts."""
     return msgspec.structs.replace(budget, charges=(), remaining=budget.limit, reset_at=now)
 
 
 def frees_at(budget: BudgetState, limit: int, window: timedelta, now: datetime) -> datetime | None:
-    """When an exhausted budget allows the next charge; None: never (a limit of 0), or it is not exhausted."""
+    """When an exhausted budget allows the next charge. None: never (the limit is 0), or it is not exhausted."""
     charges = sorted(in_window(budget, window, now))
     if limit == 0 or len(charges) < limit:
         return None
@@ -39,10 +39,10 @@ def frees_at(budget: BudgetState, limit: int, window: timedelta, now: datetime) 
 
 
 def delay(pinned: PinnedPolicy, number: int) -> timedelta:
-    """How long the `number`-th attempt in a row waits: the first not at all, each later one longer, up to a maximum."""
+    """The backoff of the `number`-th attempt in a row: none for the first, then longer each time, up to a maximum."""
     if number < 2 or not pinned.backoff_initial_seconds:
         return timedelta()
-    # Beyond this power every delay is at its maximum, and a float would overflow some time.
+    # Beyond this power every delay is at its maximum, and a much higher power would overflow a float.
     power = min(number - 2, 64)
     seconds = pinned.backoff_initial_seconds * pinned.backoff_factor**power
     return timedelta(seconds=min(pinned.backoff_max_seconds, seconds))

@@ -1,4 +1,4 @@
-"""What a closed incident comes to: who has handled it, and what it adds to the totals of the fleet."""
+"""The result of a closed incident: who handled it, and what it adds to the fleet's totals."""
 
 import msgspec
 
@@ -8,10 +8,10 @@ from recovery.core.model.reason import Reason
 
 
 def handling_of(incident: Incident) -> IncidentHandling:
-    """Held, if it ever was; else manual, if a person asked for a restart or a retry that was made; else automatic.
+    """Held if the incident ever was held. Else manual if a person's restart or retry was carried out. Else automatic.
 
-    The ledger notes it when it happens, because spans are merged and attempts are forgotten. Spans and attempts show it
-    where an older version, or an older CRD, has dropped that note.
+    The ledger records it when it happens, because spans are merged and attempts are dropped later. Spans and attempts
+    show it where an older version, or an older CRD, has dropped that record.
     """
     if incident.handling is IncidentHandling.HELD or any(span.phase is Phase.HELD for span in incident.phases):
         return IncidentHandling.HELD
@@ -22,24 +22,24 @@ def handling_of(incident: Incident) -> IncidentHandling:
 
 
 def by_a_person(incident: Incident) -> IncidentHandling:
-    """Its handling once a person's request has led to something in it."""
+    """The incident's handling after a person's request has had an effect on it."""
     held = handling_of(incident) is IncidentHandling.HELD
     return IncidentHandling.HELD if held else IncidentHandling.MANUAL
 
 
 def restarts_of_incident(incident: Incident) -> int:
-    """Restarts in it, ours and adopted ones. An older version wrote only its attempts, of which it kept 20."""
+    """The incident's restarts, ours and adopted. An older version wrote only attempts, and kept at most 20 of them."""
     kept = sum(1 for attempt in incident.attempts if attempt.action is not AttemptAction.NONE)
     return max(incident.restarts, kept)
 
 
 def as_recorded(incident: Incident) -> Incident:
-    """The closed incident as its RecoveryIncident has it: with what an older version has not written."""
+    """The closed incident as its RecoveryIncident records it, with the fields that an older version did not write."""
     return msgspec.structs.replace(incident, handling=handling_of(incident), restarts=restarts_of_incident(incident))
 
 
 def totals_of(workload_uid: str, incident: Incident) -> IncidentTotals:
-    """What the closed incident adds to the totals of the fleet. It follows from its record alone."""
+    """What the closed incident adds to the fleet's totals. The record of the incident alone determines it."""
     assert incident.closing is not None, "only closed incidents are counted"
     idle: dict[str, float] = {}
     for span in incident.phases:

@@ -1,6 +1,6 @@
-"""What an incident under Observe would have cost under Enforce: estimated when it closes, from the facts of then.
+"""What an incident under Observe would have cost under Enforce, estimated when it closes from the facts at that time.
 
-The report of a recovered incident asks the other way round, from the same baselines (`recovery/report/platform_ways`).
+The report of a recovered incident estimates the opposite from the same baselines (`recovery/report/platform_ways`).
 """
 
 from datetime import datetime
@@ -15,22 +15,23 @@ COLLECTIVE_TIMEOUT_SECONDS = 600.0
 RESTART_SECONDS_PER_POD = 0.15
 """JobSet's own restart on a real control plane at stock limits, grace 0: 5.0 s for 32 pods, 19.4 s for 128."""
 WITHOUT_BASELINE = frozenset({DisruptionClass.MANUAL, DisruptionClass.GROWTH, DisruptionClass.JOB_FAILED})
-"""Nothing was measured of what the platform does about these."""
+"""Classes for which the platform's own behaviour was not measured."""
 
 _COMING_BACK = frozenset(
     {Phase.TEARING_DOWN, Phase.SCHEDULING, Phase.STARTING, Phase.RENDEZVOUS, Phase.RESUMING},
 )
-"""Phases that every restart has, ours or another one."""
+"""Phases of every restart, whether the controller made it or not."""
 
 
 def enforce_estimate(incident: Incident, previous_started_at: datetime | None) -> EnforceEstimate:
-    """Of a closed incident; empty where Enforce would have restarted nothing.
+    """The estimate for a closed incident. Empty where Enforce would have restarted nothing.
 
-    `previous_started_at`: when the failure of the incident before it happened. None: there was none.
+    `previous_started_at`: when the failure of the previous incident happened. None: there was no previous incident.
 
-    Where the platform restarted the group, both figures stand on this incident: Enforce comes back as fast, and saves
-    what passed before. Where it restarted a rank in place, the others wait for it until their collective times out, or
-    until the next failure, whichever is earlier; the time to start is the same in both cases, and left out.
+    Where the platform restarted the group, both figures come from this incident: Enforce would have been as fast from
+    the restart on, and saves the time before it. Where the platform restarted a rank in place, the others wait for it
+    until their collective times out or the next failure happens, whichever is earlier. The time to start is left out,
+    because it is the same in both cases.
     """
     if incident.mode != Mode.OBSERVE or incident.would not in JOB_TRIGGERS:
         return EnforceEstimate()
@@ -53,7 +54,7 @@ def _seconds(incident: Incident, among: frozenset[Phase]) -> float:
 
 
 def _waiting_seconds(incident: Incident, previous_started_at: datetime | None) -> float:
-    """How much longer the ranks wait for this incident than for the one before it."""
+    """How many seconds this incident adds to the time that the ranks wait because of the previous one."""
     if incident.disruption_class == DisruptionClass.COMMUNICATION_FAILURE:
         return 0.0  # they have timed out already
     if previous_started_at is None:

@@ -1,7 +1,7 @@
-"""Which pods on lost nodes count as dead: proven, or assumed where both the platform and the policy allow it.
+"""Which pods on lost nodes count as dead: by proof, or by assumption where both RecoveryConfig and the policy allow it.
 
-Until then they may write checkpoints, and nothing takes them for lost: a partitioned node still computes. Proof is that
-the Node object is gone, or carries the out-of-service taint (KEP-2268: set by the person who saw the node powered off).
+Until then they may write checkpoints and do not count as lost, because a partitioned node still computes. Proof is that
+the Node object is gone, or has the out-of-service taint (KEP-2268: set by a person who saw that the node is off).
 """
 
 from collections.abc import Mapping
@@ -19,16 +19,16 @@ OUT_OF_SERVICE_TAINT = "node.kubernetes.io/out-of-service"
 
 
 class Fate(msgspec.Struct, frozen=True):
-    """What is to be made of the processes on a node. `dead_since` None: they may live."""
+    """Whether the processes on a node count as dead. `dead_since` None: they may still run."""
 
     why: str
     dead_since: datetime | None = None
     changes_at: datetime | None = None
-    """When time alone will have them taken for dead. None: never."""
+    """When they count as dead if nothing else changes. None: never."""
 
 
 def marked(snapshot: Snapshot, policy: Policy | PolicyError | None, now: datetime, noticed: datetime) -> Snapshot:
-    """The snapshot with every pod marked whose processes count as dead."""
+    """The snapshot, in which every pod whose processes count as dead is marked."""
     fates = fates_of_nodes(snapshot, policy, now, noticed)
     if not any(fate.dead_since is not None for fate in fates.values()):
         return snapshot
@@ -39,7 +39,7 @@ def marked(snapshot: Snapshot, policy: Policy | PolicyError | None, now: datetim
 def fates_of_nodes(
     snapshot: Snapshot, policy: Policy | PolicyError | None, now: datetime, noticed: datetime | None = None
 ) -> Mapping[str, Fate]:
-    """By name of the node, of those nodes of the group only that do not answer or do not exist."""
+    """The fates by node name, only of nodes of the group that do not answer, are out of service or do not exist."""
     found = {}
     for name in dict.fromkeys(pod.node for pod in snapshot.pods if pod.node and pod.gone_at is None):
         fate = _fate(name, snapshot, policy, now, noticed or now)
@@ -72,10 +72,10 @@ def _fate(
 def _assumed(
     node: NodeFacts, policy: Policy | PolicyError | None, now: datetime, *, unseen: Explanation | None
 ) -> Fate:
-    """A node that does not answer: whether that may be taken for its death.
+    """Whether a node that does not answer is assumed dead.
 
-    `unseen`: why what is known of nodes may be out of date. Proof that a node is dead is read live, and
-    counts all the same.
+    `unseen`: why the facts about nodes may be stale. The node is not assumed dead then. Proof that a node is dead is
+    read live, so stale facts do not affect it.
     """
     since = node.ready_since or now
     silent = f"node {node.name} has not answered since {since:%H:%M:%S} ({node.ready_reason or 'unreachable'})"

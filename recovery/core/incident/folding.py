@@ -1,7 +1,7 @@
-"""Which incidents under Observe share one RecoveryIncident, and what that record then says.
+"""Which incidents under Observe share one RecoveryIncident, and what that record then contains.
 
-A fold is kept whole in the ledger, and its record is written with absolute figures. So a repeat after a crash between
-the two writes says the same again: it neither loses an incident nor counts one twice.
+The ledger keeps the whole fold, and its record is written with absolute figures. So a repeat after a crash between the
+two writes writes the same figures: it neither loses an incident nor counts one twice.
 """
 
 from datetime import timedelta
@@ -16,14 +16,14 @@ from recovery.core.model.ledger import Incident, IncidentHandling, Ledger, Outco
 from recovery.core.policy.spec import Mode
 
 MAX_FOLDS = 8
-"""Of a group: so many kinds of failure at a time."""
+"""At most this many folds are open per group, one for each kind of failure."""
 MAX_RANGES = 32
 MAX_NODES = 16
-"""A fold that reaches one of these goes on in another record: status must stay bounded."""
+"""A fold that would exceed MAX_RANGES or MAX_NODES continues in a new record, because status must stay bounded."""
 
 
 def fingerprint_of(disruption: Disruption) -> str:
-    """What distinguishes the failure from others: class, cause, signature and the rank at which it showed first."""
+    """What distinguishes the failure from others: class, cause, signature and the rank where it showed first."""
     root = disruption.root
     pod = root.evidence.pod
     rank = "" if pod is None else pod.job_name if pod.index is None else f"{pod.job_name}-{pod.index}"
@@ -31,10 +31,10 @@ def fingerprint_of(disruption: Disruption) -> str:
 
 
 def folds_with(ledger: Ledger, incident: Incident) -> tuple[tuple[FoldedIncidents, ...], FoldedIncidents | None]:
-    """The folds of the ledger with this closed incident among them, and the one that it shares the record of; None: it
-    has a record of its own.
+    """The ledger's folds with this closed incident added, and the fold whose record it shares. None: it has its own
+    record.
 
-    Folds that nothing can be added to any more are dropped.
+    Folds to which no incident can be added any more are dropped.
     """
     reset_after = timedelta(seconds=incident.pinned.reset_after_seconds)
     open_ = tuple(each for each in ledger.folds if incident.started_at - each.ended_at <= reset_after)
@@ -48,7 +48,7 @@ def folds_with(ledger: Ledger, incident: Incident) -> tuple[tuple[FoldedIncident
 
 
 def recorded_alone(ledger: Ledger, incident: Incident) -> Ledger:
-    """The ledger where the incident has a record of its own, because that of its fold could not be written: later ones
+    """The ledger where the incident has its own record, because the fold's record could not be written. Later incidents
     fold into this one."""
     return msgspec.structs.replace(ledger, folds=_replaced(ledger.folds, _begun(incident)))
 
@@ -98,7 +98,7 @@ def _begun(incident: Incident) -> FoldedIncidents:
 
 
 def _extended(fold: FoldedIncidents, incident: Incident) -> FoldedIncidents | None:
-    """The fold with this incident in it. None: it is full."""
+    """The fold with this incident added. None: the fold is full."""
     one = _begun(incident)
     last = fold.numbers[-1]
     follows = last.last + 1 == incident.number

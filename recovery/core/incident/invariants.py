@@ -1,7 +1,7 @@
 """What must hold between any two ledgers of one group that are written one after the other, whatever happened.
 
-The reconciler asks before each write, so that a bug of a decision is stopped before it reaches the cluster; the tests
-ask after each decision. Every sentence begins with the name of the invariant that was broken.
+The reconciler checks this before each write, so that a bug in a decision does not reach the cluster. The tests check it
+after each decision. Every sentence begins with the name of the broken invariant.
 """
 
 from datetime import datetime
@@ -16,11 +16,11 @@ from recovery.core.model.ledger import RESIZES, Attempt, AttemptAction, Incident
 from recovery.core.policy.spec import Mode
 
 _ROUNDING_GPU_SECONDS = 0.01
-"""Spans are booked in thousandths; merged ones and totals add up roundings."""
+"""Spans are booked in thousandths. Rounding errors add up in merged spans and in totals."""
 
 
 def violations(before: Ledger, after: Ledger) -> tuple[str, ...]:
-    """The invariants that writing `after` in place of `before` would break, each in a sentence; empty: none."""
+    """A sentence for each invariant that would break if `after` replaced `before`. Empty: none would."""
     found = [
         *_totals(before, after),
         *_epoch(before, after),
@@ -45,7 +45,7 @@ def _same(before: Ledger, after: Ledger) -> Incident | None:
 
 
 def _totals(before: Ledger, after: Ledger) -> list[str]:
-    """Counters in /metrics come from the totals, so these never fall; and what they sum up is what the spans say."""
+    """Totals never fall, because counters in /metrics come from them. They rise by what the spans book."""
     old, new = before.totals, after.totals
     counts: list[tuple[str, float, float]] = [
         ("incidents", old.incidents, new.incidents),
@@ -93,7 +93,7 @@ def _released(incident: Incident | None) -> float:
 
 
 def _epoch(before: Ledger, after: Ledger) -> list[str]:
-    """The fencing token: one bump for each restart, ours or adopted, and at most one restart a write."""
+    """The epoch is the fencing token. Each restart, ours or adopted, raises it by one; a write has one at most."""
     rise = after.epoch - before.epoch
     if rise not in {0, 1}:
         return [f"Epoch: goes from {before.epoch} to {after.epoch} in one write"]
@@ -109,7 +109,7 @@ def _epoch(before: Ledger, after: Ledger) -> list[str]:
 
 
 def _charges(before: Ledger, after: Ledger) -> list[str]:
-    """One charge an incident, none beyond the limit."""
+    """An incident is charged at most once, and no charge exceeds the limit of the budget."""
     found = []
     if after.budget.remaining < 0:
         found.append(f"Budget: {after.budget.remaining} remaining")
@@ -140,7 +140,7 @@ def _charges(before: Ledger, after: Ledger) -> list[str]:
 
 
 def _identity(before: Ledger, after: Ledger) -> list[str]:
-    """An incident gives way to the next only by closing; what was agreed at its opening stays."""
+    """An incident closes before the next one opens. What was fixed when it opened does not change."""
     old, new = before.incident, after.incident
     if old is None:
         if new is not None and (new.number != before.totals.incidents + 1 or after.totals.incidents != new.number):
@@ -172,7 +172,7 @@ def _history(before: Ledger, after: Ledger) -> list[str]:
 
 
 def _bounds(after: Ledger) -> list[str]:
-    """Status is an API object: nothing in it may grow with time or with the size of a group without an end."""
+    """Status is part of an API object: nothing in it may grow without bound with time or with the size of a group."""
     sizes = [
         ("history", len(after.history), MAX_HISTORY),
         ("handled evidence", len(after.handled.keys), MAX_HANDLED),
@@ -208,7 +208,7 @@ def _phases(after: Ledger, incident: Incident) -> list[str]:
             found.append(f"Phases: {span.phase} lasts {seconds} s")
         booked = span.idle_gpu_seconds + span.released_gpu_seconds
         if span is spans[0] and len(spans) >= MAX_SPANS:
-            continue  # it may be several, in which the group had several sizes
+            continue  # it may be several merged spans, in which the group had different sizes
         gpus = incident.gpus_in(span)
         if abs(seconds * gpus - booked) > _ROUNDING_GPU_SECONDS * MAX_SPANS:
             found.append(f"IdleBooked: {booked} GPU-seconds for {seconds} s of {gpus} GPUs")
@@ -216,7 +216,7 @@ def _phases(after: Ledger, incident: Incident) -> list[str]:
 
 
 def _end(after: Ledger, last_end: datetime | None, last: Phase, closed_at: datetime | None) -> list[str]:
-    """Open: the last phase lasts, and it is the group's. Closed: both ended at once, and the group is Healthy."""
+    """Open: the last phase has no end and is the group's. Closed: both ended together, and the group is Healthy."""
     if last_end != closed_at:
         return [f"Phases: the last one ends at {last_end}, the incident at {closed_at}"]
     expected = last if closed_at is None else Phase.HEALTHY
@@ -242,7 +242,7 @@ def _attempts(after: Ledger, incident: Incident) -> list[str]:
 
 
 def _state_machine(before: Ledger, after: Ledger, incident: Incident) -> list[str]:
-    """Phases, attempts and the end, each as its table allows. What stood in the ledger already is not asked again."""
+    """Phases, attempts and the ending follow their tables. What the ledger already held is not checked again."""
     known = _same(before, after)
     if known is not None and known.closing is not None:
         return []
@@ -285,13 +285,13 @@ def _begun(attempt: Attempt, after: Ledger, incident: Incident) -> list[str]:
         found.append(f"{name} begins in phase {after.phase}")
     earlier = [each for each in incident.attempts if each.number < attempt.number]
     left_alone = {each.action for each in (*earlier, attempt)} == {AttemptAction.NONE}
-    if earlier and left_alone:  # it would only say again what the one before it says
+    if earlier and left_alone:  # it would only repeat the one before it
         found.append(f"{name} follows {earlier[-1].number} without a restart")
     return found
 
 
 def _changed(was: Attempt, attempt: Attempt, incident: Incident) -> list[str]:
-    """An attempt that stands in the ledger is a fact, but for who made the restart and for what is said of it."""
+    """An attempt in the ledger does not change, except for who made the restart and for its message."""
     name = f"Attempts: {was.number} ({was.action})"
     pinned = ("epoch", "started_at", "job_set_uid", "nodes")
     found = [f"{name} has another {each}" for each in pinned if getattr(was, each) != getattr(attempt, each)]

@@ -1,4 +1,4 @@
-"""The life of an incident in the ledger: opened, given attempts, moved along, closed, put into history.
+"""The life of an incident in the ledger: it opens, gets attempts, changes phase, closes, and becomes history.
 
 Every function takes a ledger and returns the next one. Nothing here decides; `decide` does.
 """
@@ -44,11 +44,12 @@ MAX_HISTORY = 10
 MAX_UNCOUNTED = 20
 MAX_CONSIDERED = 8
 MAX_HANDLED = 8192
-"""More members than the largest group has: a key that is forgotten while its evidence is seen would open it again."""
+"""More than the members of the largest group. A key dropped while its evidence can still be seen would open another
+incident."""
 
 
 def incident_id(workload_uid: str, number: int) -> str:
-    """The id of the workload's incident of that number."""
+    """The id of the workload's incident with that number."""
     return f"{workload_uid[:8]}-{number}"
 
 
@@ -61,18 +62,18 @@ def open_incident(
     *,
     decided_at: datetime | None = None,
 ) -> Ledger:
-    """A new incident in phase Decided, its Detected phase reaching back to the failure itself.
+    """A new incident in phase Decided. Its Detected phase begins at the failure itself.
 
-    `decided_at`: since when the loss is left to others, where that was before now: its JobSet has failed, its
-    training was finishing, or its ranks have met since. None: it is decided on now.
+    `decided_at`: since when the loss has been left to others, if that is before now: the JobSet has failed, the
+    training was finishing, or the ranks have met since. None: the loss is decided on now.
 
-    Its number, and with it its id, follows from the totals, so that two controllers that see the same failure open the
-    same incident, and the compare-and-swap lets only one of them in.
+    The totals determine the number of the incident, and so its id. Two controllers that see the same failure open the
+    same incident, and the compare-and-swap lets only one of them write it.
     """
     assert snapshot.workload is not None, "an incident belongs to a workload"
     uid = snapshot.workload.uid
     number = ledger.totals.incidents + 1
-    # A fault of a node takes no member away: the group trains until it is restarted for it, however old the fault is.
+    # A node fault loses no member: the group trains until it is restarted because of the fault, however old that is.
     losses = (item for item in disruption.evidence if item.kind is not LossKind.NODE_FAULT)
     dated = [item.at for item in losses if item.at is not None]
     decided_at = now if decided_at is None else decided_at
@@ -101,7 +102,7 @@ def open_incident(
         progress_at=progress.updated_at if progress is not None else None,
         probe_proven=any(pod.joined_probe and pod.ready for pod in snapshot.pods),
     )
-    # What the group has run with fewer nodes ends with the failure.
+    # The time in which the group ran with fewer nodes ends with the failure.
     ledger = sizes.booked(ledger, failed_at)
     whole_since = ledger.handled.until
     rested = whole_since is None or failed_at - whole_since >= policy.backoff.reset_after
@@ -112,7 +113,7 @@ def open_incident(
         incident=incident,
         attempts_in_row=0 if rested else ledger.attempts_in_row,
         charged_in_row=0 if rested else ledger.charged_in_row,
-        # The restart did repair what failed early then; only the step it died at may still mean something.
+        # The group ran long enough: its restart repaired that early failure. Only the failing step may still matter.
         failures=tuple(msgspec.structs.replace(each, ran_seconds=None) for each in ledger.failures)
         if rested
         else ledger.failures,
@@ -124,7 +125,7 @@ def open_incident(
 
 
 def with_keys(handled: Handled, evidence: Iterable[Evidence]) -> Handled:
-    """`handled` and this evidence, oldest forgotten first beyond the bound."""
+    """`handled` with this evidence added. Beyond MAX_HANDLED the oldest keys are dropped."""
     keys = dict.fromkeys((*handled.keys, *(item.key for item in evidence)))
     dropped = max(0, len(keys) - MAX_HANDLED)
     earlier = max(0, handled.earlier - dropped)
@@ -132,20 +133,20 @@ def with_keys(handled: Handled, evidence: Iterable[Evidence]) -> Handled:
 
 
 def target_of(snapshot: Snapshot) -> Target:
-    """The member Jobs as they are: what a trigger now is aimed at."""
+    """The present member Jobs, as the target of a trigger that is made now."""
     if snapshot.jobset is None:
         return Target()
     jobs = [job for job in snapshot.jobs if job.jobset_uid == snapshot.jobset.uid]
     return Target(
         job_set_uid=snapshot.jobset.uid,
         job_uids=tuple(job.uid for job in jobs),
-        # Lower than what the JobSet has counted where it is restarting these Jobs already.
+        # Lower than the JobSet's own count if it is already restarting these Jobs.
         from_restarts=min((job.restart_attempt for job in jobs), default=restarts_of(snapshot)),
     )
 
 
 def more_evidence(ledger: Ledger, evidence: tuple[Evidence, ...]) -> Ledger:
-    """Note evidence that came in while the incident was open."""
+    """Record evidence that arrived while the incident was open."""
     incident = ledger.current_incident
     texts = dict.fromkeys((*incident.evidence, *(item.text for item in evidence)))
     noted = ledger.with_incident(evidence=tuple(texts)[:MAX_EVIDENCE])
@@ -153,7 +154,7 @@ def more_evidence(ledger: Ledger, evidence: tuple[Evidence, ...]) -> Ledger:
 
 
 def consider(ledger: Ledger, considered: tuple[Considered, ...]) -> Ledger:
-    """Note what was considered and not done, each once."""
+    """Record what was considered and not done, each item once."""
     incident = ledger.current_incident
     known = {each.key: each for each in incident.considered}
     for each in considered:
@@ -178,10 +179,10 @@ def add_attempt(
     free_of_charge: bool = False,
     nodes: tuple[str, ...] = (),
 ) -> Ledger:
-    """Another attempt. A trigger or an adopted restart raises the epoch; the first of an incident is charged.
+    """Add an attempt. A trigger or an adopted restart raises the epoch, and the first one of an incident is charged.
 
     `free_of_charge`: a person asked for it, or the verdict is that it costs nothing. `nodes`: quarantined for it. The
-    platform asks for no budget: a restart of its own that comes when the budget is exhausted is not charged.
+    platform does not ask for budget: its own restart is not charged if the budget is exhausted by then.
     """
     incident = ledger.current_incident
     bump = action is not AttemptAction.NONE
@@ -222,14 +223,14 @@ def add_attempt(
 
 
 def takes_jobset(ledger: Ledger, job_set_uid: str) -> Ledger:
-    """The latest attempt takes that JobSet away."""
+    """Record that the latest attempt deletes that JobSet."""
     incident = ledger.current_incident
     latest = msgspec.structs.replace(incident.attempts[-1], job_set_uid=job_set_uid)
     return ledger.with_incident(attempts=(*incident.attempts[:-1], latest))
 
 
 def reword_attempt(ledger: Ledger, reason: Reason, began: str, message: str) -> Ledger:
-    """The latest attempt stands, and this is said of it now. `began`: how it began; empty: with this very message."""
+    """Change the message of the latest attempt. `began`: its first message, which stays. Empty: none stays."""
     incident = ledger.current_incident
     reworded = {"message": began, "then": message} if began else {"message": message, "then": ""}
     latest = msgspec.structs.replace(incident.attempts[-1], **reworded)
@@ -242,7 +243,7 @@ def reword_attempt(ledger: Ledger, reason: Reason, began: str, message: str) -> 
 
 
 def _newest(attempts: tuple[Attempt, ...]) -> tuple[Attempt, ...]:
-    """As many as are kept. Restarts outlive what was left to the platform: that there was one is never forgotten."""
+    """At most MAX_ATTEMPTS. Attempts without a restart are dropped first, so that a restart is never forgotten."""
     surplus = len(attempts) - MAX_ATTEMPTS
     if surplus <= 0:
         return attempts
@@ -253,7 +254,7 @@ def _newest(attempts: tuple[Attempt, ...]) -> tuple[Attempt, ...]:
 
 
 def close(ledger: Ledger, closing: Closing) -> Ledger:
-    """End the open incident; it stays in the ledger until its record has been made."""
+    """Close the open incident. It stays in the ledger until its RecoveryIncident has been recorded."""
     ledger = phases.close_span(ledger, closing.ended_at)
     ended_at = ledger.current_incident.phases[-1].ended_at or closing.ended_at
     closing = msgspec.structs.replace(closing, ended_at=ended_at)
@@ -270,7 +271,7 @@ def close(ledger: Ledger, closing: Closing) -> Ledger:
 
 
 def into_history(ledger: Ledger, snapshot: Snapshot) -> Ledger:
-    """Forget the closed incident but for its summary, and mark all present evidence as dealt with."""
+    """Replace the closed incident by its summary. Its evidence that can still be seen never opens an incident again."""
     incident = ledger.current_incident
     closing = incident.closing
     assert closing is not None, "only a closed incident becomes history"
@@ -302,7 +303,7 @@ def into_history(ledger: Ledger, snapshot: Snapshot) -> Ledger:
         incident=None,
         history=(summary, *ledger.history)[:MAX_HISTORY],
         handled=Handled(
-            # Only what can still be seen is worth remembering; what came in after the end is not dealt with.
+            # Only what can still be seen is worth remembering. Evidence from after the end is not handled yet.
             keys=kept,
             earlier=len(kept),
             until=closing.ended_at,
@@ -314,35 +315,35 @@ def into_history(ledger: Ledger, snapshot: Snapshot) -> Ledger:
 
 
 def owing(ledger: Ledger, closed: tuple[IncidentTotals, ...]) -> Ledger:
-    """The ledger that remembers closed incidents which are still to be added to the totals of the fleet; the oldest are
-    lost beyond the bound."""
+    """The ledger with closed incidents that are not in the fleet's totals yet. Beyond MAX_UNCOUNTED the oldest are
+    lost."""
     return msgspec.structs.replace(ledger, uncounted=(*ledger.uncounted, *closed)[-MAX_UNCOUNTED:])
 
 
 def restarted(ledger: Ledger) -> bool:
-    """A restart, ours or the platform's, belongs to the open incident."""
+    """The open incident has a restart, ours or the platform's."""
     return any(a.action is not AttemptAction.NONE for a in ledger.current_incident.attempts)
 
 
 def acts(ledger: Ledger) -> bool:
-    """The open incident is one that may write to the workload: not an observed one, nor one that no rule and no default
-    could call for anything."""
+    """The open incident may write to the workload: its mode is Enforce, and a rule or the default can call for an
+    action."""
     incident = ledger.current_incident
     return incident.mode == Mode.ENFORCE and decides(incident.pinned)
 
 
 def decides(pinned: PinnedPolicy) -> bool:
-    """A rule or the default could call for anything."""
+    """A rule or the default can call for an action."""
     return pinned.restart != Restart.NONE or bool(pinned.rules)
 
 
 def attempt_id(incident: Incident) -> str:
-    """Names the latest attempt in annotations; with 0 where there is none."""
+    """The name of the latest attempt in annotations. Its number is 0 if there is none."""
     return f"{incident.id}-{incident.attempt.number if incident.attempt is not None else 0}"
 
 
 def stood_aside(ledger: Ledger) -> bool:
-    """The latest thing done about the open incident was to leave it to the platform."""
+    """The latest attempt of the open incident left the loss to the platform."""
     attempt = ledger.current_incident.attempt
     return attempt is not None and attempt.action is AttemptAction.NONE
 
@@ -362,7 +363,7 @@ def outcome_when_whole(ledger: Ledger) -> tuple[Outcome, Reason]:
 
 
 def _size(snapshot: Snapshot) -> tuple[int, int]:
-    """Ranks (pods) and GPUs of the whole group, lost members included; by the template of a Job whose pods are gone."""
+    """Ranks (pods) and GPUs of the whole group, including lost members. The template counts for a Job without pods."""
     ranks = gpus = 0
     by_name = {job.name: job for job in snapshot.jobs}
     for job in by_name.values():

@@ -1,9 +1,9 @@
-"""Where a group stands on its way back, and the accounting of its time.
+"""How far the recovery of a group has come, and the accounting of its time.
 
-Phases are contiguous: one ends where the next begins, the first begins at the failure itself. All GPUs of the group are
-idle throughout, because one missing member stops all ranks; every idle GPU-second is charged to the phase it falls in.
-But while our own suspension is in force and no pod is left, the GPUs are free for others: that time is released.
-Which phase may follow which, and when, stands in `transitions`.
+Phases are contiguous: the first begins at the failure itself, and each one ends where the next begins. All GPUs of the
+group are idle throughout, because one missing member stops all ranks. Every idle GPU-second is booked to its phase.
+While our own suspension is in force and no pod is left, the GPUs are free for others: that time counts as released.
+`transitions` defines which phase may follow which, and when.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,24 +28,24 @@ _ORDER = (
 )
 
 MAX_SPANS = 60
-"""Beyond this the two oldest spans of an incident become one: status must stay bounded."""
+"""Beyond this number the two oldest spans of an incident are merged, because status must stay bounded."""
 
 
 GOING_DOWN = frozenset({Phase.DECIDED, Phase.FENCING, Phase.TEARING_DOWN})
-"""The old group is still there."""
+"""Phases in which the old group still exists."""
 
 
 def later(one: Phase, other: Phase) -> Phase:
-    """The one further along: within an attempt a group goes back only to wait for capacity. Held counts as Decided."""
+    """The later phase. Within an attempt a group goes back only to wait for capacity. Held counts as Decided."""
     ranks = {phase: number for number, phase in enumerate(_ORDER)} | {Phase.HELD: 1, Phase.HEALTHY: len(_ORDER)}
     return one if ranks[one] >= ranks[other] else other
 
 
 def position(snapshot: Snapshot, target: Target, ranks: int) -> Phase:
-    """Where the facts put a group whose Jobs `target` were, or are to be, taken down. Healthy: all are Ready.
+    """The phase that the facts show, for a group whose Jobs `target` were or will be deleted. Healthy: all are Ready.
 
-    `ranks`: of the whole group as it was, because JobSet makes one Job after the other, and the first may be Ready
-    before the last is there; asked only where it is not known how many Jobs there will be.
+    `ranks`: the size of the whole group before. JobSet creates one Job after the other, so the first may be Ready
+    before the last exists. Used only where it is not known how many Jobs there will be.
     """
     old_jobs = [job for job in snapshot.jobs if job.uid in target.job_uids]
     if any(job.deleting_since is None for job in old_jobs):
@@ -71,10 +71,10 @@ def position(snapshot: Snapshot, target: Target, ranks: int) -> Phase:
 
 
 def reached_at(snapshot: Snapshot, target: Target, phase: Phase, now: datetime) -> datetime:
-    """When the group came to the phase in which `position` has found it, as far as its objects show.
+    """When the group entered the phase that `position` has found, as far as its objects show.
 
-    A controller that was held up sees it late. Dated by that, the phase would begin after the training did, and the
-    incident could not end when all ranks met.
+    A delayed controller sees the phase late. Dated by its own clock, the phase would begin after the training did, and
+    the incident could not end at the moment when all ranks met.
     """
     read_at = now if snapshot.read_at is None else min(snapshot.read_at, now)
     proven_at = _proven_at(snapshot, target, phase)
@@ -82,7 +82,7 @@ def reached_at(snapshot: Snapshot, target: Target, phase: Phase, now: datetime) 
 
 
 def _proven_at(snapshot: Snapshot, target: Target, phase: Phase) -> datetime | None:
-    """The date of what makes it that phase. None: it bears none, as all that is gone."""
+    """The date of the objects that prove the phase. None: they have no date, for example because they are gone."""
     jobs = member_jobs(snapshot)
     living = (pod for job in jobs for pod in pods_of(snapshot, job) if pod.phase not in {"Failed", "Succeeded"})
     pods = [pod for pod in living if pod.deleting_since is None]
@@ -91,11 +91,11 @@ def _proven_at(snapshot: Snapshot, target: Target, phase: Phase) -> datetime | N
             going = [job.deleting_since for job in snapshot.jobs if job.uid in target.job_uids]
             if going:
                 return _latest(going)
-            # The cache may show the pods as they were before: the old Jobs were gone when their successors were made.
+            # The cache may lag behind the pods' deletion. The old Jobs were gone when their successors were created.
             old = (pod for pod in snapshot.pods if pod.job_uid in target.job_uids and pod.gone_at is None)
             return _latest(pod.deleting_since for pod in old) or min((job.created_at for job in jobs), default=None)
         case Phase.SCHEDULING:
-            # The first pod of each: a Job that has none yet is only waited for since it was seen (`_watch_for_pods`).
+            # The first pod of each Job. A Job without pods has no date, so `_watch_for_pods` waits since it was seen.
             made = ([pod.created_at for pod in pods if pod.job_uid == job.uid] for job in jobs)
             return _latest(min(times, default=None) for times in made)
         case Phase.STARTING:
@@ -106,7 +106,7 @@ def _proven_at(snapshot: Snapshot, target: Target, phase: Phase) -> datetime | N
 
 
 def _latest(moments: Iterable[datetime | None]) -> datetime | None:
-    """None: there are none, or one of them is not known."""
+    """The latest moment. None: there is none, or one of them is not known."""
     known: list[datetime] = []
     for moment in moments:
         if moment is None:
@@ -116,19 +116,19 @@ def _latest(moments: Iterable[datetime | None]) -> datetime | None:
 
 
 def may_live_unseen(snapshot: Snapshot, pod: PodFacts) -> bool:
-    """It is on a node that does not answer, so that nothing can end it, and is not known to be dead."""
+    """The pod is on a node that does not answer, so nothing can end it, and it is not known to be dead."""
     node = snapshot.nodes.get(pod.node)
     return node is not None and not node.reachable and pod.dead_since is None
 
 
 def _suspended(snapshot: Snapshot) -> bool:
-    """The workload is suspended, or resumed while its JobSet does not know of it yet."""
+    """The workload is suspended, or it was resumed and its JobSet is still suspended."""
     workload, jobset = snapshot.workload, snapshot.jobset
     return (workload is not None and workload.suspended) or (jobset is not None and jobset.suspended)
 
 
 def joined_probe(snapshot: Snapshot) -> bool:
-    """Ready says of every member that it has joined the others."""
+    """For every member, Ready means that it has joined the others."""
     pods = [pod for job in member_jobs(snapshot) for pod in pods_of(snapshot, job) if pod.deleting_since is None]
     return bool(pods) and all(pod.joined_probe for pod in pods)
 
@@ -154,7 +154,7 @@ def _job_position(snapshot: Snapshot, job: JobFacts) -> Phase:
 
 
 def last_started(snapshot: Snapshot) -> datetime | None:
-    """When the last member that runs has started; None: not known."""
+    """When the last running member started. None: not known."""
     starts = (
         each.running_since for job in member_jobs(snapshot) for pod in pods_of(snapshot, job) for each in pod.containers
     )
@@ -162,7 +162,7 @@ def last_started(snapshot: Snapshot) -> datetime | None:
 
 
 def last_ready(snapshot: Snapshot) -> datetime | None:
-    """When the last member became Ready; None: not known."""
+    """When the last member became Ready. None: not known."""
     times = [
         pod.ready_since
         for job in member_jobs(snapshot)
@@ -173,22 +173,22 @@ def last_ready(snapshot: Snapshot) -> datetime | None:
 
 
 def within_second(moment: datetime, now: datetime) -> datetime:
-    """The latest that a moment written in whole seconds can have been: the true one lies in the second that follows."""
+    """The latest true time of a moment that was written in whole seconds: the true time is up to one second later."""
     return min(now, moment + timedelta(seconds=1))
 
 
 def end_of_rendezvous(snapshot: Snapshot, span_started_at: datetime, now: datetime) -> datetime:
-    """The end that the facts prove."""
+    """The end of Rendezvous that the facts prove."""
     ready = last_ready(snapshot)
     return max(now if ready is None else within_second(ready, now), span_started_at)
 
 
 def enter(ledger: Ledger, phase: Phase, at: datetime) -> Ledger:
-    """End the running span at `at`, book its GPU-seconds, begin `phase`. The same phase again changes nothing.
+    """End the running span at `at`, book its GPU-seconds, and begin `phase`. The same phase again changes nothing.
 
     A withheld restart waits in phase Backoff, and the wait ends with the phase.
 
-    A clock that jumped back makes a span of no length, never a gap: the next one begins where this one ended.
+    If the clock jumped back, the span has no length. There is never a gap: the next span begins where this one ended.
     """
     incident = ledger.current_incident
     if incident.phases and incident.phases[-1].phase is phase and incident.phases[-1].ended_at is None:
@@ -199,10 +199,10 @@ def enter(ledger: Ledger, phase: Phase, at: datetime) -> Ledger:
 
 
 def mark_released(ledger: Ledger, snapshot: Snapshot, now: datetime) -> Ledger:
-    """The ledger whose running span says whether the GPUs are free now; a phase in which that changes gets another one.
+    """Record in the running span whether the GPUs are free now. If that changes within a phase, it gets a new span.
 
-    Free: our own suspension has landed and is to last, and no pod of the group holds GPUs any more. What happens before
-    the GPUs are free, and after the suspension is ended, is idle: the group waits for what the incident has cost it.
+    Free: our own suspension is in force and still wanted, and no pod of the group holds GPUs any more. The time before
+    the GPUs are free, and after the suspension ends, is idle: the incident makes the group wait.
     """
     incident = ledger.incident
     if incident is None or incident.closing is not None or not incident.phases:
@@ -236,7 +236,7 @@ def _begin_span(ledger: Ledger, phase: Phase, at: datetime) -> Ledger:
 
 
 def resize(ledger: Ledger, gpus: int) -> Ledger:
-    """The group has so many GPUs from the phase on that has just begun."""
+    """Record that the group has this many GPUs, beginning with the phase that has just begun."""
     spans = ledger.current_incident.phases
     return ledger.with_incident(phases=(*spans[:-1], msgspec.structs.replace(spans[-1], gpus=gpus)))
 
@@ -244,7 +244,7 @@ def resize(ledger: Ledger, gpus: int) -> Ledger:
 def close_span(ledger: Ledger, at: datetime) -> Ledger:
     """End the running span and book what it cost, in the incident and in the totals: by phase, and by class and phase.
 
-    What was released is booked as that alone.
+    Released time is booked only as released.
     """
     incident = ledger.current_incident
     if not incident.phases or incident.phases[-1].ended_at is not None:
@@ -273,5 +273,5 @@ def _with(seconds: Mapping[str, float], phase: Phase, more: float) -> dict[str, 
 
 
 def _sum(booked: float, more: float) -> float:
-    """In thousandths, and never less than before: a total that a person has edited may have more digits."""
+    """The sum in thousandths, and never less than before: a total that a person has edited may have more digits."""
     return max(booked, round(booked + more, 3))

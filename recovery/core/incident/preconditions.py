@@ -1,4 +1,4 @@
-"""What bars the controller from a group, whatever has failed in it."""
+"""What prevents the controller from acting on a group, whatever has failed in it."""
 
 from recovery.core.model.annotations import PAUSED_ANNOTATION
 from recovery.core.model.facts import Snapshot, WorkloadFacts
@@ -8,7 +8,7 @@ from recovery.core.policy.spec import Mode, PolicyError
 
 
 def ended(workload: WorkloadFacts) -> Explanation | None:
-    """Why the workload itself is no longer ours to watch. None: it lives."""
+    """Why the workload has ended, so that the controller no longer watches it. None: it has not ended."""
     if workload.deleting_since is not None:
         return because(Reason.JOB_DELETED, what=f"the {workload.kind}")
     if workload.condition("Complete") is not None:
@@ -17,14 +17,14 @@ def ended(workload: WorkloadFacts) -> Explanation | None:
 
 
 def suspended(workload: WorkloadFacts) -> Explanation:
-    """The workload is suspended, by whomever."""
+    """The explanation that the workload is suspended, no matter by whom."""
     return because(Reason.JOB_SUSPENDED, what=f"the {workload.kind}")
 
 
 def left_alone(snapshot: Snapshot, workload: WorkloadFacts) -> Explanation | None:
-    """Why the job is not ours to watch now. None: it is.
+    """Why the controller does not watch the job now. None: it does.
 
-    A user suspends a job to stop it. Find out before this call whether a suspension is ours.
+    A user suspends a job to stop it. Check before this call whether a suspension is ours.
     """
     jobset = snapshot.jobset
     over = ended(workload)
@@ -64,22 +64,22 @@ _TRIGGERS_STAND_ON = (
     "clusterrecoverypolicies",
     "recoveryconfigs",
 )
-"""Plurals of what a trigger stands on. It is read live as well, but not all of it: which members were lost before, what
-has trained and since when comes from the watches alone."""
+"""Plurals of the resources that a trigger depends on. They are read live as well, but some facts come from watches
+alone: which members were lost before, what has trained, and since when."""
 _NODES_STAND_ON = ("nodes",)
-"""Plural of what fencing and quarantine stand on."""
+"""Plural of the resource that fencing and quarantine depend on."""
 
 
 def stale(snapshot: Snapshot) -> Explanation | None:
-    """Why nothing new may be begun: what the group is known by may be out of date. None: it is current.
+    """Why nothing new may begin: the facts about the group may be stale. None: they are current.
 
-    What the ledger has begun goes on: it stands on what was current when it was decided.
+    What the ledger has begun continues, because its facts were current when it was decided.
     """
     return _stale(snapshot, _TRIGGERS_STAND_ON)
 
 
 def stale_nodes(snapshot: Snapshot) -> Explanation | None:
-    """Why no node may be quarantined or its pods be taken for dead. None: what is known of nodes is current."""
+    """Why no node may be quarantined or assumed dead. None: the facts about nodes are current."""
     return _stale(snapshot, _NODES_STAND_ON)
 
 
@@ -94,14 +94,14 @@ def _stale(snapshot: Snapshot, resources: tuple[str, ...]) -> Explanation | None
 def no_trigger(
     snapshot: Snapshot, workload: WorkloadFacts, policy: Policy | PolicyError | None, *, forced: bool = False
 ) -> Explanation | None:
-    """Why no new restart may be begun now. `forced`: as in `barred`; that facts are stale bars a person's as well."""
+    """Why no new restart may begin now. `forced`: as in `barred`. Stale facts prevent a person's restart as well."""
     return barred(workload, policy, forced=forced) or stale(snapshot)
 
 
 def barred(workload: WorkloadFacts, policy: Policy | PolicyError | None, *, forced: bool = False) -> Explanation | None:
-    """Why no workload may be written now, whatever the incident's terms: these act before the next write.
+    """Why the workload may not be written now. This applies before the next write, whatever the incident has pinned.
 
-    `forced`: a person insisted, who knew of the mode (the open circuit breaker's as well) and of the pause.
+    `forced`: a person insisted, and knew of mode Observe (by the policy or the open circuit breaker) and of the pause.
     """
     if policy is None:
         return because(Reason.POLICY_GONE)

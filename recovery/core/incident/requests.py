@@ -1,7 +1,7 @@
-"""What a person asks of the controller about one job, by an annotation on it: restart, retry, reset-budget.
+"""Requests of a person to the controller, as annotations on one job: restart, retry, reset-budget.
 
-An annotation is seen by every leader, survives a crash, and can be written with kubectl alone. A request differs from
-the one before it by its `at`; the answer stands in the ledger under that very moment, so that each is carried out once.
+Every leader sees an annotation, it survives a crash, and kubectl alone can write it. Its `at` distinguishes a request
+from the one before it. The ledger keeps the answer with that moment, so that each request is carried out once.
 """
 
 from datetime import datetime, timedelta
@@ -15,11 +15,11 @@ from recovery.core.model.ledger import Ledger, RequestAnswer
 from recovery.core.model.reason import Reason
 
 EXPIRES_AFTER = timedelta(minutes=15)
-"""An older request is not carried out: the ledger that knew of it may have been lost, and the person has gone home."""
+"""An older request is not carried out: the ledger that knew of it may be lost, and the person no longer waits."""
 
 
 class Verb(StrEnum):
-    """restart: recreate the group now, free of charge. retry: leave Held or Backoff now. reset-budget: empty it."""
+    """restart: recreate the group now, free of charge. retry: leave Held or Backoff now. reset-budget: drop charges."""
 
     RESTART = "restart"
     RETRY = "retry"
@@ -34,10 +34,10 @@ ANNOTATIONS = {
 
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The value of the annotation: this as JSON, or an RFC 3339 time alone."""
+    """The value of the annotation: this struct as JSON, or an RFC 3339 time alone."""
 
     at: datetime
-    """When it was asked; it names the request."""
+    """When the request was made. It identifies the request."""
     reason: str = ""
     by: str = ""
     """Who asked, as far as the tool knew."""
@@ -54,38 +54,38 @@ def encode(request: Request) -> str:
 
 
 def parse(value: str) -> Request | None:
-    """What the annotation asks for; None: that cannot be made out, or its time has no zone."""
+    """The request in the annotation. None: it cannot be parsed, or its time has no zone."""
     try:
         request = _decode(value) if value.startswith("{") else Request(msgspec.convert(value, datetime))
-    except (msgspec.DecodeError, RecursionError):  # a user who may annotate the job chooses how deep the JSON goes
+    except (msgspec.DecodeError, RecursionError):  # a user who may annotate the job chooses how deeply the JSON nests
         return None
     return request if request.at.tzinfo is not None else None
 
 
 def pending(workload: WorkloadFacts, ledger: Ledger) -> tuple[tuple[Verb, Request], ...]:
-    """The requests that have no answer yet, in the order of the verbs."""
+    """The requests without an answer, in the order of the verbs."""
     found = ((verb, parse(workload.annotations.get(name, ""))) for verb, name in ANNOTATIONS.items())
     return tuple((verb, asked) for verb, asked in found if asked is not None and not _known(verb, asked, ledger))
 
 
 def _known(verb: Verb, asked: Request, ledger: Ledger) -> bool:
-    """It has its answer, or a later one has been carried out: who puts an old value back asks for nothing new."""
+    """The request has an answer, or a later one was carried out: an old value that is restored asks for nothing new."""
     before = next((answer for answer in ledger.requests if answer.verb == verb), None)
     return before is not None and (asked.at == before.at or (before.accepted and asked.at < before.at))
 
 
 def expired(request: Request, now: datetime) -> bool:
-    """It was asked too long ago to be carried out."""
+    """The request is too old to be carried out."""
     return now - request.at > EXPIRES_AFTER
 
 
 def premature(request: Request, now: datetime) -> bool:
-    """Its date is further ahead than clocks differ: later requests could not be distinguished from it."""
+    """The request is dated further ahead than clocks differ. Once accepted, it would make later requests look old."""
     return request.at - now > EXPIRES_AFTER
 
 
 def answered(ledger: Ledger, verb: Verb, request: Request, reason: Reason, message: str, *, accepted: bool) -> Ledger:
-    """The ledger with the answer, in place of an earlier one for that verb."""
+    """The ledger with the answer, which replaces an earlier one for that verb."""
     others = tuple(each for each in ledger.requests if each.verb != verb)
     answer = RequestAnswer(verb=verb, at=request.at, accepted=accepted, reason=reason, message=message)
     return msgspec.structs.replace(ledger, requests=(*others, answer))

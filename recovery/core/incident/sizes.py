@@ -1,6 +1,6 @@
-"""The size of an elastic group: which sizes are allowed, which one the group has, and what the ledger keeps of it.
+"""The size of an elastic group: which sizes are allowed, which one the group has, and what the ledger records about it.
 
-A size is the number of pods of the one Job that trains. A restart alone changes it (`core.decision.resizing`).
+A size is the number of pods of the one Job that trains. Only a restart changes it (`core.decision.resizing`).
 """
 
 from datetime import datetime
@@ -19,7 +19,7 @@ from recovery.core.model.reason import Explanation, Reason, Sentence, because, e
 
 
 def allowed(elastic: PinnedElastic, nodes: int, wanted_nodes: int) -> bool:
-    """The group may run with so many nodes. What it is to have is always allowed, and more than that never."""
+    """The group may run with this many nodes. The wanted size is always allowed, and more than that never is."""
     if nodes == wanted_nodes:
         return True
     if not elastic.min_nodes <= nodes <= min(elastic.max_nodes, wanted_nodes) or nodes % elastic.multiple_of:
@@ -28,7 +28,7 @@ def allowed(elastic: PinnedElastic, nodes: int, wanted_nodes: int) -> bool:
 
 
 def largest(elastic: PinnedElastic, at_most: int, wanted_nodes: int) -> int | None:
-    """The largest allowed size for which `at_most` nodes are enough. None: they are enough for none."""
+    """The largest allowed size of at most `at_most` nodes. None: every allowed size is larger."""
     if at_most >= wanted_nodes:
         return wanted_nodes
     sizes = range(min(at_most, elastic.max_nodes), elastic.min_nodes - 1, -1)
@@ -36,7 +36,7 @@ def largest(elastic: PinnedElastic, at_most: int, wanted_nodes: int) -> int | No
 
 
 def only_job(snapshot: Snapshot) -> JobFacts | None:
-    """The Job of a group that has one. None: it has several, or none now."""
+    """The only Job of the group. None: the group has several, or none now."""
     jobs = member_jobs(snapshot)
     return jobs[0] if len(jobs) == 1 and snapshot.expected_jobs <= 1 else None
 
@@ -67,7 +67,7 @@ def resizable(snapshot: Snapshot) -> JobFacts | Explanation:
 
 
 def wanted_nodes(ledger: Ledger, snapshot: Snapshot, job: JobFacts) -> int:
-    """How many nodes the group is to have. A user's own resize changes that."""
+    """How many nodes the group should have. A user's own resize changes that."""
     known = ledger.elastic
     if known is None or by_user(job):
         return member_count(job)
@@ -76,8 +76,8 @@ def wanted_nodes(ledger: Ledger, snapshot: Snapshot, job: JobFacts) -> int:
 
 
 def quota_kept(workload: WorkloadFacts, wanted_nodes: int) -> Explanation | None:
-    """That Kueue keeps the quota of the full size: it counts the pods that the TrainJob or the JobSet asks for. None:
-    Kueue does not manage the workload."""
+    """The note that Kueue keeps the quota of the full size, because it counts the pods that the TrainJob or the JobSet
+    asks for. None: Kueue does not manage the workload."""
     return explained(Sentence.QUOTA_KEPT, Reason.KUEUE, nodes=wanted_nodes) if queued_by(workload) else None
 
 
@@ -87,8 +87,8 @@ def by_user(job: JobFacts) -> bool:
 
 
 def undone_by_restart(ledger: Ledger, snapshot: Snapshot) -> Explanation | None:
-    """Which size of a user's a restart would undo. None: none, or the successor has the same one, by the birth settings
-    or by its template."""
+    """Which user's resize a restart would undo. None: there is none, or the birth settings or the template give the
+    successor the same size."""
     why, job, settings = resized(snapshot), only_job(snapshot), ledger.birth_settings
     if why is None or job is None:
         return why
@@ -98,13 +98,13 @@ def undone_by_restart(ledger: Ledger, snapshot: Snapshot) -> Explanation | None:
 
 
 def gpus_per_node(snapshot: Snapshot, job: JobFacts) -> int:
-    """Accelerators of one pod of the Job; by its template where no pod is left."""
+    """Accelerators of one pod of the Job. The template counts where no pod is left."""
     asked = sum(each.accelerators for each in job.containers)
     return max((pod.gpus for pod in snapshot.pods if pod.job_uid == job.uid), default=asked)
 
 
 def begun(ledger: Ledger, snapshot: Snapshot, job: JobFacts, nodes: int, now: datetime, *, undoes: bool) -> Ledger:
-    """The ledger whose latest attempt brings the group back with so many nodes. `undoes`: a growth before it failed."""
+    """The ledger whose latest attempt restarts the group with this many nodes. `undoes`: it undoes a failed growth."""
     known, gpus = ledger.elastic, nodes * gpus_per_node(snapshot, job)
     state = ElasticState(
         nodes=nodes,
@@ -118,7 +118,7 @@ def begun(ledger: Ledger, snapshot: Snapshot, job: JobFacts, nodes: int, now: da
 
 
 def as_born(ledger: Ledger, snapshot: Snapshot, job: JobFacts) -> Ledger:
-    """The ledger that says of the size what the Job was created with, by settings at birth, and still has."""
+    """The ledger with the size that the Job was created with by birth settings, if the Job still has that size."""
     known, nodes = ledger.elastic, member_count(job)
     if job.born_nodes != nodes or (known is not None and known.nodes == nodes):
         return ledger
@@ -133,8 +133,8 @@ def as_born(ledger: Ledger, snapshot: Snapshot, job: JobFacts) -> Ledger:
 
 
 def found_smaller(ledger: Ledger, snapshot: Snapshot, job: JobFacts) -> Ledger:
-    """The ledger of a group whose Job was created with fewer nodes than its template says, where it knows nothing of
-    that: another client has deleted the one that did. A user's own size stands in the birth settings."""
+    """The ledger with the size of a Job that was created with fewer nodes than its template says, if another client
+    deleted the ledger that knew of it. A user's own size is in the birth settings."""
     nodes, template = member_count(job), template_size(snapshot, job)
     if ledger.birth_settings is not None or job.born_nodes != nodes or template is None or nodes >= template:
         return ledger
@@ -144,7 +144,7 @@ def found_smaller(ledger: Ledger, snapshot: Snapshot, job: JobFacts) -> Ledger:
 
 
 def booked(ledger: Ledger, until: datetime) -> Ledger:
-    """The ledger whose totals have what the group has run with fewer nodes until then."""
+    """The ledger whose totals include the time that the group has run with fewer nodes, up to `until`."""
     known = ledger.elastic
     if known is None or known.running_since is None:
         return ledger
@@ -162,9 +162,9 @@ def booked(ledger: Ledger, until: datetime) -> Ledger:
 
 
 def interrupted(ledger: Ledger, snapshot: Snapshot, now: datetime) -> Ledger:
-    """The ledger of a group that does not run whole, though no member was lost.
+    """The ledger of a group that does not run whole although no member was lost.
 
-    Where its user has deleted its Job, what that has run is booked. A loss opens an incident, which knows the moment.
+    If a user deleted the Job, the time that it ran is booked. A loss opens an incident, which knows the moment.
     """
     known, jobs = ledger.elastic, member_jobs(snapshot)
     if known is None or known.running_since is None:
@@ -180,7 +180,7 @@ def interrupted(ledger: Ledger, snapshot: Snapshot, now: datetime) -> Ledger:
 
 
 def running(ledger: Ledger, since: datetime) -> Ledger:
-    """The ledger of a group that runs again since then. One that has all of its nodes is no longer a smaller one."""
+    """The ledger of a group that runs again since `since`. With all wanted nodes it no longer counts as smaller."""
     known = ledger.elastic
     if known is None or known.running_since is not None:
         return ledger
@@ -192,7 +192,7 @@ def running(ledger: Ledger, since: datetime) -> Ledger:
 
 
 def _has_grown(ledger: Ledger) -> bool:
-    """The incident that ends now has ended by a growth."""
+    """The last restart of the incident that ends now is a growth."""
     attempts = ledger.incident.attempts if ledger.incident is not None else ()
     restarts = [attempt.action for attempt in attempts if attempt.action is not AttemptAction.NONE]
     return bool(restarts) and restarts[-1] is AttemptAction.GROW

@@ -1,7 +1,7 @@
 """The state machine of an incident as tables: its phases, its attempts, its endings.
 
-`invariants` refuses a ledger that leaves the tables, trials count what they take of them, and `make manifests` draws
-them (`docs/images`). Nothing here decides; each row says when `core.decision` takes it.
+`invariants` refuses a ledger that departs from the tables, trials count which rows they take, and `make manifests`
+draws the tables (`docs/images`). Nothing here decides: each row says when `core.decision` takes it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,29 +16,29 @@ from recovery.core.policy.spec import Mode
 
 
 class Transition(msgspec.Struct, frozen=True):
-    """One phase gives way to another. Healthy stands for no open incident."""
+    """A change from one phase to another. Healthy means that no incident is open."""
 
     source: Phase
     target: Phase
     when: str
     by_restart: bool = False
-    """Only in the write that adds a restart attempt, ours or the platform's."""
+    """True: allowed only in the write that adds a restart attempt, ours or the platform's."""
 
     def __str__(self) -> str:
         return f"{self.source}>{self.target}"
 
 
 class AttemptLife(msgspec.Struct, frozen=True):
-    """How attempts of one action begin and what becomes of them. Any attempt may follow any other."""
+    """How attempts with one action begin, and what that action may become. Any attempt may follow any other."""
 
     action: AttemptAction
     when: str
     modes: frozenset[Mode]
-    """Of the incident."""
+    """Allowed modes of the incident."""
     begins_in: frozenset[Phase]
-    """The phase of the group in the write that adds it. Healthy: that write ends the incident too."""
+    """Allowed phases of the group in the write that adds the attempt. Healthy: that write also ends the incident."""
     becomes: frozenset[AttemptAction] = frozenset()
-    """What its action may change to while it is the latest restart."""
+    """Actions that it may change to while it is the latest restart."""
 
 
 class AllowedEnding(msgspec.Struct, frozen=True):
@@ -48,9 +48,9 @@ class AllowedEnding(msgspec.Struct, frozen=True):
     reason: Reason
     when: str
     modes: frozenset[Mode]
-    """Of the incident."""
+    """Allowed modes of the incident."""
     phases: frozenset[Phase]
-    """Its last phase."""
+    """Allowed last phases of the incident."""
 
     def __str__(self) -> str:
         return f"{self.outcome}/{self.reason}"
@@ -68,7 +68,7 @@ UNDER_WAY = (
     Phase.RENDEZVOUS,
     Phase.RESUMING,
 )
-"""The phases of an attempt, in order. What happens between two reads takes no time, so any of them may be skipped."""
+"""The phases of an attempt, in order. Any of them may be skipped, because it may pass between two reads."""
 
 
 def _from(sources: tuple[Phase, ...], target: Phase, when: str, *, by_restart: bool = False) -> tuple[Transition, ...]:
@@ -78,7 +78,7 @@ def _from(sources: tuple[Phase, ...], target: Phase, when: str, *, by_restart: b
 TRANSITIONS: tuple[Transition, ...] = (
     *_from((Phase.HEALTHY,), Phase.DETECTED, "a failure opens an incident, which begins at the failure itself"),
     *_from((Phase.DETECTED,), Phase.DECIDED, "the write that opens the incident decides on it too"),
-    # The facts show where the group is on its way back (`phases.position`). It goes forward only.
+    # The facts show how far the group has come (`phases.position`). It only goes forward ...
     *_from(UNDER_WAY[:1], Phase.FENCING, "an old pod may still run on a node that does not answer"),
     *_from(UNDER_WAY[:2], Phase.TEARING_DOWN, "the old Jobs and pods are going"),
     *_from(
@@ -94,7 +94,7 @@ TRANSITIONS: tuple[Transition, ...] = (
         Phase.RESUMING,
         "every member is Ready, and the training, which had reported progress before, has not done so since",
     ),
-    # ... but for capacity: waiting for a node does not count as starting.
+    # ... except for capacity: waiting for a node does not count as starting.
     *_from((Phase.STARTING,), Phase.SCHEDULING, "no node has room for the pod that replaces a lost one"),
     *_from(
         (Phase.FENCING, Phase.TEARING_DOWN),
@@ -103,7 +103,7 @@ TRANSITIONS: tuple[Transition, ...] = (
         "another restart",
         by_restart=True,
     ),
-    # Not by a restart alone: what is left to the platform is withheld no longer.
+    # Not only by a restart: a loss that is left to the platform is no longer withheld.
     *_from(
         (Phase.BACKOFF,),
         Phase.DECIDED,
@@ -129,7 +129,7 @@ TRANSITIONS: tuple[Transition, ...] = (
     *_from(UNDER_WAY, Phase.HELD, "no restart may be made now: the budget, or the verdict, forbids it"),
     *_from((*UNDER_WAY, Phase.HELD), Phase.HEALTHY, "the incident ends"),
 )
-"""Each transition that some facts lead to. One that is missing here stops the recovery that needs it."""
+"""Every transition that facts can lead to. A missing one blocks the recovery that needs it."""
 
 ALLOWED_NEXT: Mapping[Phase, frozenset[Phase]] = MappingProxyType(
     {phase: frozenset(each.target for each in TRANSITIONS if each.source is phase) for phase in Phase}
@@ -140,15 +140,15 @@ BY_RESTART = frozenset((each.source, each.target) for each in TRANSITIONS if eac
 
 
 def path(before: Incident | None, after: Incident) -> tuple[Phase, ...]:
-    """The phases that one write goes through, the one that it begins in first.
+    """The phases that one write goes through, beginning with the phase before the write.
 
-    `before`: the same incident as it was. None: the write opens it. Spans before the one that ran then do not count: an
-    earlier version may have written them, and the two oldest may be one by now (`phases.MAX_SPANS`).
+    `before`: the same incident before the write. None: the write opens it. Spans older than the one that ran then do
+    not count: an earlier version may have written them, and the two oldest may have been merged (`phases.MAX_SPANS`).
     """
     spans = after.phases
     running = _running(before.phases, spans) if before is not None and before.phases else -1
     known = Phase.HEALTHY if running < 0 else spans[running].phase
-    # A phase in which the GPUs are released, or are so no longer, has a span for each part.
+    # A phase in which the GPUs become released, or stop being released, has a span for each part.
     entered = (
         span.phase
         for number, span in enumerate(spans)
@@ -162,9 +162,9 @@ def _goes_on(one: PhaseSpan, other: PhaseSpan) -> bool:
 
 
 def _running(was: tuple[PhaseSpan, ...], spans: tuple[PhaseSpan, ...]) -> int:
-    """Where in `spans` the phase stands that ran last in `was`; -1: nowhere.
+    """The index in `spans` of the phase that ran last in `was`. -1: it is not there.
 
-    Its date alone does not show it: a phase without length may have come and gone at the same moment.
+    Its date alone does not identify it: a phase without length may have begun and ended at the same moment.
     """
     ran = was[-1]
     for merged in range(len(was)):
@@ -176,7 +176,7 @@ def _running(was: tuple[PhaseSpan, ...], spans: tuple[PhaseSpan, ...]) -> int:
 
 
 def taken(before: Incident | None, after: Incident) -> Iterator[tuple[Phase, Phase]]:
-    """The transitions of one write; `before` as for `path`. None in an incident that was closed already."""
+    """The transitions of one write. `before`: as for `path`. An incident that was already closed has no transitions."""
     if before is None or before.closing is None:
         yield from pairwise(path(before, after))
 
@@ -342,7 +342,7 @@ ENDINGS: tuple[AllowedEnding, ...] = (
         Reason.LEFT_TO_KUBERNETES,
         "all ranks are Ready, and nothing was restarted",
         _ENFORCE,
-        # Backoff: a CRD of an older version has dropped `withheld`.
+        # Backoff: an older CRD has dropped `withheld`.
         frozenset({Phase.DECIDED, Phase.BACKOFF}),
     ),
     AllowedEnding(
@@ -366,5 +366,5 @@ _ENDINGS = MappingProxyType({(each.outcome, each.reason): each for each in ENDIN
 
 
 def ending_of(outcome: Outcome, reason: Reason) -> AllowedEnding | None:
-    """The row of the table. None: no incident ends so."""
+    """The row of the table. None: no incident may end that way."""
     return _ENDINGS.get((outcome, reason))

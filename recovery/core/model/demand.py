@@ -1,10 +1,10 @@
-"""What a pod asks of the node that it runs on."""
+"""What a pod requires of its node."""
 
 import msgspec
 
 
 class Toleration(msgspec.Struct, frozen=True):
-    """Which taints a pod puts up with. Empty `key` (with Exists) and empty `effect` mean all."""
+    """Which taints a pod tolerates. An empty `key` (with Exists) or an empty `effect` matches all."""
 
     key: str = ""
     operator: str = "Equal"
@@ -21,12 +21,12 @@ class LabelRequirement(msgspec.Struct, frozen=True):
 
 
 class Demand(msgspec.Struct, frozen=True):
-    """What a pod asks of a node, as far as it is known here: CPU, memory and DRA claims are not."""
+    """What a pod requires of a node, without CPU, memory and DRA claims, which are not known here."""
 
     selector: tuple[tuple[str, str], ...] = ()
-    """Labels that the node must have, and their values, by label."""
+    """Labels that the node must have, with their values, sorted by label."""
     affinity: tuple[tuple[LabelRequirement, ...], ...] | None = None
-    """Terms of the required node affinity, one of which must match, in all its requirements. None: any node will do."""
+    """Terms of the required node affinity. One must match in all its requirements. None: any node matches."""
     tolerations: tuple[Toleration, ...] = ()
     gpus: int = 0
-    """Accelerators that are extended resources, as nodes list them too."""
+    """Accelerators requested as extended resources, which nodes list as well."""

@@ -6,18 +6,18 @@ from functools import lru_cache
 
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?", re.ASCII)
 DURATION_MAX = timedelta(days=36525)
-"""A hundred years: a date of this century plus or minus it is still a date."""
+"""A hundred years. A date of this century plus or minus it does not overflow `datetime`."""
 _DIGITS_MAX = 16
 _SHOWN_MAX = 64
 
 
 class DurationError(ValueError):
-    """A text that is no duration; the message starts with the path of the field."""
+    """A text that is not a duration. The message starts with the path of the field."""
 
 
 @lru_cache(maxsize=1024)
 def parse_duration(text: str, path: str) -> timedelta:
-    """`1h30m`, `15m`, `10s`, `500ms`. Raises DurationError naming `path`."""
+    """Parse `1h30m`, `15m`, `10s` or `500ms`. Raises DurationError naming `path`."""
     match = _DURATION.fullmatch(text)
     if not text or match is None:
         raise DurationError(f"{path}: {text!r} is not a duration; write it like 24h, 15m, 10s or 500ms")
@@ -31,7 +31,7 @@ def parse_duration(text: str, path: str) -> timedelta:
 
 
 def unreadable(text: str, path: str) -> tuple[str, ...]:
-    """Why the text is no duration, in one sentence; nothing if it is one."""
+    """Why the text is not a duration, in one sentence. Empty: it is one."""
     try:
         parse_duration(text, path)
     except DurationError as error:

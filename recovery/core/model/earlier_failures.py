@@ -6,7 +6,7 @@ import msgspec
 
 
 class FailureMark(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """How the root of a failure showed, so that the same failure is recognised when it comes back after a restart."""
+    """How the root of a failure showed, so that the same failure is recognised after a restart."""
 
     incident: str
     attempt: int

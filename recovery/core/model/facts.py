@@ -1,7 +1,7 @@
 """What is known about a group at one moment: frozen records, nothing derived.
 
 Times are aware UTC datetimes. The API server writes most of them in whole seconds, so two facts of the same second have
-no order between them. Tuples are ordered as the comments say; None is explained where it can occur.
+no known order. The field descriptions give the order of tuples, and the meaning of None where it can occur.
 """
 
 from collections.abc import Mapping
@@ -62,7 +62,7 @@ class ContainerFacts(msgspec.Struct, frozen=True):
     waiting_message: str = ""
     unhealthy_devices: tuple[str, ...] = ()
     """Devices that the kubelet reports as Unhealthy for this container (`allocatedResourcesStatus`, KEP-4680), those of
-    DRA claims included: `nvidia.com/gpu: GPU-1f2e`, with the driver's message behind it if there is one."""
+    DRA claims included: `nvidia.com/gpu: GPU-1f2e`, with the driver's message after it if there is one."""
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -71,11 +71,11 @@ class Fault(msgspec.Struct, frozen=True):
     key: str
     text: str
     since: datetime | None
-    """None: the taint bears no date. It is news once for its node then."""
+    """None: the taint has no date. It is then reported once for its node."""
 
 
 class PodFacts(msgspec.Struct, frozen=True):
-    """A member pod, or the last that was seen of one."""
+    """A member pod, or its last known state."""
 
     name: str
     uid: str
@@ -89,34 +89,34 @@ class PodFacts(msgspec.Struct, frozen=True):
     node: str = ""
     """Empty: not scheduled."""
     scheduled_at: datetime | None = None
-    """When it was given its node (condition PodScheduled). None: it has none, or nothing says when."""
+    """When it was scheduled (condition PodScheduled). None: it was not, or the time is not known."""
     accepted_at: datetime | None = None
-    """When its kubelet took it in (`status.startTime`). None: it has not, or did not say."""
+    """When its kubelet accepted it (`status.startTime`). None: it has not, or did not say."""
     phase: str = "Pending"
     gpus: int = 0
-    """Accelerators, those of DRA claims included (`kube.projections.accelerators`)."""
+    """Accelerators, including those of DRA claims (`kube.projections.accelerators`)."""
     ready: bool = False
-    """The training is Ready: the pod is, or its training containers are and only others are not."""
+    """The training is Ready: the pod is, or all of its training containers are and only other containers are not."""
     ready_since: datetime | None = None
-    """Where others keep the pod from being Ready: when the training containers started."""
+    """When it became Ready. If only other containers are not Ready: when the training containers started."""
     ready_denied: bool = False
     """The pod is not Ready although all of its containers are: the node controller took Ready from it, or a readiness
     gate is closed."""
     deleting_since: datetime | None = None
-    """When the deletion was asked for (deletionTimestamp less the grace period). None: not being deleted."""
+    """When the deletion was requested (deletionTimestamp minus the grace period). None: not being deleted."""
     grace_seconds: int = 30
     """terminationGracePeriodSeconds of the spec."""
     deletion_grace_seconds: int | None = None
-    """metadata.deletionGracePeriodSeconds: the grace of the deletion under way. None: not being deleted."""
+    """metadata.deletionGracePeriodSeconds: the grace period of the deletion in progress. None: not being deleted."""
     containers: tuple[ContainerFacts, ...] = ()
-    """The training containers, once `training_container.assigned` has picked them out; until then all."""
+    """The training containers, once `training_container.assigned` has selected them. Until then all containers."""
     other_containers: tuple[ContainerFacts, ...] = ()
     """Helpers and sidecars, native sidecars included (init containers with restartPolicy Always)."""
     training_known: bool = True
-    """False: no rule selects a training container, so that `containers` is empty and exits are no evidence."""
+    """False: no rule selects a training container, so `containers` is empty and exits are no evidence."""
     init_containers: tuple[ContainerFacts, ...] = ()
     conditions: tuple[Condition, ...] = ()
-    """All but those that only say that the pod is on its way or well (Initialized, Ready, ContainersReady,
+    """All but those that only say that the pod is starting or healthy (Initialized, Ready, ContainersReady,
     PodReadyToStartContainers, PodScheduled=True)."""
     reason: str = ""
     """`status.reason`: Evicted, UnexpectedAdmissionError, NodeAffinity; empty: none."""
@@ -124,30 +124,30 @@ class PodFacts(msgspec.Struct, frozen=True):
     """`status.message`, its beginning."""
     demand: Demand = Demand()
     index_failures: int = 0
-    """How many pods of its index failed before it (`batch.kubernetes.io/job-index-failure-count`); counted only where
+    """How many pods of its index failed before it (`batch.kubernetes.io/job-index-failure-count`). Counted only where
     the Job has a backoffLimitPerIndex."""
     joined_probe: bool = False
-    """Ready says that the rank has joined all the others (`policy.JOINED_PROBE_ANNOTATION`), not only that it runs."""
+    """Ready means that the rank has joined all the others (`policy.JOINED_PROBE_ANNOTATION`), not only that it runs."""
     gone_at: datetime | None = None
-    """When the object was seen to disappear while its Job lived on. None: the object exists."""
+    """When the object was seen to disappear while its Job still existed. None: the object exists."""
     dead_since: datetime | None = None
-    """Set by `core.incident.fencing` from what is known of its node: its processes count as dead, and it may be
-    force-deleted. None: they may live."""
+    """Since when its processes count as dead, so that it may be force-deleted. Set by `core.incident.fencing` from the
+    facts about its node. None: they may still run."""
     dead_because: str = ""
     """Why, in words."""
     fault: Fault | None = None
-    """Set by `decide` from the rules of the policy. None: no rule asks for anything about its node."""
+    """Set by `decide` from the rules of the policy. None: no rule names a fault of its node."""
 
     @property
     def all_containers(self) -> tuple[ContainerFacts, ...]:
-        """Init containers first, the training before the others."""
+        """Init containers first, then the training containers, then the others."""
         return (*self.init_containers, *self.containers, *self.other_containers)
 
     @property
     def running(self) -> bool:
-        """Its training containers run. A pod that is being deleted still counts: its processes live.
+        """Its training containers run. A pod that is being deleted still counts: its processes still run.
 
-        The phase does not say so: a helper whose image cannot be pulled keeps the whole pod Pending.
+        The phase does not show this: a helper whose image cannot be pulled keeps the whole pod Pending.
         """
         if self.gone_at is not None or self.dead_since is not None or self.phase in {"Succeeded", "Failed"}:
             return False
@@ -157,7 +157,7 @@ class PodFacts(msgspec.Struct, frozen=True):
 
     @property
     def holds_gpus(self) -> bool:
-        """It is on a node and has not ended, so no other pod can have its GPUs yet."""
+        """The pod is on a node and has not ended, so no other pod can have its GPUs yet."""
         return self.gone_at is None and bool(self.node) and self.phase not in {"Succeeded", "Failed"}
 
 
@@ -170,11 +170,11 @@ class RestartRule(msgspec.Struct, frozen=True):
 
 
 class ContainerTemplate(msgspec.Struct, frozen=True):
-    """One container of a Job's pod template; init containers are not among them."""
+    """One container of a Job's pod template, not an init container."""
 
     name: str
     accelerators: int = 0
-    """How many it asks for, those of DRA claims included."""
+    """How many it requests, including those of DRA claims."""
     restart_policy: str = ""
     """Its own `restartPolicy`; empty: the pod's applies."""
     restart_rules: tuple[RestartRule, ...] = ()
@@ -196,14 +196,14 @@ class JobFacts(msgspec.Struct, frozen=True):
     completions: int | None = None
     backoff_limit: int = 6
     backoff_limit_per_index: int | None = None
-    """How often the pod of one index may fail before that index has failed for good. None: no limit of its own."""
+    """How many retries one index has before the Job marks it as failed. None: no limit per index."""
     failed_indexes: str = ""
-    """`status.failedIndexes`: those that have failed for good, such as `1,3-5`."""
+    """`status.failedIndexes`: the indexes that the Job has marked as failed, such as `1,3-5`."""
     active_deadline_seconds: int | None = None
     """`spec.activeDeadlineSeconds`, counted from `status.startTime` of this Job. None: no deadline."""
     pod_restart_policy: str = "Never"
     containers: tuple[ContainerTemplate, ...] = ()
-    """Of the pod template. Empty: not known; a real Job has one at least."""
+    """Containers of the pod template. Empty: not known, because a real Job has at least one."""
     training_container: str = ""
     """The annotation `recovery.trainjob.dev/container` of the pod template; empty: there is none."""
     pod_failure_rules: tuple[PodFailureRule, ...] = ()
@@ -222,12 +222,12 @@ class JobFacts(msgspec.Struct, frozen=True):
     """The size that it was created with in place of its template's (annotation `recovery.trainjob.dev/nodes`). None: it
     has no such annotation, or one that is no number."""
     gang: str = ""
-    """The label or field of its pods by which a scheduler places all of them or none, with a size of its own, such as
-    `scheduling.x-k8s.io/pod-group`. Empty: none."""
+    """The label or field of its pods, such as `scheduling.x-k8s.io/pod-group`, by which a scheduler places all of them
+    or none. That group of pods has its own size. Empty: none."""
     pinned: bool = False
     """Kueue chooses the node of each of its pods (topology-aware scheduling)."""
     failed_create: str = ""
-    """Message of the newest FailedCreate Event of the Job; filled by live reads of a Job without pods only."""
+    """Message of the newest FailedCreate Event of the Job. Only a live read of a Job without pods fills it."""
 
     def condition(self, type_: str) -> Condition | None:
         """The condition of that type if its status is True, else None."""
@@ -243,13 +243,13 @@ class ReplicatedJobFacts(msgspec.Struct, frozen=True):
     waits_for_complete: tuple[str, ...] = ()
     """The ReplicatedJobs that `dependsOn` wants Complete before this one starts."""
     size_known: bool = False
-    """The next two are read from the template."""
+    """True: the next two were read from the template."""
     parallelism: int | None = None
-    """Of the Job template. None: absent, and the API server takes 1."""
+    """Of the Job template. None: absent, and the API server defaults it to 1."""
     completions: int | None = None
     """Of the Job template. None: absent."""
     accelerators: int = 0
-    """What a pod of the template asks for."""
+    """How many accelerators a pod of the template requests."""
 
 
 class JobSetFacts(msgspec.Struct, frozen=True):
@@ -269,7 +269,7 @@ class JobSetFacts(msgspec.Struct, frozen=True):
     """Completed, Failed, or empty."""
     failure_policy: FailurePolicyFacts | None = None
     success_targets: tuple[str, ...] = ()
-    """`spec.successPolicy.targetReplicatedJobs`. Empty: it names none, so that all have to succeed."""
+    """`spec.successPolicy.targetReplicatedJobs`. Empty: it names none, so all have to succeed."""
     active_deadline_seconds: int | None = None
     """`spec.activeDeadlineSeconds` (KEP-1186, jobset#1320), counted from the last resume. None: no deadline.
 
@@ -277,10 +277,10 @@ class JobSetFacts(msgspec.Struct, frozen=True):
     conditions: tuple[Condition, ...] = ()
     deleting_since: datetime | None = None
     failed_create: str = ""
-    """Message of the newest Event by which JobSet says that it could not create a Job; filled by live reads of a JobSet
-    without Jobs only. Events live for an hour: it may be about a Job that could be created afterwards."""
+    """Message of the newest Event in which JobSet says that it could not create a Job. Only a live read of a JobSet
+    without Jobs fills it. Events live for an hour, so the Job may have been created afterwards."""
     failed_create_at: datetime | None = None
-    """When that was, as far as the Event says: JobSet tries again and again, and mostly dates the second time only."""
+    """The date of that Event. JobSet retries many times, but the Event mostly has the date of the second try only."""
 
     def condition(self, type_: str) -> Condition | None:
         """The condition of that type if its status is True, else None."""
@@ -288,9 +288,9 @@ class JobSetFacts(msgspec.Struct, frozen=True):
 
     @property
     def success_jobs(self) -> frozenset[str]:
-        """The ReplicatedJobs by whose success the training of a bare JobSet ends. Empty: by that of all.
+        """The ReplicatedJobs whose success ends the training of a bare JobSet. Empty: all have to succeed.
 
-        Nothing says what the others are for, so where no `successPolicy` does, those with accelerators train.
+        Without a `successPolicy` nothing says what each one is for, so those with accelerators are the training.
         """
         return frozenset(self.success_targets) or frozenset(
             each.name for each in self.replicated_jobs if each.accelerators
@@ -298,10 +298,10 @@ class JobSetFacts(msgspec.Struct, frozen=True):
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far the training says that it has come: `TrainJob.status.trainerStatus` (Trainer 2.2, gate TrainJobStatus).
+    """The progress that the training reports: `TrainJob.status.trainerStatus` (Trainer 2.2, gate TrainJobStatus).
 
-    The training process writes it, through Trainer. Nothing resets it: after a restart it describes the incarnation
-    before, until the new one writes."""
+    The training process writes it through Trainer. Nothing resets it: after a restart it describes the earlier
+    incarnation until the new one writes."""
 
     updated_at: datetime
     """`lastUpdatedTime`: when the training process wrote it, by the clock of its node, in whole seconds. A write that
@@ -354,7 +354,7 @@ class NodeFacts(msgspec.Struct, frozen=True):
     name: str
     ready: bool
     ready_since: datetime | None = None
-    """When `ready` took its present value."""
+    """When `ready` last changed."""
     ready_reason: str = ""
     unschedulable: bool = False
     uid: str = ""
@@ -363,7 +363,7 @@ class NodeFacts(msgspec.Struct, frozen=True):
     """False: Ready is Unknown, so it is not known what runs there."""
     taints: tuple[Taint, ...] = ()
     conditions: tuple[Condition, ...] = ()
-    """All but Ready, and but a kubelet's pressure conditions that are False."""
+    """All but Ready and those pressure conditions of the kubelet that are False."""
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
     """Only our own (`policy.OWN_ANNOTATION_PREFIX`)."""
@@ -381,57 +381,57 @@ class LostNode(msgspec.Struct, frozen=True):
     name: str
     since: datetime
     rack: str = ""
-    """Value of the label that names its rack, or the switch at the top of it; empty: it has none. A zone is no rack."""
+    """Value of the label that names its rack, or its top-of-rack switch. Empty: it has none. A zone is not a rack."""
 
 
 class WaitingGroup(msgspec.Struct, frozen=True):
-    """A group some of whose members have no node, or are about to lose theirs and have to be placed again."""
+    """A group with members that have no node, or that will soon lose their node and have to be placed again."""
 
     key: GroupKey
     needed: int
-    """How many nodes its members take, those that have one included."""
+    """How many nodes its members need, including the nodes that they have."""
     feasible: tuple[str, ...]
-    """Nodes on which they could run, as `FleetFacts.feasible`; where some ask for accelerators, those of these."""
+    """Nodes on which they could run, as in `FleetFacts.feasible`. If some request accelerators, the nodes for these."""
 
 
 class Room(msgspec.Struct, frozen=True):
-    """Where more pods of a group could run now, beside those that it has, after the groups that wait before it."""
+    """Where more pods of a group could run now, besides those it has, after the groups that wait before it."""
 
     pods: int
-    """How many."""
+    """How many more pods."""
     nodes: tuple[str, ...] = ()
     """On which nodes, by name."""
     spares: tuple[str, ...] = ()
-    """Those of them that carry the label `recovery.trainjob.dev/spare`."""
+    """Those of `nodes` with the label `recovery.trainjob.dev/spare`."""
     reserved: int = 0
-    """How many nodes were left to groups that wait."""
+    """How many nodes are left to groups that wait."""
 
 
 class FleetFacts(msgspec.Struct, frozen=True):
-    """What a decision about one group has to know of all nodes of the cluster."""
+    """What a decision about one group needs to know about all nodes of the cluster."""
 
     nodes: int
-    """How many there are."""
+    """How many nodes there are."""
     lost: tuple[LostNode, ...] = ()
-    """Those lost within the last 15 minutes, back meanwhile or not, by time."""
+    """Nodes lost within the last 15 minutes, including those that are back, by time."""
     feasible: tuple[str, ...] | None = ()
-    """Nodes on which a pod of the group could run: Ready, not cordoned, without a taint that keeps it off, with the
-    labels that it asks for and enough accelerators in all (free or not), by name. None: it is not known yet, or the
-    pods ask for too much to be examined."""
+    """Nodes on which a pod of the group could run, by name: Ready, not cordoned, without a taint that keeps it off,
+    with the labels that it requires and enough accelerators in total (free or not). None: not known yet, or the pods'
+    requirements would take too long to evaluate."""
     with_accelerators: tuple[str, ...] | None = None
-    """Those of them that would take a member which asks for accelerators: many nodes that would take a launcher make no
-    place for its workers. None: no member asks for any, or it is not known."""
+    """Those of `feasible` that fit a member with accelerators: nodes that fit a launcher may not fit its workers. None:
+    no member requests accelerators, or it is not known."""
     pods_per_node: int = 1
     """How many pods of the group one such node has room for."""
     waiting: tuple[WaitingGroup, ...] | None = ()
-    """The other groups that wait for nodes; not those that want more nodes than there are of the kind. None: it is not
-    known yet."""
+    """The other groups that wait for nodes, without those that need more nodes of a kind than exist. None: not known
+    yet."""
     room: Room | None = None
-    """For how many more pods of the group there is room now. None: it is not known, or was not asked."""
+    """The room for more pods of the group now. None: not known, or not asked for."""
 
 
 class UndecodableObject(msgspec.Struct, frozen=True):
-    """An object whose content cannot be read, and what its metadata says all the same. Empty texts: it does not say."""
+    """An object whose content cannot be read, with what its metadata still says. Empty texts: it does not say that."""
 
     kind: str
     namespace: str
@@ -440,7 +440,7 @@ class UndecodableObject(msgspec.Struct, frozen=True):
     problem: str
     """What is wrong, with the path of the field where that is known."""
     group: GroupKey | None = None
-    """The group that stands still until the object can be read. None: it belongs to none, or nothing says to which."""
+    """The group that is not acted on until the object can be read. None: it belongs to none, or that is not known."""
     resource_version: str = ""
 
     @property
@@ -461,38 +461,38 @@ class Snapshot(msgspec.Struct, frozen=True):
     workload: WorkloadFacts | None
     """None: the workload is gone."""
     jobset: JobSetFacts | None
-    """None: Trainer has not made it yet, or it is gone."""
+    """None: Trainer has not created it yet, or it is gone."""
     jobs: tuple[JobFacts, ...]
-    """Member Jobs only (initializers are not members), by name; a dying one is still here."""
+    """Member Jobs only (initializers are not members), by name, including those being deleted."""
     pods: tuple[PodFacts, ...]
-    """Pods of member Jobs, past incarnations that still exist included, and those that vanished under a living Job."""
+    """Pods of member Jobs, including past incarnations that still exist and pods that vanished under a living Job."""
     nodes: Mapping[str, NodeFacts] = {}
     """The nodes that the pods name."""
     gone_nodes: frozenset[str] = frozenset()
     """Nodes that pods name and that do not exist. In a live snapshot the API server has just said so."""
     fleet: FleetFacts | None = None
-    """In live snapshots only; None: not asked."""
+    """In live snapshots only. None: not asked for."""
     trained_at: Mapping[str, datetime] = {}
     """By Job UID: the first moment at which all its members are known to have run at once (`trained.all_ran_at`),
-    remembered for as long as the Job exists. A Job that is not here has not trained."""
+    remembered for as long as the Job exists. A Job without an entry has not trained."""
     trained_together: frozenset[str] = frozenset()
-    """UIDs of Jobs all of whose members have run at one time. Of the other Jobs, only their pods tell."""
+    """UIDs of Jobs whose members have all run at one time. For other Jobs, only their pods can show it."""
     trained_members: Mapping[str, int] = {}
-    """By Job UID: of how many members the largest group was that is known to have run at once, less those that were
-    scaled away since. A Job that is not here: not known."""
+    """By Job UID: the largest number of members that are known to have run at once, minus those that were scaled away
+    since. A Job without an entry: not known."""
     done: Mapping[str, tuple[PodFacts, ...]] = {}
-    """By Job UID: pods in which the training has exited 0 before anything asked them to go, one for each such rank,
-    remembered until the Job is suspended. The pods may have failed, been replaced and vanished since. A Job that is not
-    here: of no rank this is known."""
+    """By Job UID: pods in which the training exited 0 before anything asked them to terminate, one for each such rank,
+    remembered until the Job is suspended. The pods may have failed, been replaced and vanished since. A Job without an
+    entry: no such rank is known."""
     expected_jobs: int = 0
-    """How many member Jobs the JobSet's spec asks for; 0: not known. Fewer may exist while JobSet makes them."""
+    """How many member Jobs the JobSet's spec asks for; 0: not known. Fewer may exist while JobSet creates them."""
     live: bool = False
     """Read from the API server for this decision, not from a cache."""
     birth_trial: BirthTrial | None = None
-    """What the latest dry run with birth settings has shown. None: none was made by this process."""
+    """The result of the latest dry run with birth settings. None: this process has made none."""
     read_at: datetime | None = None
-    """When that reading began: a slow API server takes its time, and the facts are older than the decision. None: from
-    a cache."""
+    """When the live read began. With a slow API server the facts are older than the decision. None: read from a
+    cache."""
     stale: Mapping[str, datetime] = {}
     """Resources whose watch is silent, by plural, and when it last reported. Empty: all are current."""
     undecodable: tuple[UndecodableObject, ...] = ()

@@ -8,7 +8,7 @@ from recovery.core.model.enforce_estimate import EnforceEstimate
 
 
 class NumberRange(msgspec.Struct, frozen=True):
-    """Numbers of incidents that follow one another."""
+    """Consecutive incident numbers."""
 
     first: int
     last: int
@@ -59,5 +59,5 @@ class FoldedIncidents(msgspec.Struct, frozen=True, rename="camel", omit_defaults
         return self.numbers[-1].last
 
     def covers(self, number: int) -> bool:
-        """The incident of that number is one of these."""
+        """The incident with that number is one of these."""
         return any(each.first <= number <= each.last for each in self.numbers)

@@ -1,6 +1,6 @@
-"""Bounds within which decisions can compute with what stands in our own objects; their schema cannot say all of them.
+"""Bounds within which decisions can compute with values from our own objects. The schema cannot express all of them.
 
-Only the controller writes these, but a user who may edit them can put there what no sum of dates survives.
+Only the controller writes these objects, but a user who may edit them can enter values that overflow sums of dates.
 """
 
 from collections.abc import Mapping
@@ -14,15 +14,15 @@ from recovery.core.model.pinned_policy import PinnedPolicy
 
 EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST = datetime(9000, 1, 1, tzinfo=UTC)
-"""Dates are clamped to these two, so that a sum of a date and a duration never leaves what `datetime` can hold. The
-zero time of Go (`0001-01-01T00:00:00Z`) reads as EARLIEST: long ago. LATEST is a date that is still to come."""
+"""Dates are clamped to these two, so that the sum of a date and a duration never overflows `datetime`. Go's zero time
+(`0001-01-01T00:00:00Z`) reads as EARLIEST, which is long ago. LATEST is in the future."""
 
 _SECONDS_MAX = int(DURATION_MAX.total_seconds())
 _NUMBER_MAX = 2**63
 
 
 def check(value: object, path: str = "$", *, number_max: int = _NUMBER_MAX) -> None:
-    """Raises ValueError with the path of the first date or number, of the record or in it, that is out of bounds."""
+    """Raises ValueError with the path of the first date or number in the record that is out of bounds."""
     match value:
         case datetime():
             if value.tzinfo is None:
@@ -46,5 +46,5 @@ def check(value: object, path: str = "$", *, number_max: int = _NUMBER_MAX) -> N
 
 @cache
 def _names(record: type[msgspec.Struct]) -> tuple[tuple[str, str], ...]:
-    """Of its fields, in Python and in JSON. msgspec resolves all annotations each time that it is asked."""
+    """The names of its fields, in Python and in JSON. Cached, because msgspec resolves all annotations on each call."""
     return tuple((field.name, field.encode_name) for field in msgspec.structs.fields(record))

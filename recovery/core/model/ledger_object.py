@@ -1,4 +1,4 @@
-"""A ledger as it stands in a RecoveryGroup, and the version that it is labelled with."""
+"""A ledger as stored in a RecoveryGroup, and the version that it is labelled with."""
 
 import msgspec
 
@@ -45,11 +45,11 @@ class LedgerObject(msgspec.Struct, frozen=True):
     ledger: Ledger
     workload_kind: str = "TrainJob"
     schema_version: int = WITHOUT_RESUMING
-    """As found; -1: a status that cannot be decoded."""
+    """As read. -1: the status cannot be decoded."""
     labelled: bool = False
-    """It carries `BIRTH_SETTINGS_LABEL`, by which the API server finds its birth settings."""
+    """The object has `BIRTH_SETTINGS_LABEL`, by which the API server finds its birth settings."""
 
     @property
     def readable(self) -> bool:
-        """`ledger` is what was written. Else a newer controller wrote it, or it is damaged (`ledger.message`)."""
+        """`ledger` is what was written. False: a newer controller wrote it, or it is damaged (`ledger.message`)."""
         return OLDEST_SCHEMA_VERSION <= self.schema_version <= SCHEMA_VERSION

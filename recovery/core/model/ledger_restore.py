@@ -1,7 +1,7 @@
-"""Puts back what a ledger's account of GPU time lacks after another version has had it in its hands.
+"""Restores what a ledger's account of GPU time lacks after another version has written it.
 
-Earlier versions of the controller write no split by class and know no released time, and a CRD of an earlier version
-drops both. What is missing follows from what is there, so that both sums of the idle GPU-seconds are equal again, and
+Earlier versions of the controller write no split by class and no released time, and a CRD of an earlier version drops
+both. The missing values are derived from the others, so that both sums of the idle GPU-seconds are equal again, and
 each span adds up to its length.
 """
 
@@ -11,15 +11,15 @@ from recovery.core.model.group_totals import Totals
 from recovery.core.model.ledger import Incident, Ledger, PhaseSpan
 
 UNKNOWN_CLASS = "Unknown"
-"""Of GPU-seconds that were booked without a class."""
+"""The class of GPU-seconds that were booked without one."""
 
 _ROUNDING_GPU_SECONDS = 0.01
 _MERGED_GPU_SECONDS = 0.5
-"""Merged spans add up roundings. Less than the invariants tolerate: a span that is not restored must not be refused."""
+"""Rounding errors add up in merged spans. Less than the invariants tolerate: they must accept an unrestored span."""
 
 
 def restore_account(ledger: Ledger) -> Ledger:
-    """The ledger with every idle GPU-second of a class, and every GPU-second of a span either idle or released."""
+    """The ledger where every idle GPU-second has a class, and every GPU-second of a span is either idle or released."""
     incident = ledger.incident
     return msgspec.structs.replace(
         ledger,
@@ -29,8 +29,8 @@ def restore_account(ledger: Ledger) -> Ledger:
 
 
 def _every_second_of_a_class(totals: Totals) -> Totals:
-    """What no class accounts for counts as of class Unknown. A counter by class may fall by that, once, as it does when
-    a process starts again; none by phase does."""
+    """Idle GPU-seconds without a class count as class Unknown. A counter by class may fall because of that, once, as it
+    does when a process restarts. A counter by phase does not."""
     by_class = totals.idle_gpu_seconds_by_class
     missing: dict[str, float] = {}
     for phase, seconds in totals.idle_gpu_seconds.items():
@@ -46,8 +46,8 @@ def _every_second_of_a_class(totals: Totals) -> Totals:
 
 
 def _every_second_of_a_kind(incident: Incident) -> Incident:
-    """Of a span that has ended, what is not idle was released. Of one that lasts: a phase has two spans in a row only
-    where that changed, so it is what the one before it was not."""
+    """In a span that has ended, GPU-seconds that are not idle were released. The last span, if open, is released if the
+    span before it has the same phase and is not: a phase has two spans in a row only where that changed."""
     spans: list[PhaseSpan] = []
     for span in incident.phases:
         found = span

@@ -1,12 +1,12 @@
-"""Ledgers and records from before schemaVersion 4, whose reasons were sentences. Read as what they are today.
+"""Reads ledgers and records from before schemaVersion 4, whose reasons were sentences, as present ones.
 
-Versions 1 and 2 lack fields that version 3 has, and each of those has a default. What version 4 changed are the
-reasons: they became codes, and what used to be read out of a sentence became fields. The names on the wire were chosen
-so that a ledger of version 3 decodes as one of version 4 but for that: each reason comes out as `Unknown`, and each
-message is empty. This module supplies both from the sentences.
+Versions 1 and 2 lack fields of version 3, and each of those fields has a default. Version 4 changed the reasons: they
+became codes, and what used to be read from a sentence became fields. The names on the wire were chosen so that a ledger
+of version 3 decodes as one of version 4, except that each reason is `Unknown` and each message is empty. This module
+supplies both from the sentences.
 
-This is the only module that reads sentences. It knows those of the last version that wrote them (commit 3338a6b); a
-sentence that it does not know keeps `Unknown`, and its text as the message.
+This is the only module that reads sentences. It knows those of the last version that wrote them (commit 3338a6b). An
+unknown sentence keeps the reason `Unknown`, and its text becomes the message.
 """
 
 import re
@@ -62,7 +62,7 @@ class _Ledger(msgspec.Struct, frozen=True):
 
 class _KeptIncident(msgspec.Struct, frozen=True):
     told: str = ""
-    """Empty: it was dropped."""
+    """Empty: an older CRD has dropped it."""
 
 
 class _Kept(msgspec.Struct, frozen=True):
@@ -93,7 +93,7 @@ _decode_config_sentences = msgspec.json.Decoder(_Config).decode
 def decode_ledger(status: bytes | msgspec.Raw) -> Ledger:
     """The status of a RecoveryGroup of schemaVersion 1, 2 or 3. Raises ValueError or OverflowError as msgspec does."""
     ledger, old = _decode_ledger(status), _decode_sentences(status)
-    if ledger.message:  # one of version 4 that was labelled 3 for the way back (docs/install.md): it is still whole
+    if ledger.message:  # version 4, labelled 3 for a downgrade (docs/install.md): it is still complete
         return restore_relation(ledger, status)
     incident = ledger.incident
     if incident is not None and old.incident is not None:
@@ -112,7 +112,7 @@ def decode_ledger(status: bytes | msgspec.Raw) -> Ledger:
 def restore_relation(ledger: Ledger, status: bytes | msgspec.Raw) -> Ledger:
     """The ledger of schemaVersion 4 as it was written, where a CRD of an earlier version has dropped `told`.
 
-    That CRD keeps the codes, and they say nearly as much. Without them a loss that came in while another one was left
+    That CRD keeps the codes, and they show nearly as much. Without them a loss that arrived while another one was left
     to the platform would never be judged.
     """
     kept, incident = _decode_kept(status).incident, ledger.incident
@@ -123,9 +123,9 @@ def restore_relation(ledger: Ledger, status: bytes | msgspec.Raw) -> Ledger:
 
 
 def decode_record(spec: bytes | msgspec.Raw) -> Incident:
-    """The spec of a RecoveryIncident that carries no schemaVersion. Raises ValueError or OverflowError as msgspec does.
+    """The spec of a RecoveryIncident without a schemaVersion. Raises ValueError or OverflowError as msgspec does.
 
-    Its closing stands beside its own fields.
+    The fields of its closing are beside its own fields.
     """
     closing = _decode_closing(spec)
     incident = msgspec.structs.replace(_decode_incident(spec), closing=closing)
@@ -133,20 +133,20 @@ def decode_record(spec: bytes | msgspec.Raw) -> Incident:
 
 
 def restore_breaker(fleet: FleetLedger, config: bytes | msgspec.Raw) -> FleetLedger:
-    """The fleet's ledger with the sentence for which an earlier version opened the circuit breaker.
+    """The fleet's ledger with the sentence that an earlier version wrote when it opened the circuit breaker.
 
-    The status of a RecoveryConfig has no version: a breaker's reason is a code, or it is a sentence.
+    The status of a RecoveryConfig has no version: a breaker's reason is either a code or a sentence.
     """
     breaker, old = fleet.breaker, _decode_config_sentences(config).status.breaker
     if breaker is None or old is None or breaker.reason is not Reason.UNKNOWN:
         return fleet
-    # Nothing but recoveries in vain has ever opened it.
+    # Only recoveries in vain have ever opened it.
     known = msgspec.structs.replace(breaker, reason=Reason.RECOVERIES_IN_VAIN, message=breaker.message or old.reason)
     return msgspec.structs.replace(fleet, breaker=known)
 
 
 def _latest_reason(sentence: str, incident: Incident | None, history: tuple[ClosedIncident, ...]) -> Reason | None:
-    """The code of the ledger's sentence, which most often is that of its incident."""
+    """The code of the ledger's sentence, which is usually that of its incident."""
     if not sentence:
         return None
     same = (each.reason for each in (incident, *history[:1]) if each is not None and each.message == sentence)
@@ -156,16 +156,16 @@ def _latest_reason(sentence: str, incident: Incident | None, history: tuple[Clos
 # --- the parts of a ledger -----------------------------------------------------------------------------------------
 
 _THEN = "; then "
-"""Between how an attempt that stood aside began and what was said last."""
+"""Separates the first and the latest sentence of an attempt that left the loss to the platform."""
 _ADOPTED = ": adopted as this incident's restart"
-"""How the sentence of a restart ends that the platform made."""
+"""The end of the sentence of a restart by the platform."""
 _TOO_LATE = "if its ranks hang"
-"""Ends the sentence that leaves to a person what was lost before the policy was in mode Enforce."""
+"""The end of the sentence that leaves a loss from before mode Enforce to a person."""
 
 
 def _incident(incident: Incident, old: _Incident, closing: Closing | None) -> Incident:
     attempts = tuple(_attempt(now, was) for now, was in zip(incident.attempts, old.attempts, strict=True))
-    # Of a closed incident no one asks for it, and what was said at the end cannot be distinguished from it.
+    # For a closed incident this code is not needed, and its sentence cannot be separated from how it closed.
     reason = closing.outcome_reason if closing is not None else _reason_of_incident(old.reason)
     is_held = closing is None and incident.phases and incident.phases[-1].phase is Phase.HELD
     by_budget = is_held and not incident.held_message and reason in {Reason.BUDGET_EXHAUSTED, Reason.ATTEMPTS_EXHAUSTED}
@@ -198,7 +198,7 @@ def _relation(old: _Incident) -> MessageRelation:
 
 
 def _without_adopted_restart(sentence: str) -> str:
-    """What was said of the loss, without the restart of the platform that was reported after it."""
+    """What was said about the loss, without the platform's restart that was reported after it."""
     began, adopted, _ = sentence.partition(_ADOPTED)
     return began.rpartition("; ")[0] if adopted else began
 
@@ -240,7 +240,7 @@ _REFUSALS = _table(
     (r"it is among the last on which ", Reason.QUARANTINE_LAST_NODES),
     (r"no node is known for it", Reason.NODE_UNKNOWN),
 )
-"""Why a node is not quarantined. Within a longer sentence that is an aside, unless the group is left for it."""
+"""Why a node is not quarantined. Within a longer sentence that is an aside, unless the group is left alone for it."""
 
 _BY_A_REFUSAL = re.compile(
     r"is not quarantined: .*; its member still runs there, so the group is left as it is$"
@@ -259,10 +259,10 @@ _ASIDE = re.compile(
     r"|the JobSet is made to fail(?: \(onExhausted: FailJob\))?"
     r"|it is not made to fail, because RecoveryConfig does not allow FailJob)$"
 )
-"""What was added about the way in which it is done: it decides nothing."""
+"""What was added about how a decision is carried out. It decides nothing."""
 
 _WHY = re.compile(r"(the suspension is released, because |, while members run on \d+ other nodes?: ).*$", re.DOTALL)
-"""What stands at the end of a sentence and only explains what was decided before it."""
+"""The end of a sentence that only explains the decision before it."""
 
 _WOULD_BUT_BREAKER = re.compile(r"(Enforce would now .*); the circuit breaker is open: .*closes it$", re.DOTALL)
 
@@ -363,16 +363,16 @@ _DECISIONS = _table(
     (r"; nothing is done about this job until it can be read, or is gone$", Reason.UNDECODABLE),
     (r"^the workload is gone$", Reason.WORKLOAD_GONE),
 )
-"""What a sentence describes. Of several the one that comes last counts: sentences end with what was decided."""
+"""What a sentence describes. If several match, the last one counts: sentences end with the decision."""
 
 _RECORDED = re.compile(r"incident \S+ is closed: ")
 _ATTEMPT = re.compile(r"; attempt \d+: ")
 
 
 def reason_of(sentence: str) -> Reason:
-    """The code of what the sentence says. Unknown: it is none that the last version without codes could write."""
+    """The code for the sentence. Unknown: the last version without codes could not write that sentence."""
     code = Reason(sentence)
-    if code is not Reason.UNKNOWN:  # an older CRD drops fields: this is a code, though nothing else says so
+    if code is not Reason.UNKNOWN:  # this is a code, but an older CRD has dropped the fields that would show that
         return code
     if _RECORDED.match(sentence):
         return Reason.INCIDENT_RECORDED
@@ -388,7 +388,7 @@ def reason_of(sentence: str) -> Reason:
 
 
 def _essence(sentence: str) -> str:
-    """The sentence without what only says how it is done."""
+    """The sentence without what only says how the decision is carried out."""
     while (aside := _ASIDE.search(sentence)) is not None:
         sentence = sentence[: aside.start()]
     sentence = _WHY.sub(r"\1", sentence)
@@ -397,7 +397,7 @@ def _essence(sentence: str) -> str:
 
 
 def _latest(sentence: str, table: _Table) -> Reason | None:
-    """The reason whose words come last in the sentence; of two at one place the one with more of them."""
+    """The reason whose words begin last in the sentence. If two begin at the same place, the longer match counts."""
     found = [
         (match.start(), match.end(), reason) for pattern, reason in table for match in _last(pattern.finditer(sentence))
     ]

@@ -1,6 +1,6 @@
-"""Regular expressions of users, in RE2 syntax: the time they cost grows with the text alone, whatever they say.
+"""Users' regular expressions, in RE2 syntax: a match takes time linear in the text, whatever the pattern.
 
-The syntax is that of JobSet's message patterns and of CEL's `matches`, so that the API server refuses the same ones.
+JobSet's message patterns and CEL's `matches` have the same syntax, so the API server refuses the same patterns.
 """
 
 from functools import lru_cache
@@ -23,12 +23,12 @@ class Pattern(Protocol):
 
 
 class PatternError(ValueError):
-    """A text that is no pattern; the message says why."""
+    """A text that is not a pattern. The message says why."""
 
 
 @lru_cache(maxsize=512)
 def compiled(pattern: str) -> Pattern:
-    """Raises PatternError."""
+    """The compiled pattern. Raises PatternError."""
     try:
         found: Pattern = re2.compile(pattern, _OPTIONS)
     except re2.error as error:
@@ -40,7 +40,7 @@ def compiled(pattern: str) -> Pattern:
 
 
 def excerpt(pattern: str, text: str) -> str | None:
-    """What of the text matches. None: nothing does; nor does a pattern that is none."""
+    """The part of the text that matches. None: nothing matches, or the pattern is invalid."""
     try:
         found = compiled(pattern).search(text.encode(errors="replace").decode())
     except PatternError:

@@ -6,10 +6,10 @@ import msgspec
 
 LOG_LINES_MAX = 64
 LOG_BYTES_MAX = 4096
-"""Of what is kept, in UTF-8. The kubelet cuts a termination message there as well."""
+"""How much of a log is kept, in UTF-8. The kubelet cuts a termination message at the same length."""
 LOG_READ_BYTES_MAX = 262_144
-"""Of what is read. `limitBytes` cuts at the end: a limit of what is kept would drop the last lines, which matter most.
-A line of 4 KiB on average is more than training writes."""
+"""How much of a log is read. `limitBytes` cuts off the end: with LOG_BYTES_MAX it would drop the last lines, which
+matter most. This limit allows 4 KiB a line, which is more than training writes."""
 
 _KEPT = frozenset("\n\t")
 
@@ -18,15 +18,15 @@ class LogAbsence(StrEnum):
     """Why an incident has no log of its suspect."""
 
     FORBIDDEN = "Forbidden"
-    """The API server refuses it: the right to read logs was taken back after the controller started."""
+    """The API server refuses it: the permission to read logs was revoked after the controller started."""
     TIMED_OUT = "TimedOut"
-    """It did not come within the deadline, as from a node that is silent."""
+    """It did not arrive within the deadline, for example from a node that does not answer."""
     UNREACHABLE = "Unreachable"
     """The API server could not get it from the node."""
     NOT_FOUND = "NotFound"
     """The pod is gone."""
     NO_LOGS = "NoLogs"
-    """The container has written nothing, has not started, or its log is not there any more."""
+    """The container has written nothing, has not started, or its log no longer exists."""
     NO_TRAINING_CONTAINER = "NoTrainingContainer"
     """Nothing says which container of the pod trains."""
 
@@ -50,17 +50,17 @@ class SuspectLog(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
 
 
 def tail_of(raw: bytes) -> str:
-    """The last lines of a log, at most LOG_LINES_MAX and LOG_BYTES_MAX. Empty: it holds nothing.
+    """The last lines of a log, at most LOG_LINES_MAX and LOG_BYTES_MAX. Empty: the log is empty.
 
-    It begins with a whole line, unless the last line alone is longer. A carriage return ends a line, because a progress
-    bar writes one line for hours.
+    The tail begins with a whole line, unless the last line alone is longer. A carriage return ends a line, because a
+    progress bar writes one line for hours.
     """
     lines = plain_text(raw.decode(errors="replace")).strip("\n").split("\n")[-LOG_LINES_MAX:]
     return last_bytes("\n".join(lines))
 
 
 def last_bytes(text: str) -> str:
-    """The last LOG_BYTES_MAX of the text, from the beginning of a line, or of a character in a line that is longer."""
+    """The last LOG_BYTES_MAX bytes of the text, from the start of a line, or of a character if the line is longer."""
     encoded = text.encode()
     if len(encoded) <= LOG_BYTES_MAX:
         return text
@@ -68,12 +68,12 @@ def last_bytes(text: str) -> str:
     if encoded[-LOG_BYTES_MAX - 1 : -LOG_BYTES_MAX] == b"\n":
         return cut.decode()
     _, newline, whole = cut.partition(b"\n")
-    # Bytes of a character whose beginning was cut off are dropped; there are no others that are no UTF-8.
+    # Bytes of a character whose beginning was cut off are dropped. All other bytes are valid UTF-8.
     return whole.decode() if newline else cut.decode(errors="ignore")
 
 
 def plain_text(text: str) -> str:
-    """Lines without control characters, so that no terminal obeys what a tenant has written. A lone surrogate, which no
-    UTF-8 can hold, becomes a space like them."""
+    """The lines with spaces for control characters, so that no terminal obeys what a tenant has written. A lone
+    surrogate, which UTF-8 cannot encode, becomes a space as well."""
     unix = text.replace("\r\n", "\n").replace("\r", "\n")
     return "".join(each if each in _KEPT or each.isprintable() else " " for each in unix)

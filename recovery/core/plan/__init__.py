@@ -1,1 +1,1 @@
-"""What a decision answers with: actions, Events, conditions, and the steps that put them together."""
+"""The result of a decision: actions, Events, conditions, and the steps that build them."""

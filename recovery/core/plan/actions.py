@@ -1,7 +1,7 @@
-"""What `decide` answers: the ledger as it must be written, and the actions that follow from it.
+"""What `decide` returns: the ledger to write, and the actions that follow from it.
 
-Actions are data. Each is keyed by (workload UID, epoch, kind), so that doing one twice is recognisable. Each carries
-the UIDs that it may touch, so that doing one late is harmless.
+Actions are data. Each is keyed by (workload UID, epoch, kind), so that a repeat is recognised. Each carries the UIDs
+that it may touch, so that a late action is harmless.
 """
 
 from datetime import datetime
@@ -23,7 +23,7 @@ class ReadLive(msgspec.Struct, frozen=True):
 
 
 class DeleteJob(msgspec.Struct, frozen=True):
-    """The trigger: delete the child Job in the foreground, if it still is this very object in this very version."""
+    """The trigger: delete the child Job in the foreground, if its UID and resourceVersion still match."""
 
     epoch: int
     name: str
@@ -32,12 +32,12 @@ class DeleteJob(msgspec.Struct, frozen=True):
 
 
 class ClaimJob(msgspec.Struct, frozen=True):
-    """Mark a living Job whose pods are deleted before it is, if it still is this very object in this very version.
+    """Mark a living Job whose pods are deleted before the Job itself, if its UID and resourceVersion still match.
 
     A kubelet keeps to the grace period of the first delete that it sees (kubernetes#113606). Once the Job is deleted,
-    that may be the garbage collector's delete, with the pod's own grace period. So a policy with a shorter one has the
-    pods deleted first. The deletes count as failures of the Job (`isPodFailed`, Kubernetes 1.36); `backoff_limit` is
-    higher by as many, so that the Job survives them and keeps the retries that its user gave it.
+    that may be the garbage collector's delete, with the pod's own grace period. So under a policy with a shorter one
+    the pods are deleted first. The deletes count as failures of the Job (`isPodFailed`, Kubernetes 1.36).
+    `backoff_limit` is raised by as many, so that the Job survives them and keeps the retries that its user gave it.
     """
 
     epoch: int
@@ -68,9 +68,9 @@ class DeletePods(msgspec.Struct, frozen=True):
 
 
 class ForceDeletePods(msgspec.Struct, frozen=True):
-    """Delete pods at once (grace 0) whose processes are dead, or may be taken for dead: nothing is left to end them.
+    """Delete pods with grace period 0 whose processes count as dead: nothing else can end their deletion.
 
-    The one action that could let two incarnations run side by side; asked for by `core.incident.fencing` alone.
+    Only this action could let two incarnations run side by side. Only `core.incident.fencing` marks pods for it.
     """
 
     epoch: int
@@ -80,7 +80,7 @@ class ForceDeletePods(msgspec.Struct, frozen=True):
 class ChangeFleet(msgspec.Struct, frozen=True):
     """Add to the fleet's ledger (RecoveryConfig.status) by compare-and-swap within its caps, then quarantine the nodes.
 
-    Raises ReadAgainError where the ledger has changed so that the caps no longer admit it: decide again.
+    Raises ReadAgainError if the ledger has changed and the caps no longer allow the change: decide again.
     """
 
     epoch: int
@@ -88,11 +88,11 @@ class ChangeFleet(msgspec.Struct, frozen=True):
 
 
 class RaiseBackoffLimit(msgspec.Struct, frozen=True):
-    """Lift the backoffLimit of a Job that is being deleted, before its pods are.
+    """Raise the backoffLimit of a Job that is being deleted, before its pods are deleted.
 
-    The Job controller goes on counting: deleted pods are failed pods, beyond the limit the dying Job may turn Failed,
-    and a JobSet that sees a Failed Job, dying or not, ends (k8s 1.36 `syncJob`, jobset 0.12 `executeFailurePolicy`).
-    Not seen to happen in 25 recoveries of 128 pods without this; the sources allow it, and the job would be lost.
+    The Job controller counts deleted pods as failed. Beyond the limit it may mark the dying Job Failed, and a JobSet
+    that sees a Failed Job, dying or not, fails (k8s 1.36 `syncJob`, jobset 0.12 `executeFailurePolicy`). This did not
+    happen in 25 recoveries of 128 pods without this action, but the sources allow it, and the job would be lost.
     """
 
     epoch: int
@@ -101,7 +101,7 @@ class RaiseBackoffLimit(msgspec.Struct, frozen=True):
 
 
 class TouchJob(msgspec.Struct, frozen=True):
-    """Set the watchdog's annotation on a Job that got no pods, so that its controller syncs it again."""
+    """Set the watchdog's annotation on a Job without pods, so that the Job controller syncs it again."""
 
     epoch: int
     name: str
@@ -110,7 +110,7 @@ class TouchJob(msgspec.Struct, frozen=True):
 
 
 class SuspendWorkload(msgspec.Struct, frozen=True):
-    """Suspend the TrainJob (or bare JobSet) in our name, if no one has suspended it or marked it meanwhile.
+    """Suspend the TrainJob (or bare JobSet) with our annotation, unless it was suspended or marked meanwhile.
 
     `resume_at` None: not known yet.
     """
@@ -122,21 +122,21 @@ class SuspendWorkload(msgspec.Struct, frozen=True):
 
 
 class ResumeWorkload(msgspec.Struct, frozen=True):
-    """End a suspension that carries our annotation with this very value, and remove our annotations.
+    """End a suspension whose annotation by us has exactly this value, and remove our annotations.
 
-    Where the workload is not suspended any more, only the annotations go: others have resumed it.
+    If another client has already resumed the workload, only the annotations are removed.
     """
 
     workload_uid: str
     suspended_by: str
     suspended: bool
     resume_at: str = ""
-    """The annotation that says until when, as it was read: with another the same incident has suspended again. Empty:
-    there was none, and none is asked for."""
+    """The value of the annotation that dates the end, as it was read. If it has changed since, the same incident has
+    suspended the workload again. Empty: there was none, and it is not compared."""
 
 
 class DeleteJobSet(msgspec.Struct, frozen=True):
-    """Delete a JobSet that has failed for good, in the foreground, if it still is this object in this version."""
+    """Delete a JobSet in terminal state Failed, in the foreground, if its UID and resourceVersion still match."""
 
     epoch: int
     name: str
@@ -145,10 +145,10 @@ class DeleteJobSet(msgspec.Struct, frozen=True):
 
 
 class FailJobSet(msgspec.Struct, frozen=True):
-    """Make the JobSet fail for good, if it is this one and has not ended.
+    """Put the JobSet into terminal state Failed, if its UID still matches and it has not ended.
 
-    `job` None: by its own status, because a failurePolicy might restart it; else by letting that child Job (name, UID)
-    run out of time, which fails a JobSet that has no failurePolicy.
+    `job` None: through the status of the JobSet, because its failurePolicy might restart it. Else through an expired
+    deadline of that child Job (name, UID), which fails a JobSet without a failurePolicy.
     """
 
     epoch: int
@@ -160,26 +160,26 @@ class FailJobSet(msgspec.Struct, frozen=True):
 
 
 class TryBirth(msgspec.Struct, frozen=True):
-    """Ask the API server, by a dry run, what the group's Job would be like with the birth settings of the ledger.
+    """Ask the API server in a dry run how the group's Job would look with the birth settings of the ledger.
 
-    The reconcile that follows finds the answer in its snapshot (`Snapshot.birth_trial`).
+    The next reconcile finds the answer in its snapshot (`Snapshot.birth_trial`).
     """
 
     job_set: str
-    """Name of the JobSet whose template the Job is made of."""
+    """Name of the JobSet with the Job's template."""
     settings: BirthSettings
 
 
 class RecordIncident(msgspec.Struct, frozen=True):
-    """Create the RecoveryIncident of a closed incident; one that exists already is this one (its name is its id)."""
+    """Create the RecoveryIncident of a closed incident. One that already exists is the same (its name is its id)."""
 
     incident: Incident
     fold: FoldedIncidents | None = None
-    """It is the latest of these, and shares the record of the first. None: it has a record of its own."""
+    """The fold whose latest incident this is. They share the record of the first one. None: it has its own record."""
 
 
 class CountIncidents(msgspec.Struct, frozen=True):
-    """Add closed incidents to the totals of the fleet; one that is in them already changes nothing.
+    """Add closed incidents to the fleet's totals. One that is already in them changes nothing.
 
     Without a RecoveryConfig nothing is done.
     """
@@ -192,7 +192,7 @@ class CountIncidents(msgspec.Struct, frozen=True):
 
 
 class EmitEvent(msgspec.Struct, frozen=True):
-    """A Kubernetes Event on the workload. `key` makes its name, so that a repeat is recognised.
+    """A Kubernetes Event on the workload. `key` determines its name, so that a repeat is recognised.
 
     `reason` is the Event's own vocabulary (`core.plan.kubernetes_events`), `note` the message.
     """
@@ -224,18 +224,18 @@ Action = (
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The answer to one reconcile of one group."""
+    """The decision of one reconcile of one group."""
 
     ledger: Ledger
-    """As it must be written before `actions`; equal to the ledger given: nothing to write."""
+    """Must be written before `actions`. Equal to the ledger that was read: there is nothing to write."""
     reason: Reason
-    """Why, "do nothing" included."""
+    """Why this was decided, including a decision to do nothing."""
     message: str
     """The same as a sentence."""
     first: tuple[Action, ...] = ()
     """Actions that precede the ledger write, because that write forgets what they need."""
     actions: tuple[Action, ...] = ()
     requeue_at: datetime | None = None
-    """None: only when something changes."""
+    """None: the next reconcile comes only when something changes."""
     not_started: NotStarted | None = None
-    """Said of a group in which nothing has failed. None: it runs, or has run, or is not watched."""
+    """Why a group without a failure has not started. None: it runs, has run, or is not watched."""

@@ -1,4 +1,4 @@
-"""What every step of a decision needs of the world around the ledger."""
+"""What every step of a decision needs besides the ledger."""
 
 from datetime import datetime
 
@@ -15,7 +15,7 @@ class ReconcileContext(msgspec.Struct, frozen=True):
     snapshot: Snapshot
     workload: WorkloadFacts
     policy: Policy | PolicyError | None
-    """None: none applies; PolicyError: the one that applies cannot be read."""
+    """None: no policy applies. PolicyError: the policy that applies cannot be used."""
     now: datetime
     epoch: int
-    """As it was before this reconcile: no more than one restart enters the ledger in one write."""
+    """The epoch before this reconcile. One write adds at most one restart to the ledger."""

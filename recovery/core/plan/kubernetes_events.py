@@ -1,4 +1,4 @@
-"""Events: one for each change of a ledger that a person wants to hear of, named so that a repeat is recognised."""
+"""Kubernetes Events, one for each ledger change that matters to people, named so that a repeat is recognised."""
 
 from recovery.core.model.config import why_opened
 from recovery.core.model.fleet_ledger import FleetLedger
@@ -20,7 +20,7 @@ def events(before: Ledger, after: Ledger) -> tuple[EmitEvent, ...]:
 
 
 def fleet_events(before: FleetLedger, after: FleetLedger) -> tuple[EmitEvent, ...]:
-    """The circuit breaker opened or closed between two ledgers of the fleet, as Events on the RecoveryConfig."""
+    """Events on the RecoveryConfig, if the circuit breaker opened or closed between two ledgers of the fleet."""
     was, now = before.breaker, after.breaker
     found = []
     if was is not None and was != now:
@@ -33,7 +33,7 @@ def fleet_events(before: FleetLedger, after: FleetLedger) -> tuple[EmitEvent, ..
 
 
 def _answer(given: RequestAnswer) -> EmitEvent:
-    """A person asked, and finds the answer in `kubectl describe`."""
+    """The answer to a person's request, for `kubectl describe`."""
     reason = "RequestAccepted" if given.accepted else "RequestRefused"
     key = f"{given.verb}-{given.at:{_KEY_TIME}}"
     return _event(key, not given.accepted, reason, f"{given.verb}: {given.message}")
@@ -67,11 +67,11 @@ def _of_incident(before: Ledger, after: Ledger, incident: Incident) -> tuple[Emi
 
 
 def _attempts(known: Incident | None, incident: Incident) -> list[EmitEvent]:
-    """The attempts since `known`, each by its own sentence; an incident without any begins by its own."""
+    """The attempts since `known`, each with its own sentence. A new incident without any has its own Event instead."""
     newest = known.attempt.number if known is not None and known.attempt is not None else 0
     attempts = [attempt for attempt in incident.attempts if attempt.number > newest]
     if known is None:
-        # What is left to the platform at the first reconcile is no news of its own.
+        # A loss that is left to the platform at the first reconcile gets no second Event for that.
         attempts = [attempt for attempt in attempts if attempt.action is not AttemptAction.NONE]
         if not attempts:
             return [_event(f"{incident.id}.detected", True, "MemberLost", incident.message)]
@@ -90,11 +90,11 @@ _BY_ACTION = {
     AttemptAction.RECREATE_JOB_SET: "RecreatingJobSet",
     AttemptAction.ADOPTED: "RestartAdopted",
 }
-"""The attempt that asks for a node's quarantine reports it: its message names the node."""
+"""A quarantine has no Event of its own: the attempt that asks for it reports it, and its message names the node."""
 
 
 def _event_reason(attempt: Attempt) -> str:
-    """What the attempt does; of one that is left to the platform, why."""
+    """What the attempt does, or why it leaves the loss to the platform."""
     if attempt.action is not AttemptAction.NONE:
         return _BY_ACTION[attempt.action]
     if attempt.reason in {Reason.MEMBER_REPLACED, Reason.RULE_IGNORE}:
@@ -103,9 +103,9 @@ def _event_reason(attempt: Attempt) -> str:
 
 
 def _restraint(known: Incident | None, incident: Incident) -> list[EmitEvent]:
-    """A quarantine that was called for and is not asked for: the platform's SRE may have to find room for it.
+    """Quarantines that were called for but refused: the platform's SRE may have to make room for them.
 
-    Under Observe none was to be made, so none is refused.
+    Under Observe no quarantine would be made, so none is refused.
     """
     if incident.mode != Mode.ENFORCE:
         return []

@@ -1,4 +1,4 @@
-"""Which log is read beside a trigger, if any: decided here, read elsewhere."""
+"""Which log is read at the time of a trigger, if any. It is chosen here and read elsewhere."""
 
 import msgspec
 
@@ -8,7 +8,7 @@ from recovery.core.model.suspect_log import LogAbsence, SuspectLog, last_bytes, 
 from recovery.core.plan.actions import DeleteJob, DeleteJobSet, FailJobSet, Plan, SuspendWorkload
 
 _TRIGGERS = (DeleteJob, DeleteJobSet, FailJobSet, SuspendWorkload)
-"""What makes the pods of the group go, and their logs with them."""
+"""Actions that remove the pods of the group, and their logs with them."""
 
 
 class LogToRead(msgspec.Struct, frozen=True):
@@ -20,7 +20,7 @@ class LogToRead(msgspec.Struct, frozen=True):
 
 
 def log_to_read(snapshot: Snapshot, plan: Plan) -> LogToRead | None:
-    """None: the plan triggers nothing, the incident names no suspect, or it has its log."""
+    """None: the plan triggers nothing, or the incident names no suspect or already has its log."""
     incident = plan.ledger.incident
     if incident is None or incident.closing is not None or incident.suspect_log is not None or not incident.suspects:
         return None
@@ -36,7 +36,7 @@ def _known(snapshot: Snapshot, suspect: Suspect) -> SuspectLog:
     if not pod.containers:
         absent = LogAbsence.NO_LOGS if pod.training_known else LogAbsence.NO_TRAINING_CONTAINER
         return SuspectLog(suspect.pod, absent=absent)
-    container = max(pod.containers, key=lambda each: _shows(each, suspect))  # of equals the first
+    container = max(pod.containers, key=lambda each: _shows(each, suspect))  # the first of equals
     exits = (each for each in (container.exit, container.last_exit) if each is not None)
     failed = next((each for each in exits if each.code == suspect.exit_code), None)
     return SuspectLog(
@@ -48,7 +48,7 @@ def _known(snapshot: Snapshot, suspect: Suspect) -> SuspectLog:
 
 
 def _shows(container: ContainerFacts, suspect: Suspect) -> int:
-    """How well it fits the exit that the suspect was named for: as it is now, as it was before, or not at all."""
+    """How well the container matches the suspect's exit: by its present exit (2), by the one before (1), or not (0)."""
     code = suspect.exit_code
     if code is None:
         return 0

@@ -24,11 +24,11 @@ def summarise(
     observed: tuple[GroupCondition, ...] | None = None,
     policy: Policy | PolicyError | None = None,
 ) -> Ledger:
-    """The ledger with its columns and conditions brought up to date; the same facts give the same ledger.
+    """The ledger with its columns and conditions up to date. The same facts give the same ledger.
 
-    `observed`: the conditions that the pods show. None: they were not asked, and what is known of them stays.
-    `policy`: whose budget applies between incidents; an incident has pinned its own. Without one that can be used, what
-    is known of the budget stays.
+    `observed`: the conditions that the pods show. None: the pods were not examined, and the known conditions stay.
+    `policy`: its budget applies between incidents. An incident has pinned its own. Without a usable policy, the known
+    budget stays.
     """
     incident = ledger.incident
     open_ = incident if incident is not None and incident.closing is None else None
@@ -68,8 +68,8 @@ def _next_attempt_at(ledger: Ledger, open_: Incident | None) -> datetime | None:
 
 
 def budget_has_news(ledger: Ledger, policy: Policy | PolicyError | None, now: datetime) -> bool:
-    """Between incidents: the conditions of the ledger do not say what the policy's budget allows by now, because its
-    limit is another one, or its window has moved on."""
+    """Between incidents: the ledger does not show what the policy's budget allows now, because its limit has changed or
+    its window has moved."""
     terms = _of_policy(ledger, policy)
     if terms is None:
         return False
@@ -78,7 +78,7 @@ def budget_has_news(ledger: Ledger, policy: Policy | PolicyError | None, now: da
 
 
 def _of_policy(ledger: Ledger, policy: Policy | PolicyError | None) -> Policy | None:
-    """The policy whose terms are those of the budget. None: an incident has pinned others, no incident can have been
+    """The policy whose terms apply to the budget. None: an incident has pinned other terms, no incident can have been
     charged yet, or no policy can be used."""
     if ledger.incident is not None or not ledger.totals.incidents:
         return None
@@ -90,9 +90,9 @@ def _said_exhausted(ledger: Ledger) -> bool:
 
 
 def _exhausted(ledger: Ledger, open_: Incident | None, terms: Policy | None) -> bool:
-    """An open incident that was charged goes on with that, unless it is held.
+    """The budget is exhausted, except for an open incident that was charged: it continues, unless it is held.
 
-    `terms` None: the policy has none that apply.
+    `terms` None: no terms of the policy apply.
     """
     if ledger.incident is None and terms is None:
         return _said_exhausted(ledger)
@@ -132,7 +132,7 @@ def _conditions(
 def _observed(
     ledger: Ledger, own: tuple[LedgerCondition, ...], observed: tuple[GroupCondition, ...] | None, now: datetime
 ) -> tuple[LedgerCondition, ...]:
-    """Those of the pods. One that never held is not listed; one that holds no longer is False."""
+    """The conditions that the pods show. One that was never true is not listed. One that no longer holds is False."""
     ours = {condition.type for condition in own}
     known = {condition.type: condition for condition in ledger.conditions if condition.type not in ours}
     if observed is None:

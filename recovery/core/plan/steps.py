@@ -1,6 +1,6 @@
-"""The steps that decisions are put together from: say why, leave it to the platform, try, close.
+"""The steps that decisions are built from: say why, leave a loss to the platform, add an attempt, close.
 
-Here an explanation becomes a message: what is written to the ledger, and what a plan answers, has both.
+Here an explanation becomes a message. Ledgers and plans hold both its reason and its message.
 """
 
 from datetime import datetime
@@ -32,12 +32,12 @@ def message_of(why: Explanation) -> str:
 def answer(
     ledger: Ledger, why: Explanation, *, actions: tuple[Action, ...] = (), requeue_at: datetime | None = None
 ) -> Plan:
-    """A plan that says why, and leaves the ledger as it is."""
+    """A plan that says why, and does not change the ledger."""
     return Plan(ledger, why.reason, message_of(why), actions=actions, requeue_at=requeue_at)
 
 
 def as_before(ledger: Ledger, *, actions: tuple[Action, ...] = (), requeue_at: datetime | None = None) -> Plan:
-    """A plan that adds nothing to what the incident says."""
+    """A plan with the present reason and message of the incident."""
     open_ = ledger.current_incident
     return Plan(ledger, open_.reason, open_.message, actions=actions, requeue_at=requeue_at)
 
@@ -62,7 +62,7 @@ def say_more(ledger: Ledger, why: Explanation) -> Ledger:
 
 
 def say_of_attempt(ledger: Ledger, why: Explanation) -> Ledger:
-    """The ledger whose incident says what its latest attempt was made for, and this."""
+    """The ledger whose incident says why its latest attempt was made, and this as well."""
     attempt = ledger.current_incident.attempt
     if attempt is None:
         return say_more(ledger, why)
@@ -71,7 +71,7 @@ def say_of_attempt(ledger: Ledger, why: Explanation) -> Ledger:
 
 
 def say_as_attempted(ledger: Ledger, made: Attempt) -> Ledger:
-    """The ledger whose incident says what this attempt of it was made for, and nothing else."""
+    """The ledger whose incident says why this attempt was made, and nothing else."""
     relation = (
         MessageRelation.ATTEMPT if made.number == ledger.current_incident.attempts[-1].number else MessageRelation.ELSE
     )
@@ -93,20 +93,20 @@ def attempt(
     free_of_charge: bool = False,
     nodes: tuple[str, ...] = (),
 ) -> Ledger:
-    """The ledger with another attempt, as `lifecycle.add_attempt` has it."""
+    """The ledger with another attempt (`lifecycle.add_attempt`)."""
     return lifecycle.add_attempt(
         ledger, action, target, why.reason, message_of(why), now, free_of_charge=free_of_charge, nodes=nodes
     )
 
 
 def stand_aside(ledger: Ledger, why: Explanation, now: datetime) -> Ledger:
-    """Leave it to the platform, and remember that: the evidence for it may be gone before the platform has acted."""
+    """Leave the loss to the platform, and record that: its evidence may be gone before the platform has acted."""
     if ledger.current_incident.withheld is not None:
         ledger = phases.enter(ledger, Phase.DECIDED, now)
     before = ledger.current_incident.attempt
     if before is None or not lifecycle.stood_aside(ledger):
         return attempt(ledger, AttemptAction.NONE, ledger.current_incident.target, why, now)
-    # How it began, and what came last: a cascade must not make the message grow.
+    # Keep only the first message and the latest: a cascade must not make the message grow.
     began = before.message if len(ledger.current_incident.evidence) > 1 else ""
     return lifecycle.reword_attempt(ledger, why.reason, began, message_of(why))
 
@@ -120,7 +120,7 @@ def close(
     source: str = "",
     verified: bool = False,
 ) -> Plan:
-    """End the incident; the message says how it began, keeps what was said last, and adds how it ended."""
+    """End the incident. The message says how it began, keeps what was said last, and adds how it ended."""
     full = "; ".join(part for part in (_so_far(ledger), message_of(why)) if part)
     ledger = ledger.with_incident(reason=why.reason, message=full, told=MessageRelation.ELSE)
     closing = Closing(outcome=outcome, outcome_reason=why.reason, ended_at=ended_at, source=source, verified=verified)
@@ -128,7 +128,7 @@ def close(
 
 
 def _so_far(ledger: Ledger) -> str:
-    """What the incident says, preceded by how it began if it does not say that. Empty: it says nothing yet."""
+    """The incident's message, preceded by how it began if the message does not say that. Empty: there is none yet."""
     open_ = ledger.current_incident
     if not open_.attempts:
         return open_.message
@@ -139,8 +139,8 @@ def _so_far(ledger: Ledger) -> str:
 
 
 def _repeats(later: Attempt, earlier: Attempt) -> bool:
-    """It says what the earlier one says: it differs in when it was made and at what it was aimed, or in a code that was
-    read out of a sentence of an earlier version."""
+    """`later` says the same as `earlier`. They may differ in dates and targets, and in a code that was read from a
+    sentence of an earlier version."""
     return earlier == msgspec.structs.replace(
         later,
         number=earlier.number,

@@ -1,8 +1,8 @@
-"""Our own suspension of a workload: so that a group in backoff, or out of budget, holds no GPUs that it cannot use.
+"""Our own suspension of a workload, so that a group in backoff or out of budget holds no GPUs that it cannot use.
 
-Three places know of it: the ledger (it is wanted), the annotation (it is ours) and `spec.suspend` (it is in force).
-Every reconcile brings them together, whatever a crash left them at. A user always wins: who removes the annotation has
-taken the suspension over, and who resumes the workload has ended it; neither is undone.
+Three places record it: the ledger (it is wanted), the annotation (it is ours) and `spec.suspend` (it is in force).
+Every reconcile makes them agree, in whatever state a crash left them. A user always wins: removing the annotation takes
+the suspension over, and resuming the workload ends it. The controller undoes neither.
 """
 
 from datetime import datetime
@@ -22,7 +22,7 @@ from recovery.core.plan.steps import say_more
 
 
 def marked_by(workload: WorkloadFacts) -> str | None:
-    """The incident whose suspension the workload carries. None: none; if it is suspended, then by another client."""
+    """The incident that has marked the workload. None: no incident has, so any suspension is another client's."""
     return workload.annotations.get(SUSPENDED_BY_ANNOTATION)
 
 
@@ -41,8 +41,8 @@ def refused(context: ReconcileContext, open_: Incident) -> Explanation | None:
 def not_ours(context: ReconcileContext) -> Explanation | None:
     """Why we may not suspend this workload for a backoff. None: we may.
 
-    Kueue owns `spec.suspend` of what it admits. A deadline of the TrainJob or the JobSet counts from the last resume,
-    so that a suspension would give the job more time than its user has allowed.
+    Kueue owns `spec.suspend` of the workloads it manages. A deadline of the TrainJob or the JobSet counts from the last
+    resume, so a suspension would give the job more time than its user has allowed.
     """
     known_by = queued_by(context.workload)
     if known_by:
@@ -55,12 +55,12 @@ def not_ours(context: ReconcileContext) -> Explanation | None:
 
 
 def want(ledger: Ledger, suspension: Suspension | None) -> Ledger:
-    """Put it into the open incident; None: it is to end."""
+    """Set the wanted suspension of the open incident. None: no suspension is wanted."""
     return ledger.with_incident(suspension=suspension)
 
 
 def until(moment: datetime, ledger: Ledger, workload: WorkloadFacts, *, begin: bool) -> Ledger:
-    """Let the suspension last until then. One that is not in force is not asked for, unless it is to `begin`."""
+    """Let the suspension last until `moment`. If none is in force, ask for one only if `begin`."""
     stands = ledger.current_incident.suspension is not None and in_force(workload)
     return want(ledger, Suspension(until=moment, landed=stands) if begin or stands else None)
 
@@ -74,7 +74,7 @@ def suspend(ledger: Ledger, workload: WorkloadFacts) -> tuple[Action, ...]:
 
 
 def resume(workload: WorkloadFacts) -> tuple[Action, ...]:
-    """The action that ends a suspension of ours, or removes what is left of it."""
+    """The action that ends our suspension, or removes what is left of it."""
     mark = marked_by(workload)
     if mark is None:
         return ()
@@ -83,7 +83,7 @@ def resume(workload: WorkloadFacts) -> tuple[Action, ...]:
 
 
 def settle(context: ReconcileContext, ledger: Ledger) -> tuple[Ledger, tuple[Action, ...]]:
-    """Bring ledger, annotation and workload together before anything else is decided about the open incident."""
+    """Make ledger, annotation and workload agree before anything else is decided about the open incident."""
     open_, workload = ledger.current_incident, context.workload
     wanted = open_.suspension
     mark = marked_by(workload)
@@ -99,7 +99,7 @@ def settle(context: ReconcileContext, ledger: Ledger) -> tuple[Ledger, tuple[Act
         return say_more(ledger, because(Reason.RESUMED_BY_OTHERS)), resume(workload)
     if ledger.phase is Phase.HELD or _is_going_down(context, ledger):
         return ledger, suspend(ledger, workload)
-    # It was never carried out, and the new group is on its way: stopping that now would cost more than it saves.
+    # The suspension never came into force, and the new group is coming: to stop it now would cost more than it saves.
     return say_more(want(ledger, None), because(Reason.NOT_SUSPENDED_IN_TIME)), ()
 
 

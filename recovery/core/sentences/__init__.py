@@ -1,7 +1,7 @@
 """Explanations rendered as English. Only people read the sentences: programs read the reason.
 
-One module for each room whose reasons it renders. A text names its details in braces, as `str.format` has it; where a
-detail changes the sentence, a function takes the details instead.
+One module for each room whose reasons it renders. A text names its details in braces, as in `str.format`. Where a
+detail changes the sentence, the text is a function of the details.
 """
 
 from recovery.core.model.reason import Detail, Explanation, Reason, Sentence

@@ -133,7 +133,7 @@ def _waiting_for_ready(details: Details) -> str:
 
 
 _OBSERVED: dict[Sentence | Reason, Text] = {
-    # In the past: the verdict falls once, and the sentence is read after a switch to Enforce as well.
+    # In the past tense: the verdict is reached once, and the sentence is also read after a switch to Enforce.
     Sentence.WOULD_LEAVE: "left it to Kubernetes",
     Sentence.WOULD_FAIL: "failed the JobSet",
     Sentence.WOULD_HOLD: _would_hold,

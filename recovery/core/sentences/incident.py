@@ -1,4 +1,4 @@
-"""What bars the controller, and what limits its attempts."""
+"""What prevents the controller from acting, and what limits its attempts."""
 
 from recovery.core.model.reason import Reason, Sentence
 from recovery.core.sentences.text import Details, Text

@@ -103,7 +103,7 @@ _WORDS: Mapping[ProtectionReason, tuple[str, str]] = {
 
 
 def sentence(found: Protection) -> str:
-    """Why the job is protected, is not, or needs no protection, for a person."""
+    """Why the job is protected, is not protected, or needs no protection, for a person."""
     return _rendered(_words(found)[0], found)
 
 

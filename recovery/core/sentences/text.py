@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 
 class Details(dict[str, str | int]):
-    """The details of one explanation, rendered. One that is missing shows as its name: a decision never fails by the
-    wording of its reason. A test holds that none is missing."""
+    """The rendered details of one explanation. A missing one shows as its name, so that a decision never fails because
+    of its wording. A test checks that none is missing."""
 
     def __missing__(self, name: str) -> str:
         return f"<{name}>"
