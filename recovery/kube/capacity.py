@@ -1,8 +1,8 @@
-"""Which nodes would take which pods: all nodes counted, free or not, and those with accelerators free.
+"""Which nodes would take which pods: counted over all nodes, free or not, and over those with free accelerators.
 
-What a node must be like is read as the scheduler reads it: `ToleratesTaint` in `k8s.io/api/core/v1`, selector and
-required affinity in `k8s.io/component-helpers/scheduling/corev1/nodeaffinity`. CPU, memory, volumes, devices of DRA
-claims, fields in affinity terms (`matchFields`) and the affinities between pods are not read.
+A pod's requirements on its node are read as the scheduler reads them: `ToleratesTaint` in `k8s.io/api/core/v1`,
+selector and required affinity in `k8s.io/component-helpers/scheduling/corev1/nodeaffinity`. CPU, memory, volumes,
+devices of DRA claims, fields in affinity terms (`matchFields`) and the affinities between pods are not read.
 """
 
 from collections import Counter, OrderedDict
@@ -18,15 +18,15 @@ from recovery.core.model.facts import NodeFacts, PodFacts, Taint
 from recovery.kube.node_index import NodeIndex, NodeSet, admits, passes
 
 DEMANDS_KEPT_MAX = 4096
-"""For so many demands it is remembered which nodes fit. Pods that name a node each have a demand of their own."""
+"""The fitting nodes of this many demands are cached. Where each pod names its own node, each pod is one demand."""
 COST_MAX = 20_000
-"""What the demands of one group may cost: about 20 ms. A group of 5,000 pods that name a node each costs 10,000."""
+"""The most that the demands of one group may cost: about 20 ms. 5,000 pods that each name a node cost 10,000."""
 NODES_AT_ONCE_MAX = 200
-"""How many changed nodes are processed at once while a caller waits: 5 ms. More are left to the background."""
+"""At most this many changed nodes are indexed while a caller waits: 5 ms. The background indexes the rest."""
 _NAMES_KEPT_MAX = 512
-"""So many sets of nodes are remembered by name: 40 KB each where they have all of 5,000 nodes."""
+"""The names of this many sets of nodes are cached: 40 KB for a set of 5,000 nodes."""
 _NAMED_AT_COST = 20
-"""So many nodes are named in the time that the unit of cost takes."""
+"""One unit of cost pays for naming this many nodes."""
 _TOLERATIONS_KEPT_MAX = 1024
 
 
@@ -36,30 +36,30 @@ class PodRoom(msgspec.Struct, frozen=True):
     feasible: tuple[str, ...] = ()
     """Nodes that would take one of the pods now, by name."""
     in_all: int = 0
-    """How many would if all nodes were Ready, uncordoned and out of quarantine."""
+    """How many nodes would take one if all nodes were Ready, uncordoned and out of quarantine."""
     pods_by_gpus: int = 0
-    """How many of the largest pods the smallest feasible node has accelerators for; 0: they ask for none."""
+    """How many of the largest pods the smallest feasible node has accelerators for. 0: the pods ask for none."""
 
 
 class FittingNodes(msgspec.Struct, frozen=True):
-    """The nodes that are of the right kind for certain demands, in whatever state they are."""
+    """The nodes of the right kind for certain demands, whatever their state."""
 
     by_tolerations: dict[tuple[Toleration, ...], NodeSet]
     gpus: int
-    """Of the largest pod."""
+    """The accelerators that the largest pod asks for."""
     kinds: int
-    """What `NodeIndex.kinds` was."""
+    """`NodeIndex.kinds` when the nodes were found."""
 
 
 class Capacity:
-    """All nodes, and what was asked about them. An event only writes down which node it was about."""
+    """Indexes all nodes and caches the answers about them. An event only records which node has changed."""
 
     def __init__(self, nodes: Mapping[str, NodeFacts]) -> None:
-        """`nodes`: by name, kept current by its owner, who reports each change."""
+        """`nodes`: by name. Its owner keeps it current and reports each change."""
         self._nodes = nodes
         self._index = NodeIndex()
         self._changed = dict.fromkeys(nodes)
-        """Names of nodes that have changed and are not indexed yet, the longest first."""
+        """Names of the nodes that have changed and are not indexed yet, oldest change first."""
         self._fitting: OrderedDict[Demand, NodeSet] = OrderedDict()
         self._fitting_kinds = 0
         self._kept_off_by_kind: dict[tuple[Toleration, ...], NodeSet] = {}
@@ -68,26 +68,26 @@ class Capacity:
         self._names: OrderedDict[NodeSet, tuple[str, ...]] = OrderedDict()
         self._names_kinds = 0
         self.naming_cost = 0
-        """What it has cost so far to name nodes, in the unit of `cost`."""
+        """The total cost of naming nodes so far, in the unit of `cost`."""
 
     @property
     def nodes(self) -> int:
-        """How many there are."""
+        """The number of nodes."""
         return len(self._nodes)
 
     @property
     def behind(self) -> int:
-        """How many nodes have changed and are not taken account of."""
+        """How many nodes have changed and are not indexed yet."""
         return len(self._changed)
 
     @property
     def states(self) -> int:
-        """Grows whenever an answer may have become another one."""
+        """Grows whenever an answer may have changed."""
         return self._index.states
 
     def changed(self, before: NodeFacts | None, after: NodeFacts | None) -> bool:
-        """A node is there (`before` None), gone (`after` None) or another. Most changes are news of the kubelet's that
-        decide nothing here. Returns whether this one does."""
+        """A node was added (`before` None), was deleted (`after` None) or has changed. Returns whether the change
+        matters here: most changes are kubelet updates that do not."""
         node = after or before
         if node is None or (before is not None and after is not None and admits(before) == admits(after)):
             return False
@@ -95,18 +95,18 @@ class Capacity:
         return True
 
     def use(self, node: str, gpus: int) -> None:
-        """So many accelerators of the node are in use."""
+        """Record how many accelerators of the node are in use."""
         self._index.use(node, gpus)
 
     def current(self) -> bool:
-        """Every change is taken account of, a few of them now. False: too many have changed since, call `index_some`
-        before anything is asked."""
+        """Whether every change is indexed; a few are indexed now. False: too many nodes have changed, so call
+        `index_some` before asking anything."""
         if len(self._changed) <= NODES_AT_ONCE_MAX:
             self.index_some(NODES_AT_ONCE_MAX)
         return not self._changed
 
     def index_some(self, most: int) -> None:
-        """Take account of so many of the nodes that have changed."""
+        """Index at most `most` of the nodes that have changed."""
         for name in tuple(islice(self._changed, most)):
             del self._changed[name]
             node = self._nodes.get(name)
@@ -116,17 +116,17 @@ class Capacity:
                 self._index.put(node)
 
     def cost(self, demands: Iterable[Demand]) -> int:
-        """How many sets of nodes have to be combined to find those that fit: each takes a microsecond or less."""
+        """How many sets of nodes have to be combined to find the nodes that fit. Each takes a microsecond or less."""
         asked = tuple(demands)
         tolerations = {demand.tolerations for demand in asked}
         return sum(map(self._cost, asked)) + sum(map(len, tolerations)) * self._index.taints
 
     def still_fit(self, fitting: FittingNodes) -> bool:
-        """No node has come, gone or become of another kind since."""
+        """Whether no node has been added, deleted or changed its kind since `fitting` was found."""
         return fitting.kinds == self._index.kinds
 
     def fitting(self, demands: tuple[Demand, ...]) -> FittingNodes:
-        """Of the nodes that are indexed, those of the right kind for pods that ask for one of these."""
+        """The indexed nodes of the right kind for pods with one of these demands."""
         by_tolerations: dict[tuple[Toleration, ...], NodeSet] = {}
         for demand in demands:
             known = by_tolerations.get(demand.tolerations, 0)
@@ -135,7 +135,7 @@ class Capacity:
         return FittingNodes(by_tolerations, largest, self._index.kinds)
 
     def room_on(self, fitting: FittingNodes, feasible: NodeSet | None = None) -> PodRoom:
-        """Where pods could run, as the nodes that fit are now. `feasible`: what `open_on` says, where that is known."""
+        """Where pods could run, by the present state of the fitting nodes. `feasible`: what `open_on` returned."""
         feasible = self.open_on(fitting) if feasible is None else feasible
         in_all = reduce(or_, fitting.by_tolerations.values(), 0)
         fewest = self._index.fewest_gpus(feasible)
@@ -143,7 +143,7 @@ class Capacity:
         return PodRoom(self.names(feasible), in_all.bit_count(), by_gpus)
 
     def open_on(self, fitting: FittingNodes) -> NodeSet:
-        """Those of the nodes that fit which take pods now. A set holds until a node comes or goes."""
+        """The fitting nodes that take pods now. The set is valid until a node is added or deleted."""
         return reduce(
             or_,
             (
@@ -154,25 +154,25 @@ class Capacity:
         )
 
     def room(self, demands: tuple[Demand, ...]) -> PodRoom | None:
-        """For pods that ask for one of these. None: it is not known, as not every change of a node is taken account of
-        yet, or because these would cost more than COST_MAX."""
+        """Where pods with one of these demands could run. None: not known, because not every changed node is indexed
+        yet, or because these demands would cost more than COST_MAX."""
         if not self.current() or self.cost(demands) > COST_MAX:
             return None
         return self.room_on(self.fitting(demands))
 
     def open_to_each(self, demands: tuple[Demand, ...]) -> NodeSet | None:
-        """The nodes that would take now a pod with whichever of these demands; at least one is asked about. None: not
-        known, as for `room`."""
+        """The nodes that would now take a pod with any of these demands; there must be at least one. None: not known,
+        as for `room`."""
         if not self.current() or self.cost(demands) > COST_MAX:
             return None
         return reduce(and_, (self.open_on(self.fitting((demand,))) for demand in demands))
 
     def free_for(self, nodes: NodeSet, gpus: int) -> list[tuple[int, NodeSet]]:
-        """Those of the nodes with accelerators free for a pod that asks for so many, by how many such pods."""
+        """The nodes with free accelerators for at least one pod of `gpus`, grouped by how many such pods they take."""
         return [(free // gpus, having & nodes) for free, having in self._index.by_free_gpus() if free >= gpus]
 
     def nodes_called(self, names: Iterable[str]) -> NodeSet:
-        """Those of them that are indexed."""
+        """The nodes of these names, as far as they are indexed."""
         return self._index.of(names)
 
     def labelled(self, key: str) -> NodeSet:
@@ -180,7 +180,7 @@ class Capacity:
         return self._index.with_key(key)
 
     def names(self, nodes: NodeSet) -> tuple[str, ...]:
-        """One tuple for all groups that could run on the same nodes: hundreds of groups may name thousands of nodes."""
+        """Groups that could run on the same nodes share one tuple: hundreds of groups may name thousands of nodes."""
         if self._names_kinds != self._index.kinds:
             self._names.clear()
             self._names_kinds = self._index.kinds
@@ -198,12 +198,12 @@ class Capacity:
         return 1 + len(demand.selector) + sum(1 + self._values(each) for each in requirements)
 
     def _values(self, requirement: LabelRequirement) -> int:
-        """How many values of the label are looked at."""
+        """How many values of the label are compared."""
         compares = requirement.operator in ("Gt", "Lt")
         return self._index.values(requirement.key) if compares else len(requirement.values)
 
     def _fits(self, demand: Demand) -> NodeSet:
-        """The nodes of the right kind, in whatever state they are."""
+        """The nodes of the right kind, whatever their state."""
         if self._fitting_kinds != self._index.kinds:
             self._fitting.clear()
             self._kept_off_by_kind.clear()
@@ -219,7 +219,7 @@ class Capacity:
         return found
 
     def _kept_off_now(self, tolerations: tuple[Toleration, ...]) -> NodeSet:
-        """Nodes with a taint of their present state that these do not tolerate."""
+        """Nodes with a taint for their present state that these tolerations do not cover."""
         if self._kept_off_states != self._index.states:
             self._kept_off_by_state.clear()
             self._kept_off_states = self._index.states
@@ -236,13 +236,13 @@ class Capacity:
 
 
 def scarce(demands: tuple[Demand, ...]) -> tuple[Demand, ...]:
-    """Those that ask for accelerators; all, where none does. Nodes are counted for these: many that would take a
-    launcher make no place for its workers."""
+    """The demands that ask for accelerators, or all where none does. Nodes are counted for these, because many nodes
+    that would take a launcher have no room for its workers."""
     return tuple(demand for demand in demands if demand.gpus) or demands
 
 
 def pods_per_node(room: PodRoom, pods: Iterable[PodFacts]) -> int:
-    """By accelerators; of pods that ask for none, as many as are seen to share a node."""
+    """How many pods a node takes: by accelerators, or where the pods ask for none, as many as share a node now."""
     if room.pods_by_gpus:
         return room.pods_by_gpus
     shared = Counter(pod.node for pod in pods if pod.node and pod.gone_at is None)
@@ -250,7 +250,7 @@ def pods_per_node(room: PodRoom, pods: Iterable[PodFacts]) -> int:
 
 
 def _matching_demand(demand: Demand, index: NodeIndex) -> NodeSet:
-    """By accelerators, selector and affinity; taints are left out."""
+    """The nodes that match by accelerators, selector and affinity. Taints are left out."""
     found = index.with_gpus(demand.gpus) if demand.gpus else index.all
     for key, value in demand.selector:
         found &= index.with_label(key, value)
@@ -268,8 +268,8 @@ def _matching(term: tuple[LabelRequirement, ...], index: NodeIndex) -> NodeSet:
 
 
 def _kept_off(tolerations: tuple[Toleration, ...], index: NodeIndex, *, passing: bool) -> NodeSet:
-    """The nodes that have a taint which none of these tolerates. `passing`: of the taints for a state that ends,
-    else of the others."""
+    """The nodes with a taint that none of these tolerates. `passing` True: only taints for a state that ends; False:
+    only the other taints."""
     return reduce(
         or_,
         (
@@ -282,7 +282,7 @@ def _kept_off(tolerations: tuple[Toleration, ...], index: NodeIndex, *, passing:
 
 
 def _tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """The comparing operators (Gt, Lt; a feature gate) count as no."""
+    """The comparing operators (Gt, Lt; behind a feature gate) tolerate nothing here."""
     if toleration.effect not in ("", taint.effect):
         return False
     if toleration.operator == "Exists":

@@ -1,8 +1,8 @@
-"""`ports.ApiClient` on a transport: how many requests are in flight, and what may be sent again.
+"""Implements `ports.ApiClient` on a transport: limits the requests in flight and decides which may be sent again.
 
-Retries are decided by the class of the error alone, and only TryLaterError means that the same request may be sent
-again: nothing was applied, and the request is not at fault. Everything under ReadAgainError is the caller's to resolve,
-because only the caller knows what it had read before.
+The class of the error alone decides about a retry. Only TryLaterError means that the same request may be sent again:
+nothing was applied, and the request is not at fault. The caller resolves every ReadAgainError, because only the caller
+knows what it had read before.
 """
 
 import asyncio
@@ -13,10 +13,10 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type
 from recovery.ports import ApiClient, ApiRequest, Clock, Entropy, TryLaterError
 
 WRITES_IN_FLIGHT_MAX = 64
-"""Measured: 3,400 deletes a second with 64 in flight; more only fills the server's queues."""
+"""Measured: 3,400 deletes a second with 64 in flight. More only fill the server's queues."""
 READS_IN_FLIGHT_MAX = 96
-"""In a storm hundreds of groups are read live at once. With the writes in flight and the watches they stay below the
-connections of a session (`session.CONNECTIONS_MAX`), so that no write waits for a connection that a read holds."""
+"""In a storm hundreds of groups are read live at once. Together with the writes in flight and the watches, these reads
+stay below `session.CONNECTIONS_MAX`, so that no write waits for a connection that a read holds."""
 
 TRIES_MAX = 4
 RETRY_WINDOW_SECONDS = 30.0
@@ -24,7 +24,7 @@ RETRY_WINDOW_SECONDS = 30.0
 BACKOFF_SECONDS_FIRST = 0.2
 BACKOFF_SECONDS_MAX = 5.0
 RETRY_AFTER_SECONDS_MAX = 10.0
-"""How much of a server's Retry-After is honoured within one call. A longer wait is reported as an error."""
+"""A longer Retry-After is cut to this within one call."""
 
 
 class KubeApiClient:
@@ -53,13 +53,13 @@ class KubeApiClient:
         )
 
     def watch(self, request: ApiRequest) -> AsyncGenerator[bytes, None]:
-        """One attempt: what to do about a stream that broke depends on how far its reader has come."""
+        """One attempt. What to do about a broken stream depends on how far its reader has come."""
         return self._transport.watch(request)
 
     async def send(self, request: ApiRequest) -> bytes:
-        """The answer's body. Tries again where nothing was applied, within bounds, and only then.
+        """The answer's body. Retries within bounds, and only where nothing was applied.
 
-        A request that is to be sent once is not tried again.
+        A request with `once` is never retried.
         """
         if request.once:
             return await self._once(request)
@@ -76,7 +76,7 @@ class KubeApiClient:
             return await self._transport.send(request)
 
     def _wait_seconds(self, state: RetryCallState) -> float:
-        """What the server asked for, spread so that many do not come back at once; else exponential backoff."""
+        """The server's Retry-After, spread so that clients do not all retry at once; else exponential backoff."""
         error = state.outcome.exception() if state.outcome is not None else None
         if isinstance(error, TryLaterError) and error.retry_after_seconds is not None:
             return min(error.retry_after_seconds, RETRY_AFTER_SECONDS_MAX) * self._entropy.uniform(1.0, 1.2)

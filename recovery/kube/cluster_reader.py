@@ -1,8 +1,8 @@
-"""Reads the cluster once, for commands that answer and end: lists and gets, no watches.
+"""Reads the cluster once, for commands that answer and exit: lists and gets, no watches.
 
-What is read here is decoded and put together by the same projections as the controller's cache. Two things a running
-controller may know better: pods that vanished under a living Job, and that a group has trained at a time which its
-objects no longer show.
+The same projections as for the controller's cache decode and combine the objects. A running controller may know two
+things better: that pods have vanished while their Job still exists, and that a group trained at a time that its objects
+no longer show.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ from recovery.ports import (
 
 PAGE_OBJECTS_MAX = 500
 NODES_MAX = 16
-"""Nodes that are asked about one by one: an explanation that names more explains nothing."""
+"""At most this many nodes are read, one by one. An explanation that names more explains nothing."""
 
 T = TypeVar("T")
 
@@ -62,43 +62,43 @@ class Listing(msgspec.Struct, Generic[T], frozen=True):
     entries: tuple[ObjectEntry[T], ...]
     unreadable: tuple[str, ...] = ()
     undecodable: tuple[UndecodableObject, ...] = ()
-    """The same as objects, where it is their content that cannot be read."""
+    """The objects whose content cannot be decoded."""
 
 
 class Fleet(msgspec.Struct, frozen=True):
-    """What `status` shows, of one namespace or of all."""
+    """The facts that `status` shows, of one namespace or of all."""
 
     workloads: Mapping[GroupKey, WorkloadFacts]
     """TrainJobs, and the JobSets that nothing controls."""
     groups: Mapping[str, LedgerObject]
-    """By the UID of the workload."""
+    """RecoveryGroups by the UID of their workload."""
     policies: tuple[PolicyFacts, ...]
-    """Of the namespace or of all, and the cluster's, as far as they may be read."""
+    """The policies of the namespace (or of all) and of the cluster, as far as the user may read them."""
     config: ConfigFacts | None
-    """None: there is no RecoveryConfig, or it may not be read; `unreadable` reports the latter."""
+    """None: there is no RecoveryConfig, or the user may not read it. `unreadable` reports the latter."""
     unreadable: tuple[str, ...]
     jobsets: Mapping[GroupKey, JobSetRecord] = {}
-    """Those of the TrainJobs included."""
+    """All JobSets, including those of TrainJobs."""
     undecodable: tuple[UndecodableObject, ...] = ()
     """TrainJobs and JobSets that cannot be read."""
 
     def policy_set(self, namespace: str) -> PolicySet:
-        """What is laid down for the workloads of that namespace."""
+        """The policies and the RecoveryConfig for the workloads of that namespace."""
         return PolicySet(tuple(each for each in self.policies if each.namespace in ("", namespace)), self.config)
 
 
 class JobReading(msgspec.Struct, frozen=True):
-    """What `explain` shows. The snapshot's nodes are at most `NODES_MAX`, those of pods that are not Ready first."""
+    """The facts that `explain` shows. The snapshot has at most `NODES_MAX` nodes, nodes of unready pods first."""
 
     snapshot: Snapshot
     group: LedgerObject | None
     policies: PolicySet
-    """What is laid down for the job's namespace, as far as it may be read."""
+    """The policies and the RecoveryConfig for the job's namespace, as far as the user may read them."""
     unreadable: tuple[str, ...]
 
 
 class _LaidDown(msgspec.Struct, frozen=True):
-    """Policies and RecoveryConfig, and in words what of them could not be read."""
+    """Policies and RecoveryConfig, and in words which of them could not be read."""
 
     policies: tuple[PolicyFacts, ...]
     config: ConfigFacts | None
@@ -115,7 +115,7 @@ class _Workloads(msgspec.Struct, frozen=True):
 
 
 async def read_fleet(client: ApiClient, namespace: str | None) -> Fleet:
-    """The workloads of the namespace, their RecoveryGroups, and what is laid down; None: of all. Raises ApiError."""
+    """The workloads of the namespace with RecoveryGroups and policies. `namespace` None: of all. Raises ApiError."""
     found, groups, laid_down = await asyncio.gather(
         _workloads(client, namespace),
         read_all(client, RECOVERY_GROUPS, namespace, decode_recovery_group),
@@ -135,18 +135,18 @@ async def read_fleet(client: ApiClient, namespace: str | None) -> Fleet:
 async def read_workloads(
     client: ApiClient, namespace: str | None
 ) -> tuple[Mapping[GroupKey, WorkloadFacts], tuple[str, ...]]:
-    """TrainJobs, and the JobSets that nothing controls; and in words which could not be read. Raises ApiError."""
+    """TrainJobs and the JobSets that nothing controls, and in words which could not be read. Raises ApiError."""
     found = await _workloads(client, namespace)
     return found.workloads, found.unreadable
 
 
 async def read_job(client: ApiClient, key: GroupKey) -> JobReading:
-    """One group with everything that a decision about it needs. Raises ApiError."""
+    """One group, with all facts that a decision about it needs. Raises ApiError."""
     parts, laid_down = await asyncio.gather(_parts(client, key), _laid_down(client, key.namespace))
     workload = parts.workload
     group = await LiveReader(client).ledger(key, workload.uid) if workload is not None else None
     named = {pod.facts.node: pod.facts.ready for pod in parts.pods if pod.facts.node}
-    # Those of pods that are not Ready first: a node that is lost takes that from its pods.
+    # Nodes of pods that are not Ready come first: the pods of a lost node are not Ready.
     asked = sorted(named, key=lambda name: (named[name], name))[:NODES_MAX]
     nodes = await _read_nodes(LiveReader(client), asked)
     return JobReading(
@@ -165,11 +165,11 @@ async def read_job(client: ApiClient, key: GroupKey) -> JobReading:
 
 
 async def with_fleet(client: ApiClient, snapshot: Snapshot, now: datetime, *, room: bool = False) -> Snapshot:
-    """The snapshot with what a verdict asks of all nodes: caps, storms, where the group could run. They are listed for
-    it; where they may not be, the snapshot stays as it was. `room`: and for how many more of its pods there is room.
-    Raises ApiError.
+    """The snapshot with the facts about all nodes that a verdict needs: caps, storms, where the group could run. The
+    nodes are listed for it; if the user may not list them, the snapshot is unchanged. `room`: also find the room for
+    more of its pods. Raises ApiError.
 
-    Less than a running controller knows: nodes that are gone, or back, are no loss of late, and no other group waits.
+    A running controller knows more: here, nodes that are gone or have returned are not lost, and no other group waits.
     """
     try:
         listed = await read_all(client, NODES, None, decode_node)
@@ -190,8 +190,8 @@ async def with_fleet(client: ApiClient, snapshot: Snapshot, now: datetime, *, ro
 async def _room(
     client: ApiClient, snapshot: Snapshot, capacity: Capacity, nodes: Mapping[str, NodeFacts]
 ) -> Room | None:
-    """By the pods on the nodes that would take a pod of the group. None: those are too many to be asked about one by
-    one, or they may not be asked about."""
+    """The room, by the pods on the nodes that would take a pod of the group. None: these nodes are too many to read one
+    by one, or their pods could not be read, or the room is not known."""
     wish = wish_of(snapshot)
     found = places(wish, capacity) if wish is not None else None
     if wish is None or found is None:
@@ -223,7 +223,7 @@ async def _workloads(client: ApiClient, namespace: str | None) -> _Workloads:
 
 
 async def _train_jobs(client: ApiClient, namespace: str | None) -> Listing[WorkloadFacts]:
-    """A cluster without Trainer has none."""
+    """All TrainJobs. A cluster without Trainer has none."""
     try:
         return await read_all(client, TRAIN_JOBS, namespace, decode_train_job)
     except NoSuchResourceError:
@@ -233,7 +233,7 @@ async def _train_jobs(client: ApiClient, namespace: str | None) -> Listing[Workl
 async def _parts(client: ApiClient, key: GroupKey) -> Parts:
     try:
         return await LiveReader(client).parts(key)
-    except NoSuchResourceError:  # a cluster without Trainer; if it is JobSet that is missing, this raises again
+    except NoSuchResourceError:  # a cluster without Trainer; if JobSet is missing, the next call raises again
         return await LiveReader(client, train_jobs=False).parts(key)
 
 
@@ -249,7 +249,7 @@ async def _laid_down(client: ApiClient, namespace: str | None) -> _LaidDown:
 
 
 async def _cluster_policies(client: ApiClient) -> Listing[PolicyFacts]:
-    """Users of one namespace may rarely read cluster-wide policies: without them the rest is still shown."""
+    """Users of one namespace may rarely read cluster-wide policies. Without them the rest is still shown."""
     try:
         return await read_all(client, CLUSTER_RECOVERY_POLICIES, None, decode_policy)
     except ForbiddenError as error:
@@ -272,7 +272,7 @@ async def _config(client: ApiClient) -> tuple[ConfigFacts | None, tuple[str, ...
 
 
 async def _read_nodes(reader: LiveReader, names: Iterable[str]) -> Mapping[str, NodeFacts | None]:
-    """Users of one namespace may rarely read nodes: without them the rest is still shown. None: it does not exist."""
+    """Nodes by name; None: the node does not exist. Empty if the user may not read nodes: the rest is still shown."""
     try:
         return await reader.nodes(names)
     except ForbiddenError:
@@ -288,7 +288,7 @@ async def read_all(
     label_selector: str = "",
     field_selector: str = "",
 ) -> Listing[T]:
-    """All objects of the namespace that are selected, page by page; None: of all namespaces. Raises ApiError."""
+    """All selected objects of the namespace, page by page. `namespace` None: of all namespaces. Raises ApiError."""
     entries: list[ObjectEntry[T]] = []
     undecodable: list[UndecodableObject] = []
     token = ""

@@ -1,9 +1,9 @@
-"""Whether requests reach the API server, and whether a new process would reach it if this one does not.
+"""Decides whether requests reach the API server, and if not, whether a new process would reach it.
 
-A restart helps only if this process is at fault: a connection pool that is stuck, or a kubeconfig that names another
-server by now. While the API server is down it does harm: a process that starts without it ends, and the kubelet waits
-up to five minutes before it starts the next one. So a process that reaches nothing tries what a new one would do, and
-calls itself unhealthy only if that succeeds.
+A restart helps only if this process is at fault: its connection pool is stuck, or the kubeconfig now names another
+server. While the API server is down a restart does harm: a process that starts without it exits, and the kubelet waits
+up to five minutes before it starts the next one. So a process that cannot reach the server tries what a new one would
+do, and reports itself unhealthy only if that succeeds.
 """
 
 import asyncio
@@ -17,14 +17,14 @@ from recovery.kube.session import SessionError, open_session
 from recovery.ports import Clock
 
 SILENCE_SECONDS = 300.0
-"""Without an answer, until a new session is tried. Longer than a restart of an API server, and than any request."""
+"""After this long without an answer a new session is tried. Longer than a restart of an API server or any request."""
 TRIAL_SECONDS_MAX = 3.0
 """A trial that takes longer counts as failed."""
 TRIAL_INTERVAL_SECONDS = 10.0
-"""Between trials: anybody can ask for `/healthz`."""
+"""At least this long between trials, because anybody can request `/healthz`."""
 TRIAL_VALID_SECONDS = 60.0
-"""From the start of a trial until its result says nothing any more. Several periods of the liveness probe, because a
-probe gets the result of the trial that an earlier one has caused."""
+"""How long a result is valid, counted from the start of its trial. Several periods of the liveness probe, because a
+probe gets the result of a trial that an earlier probe has started."""
 
 _NO_ANSWER = frozenset({"timeout", "connection"})
 
@@ -38,22 +38,22 @@ class Health(msgspec.Struct, frozen=True):
 
 
 class ApiContact:
-    """A `RequestObserver` that remembers since when no request has been answered, and hands everything on."""
+    """A `RequestObserver` that remembers since when no request was answered, and forwards every call."""
 
     def __init__(
         self, clock: Clock, reaches_with_new_session: Callable[[], Awaitable[bool]], observer: RequestObserver
     ) -> None:
-        """`reaches_with_new_session`: whether a session that is opened now gets an answer."""
+        """`reaches_with_new_session`: opens a session and returns whether it gets an answer."""
         self._clock = clock
         self._reaches_with_new_session = reaches_with_new_session
         self._observer = observer
         self._failing_since_seconds: float | None = None
         """None: the last request was answered, or none has been sent."""
         self._trial: asyncio.Task[bool] | None = None
-        """The one that was started last. None: there is none whose result has not been taken."""
+        """The latest trial. None: every result has been taken."""
         self._trial_started_at_seconds = float("-inf")
         self._reached: bool | None = None
-        """The result of the last trial that is over. None: there is none."""
+        """The result of the last finished trial. None: no trial has finished."""
         self._reached_as_of_seconds = float("-inf")
         """When that trial was started."""
 
@@ -66,10 +66,10 @@ class ApiContact:
             self._failing_since_seconds = self._clock.monotonic_seconds()
 
     def health(self) -> Health:
-        """By the last trial that is over; starts the next one if it is due.
+        """The health by the last finished trial. Starts the next trial if it is due.
 
-        It waits for none. During an outage a trial takes seconds, and everybody who asks would hold a connection
-        meanwhile, until none is left for the kubelet's probe.
+        It does not wait for a trial. During an outage a trial takes seconds. If every caller held a connection that
+        long, none would be left for the kubelet's probe.
         """
         now = self._clock.monotonic_seconds()
         if self._failing_since_seconds is None or now - self._failing_since_seconds < SILENCE_SECONDS:

@@ -1,6 +1,6 @@
-"""HTTP_PROXY, HTTPS_PROXY and NO_PROXY, read as client-go does, so that kubectl and the controller go the same way.
+"""Reads HTTP_PROXY, HTTPS_PROXY and NO_PROXY as client-go does, so that kubectl and the controller use the same proxy.
 
-By golang.org/x/net/http/httpproxy. Python's own reading knows no CIDRs, and prefers the names in lower case.
+It follows golang.org/x/net/http/httpproxy. Python's own functions support no CIDRs and prefer the lower-case names.
 """
 
 import ipaddress
@@ -12,7 +12,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 def environment_proxy(server: str, environment: Mapping[str, str]) -> str | None:
-    """The proxy's URL for this server's URL. None: it is connected to directly."""
+    """The proxy's URL for this server's URL. None: the connection is direct."""
     parts = urlsplit(server)
     name = f"{parts.scheme}_proxy"
     proxy = environment.get(name.upper()) or environment.get(name)
@@ -36,7 +36,7 @@ def _goes_directly(host: str, port: int, entries: list[str]) -> bool:
 
 
 def _names(entry: str, host: str, address: ipaddress.IPv4Address | ipaddress.IPv6Address | None, port: int) -> bool:
-    """The entry is a CIDR, an address or a domain; the latter two may have a port, which then has to be the same."""
+    """The entry is a CIDR, an address or a domain. An address or a domain may have a port, which then has to match."""
     if "/" in entry:
         try:
             return address is not None and address in ipaddress.ip_network(entry, strict=False)
@@ -54,7 +54,7 @@ def _names(entry: str, host: str, address: ipaddress.IPv4Address | ipaddress.IPv
 
 
 def _split_port(entry: str) -> tuple[str, str]:
-    """The port is empty if there is none."""
+    """The host and the port of the entry; the port is empty if there is none."""
     if entry.startswith("["):
         named, _, rest = entry[1:].partition("]")
         return named, rest.removeprefix(":")
@@ -65,7 +65,7 @@ def _split_port(entry: str) -> tuple[str, str]:
 
 
 def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """An IPv4 address that is written as IPv6 is one of IPv4, as in Go."""
+    """The address in `text`, or None. An IPv4-mapped IPv6 address counts as IPv4, as in Go."""
     try:
         found = ipaddress.ip_address(text)
     except ValueError:

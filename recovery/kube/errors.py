@@ -1,9 +1,8 @@
-"""From an answer of the API server, or the lack of one, to the error that says what the caller owes.
+"""Turns an answer of the API server, or the lack of one, into the error that says what the caller has to do.
 
-Two questions decide most of it: was something sent that may have been applied, and can the same request ever succeed.
-A write that was sent and got no verdict is an unknown outcome even for a 500: a server that failed after the commit
-answers 500 as well as one that failed before it. Bodies as a real API server sends them stand in
-`tests/unit/kube/fixtures/answers.json`.
+Two questions decide most cases: may the request have been applied, and can the same request ever succeed. A write that
+was sent and got no verdict has an unknown outcome, even with a 500: a server answers 500 whether it failed before the
+commit or after it. `tests/unit/kube/fixtures/answers.json` holds bodies as a real API server sends them.
 """
 
 import os
@@ -34,16 +33,16 @@ from recovery.ports import (
 )
 
 MESSAGE_MAX = 1000
-"""How much of an answer goes into a message: webhooks quote whole objects."""
+"""How many characters of an answer go into a message, because webhooks quote whole objects."""
 BODY_BYTES_MAX = 200
-"""How much of a body that is no Status: proxies answer with whole pages."""
+"""How much of a body that is no Status goes into a message, because proxies answer with whole pages."""
 
 _CERTIFICATE_FIELDS = "compare certificate-authority and tls-server-name of the cluster in the kubeconfig"
 _SOMETHING_ELSE = "is there something else in front of the API server, such as a login?"
 
 
 _TERMINATING = "NamespaceTerminating"
-"""Of `corev1.NamespaceTerminatingCause`, as the NamespaceLifecycle admission gives it."""
+"""The value of `corev1.NamespaceTerminatingCause`, which the NamespaceLifecycle admission plugin sets."""
 
 
 class StatusCause(msgspec.Struct, frozen=True):
@@ -55,7 +54,7 @@ class StatusCause(msgspec.Struct, frozen=True):
 
 
 class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
-    """What a Status is about. `kind` holds the plural in most answers."""
+    """The object of a Status. `kind` holds the plural in most answers."""
 
     name: str = ""
     kind: str = ""
@@ -64,7 +63,7 @@ class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ApiStatus(msgspec.Struct, frozen=True):
-    """`metav1.Status`: the body of every failure that the API server itself answers."""
+    """`metav1.Status`: the body of every failure that comes from the API server itself."""
 
     kind: str = ""
     code: int = 0
@@ -79,7 +78,7 @@ _decode_status = msgspec.json.Decoder(ApiStatus).decode
 def error_from_answer(
     request: ApiRequest, code: int, headers: Mapping[str, str], body: bytes, url: str = "the API server"
 ) -> ApiError:
-    """The error for an HTTP answer other than 2xx, or for one that `is_strange`. `url`: where it came from."""
+    """The error for an HTTP answer that is not 2xx, or that `is_strange`. `url`: where the answer came from."""
     status = _status(body) if code >= 300 else None
     if status is None or not (status.message or status.reason):
         words = f"{url} answered {code} {_answer_words(headers, body)}"
@@ -91,9 +90,9 @@ def error_from_answer(
 
 
 def is_strange(request: ApiRequest, body: bytes) -> bool:
-    """Whether the body of a success cannot be an API server's: it is no object, or an object of no kind.
+    """Whether the body of a success cannot come from an API server: it is no object, or an object without a kind.
 
-    By its start and by one word, because a body may have megabytes. A log is text, whatever its lines are.
+    Checks only its start and one word, because a body may have megabytes. A log is text and may hold anything.
     """
     return request.subresource != "log" and not (body.lstrip()[:1] == b"{" and b'"kind"' in body)
 
@@ -122,14 +121,14 @@ def error_from_failure(
     server: str = "the API server",
     seconds_max: float | None = None,
 ) -> ApiError:
-    """The error for an exchange that broke: no answer, or not all of it.
+    """The error for an exchange that broke: no answer came, or only part of it.
 
-    `server`: its URL. `seconds_max`: how long it was waited for; None: that is not known.
+    `server`: its URL. `seconds_max`: how long the caller waited; None: not known.
     """
     message = f"{request}: {_describe(error, server, f'within {seconds_max:g} s' if seconds_max else 'in time')}"
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return UntrustedServerError(message)
-    # Neither got a connection, so nothing can have been applied.
+    # With these two errors there was no connection, so nothing can have been applied.
     not_sent = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
     if not_sent or not request.writes:
         return TryLaterError(message)
@@ -153,18 +152,18 @@ def _class_of(request: ApiRequest, code: int, status: ApiStatus) -> type[ApiErro
 
 
 def _is_patch_failure(status: ApiStatus) -> bool:
-    """A JSON patch that could not be applied, as opposed to a result that was not accepted.
+    """Whether the JSON patch could not be applied, as opposed to a patched object that was not accepted.
 
-    The server applies the patch before it validates, and answers a failed operation without saying which: its Status
-    names no object and no field. So a `replace` of a path that is not there reads like a failed `test`; what the caller
-    owes is the same, for the object is not what the patch took it for.
+    The server applies the patch before it validates. Its answer does not say which operation failed: the Status names
+    no object and no field. So a `replace` of a missing path looks like a failed `test`. The caller has to do the same
+    for both, because the object is not what the patch expected.
     """
     denied = status.message.startswith("admission webhook ")
     return not denied and (status.details is None or not (status.details.causes or status.details.name))
 
 
 def _status(body: bytes) -> ApiStatus | None:
-    """None: the body is none; the API server itself answers some requests with plain text."""
+    """None: the body is no Status. The API server itself answers some requests with plain text."""
     try:
         return _decode_status(body)
     except UNDECODABLE:  # not JSON, not a Status, or not even text
@@ -172,13 +171,13 @@ def _status(body: bytes) -> ApiStatus | None:
 
 
 def _comes_from_others(code: int, headers: Mapping[str, str], body: bytes) -> bool:
-    """A page or a redirect of a proxy or of a login. One that misses credentials wants them as the API server does."""
+    """Whether a proxy or a login sent this page or redirect. A page with 401 counts as the API server's 401."""
     page = "html" in headers.get("Content-Type", "") or body.lstrip()[:1] == b"<"
     return code < 400 or (page and code != 401)
 
 
 def _answer_words(headers: Mapping[str, str], body: bytes) -> str:
-    """What came: `with text/html: <html>...`."""
+    """Describes the answer: `with text/html: <html>...`."""
     start = " ".join(body[:BODY_BYTES_MAX].decode(errors="replace").split())
     redirect = f", a redirect to {headers['Location']}" if headers.get("Location") else ""
     shown = f": {start}{'...' if len(body) > BODY_BYTES_MAX else ''}" if start else ", and an empty body"
@@ -186,7 +185,7 @@ def _answer_words(headers: Mapping[str, str], body: bytes) -> str:
 
 
 def _retry_after_seconds(headers: Mapping[str, str]) -> float | None:
-    """The header as the API server writes it, in seconds; the other form, a date, is not used by it."""
+    """The Retry-After header in seconds. The API server does not use the other form, a date."""
     value = headers.get("Retry-After", "")
     return float(value) if value.isascii() and value.isdigit() else None
 
@@ -220,7 +219,7 @@ def _connect_words(error: aiohttp.ClientConnectorError, server: str) -> str:
 
 
 def _system_words(error: OSError) -> str:
-    """Without the address, which aiohttp and asyncio repeat."""
+    """The system's words for the error, without the address that aiohttp and asyncio repeat."""
     if isinstance(error, ssl.SSLError | socket.gaierror) or not error.errno:
         return error.strerror or str(error) or type(error).__name__
     return os.strerror(error.errno)

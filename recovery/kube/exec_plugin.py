@@ -1,7 +1,7 @@
 """Runs the credential plugin that a kubeconfig names (`users[].user.exec`), as client-go does.
 
-By k8s.io/client-go plugin/pkg/client/auth/exec/exec.go and the page "client-go credential plugins" of the Kubernetes
-documentation. kubernetes_asyncio's own runner knows no `provideClusterInfo`, no `installHint` and no relative command.
+It follows k8s.io/client-go plugin/pkg/client/auth/exec/exec.go and the page "client-go credential plugins" of the
+Kubernetes documentation. kubernetes_asyncio's runner lacks `provideClusterInfo`, `installHint` and relative commands.
 """
 
 import asyncio
@@ -17,9 +17,9 @@ import msgspec
 from kubernetes_asyncio.config import ConfigException
 
 PLUGIN_SECONDS_MAX = 55.0
-"""A plugin that waits for a login must not hang us. Below `session.LOAD_SECONDS_MAX`, to say what the plugin said."""
+"""A plugin that waits for a login must not hang us. Below `session.LOAD_SECONDS_MAX`, so that we quote its stderr."""
 STDERR_CHARACTERS_MAX = 2000
-"""The end of what a plugin wrote is kept; an error is there."""
+"""How much of a plugin's stderr is kept, from its end: that is where the error is."""
 _CLUSTER_FIELDS = ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url", "disable-compression")
 _CONFIG_EXTENSION = "client.authentication.k8s.io/exec"
 
@@ -27,7 +27,7 @@ Settings = Mapping[str, Any]
 
 
 class PluginCredentials(msgspec.Struct, frozen=True, rename="camel"):
-    """`status` of an ExecCredential. There is a token, or a certificate with its key, or both."""
+    """`status` of an ExecCredential: a token, or a certificate with its key, or both."""
 
     token: str = ""
     client_certificate_data: str = ""
@@ -44,7 +44,7 @@ class _ExecCredential(msgspec.Struct, frozen=True, rename="camel"):
 async def run_plugin(settings: Settings, folder: Path, cluster: Settings, cluster_folder: Path) -> PluginCredentials:
     """`settings` is the section `exec`, from a kubeconfig in `folder`; `cluster` is the section of the cluster.
 
-    Raises ConfigException, whose message has what the plugin wrote to stderr.
+    Raises ConfigException. Its message quotes what the plugin wrote to stderr.
     """
     for key in ("command", "apiVersion"):
         if not settings.get(key):
@@ -68,12 +68,12 @@ async def run_plugin(settings: Settings, folder: Path, cluster: Settings, cluste
 
 
 def _command(command: str, folder: Path) -> str:
-    """A command with a slash is a path from the folder of its kubeconfig; one without is found by PATH."""
+    """A command with a slash is relative to the folder of its kubeconfig; one without is found by PATH."""
     return str(folder / command) if os.sep in command else command
 
 
 def _cluster_info(cluster: Settings, folder: Path) -> dict[str, Any]:
-    """`spec.cluster` of the ExecCredential. A CA file is handed over by its content."""
+    """`spec.cluster` of the ExecCredential. A CA file is passed by its content."""
     info = {field: cluster[field] for field in _CLUSTER_FIELDS if field in cluster}
     authority = cluster.get("certificate-authority-data")
     if not authority and (file := cluster.get("certificate-authority")):

@@ -1,5 +1,5 @@
-"""What a decision about one group has to know of all nodes: which were lost of late, where the group could run, and
-where there is room for more of it."""
+"""The facts about all nodes for a decision about one group: recently lost nodes, the nodes where the group could run,
+and the nodes with room for more of it."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -17,11 +17,11 @@ from recovery.kube.snapshots import Parts
 from recovery.ports import Clock
 
 _PAUSE_SECONDS = 1.0
-"""Between two times of catching up."""
+"""Between two rounds of catching up."""
 
 LOST_FOR = timedelta(minutes=15)
-"""So long a lost node is reported. The pods of one that is silent are evicted five minutes later (the toleration that
-DefaultTolerationSeconds adds), and a group that comes back takes minutes more: its next loss may be of the same storm.
+"""How long a lost node is reported. The pods of a silent node are evicted after five minutes (the toleration that
+DefaultTolerationSeconds adds), and the group takes minutes more to recover. Its next loss may be of the same storm.
 """
 
 _RACK_LABELS = (
@@ -33,37 +33,36 @@ _RACK_LABELS = (
     "fabric.topograph.run/tier-0",
     "network.topology.nvidia.com/leaf",
 )
-"""The labels that say which nodes share a rack, or the switch at the top of it; a node's first one counts. There is no
-standard below the zone: these are the names in the documents of Kueue (Topology), GKE, EKS (its fourth layer exists
-on some instance types only) and NVIDIA's topograph (1.x, and before). Blocks and zones are left out: two nodes of
-hundreds that are lost within a minute need not have one cause.
+"""The labels for nodes that share a rack or its top switch. The first label that a node has counts. There is no
+standard below the zone: these are the names in the documentation of Kueue (Topology), GKE, EKS (its fourth layer exists
+only on some instance types) and NVIDIA's topograph (1.x and earlier). Blocks and zones are left out, because two nodes
+among hundreds that are lost within a minute need not have one cause.
 """
 
 
 class LostNodes:
-    """Nodes that stopped being Ready, or disappeared, of late, back meanwhile or not. Constant work for each event."""
+    """Recently lost nodes (not Ready, or deleted), even if they have returned. Constant work for each event."""
 
     def __init__(self) -> None:
         self._lost: dict[str, LostNode] = {}
-        """In the order in which it was noticed."""
+        """By name, in the order in which the losses were noticed."""
 
     def seen(self, before: NodeFacts | None, node: NodeFacts, now: datetime, *, listed: bool) -> None:
-        """`before` None: it was not known. `listed`: nor was any other, this is the first list.
+        """Record a node's state. `before` None: it was not known. `listed`: this is the first list of nodes.
 
-        A node that comes up is not Ready for a while and was never lost: those that an autoscaler adds by the dozen
-        are no storm.
+        A new node is not Ready for a while but was never lost: dozens of nodes from an autoscaler are no storm.
         """
         if not node.ready and (listed if before is None else before.ready):
-            # A clock that is ahead of ours must not keep it lost for as long as it is ahead.
+            # If the server's clock is ahead of ours, the node must not count as lost for longer.
             self._add(node, min(node.ready_since or now, now), now)
 
     def gone(self, node: NodeFacts, now: datetime) -> None:
-        """The object was deleted. One that was not Ready was lost when it ceased to be, or never was there."""
+        """The object was deleted. A node that was not Ready was lost when it stopped being Ready, or never joined."""
         if node.ready:
             self._add(node, now, now)
 
     def of_late(self, now: datetime) -> tuple[LostNode, ...]:
-        """By time, those of the same moment by name."""
+        """The recent losses, ordered by time and then by name."""
         late = (lost for lost in self._lost.values() if lost.since > now - LOST_FOR)
         return tuple(sorted(late, key=lambda lost: (lost.since, lost.name)))
 
@@ -73,20 +72,20 @@ class LostNodes:
             if oldest.since > now - LOST_FOR:
                 break
             del self._lost[oldest.name]
-        self._lost.pop(node.name, None)  # the order is that of the latest loss
+        self._lost.pop(node.name, None)  # ordered by the latest loss of each node
         self._lost[node.name] = LostNode(node.name, since, rack_of(node))
 
 
 def rack_of(node: NodeFacts) -> str:
-    """Value of the label that names the node's rack; empty: it has none."""
+    """The value of the label that names the node's rack. Empty: the node has no such label."""
     return next((node.labels[label] for label in _RACK_LABELS if node.labels.get(label)), "")
 
 
 class FleetIndex:
-    """What decisions have to know of all nodes and of the groups that wait. Constant work for each event.
+    """The facts about all nodes and all waiting groups for decisions. Constant work for each event.
 
-    What takes longer than a few milliseconds is done by `run`, in slices, so that neither the reconcile that asks nor
-    any other task waits for it.
+    Work of more than a few milliseconds is done by `run` in slices, so that neither the asking reconcile nor any other
+    task waits for it.
     """
 
     def __init__(
@@ -101,9 +100,9 @@ class FleetIndex:
         room_changed: Callable[[], None] = lambda: None,
         members_to_be: Callable[[GroupKey], int] = lambda _: 0,
     ) -> None:
-        """`nodes`: by name, kept current by its owner. `parts`: of a group. `known`: what was not known when the facts
-        of this group were asked for is known now. `in_use` None: nothing is. `room_changed`: there may be room for more
-        of some group than there was. `members_to_be`: as `WaitingGroups` has it."""
+        """`nodes`: by name; its owner keeps it current. `parts`: returns the objects of a group. `known`: called when
+        facts that were missing for this group are known. `in_use` None: no accelerators are in use. `room_changed`:
+        called when some group may have more room than before. `members_to_be`: see `WaitingGroups`."""
         self._clock = clock
         self._known = known
         self._room_changed = room_changed
@@ -113,18 +112,18 @@ class FleetIndex:
         self._waiting = WaitingGroups(to_place, self._capacity, parts, members_to_be)
         self._given = RoomGiven()
         self._asked: dict[GroupKey, None] = {}
-        """Groups whose facts were not all known."""
+        """Groups whose facts were asked for and not all known."""
         self._behind = asyncio.Event()
         self._in_use = in_use if in_use is not None else GpusInUse()
         self._in_use.follow(self._use_changed)
 
     def node_seen(self, before: NodeFacts | None, node: NodeFacts, *, listed: bool) -> None:
-        """`before` None: it was not known. `listed`: nor was any other, this is the first list."""
+        """A node is new or has changed. `before` None: it was not known. `listed`: this is the first list of nodes."""
         self._lost.seen(before, node, self._clock.now(), listed=listed)
         self._capacity_changed(before, node)
 
     def node_gone(self, before: NodeFacts | None, node: NodeFacts) -> None:
-        """`before`: as it was known until now. `node`: the last that was seen of it."""
+        """A node was deleted. `before`: its state as known until now. `node`: its last state."""
         self._lost.gone(node, self._clock.now())
         self._capacity_changed(before, None)
 
@@ -133,7 +132,8 @@ class FleetIndex:
         self._waiting.changed(key)
 
     def facts(self, snapshot: Snapshot) -> FleetFacts:
-        """For a decision about the group of the snapshot. `known` says whether all is known; what is not, soon is."""
+        """The facts for a decision about the snapshot's group. Facts that are not known yet are None: `run` completes
+        them soon and then calls `known`."""
         now = self._clock.now()
         self._in_use.forget(now)
         waiting = self._waiting.besides(snapshot.key)
@@ -145,8 +145,8 @@ class FleetIndex:
         return msgspec.structs.replace(found, room=self._room(snapshot, None))
 
     def given(self, snapshot: Snapshot, seen: Mapping[str, NodeUse], lacks: int) -> Room | None:
-        """For more pods of the group, on nodes whose pods have just been listed. For a moment the others leave it what
-        it `lacks`. None: it is not known."""
+        """The room for more pods of the group on nodes whose pods have just been listed. For a short time the other
+        groups leave it the nodes that it `lacks`. None: not known."""
         room = self._room(snapshot, seen) if self._waiting.besides(snapshot.key) is not None else None
         wish = wish_of(snapshot)
         if room is not None and wish is not None:
@@ -154,7 +154,7 @@ class FleetIndex:
         return room
 
     def doubtful(self, snapshot: Snapshot, most: int) -> tuple[str, ...]:
-        """Nodes on which there is room for the group unless others fill them, those with most room first."""
+        """Nodes with room for the group unless pods of no group fill them. Nodes with the most room come first."""
         wish = wish_of(snapshot)
         found = places(wish, self._capacity) if wish is not None and wish.gpus else None
         names: list[str] = []
@@ -163,11 +163,11 @@ class FleetIndex:
         return tuple(names)
 
     def seen(self, found: Mapping[str, NodeUse]) -> None:
-        """The pods on these nodes have just been listed."""
+        """Record the use of nodes whose pods have just been listed."""
         self._in_use.looked_at(found, self._clock.now())
 
     async def run(self) -> None:
-        """Catch up whenever that takes more than a moment, in slices of some milliseconds. Until cancelled."""
+        """Catch up in slices of some milliseconds whenever there is too much to do at once. Runs until cancelled."""
         while True:
             await self._behind.wait()
             self._behind.clear()
@@ -176,11 +176,11 @@ class FleetIndex:
             asked, self._asked = self._asked, {}
             for key in asked:
                 self._known(key)
-            # Where everything changes all the time, counting it takes a small share of the time.
+            # The pause keeps the share of time small where everything changes all the time.
             await self._clock.sleep(_PAUSE_SECONDS)
 
     def _room(self, snapshot: Snapshot, seen: Mapping[str, NodeUse] | None) -> Room | None:
-        """Once it is known who waits. `seen` None: on all nodes, as far as the watches show."""
+        """The room for the group; the waiting groups must be known. `seen` None: on all nodes, by the watches."""
         wish = wish_of(snapshot)
         free = free_gpus(seen, self._nodes) if seen is not None else None
         found = places(wish, self._capacity, free) if wish is not None else None
@@ -203,7 +203,7 @@ class FleetIndex:
             self._room_changed()
 
     def _catch_up(self) -> bool:
-        """One slice. Returns whether there is more to do."""
+        """Do one slice of the work. Returns whether there is more to do."""
         if self._capacity.behind:
             self._capacity.index_some(NODES_AT_ONCE_MAX)
             return True
@@ -216,7 +216,7 @@ def fleet_facts(
     lost: tuple[LostNode, ...],
     waiting: tuple[WaitingGroup, ...] | None,
 ) -> FleetFacts:
-    """`waiting`: the other groups that do. None: it is not known yet."""
+    """The facts without room. `waiting`: the other groups that wait. None: not known yet."""
     demands = tuple(dict.fromkeys(pod.demand for pod in snapshot.pods))
     room, counted = capacity.room(demands), capacity.room(scarce(demands))
     if room is None or counted is None:

@@ -1,7 +1,7 @@
-"""Accelerators in use, by node: what the pods of groups hold, and what others held when they were last looked at.
+"""Counts accelerators in use by node: held by the pods of groups, or by other pods when these were last listed.
 
-The informers watch the pods of groups alone: those of other workloads may be many times as many, and nothing else here
-asks about them. So what those hold is looked up on a few nodes, when it counts, and remembered for a while.
+The informers watch only the pods of groups. Other workloads may have many times as many, and nothing else here asks
+about them. So the accelerators that those hold are looked up only when needed, on a few nodes, and cached for a while.
 """
 
 from collections import OrderedDict
@@ -14,8 +14,8 @@ from recovery.core.model.facts import NodeFacts, PodFacts
 from recovery.kube.projections.pods import PodRecord
 
 OTHERS_KNOWN_FOR = timedelta(minutes=5)
-"""How long what pods of no group held on a node is remembered. Without that a node which they fill would be taken for a
-free one, looked at, and taken for a free one again."""
+"""How long the accelerators held by pods of no group are remembered. Otherwise a node that such pods fill would look
+free, be listed, and look free again."""
 
 
 class NodeUse(msgspec.Struct, frozen=True):
@@ -23,7 +23,7 @@ class NodeUse(msgspec.Struct, frozen=True):
 
     gpus: int
     by_others: int
-    """Of these, those of pods that belong to no group."""
+    """How many of these are held by pods that belong to no group."""
 
 
 class _Others(msgspec.Struct, frozen=True):
@@ -32,27 +32,27 @@ class _Others(msgspec.Struct, frozen=True):
 
 
 Follower = Callable[[str, int, int], None]
-"""Called with the node, and how many accelerators were and are in use there."""
+"""Called with the node and the number of accelerators in use there, before and after the change."""
 
 
 class GpusInUse:
-    """Constant work for each event."""
+    """Counts the accelerators in use on each node. Constant work for each event."""
 
     def __init__(self) -> None:
         self._by_groups: dict[str, int] = {}
-        """By node, only where there are any."""
+        """By node; nodes without any are left out."""
         self._by_others: OrderedDict[str, _Others] = OrderedDict()
-        """The longest known first."""
+        """By node, oldest entry first."""
         self._follower: Follower | None = None
 
     def follow(self, follower: Follower) -> None:
-        """There is one; what is in use already is reported at once."""
+        """Set the only follower. The accelerators already in use are reported to it immediately."""
         self._follower = follower
         for node, gpus in self.by_node().items():
             follower(node, 0, gpus)
 
     def by_node(self) -> Mapping[str, int]:
-        """Only where there are any."""
+        """Accelerators in use by node; nodes without any are left out."""
         nodes = {*self._by_groups, *self._by_others}
         return {node: gpus for node in sorted(nodes) if (gpus := self._on(node))}
 
@@ -76,7 +76,7 @@ class GpusInUse:
             self._tell(node, before)
 
     def forget(self, now: datetime) -> None:
-        """What was seen too long ago to count."""
+        """Drop what was seen on nodes too long ago to count."""
         while self._by_others:
             node, others = next(iter(self._by_others.items()))
             if others.until > now:
@@ -104,16 +104,16 @@ class GpusInUse:
 
 
 def free_gpus(seen: Mapping[str, NodeUse], nodes: Mapping[str, NodeFacts]) -> dict[str, int]:
-    """On each of the nodes that was looked at and still exists."""
+    """Free accelerators on each node whose pods were listed and that still exists."""
     return {name: max(0, nodes[name].gpus - use.gpus) for name, use in seen.items() if name in nodes}
 
 
 def gpus_held(pod: PodFacts) -> int:
-    """From when it is bound until it has ended. Those of DRA claims do not count: no node lists them as allocatable."""
+    """Accelerators of a pod that is bound and has not ended. Those of DRA claims do not count: no node lists them."""
     return pod.demand.gpus if pod.holds_gpus else 0
 
 
 def _held_by(record: PodRecord | None) -> tuple[str, int] | None:
-    """The node and how many accelerators there. None: none."""
+    """The node of the pod and how many accelerators it holds there. None: it holds none."""
     gpus = gpus_held(record.facts) if record is not None else 0
     return (record.facts.node, gpus) if record is not None and gpus else None

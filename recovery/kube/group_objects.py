@@ -1,6 +1,6 @@
-"""The objects of all groups as the watches report them: TrainJobs, JobSets, Jobs and pods, by the name of their group.
+"""Indexes the objects of all groups as the watches report them: TrainJobs, JobSets, Jobs and pods, by group.
 
-An event costs the same in every cluster: each index is kept by what the one object was and is.
+An event costs the same in every cluster: each index is updated from the old and the new state of that one object.
 """
 
 from collections.abc import Callable, Iterable
@@ -21,7 +21,7 @@ from recovery.ports import Clock
 
 
 class GroupObjects:
-    """Informers put and drop objects here as they receive them, and each group that this changes is notified."""
+    """Informers put and drop objects here as they receive them. Each group that changes is notified."""
 
     def __init__(
         self,
@@ -31,8 +31,9 @@ class GroupObjects:
         resumes: Callable[[GroupKey, str], bool],
         lists_pods: Callable[[], bool],
     ) -> None:
-        """`notify`: the group has changed. `resumes`: the incident of the workload of that UID waits for the training
-        to report. `lists_pods`: the pods that are put are those of a list, in no order, until `pods_taken_over`."""
+        """`notify`: called when a group has changed. `resumes`: whether the incident of the workload of that UID waits
+        for the training to report. `lists_pods`: whether the pods being put come from a list, which has no order and
+        ends with `pods_taken_over`."""
         self._clock = clock
         self._notify = notify
         self._resumes = resumes
@@ -50,14 +51,14 @@ class GroupObjects:
         self._pods: dict[GroupKey, dict[str, PodRecord]] = {}
         self._pods_on_node: dict[str, dict[GroupKey, int]] = {}
         self._whole: dict[str, GroupKey] = {}
-        """Job UIDs of which all members run, as far as the list that is being taken over shows."""
+        """UIDs of Jobs whose members all run, as far as the list that is being put shows."""
 
     def workloads(self) -> Iterable[GroupKey]:
-        """The groups that have one."""
+        """The groups that have a workload."""
         return (*self._train_jobs, *(key for key in self._bare if key not in self._train_jobs))
 
     def parts(self, key: GroupKey) -> Parts:
-        """Those of the group, without what cannot be read."""
+        """The objects of the group, without those that cannot be read."""
         return Parts(
             train_job=self._train_jobs.get(key),
             jobset=self._jobsets.get(key),
@@ -66,12 +67,12 @@ class GroupObjects:
         )
 
     def progress(self, key: GroupKey) -> Progress | None:
-        """What the training of the group has reported last. None: nothing."""
+        """The last report of the group's training. None: there is none."""
         workload = self._train_jobs.get(key)
         return workload.progress if workload is not None else None
 
     def on_node(self, name: str) -> tuple[GroupKey, ...]:
-        """The groups that have pods there."""
+        """The groups that have pods on the node."""
         return tuple(self._pods_on_node.get(name, ()))
 
     def put_train_job(self, entry: ObjectEntry[WorkloadFacts]) -> None:
@@ -113,7 +114,7 @@ class GroupObjects:
         self._notify(key)
 
     def replace_job(self, before: ObjectEntry[JobRecord], after: ObjectEntry[JobRecord]) -> None:
-        """A Job with another label belongs to another group. What is remembered of it goes with its UID."""
+        """A Job whose group label changed now belongs to another group. Its history stays with its UID."""
         key = before.value.group
         if key != after.value.group:
             remove(self._jobs, key, before.name)
@@ -141,7 +142,7 @@ class GroupObjects:
         self._notify(key)
 
     def replace_pod(self, before: ObjectEntry[PodRecord], after: ObjectEntry[PodRecord]) -> None:
-        """A pod with another label belongs to another group. It still exists, so the group that it leaves lost none."""
+        """A pod whose group label changed now belongs to another group. It still exists, so its old group lost none."""
         if before.value.facts.job_uid != after.value.facts.job_uid:
             self.histories.pod_left(before.value.facts)
         if before.value.group != after.value.group:
@@ -162,20 +163,20 @@ class GroupObjects:
         self._notify(key)
 
     def _pod_seen(self, key: GroupKey, pod: PodFacts) -> None:
-        """Whether it runs is for its training containers to say, which its Job knows."""
+        """Record the pod. Its training containers, which its Job defines, decide whether it runs."""
         job = next((job for job in self._jobs.get(key, {}).values() if job.uid == pod.job_uid), None)
         selection = self._selections.get(pod.job_uid)
         whole = self.histories.pod_seen(pod if selection is None else assigned(pod, selection))
         if not whole or job is None:
             return
         if self._lists_pods():
-            # The rest of the list may show that all ran only at an earlier moment: a pod may have ended since.
+            # Not yet: the rest of the list may show that all members ran only earlier, and a pod has ended since.
             self._whole[job.uid] = key
         else:
             self._train(key, job)
 
     def pods_taken_over(self) -> None:
-        """Groups of which a list of pods has shown that all members run have trained, at the earliest since when."""
+        """The whole list is put. Record the training of groups whose members all run, as of the earliest moment."""
         whole, self._whole = self._whole, {}
         for job_uid, key in whole.items():
             job = next((job for job in self._jobs.get(key, {}).values() if job.uid == job_uid), None)
@@ -183,7 +184,7 @@ class GroupObjects:
                 self._train(key, job)
 
     def _select_again(self, key: GroupKey) -> None:
-        """The group's Jobs or its workload have changed, and with them, rarely, which containers train."""
+        """The group's Jobs or its workload have changed. Rarely, this changes which containers train."""
         workload = self.parts(key).workload
         for job in self._jobs.get(key, {}).values():
             selection = select(job, workload)
@@ -210,6 +211,7 @@ class GroupObjects:
 
 
 def _only_progresses(before: WorkloadFacts, after: WorkloadFacts) -> bool:
-    """Training processes report every few seconds: without this each report would reconcile the group."""
+    """Whether only the progress has changed. Training processes report every few seconds, and a report alone must not
+    reconcile the group."""
     same = msgspec.structs.replace(after, progress=before.progress, resource_version=before.resource_version)
     return after.progress != before.progress and same == before

@@ -1,8 +1,8 @@
-"""`ports.GroupStore` over informers: the facts about all groups, indexed so that an event costs the same everywhere.
+"""Implements `ports.GroupStore` on informers: facts about all groups, indexed so that each event is constant work.
 
-The informers write into one set of indexes, all on one event loop, so that between two awaits the indexes agree with
-each other as far as the streams do. The streams themselves are independent: a Job may be seen to go before its pods, or
-after. Nothing here depends on their order, and what is decided on absence is read live first.
+The informers write into one set of indexes on one event loop, so between two awaits the indexes agree with each other
+as far as the streams do. The streams themselves are independent: the deletion of a Job may be seen before that of its
+pods, or after. Nothing here depends on their order, and a decision that rests on absence reads live first.
 """
 
 import asyncio
@@ -72,11 +72,11 @@ from recovery.workloads.jobset import GROUPS_SELECTOR
 T = TypeVar("T")
 
 _CLUSTER = ""
-"""The namespace of what has none."""
+"""Stands for the namespace of cluster-scoped objects."""
 
 
 class KubeGroupStore:
-    """Run it in a task; the methods are described in `ports.GroupStore`."""
+    """Runs in a task of its own. `ports.GroupStore` describes the methods."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class KubeGroupStore:
         )
         self._room_check = RoomCheck(client, self._fleet)
         self._policies: dict[str, dict[str, PolicyFacts]] = {}
-        """By namespace; those of the cluster have none."""
+        """By namespace. ClusterRecoveryPolicies are under `_CLUSTER`."""
         self._config: ConfigFacts | None = None
         self._subscribers: list[Callable[[GroupKey], None]] = []
         self._nodes_informer = self._informer(NODES, decode_node, self._put_node, self._drop_node)
@@ -130,7 +130,7 @@ class KubeGroupStore:
     async def run(self) -> None:
         """Keep everything current until cancelled.
 
-        Raises RefusedError if a resource cannot be listed at the start, BackgroundTaskError if a watch ends by a bug.
+        Raises RefusedError if a resource cannot be listed at the start, BackgroundTaskError if a bug ends a watch.
         """
         ended: list[Exception] = []
         try:
@@ -166,8 +166,8 @@ class KubeGroupStore:
         )
         if not self._lacks(snapshot):
             return snapshot
-        # Room is dated from when it is first seen, and a live reading for that would be one every few seconds. All
-        # other decisions ask the fleet on live facts alone.
+        # Room is dated from when it is first seen. Reading live for that would mean a read every few seconds. All other
+        # decisions use fleet facts from live reads only.
         return msgspec.structs.replace(snapshot, fleet=self._fleet.facts(snapshot))
 
     def nodes(self) -> Mapping[str, NodeFacts]:
@@ -220,7 +220,7 @@ class KubeGroupStore:
     async def read_live(self, key: GroupKey) -> Snapshot:
         before, read_at = self._parts(key), self._clock.now()
         parts = (await self._live.parts(key)).filled_from(before)
-        # After the pods: a node that is read is not older than the pod that names it.
+        # The nodes are read after the pods, so that no node is older than a pod that names it.
         doubtful = frozenset(self._doubtful(parts))
         asked = await self._live.nodes(sorted(doubtful))
         found = {name: node for name, node in asked.items() if node is not None}
@@ -236,7 +236,7 @@ class KubeGroupStore:
             stale=self.stale(),
         )
         facts = self._fleet.facts(snapshot)
-        # That costs a request for each node where there seems to be room: only who would restart for it has them sent.
+        # The check costs a request for each node that seems to have room: only a group that wants room makes it.
         if lacks := self._lacks(snapshot):
             facts = await self._room_check.checked(snapshot, facts, lacks)
         return msgspec.structs.replace(snapshot, fleet=facts, read_at=read_at)
@@ -269,7 +269,7 @@ class KubeGroupStore:
         )
         yield self._pods_informer
         yield self._nodes_informer
-        # A policy that cannot be read allows nothing; a fact that cannot be read stays what it was.
+        # A policy that cannot be read allows nothing. A fact that cannot be read keeps its last readable state.
         for policies in (RECOVERY_POLICIES, CLUSTER_RECOVERY_POLICIES):
             yield self._informer(policies, decode_policy, self._put_policy, self._drop_policy, forget_undecodable=True)
         yield self._informer(RECOVERY_CONFIGS, decode_config, self._put_config, self._drop_config)
@@ -305,12 +305,12 @@ class KubeGroupStore:
         )
 
     def _notify_all(self) -> None:
-        """What is known of a whole resource has become stale, or is current again."""
+        """The facts about a whole resource have become stale, or are current again."""
         for key in self.keys():
             self._notify(key)
 
     def _readability_changed(self, found: UndecodableObject) -> None:
-        """A group that knows the object by its last readable state is notified when that state is put again."""
+        """Where only the last readable state of the object names its group, putting that state notifies the group."""
         if found.group is not None:
             self._notify(found.group)
         elif found.kind == NODES.kind:
@@ -320,9 +320,9 @@ class KubeGroupStore:
         return msgspec.structs.replace(self._objects.parts(key), undecodable=self._undecodable.of(key))
 
     def _vanished(self, before: Parts, live: Parts) -> Iterable[PodFacts]:
-        """Pods that were known before the reading began, and that it did not find under a Job that lives on.
+        """Pods that were known before the live read and that it did not find, though their Job still exists.
 
-        The watch will report them as well, a little later; a decision on this reading must not miss them.
+        The watch reports them too, a little later. A decision on this read must not miss them.
         """
         found = {pod.facts.uid for pod in live.pods}
         living = {job.uid for job in live.jobs if job.deleting_since is None and not job.suspended}
@@ -332,10 +332,10 @@ class KubeGroupStore:
                 yield msgspec.structs.replace(pod.facts, gone_at=now)
 
     def _doubtful(self, parts: Parts) -> Iterable[str]:
-        """Nodes of the group whose pods could be dead, as far as the cache knows: only those are worth a request.
+        """The group's nodes whose pods could be dead, according to the cache. Only those are worth a request.
 
-        A node that was deleted and made again under its name exists, and is not taken for gone: a kubelet that
-        registers again goes on running the pods that it has. If it is another machine, its kubelet reports their end.
+        A node that was deleted and created again under its name exists, so it does not count as gone: a kubelet that
+        registers again keeps its pods running. If it is another machine, its kubelet reports the end of the pods.
         """
         unknown = self._undecodable.nodes()
         for name in sorted({pod.facts.node for pod in parts.pods if pod.facts.node}):
@@ -344,20 +344,20 @@ class KubeGroupStore:
                 yield name
 
     def _lacks(self, snapshot: Snapshot) -> int:
-        """How many pods the group runs with less than it is to have. 0: none, or an incident is open, and its recovery
-        shall not wait for an answer."""
+        """How many pods the group runs below its wanted size. 0: none are missing, or an incident is open: its recovery
+        must not wait for the room check."""
         ledger = self._ledger_of(snapshot.key, snapshot.workload)
         size = ledger.elastic if ledger is not None and ledger.incident is None else None
         return max(1, size.wanted_nodes - size.nodes) if size is not None else 0
 
     def _members_to_be(self, key: GroupKey) -> int:
-        """How many pods a group has whose size a restart is changing. 0: none is."""
+        """How many pods the group is to have after the restart that is changing its size. 0: no restart is."""
         ledger = self._ledger_of(key, self._objects.parts(key).workload)
         size = ledger.elastic if ledger is not None and ledger.incident is not None else None
         return size.nodes if size is not None else 0
 
     def _ledger_of(self, key: GroupKey, workload: WorkloadFacts | None) -> Ledger | None:
-        """As far as it can be read."""
+        """The workload's ledger. None: there is none, or it cannot be read."""
         found = self._ledgers.of(key, workload.uid) if workload is not None else None
         return found.ledger if found is not None and found.readable else None
 
@@ -397,7 +397,7 @@ class KubeGroupStore:
         self._notify_governed(entry.namespace)
 
     def _put_config(self, entry: ObjectEntry[ConfigFacts]) -> None:
-        """One of another name governs nothing: the CRD refuses it, and no user could know which one counts."""
+        """A RecoveryConfig of another name is ignored. The CRD refuses it: no user could know which one counts."""
         if entry.name != CONFIG_NAME:
             self._report(RECOVERY_CONFIGS, entry.name, f"is ignored: the RecoveryConfig is called {CONFIG_NAME}")
             return
@@ -424,7 +424,7 @@ class KubeGroupStore:
 
 
 def _what_counts(node: NodeFacts) -> object:
-    """What decisions read of a node. Words of its conditions are not in it: some monitors write times into them."""
+    """What decisions read of a node. Messages of conditions are left out, because some monitors write times there."""
     conditions = tuple((each.type, each.status, each.reason, each.since) for each in node.conditions)
     return node.uid, node.ready, node.reachable, node.unschedulable, node.taints, conditions, node.deleting_since
 

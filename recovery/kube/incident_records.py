@@ -1,4 +1,4 @@
-"""RecoveryIncidents: the records of closed incidents, which outlive their jobs."""
+"""Reads RecoveryIncidents: the records of closed incidents, which outlive their jobs."""
 
 import msgspec
 
@@ -14,11 +14,11 @@ from recovery.ports import RECOVERY_INCIDENTS, ApiClient, UndecodableError
 
 
 class IncidentRecords(msgspec.Struct, frozen=True):
-    """The RecoveryIncidents of a namespace, or of all."""
+    """The RecoveryIncidents of one namespace, or of all namespaces."""
 
     records: tuple[IncidentRecord, ...]
     undecodable: tuple[UndecodableObject, ...]
-    """Those that this version cannot read."""
+    """The RecoveryIncidents that this version cannot read."""
 
 
 class _WorkloadReference(msgspec.Struct, frozen=True):
@@ -27,7 +27,7 @@ class _WorkloadReference(msgspec.Struct, frozen=True):
 
 
 class _Name(msgspec.Struct, frozen=True, rename="camel"):
-    """What distinguishes a record from others, without its content."""
+    """The fields that identify a record, without its content."""
 
     id: str
     group: str
@@ -42,12 +42,12 @@ class _Object(msgspec.Struct, frozen=True):
 
 
 class _Named(msgspec.Struct, frozen=True):
-    """A RecoveryIncident: by what it is found, and all of it, undecoded."""
+    """A RecoveryIncident: the fields that identify it, and the whole object undecoded."""
 
     name: _Name
     whole: msgspec.Raw
     fold: FoldedIncidents | None
-    """None: it is the record of one."""
+    """None: the record is of a single incident."""
 
 
 _decode_object = msgspec.json.Decoder(_Object).decode
@@ -55,11 +55,11 @@ _decode_name = msgspec.json.Decoder(_Name).decode
 
 
 async def read_incident(client: ApiClient, key: GroupKey, incident_id: str) -> Incident | None:
-    """A closed incident from its record, which outlives its job; None: there is none, or no longer. Raises ApiError.
+    """A closed incident from its record. None: there is no such record, or it no longer exists. Raises ApiError.
 
-    Of incidents that share a record it is the first: the record has no details of the others.
+    Where several incidents share a record, this is the first: the record has no details of the others.
 
-    Ids count from 1 again where a RecoveryGroup was deleted: of several records of one id the newest is meant.
+    Ids start from 1 again after a RecoveryGroup was deleted. Where several records have the id, the newest counts.
     """
     records = await read_all(client, RECOVERY_INCIDENTS, key.namespace, _decode_named)
     mine = [
@@ -68,7 +68,7 @@ async def read_incident(client: ApiClient, key: GroupKey, incident_id: str) -> I
         if entry.value.name.group == key.name and has_id(incident_id, entry.value.name.id, entry.value.fold)
     ]
     if not mine:
-        if records.undecodable:  # what was asked for may be this one
+        if records.undecodable:  # one of these may be the record asked for
             raise UndecodableError(records.undecodable[0])
         return None
     entry = max(mine, key=lambda found: found.value.name.started_at)
@@ -76,7 +76,7 @@ async def read_incident(client: ApiClient, key: GroupKey, incident_id: str) -> I
 
 
 async def read_records(client: ApiClient, namespace: str | None) -> IncidentRecords:
-    """All records of the namespace; None: of all namespaces. Raises ApiError."""
+    """All records of the namespace. `namespace` None: of all namespaces. Raises ApiError."""
     found = await read_all(client, RECOVERY_INCIDENTS, namespace, decode_record)
     return IncidentRecords(tuple(entry.value for entry in found.entries), found.undecodable)
 

@@ -1,19 +1,21 @@
-"""Keeps the objects of one resource current: list, then watch, and whatever it takes to go on doing so.
+"""Keeps the objects of one resource current: list, then watch, and recover from whatever interrupts the watch.
 
-The list is a streaming one, on the connection that then carries the watch; servers that refuse it are asked for pages.
-What can go wrong afterwards has four answers. A stream that ends or breaks is opened again where it stood. A position
-that the server has forgotten (410), or an error in mid-stream, means list again and take the difference: deletions that
-happened unseen are reported like others. An object older than what is known is a replay and is dropped, so that facts
-never run backwards; resourceVersions of one resource are numbers and ordered (by definition since Kubernetes 1.35, on
-etcd always). And what the server refuses for good is an error at the start, when a user reads it, but later (a CRD
-deleted under us, a role taken away) only takes `synced` back, which is reported once: a controller that ended would
-not see it return. When it does, the list says what became of everything; of a CRD that was deleted, nothing is left.
+The list is a streaming one, on the connection that then carries the watch. Servers that refuse it are asked for pages.
+There are four kinds of trouble afterwards:
+- A stream ends or breaks: it is opened again at its position.
+- The server has forgotten the position (410), or sends an error in mid-stream: the informer lists again and takes the
+  difference, so unseen deletions are reported like others.
+- An object is older than the known one: it is a replay and is dropped, so that facts never run backwards. The
+  resourceVersions of one resource are ordered numbers (by definition since Kubernetes 1.35, on etcd always).
+- The server refuses permanently: at the start that is an error, because a user is there to read it. Later (the CRD was
+  deleted, a role was taken away) it only clears `synced` and is reported once, because a controller that exits would
+  not see the resource return. When it returns, the list shows what has changed; a deleted CRD leaves no objects.
 
-A watch may also fall silent while its connection stands: a server that hangs, a load balancer that keeps TCP alive.
-Silence for `WATCH_IDLE_SECONDS_MAX` ends it, and a list follows, which says what is true even where the server has
-merely nothing to report. Where attempts fail as well and that much time has passed, what is known is `stale`.
+A watch may also fall silent while its connection is up, because a server hangs or a load balancer keeps TCP alive.
+Silence for `WATCH_IDLE_SECONDS_MAX` ends the watch, and a list follows. The list is right even where the server merely
+had nothing to report. If attempts fail as well and that much time has passed, the known facts are `stale`.
 
-An object that cannot be read (`recovery.decoding`) is kept apart, by what its metadata says, and the watch goes on.
+An object that cannot be read (`recovery.decoding`) is kept apart, identified by its metadata, and the watch continues.
 """
 
 import re
@@ -55,33 +57,33 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 PAGE_OBJECTS_MAX = 500
 WATCH_SECONDS_MIN = 240
 WATCH_SECONDS_MAX = 480
-"""The time limit of one watch is drawn from between, so that the watches of a process do not all end at once."""
+"""The time limit of a watch is drawn from this range, so that the watches of a process do not all end at once."""
 HEALTHY_SECONDS = 10.0
 """A stream that lived this long was healthy: the next interruption is a new one, and backoff starts again."""
 BACKOFF_SECONDS_FIRST = 0.1
 RESUME_BACKOFF_SECONDS_MAX = 2.0
-"""Between attempts to go on where a stream stood: cheap for the server, and until one succeeds nothing is seen."""
+"""Between attempts to resume a stream: they are cheap for the server, and no change is seen until one succeeds."""
 LIST_BACKOFF_SECONDS_MAX = 5.0
 """Between attempts to list."""
 STALE_AFTER_FAILURES = 2
-"""The watch that ended and the attempt after it. One failure is every rolling restart of the API server."""
+"""The watch that ended and the attempt after it. Every rolling restart of the API server causes one failure."""
 
 T = TypeVar("T")
 Key = tuple[str, str]
 """Namespace and name."""
 Found = ObjectEntry[T] | UndecodableObject
-"""What could be made of one object."""
+"""The result of decoding one object."""
 
 _NUMBER = re.compile("[0-9]{1,20}")
 _decode_status = msgspec.json.Decoder(ApiStatus).decode
 
 
 def nothing(*_: object) -> None:
-    """For those who do not have to follow what is reported."""
+    """A callback that ignores the report."""
 
 
 class Informer(Generic[T]):
-    """One resource, all namespaces, for a process's life: `run` it in a task of its own."""
+    """Follows one resource in all namespaces while the process lives. Start `run` in a task of its own."""
 
     def __init__(
         self,
@@ -101,16 +103,16 @@ class Informer(Generic[T]):
         forget_undecodable: bool = False,
         freshness_changed: Callable[[], None] = nothing,
     ) -> None:
-        """What is reported, in the order in which it happened, and why.
+        """The callbacks are called in the order in which the changes happened.
 
-        `put`: an object is new or has changed. `drop`: it is gone, and the entry is the last state known of it; where
-        a name is used again, the old UID is dropped before the new one is put. `replacing`: the second state of one
-        object is about to replace the first, and is put or dropped next; an index by something that may change removes
-        the first one here. `readability_changed`: the object cannot be read any more, or
-        for another reason than before, or this is over. `taken_over`: all of a list has been put and dropped; until
-        then (`taking_over`) what was put is a part of it, in no order. `forget_undecodable`: an object that cannot be
-        read counts as absent, else its last readable state stays; it is reported in either case.
-        `freshness_changed`: what is known has become stale, or is current again.
+        `put`: an object is new or has changed. `drop`: an object is gone; the entry is its last known state. Where a
+        name is used again, the old UID is dropped before the new one is put. `replacing`: the second state of an object
+        is about to replace the first, and is put or dropped next. An index by a field that may change removes the first
+        state here. `readability_changed`: the object has become unreadable, is unreadable for another reason, or is
+        readable again or gone. `taken_over`: a whole list has been put and dropped. Until then (`taking_over`) the
+        objects that were put are only a part of it, in no order. `forget_undecodable` True: an object that cannot be
+        read counts as absent; False: its last readable state stays. It is reported in either case.
+        `freshness_changed`: the known facts have become stale, or are current again.
         """
         self._client = client
         self.resource = resource
@@ -125,7 +127,7 @@ class Informer(Generic[T]):
         self._taken_over = taken_over
         self._freshness_changed = freshness_changed
         self.taking_over = False
-        """A list is being put: what has been put of it says nothing yet about what else is there."""
+        """A list is being put: the part that was put so far says nothing about the other objects."""
         self._label_selector = label_selector
         self._forget_undecodable = forget_undecodable
         self._streaming_list = True
@@ -133,23 +135,23 @@ class Informer(Generic[T]):
         self._newest = ""
         self._started = False
         self._refused_as: type[RefusedError] | None = None
-        """The refusal that lasts and has been reported. None: nothing is refused."""
+        """The lasting refusal that has been reported. None: nothing is refused."""
         self.objects: dict[Key, ObjectEntry[T]] = {}
         self.undecodable: dict[Key, UndecodableObject] = {}
-        """The objects that cannot be read now. Those without a name in their metadata count as one."""
+        """The objects that cannot be read now. All objects without a name in their metadata count as one."""
         self.synced = False
         """The objects were listed, and nothing has been refused since."""
         self.stale_since: datetime | None = None
-        """When the server last reported anything; nothing has been heard for too long since. None: not stale."""
+        """When the server last reported anything, if that is too long ago. None: not stale."""
         self._heard_at_seconds = clock.monotonic_seconds()
-        """When what is known was last confirmed to be current, by the clock's monotonic time."""
+        """When the known facts were last confirmed to be current, by the clock's monotonic time."""
         self._failed_attempts = 0
-        """Attempts since then that failed, or ended without a word."""
+        """Attempts since then that failed, or ended before the server sent anything."""
         self._heard_anything = False
-        """In the attempt that is being made, or was made last."""
+        """Whether the server has sent anything in the current or the last attempt."""
 
     async def run(self) -> None:
-        """Until cancelled. Raises RefusedError if the first list is refused; nothing else ends it."""
+        """Run until cancelled. Raises RefusedError if the first list is refused; no other ApiError ends it."""
         failures = 0
         while True:
             began, resumes = self._clock.monotonic_seconds(), bool(self._position)
@@ -169,19 +171,19 @@ class Informer(Generic[T]):
                 message = f"watch {self.resource.plural}: the server ended the stream after {lived_seconds:.0f} s"
                 self._report(WatchEnd.ENDED, message)
             if lived_seconds >= HEALTHY_SECONDS or (resumes and not self._position):
-                failures = 0  # an API server that came back has forgotten every position: list at once
+                failures = 0  # a restarted API server has forgotten every position: list at once
             ceiling = RESUME_BACKOFF_SECONDS_MAX if self._position else LIST_BACKOFF_SECONDS_MAX
             ceiling = min(ceiling, BACKOFF_SECONDS_FIRST * 2.0 ** min(failures, 10))
             failures += 1
             await self._clock.sleep(self._entropy.uniform(ceiling / 2, ceiling))
 
     def _consider(self, error: ApiError) -> None:
-        """What an error says about the position and about what is known. Raises it again if it ends the run."""
+        """Update the position and the state of the informer for an error. Raises the error again if it ends the run."""
         known, reason = False, WatchEnd.UNREACHABLE
         if isinstance(error, ExpiredError):
             reason, self._position = WatchEnd.EXPIRED, ""
         elif isinstance(error, SilentWatchError):
-            # Not where it stood: to go on there may be silent again, and would not say whether anything was missed.
+            # Not resumed at its position: it could be silent again, and would not show whether anything was missed.
             reason, self._position = WatchEnd.SILENT, ""
         elif isinstance(error, RefusedError):
             reason = WatchEnd.FORBIDDEN
@@ -197,7 +199,7 @@ class Informer(Generic[T]):
             self._report(reason, str(error))
 
     def _consider_stale(self) -> None:
-        """Called when an attempt has ended."""
+        """Mark the facts as stale if that is due. Called when an attempt has ended."""
         unheard_seconds = self._clock.monotonic_seconds() - self._heard_at_seconds
         failed = self._failed_attempts >= STALE_AFTER_FAILURES and unheard_seconds >= WATCH_IDLE_SECONDS_MAX
         if self._started and failed and self.stale_since is None:
@@ -205,7 +207,7 @@ class Informer(Generic[T]):
             self._freshness_changed()
 
     def _heard(self) -> None:
-        """The server has just reported what is new, or that nothing is."""
+        """The server has just reported a change, or that nothing has changed."""
         self._heard_at_seconds = self._clock.monotonic_seconds()
         self._failed_attempts = 0
         self._heard_anything = True
@@ -217,7 +219,7 @@ class Informer(Generic[T]):
         self._observer.watch_restarted(self.resource.plural, reason, message)
 
     def _lists_otherwise(self, error: RefusedError) -> bool:
-        """The streaming list itself may be what was refused: servers without it call its parameters invalid."""
+        """Whether to list by pages instead: servers without the streaming list call its parameters invalid."""
         about_us = isinstance(error, ForbiddenError | UnauthorizedError | NoSuchResourceError)
         return self._streaming_list and not self._position and not about_us
 
@@ -239,7 +241,7 @@ class Informer(Generic[T]):
                 self._observer.watch_event(self.resource.plural)
                 event = self._event(line)
                 if listing is None:
-                    self._heard()  # while a list is collected, nothing is known of what is in it
+                    self._heard()  # while a list is collected, its content is not known yet
                 if event.type == "BOOKMARK":
                     listing = self._bookmark(event, listing)
                 elif listing is not None:
@@ -262,7 +264,7 @@ class Informer(Generic[T]):
         return event
 
     def _bookmark(self, event: WatchEvent, listing: dict[Key, Found[T]] | None) -> dict[Key, Found[T]] | None:
-        """Move on; the bookmark that ends the initial events also ends the listing."""
+        """Move the position. The bookmark that ends the initial events also ends the listing."""
         metadata = read_bookmark(self.resource, event.object)
         if listing is None:
             self._move_on(metadata.resource_version)
@@ -272,7 +274,7 @@ class Informer(Generic[T]):
         return listing
 
     async def _list_pages(self) -> tuple[dict[Key, Found[T]], str]:
-        """All pages of a consistent list, which all carry the same resourceVersion."""
+        """All pages of a consistent list. They all carry the same resourceVersion."""
         listing: dict[Key, Found[T]] = {}
         token = ""
         while True:
@@ -292,7 +294,7 @@ class Informer(Generic[T]):
                 return listing, page.metadata.resource_version
 
     def _collect(self, event: WatchEvent, listing: dict[Key, Found[T]]) -> None:
-        """One initial event, or a change that overtook the end of them."""
+        """Add one initial event to the listing, or a change that arrived before the initial events ended."""
         found = self._read(event.object)
         if event.type == "DELETED":
             listing.pop(_key(found), None)
@@ -300,10 +302,10 @@ class Informer(Generic[T]):
             listing[_key(found)] = found
 
     def _take_over(self, listing: dict[Key, Found[T]], resource_version: str) -> None:
-        """Replace what is known by a complete list: report what was deleted, what is new, what has changed.
+        """Replace the known objects by a complete list. Report deleted, new and changed objects.
 
-        A list from before what has been seen comes from a store that was set back. Nothing in it can be compared with
-        what is known, so it is not taken over, and nothing is claimed to be current until the server has caught up.
+        A list that is older than what has been seen comes from a store that was restored to an earlier state. It cannot
+        be compared with the known objects, so it is not taken over, and `synced` is False until the server catches up.
         """
         if _older(resource_version, self._newest):
             self.synced = False
@@ -329,7 +331,7 @@ class Informer(Generic[T]):
         self._observer.listed(self.resource.plural, len(self.objects))
 
     def _apply(self, event: WatchEvent) -> None:
-        """One change of the watch."""
+        """Apply one change from the watch."""
         found = self._read(event.object)
         key = _key(found)
         if _older(found.resource_version, self._position):
@@ -370,7 +372,7 @@ class Informer(Generic[T]):
         self._readable(key)
 
     def _keep_apart(self, key: Key, found: UndecodableObject) -> None:
-        """The object cannot be read. Its last readable state stays, as the state of this version, or goes."""
+        """The object cannot be read. Its last readable state stays as the state of this version, or is dropped."""
         known = self.objects.get(key)
         if known is not None and _older(found.resource_version, known.resource_version):
             return
@@ -409,11 +411,11 @@ def _key(found: ObjectEntry[T] | UndecodableObject) -> Key:
 
 
 def _of_version(known: ObjectEntry[T], found: UndecodableObject) -> ObjectEntry[T]:
-    """The last readable state, in the version that cannot be read."""
+    """The last readable state, with the resourceVersion of the state that cannot be read."""
     return msgspec.structs.replace(known, resource_version=found.resource_version)
 
 
 def _older(resource_version: str, than: str) -> bool:
-    """Known to be older; what is not a number has no order."""
+    """Whether the version is known to be older. A version that is not a number has no order."""
     numbers = _NUMBER.fullmatch(resource_version) and _NUMBER.fullmatch(than)
     return numbers is not None and int(resource_version) < int(than)

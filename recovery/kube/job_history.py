@@ -1,12 +1,15 @@
-"""What has to be remembered about a Job beyond the objects of the moment, for as long as its UID lives.
+"""Remembers facts about a Job that its objects no longer show, for as long as its UID exists.
 
-Four things. A pod that vanished under a living Job: the object is gone, and with it the evidence that a member was
-lost and how. Whether the group has trained, because a moment at which all members ran may be over before the next
-reconcile, and the next restart of a container overwrites what the pod shows of it. How many members the group had
-then: a rank that was added since has replaced none. And which ranks have trained to their end: other containers may
-make their pods fail, and those may be deleted, replaced and deleted again. All are lost with this process; the ledger
-keeps what an incident has already made of them, and `core.diagnosis.trained` infers the second from what the objects
-still show.
+There are four such facts:
+- A pod vanished while its Job still exists. With the object, the evidence is gone that a member was lost, and how.
+- Whether the group has trained. The moment at which all members ran may be over before the next reconcile, and the
+  next restart of a container overwrites its trace in the pod.
+- How many members the group had then. A rank that was added later has replaced none.
+- Which ranks have trained to their end. Other containers may make their pods fail, and those pods may be deleted,
+  replaced and deleted again.
+
+All of them are lost with this process. The ledger keeps what an incident has concluded from them, and
+`core.diagnosis.trained` infers the second from what the objects still show.
 """
 
 from collections.abc import Iterable
@@ -21,26 +24,26 @@ from recovery.core.model.facts import JobFacts, PodFacts
 
 
 class _JobHistory:
-    """The memory of one Job UID. `job` None: its pods were seen before itself, or it is gone and they are not."""
+    """The memory of one Job UID. `job` None: the Job has not been seen yet, or is gone, but it has pods."""
 
     def __init__(self) -> None:
         self.job: JobFacts | None = None
         self.running: dict[int, str] = {}
-        """UID of the pod that runs, by completion index."""
+        """UID of the running pod, by completion index."""
         self.gone: dict[int | None, PodFacts] = {}
-        """The newest vanished pod by completion index: no more of them than the Job has members."""
+        """The newest vanished pod by completion index, so there are at most as many as the Job has members."""
         self.done: dict[int, PodFacts] = {}
-        """The pod with which the rank of that completion index has trained to its end."""
+        """The pod in which the rank has trained to its end, by completion index."""
         self.trained_at: datetime | None = None
         self.trained_members: int | None = None
-        """Of how many members the largest group was that has trained. None: none has."""
+        """The largest number of members with which the group has trained. None: it has not trained."""
 
     @property
     def whole(self) -> bool:
         return self.job is not None and 0 < member_count(self.job) <= len(self.running)
 
     def whole_at_last(self) -> bool:
-        """The group is whole and has not trained before. One that has, and has grown, has trained as it is now."""
+        """Whether the group is whole and has not trained before. For one that has, its present size is recorded."""
         if self.job is None or not self.whole:
             return False
         if self.trained_members is not None:
@@ -49,16 +52,16 @@ class _JobHistory:
 
 
 class JobHistories:
-    """The memory of all Jobs. Constant work for each pod event, except for the one that makes a group whole."""
+    """The memory of all Jobs. Each pod event is constant work, except for the one that makes a group whole."""
 
     def __init__(self) -> None:
         self._by_job: dict[str, _JobHistory] = {}
 
     def job_seen(self, job: JobFacts) -> bool:
-        """Take note of a Job. True: its group may just have become whole, so `train` is worth a call.
+        """Record the state of a Job. True: its group may just have become whole, so `train` is worth a call.
 
-        A suspended Job deletes its own pods, and one that was made smaller deletes the highest indexes: no losses. The
-        next run of a suspended Job has yet to train.
+        A suspended Job deletes its own pods, and a Job that was made smaller deletes the highest indexes. Neither is a
+        loss. The next run of a suspended Job has not trained yet.
         """
         mine = self._by_job.setdefault(job.uid, _JobHistory())
         mine.job = job
@@ -75,11 +78,11 @@ class JobHistories:
         return mine.whole_at_last()
 
     def job_gone(self, job_uid: str) -> None:
-        """Forget what was remembered: no incarnation has that UID again."""
+        """Forget the Job. Its UID is never used again."""
         self._by_job.pop(job_uid, None)
 
     def pod_seen(self, pod: PodFacts) -> bool:
-        """Take note of a pod. True: its group may just have become whole, so `train` is worth a call."""
+        """Record the state of a pod. True: its group may just have become whole, so `train` is worth a call."""
         if pod.index is None or not pod.job_uid:
             return False
         mine = self._by_job.setdefault(pod.job_uid, _JobHistory())
@@ -92,7 +95,8 @@ class JobHistories:
         return mine.whole_at_last()
 
     def pod_gone(self, pod: PodFacts, now: datetime) -> None:
-        """Take note that a pod's object has disappeared; `now` becomes its `gone_at` if its Job lives on."""
+        """Record that a pod's object is gone. It counts as vanished, with `now` as its `gone_at`, unless its Job is
+        unknown, suspended or being deleted."""
         mine = self._by_job.get(pod.job_uid)
         if mine is None:
             return
@@ -108,26 +112,26 @@ class JobHistories:
             mine.gone[pod.index] = msgspec.structs.replace(pod, gone_at=now)
 
     def pod_left(self, pod: PodFacts) -> None:
-        """Take note that a pod belongs to another Job, or to none, from now on. It exists, so it is no loss."""
+        """Record that a pod now belongs to another Job, or to none. It still exists, so it is no loss."""
         mine = self._by_job.get(pod.job_uid)
         if mine is not None:
             self._no_longer_running(mine, pod)
             self._forget_if_empty(pod.job_uid, mine)
 
     def vanished(self, job_uid: str) -> Iterable[PodFacts]:
-        """The last that was seen of the Job's vanished pods."""
+        """The last known states of the Job's vanished pods."""
         mine = self._by_job.get(job_uid)
         return mine.gone.values() if mine is not None else ()
 
     def done(self, job_uid: str) -> tuple[PodFacts, ...]:
-        """The pods with which ranks of the Job have trained to their end, by index."""
+        """The pods in which ranks of the Job have trained to their end, by index."""
         mine = self._by_job.get(job_uid)
         return tuple(pod for _, pod in sorted(mine.done.items())) if mine is not None else ()
 
     def train(self, job: JobFacts, pods: Iterable[PodFacts]) -> datetime | None:
-        """When all members are known to have run at once, remembered until the Job is suspended. None: never.
+        """When all members were seen to run at the same time, remembered until the Job is suspended. None: never.
 
-        `pods`: those of the Job, vanished ones included.
+        `pods`: the pods of the Job, including vanished ones.
         """
         mine, members = self._by_job.get(job.uid), tuple(pods)
         remembered = mine.trained_at if mine is not None else None
@@ -139,14 +143,14 @@ class JobHistories:
         return moment
 
     def trained_members(self, job: JobFacts) -> int:
-        """Of how many members the largest group of the Job was that has trained, less those that were scaled away
-        since. As many as it has now, where nothing is remembered of it."""
+        """The largest number of members with which the Job's group has trained, less those scaled away since. Where
+        nothing is remembered, the present number."""
         mine = self._by_job.get(job.uid)
         known = mine.trained_members if mine is not None else None
         return member_count(job) if known is None else known
 
     def _forget_if_empty(self, job_uid: str, mine: _JobHistory) -> None:
-        """Nothing but a pod that runs keeps the memory of a Job that is not known."""
+        """Without a known Job, only running pods keep the memory."""
         if mine.job is None and not mine.running:
             del self._by_job[job_uid]
 

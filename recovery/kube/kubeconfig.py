@@ -1,4 +1,4 @@
-"""Reads a kubeconfig by kubernetes_asyncio, but for credential plugins, which are run by `exec_plugin`."""
+"""Reads a kubeconfig with kubernetes_asyncio. Credential plugins are run by `exec_plugin` instead."""
 
 from pathlib import Path
 
@@ -24,9 +24,9 @@ class _Loader(KubeConfigLoader):
 
 
 async def load_kubeconfig(paths: str, context: str | None, configuration: Configuration) -> None:
-    """Into the configuration. `paths`: one, or several that are merged. `context` None: the current one.
+    """Load the kubeconfig into the configuration. `paths`: one file, or several to merge. `context` None: the current.
 
-    Raises ConfigException, and whatever else comes of a file that is no kubeconfig.
+    Raises ConfigException, and other exceptions for a file that is no kubeconfig (`session._LOAD_ERRORS`).
     """
     merged = KubeConfigMerger(paths).config
     loader = _Loader(config_dict=merged, config_base_path=None, active_context=context)
@@ -34,11 +34,12 @@ async def load_kubeconfig(paths: str, context: str | None, configuration: Config
 
 
 def _folder(section: ConfigNode) -> Path:
-    """Of the file that the section is from."""
+    """The folder of the file that the section is from."""
     return Path(section.path or "").absolute().parent
 
 
 def _file(content: str) -> str | None:
-    """Python's TLS reads certificates from files only; these go when the process ends."""
+    """The path of a temporary file with the content, because Python's TLS reads certificates only from files. The file
+    is removed when the process ends."""
     data = {"content": content}
     return FileOrData(data, None, data_key_name="content", base64_file_content=False).as_file()

@@ -1,4 +1,4 @@
-"""What the context of the kubeconfig says besides where the cluster is: the namespace that is meant, and who asks."""
+"""Reads the namespace and the user from the context of the kubeconfig."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ _DEFAULT = "default"
 async def default_namespace(kubeconfig: str | None, context: str | None) -> str:
     """The namespace of the context, or of the pod; `default` where neither names one.
 
-    For the same arguments as `open_session`, after which it is called: what that could read can be read again.
+    Takes the arguments of `open_session` and is called after it: what `open_session` could read can be read again.
     """
     source = kubeconfig or os.environ.get("KUBECONFIG")
     if not source and context is None and os.environ.get(SERVICE_HOST_ENV_NAME):
@@ -24,7 +24,7 @@ async def default_namespace(kubeconfig: str | None, context: str | None) -> str:
 
 
 async def context_user(kubeconfig: str | None, context: str | None) -> str:
-    """The name that the context gives to its credentials; empty in a pod. For the same arguments, after the same."""
+    """The context's name for its credentials; empty in a pod. Called like `default_namespace`."""
     source = kubeconfig or os.environ.get("KUBECONFIG")
     if not source and context is None and os.environ.get(SERVICE_HOST_ENV_NAME):
         return ""

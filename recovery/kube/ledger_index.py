@@ -1,4 +1,4 @@
-"""The ledgers of all groups, and for a while those that vanished in the middle of an incident."""
+"""The ledgers of all groups. Ledgers that vanished in the middle of an incident are kept for a while."""
 
 from collections.abc import Callable, Collection
 
@@ -13,12 +13,12 @@ from recovery.ports import RECOVERY_GROUPS, Clock, Resource
 from recovery.workloads.naming import recovery_group_name
 
 COLLECTED_SECONDS = 120.0
-"""For how long a ledger that vanished in the middle of an incident is remembered: enough for its record to be tried
-several times, and an end to trying where the whole namespace is gone."""
+"""How long a ledger that vanished in the middle of an incident is remembered: long enough for several attempts to write
+its record, and an end to the attempts where the whole namespace is gone."""
 
 
 class _Collected(msgspec.Struct, frozen=True):
-    """The last that was seen of a ledger, and when that was, by the clock's monotonic time."""
+    """The last known state of a ledger, and when it vanished, by the clock's monotonic time."""
 
     ledger: LedgerObject
     at_seconds: float
@@ -30,43 +30,43 @@ class LedgerIndex:
     def __init__(
         self, clock: Clock, *, notify: Callable[[GroupKey], None], report: Callable[[Resource, str, str], None]
     ) -> None:
-        """`notify`: a ledger of the group has changed. `report`: the object of that name is ignored or damaged, and
-        why."""
+        """`notify`: a ledger of the group has changed. `report`: called with the resource, the name and the problem of
+        an object that is ignored or damaged."""
         self._clock = clock
         self._notify = notify
         self._report = report
         self._ledgers_of: dict[GroupKey, dict[str, LedgerObject]] = {}
-        """By name and UID of the workload: a copy that was restored into another namespace is not this one's."""
+        """By group and UID of the workload: a copy restored into another namespace belongs to no workload there."""
         self._smaller: dict[GroupKey, dict[str, None]] = {}
-        """The UIDs of the workloads whose ledger says that the group runs with fewer nodes than it is to have."""
+        """The UIDs of the workloads whose ledger says that the group runs with fewer nodes than wanted."""
         self._collected: dict[GroupKey, dict[str, _Collected]] = {}
-        """Ledgers that vanished in the middle of an incident: nothing else has what is still to be recorded."""
+        """Ledgers that vanished in the middle of an incident. Only they hold what is still to be recorded."""
 
     def of(self, key: GroupKey, workload_uid: str) -> LedgerObject | None:
-        """That of the workload. None: there is none."""
+        """The ledger of the workload. None: there is none."""
         return self._ledgers_of.get(key, {}).get(workload_uid)
 
     def all(self) -> tuple[LedgerObject, ...]:
-        """In no order."""
+        """All ledgers, in no order."""
         return tuple(ledger for ledgers in self._ledgers_of.values() for ledger in ledgers.values())
 
     def smaller(self) -> Collection[GroupKey]:
-        """The groups that run with fewer nodes than they are to have, or are being given another size; a view."""
+        """A view of the groups that run with fewer nodes than wanted, or are being resized."""
         return self._smaller.keys()
 
     def orphans(self, key: GroupKey, present: str) -> tuple[LedgerObject, ...]:
-        """Those of workloads of that name other than the one of the UID `present`."""
+        """The ledgers of other workloads of that name, whose UID is not `present`."""
         since = self._clock.monotonic_seconds() - COLLECTED_SECONDS
         collected = {uid: each.ledger for uid, each in self._collected.get(key, {}).items() if each.at_seconds > since}
         orphans = {**collected, **self._ledgers_of.get(key, {})}
         return tuple(ledger for uid, ledger in orphans.items() if uid != present)
 
     def collected(self) -> tuple[GroupKey, ...]:
-        """The groups that have one which vanished."""
+        """The groups with a vanished ledger that is remembered."""
         return tuple(self._collected)
 
     def put(self, entry: ObjectEntry[LedgerObject]) -> None:
-        """An object without the name that its workload gives it belongs to no workload: no leader would read it."""
+        """Index a RecoveryGroup. One whose name does not match its workload is ignored: no leader would read it."""
         ledger = entry.value
         name, title = recovery_group_name(ledger.group, ledger.workload_uid), f"{entry.namespace}/{entry.name}"
         if entry.name != name:
@@ -95,7 +95,7 @@ class LedgerIndex:
             self._notify(key)
 
     def _remember(self, key: GroupKey, ledger: LedgerObject) -> None:
-        """The garbage collector may take a ledger away in the same moment in which its workload is seen to go."""
+        """Keep a ledger that was open. The garbage collector may delete it as soon as its workload is seen to go."""
         now = self._clock.monotonic_seconds()
         for other, uid in [
             (other, uid)

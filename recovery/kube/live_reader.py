@@ -1,8 +1,8 @@
-"""Reads a group and what is allowed from the API server itself: what a decision stands on before it is written down.
+"""Reads a group and its policies from the API server itself, as the basis of a decision before it is recorded.
 
-Consistent reads all (no resourceVersion): an answer is not older than the question. The pods are asked for first and
-their owners after them, because whatever removes pods on purpose (a deletion, a suspension, a restart by JobSet) is
-written on an owner before the pods go. Read the other way round, or all at once, a purpose could look like a failure.
+All reads are consistent (no resourceVersion): an answer is not older than the question. The pods are read first and
+their owners after them, because an intended removal of pods (a deletion, a suspension, a restart by JobSet) is written
+on an owner before the pods go. In the other order, or all at once, an intended removal could look like a failure.
 """
 
 import asyncio
@@ -49,23 +49,23 @@ from recovery.workloads.naming import recovery_group_name
 
 T = TypeVar("T")
 Undecodable = Callable[[Resource, str, str], None]
-"""Called with the resource, the object's name (`namespace/name`, or the name alone), and what is wrong with it."""
+"""Called with the resource, the object's name (`namespace/name`, or the name alone), and the problem."""
 
 
 class LiveReader:
-    """Consistent reads of one group. All methods raise ApiError; an object that cannot be read is an UndecodableError,
-    but where it says otherwise."""
+    """Consistent reads of one group. All methods raise ApiError. An object that cannot be decoded raises
+    UndecodableError, unless a method says otherwise."""
 
     def __init__(self, client: ApiClient, *, train_jobs: bool = True) -> None:
-        """`train_jobs` False: Trainer is not installed, so no TrainJob is asked for."""
+        """`train_jobs` False: Trainer is not installed, so no TrainJob is read."""
         self._client = client
         self._train_jobs = train_jobs
         self._nodes = NodeReads(client)
 
     async def parts(self, key: GroupKey) -> Parts:
-        """Every object of the group; a missing TrainJob or JobSet is None, not an error.
+        """Every object of the group. A missing TrainJob or JobSet is None, not an error.
 
-        Those that cannot be read are named beside the others.
+        Objects that cannot be decoded are listed in `undecodable`.
         """
         pods, unread_pods = await self._list(PODS, key, decode_pod)
         (train_job, unread_train_job), (jobset, unread_jobset), (jobs, unread_jobs) = await asyncio.gather(
@@ -83,7 +83,7 @@ class LiveReader:
         return Parts(train_job=train_job, jobset=jobset, jobs=tuple(with_events), pods=pods, undecodable=undecodable)
 
     async def ledger(self, key: GroupKey, workload_uid: str) -> LedgerObject | None:
-        """None: there is none. RefusedError: the object of that name says that it is another workload's."""
+        """The workload's ledger. None: there is none. Raises RefusedError if it names another workload."""
         name = recovery_group_name(key.name, workload_uid)
         found = await self._object(RECOVERY_GROUPS, key.namespace, name, decode_recovery_group)
         if found is not None and found.workload_uid != workload_uid:
@@ -94,7 +94,7 @@ class LiveReader:
         return found
 
     async def policies(self, namespace: str, undecodable: Undecodable) -> PolicySet:
-        """What can be read of the policies, and the RecoveryConfig; everything else is reported to `undecodable`."""
+        """The readable policies and the RecoveryConfig. Those that cannot be read are reported to `undecodable`."""
         own, of_cluster, config = await asyncio.gather(
             self._policies(RECOVERY_POLICIES, namespace, undecodable),
             self._policies(CLUSTER_RECOVERY_POLICIES, None, undecodable),
@@ -110,14 +110,14 @@ class LiveReader:
         return config
 
     async def nodes(self, names: Iterable[str]) -> Mapping[str, NodeFacts | None]:
-        """Nodes by name, with the last sign of life of those that are not reachable. None: it does not exist.
+        """Nodes by name, with the last Lease renewal of unreachable ones. None: the node does not exist.
 
-        A node that cannot be read, or whose Lease cannot, is left out: nothing is known about it.
+        A node that cannot be decoded, or whose Lease cannot, is left out: nothing is known about it.
         """
         return await self._nodes.read(names)
 
     async def node(self, name: str) -> NodeFacts | None:
-        """None: it does not exist."""
+        """The node. None: it does not exist."""
         return await self._nodes.node(name)
 
     async def _policies(self, resource: Resource, namespace: str | None, undecodable: Undecodable) -> list[PolicyFacts]:
@@ -147,7 +147,7 @@ class LiveReader:
     async def _list(
         self, resource: Resource, key: GroupKey, decode: Callable[[msgspec.Raw], ObjectEntry[T]]
     ) -> tuple[tuple[T, ...], tuple[UndecodableObject, ...]]:
-        """What can be read of the group's objects, and what cannot."""
+        """The group's objects that can be decoded, and those that cannot."""
         body = await api_verbs.list_page(
             self._client, resource, namespace=key.namespace, label_selector=group_selector(key)
         )
@@ -161,10 +161,10 @@ class LiveReader:
         return tuple(found), tuple(undecodable)
 
     async def _with_failed_create(self, key: GroupKey, job: JobFacts, *, empty: bool) -> JobFacts:
-        """A Job without pods, and why: its controller reports in Events what refuses them (a quota, a webhook).
+        """The Job, and if it has no pods, why: its controller reports in Events what refuses them (a quota, a webhook).
 
-        The watchdog waits for such a Job and does not restart it. Where the role may not read Events it looks like one
-        whose controller is stuck: it is touched and then made again, in vain.
+        The watchdog waits for such a Job and does not restart it. If the role may not read Events, the Job looks as if
+        its controller were stuck: it is touched and then created again, in vain.
         """
         at_rest = job.suspended or job.deleting_since is not None or job.condition("Complete") is not None
         if not empty or at_rest:
@@ -173,8 +173,8 @@ class LiveReader:
         return job if newest is None else msgspec.structs.replace(job, failed_create=newest.message)
 
     async def _with_failed_job(self, key: GroupKey, jobset: JobSetRecord, jobs: Iterable[JobFacts]) -> JobSetRecord:
-        """A JobSet without a Job that still has something to do, and why: its controller reports in Events what refuses
-        them. It tries again after delays that double, so that most of the time nothing happens."""
+        """The JobSet, and if it has no unfinished Job, the reason: its controller reports in Events what refuses Jobs.
+        It retries with a doubling backoff, so most of the time nothing happens."""
         facts = jobset.facts
         at_rest = facts.suspended or facts.deleting_since is not None or bool(facts.terminal_state)
         if at_rest or any(job.condition("Complete") is None for job in jobs):
@@ -186,7 +186,7 @@ class LiveReader:
         return msgspec.structs.replace(jobset, facts=with_event)
 
     async def _newest_event(self, key: GroupKey, uid: str, reason: str) -> EventRecord | None:
-        """About the object of that UID. None: there is none, or the role may not read Events."""
+        """The newest Event about the object of that UID. None: there is none, or the role may not read Events."""
         selector = f"involvedObject.uid={uid},reason={reason}"
         try:
             body = await api_verbs.list_page(self._client, EVENTS, namespace=key.namespace, field_selector=selector)
@@ -196,7 +196,7 @@ class LiveReader:
 
 
 async def _or_undecodable(reading: Awaitable[T]) -> tuple[T | None, tuple[UndecodableObject, ...]]:
-    """What was read, and the object that could not be."""
+    """The result of the read, and the object that could not be decoded."""
     try:
         return await reading, ()
     except UndecodableError as error:
@@ -204,7 +204,7 @@ async def _or_undecodable(reading: Awaitable[T]) -> tuple[T | None, tuple[Undeco
 
 
 def _events(body: bytes) -> Iterator[EventRecord]:
-    """Those that can be read: who may write Events in the namespace must not keep its jobs from being decided on."""
+    """The Events that can be decoded. A user who may write Events must not be able to block decisions about jobs."""
     for raw in read_page(EVENTS, body).items or ():
         with suppress(UndecodableError):
             yield decoded(EVENTS, decode_event, raw)

@@ -8,7 +8,7 @@ V = TypeVar("V")
 
 
 def remove(index: dict[K, dict[N, V]], key: K, name: N) -> V | None:
-    """Take one out of an index of indexes, leaving no empty ones behind."""
+    """Remove and return an entry of an inner index. An inner index that becomes empty is removed too."""
     inner = index.get(key)
     if inner is None:
         return None

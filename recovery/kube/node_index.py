@@ -1,7 +1,7 @@
-"""Nodes by what pods ask of them, as sets that cost little to combine.
+"""Indexes nodes by what pods ask of them, as sets that are cheap to combine.
 
-Each node has a bit, and a set of nodes is a whole number: that of 5,000 nodes has 625 bytes, and two of them are
-combined within a microsecond. So a question costs as much as it has words, however many nodes there are.
+Each node has a bit, and a set of nodes is an integer. A set of 5,000 nodes has 625 bytes, and two sets are combined
+within a microsecond. So the cost of a question depends on its number of terms, not on the number of nodes.
 """
 
 import re
@@ -17,38 +17,38 @@ from recovery.core.model.fleet_ledger import QUARANTINE_TAINT
 K = TypeVar("K")
 
 NodeSet = int
-"""A set of nodes: the bits of those in it."""
+"""A set of nodes, as the bits of its members."""
 
 _KEEPS_OFF = frozenset({"NoSchedule", "NoExecute"})
 _STATE_TAINTS = "node.kubernetes.io/"
 """Prefix of the taints for the present state of a node: not-ready, unreachable, unschedulable, disk-pressure."""
 _FEW_OF = 10
-"""A set with one in so many of all nodes, or fewer, is named bit by bit."""
+"""A set that holds at most one in this many of all nodes is named bit by bit."""
 _NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 class NodeIndex:
-    """Nodes by label, taint, accelerators and state. A node that changes costs as much as it has labels."""
+    """Nodes by label, taint, accelerators and state. The cost of a changed node grows with its number of labels."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, NodeFacts] = {}
-        """As they are indexed, by name."""
+        """The nodes as they are indexed, by name."""
         self._bits: dict[str, NodeSet] = {}
         self._names: list[str] = []
-        """By position of the bit; empty where the bit is free."""
+        """Names by the position of the bit; empty where the bit is free."""
         self._free: list[int] = []
         self._with_key: dict[str, NodeSet] = {}
         self._with_label: dict[str, dict[str, NodeSet]] = {}
         self._with_gpus: dict[int, NodeSet] = {}
         self._with_taint: dict[Taint, NodeSet] = {}
         self._in_use: dict[str, int] = {}
-        """Accelerators in use, by the name of the node, indexed or not; only where there are any."""
+        """Accelerators in use by the name of the node, indexed or not. Nodes without any are left out."""
         self._with_free: dict[int, NodeSet] = {}
         self.all: NodeSet = 0
         self.open: NodeSet = 0
-        """Those whose state lets new pods in, but for taints: Ready, not cordoned, not being deleted."""
+        """Nodes whose state admits new pods, taints aside: Ready, not cordoned, not being deleted."""
         self.kinds = 0
-        """Grows whenever a node comes, goes or becomes another kind of node."""
+        """Grows whenever a node is added, is deleted or changes its kind."""
         self.states = 0
         """Grows whenever anything changes that decides where a pod may run."""
 
@@ -93,7 +93,7 @@ class NodeIndex:
         self.states += 1
 
     def use(self, name: str, gpus: int) -> None:
-        """So many accelerators of the node are in use. Costs the same however many nodes and pods there are."""
+        """Record how many accelerators of the node are in use. Constant work, however many nodes and pods there are."""
         node = self._nodes.get(name)
         if node is not None:
             _take_out(self._with_free, self._free_gpus(node), self._bits[name])
@@ -106,26 +106,26 @@ class NodeIndex:
             self._with_free[free] = self._with_free.get(free, 0) | self._bits[name]
 
     def by_free_gpus(self) -> Iterable[tuple[int, NodeSet]]:
-        """Each number of accelerators that are free on a node, and the nodes with just so many."""
+        """The nodes grouped by their number of free accelerators."""
         return self._with_free.items()
 
     def of(self, names: Iterable[str]) -> NodeSet:
-        """Those that have these names and are indexed."""
+        """The nodes of these names that are indexed."""
         return reduce(or_, (self._bits.get(name, 0) for name in names), 0)
 
     def with_label(self, key: str, value: str) -> NodeSet:
         return self._with_label.get(key, {}).get(value, 0)
 
     def with_key(self, key: str) -> NodeSet:
-        """Those that have the label, whatever its value."""
+        """The nodes that have the label, whatever its value."""
         return self._with_key.get(key, 0)
 
     def with_gpus(self, least: int) -> NodeSet:
-        """Those that have so many accelerators or more."""
+        """The nodes with at least this many accelerators."""
         return reduce(or_, (nodes for gpus, nodes in self._with_gpus.items() if gpus >= least), 0)
 
     def fewest_gpus(self, nodes: NodeSet) -> int:
-        """The accelerators of that one of them which has fewest; 0 of none."""
+        """The fewest accelerators that any of these nodes has; 0 for an empty set."""
         return min((gpus for gpus, having in self._with_gpus.items() if having & nodes), default=0)
 
     @property
@@ -138,7 +138,7 @@ class NodeIndex:
         return self._with_taint.items()
 
     def meeting(self, requirement: LabelRequirement) -> NodeSet:
-        """An unknown operator matches nothing."""
+        """The nodes that meet the requirement. An unknown operator matches nothing."""
         values = self._with_label.get(requirement.key, {})
         match requirement.operator:
             case "In":
@@ -165,7 +165,7 @@ class NodeIndex:
         return tuple(sorted(name for name, bit in zip(self._names, bits, strict=False) if bit == "1"))
 
     def _few(self, nodes: NodeSet) -> Iterator[str]:
-        """Bit by bit, without the positions between them."""
+        """The names bit by bit, skipping the unset bits."""
         while nodes:
             lowest = nodes & -nodes
             yield self._names[lowest.bit_length() - 1]
@@ -202,32 +202,32 @@ class NodeIndex:
                 del self._with_label[key]
 
     def _free_gpus(self, node: NodeFacts) -> int:
-        """A node whose device plugin has taken devices away may have fewer than are in use."""
+        """Not negative: a node may have fewer devices than are in use, after its device plugin removed some."""
         return max(0, node.gpus - self._in_use.get(node.name, 0))
 
 
 def admits(node: NodeFacts) -> object:
-    """Everything that decides which pods the node takes, with the times left out at which taints were set."""
+    """Everything that decides which pods the node takes. The times at which taints were set are left out."""
     return node.ready, node.unschedulable, node.deleting_since is None, tuple(_taints(node)), node.gpus, node.labels
 
 
 def passes(taint: Taint) -> bool:
-    """It marks a state that ends, and not what the node is for."""
+    """Whether the taint marks a temporary state, not what the node is for."""
     return taint.key == QUARANTINE_TAINT or taint.key.startswith(_STATE_TAINTS)
 
 
 def _kind(node: NodeFacts) -> object:
-    """What the node is for, in whatever state it is."""
+    """What the node is for, whatever its state."""
     return node.gpus, node.labels, tuple(taint for taint in _taints(node) if not passes(taint))
 
 
 def _taints(node: NodeFacts) -> Iterator[Taint]:
-    """Those that keep pods off, without the time at which they were set."""
+    """The taints that keep pods off, without the times at which they were set."""
     return (Taint(each.key, each.value, each.effect) for each in node.taints if each.effect in _KEEPS_OFF)
 
 
 def _take_out(index: dict[K, NodeSet], key: K, bit: NodeSet) -> None:
-    """Leaving no empty sets behind."""
+    """Remove the bit. A set that becomes empty is removed too."""
     rest = index.get(key, 0) & ~bit
     if rest:
         index[key] = rest
@@ -236,7 +236,7 @@ def _take_out(index: dict[K, NodeSet], key: K, bit: NodeSet) -> None:
 
 
 def _compares(value: str, requirement: LabelRequirement) -> bool:
-    """Whole numbers both, and exactly one to compare with; else no."""
+    """False unless both are whole numbers and the requirement has exactly one value."""
     if len(requirement.values) != 1 or not all(map(_NUMBER.fullmatch, (value, *requirement.values))):
         return False
     left, right = int(value), int(requirement.values[0])

@@ -1,8 +1,8 @@
 """Reads nodes from the API server itself, for many groups at once and with few requests.
 
-Nodes are lost by the rack, and a node that is silent may carry members of many groups. Each of those groups asks about
-it when it decides. One read answers all of them: a question joins a read of its node that waits to be sent, and never
-one that was sent before it. So no answer is older than its question, which is what a decision on live facts needs.
+Whole racks of nodes are lost at once, and a silent node may run members of many groups. Each of these groups asks about
+the node when it decides, and one read answers all of them. A question joins a read of its node that waits to be sent,
+never one that was already sent. So no answer is older than its question, as a decision on live facts requires.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from recovery.ports import (
 _log = structlog.get_logger("recovery.kube")
 
 NODES_IN_FLIGHT_MAX = 64
-"""Of the whole process. A rack that is lost is some dozen nodes; of several racks the reads go one after the other."""
+"""Node reads in flight in the whole process. A lost rack is some dozen nodes; several racks are read in turn."""
 
 
 def _retrieve_error(reading: asyncio.Task[NodeFacts | None]) -> None:
@@ -40,18 +40,19 @@ def _retrieve_error(reading: asyncio.Task[NodeFacts | None]) -> None:
 
 
 class NodeReads:
-    """Nodes by name, with the last sign of life of those that are not reachable. One serves a whole process."""
+    """Reads nodes by name, with the last Lease renewal of unreachable ones. One instance serves a whole process."""
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
         self._slots = asyncio.Semaphore(NODES_IN_FLIGHT_MAX)
         self._unsent: dict[str, asyncio.Task[NodeFacts | None]] = {}
-        """Reads that wait for a slot: a new question about the node joins that read."""
+        """Reads that wait for a slot. A new question about the same node joins its read."""
         self._leases_refused = False
-        """The log already says that Leases of nodes may not be read."""
+        """Whether the log already says that Leases of nodes may not be read."""
 
     async def read(self, names: Iterable[str]) -> Mapping[str, NodeFacts | None]:
-        """None: it does not exist. One that cannot be read, or whose Lease cannot, is left out. Raises ApiError."""
+        """Nodes by name. None: the node does not exist. A node that cannot be decoded, or whose Lease cannot, is left
+        out. Raises ApiError."""
         readings = {name: self._reading(name) for name in names}
         if readings:
             # Not `gather`: a caller that is cancelled must not cancel the read for the others.
@@ -63,7 +64,7 @@ class NodeReads:
         return found
 
     def _reading(self, name: str) -> asyncio.Task[NodeFacts | None]:
-        """The read that a question of this moment joins."""
+        """The read that a question asked now joins."""
         reading = self._unsent.get(name)
         if reading is None:
             reading = self._unsent[name] = asyncio.create_task(self._read(name))
@@ -74,7 +75,7 @@ class NodeReads:
         try:
             await self._slots.acquire()
         finally:
-            del self._unsent[name]  # it is sent now: later questions need a newer answer
+            del self._unsent[name]  # the read is sent now: later questions need a newer answer
         try:
             node = await self.node(name)
             if node is None or node.reachable:
@@ -92,7 +93,7 @@ class NodeReads:
         return decoded(NODES, decode_node, body).value
 
     async def _lease_renewed_at(self, node: str) -> datetime | None:
-        """None: it has no Lease, or Leases may not be read; then nothing is known beyond the node's own conditions."""
+        """None: the node has no Lease, or Leases may not be read. Then only the node's own conditions are known."""
         try:
             body = await api_verbs.get(self._client, LEASES, node, namespace=NODE_LEASE_NAMESPACE)
         except NotFoundError:

@@ -1,4 +1,4 @@
-"""Reads from the API server how many accelerators the pods on single nodes hold, those of all workloads."""
+"""Reads from the API server how many accelerators the pods of all workloads hold on single nodes."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -15,26 +15,26 @@ from recovery.ports import PODS, ApiClient, ApiError
 _log = structlog.get_logger("recovery.kube")
 
 NODES_LOOKED_AT_MAX = 32
-"""Nodes that are looked at for one group at a time."""
+"""At most this many nodes are read for one group at a time."""
 IN_FLIGHT_MAX = 8
-"""Lists at a time, of the whole process: nothing that waits for them is urgent."""
+"""Lists in flight in the whole process. Nothing that waits for them is urgent."""
 
 
 class NodeUses:
-    """One serves a whole process."""
+    """Reads the use of nodes. One instance serves a whole process."""
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
         self._slots = asyncio.Semaphore(IN_FLIGHT_MAX)
 
     async def read(self, nodes: Iterable[str]) -> Mapping[str, NodeUse]:
-        """By name. A node whose pods cannot be listed, or one of whose pods cannot be read, is left out."""
+        """The use of nodes by name. A node is left out if its pods cannot be listed or one of them cannot be read."""
         names = tuple(nodes)
         found = await asyncio.gather(*map(self._read, names))
         return {name: use for name, use in zip(names, found, strict=True) if use is not None}
 
     async def _read(self, node: str) -> NodeUse | None:
-        # What has ended holds nothing, and a node may keep hundreds of such pods.
+        # Pods that have ended hold no accelerators, and a node may keep hundreds of them.
         selector = f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
         try:
             async with self._slots:

@@ -1,7 +1,7 @@
-"""What `kube` reports about itself while it works, for metrics and logs.
+"""Protocols by which `kube` reports on its work, for metrics and logs.
 
-Protocols, so that telemetry implements them without importing `kube`, and so that `kube` counts nothing itself.
-Observers are called from the hot path: they must not block and must not raise.
+With Protocols, telemetry need not import `kube`, and `kube` counts nothing itself. Observers are called from the hot
+path: they must not block and must not raise.
 """
 
 from typing import Protocol
@@ -14,7 +14,7 @@ class RequestObserver(Protocol):
 
     def request_finished(self, verb: str, resource: str, code: str, seconds: float) -> None:
         """`resource` is the plural, with `/subresource` if there is one. `code` is the HTTP status, or `timeout` or
-        `connection` where none came back. For a watch, `seconds` ends with the response's headers.
+        `connection` where no answer came. For a watch, `seconds` ends with the response's headers.
         """
         ...
 
@@ -27,14 +27,14 @@ class InformerObserver(Protocol):
         ...
 
     def watch_restarted(self, resource: str, reason: WatchEnd, message: str) -> None:
-        """A stream ended otherwise than by its own time limit, or could not be opened; `message` is one sentence.
+        """A stream ended before its time limit, or could not be opened; `message` is one sentence.
 
-        A refusal that lasts (the CRD is gone, the role was taken away) is reported once, not at every try.
+        A lasting refusal (the CRD is gone, the role was taken away) is reported once, not at every try.
         """
         ...
 
     def listed(self, resource: str, objects: int) -> None:
-        """A complete list was taken over."""
+        """A complete list replaced the known objects."""
         ...
 
     def undecodable(self, resource: str, name: str, message: str) -> None:

@@ -1,7 +1,7 @@
-"""Groups that wait for nodes: for whom a quarantine must leave enough, whichever group it is for.
+"""Finds the groups that wait for nodes. Every quarantine must leave enough nodes for them.
 
-A group waits while one of its members has no node yet, or is on its way out and has to be placed again. One that is
-suspended, ours included, has no pods that show what it will ask for, and is not known here.
+A group waits while one of its members has no node yet, or is terminating and has to be placed again. A suspended group,
+even one that we suspended, has no pods that show its future demands, and is not counted here.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,18 +18,18 @@ from recovery.kube.snapshots import Parts
 from recovery.workloads import adapter_of
 
 COST_AT_ONCE_MAX = 5_000
-"""What may be counted while a caller waits, in the unit of `Capacity.cost`: 5 to 10 ms."""
+"""The cost that may be spent while a caller waits, in the unit of `Capacity.cost`: 5 to 10 ms."""
 
 MemberDemand = tuple[str, str, Demand]
-"""What some pods ask for, with the UID of their Job and the name of their ReplicatedJob."""
+"""The UID of a Job, the name of its ReplicatedJob, and the demand of some of its pods."""
 
 _HELD_AT_COST = 5
-"""So many nodes are found by name in the time that the unit of cost takes."""
+"""One unit of cost pays for finding this many nodes by name."""
 _ENDED = frozenset({"Succeeded", "Failed"})
 
 
 class PodsToPlace:
-    """Of each group, the pods that have to be placed, counted by what they ask. Constant work for each event."""
+    """Counts the pods of each group that have to be placed, by their demands. Constant work for each event."""
 
     def __init__(self) -> None:
         self._counts: dict[GroupKey, dict[MemberDemand, int]] = {}
@@ -50,20 +50,20 @@ class PodsToPlace:
             del self._counts[key]
 
     def groups(self) -> Iterator[tuple[GroupKey, tuple[MemberDemand, ...]]]:
-        """Those with pods to place, and what those ask for."""
+        """The groups with pods to place, and the demands of these pods."""
         return ((key, tuple(counts)) for key, counts in self._counts.items())
 
     def has(self, key: GroupKey) -> bool:
-        """The group has pods to place."""
+        """Whether the group has pods to place."""
         return key in self._counts
 
     def of(self, key: GroupKey) -> tuple[MemberDemand, ...]:
-        """What the group's pods ask for that have to be placed; empty: it has none."""
+        """The demands of the group's pods that have to be placed. Empty: it has none."""
         return tuple(self._counts.get(key, ()))
 
 
 def _demand_of(record: PodRecord | None) -> MemberDemand | None:
-    """None: the pod is not there, or has its place, or needs none any more."""
+    """None: there is no pod, or it has its node, or it no longer needs one."""
     if record is None or not _to_place(record.facts):
         return None
     return record.facts.job_uid, record.replicated_job, record.facts.demand
@@ -74,19 +74,19 @@ def _to_place(pod: PodFacts) -> bool:
 
 
 class NodeClaim(msgspec.Struct, frozen=True):
-    """What a group that waits is still going to take."""
+    """The nodes that a waiting group is still going to take."""
 
     key: GroupKey
     nodes: int
-    """How many nodes, beside those on which its members are."""
+    """How many nodes, besides those on which its members are."""
     feasible: NodeSet
-    """Of these."""
+    """The nodes that it may take."""
     gpus: int
-    """What the largest of its pods asks for."""
+    """The accelerators that its largest pod asks for."""
 
 
 class WaitingGroups:
-    """The groups that wait, each counted again only when it, or a node, has changed."""
+    """The groups that wait. A group is counted again only when it or a node has changed."""
 
     def __init__(
         self,
@@ -95,22 +95,22 @@ class WaitingGroups:
         parts: Callable[[GroupKey], Parts],
         members_to_be: Callable[[GroupKey], int] = lambda _: 0,
     ) -> None:
-        """`parts`: of a group, as far as they are known. Code that changes any of them reports it. `members_to_be`: how
-        many the restart that is under way gives the group, of which its present Job knows nothing; 0: none is."""
+        """`parts`: the known objects of a group. Code that changes any of them calls `changed`. `members_to_be`: how
+        many members the restart under way gives the group, which its present Job does not show; 0: no restart."""
         self._to_place = to_place
         self._capacity = capacity
         self._parts = parts
         self._members_to_be = members_to_be
         self._counted: dict[GroupKey, _Counted] = {}
         self._changed: dict[GroupKey, None] = {}
-        """Groups that have changed and are to be counted again, the longest first."""
+        """Groups that have changed and are to be counted again, oldest change first."""
         self._moved: dict[GroupKey, None] = {}
-        """Groups of which only the nodes have changed since they were counted."""
+        """Groups that have not changed since they were counted, but the nodes have."""
         self._states = 0
-        """What `Capacity.states` was when that was asked last."""
+        """The last seen value of `Capacity.states`."""
 
     def changed(self, key: GroupKey) -> None:
-        """Something of the group has changed. Constant work."""
+        """An object of the group has changed. Constant work."""
         if self._to_place.has(key):
             self._changed[key] = None
         else:
@@ -119,21 +119,21 @@ class WaitingGroups:
             self._moved.pop(key, None)
 
     def besides(self, own: GroupKey) -> tuple[WaitingGroup, ...] | None:
-        """The other groups that wait. None: that is not known yet, as too much has changed for it to be counted now;
-        call `count_some` before it is asked again."""
+        """The other groups that wait. None: not known yet, because too much has changed to be counted now. Call
+        `count_some` before asking again."""
         if not self._capacity.current() or self.count_some(COST_AT_ONCE_MAX):
             return None
         waiting = ((key, counted.waiting) for key, counted in self._counted.items() if key != own)
         return tuple(each for _, each in waiting if each is not None)
 
     def claims(self, own: GroupKey) -> tuple[NodeClaim, ...]:
-        """What the groups of `besides` are still going to take, as they were counted when that was asked last."""
+        """The claims of the groups that `besides` returns, as of its last call."""
         counted = ((key, counted.claim) for key, counted in self._counted.items() if key != own)
         return tuple(claim for _, claim in counted if claim is not None)
 
     def count_some(self, most: int) -> bool:
-        """Count groups that have changed, until that has cost so much. Returns whether there are more. The nodes have
-        to be current."""
+        """Count groups that have changed until the cost reaches `most`. Returns whether there are more. The nodes must
+        be current."""
         if self._states != self._capacity.states:
             self._states = self._capacity.states
             self._moved = dict.fromkeys(self._counted)
@@ -150,7 +150,7 @@ class WaitingGroups:
         return bool(self._changed or self._moved)
 
     def _count(self, key: GroupKey) -> int:
-        """The group has changed. Returns what it has cost."""
+        """Count a group that has changed. Returns the cost."""
         wanted = self._to_place.of(key)
         parts, before = self._parts(key), self._counted.get(key)
         asked = _asked_by_members(parts, wanted)
@@ -174,7 +174,7 @@ class WaitingGroups:
         return 1 + len(wanted) + len(parts.pods) + self._count_on_nodes(key)
 
     def _count_on_nodes(self, key: GroupKey) -> int:
-        """The nodes have changed, or the group has. Returns what it has cost."""
+        """Update a counted group for the present nodes. Returns the cost."""
         counted, cost, named = self._counted.get(key), 1, self._capacity.naming_cost
         if counted is None:
             return cost
@@ -199,30 +199,30 @@ class WaitingGroups:
 
 
 class _Counted(msgspec.Struct, frozen=True):
-    """A group with pods to place, as of when it was counted."""
+    """A group with pods to place, at the time when it was counted."""
 
     demands: tuple[Demand, ...]
-    """What its members ask for that have to be placed; empty: it has none."""
+    """The demands of its members that have to be placed. Empty: it has none."""
     fitting: FittingNodes | None
-    """None: not known, or they ask for too much to be examined."""
+    """None: not known, or the demands cost too much to examine."""
     members: int
-    """Of its ReplicatedJobs of which some have to be placed."""
+    """The members of those ReplicatedJobs that have pods to place."""
     sharing: int
     """How many of its pods share a node, where they ask for no accelerators."""
     held: frozenset[str]
-    """The nodes on which its members are, those on their way out included."""
+    """The nodes on which its members are, including terminating members."""
     held_nodes: NodeSet
-    """The same, as far as they are known."""
+    """The same nodes, as far as they are indexed."""
     waiting: WaitingGroup | None = None
     """None: it does not wait."""
     claim: NodeClaim | None = None
-    """None: it does not wait, or waits for no more nodes than it is on."""
+    """None: it does not wait, or needs no more nodes than it is on."""
 
 
 def _asked_by_members(parts: Parts, wanted: tuple[MemberDemand, ...]) -> tuple[MemberDemand, ...]:
-    """What its members ask for; empty: it is no group that waits, or those that do are no members.
+    """The demands of the group's members. Empty: the group does not wait, or the pods to place are no members.
 
-    Pods of Jobs that are not known are none: anybody can make a pod with the labels of a group.
+    Pods of unknown Jobs do not count as members: anybody can create a pod with the labels of a group.
     """
     workload, jobset = parts.workload, parts.jobset
     if workload is None or jobset is None or parts.foreign or _at_rest(workload, jobset.facts):
@@ -237,22 +237,22 @@ def _asked_by_members(parts: Parts, wanted: tuple[MemberDemand, ...]) -> tuple[M
 
 
 def _waiting(key: GroupKey, counted: _Counted, room: PodRoom) -> WaitingGroup | None:
-    """None: it does not wait, or for more nodes than there are of its kind, so that no quarantine makes a difference.
+    """None: the group does not wait, or it needs more nodes of its kind than exist, so no quarantine matters to it.
 
-    Its members that have a node count as well: what is feasible is counted free or not.
+    Members that already have a node count too, because feasible nodes are counted whether they are free or not.
     """
     needed = -(-counted.members // (room.pods_by_gpus or counted.sharing))
     return WaitingGroup(key, needed, room.feasible) if 0 < needed <= room.in_all else None
 
 
 def _claim(waiting: WaitingGroup, held: NodeSet, feasible: NodeSet, gpus: int) -> NodeClaim | None:
-    """Pods that are on their way out hold nodes as well: those that follow them find at least these free."""
+    """Terminating pods count as holding nodes: their replacements find at least these nodes free."""
     more = waiting.needed - (held & feasible).bit_count()
     return NodeClaim(waiting.key, more, feasible, gpus) if more > 0 else None
 
 
 def _at_rest(workload: WorkloadFacts, jobset: JobSetFacts) -> bool:
-    """Suspended, finished, or on its way out."""
+    """Whether the group is suspended, finished or being deleted."""
     ended = workload.condition("Complete") or workload.condition("Failed") or jobset.terminal_state
     leaving = workload.deleting_since or jobset.deleting_since
     return workload.suspended or jobset.suspended or bool(ended) or leaving is not None

@@ -1,8 +1,8 @@
-"""The envelopes of what the API server answers, distinguished from what only looks like an answer.
+"""Decodes the envelopes of the API server's answers, and detects answers that did not come from it.
 
-A proxy in between may answer 200 with a page of its own. That is no fault of the request and passes, so it is a
-TryLaterError: the same question again, later. An object that is no list, from a server that answers in the API server's
-place, is a RefusedError: read as an empty list it would say that everything is gone.
+A proxy in between may answer 200 with a page of its own. That is temporary and no fault of the request, so it is a
+TryLaterError. An object that is no list comes from another server in the API server's place and is a RefusedError: read
+as an empty list, it would mean that everything is gone.
 """
 
 import msgspec

@@ -1,7 +1,7 @@
-"""For how many more pods of a group there is room now, beside those that it has.
+"""Finds for how many more pods of a group there is room now, besides its present pods.
 
-More is counted out than the scheduler would: a group that grows restarts all of its ranks, so room that turns out to be
-none costs more than room that is found late.
+The count is stricter than the scheduler: a group that grows restarts all of its ranks, so missing room costs more than
+room that is found late.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,26 +18,26 @@ from recovery.kube.node_index import NodeSet
 from recovery.kube.pending_groups import NodeClaim
 
 Places = Sequence[tuple[int, NodeSet]]
-"""For how many pods there is room on each of some nodes, and these nodes."""
+"""Sets of nodes, each with the number of pods for which every node of the set has room."""
 
 
 class Wish(msgspec.Struct, frozen=True):
-    """What one more pod of a group would ask of a node."""
+    """The demands of one more pod of a group on its node."""
 
     demands: tuple[Demand, ...]
-    """At least one. It could be any of these, so the node has to meet all of them: where each Job has a topology domain
-    to itself, only the followers of a leader name the domain, and another one is of no use to the group."""
+    """At least one. The pod could have any of these, so the node has to meet all of them. Where each Job has its own
+    topology domain, only the followers of a leader name the domain, and a node of another domain is useless."""
     gpus: int
     held: frozenset[str]
-    """Nodes on which the group has pods, those on their way out included."""
+    """Nodes on which the group has pods, including terminating pods."""
     sharing: int
-    """How many of its pods are seen to share a node."""
+    """How many of the group's pods share a node now."""
 
 
 def wish_of(snapshot: Snapshot) -> Wish | None:
-    """None: nothing shows what another pod would ask for, or it asks for devices of a DRA claim, which no node lists.
+    """None: no pod shows the demands of another one, or the pods ask for devices of a DRA claim, which no node lists.
 
-    The pods of an earlier incarnation may have asked for something else: other settings at birth, another domain.
+    Pods of an earlier incarnation count only if there are no others: their birth settings or domain may differ.
     """
     living = {job.uid for job in snapshot.jobs if job.deleting_since is None}
     pods = tuple(pod for pod in snapshot.pods if pod.job_uid in living) or snapshot.pods
@@ -50,10 +50,10 @@ def wish_of(snapshot: Snapshot) -> Wish | None:
 
 
 def places(wish: Wish, capacity: Capacity, free_gpus: Mapping[str, int] | None = None) -> Places | None:
-    """Where there is room, regardless of other waiting groups; most on one node first. None: it is not known.
+    """Where there is room, regardless of other waiting groups. Nodes with most room come first. None: not known.
 
-    `free_gpus`: accelerators free on nodes that have just been read; no others count. None: as far as the watches
-    show.
+    `free_gpus`: free accelerators on nodes that have just been read; only these nodes count. None: all nodes, by the
+    watches.
     """
     nodes = capacity.open_to_each(wish.demands)
     if nodes is None:
@@ -69,10 +69,10 @@ def places(wish: Wish, capacity: Capacity, free_gpus: Mapping[str, int] | None =
 
 
 def room_in(found: Places, wish: Wish, capacity: Capacity, claims: Iterable[NodeClaim]) -> Room:
-    """What is left there once the groups that wait have taken what they need. `claims`: theirs."""
+    """The room left after the waiting groups have taken what they need. `claims`: the claims of these groups."""
     spares = capacity.labelled(SPARE_LABEL)
-    # They take the nodes on which there is most room, so that what is left is no more than it will be. Spares they
-    # leave where they have a choice.
+    # The waiting groups take the nodes with most room first, so that the result is never too large. Where they have a
+    # choice, they leave the spares.
     left = [part for pods, nodes in found for part in ((pods, nodes & ~spares), (pods, nodes & spares))]
     reserved = 0
     for feasible, wanted in _by_choice(left, claims, wish):
@@ -87,18 +87,18 @@ def room_in(found: Places, wish: Wish, capacity: Capacity, claims: Iterable[Node
 
 
 def _by_choice(left: Places, claims: Iterable[NodeClaim], wish: Wish) -> list[tuple[NodeSet, int]]:
-    """On which of the nodes each of the claims could be met, and how many nodes it is for. The one with the fewest to
-    choose from comes first: the others have others."""
+    """The nodes left that each claim could take, and how many it needs. The claim with the fewest nodes to choose from
+    comes first, because the others have alternatives."""
     free = reduce(or_, (nodes for _, nodes in left), 0)
     if not free:
         return []
-    # Pods that ask for no accelerators leave those of a node to others.
+    # Pods without accelerators take no room from pods with them.
     of_nodes = ((claim.feasible & free, claim.nodes) for claim in claims if claim.gpus or not wish.gpus)
     return sorted((each for each in of_nodes if each[0]), key=lambda each: each[0].bit_count())
 
 
 def _take(left: list[tuple[int, NodeSet]], feasible: NodeSet, wanted: int) -> int:
-    """So many of the nodes that are feasible are taken out, from the front. Returns how many there were."""
+    """Remove up to `wanted` feasible nodes from `left`, from the front. Returns how many were removed."""
     taken = 0
     for place, (pods, nodes) in enumerate(left):
         some = some_of(nodes & feasible, wanted - taken)
@@ -108,7 +108,7 @@ def _take(left: list[tuple[int, NodeSet]], feasible: NodeSet, wanted: int) -> in
 
 
 def some_of(nodes: NodeSet, most: int) -> NodeSet:
-    """So many of them, or all."""
+    """At most `most` of the nodes."""
     if nodes.bit_count() <= most:
         return nodes
     found = 0

@@ -1,7 +1,7 @@
-"""Room that smaller groups have been shown on live facts, and may be about to use.
+"""Room that smaller groups were given on live facts and may be about to use.
 
-A group that grows takes its nodes only when its pods are created again, after the whole of it has gone. Until its
-ledger and its pods show that, nothing else shows it to the others, which would all grow for the same nodes.
+A group that grows takes its new nodes only when its pods are created again, after all of its old pods are gone. Until
+its ledger and its pods show that, only this record keeps the other groups from growing onto the same nodes.
 """
 
 from collections.abc import Collection
@@ -14,7 +14,7 @@ from recovery.kube.capacity import Capacity
 from recovery.kube.pending_groups import NodeClaim
 
 GIVEN_FOR = timedelta(seconds=30)
-"""By then the pods of a group that grows are on their way out, and it is among those that wait (`pending_groups`)."""
+"""By then the pods of a growing group are terminating, and the group is among those that wait (`pending_groups`)."""
 
 
 class _Given(msgspec.Struct, frozen=True):
@@ -25,13 +25,13 @@ class _Given(msgspec.Struct, frozen=True):
 
 
 class RoomGiven:
-    """Of each group what it was shown last."""
+    """The room that each group was given last."""
 
     def __init__(self) -> None:
         self._given: dict[GroupKey, _Given] = {}
 
     def give(self, key: GroupKey, room: Room, *, lacks: int, gpus: int, now: datetime) -> None:
-        """`lacks`: how many more pods the group wants. `gpus`: of each."""
+        """`lacks`: how many more pods the group wants. `gpus`: the accelerators of each."""
         nodes = min(lacks, len(room.nodes))
         if nodes > 0:
             self._given[key] = _Given(room.nodes, nodes, gpus, now + GIVEN_FOR)
@@ -41,7 +41,7 @@ class RoomGiven:
     def claims(
         self, own: GroupKey, capacity: Capacity, now: datetime, *, claimed: Collection[GroupKey]
     ) -> tuple[NodeClaim, ...]:
-        """Those of the other groups. `claimed`: whose claims are known otherwise."""
+        """The claims of the other groups. `claimed`: groups to leave out, because their claims are known otherwise."""
         self._given = {key: each for key, each in self._given.items() if now < each.until}
         return tuple(
             NodeClaim(key, each.nodes, capacity.nodes_called(each.names), each.gpus)

@@ -1,12 +1,12 @@
-"""Where the cluster is and how to prove who we are, all by kubernetes_asyncio, behind one small class.
+"""Finds the cluster and the credentials for it with kubernetes_asyncio, behind one small class.
 
 kubernetes_asyncio reads kubeconfigs (tokens, token files, client certificates, OIDC, passwords) and the service account
-of a pod, and it builds the connection pool with the right TLS context. What is ours is the order in
-which the sources are tried, one clear line for each way in which they fail, and the refresh after a 401: the source is
-simply read again from its beginning, which runs exec plugins again, reads token files again and sees an edited
-kubeconfig. (kubernetes_asyncio's own `refresh_token` is a polling loop, for two of these sources only.) The token of a
-service account is also read again once a minute, by kubernetes_asyncio's hook. A CA file or a client certificate that
-is replaced on disk is read again for the next connections; those that are open stay as they are.
+of a pod, and it builds the connection pool with the right TLS context. This module adds the order in which the sources
+are tried, one clear line for each way in which they fail, and the refresh after a 401. A refresh reads the source again
+from the start, so it runs exec plugins again, reads token files again and sees an edited kubeconfig.
+(kubernetes_asyncio's own `refresh_token` is a polling loop for only two of these sources.) The token of a service
+account is also read again once a minute, by kubernetes_asyncio's hook. A CA file or a client certificate that is
+replaced on disk is read again for new connections; open connections stay as they are.
 """
 
 import asyncio
@@ -33,14 +33,14 @@ USER_AGENT = "trainjob-recovery"
 CONNECTIONS_MAX = 200
 """Writes in flight, live reads of several groups at once, and the watches, which hold one connection each."""
 READ_BUFFER_BYTES = 1 << 20
-"""Of one response, before the socket is left unread: some hundred pods, so that a burst costs few wake-ups."""
+"""How much of one response is buffered before reading pauses: some hundred pods, so that a burst costs few wake-ups."""
 LOAD_SECONDS_MAX = 60.0
 """An exec plugin that hangs (a cloud tool waiting for a login) must not hang us."""
 CERTIFICATE_CHECK_SECONDS = 10.0
-"""Between checks whether the files of certificates are others."""
+"""Between checks whether certificate files have been replaced."""
 
-# What kubernetes_asyncio lets through for a malformed kubeconfig besides its own exception: it indexes into whatever
-# the YAML holds, asserts, and lets file, base64 and YAML errors pass.
+# The exceptions that kubernetes_asyncio raises for a malformed kubeconfig: besides its own, those of indexing into
+# whatever the YAML holds, of its assertions, and of file, base64 and YAML errors.
 _LOAD_ERRORS = (
     ConfigException,
     OSError,
@@ -62,7 +62,7 @@ _CERTIFICATE_FILES = ("ssl_ca_cert", "cert_file", "key_file")
 
 
 class SessionError(Exception):
-    """No usable way to the cluster: the message is one line that names the source and what is wrong with it."""
+    """There is no usable way to the cluster. The message is one line that names the source and the problem."""
 
 
 class Session:
@@ -75,11 +75,11 @@ class Session:
         self._rest = RESTClientObject(configuration)
         self._refreshing = asyncio.Lock()
         self._failures = 0
-        """Of refreshes."""
+        """How many refreshes have failed."""
         self._failure: SessionError | None = None
-        """The last one. None: no refresh has failed."""
-        # The connector is kubernetes_asyncio's, TLS context and all. The session on it is ours, because theirs trusts
-        # the environment request by request: two hops to a thread each time, for netrc and for the proxy variables.
+        """The failure of the last failed refresh. None: no refresh has failed."""
+        # The connector and its TLS context are kubernetes_asyncio's. The session on it is ours, because theirs reads
+        # the environment for each request: two hops to a thread each time, for netrc and for the proxy variables.
         self.pool = aiohttp.ClientSession(
             connector=self._rest.pool_manager.connector,
             connector_owner=False,
@@ -92,18 +92,18 @@ class Session:
         self._complaint = ""
         self._proxy = self._rest.proxy or environment_proxy(self.server, os.environ)
         self.credentials_version = 0
-        """Raised by every refresh, so that a burst of 401 causes one refresh and not one each."""
+        """Increased by every refresh, so that a burst of 401 answers causes one refresh, not one for each."""
 
     @property
     def server(self) -> str:
-        """The API server's URL, with a path prefix if it has one, without a trailing slash."""
+        """The API server's URL, with its path prefix if it has one, and without a trailing slash."""
         return str(self._configuration.host).rstrip("/")
 
     def connection_arguments(self) -> dict[str, Any]:
-        """What each aiohttp request needs besides URL and headers: the TLS context as the files of certificates are
-        now, and proxy and TLS server name, where configured."""
+        """The arguments for each aiohttp request besides URL and headers: the TLS context for the present certificate
+        files, and proxy and TLS server name where configured."""
         self._read_replaced_certificates()
-        # By its context a connection is found again in the pool, so those of a context before are not used any more.
+        # The pool finds connections by their TLS context, so connections with an earlier context are not reused.
         arguments: dict[str, Any] = {"ssl": self._tls} if self._tls is not None else {}
         if self._proxy:
             arguments["proxy"] = self._proxy
@@ -120,9 +120,9 @@ class Session:
         return {str(setting["key"]): str(setting["value"]) for setting in settings.values()}
 
     async def refresh(self, seen_version: int) -> None:
-        """Read the credentials again, unless that happened since `seen_version`. Raises SessionError.
+        """Read the credentials again, unless they were read since `seen_version`. Raises SessionError.
 
-        Those who ask while it fails share the failure: a plugin that wants a login is run, and heard, once.
+        Callers that wait for a refresh that fails share its failure, so a plugin that wants a login runs once.
         """
         failures = self._failures
         async with self._refreshing:
@@ -143,7 +143,8 @@ class Session:
             self.credentials_version += 1
 
     def _read_replaced_certificates(self) -> None:
-        """A pair of which one half is replaced cannot be read; the old one goes on until the other half is there."""
+        """Use certificate files that were replaced. While only one half of a pair is replaced, the pair cannot be read,
+        and the old one stays in use."""
         now = asyncio.get_running_loop().time()
         if self._tls is None or now - self._certificates_checked_seconds < CERTIFICATE_CHECK_SECONDS:
             return
@@ -170,9 +171,9 @@ class Session:
 async def open_session(*, kubeconfig: str | None = None, context: str | None = None) -> AsyncIterator[Session]:
     """Find the cluster and open a session to it.
 
-    `kubeconfig` names the file (several separated by `:` are merged, as kubectl does); None: `KUBECONFIG`, else the
-    service account if this is a pod, else `~/.kube/config`. `context` None: the current one; naming one rules out the
-    service account. No request is sent. Raises SessionError.
+    `kubeconfig` names the file; several separated by `:` are merged, as in kubectl. None: `KUBECONFIG`, else the
+    service account if this is a pod, else `~/.kube/config`. `context` None: the current one. Naming a context rules out
+    the service account. No request is sent. Raises SessionError.
     """
     source = kubeconfig or os.environ.get("KUBECONFIG") or None
     in_pod = bool(os.environ.get(SERVICE_HOST_ENV_NAME))
@@ -214,13 +215,13 @@ async def _load(kubeconfig: str | None, context: str | None) -> Configuration:
 
 
 def _stamp(configuration: Configuration) -> tuple[tuple[str, int, int, int], ...]:
-    """Another one after any of the files of certificates was written or replaced. Raises OSError."""
+    """A value that changes when any certificate file is written or replaced. Raises OSError."""
     paths = [path for name in _CERTIFICATE_FILES if (path := getattr(configuration, name))]
     return tuple((path, (at := os.stat(path)).st_mtime_ns, at.st_ino, at.st_size) for path in paths)
 
 
 def _tls_context(configuration: Configuration) -> ssl.SSLContext | None:
-    """As kubernetes_asyncio's RESTClientObject makes it. None: the server is one of plain HTTP. Raises OSError."""
+    """The TLS context as kubernetes_asyncio's RESTClientObject makes it. None: plain HTTP. Raises OSError."""
     if not str(configuration.host).startswith("https://"):
         return None
     context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
@@ -247,7 +248,7 @@ def _explain(kubeconfig: str | None, context: str | None, error: Exception) -> s
         return f"kubeconfig {kubeconfig}: there is no context {context!r}"
     if isinstance(error, ConfigException):
         return f"kubeconfig {kubeconfig}: {_one_line(error)}"
-    if isinstance(error, TypeError | AttributeError | AssertionError):  # what comes of indexing into something else
+    if isinstance(error, TypeError | AttributeError | AssertionError):  # from indexing into other YAML
         return f"kubeconfig {kubeconfig} is not a kubeconfig: it does not hold clusters, contexts and users as one does"
     return f"kubeconfig {kubeconfig} cannot be read: {type(error).__name__}: {_one_line(error)}"
 

@@ -1,7 +1,7 @@
-"""Groups that run with fewer nodes than they are to have: what is done for them alone.
+"""Notifies groups that run with fewer nodes than wanted of possible room, and checks that room.
 
-They look for room for as long as they are smaller, so they have to be notified when there may be some, and no other
-group has to. Before one of them restarts for it, the nodes where it seems to be are read.
+Such a group looks for room while it is smaller, so it is notified when there may be some. Other groups need no such
+news. Before a smaller group restarts for room, the nodes that seem to have it are read.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ _PAUSE_PER_GROUP_SECONDS = 0.02
 
 
 class RoomNews:
-    """Notifies smaller groups that there may be room. Constant work for each event, and none without such a group:
-    however many pods end in a second, each group is notified once at most."""
+    """Notifies smaller groups that there may be room. Constant work for each event, and none without such a group.
+    However many pods end in a second, each group is notified at most once."""
 
     def __init__(
         self, groups: Callable[[], Collection[GroupKey]], *, clock: Clock, notify: Callable[[GroupKey], None]
     ) -> None:
-        """`groups`: those to be notified. The callback notifies one of them."""
+        """`groups`: the groups to notify. `notify`: notifies one of them."""
         self._groups = groups
         self._clock = clock
         self._notify = notify
@@ -38,7 +38,7 @@ class RoomNews:
             self._changed.set()
 
     async def run(self) -> None:
-        """The first change is reported at once, those of the pause after it together. Until cancelled."""
+        """Report the first change at once, and the changes during the pause after it together. Runs until cancelled."""
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -56,10 +56,10 @@ class RoomCheck:
         self._fleet = fleet
 
     async def checked(self, snapshot: Snapshot, facts: FleetFacts, lacks: int) -> FleetFacts:
-        """The facts with the room that there is on nodes whose pods have just been listed, at most
-        `NODES_LOOKED_AT_MAX`: a group that could use more grows by these first. `lacks`: how many more pods it wants.
+        """The facts with the room on at most `NODES_LOOKED_AT_MAX` nodes, whose pods are listed for it. A group that
+        could use more nodes grows by these first. `lacks`: how many more pods the group wants.
 
-        Raises nothing: nodes that cannot be looked at make no room.
+        Raises nothing: a node whose pods cannot be listed counts as full.
         """
         doubtful = self._fleet.doubtful(snapshot, NODES_LOOKED_AT_MAX) if facts.room is not None else ()
         if not doubtful:

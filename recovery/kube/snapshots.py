@@ -1,6 +1,6 @@
-"""From the objects of a group, cached or just read, to the Snapshot that is decided on.
+"""Builds the Snapshot for a decision from the objects of a group, cached or read live.
 
-One function for both, so that a decision on live facts sees what a decision on cached ones would have seen.
+One function serves both, so that a decision on live facts is made in the same way as one on cached facts.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -27,29 +27,29 @@ from recovery.workloads import WorkloadAdapter, adapter_of
 
 
 class Parts(msgspec.Struct, frozen=True):
-    """All objects that carry the group's name, in no order."""
+    """All objects with the group's name, in no order."""
 
     train_job: WorkloadFacts | None
     jobset: JobSetRecord | None
     jobs: tuple[JobFacts, ...]
     pods: tuple[PodRecord, ...]
     undecodable: tuple[UndecodableObject, ...] = ()
-    """Those that cannot be read, in no order."""
+    """The objects that cannot be read, in no order."""
 
     @property
     def workload(self) -> WorkloadFacts | None:
-        """The TrainJob, else the JobSet if nothing controls it; what another controller owns is left to that one."""
+        """The TrainJob, else the JobSet if nothing controls it. A JobSet with a controller is left to it."""
         if self.train_job is not None:
             return self.train_job
         return self.jobset.workload if self.jobset is not None else None
 
     @property
     def foreign(self) -> bool:
-        """The JobSet of that name is not the TrainJob's: a user's own, or still that of an earlier TrainJob."""
+        """Whether the JobSet is not the TrainJob's: a user created it, or it is left from an earlier TrainJob."""
         return self.train_job is not None and self.jobset is not None and self.jobset.owner_uid != self.train_job.uid
 
     def filled_from(self, earlier: "Parts") -> "Parts":
-        """With the last readable state of each object that cannot be read, where `earlier` has it."""
+        """These parts with the last readable state from `earlier` for each object that cannot be read."""
         uids = {each.uid for each in self.undecodable} - {""}
         if not uids:
             return self
@@ -75,8 +75,9 @@ def snapshot_of(
     live: bool = False,
     stale: Mapping[str, datetime] = MappingProxyType({}),
 ) -> Snapshot:
-    """`vanished`: pods found gone by this very reading, besides those that the watch has reported. `gone_nodes`: those
-    that do not exist, whatever `nodes` says. `unknown_nodes`: those of which nothing is known, whatever both say."""
+    """Build the snapshot. `vanished`: pods found gone by this read, besides those that the watch has reported.
+    `gone_nodes`: nodes that do not exist, even if `nodes` has them. `unknown_nodes`: nodes about which nothing is
+    known, even if `nodes` or `gone_nodes` has them."""
     undecodable = tuple(sorted(parts.undecodable, key=lambda each: (each.kind, each.name)))
     if parts.foreign:
         return Snapshot(key, parts.workload, None, (), (), live=live, stale=stale, undecodable=undecodable)
@@ -125,7 +126,7 @@ def _assigned(
     pods: Iterable[PodFacts],
     nodes: Mapping[str, NodeFacts],
 ) -> tuple[PodFacts, ...]:
-    """The pods with their training containers marked; a pod whose Job is not known stays as it is."""
+    """The pods with their training containers marked. A pod whose Job is not known is unchanged."""
     selections = {job.uid: select(job, workload) for job in jobs}
 
     def each(pod: PodFacts) -> PodFacts:
@@ -140,7 +141,7 @@ def _assigned(
 def _expected_jobs(
     adapter: WorkloadAdapter, jobset: JobSetFacts | None, jobs: Iterable[JobFacts], members: Container[str]
 ) -> int:
-    """Replicas of the ReplicatedJobs that are members, less their Jobs that have ceased to be members."""
+    """The replicas of the member ReplicatedJobs, less those of their Jobs that are no longer members."""
     if jobset is None:
         return 0
     asked = {each.name: each.replicas for each in jobset.replicated_jobs if adapter.is_member(each.name, jobset, None)}

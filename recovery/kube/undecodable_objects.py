@@ -11,13 +11,13 @@ from recovery.ports import NODES, Resource
 
 
 class UndecodableObjects:
-    """Reads what the informers hold at the moment of each question. There are hardly ever any."""
+    """Asks the informers on each call: there are hardly ever any such objects."""
 
     def __init__(self, informers: Sequence[Informer[Any]]) -> None:
         self._informers = informers
 
     def of(self, key: GroupKey) -> tuple[UndecodableObject, ...]:
-        """Those of the group, in no order."""
+        """The undecodable objects of the group, in no order."""
         return tuple(
             found
             for informer in self._informers
@@ -26,21 +26,21 @@ class UndecodableObjects:
         )
 
     def nodes(self) -> frozenset[str]:
-        """The names of nodes. What was known of one says nothing now: a taint that proved its pods dead may be gone."""
+        """The names of undecodable nodes. Their known state is void: the taint that proved pods dead may be gone."""
         return frozenset(found.name for found in self.all_of(NODES))
 
     def all_of(self, resource: Resource) -> tuple[UndecodableObject, ...]:
-        """In no order."""
+        """The undecodable objects of the resource, in no order."""
         informers = (each for each in self._informers if each.resource == resource)
         return tuple(found for informer in informers for found in informer.undecodable.values())
 
     def counts(self) -> dict[str, int]:
-        """By resource, 0 included."""
+        """The number of undecodable objects by resource, 0 included."""
         return {informer.resource.plural: len(informer.undecodable) for informer in self._informers}
 
 
 def _group(found: UndecodableObject, informer: Informer[Any]) -> GroupKey | None:
-    """By its metadata, else by its last readable state."""
+    """The object's group by its metadata, else by its last readable state. None: not known."""
     known = informer.objects.get((found.namespace, found.name))
     if found.group is not None or known is None:
         return found.group

@@ -1,8 +1,8 @@
-"""Reads, for a listing of many workloads, the groups that are not all Ready: one list of Jobs shows which those are.
+"""Reads, for a listing of many workloads, the groups that are not all Ready. One list of Jobs shows which those are.
 
-The pods of a group that runs whole are never read: a Job's controller counts its Ready pods (`status.ready`), also when
-a node has gone silent, because the node controller takes Ready from its pods (`MarkPodsNotReady`,
-pkg/controller/util/node/controller_utils.go). So a fleet that is well costs one list more, however many pods it has.
+The pods of a fully Ready group are never read, because the Job controller counts Ready pods (`status.ready`). The count
+is right even for a node that has gone silent: the node controller takes Ready from its pods (`MarkPodsNotReady`,
+pkg/controller/util/node/controller_utils.go). So a healthy fleet costs one more list, however many pods it has.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,27 +27,28 @@ from recovery.ports import EVENTS, JOBS, PODS, TRAIN_JOBS, ApiClient, ForbiddenE
 from recovery.workloads.jobset import GROUPS_SELECTOR, groups_selector
 
 NAMES_MAX = 50
-"""Groups named in one request: a name has up to 63 characters, and servers take some 8,000 in a line."""
+"""Groups named in one request: a name has up to 63 characters, and servers accept request lines of some 8,000."""
 NODES_MAX = 64
-"""Nodes that are asked about, one by one, for one listing."""
+"""At most this many nodes are read, one by one, for one listing."""
 
 
 class UnreadyGroups(msgspec.Struct, frozen=True):
-    """The groups that are not all Ready, and in words what keeps this from being the whole truth."""
+    """The groups that are not all Ready, and in words what could not be read."""
 
     snapshots: Mapping[GroupKey, Snapshot] = {}
-    """Their nodes are those of pods that are not Ready, `NODES_MAX` in all, those of pods that run first."""
+    """Their nodes are those of pods that are not Ready: at most `NODES_MAX` in all, nodes of running pods first."""
     ready: Mapping[GroupKey, Snapshot] = {}
-    """The other groups, without pods and nodes: of their Jobs it is known that all members run."""
+    """The other groups, without pods and nodes. Their Jobs show that all members run."""
     unreadable: tuple[str, ...] = ()
 
 
 async def read_unready_groups(
     client: ApiClient, namespace: str | None, fleet: Fleet, keys: Iterable[GroupKey], now: datetime
 ) -> UnreadyGroups:
-    """Of these groups of the fleet; `namespace`: that it was read for, None: all. Raises ApiError.
+    """Read the unready ones among these groups of the fleet. Raises ApiError.
 
-    A user who may not read Jobs or pods sees that said; a user who may not read nodes or Events sees the rest.
+    `namespace`: the one that the fleet was read for; None: all. If the user may not read Jobs or pods, `unreadable`
+    reports it. If the user may not read nodes or Events, they are left out.
     """
     asked = tuple(keys)
     if not asked:
@@ -91,7 +92,7 @@ def _by_group(records: Iterable[R]) -> dict[GroupKey, list[R]]:
 
 
 def _all_ready(fleet: Fleet, key: GroupKey, jobs: Sequence[JobRecord]) -> bool:
-    """As JobSet counts its ready Jobs, initializers included: a group too many only costs a reading."""
+    """Counts as JobSet counts its ready Jobs, initializers included. A wrong False only costs a read."""
     jobset = fleet.jobsets.get(key)
     if jobset is None or len(jobs) < sum(each.replicas for each in jobset.facts.replicated_jobs):
         return False
@@ -108,7 +109,7 @@ def _all_ready(fleet: Fleet, key: GroupKey, jobs: Sequence[JobRecord]) -> bool:
 async def _pods(
     client: ApiClient, namespace: str | None, keys: Iterable[GroupKey]
 ) -> tuple[list[PodRecord], tuple[UndecodableObject, ...]]:
-    """Those of groups of the same names in other namespaces as well, where all are read."""
+    """The pods of the groups. If all namespaces are read, groups of the same name in other namespaces are included."""
     names = iter(dict.fromkeys(key.name for key in keys))
     found: list[PodRecord] = []
     undecodable: list[UndecodableObject] = []
@@ -122,7 +123,8 @@ async def _pods(
 async def _nodes(
     client: ApiClient, groups: Iterable[Sequence[PodFacts]]
 ) -> tuple[Mapping[str, NodeFacts | None], tuple[str, ...]]:
-    """By name; None: it does not exist. The first of every group comes before the second of any: one may do for all."""
+    """Nodes by name; None: the node does not exist. The first node of every group is read before the second of any,
+    because one may be enough for a group."""
     wanted: list[tuple[bool, int, str]] = []
     for pods in groups:
         doubtful = sorted((not pod.running, pod.name, pod.node) for pod in pods if pod.node and not pod.ready)
@@ -139,7 +141,7 @@ async def _nodes(
 async def _failed_creates(
     client: ApiClient, namespace: str | None, jobs: Iterable[JobFacts], pods: Iterable[PodRecord]
 ) -> Mapping[str, str]:
-    """By UID of a Job without pods: what its controller said last of why it cannot make any (a quota, a webhook)."""
+    """By UID of a Job without pods: the controller's latest reason why it cannot create any (a quota, a webhook)."""
     with_pods = {pod.facts.job_uid for pod in pods}
     if all(job.uid in with_pods or job.suspended or job.condition("Complete") is not None for job in jobs):
         return {}
@@ -153,12 +155,12 @@ async def _failed_creates(
 
 
 def _decode_event(raw: msgspec.Raw) -> ObjectEntry[EventRecord]:
-    """Without a name: what counts is the object that it is about."""
+    """The entry has no name: only the object that the Event is about matters."""
     return ObjectEntry("", "", "", "", decode_event(raw))
 
 
 def _of_ready(key: GroupKey, fleet: Fleet, jobs: Iterable[JobRecord], now: datetime) -> Snapshot:
-    """All members are Ready now. That says that the group has started, also where the clock here lags behind."""
+    """All members are Ready now, so the group has started, even where the local clock lags behind."""
     found = _snapshot(key, fleet, tuple(job.facts for job in jobs), (), (), {})
     return msgspec.structs.replace(found, trained_at={job.uid: max(now, began_at(job)) for job in found.jobs})
 

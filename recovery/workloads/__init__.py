@@ -1,8 +1,8 @@
-"""What differs between kinds of workloads, behind one Protocol.
+"""The differences between kinds of workloads, behind one Protocol.
 
-The controller restarts groups of pods; that a group is a TrainJob on a JobSet, or a JobSet that nothing controls, and
-may be a Volcano Job tomorrow, is known here and nowhere else. Both kinds of today stand on a JobSet, so the names that
-JobSet gives are read in one way for both (`workloads.jobset`). The Protocol holds only what differs.
+The controller restarts groups of pods. Only this package knows that a group is a TrainJob on a JobSet, or a JobSet that
+nothing controls, and could one day be a Volcano Job. Both present kinds use a JobSet, so JobSet's names are read in one
+way for both (`workloads.jobset`). The Protocol holds only the differences.
 """
 
 from typing import Protocol
@@ -18,13 +18,13 @@ class WorkloadAdapter(Protocol):
 
     @property
     def resource(self) -> Resource:
-        """Where the objects of this kind live: what a user suspends, annotates and deletes."""
+        """The resource of this kind: the objects that a user suspends, annotates and deletes."""
         ...
 
     def is_member(self, replicated_job: str, jobset: JobSetFacts | None, job: JobFacts | None) -> bool:
         """Whether the pods of that Job of that ReplicatedJob fail and restart with the group.
 
-        `jobset` None: not made yet, or gone. `job` None: not seen yet, or gone while its pods are still there.
+        `jobset` None: not created yet, or gone. `job` None: not seen yet, or gone while its pods still exist.
         """
         ...
 
@@ -33,10 +33,10 @@ _ADAPTERS: dict[str, WorkloadAdapter] = {TRAIN_JOBS.kind: TrainJobAdapter(), JOB
 
 
 def adapter_of(workload: WorkloadFacts | None) -> WorkloadAdapter:
-    """The adapter of the workload's kind. None: the workload is gone; what is left of it is read as a TrainJob's."""
+    """The adapter of the workload's kind. None: the workload is gone, and its remains are read as a TrainJob's."""
     return _ADAPTERS[workload.kind if workload is not None else TRAIN_JOBS.kind]
 
 
 def resource_of(workload: WorkloadFacts) -> Resource:
-    """Where requests about that workload go."""
+    """The resource for requests about that workload."""
     return adapter_of(workload).resource

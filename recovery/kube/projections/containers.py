@@ -1,4 +1,4 @@
-"""Containers as pods and the pod templates of Jobs declare them, as far as decisions read them."""
+"""Containers as declared by pods and by the pod templates of Jobs, with the fields that decisions read."""
 
 from collections.abc import Iterable
 from sys import intern

@@ -1,4 +1,4 @@
-"""Events, as far as they say why an object does not come to be."""
+"""Decodes Events, for the reasons why an object could not be created."""
 
 from datetime import datetime
 
@@ -17,7 +17,7 @@ class _Series(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class EventRecord(msgspec.Struct, frozen=True, rename="camel"):
-    """An Event, dated by whichever of the ways its author used: one of `events.k8s.io` has a series once it repeats."""
+    """An Event, dated by the fields that its author used. An Event of `events.k8s.io` has a series once it repeats."""
 
     message: str = ""
     event_time: Date | None = None

@@ -1,4 +1,4 @@
-"""What all kinds share: metadata, owners, conditions, lists."""
+"""The parts that all kinds share: metadata, owners, conditions, lists."""
 
 import re
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 Date = Annotated[datetime, msgspec.Meta(tz=True)]
-"""A date with its time zone. One without cannot be compared with any other, so an object that has one is refused."""
+"""A date with its time zone. A date without one cannot be compared, so an object with such a date is refused."""
 INT32_MAX = 2**31 - 1
 _WHOLE_NUMBER = re.compile("[0-9]{1,10}")
 
@@ -35,7 +35,7 @@ def clamped_if_any(date: datetime | None) -> datetime | None:
 def whole_number(text: str, where: str) -> int:
     """The number in a label or an annotation that a controller writes. Raises ValueError naming `where` in metadata.
 
-    `int` alone takes signs, underscores and the digits of every script; Kubernetes counts in int32, in ASCII.
+    `int` alone accepts signs, underscores and the digits of every script. Kubernetes counts in int32, in ASCII.
     """
     if not _WHOLE_NUMBER.fullmatch(text) or int(text) > INT32_MAX:
         raise ValueError(f"Expected a whole number up to {INT32_MAX}, got `{text[:63]}` - at `$.metadata.{where}`")
@@ -43,7 +43,7 @@ def whole_number(text: str, where: str) -> int:
 
 
 class ObjectEntry(msgspec.Struct, Generic[T_co], frozen=True):
-    """An object as an informer keeps it: its identity, and the record that was made of it."""
+    """An object as an informer keeps it: its identity, and the record decoded from it."""
 
     namespace: str
     """Empty for cluster-scoped kinds."""
@@ -88,17 +88,17 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def deleting_since(self) -> datetime | None:
-        """When the deletion was asked for. None: the object is not being deleted.
+        """When the deletion was requested. None: the object is not being deleted.
 
-        The timestamp that the server writes is the end of the grace period, so the grace is taken off again, in the
-        server's arithmetic. Where that leads to no date (only the server should write these fields), the value
-        is LATEST: the object is being deleted, and nothing is known about when that was asked for.
+        The server's timestamp is the end of the grace period, so the grace period is subtracted, in the server's
+        arithmetic. Where the result is no valid date (only the server should write these fields), the value is LATEST:
+        the object is being deleted, and the time of the request is not known.
         """
         if self.deletion_timestamp is None:
             return None
         try:
             asked_at = self.deletion_timestamp - _go_duration(self.deletion_grace_period_seconds or 0)
-            if asked_at.microsecond:  # what is left of a grace that wrapped around: the server cut it off
+            if asked_at.microsecond:  # left over from a grace period that wrapped around; the server truncated it
                 asked_at = asked_at.replace(microsecond=0) + timedelta(seconds=1)
         except OverflowError:
             return LATEST
@@ -112,9 +112,9 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def _go_duration(seconds: int) -> timedelta:
-    """What `time.Second * time.Duration(seconds)` is in the API server (`BeforeDelete`, registry/rest/delete.go).
+    """The value of `time.Second * time.Duration(seconds)` in the API server (`BeforeDelete`, registry/rest/delete.go).
 
-    It counts nanoseconds in an int64. A grace period of more than 292 years, which nothing refuses, wraps around.
+    It counts nanoseconds in an int64. Nothing refuses a grace period of more than 292 years, and it wraps around.
     """
     nanoseconds = (seconds * 10**9 + 2**63) % 2**64 - 2**63
     return timedelta(microseconds=nanoseconds // 1000)
@@ -144,7 +144,7 @@ def conditions(raw: Iterable[RawCondition]) -> tuple[Condition, ...]:
 
 
 class BookmarkMetadata(msgspec.Struct, frozen=True, rename="camel"):
-    """How far a watch has come; an annotation marks the end of the initial events."""
+    """The position of a watch. An annotation marks the end of the initial events."""
 
     resource_version: str = ""
     annotations: dict[str, str] = {}
@@ -166,7 +166,7 @@ class ListMetadata(msgspec.Struct, frozen=True, rename="camel"):
 class ObjectList(msgspec.Struct, frozen=True):
     """One page of a list, its items undecoded. A Go list without items may be null.
 
-    `kind` ends in List for every kind of list; empty: the answer said none.
+    `kind` ends in List for every kind of list. Empty: the answer names no kind.
     """
 
     kind: str = ""

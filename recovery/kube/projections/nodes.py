@@ -1,4 +1,4 @@
-"""Nodes, and the Lease by which the kubelet of one says that it lives."""
+"""Decodes nodes, and the Lease by which a node's kubelet shows that it is alive."""
 
 from datetime import datetime
 from sys import intern
@@ -11,7 +11,7 @@ from recovery.kube.projections.accelerators import accelerators
 from recovery.kube.projections.metadata import Date, Metadata, ObjectEntry, RawCondition, clamped_if_any, conditions
 
 _PRESSURE = frozenset({"MemoryPressure", "DiskPressure", "PIDPressure"})
-"""Conditions that every kubelet sets; False says nothing."""
+"""Conditions that every kubelet sets. Their normal status is False."""
 
 
 class _NodeMetadata(Metadata, frozen=True, rename="camel"):
@@ -49,9 +49,9 @@ _decode = msgspec.json.Decoder(_Node).decode
 
 
 def decode_node(raw: bytes | msgspec.Raw) -> ObjectEntry[NodeFacts]:
-    """A node without a Ready condition has never reported: it is not ready, and there is no moment since when.
+    """A node without a Ready condition has never reported. It is not ready, and `ready_since` is None.
 
-    Nor is it unreachable: that is said by the node lifecycle controller, which makes Ready Unknown.
+    It does not count as unreachable: the node lifecycle controller marks that by setting Ready to Unknown.
     """
     node = _decode(raw)
     meta, spec, status = node.metadata, node.spec, node.status

@@ -1,6 +1,6 @@
-"""Pods: the hot path. A pod comes in with some 10 KB, most of it spec and managed fields, and leaves as PodFacts.
+"""Decodes pods, which is the hot path. A pod has some 10 KB, mostly spec and managed fields, and becomes PodFacts.
 
-What thousands of pods share (names of nodes, Jobs and containers, what they ask of a node) is kept once.
+Values that thousands of pods share (names of nodes, Jobs and containers, demands on a node) are stored once.
 """
 
 from collections.abc import Iterable
@@ -32,18 +32,18 @@ from recovery.workloads.jobset import (
 )
 
 _JOINED_BY_READINESS = "readiness"
-"""The one value of the joined-probe annotation that means something."""
+"""The only value of the joined-probe annotation that has a meaning."""
 _ON_ITS_WAY = frozenset({"Initialized", "Ready", "ContainersReady", "PodReadyToStartContainers"})
-"""Conditions that only show how far the pod is; PodScheduled=True is one more."""
+"""Conditions that only show the progress of the pod's start. PodScheduled=True is another."""
 _EXIT_MESSAGE_MAX = 4096
-"""The kubelet cuts a termination message there (`MaxPodTerminationMessageLogLength`); nothing else does."""
+"""The kubelet cuts a termination message to this length (`MaxPodTerminationMessageLogLength`); nothing else does."""
 _DEVICE_MESSAGE_MAX = 128
 _MESSAGE_MAX = 1024
-"""Of a pod's message, of its conditions' and of why a container waits: what a sentence quotes, and no more."""
+"""How much is kept of the messages of a pod, its conditions and waiting containers: enough for a sentence to quote."""
 
 
 class PodRecord(msgspec.Struct, frozen=True):
-    """A pod, and where it belongs."""
+    """A pod, with its group and its ReplicatedJob."""
 
     group: GroupKey
     replicated_job: str
@@ -120,12 +120,12 @@ class _ResourceHealth(msgspec.Struct, frozen=True):
     id: str = msgspec.field(name="resourceID")
     health: str = ""
     message: str | None = None
-    """From Kubernetes 1.36 on, what the DRA driver says of it (gate ResourceHealthStatusMessage)."""
+    """The DRA driver's message, from Kubernetes 1.36 on (gate ResourceHealthStatusMessage)."""
 
 
 class _ResourceStatus(msgspec.Struct, frozen=True):
     name: str
-    """The resource, or `claim:NAME/REQUEST` for one that a DRA claim brought."""
+    """The resource, or `claim:NAME/REQUEST` for devices of a DRA claim."""
     resources: list[_ResourceHealth] = []
 
 
@@ -147,7 +147,7 @@ class _PodStatus(msgspec.Struct, frozen=True, rename="camel"):
     container_statuses: list[_ContainerStatus] = []
     init_container_statuses: list[_ContainerStatus] = []
     extended_resource_claim_status: dict[str, msgspec.Raw] | None = None
-    """Set where the scheduler has satisfied extended resources by a DRA claim of its own making (KEP-5004)."""
+    """Set where the scheduler has satisfied extended resources by a DRA claim that it created (KEP-5004)."""
 
 
 class _Pod(msgspec.Struct, frozen=True):
@@ -205,9 +205,9 @@ def decode_pod(raw: bytes | msgspec.Raw) -> ObjectEntry[PodRecord]:
 
 
 def _demand(pod: _Pod, gpus: int) -> Demand:
-    """Nodes do not list extended resources that DRA provides, so a pod that got them so counts as asking for none.
+    """Nodes do not list extended resources that DRA provides, so a pod that got them from it counts as asking for none.
 
-    A term that has `matchFields` alone is about the names of nodes, which no training uses: it is taken to match all.
+    A term with only `matchFields` selects nodes by name, which no training does. It counts as matching every node.
     """
     spec = pod.spec
     required = spec.affinity.node_affinity.required if spec.affinity is not None else None
@@ -222,7 +222,7 @@ def _demand(pod: _Pod, gpus: int) -> Demand:
 
 @lru_cache(maxsize=4096)
 def _shared_demand(demand: Demand) -> Demand:
-    """The same one for all pods that ask for the same."""
+    """One shared object for all pods with an equal demand."""
     return demand
 
 
@@ -257,7 +257,7 @@ def _container(raw: _ContainerStatus) -> ContainerFacts:
 
 
 def _unhealthy(raw: Iterable[_ResourceStatus]) -> tuple[str, ...]:
-    """`Unknown` is what a device plugin that has gone away leaves behind: no fault (KEP-4680)."""
+    """Only `Unhealthy` counts. `Unknown` is left by a device plugin that has gone away, and is no fault (KEP-4680)."""
     return tuple(
         f"{resource.name}: {device.id}{f' ({device.message[:_DEVICE_MESSAGE_MAX]})' if device.message else ''}"
         for resource in raw
@@ -279,10 +279,10 @@ def _exit(raw: _Terminated | None) -> ExitFacts | None:
 
 
 def _claimed_gpus(pod: _Pod) -> int:
-    """Accelerators that come by DRA claims: those that the kubelet reports, from Kubernetes 1.36 on.
+    """Accelerators from DRA claims, as the kubelet reports them from Kubernetes 1.36 on.
 
-    Before it has, or where it does not, each claim that a container names counts as one: how many devices it asks for
-    stands in the ResourceClaim alone.
+    Without a report, each claim that a container names counts as one accelerator: only the ResourceClaim holds the
+    number of devices.
     """
     claims = {claim for container in pod.spec.containers for claim in container.resources.claims}
     if not claims:

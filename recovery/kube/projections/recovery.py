@@ -1,4 +1,4 @@
-"""Our own objects: policies of either kind, the RecoveryConfig, and RecoveryGroups."""
+"""Decodes our own objects: policies of both kinds, the RecoveryConfig, and RecoveryGroups."""
 
 from datetime import datetime
 from typing import Any
@@ -21,9 +21,9 @@ from recovery.kube.projections.metadata import Date, Metadata, ObjectEntry, clam
 from recovery.ports import TRAIN_JOBS
 
 UNREADABLE_SCHEMA_VERSION = -1
-"""`LedgerObject.schema_version` of a ledger of a known version that cannot be decoded. No version is negative, so
-code that acts only on the versions that it knows holds before a broken ledger as well: an empty one in its place would
-forget what has been done. `ledger.message` then says what is wrong."""
+"""`LedgerObject.schema_version` of a ledger that has a known version but cannot be decoded. No version is negative, so
+code that acts only on versions it knows leaves a broken ledger alone too. An empty ledger in its place would forget
+what has been done. `ledger.message` then says what is wrong."""
 
 
 class _OwnedSpec(msgspec.Struct, frozen=True):
@@ -35,7 +35,7 @@ class _OwnedFields(msgspec.Struct, frozen=True):
 
 
 class _ManagedFields(msgspec.Struct, frozen=True, rename="camel"):
-    """Who owns which fields. `fieldsV1` holds a key for each field that is owned, empty objects for leaves."""
+    """Who owns which fields. `fieldsV1` holds a key for each owned field, with an empty object for a leaf."""
 
     time: Date | None = None
     subresource: str = ""
@@ -61,7 +61,7 @@ _decode_policy = msgspec.json.Decoder(_Policy).decode
 
 
 def decode_policy(raw: bytes | msgspec.Raw) -> ObjectEntry[PolicyFacts]:
-    """A RecoveryPolicy or a ClusterRecoveryPolicy: the latter has no namespace."""
+    """Decode a RecoveryPolicy or a ClusterRecoveryPolicy. The latter has no namespace."""
     policy = _decode_policy(raw)
     meta = policy.metadata
     facts = PolicyFacts(
@@ -85,10 +85,10 @@ def _recorded(status: _PolicyStatus) -> Enforcement:
 
 
 def _mode_since(meta: _PolicyMetadata) -> datetime:
-    """When an owner of `spec.mode` last wrote, which is not before the mode itself was written.
+    """When an owner of `spec.mode` last wrote. The mode itself was written then or earlier.
 
-    The server dates owners, not fields: an owner who later edits another field moves this on. So it serves only until
-    the status says since when the policy enforces (`core.policy.enforcement`).
+    The server dates owners, not fields: if the owner later edits another field, the time moves too. So the time is used
+    only until the status says since when the policy enforces (`core.policy.enforcement`).
     """
     written = [
         clamped(owner.time)
@@ -117,8 +117,8 @@ _decode_config_identity = msgspec.json.Decoder(_ConfigIdentity).decode
 
 
 def decode_config(raw: bytes | msgspec.Raw) -> ObjectEntry[ConfigFacts]:
-    """One that cannot be read is not left out but reported: what its spec was meant to forbid is not known, nor what
-    its status says is done, and an empty one in its place would fill every cap a second time."""
+    """A RecoveryConfig that cannot be read is marked `unreadable`, not left out: it is not known what its spec forbids
+    or what its status counts. With an empty one in its place every cap would be filled a second time."""
     meta = _decode_config_identity(raw).metadata
     facts = ConfigFacts(
         name=meta.name,
@@ -170,9 +170,9 @@ _decode_ledger = msgspec.json.Decoder(Ledger).decode
 
 
 def decode_recovery_group(raw: bytes | msgspec.Raw) -> ObjectEntry[LedgerObject]:
-    """A status that is missing is an empty ledger; one that is not understood is marked by its `schema_version`.
+    """A missing status is an empty ledger. A status that is not understood is marked by its `schema_version`.
 
-    The ledger of an earlier version is given as one of this version, and `schema_version` says what was found.
+    The ledger of an earlier version is converted to this version, and `schema_version` holds the version found.
     """
     group = _decode_group(raw)
     version, ledger = _ledger(group.status)

@@ -1,4 +1,4 @@
-"""TrainJobs, JobSets and Jobs."""
+"""Decodes TrainJobs, JobSets and Jobs."""
 
 from sys import intern
 from typing import Annotated
@@ -51,16 +51,16 @@ from recovery.workloads.jobset import (
 from recovery.workloads.trainjob import ANCESTOR_LABEL
 
 COSCHEDULING_LABEL = "scheduling.x-k8s.io/pod-group"
-"""Of the coscheduling plugin of scheduler-plugins; Trainer's plugin of that name writes it into the pod templates."""
+"""Label of scheduler-plugins' coscheduling. Trainer's plugin of that name writes it into the pod templates."""
 COSCHEDULING_OLD_LABEL = "pod-group.scheduling.sigs.k8s.io"
 COSCHEDULING_LIGHT_LABEL = "pod-group.scheduling.sigs.k8s.io/name"
-"""What the same plugin read before its API group had its present name."""
+"""The labels that the same plugin read before its API group had its present name."""
 VOLCANO_ANNOTATION = "scheduling.k8s.io/group-name"
-"""Of Volcano; Trainer's plugin `volcano` writes it into the pod templates."""
+"""Annotation of Volcano. Trainer's plugin `volcano` writes it into the pod templates."""
 VOLCANO_OWN_ANNOTATION = "scheduling.volcano.sh/group-name"
 KOORDINATOR_ANNOTATION = "gang.scheduling.koordinator.sh/name"
 KUEUE_TOPOLOGY_GATE = "kueue.x-k8s.io/topology"
-"""Scheduling gate that Kueue writes into the pod templates: it takes the gate from a pod when it gives it its node."""
+"""Scheduling gate that Kueue writes into the pod templates. Kueue removes it from a pod when it assigns the node."""
 
 
 class _WorkloadMetadata(Metadata, frozen=True, rename="camel"):
@@ -124,15 +124,15 @@ def decode_train_job(raw: bytes | msgspec.Raw) -> ObjectEntry[WorkloadFacts]:
 
 
 def _progress(raw: msgspec.Raw) -> Progress | None:
-    """None: the job reports none, or what it reports makes no sense.
+    """The reported progress. None: the job reports none, or the report makes no sense.
 
-    A training process writes it, and it is an optional signal: one that is wrong must not keep the job from being read.
+    Progress is an optional signal that a training process writes. A wrong one must not make the job unreadable.
     """
     try:
         found = _decode_trainer_status(raw)
     except ValueError:
         return None
-    if found is None or clamped(found.last_updated_time) <= EARLIEST:  # the zero time of Go: no time at all
+    if found is None or clamped(found.last_updated_time) <= EARLIEST:  # Go's zero time means no time
         return None
     percentage = found.progress_percentage
     return Progress(clamped(found.last_updated_time), None if percentage is None else percentage / 100)
@@ -141,7 +141,7 @@ def _progress(raw: msgspec.Raw) -> Progress | None:
 def _workload(
     resource: Resource, meta: _WorkloadMetadata, spec: "_TrainJobSpec | _JobSetSpec", met: tuple[Condition, ...]
 ) -> WorkloadFacts:
-    """All labels, because policies select by them; of the annotations only ours, which leaves out whole manifests."""
+    """Keeps all labels, because policies select by them, but only our annotations: others may hold whole manifests."""
     return WorkloadFacts(
         kind=resource.kind,
         name=meta.name,
@@ -159,7 +159,7 @@ def _workload(
 
 
 class JobSetRecord(msgspec.Struct, frozen=True):
-    """A JobSet, and whose it is. `owner_uid` is empty for one that a user made."""
+    """A JobSet and its owner. `owner_uid` is empty for a JobSet that a user created."""
 
     owner_uid: str
     facts: JobSetFacts
@@ -207,7 +207,7 @@ class _ReplicatedJob(msgspec.Struct, frozen=True, rename="camel"):
     depends_on: tuple[_DependsOn, ...] = ()
 
     def facts(self) -> ReplicatedJobFacts:
-        """Runtimes put the step on the Job template; one that puts it on the pod template is understood as well."""
+        """Runtimes put the step label on the Job template. A label on the pod template is accepted as well."""
         ancestor = self.template.metadata.labels.ancestor or self.template.spec.template.metadata.labels.ancestor
         waits_for = tuple(each.name for each in self.depends_on if each.status == DEPENDENCY_COMPLETE)
         return ReplicatedJobFacts(
@@ -309,12 +309,12 @@ def _as_core_calls_it(condition: Condition) -> Condition:
 
 
 class JobRecord(msgspec.Struct, frozen=True):
-    """A Job, and the group that it belongs to."""
+    """A Job and its group."""
 
     group: GroupKey
     facts: JobFacts
     ready: int = 0
-    """`status.ready`: pods that are Ready and not being deleted, as its controller last counted them."""
+    """`status.ready`: pods that are Ready and not being deleted, by the last count of the Job controller."""
 
 
 class _JobLabels(msgspec.Struct, frozen=True):
@@ -417,9 +417,9 @@ class _JobSpec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def _gang(template: _Template) -> str:
-    """What in the template puts its pods into a gang that another component has sized. Empty: nothing.
+    """The label, annotation or field of the template that puts its pods into a gang sized by others. Empty: none does.
 
-    Not the PodGroup that the Job controller itself makes where the gate is on: that one has the size of the Job.
+    The PodGroup that the Job controller itself creates with its feature gate on does not count: it has the Job's size.
     """
     labels, annotations, spec = template.metadata.labels, template.metadata.annotations, template.spec
     found = {
@@ -436,7 +436,7 @@ def _gang(template: _Template) -> str:
 
 
 def _nodes(text: str) -> int | None:
-    """None: the Job has no such annotation, or its value is no number of pods."""
+    """The number of pods in the annotation. None: the Job has no such annotation, or its value is no such number."""
     try:
         return whole_number(text, "") if text else None
     except ValueError:
