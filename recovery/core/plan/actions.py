@@ -90,9 +90,10 @@ class ChangeFleet(msgspec.Struct, frozen=True):
 class RaiseBackoffLimit(msgspec.Struct, frozen=True):
     """Raise the backoffLimit of a Job that is being deleted, before its pods are deleted.
 
-    The Job controller counts deleted pods as failed. Beyond the limit it may mark the dying Job Failed, and a JobSet
-    that sees a Failed Job, dying or not, fails (k8s 1.36 `syncJob`, jobset 0.12 `executeFailurePolicy`). This did not
-    happen in 25 recoveries of 128 pods without this action, but the sources allow it, and the job would be lost.
+    The Job controller counts deleted pods as failed. Beyond the limit it may mark the dying Job Failed, and the JobSet
+    applies its failure policy to a Failed Job, dying or not: without one it fails (k8s 1.36 `syncJob`, jobset 0.12
+    `executeFailurePolicy`). This did not happen in 25 recoveries of 128 pods without this action, but the sources
+    allow it, and the job would be lost.
     """
 
     epoch: int
