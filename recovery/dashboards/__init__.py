@@ -1,4 +1,4 @@
-"""Generates what Prometheus and Grafana are given: recording rules, alerts, and dashboards.
+"""Generates the files for Prometheus and Grafana: recording rules, alerts, and dashboards.
 
-`python -m recovery.dashboards` writes them. Nothing of the controller imports this package.
+`python -m recovery.dashboards` writes them. The controller does not import this package.
 """

@@ -1,4 +1,4 @@
-"""One alert as Prometheus is given it."""
+"""One alert as Prometheus evaluates it."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -29,11 +29,11 @@ class Alert:
     severity: AlertSeverity
     summary: str
     description: str
-    """What is wrong, of which job, and what to run."""
+    """What is wrong, with which job, and what to run."""
     per_job: bool = False
-    """Its labels namespace and job_name name one job."""
+    """The labels namespace and job_name identify one job."""
     explained_by: tuple[str, ...] = ()
-    """While one of these fires for the same job, or for the cluster if it is of no job, this one does not."""
+    """While one of these alerts fires, this one does not. An alert per job counts only for the same job."""
 
     @property
     def runbook_url(self) -> str:

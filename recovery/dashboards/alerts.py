@@ -5,7 +5,7 @@ from recovery.dashboards.job_alerts import JOB_ALERTS
 from recovery.dashboards.own_alerts import OWN_ALERTS
 
 ALERTS: tuple[Alert, ...] = (*OWN_ALERTS, *JOB_ALERTS)
-"""An alert comes after those that explain it: it reads the series that they have written in the same evaluation."""
+"""An alert comes after those that explain it, because it reads the series that they wrote in the same evaluation."""
 
 _PER_JOB = frozenset(alert.name for alert in ALERTS if alert.per_job)
 
@@ -13,7 +13,7 @@ _PER_JOB = frozenset(alert.name for alert in ALERTS if alert.per_job)
 def expression(alert: Alert) -> str:
     """What Prometheus evaluates: the alert's own condition, unless an alert that explains it fires.
 
-    The rule says it itself. An inhibition of Alertmanager would hold only where someone has configured it.
+    The rule itself contains this condition. An inhibition in Alertmanager would work only where someone configured it.
     """
     expr = alert.expr
     same_job = tuple(name for name in alert.explained_by if name in _PER_JOB)

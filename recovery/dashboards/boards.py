@@ -9,7 +9,7 @@ FOLDER = "manifests/prometheus"
 
 
 def dashboard_files() -> dict[str, str]:
-    """What every file says, by its path in the repository."""
+    """The text of every file, by its path in the repository."""
     files = {}
     for name, text in (("fleet", fleet_board()), ("job", job_board())):
         files[f"dashboards/{name}.json"] = text
@@ -33,7 +33,7 @@ def _config_map(name: str, text: str) -> str:
 
 
 class _Literal(yaml.SafeDumper):
-    """Writes texts of several lines as they are, so that a change of a dashboard reads as one."""
+    """Writes multi-line text as it is, so that the diff of a dashboard is readable."""
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:

@@ -1,4 +1,4 @@
-"""The row Controller: whether the controller itself works. Every replica reports on itself, so series are raw."""
+"""The row Controller: whether the controller itself works. Every replica reports on itself, so the series are raw."""
 
 from recovery.dashboards.palette import BAD, GOOD, NEUTRAL, WARNING
 from recovery.dashboards.panels import CORES, AnyPanel, Query, bars, lines, one_number, states, words

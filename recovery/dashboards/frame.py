@@ -25,7 +25,7 @@ TO_JOB_OF_ROW = link(
     "Open the job's dashboard",
     f"/d/{JOB_UID}?var-namespace=${{__data.fields.namespace}}&var-job_name=${{__data.fields.job_name}}&{_TIME}",
 )
-"""For tables."""
+"""For tables of jobs."""
 TO_RUNBOOK = link("Open the runbook", f"{RUNBOOKS}/${{__data.fields.alertname}}.md")
 
 
@@ -88,7 +88,7 @@ def _label_values(name: str, label: str, series: str) -> builders.QueryVariable:
 
 
 def _numbered(made: models.Dashboard) -> models.Dashboard:
-    """Panels need numbers, and the SDK gives none."""
+    """Numbers the panels. Grafana needs the numbers, and the SDK sets none."""
     for number, panel in enumerate(made.panels or (), start=1):
         panel.id_val = number
     return made

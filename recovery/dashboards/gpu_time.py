@@ -1,4 +1,4 @@
-"""The figures with which the row Where GPU time goes begins, for all jobs that the variables of a dashboard select."""
+"""The first figures of the row Where GPU time goes, for all jobs that the variables of a dashboard select."""
 
 from recovery.dashboards.palette import BAD, GOOD, NEUTRAL, WARNING
 from recovery.dashboards.panels import GPU_HOURS, AnyPanel, of_jobs, one_number

@@ -1,4 +1,4 @@
-"""Alerts about one job, by its namespace and name. Those that explain others stand first."""
+"""Alerts about one job, by its namespace and name. Those that explain others come first."""
 
 from recovery.dashboards.alert import Alert, AlertSeverity
 from recovery.dashboards.series import DEAD_MEMBER, INCIDENT_SEEN, job_series
@@ -6,7 +6,7 @@ from recovery.dashboards.series import DEAD_MEMBER, INCIDENT_SEEN, job_series
 _J = "namespace, job_name"
 _JOB = "{{ $labels.namespace }}/{{ $labels.job_name }}"
 _EXPLAIN = "Run `recovery explain {{ $labels.job_name }} -n {{ $labels.namespace }}`."
-# In phase Resuming all ranks are Ready. A job that reports progress seldom may train in it already.
+# In phase Resuming all ranks are Ready. A job that seldom reports progress may already train in it.
 _IDLE_FOR_SURE = f'sum by ({_J}) ({job_series("recovery_gpus_idle")}{{reason!="resume"}})'
 _START = job_series("recovery_incident_start_timestamp_seconds")
 _PHASE = job_series("recovery_job_phase")
@@ -26,10 +26,10 @@ LOOP_RESTARTS = 3
 STALLED_SECONDS = 1800
 SMALLER_SECONDS = 3600
 SEEN_SLACK_SECONDS = 60
-"""A member may have died that long after the last sample in which its incident was open."""
+"""A member may have died this long after the last sample in which its incident was open."""
 
 _ATTENDED = (
-    # Only a controller that is there attends: without one, an incident that it left open helps no one.
+    # Only a running controller attends to an incident. An incident that a stopped one left open helps no one.
     f"(last_over_time({INCIDENT_SEEN}[1d]) >= on ({_J}) ({DEAD_MEMBER} - {SEEN_SLACK_SECONDS}))"
     " and on () (sum(recovery_leader) > 0)"
 )
@@ -37,7 +37,7 @@ _ATTENDED = (
 JOB_ALERTS = (
     Alert(
         name="RecoveryDeadMemberUnattended",
-        # A failed pod stays where the platform has replaced it, so a death of yesterday says nothing.
+        # A failed pod remains after the platform has replaced it, so a death more than a day ago means nothing.
         expr=f"time() - ({DEAD_MEMBER} > time() - 86400 unless on ({_J}) ({_ATTENDED}))",
         for_seconds=300,
         severity=AlertSeverity.CRITICAL,
@@ -101,7 +101,7 @@ JOB_ALERTS = (
     Alert(
         name="RecoveryOverdue",
         expr=f'time() - {_START} > {OVERDUE_SECONDS} unless on ({_J}) {_PHASE}{{phase=~"Held|Resuming"}} == 1',
-        # An age does not flap. Any later, and RecoveryGPUsIdle, which this explains, would page first.
+        # An age does not flap. With a longer `for`, RecoveryGPUsIdle, which this alert explains, would page first.
         for_seconds=0,
         severity=AlertSeverity.CRITICAL,
         summary=f"{_JOB} has not recovered for {{{{ $value | humanizeDuration }}}}.",

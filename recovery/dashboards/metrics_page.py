@@ -75,7 +75,7 @@ as idle.
 """
 
 _USUAL = (SELECTED, LEADS, ALWAYS, ON_LINUX)
-"""When most metrics of a section have a series: its introduction says so once."""
+"""When most metrics of a section have a series. The section's introduction says so once."""
 
 
 def page() -> str:

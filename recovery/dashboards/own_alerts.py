@@ -1,4 +1,4 @@
-"""Alerts about the controller and about the fleet. Those that explain others stand first."""
+"""Alerts about the controller and about the fleet. Those that explain others come first."""
 
 from recovery.dashboards.alert import Alert, AlertSeverity
 from recovery.dashboards.series import ETTR_OF_FLEET_1H, fleet_series
@@ -6,7 +6,7 @@ from recovery.dashboards.series import ETTR_OF_FLEET_1H, fleet_series
 WATCH_STALE_SECONDS = 300
 """The API server sends a bookmark each minute."""
 CERTIFICATE_DAYS = 14
-"""cert-manager renews 30 days before the end, and a certificate of our own is renewed earlier too."""
+"""cert-manager renews 30 days before expiry, and the controller renews its own certificate even earlier."""
 QUEUE_LAG_SECONDS = 5
 ERROR_SHARE = 0.05
 QUARANTINE_SHARE = 0.8
@@ -15,7 +15,7 @@ UNCLASSIFIED_SHARE = 0.25
 EFFICIENCY_MIN = 0.9
 
 _PODS = "pods -A -l app.kubernetes.io/name=trainjob-recovery"
-"""The controller's, in whatever namespace it is installed."""
+"""The controller's pods, in any namespace."""
 
 _INCIDENTS = fleet_series("recovery_fleet_incidents_total")
 _ERRORS = 'code=~"5..|429|timeout|connection"'
@@ -71,7 +71,7 @@ OWN_ALERTS = (
     ),
     Alert(
         name="RecoveryPermissionMissing",
-        # An installation that only observes withholds them on purpose (manifests/overlays/observe).
+        # An installation that only observes withholds permissions on purpose (manifests/overlays/observe).
         expr="max by (verb, resource) (recovery_missing_permissions) == 1"
         f' and on () {fleet_series("recovery_jobs")}{{mode="enforce"}} > 0',
         for_seconds=60,

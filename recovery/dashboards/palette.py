@@ -1,6 +1,6 @@
-"""Colours of phases and causes: one name has one colour on every panel.
+"""Colours of phases and causes. A name has the same colour on every panel.
 
-They stay apart for people who see red and green alike. tests/unit/dashboards/test_palette.py measures that.
+They are distinct even for people who see red and green alike. tests/unit/dashboards/test_palette.py measures that.
 """
 
 GOOD = "#0072B2"

@@ -34,7 +34,7 @@ from recovery.dashboards.series import PREFIX, fleet_series, job_series
 
 AnyPanel = stat.Panel | timeseries.Panel | bargauge.Panel | table.Panel | statetimeline.Panel
 Steps = Sequence[tuple[float | None, str]]
-"""From which value on which colour holds. The first has None: from the lowest value on."""
+"""The value from which each colour applies. The first is None: its colour applies from the lowest value."""
 
 DATASOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 STEP = f"{INTERVAL_SECONDS}s"
@@ -44,7 +44,7 @@ GPUS = "suffix: GPUs"
 GPU_HOURS = "suffix: GPU h"
 CORES = "suffix: cores"
 _WHOLE = frozenset({"none", GPUS})
-"""Units of things that are counted: an axis has no fractions of them."""
+"""Units of things that are counted. Their axes have no fractions."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class BoardColumn:
     mappings: tuple[models.ValueMapping, ...] = ()
     link: builders.DashboardLink | None = None
     width: int = 0
-    """In pixels. 0: as wide as there is room."""
+    """In pixels. 0: as wide as the available space."""
 
 
 def of_jobs(name: str, *matchers: str) -> str:
@@ -80,9 +80,9 @@ def of_fleet(name: str, *matchers: str) -> str:
 
 
 def observed(series: str) -> str:
-    """What a histogram's series counted in the time range, series that began in it included.
+    """What a histogram's series counted in the time range, including series that began in it.
 
-    Histograms have too many series to begin all of them at 0, and `increase` alone leaves the first sample out.
+    Histograms have too many series to start all of them at 0, and `increase` alone leaves out the first sample.
     """
     window = "$__range"
     more = f"increase({series}[{window}])"
@@ -91,7 +91,7 @@ def observed(series: str) -> str:
 
 
 def oldest_incident() -> str:
-    """A query: the age in seconds of the oldest incident that RecoveryOverdue may be about. That alert knows more."""
+    """A query: the age in seconds of the oldest incident that RecoveryOverdue may be about. The alert excludes more."""
     resuming = of_jobs("job_phase", 'phase="Resuming"')
     started = of_jobs("incident_start_timestamp_seconds")
     return f"time() - min({started} unless on (namespace, job_name) {resuming} == 1)"
@@ -126,7 +126,7 @@ PHASE_NAMES = words(
 
 
 def link(title: str, url: str) -> builders.DashboardLink:
-    """From a value to another page, in the same tab."""
+    """A link from a value to another page, in the same tab."""
     return builders.DashboardLink(title).url(url)
 
 
@@ -143,7 +143,7 @@ def one_number(
     mappings: Sequence[models.ValueMapping] = (),
     if_none: str = "",
 ) -> stat.Panel:
-    """One value, as large as fits. `if_none` stands where the query returns nothing."""
+    """One value, as large as fits. It shows `if_none` if the query returns nothing."""
     panel = (
         stat.Panel()
         .title(title)
@@ -215,7 +215,7 @@ def lines(
     if_none: str = "",
 ) -> timeseries.Panel:
     """Values over time. `stacked`: areas that add up. `stepped`: values hold until the next one. `top`: of the axis.
-    `if_none` stands where the queries return nothing."""
+    It shows `if_none` if the queries return nothing."""
     panel = (
         timeseries.Panel()
         .title(title)

@@ -18,7 +18,7 @@ from recovery.telemetry.catalogue import CATALOGUE, MetricSource, MetricType
 from recovery.telemetry.catalogue.of_fleet import DURATIONS_AND_DECISIONS
 
 INTERVAL_SECONDS = 30
-"""Of the groups of recording rules. `sum_over_time` of a recorded gauge counts that many seconds for each sample."""
+"""The interval of the rule groups. In `sum_over_time` of a recorded gauge each sample stands for this many seconds."""
 
 _LEADERS = [
     record
@@ -31,7 +31,7 @@ JOB_METRICS = tuple(record.name for record in _LEADERS if record.per_job)
 FLEET_METRICS = tuple(record.name for record in _LEADERS if not record.per_job)
 
 _SCRAPE_LABELS = "instance, pod, endpoint, container, service, job"
-"""What a scrape adds to our labels. They change with the leader, and with the kind of monitor."""
+"""The labels that a scrape adds to ours. They change with the leader, and with the kind of monitor."""
 
 
 @dataclass(frozen=True)
@@ -76,10 +76,10 @@ def _of_fleet(metric: str) -> RecordingRule:
 
 
 def _held(by: str, window: str) -> str:
-    """GPU-seconds that the jobs held within the window: without what our suspensions gave back."""
+    """GPU-seconds that the jobs held within the window, without those that our suspensions gave back."""
     gpus = f"sum_over_time({job_series('recovery_job_gpus')}[{window}])"
     released = f"sum_over_time({job_series('recovery_gpus_released')}[{window}])"
-    # No released series means that nothing was released, and must not take the job out of the answer.
+    # No released series means that nothing was released. That must not remove the job from the result.
     return f"{INTERVAL_SECONDS} * (sum{by} ({gpus}) - (sum{by} ({released}) or 0 * sum{by} ({gpus})))"
 
 
@@ -108,7 +108,7 @@ KUBE_STATE_METRICS_LABELS = ("jobset.sigs.k8s.io/jobset-name", "jobset.sigs.k8s.
 """The pod labels that kube-state-metrics must be allowed to export, by --metric-labels-allowlist."""
 
 _STUCK_SECONDS = 60
-"""A pod that is deleted ends within its grace period. One that is there this much later has no kubelet to end it."""
+"""A deleted pod ends within its grace period. A pod that exists this much later has no kubelet to end it."""
 
 
 def _of_pods(metric: str) -> str:
@@ -128,9 +128,9 @@ def _independent() -> tuple[RecordingRule, ...]:
     phase = {name: _of_pods(f'kube_pod_status_phase{{phase="{name}"}}') for name in ("Failed", "Running")}
     failed = f"({_of_pods('kube_pod_completion_time')} or {_of_pods('kube_pod_created')}) and {phase['Failed']} == 1"
     stuck = f"{_of_pods('kube_pod_deletion_timestamp')} < time() - {_STUCK_SECONDS}"
-    # Of the training containers of Trainer alone: a sidecar may restart as it likes.
+    # Only Trainer's training containers count. A sidecar may restart at any time.
     restarted = _of_pods('kube_pod_container_status_last_terminated_timestamp{container="node"}')
-    # A job that a person deletes leaves nothing running but pods that cannot end: it has lost no member.
+    # Of a job that a person deletes, only pods that cannot end still run. Such a job has lost no member.
     leaving = _of_pods("kube_pod_deletion_timestamp")
     running = f"({phase['Running']} unless {leaving} unless {restarted})"
     gone = f"(({failed}) or ({stuck}) or {restarted})"

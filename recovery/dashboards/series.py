@@ -1,7 +1,7 @@
 """Names of the recorded series, which rules write and alerts and dashboards read.
 
 Only the leader reports jobs and the fleet. A raw series therefore ends with a term, and the next leader reports it
-with other `instance` and `pod` labels. The recorded series has none of these labels, so it goes on.
+with other `instance` and `pod` labels. The recorded series has none of these labels, so it continues.
 """
 
 PREFIX = "recovery_"
@@ -10,14 +10,14 @@ ETTR_OF_JOB_1H = "namespace_job:recovery_ettr:ratio1h"
 """Share of the last hour's GPU time in which no incident kept the job's GPUs idle. Labels: namespace, job_name."""
 ETTR_OF_JOB_1D = "namespace_job:recovery_ettr:ratio1d"
 ETTR_OF_FLEET_1H = "cluster:recovery_ettr:ratio1h"
-"""The same of all selected jobs together. No labels."""
+"""The same for all selected jobs together. No labels."""
 ETTR_OF_FLEET_1D = "cluster:recovery_ettr:ratio1d"
 BADPUT_OF_FLEET_1H = "cluster:recovery_badput_gpu_seconds:increase1h"
 """GPU-seconds that the fleet lost in the last hour. Label: badput."""
 BADPUT_OF_FLEET_1D = "cluster:recovery_badput_gpu_seconds:increase1d"
 DEAD_MEMBER = "namespace_job:kube_pod_dead_member_timestamp_seconds:max"
-"""When the job's last dead member died, by kube-state-metrics alone: its pod failed, or is deleted and does not end, or
-its container restarted in place, while other members run on. No series: no member is dead. Labels: namespace, job_name.
+"""When the job's last dead member died, from kube-state-metrics alone: its pod failed, or is deleted and does not end,
+or its container restarted in place, while other members run. No series: no member is dead. Labels: namespace, job_name.
 """
 INCIDENT_SEEN = "namespace_job:recovery_incident_seen_timestamp_seconds:max"
 """When the rule saw an incident of the job open; only while one is open. Labels: namespace, job_name."""

@@ -1,5 +1,6 @@
-"""Launch settings, judged before a job starts: what Trainer will make of a manifest, and what is wrong with it.
+"""Checks launch settings before a job starts: what Trainer will make of a manifest, and what is wrong with it.
 
-Pure: text and objects in, findings and settings out. The CLI (`recovery lint`, `recovery explain-launch`) and admission
-ask the same functions, so that they give the same verdicts. Nothing of ours is imported here.
+The package is pure: text and objects go in, findings and settings come out. The CLI (`recovery lint`, `recovery
+explain-launch`) and admission call the same functions, so that they give the same verdicts. Nothing here imports
+another package of this project.
 """

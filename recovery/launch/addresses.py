@@ -1,7 +1,7 @@
-"""Whose name it is: of a pod of the job, of another job, or of none that will be.
+"""Classifies a host name: a pod of the job, a pod of another job, or a pod that will never exist.
 
-JobSet names pods `<job>-<ReplicatedJob>-<Job>-<index>` and puts them into the domain of its headless Service, which is
-called like the JobSet unless `network.subdomain` says otherwise. That Service has no other pods in it.
+JobSet names pods `<job>-<ReplicatedJob>-<Job>-<index>` and puts them into the domain of its headless Service. The
+Service has the name of the JobSet unless `network.subdomain` says otherwise, and it has no other pods.
 """
 
 import re
@@ -13,17 +13,17 @@ _SUFFIX_OF_GENERATED = "xxxxx"
 
 
 class Whose(StrEnum):
-    """Of a host name."""
+    """Whose host name it is."""
 
     OURS = "Ours"
     NO_POD = "NoPod"
-    """It is in the job's own domain, and no pod will have it."""
+    """The name is in the job's own domain, but no pod will have it."""
     WITHOUT_DOMAIN = "WithoutDomain"
-    """It is that of a pod of the job, without its domain."""
+    """The name of a pod of the job, without its domain."""
     ANOTHER_JOB = "AnotherJob"
-    """It is built like the name of a pod, and is in a domain of another name."""
+    """The name has the form of a pod's name, but it is in another domain."""
     UNKNOWN = "Unknown"
-    """A Service, a host, an address: whatever the manifest does not show."""
+    """A Service, a host or an address that the manifest does not show."""
 
 
 def whose(launch: Launch, host: str) -> Whose:
@@ -44,7 +44,7 @@ def whose(launch: Launch, host: str) -> Whose:
 
 
 def pod_of(launch: Launch, host: str) -> tuple[str, int, int] | None:
-    """ReplicatedJob, Job and index of the pod with that name, in whatever domain. None: the job has no such pod."""
+    """ReplicatedJob, Job and index of the pod with that name, in any domain. None: the job has no such pod."""
     first, _ = _parts(host)
     for job in launch.job_set.jobs:
         matched = re.fullmatch(rf"{re.escape(f'{launch.name}-{job.name}')}-([0-9]{{1,9}})-([0-9]{{1,9}})", first)
@@ -56,6 +56,6 @@ def pod_of(launch: Launch, host: str) -> tuple[str, int, int] | None:
 
 
 def _parts(host: str) -> tuple[str, str]:
-    """The name, and the domain that follows it; empty: there is none."""
+    """The name, and the domain that follows it. Empty: it has no domain."""
     labels = host.rstrip(".").split(".")
     return labels[0], labels[1] if len(labels) > 1 else ""

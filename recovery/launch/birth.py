@@ -1,8 +1,8 @@
-"""What settings at birth make of a Job: its size, and the nodes that its pods avoid.
+"""Applies birth settings to a Job when it is created: its size, and the nodes that its pods avoid.
 
-The webhook of `recovery.admission` and the modelled API server ask `born`. The MutatingAdmissionPolicy of
-`manifests/components/birth-settings` does the same in CEL. `tests/contract` holds the model and the policy to one
-behaviour, and `tests/cluster/test_birth_settings_webhook.py` the webhook.
+The webhook of `recovery.admission` and the modelled API server call `born`. The MutatingAdmissionPolicy of
+`manifests/components/birth-settings` does the same in CEL. `tests/contract` checks that the model and the policy behave
+alike, and `tests/cluster/test_birth_settings_webhook.py` checks the webhook.
 """
 
 from collections.abc import Iterable
@@ -18,23 +18,23 @@ REPLICATED_JOB_LABEL = "jobset.sigs.k8s.io/replicatedjob-name"
 _HOSTNAME_LABEL = "kubernetes.io/hostname"
 
 _Fields = dict[str, Any]
-"""An object, or part of it, as JSON has it."""
+"""An API object, or part of one, as decoded JSON."""
 
 
 def of_job_set(job: _Fields) -> bool:
-    """Only such Jobs may have settings."""
+    """Whether the Job belongs to a JobSet. Only such Jobs may have birth settings."""
     return JOBSET_NAME_LABEL in _labels(job)
 
 
 def born(job: _Fields, settings: Iterable[_Fields]) -> _Fields:
-    """The Job as it is created; the given one where no settings are for it. Nothing that is given changes.
+    """The Job as it is created. If no settings apply, it is the Job that was passed in. The arguments do not change.
 
     `settings`: `status.birthSettings` of the labelled RecoveryGroups in the namespace of the Job.
     """
     if not of_job_set(job):
         return job
     labels = _labels(job)
-    # By the UID: a JobSet that was deleted and made again under its name is another one.
+    # The UID decides: a JobSet that was deleted and created again under the same name is another JobSet.
     own = labels.get(JOBSET_UID_LABEL, ""), labels.get(REPLICATED_JOB_LABEL, "")
     for each in settings:
         if own == (each["jobSetUID"], each["replicatedJob"]):
@@ -47,10 +47,10 @@ def _labels(job: _Fields) -> dict[str, str]:
 
 
 def _with_settings(job: _Fields, settings: _Fields) -> _Fields:
-    """All of them, or none: the policy makes one patch, and a patch that does not fit is ignored."""
+    """All settings apply, or none: the policy makes one patch, and a patch that does not fit is ignored."""
     try:
         return _changed(job, settings)
-    except KeyError:  # a map to which the patch would add is not there
+    except KeyError:  # a map that the patch would add to does not exist
         return job
 
 
@@ -72,7 +72,7 @@ def _changed(job: _Fields, settings: _Fields) -> _Fields:
 
 
 def _with_size(container: _Fields, nodes: int) -> _Fields:
-    """A container gets the size if its template sets it already."""
+    """Sets the size in a container whose template already sets one."""
     if not any(variable["name"] == SIZE_VARIABLE for variable in container.get("env") or ()):
         return container
     size = {"name": SIZE_VARIABLE, "value": str(nodes)}
@@ -80,7 +80,7 @@ def _with_size(container: _Fields, nodes: int) -> _Fields:
 
 
 def _avoiding(affinity: Any, hosts: list[str]) -> _Fields:
-    """The affinity of a template, which may have none, with the hosts left out."""
+    """The affinity of a template, with the hosts excluded. `affinity` None: the template has none."""
     exclusion = {"key": _HOSTNAME_LABEL, "operator": "NotIn", "values": list(hosts)}
     of_nodes = dict((affinity or {}).get("nodeAffinity") or {})
     required = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -93,7 +93,7 @@ def _avoiding(affinity: Any, hosts: list[str]) -> _Fields:
 
 
 def _excluding(term: _Fields, exclusion: _Fields) -> _Fields:
-    """Terms are ORed, so each excludes the hosts. An empty one matches no node, and stays so."""
+    """Terms are ORed, so each must exclude the hosts. An empty term matches no node, and stays empty."""
     said = term.get("matchExpressions") or []
     if exclusion in said or not (said or term.get("matchFields")):
         return term

@@ -1,5 +1,5 @@
-"""The checks that there are: the one place where a new one is entered, so that lint, admission, explain-launch and the
-list of codes all know of it."""
+"""The list of all checks. A new check is added only here, so that lint, admission, explain-launch and the list of codes
+all include it."""
 
 from collections.abc import Callable, Iterator
 
@@ -51,7 +51,7 @@ class LaunchCheck(msgspec.Struct, frozen=True):
     codes: tuple[Code, ...]
     check: Callable[[Launch], Iterator[LintFinding]]
     settings: Callable[[Launch], Iterator[Setting]] | None = None
-    """What it adds to explain-launch. None: it sets nothing."""
+    """The settings that it adds to explain-launch. None: it adds none."""
 
 
 class VolcanoCheck(msgspec.Struct, frozen=True):
@@ -60,7 +60,7 @@ class VolcanoCheck(msgspec.Struct, frozen=True):
     codes: tuple[Code, ...]
     check: Callable[[VolcanoJob], Iterator[LintFinding]]
     settings: Callable[[VolcanoJob], Iterator[Setting]] | None = None
-    """What it adds to explain-launch. None: it sets nothing."""
+    """The settings that it adds to explain-launch. None: it adds none."""
 
 
 LAUNCH_CHECKS: tuple[LaunchCheck, ...] = (
@@ -78,7 +78,7 @@ LAUNCH_CHECKS: tuple[LaunchCheck, ...] = (
     LaunchCheck(launchers.CODES, launchers.check),
     LaunchCheck(rendezvous.CODES, rendezvous.check),
     LaunchCheck(ranks.CODES, ranks.check),
-    LaunchCheck((), other_launchers.check),  # its codes stand with those of torchrun
+    LaunchCheck((), other_launchers.check),  # its codes are listed with those of torchrun
     LaunchCheck(exits.CODES, exits.check),
     LaunchCheck(training_container.CODES, training_container.check, training_container.settings),
     LaunchCheck(pods.CODES, pods.check, effective.settings),
@@ -93,12 +93,12 @@ LAUNCH_CHECKS: tuple[LaunchCheck, ...] = (
     LaunchCheck(intervals.CODES, intervals.check),
     LaunchCheck(logs.CODES, logs.check),
 )
-"""In the order in which explain-launch shows their settings."""
+"""The checks in the order in which explain-launch shows their settings."""
 
 VOLCANO_CHECKS: tuple[VolcanoCheck, ...] = (
     VolcanoCheck(volcano.CODES, volcano.check, volcano.settings),
     VolcanoCheck(volcano_policies.CODES, volcano_policies.check, volcano_policies.settings),
-    # Their codes stand with the other checks.
+    # Their codes are listed with the checks above.
     VolcanoCheck((), resource_names.check_volcano),
     VolcanoCheck((), resources.check_volcano),
     VolcanoCheck((), exits.check_volcano),

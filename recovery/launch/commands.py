@@ -1,7 +1,7 @@
-"""What a container runs, as far as its command plainly says: torchrun with its flags, or a Python script by itself.
+"""Finds what a container runs if its command shows it plainly: torchrun with its flags, or a Python script.
 
-Everything else, a shell script with loops, a wrapper, the entrypoint of an image, is not made out, and nothing is
-concluded from it.
+Anything else (a shell script with loops, a wrapper, the entrypoint of an image) is not recognized, and the checks
+conclude nothing from it.
 """
 
 import re
@@ -23,11 +23,12 @@ class Torchrun(msgspec.Struct, frozen=True):
     """A call of torchrun, or of `python -m torch.distributed.run`."""
 
     flags: dict[str, str]
-    """As written, without the leading dashes and with `-` for `_`: `nproc-per-node`. A switch has an empty value."""
+    """The flags without leading dashes and with `-` for `_`: `nproc-per-node`. A switch has an empty value."""
     script: str = ""
-    """The first word that is no flag. A shell or Helm may make more flags of `$FLAGS`. Empty: only flags are there."""
+    """The first word that is not a flag. A shell or Helm may expand `$FLAGS` to more flags. Empty: there are only
+    flags."""
     overruled: dict[str, str] = {}
-    """Of a flag that stands twice with different values: the first value, which has no effect."""
+    """For each flag that appears twice with different values: the first value, which has no effect."""
 
 
 class Script(msgspec.Struct, frozen=True):
@@ -38,9 +39,9 @@ class Script(msgspec.Struct, frozen=True):
 
 
 def run_by(container: Container) -> Torchrun | Script | None:
-    """What the container runs last, which is what trains. None: it cannot be made out."""
+    """The last command of the container, which is the one that trains. None: it is not recognized."""
     if "" in (*container.command, *container.args):
-        return None  # so is a word read that is no text
+        return None  # a word that is not text is read as an empty string
     made_out = [_made_out(call) for call in calls_of(container)]
     if any(isinstance(each, Torchrun) for each in made_out[:-1]):
         return None
@@ -48,13 +49,13 @@ def run_by(container: Container) -> Torchrun | Script | None:
 
 
 def variable_of(flag: str) -> str:
-    """From which torchrun takes the value where the flag is not on its command line: `PET_NNODES` of `nnodes`."""
+    """The variable that torchrun reads if the flag is not on its command line: `PET_NNODES` for `nnodes`."""
     return f"PET_{flag.replace('-', '_').upper()}"
 
 
 def calls_of(container: Container) -> tuple[Sequence[str], ...]:
-    """The simple commands that it runs, one after the other; of a pipe the first, as the others only read what it
-    writes. Empty: there are none, or a shell script is more than a row of them."""
+    """The simple commands that the container runs, in order. For a pipe it is the first command, because the others
+    only read its output. Empty: there are none, or a shell script is more than a list of simple commands."""
     words = [*container.command, *container.args]
     script = script_in(words)
     if script is None:
@@ -63,7 +64,7 @@ def calls_of(container: Container) -> tuple[Sequence[str], ...]:
 
 
 def program_of(words: Sequence[str]) -> tuple[str, ...]:
-    """A call without what stands before the program, `exec` and variables of its own; of the program its name alone."""
+    """A call without the `exec` and the variable assignments before its program, and with the program's base name."""
     rest = list(words)
     while rest and (rest[0] == "exec" or re.match(r"[A-Za-z_][A-Za-z0-9_]*=", rest[0])):
         rest.pop(0)
@@ -94,7 +95,7 @@ def _python(words: Sequence[str]) -> Torchrun | Script | None:
 
 
 def torchrun_flags(words: Iterable[str]) -> Torchrun:
-    """What stands behind the name of the program. What follows the script is the script's own."""
+    """Parses the words after the program's name. The words after the script belong to the script."""
     given: list[tuple[str, str]] = []
     waiting = script = ""
     for word in words:

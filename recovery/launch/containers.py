@@ -1,6 +1,6 @@
-"""What the training containers start with that a person wrote, and where: image, command, variables, resources.
+"""The settings of training containers that a person wrote, and where: image, command, variables, resources.
 
-What Trainer adds by itself is reported by the modules of its frameworks.
+The modules of Trainer's frameworks report what Trainer itself adds.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,7 +30,7 @@ def settings(launch: Launch) -> Iterator[Setting]:
 
 
 def _has_framework(launch: Launch) -> bool:
-    """Its own module reports the pods."""
+    """Whether the runtime has a framework, whose own module then reports the pods."""
     policy = launch.runtime.ml_policy if launch.runtime is not None else None
     return policy is not None and (policy.torch is not None or policy.mpi is not None)
 
@@ -79,7 +79,7 @@ def _resources(launch: Launch, resources: Resources, target: str) -> Iterator[Se
 
 
 def _rule(launch: Launch, place: Place) -> str:
-    """The field, and whose it is."""
+    """The field, and the object that it belongs to."""
     if launch.runtime is not None and place.document == launch.runtime.place.document:
         return f"the {place.path[-1]} of the runtime's container"
     return f"{written(place.path)} of the {'TrainJob' if launch.train_job is not None else 'JobSet'}"

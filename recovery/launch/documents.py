@@ -1,7 +1,7 @@
-"""Text as users give it to `recovery lint`, and objects as admission gets them, as documents: a body, and the line of
-every field of it.
+"""Makes documents of the text that users give to `recovery lint`, and of the objects that admission gets. A document
+has a body, and the line of each field.
 
-Nothing is raised: what cannot be read is a document with an empty body and the finding that says why.
+Nothing is raised: text that cannot be read becomes a document with an empty body and a finding that says why.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ from recovery.launch.places import Path, Place, written
 from recovery.launch.yaml_text import Parsed, TextError, parsed
 
 CHARACTERS_MAX = 20_000_000
-"""Of one file: `kubectl get trainjobs -A -o yaml` of the largest cluster."""
+"""In one file. It is enough for `kubectl get trainjobs -A -o yaml` in the largest cluster."""
 
 NOT_YAML = Code("not-yaml", Severity.ERROR, "the text cannot be read as YAML or JSON")
 TOO_LARGE = Code("too-large", Severity.ERROR, "the text is larger than lint reads")
@@ -29,15 +29,15 @@ class Document(msgspec.Struct, frozen=True):
     """One object as it was given."""
 
     number: int
-    """`Place.document` of all that is found in it."""
+    """`Place.document` of every finding in it."""
     body: Mapping[str, Any]
-    """With `apiVersion` and `kind`; empty: it cannot be read, and `problems` say why."""
+    """It has `apiVersion` and `kind`. Empty: the document cannot be read, and `problems` says why."""
     file: str = ""
-    """As the user named it; empty: it came from no file."""
+    """The file as the user named it. Empty: the document came from no file."""
     lines: Mapping[Path, int] = {}
-    """Of the fields of the whole text document, counted from 1; empty: it came from no file."""
+    """The line of each field of the whole text document, counted from 1. Empty: the document came from no file."""
     root: Path = ()
-    """Of the body in that text document: of an item of a List, `("items", 0)`."""
+    """The path of the body in that text document. For an item of a List it is `("items", 0)`."""
     problems: tuple[LintFinding, ...] = ()
     """What is wrong with the text."""
 
@@ -50,8 +50,8 @@ class Document(msgspec.Struct, frozen=True):
         return str(self.body.get("apiVersion", ""))
 
     def line_of(self, path: Path) -> int:
-        """The line of that field; of one that is not there, or came by an alias, that of its nearest parent that is.
-        0: it came from no file."""
+        """The line of that field. A field that is missing, or that came from an alias, has the line of its nearest
+        parent that has one. 0: the document came from no file."""
         steps = (*self.root, *path)
         while steps and steps not in self.lines:
             steps = steps[:-1]
@@ -59,13 +59,13 @@ class Document(msgspec.Struct, frozen=True):
 
 
 def documents(text: str, *, file: str = "", first: int = 0) -> tuple[Document, ...]:
-    """What stands in that text: one document for each object. `first`: the number of the first of them, where several
-    files are judged together."""
+    """The documents in that text, one for each object. `first`: the number of the first one, for when several files are
+    judged together."""
     return tuple(_documents(text, file, first))
 
 
 def document_of(body: Mapping[str, Any], *, number: int = 0) -> Document:
-    """An object that came from no file."""
+    """The document of an object that came from no file."""
     return Document(number, body)
 
 
@@ -90,7 +90,7 @@ def _documents(text: str, file: str, first: int) -> Iterator[Document]:
 
 
 def _is_template(text: str, line: int) -> bool:
-    """The braces of Helm or Jinja stand in that line."""
+    """Whether that line contains the braces of Helm or Jinja."""
     lines = text.splitlines()
     return line <= len(lines) and ("{{" in lines[line - 1] or "{%" in lines[line - 1])
 
@@ -125,7 +125,7 @@ def _document(body: Any, each: Parsed, file: str, number: int, root: Path) -> Do
 
 
 def _missing(body: Any) -> str:
-    """What keeps a document from being an object; empty: nothing."""
+    """Why the document is not an object. Empty: it is one."""
     if not isinstance(body, dict):
         return f"the document is {'a list' if isinstance(body, list) else 'a single value'}, and no object"
     for name in ("apiVersion", "kind"):

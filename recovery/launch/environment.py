@@ -1,7 +1,6 @@
-"""Variables of the training containers that Trainer 2.3 sets itself (pkg/constants), and who else sets them.
+"""Finds variables that Trainer 2.3 sets itself (pkg/constants) and that a TrainJob or a runtime sets too.
 
-A TrainJob that sets one of the latter is refused by Trainer's webhook; one in the runtime's container is overridden
-without a word.
+Trainer's webhook refuses a TrainJob that sets one of them. Trainer silently overrides one in the runtime's container.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,7 +19,7 @@ NODE_RANK = "PET_NODE_RANK"
 MASTER_ADDRESS = "PET_MASTER_ADDR"
 MASTER_PORT = "PET_MASTER_PORT"
 TORCHTUNE = ("tune", "run")
-"""The command by which Trainer knows torchtune: exactly these two words."""
+"""The command by which Trainer recognizes torchtune: exactly these two words."""
 
 _NODES_INSTEAD = (
     "remove it and set spec.trainer.numNodes; for an elastic range write torchrun --nnodes=min:max --rdzv-backend=c10d "
@@ -40,7 +39,7 @@ TORCH: Mapping[str, str] = {
     MASTER_ADDRESS: _ENDPOINT_INSTEAD,
     MASTER_PORT: _ENDPOINT_INSTEAD,
 }
-"""By variable: what to do instead."""
+"""For each variable: what to do instead."""
 MPI: Mapping[str, str] = {
     "OMPI_MCA_orte_default_hostfile": _ARGUMENT_INSTEAD,
     "OMPI_MCA_plm_rsh_args": _ARGUMENT_INSTEAD,
@@ -63,7 +62,7 @@ def check(launch: Launch) -> Iterator[LintFinding]:
             message = f"{variable.name} is Trainer's own under a {framework} runtime: its webhook refuses the job"
             yield LintFinding(RESERVED_ENV, variable.place, message, reserved[variable.name])
     if launch.train_job is not None and trainer is None and framework != "mpi":
-        return  # nothing is overridden, as nothing is set
+        return  # Trainer sets nothing, so it overrides nothing
     own_endpoint = trainer is not None and trainer.command == TORCHTUNE
     for container in _containers(launch, framework):
         for variable in container.env:
@@ -74,7 +73,7 @@ def check(launch: Launch) -> Iterator[LintFinding]:
 
 
 def reserved_by(launch: Launch) -> tuple[str, Mapping[str, str]]:
-    """The framework of the runtime and its variables. Empty: none, or the runtime is not known."""
+    """The framework of the runtime, and the variables that it reserves. Empty: none, or the runtime is not known."""
     policy = launch.runtime.ml_policy if launch.runtime is not None else None
     if policy is None:
         return "", {}
@@ -86,7 +85,7 @@ def reserved_by(launch: Launch) -> tuple[str, Mapping[str, str]]:
 
 
 def _containers(launch: Launch, framework: str) -> Iterator[Container]:
-    """Those of the runtime, before the TrainJob, whose variables Trainer sets."""
+    """The containers whose variables Trainer sets, as the runtime has them before the TrainJob changes them."""
     for job in launch.runtime.job_set.jobs if launch.runtime is not None else ():
         if job.name == "launcher" if framework == "mpi" else job.ancestor == "trainer":
             yield from (each for each in job.pods.containers if each.name == "node")

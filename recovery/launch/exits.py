@@ -1,8 +1,9 @@
-"""Whether a shell script ends with the exit code of the program that it is there for.
+"""Checks whether a shell script ends with the exit code of the training.
 
-By POSIX and bash: a pipe has the exit code of its last command unless `pipefail` is on, a script has that of its last
-command, and `set -e` ends it early only at the last command of a chain of `&&` and `||`. A container that exits with 0
-has succeeded, whatever its log says: the Job counts the pod as complete, and nothing restarts it.
+The rules are those of POSIX and bash. A pipe has the exit code of its last command unless `pipefail` is on. A script
+has the exit code of its last command, and `set -e` ends it early only at the last command of a chain of `&&` and `||`.
+A container that exits with 0 has succeeded, whatever its log says: the Job counts the pod as complete, and nothing
+restarts it.
 """
 
 import re
@@ -24,19 +25,19 @@ _LAUNCHERS = frozenset(
 )
 _PYTHON = re.compile(r"python[0-9.]*")
 _CAREFUL = re.compile(r"\$\?|\$\{\?\}|PIPESTATUS|pipestatus|\btrap\b|SHELLOPTS")
-"""The script looks at exit codes itself."""
+"""Signs that the script handles exit codes itself."""
 _WORDS_MAX = 2
-"""Of a command that is quoted."""
+"""Words of a command that a message quotes."""
 _UNSURE = frozenset({"test", "[", "[[", "!", "source", ".", "eval", "return", "cd"}) | _LAUNCHERS
-"""As the last command: it may well fail where the training has."""
+"""As the last command, each of these may well fail if the training has failed."""
 
 
 class _Hides(msgspec.Struct, frozen=True):
-    """What takes the place of the exit code of the training."""
+    """What replaces the exit code of the training."""
 
     training: str
     by: str
-    """A command, behind its `|` or `||` where one stands before it."""
+    """The command whose exit code counts, after its `|` or `||` if it has one."""
 
 
 def check(launch: Launch) -> Iterator[LintFinding]:
@@ -69,7 +70,7 @@ def _of(container: Container, place: Place) -> Iterator[LintFinding]:
 
 
 def _hides(script: ShellScript) -> _Hides | None:
-    """None: nothing does, or it is unknown."""
+    """What hides the exit code of the training. None: nothing does, or it is unknown."""
     trains = [(number, turn) for number, each in enumerate(script.pipelines) for turn in _training_calls(each.calls)]
     if not trains or _CAREFUL.search(script.text):
         return None
@@ -79,8 +80,9 @@ def _hides(script: ShellScript) -> _Hides | None:
 
 
 def _run(script: ShellScript, at: int, turn: int) -> tuple[int | None, str]:
-    """How the script ends, and by which command, if the training, call `turn` of pipeline `at`, fails and all else goes
-    well. None: it is unknown; no command: the training does not run, or nothing comes after it."""
+    """The exit code of the script, and the command that sets it, if the training fails and everything else succeeds.
+    The training is call `turn` of pipeline `at`. None: the exit code is unknown. Empty command: the training does not
+    run, or nothing comes after it."""
     options, by, joint = set(script.options), "", ";"
     ended: int | None = 0
     for number, pipeline in enumerate(script.pipelines):
@@ -115,7 +117,7 @@ def _set_options(options: set[str], call: Sequence[str]) -> None:
 
 
 def _ends_with(pipeline: Pipeline) -> int | None:
-    """The exit code of a command that comes after the training, if it does what it says. None: it is unknown."""
+    """The exit code of a command after the training, if the command works as intended. None: it is unknown."""
     words = _words(pipeline.calls[-1])
     if not words:
         return 0
@@ -137,7 +139,7 @@ def _training_calls(calls: Sequence[Sequence[str]]) -> Iterator[int]:
 
 
 def _words(call: Sequence[str]) -> list[str]:
-    """Without what stands before the program: `exec`, and variables of its own."""
+    """The call without what stands before its program, such as `exec` and variable assignments."""
     words = list(call)
     while words and (words[0] in ("exec", "time", "nohup") or re.match(r"[A-Za-z_][A-Za-z0-9_]*=", words[0])):
         words.pop(0)

@@ -1,7 +1,7 @@
-"""Reading what a user wrote, field by field: the value if it is of the right kind, a finding if it is not.
+"""Reads what a user wrote, field by field: a value of the right type, or a finding.
 
-Nothing is raised, so that everything that is wrong in a document is reported at once. Of a field that is wrong the
-reader gives what it would give if the field were missing.
+Nothing is raised, so that all errors in a document are reported at once. A field with a wrong value reads as if it were
+missing.
 """
 
 import difflib
@@ -27,20 +27,20 @@ _KINDS = {
     int: "a whole number",
 }
 _QUOTE_MAX = 60
-"""Characters of a value that are quoted."""
+"""Characters of a value that a message quotes."""
 
 
 class Field:
-    """A field of a document, there or not, and those below it."""
+    """A field of a document, present or missing, and the fields below it."""
 
     def __init__(self, value: Any, place: Place, found: list[LintFinding]) -> None:
         self.value = value
-        """None: it is missing, or null."""
+        """None: the field is missing, or null."""
         self.place = place
         self._found = found
 
     def __getitem__(self, name: str) -> "Field":
-        """The field of that name below; one that is missing is at the place of this one, its nearest parent."""
+        """The field of that name below this one. A missing field has the place of this one, its nearest parent."""
         below = self.mapping().get(name)
         return Field(below, self.place / name if below is not None else self.place, self._found)
 
@@ -49,16 +49,16 @@ class Field:
         return self.value is not None
 
     def mapping(self) -> dict[str, Any]:
-        """Empty: missing, or no object."""
+        """The value as an object. Empty: it is missing, or not an object."""
         return self.value if self._is(dict) else {}
 
     def items(self) -> Iterator["Field"]:
-        """Of a list."""
+        """The items of a list."""
         for number, item in enumerate(self.value if self._is(list) else ()):
             yield Field(item, self.place / number, self._found)
 
     def fields(self) -> Iterator[tuple[str, "Field"]]:
-        """Of an object, by name."""
+        """The fields of an object, by name."""
         for name, value in self.mapping().items():
             yield str(name), Field(value, self.place / str(name), self._found)
 
@@ -66,7 +66,7 @@ class Field:
         return self.value if self._is(str) else default
 
     def is_text(self) -> bool:
-        """It is there, and text; reported if it is there and is not."""
+        """Whether the field is present and is text. A value of another type is reported."""
         return self._is(str)
 
     def texts(self) -> tuple[str, ...]:
@@ -77,7 +77,7 @@ class Field:
         return self.value if self._is(bool) else None
 
     def whole(self) -> int | None:
-        """A whole number, not one in quotes, as the API server has it."""
+        """A whole number. A number in quotes is reported, because the API server refuses it."""
         return self.value if self._is(int) else None
 
     def quantity(self) -> Decimal | None:
@@ -97,14 +97,14 @@ class Field:
         return value
 
     def unknown(self, known: tuple[str, ...]) -> None:
-        """Say of this field that the API has none such. `known`: those that it has there."""
+        """Reports that the API has no such field. `known`: the fields that it has there."""
         near = difflib.get_close_matches(str(self.place.path[-1]), known, n=1)
         known_here = f"remove it; known here are {', '.join(sorted(known))}"
         fix = f"did you mean {near[0]}? Else remove it" if near else known_here
         self.finding(UNKNOWN_FIELD, f"there is no field {written(self.place.path)}", fix)
 
     def finding(self, code: Code, message: str, fix: str) -> None:
-        """Something is wrong with this field."""
+        """Reports that something is wrong with this field."""
         self._found.append(LintFinding(code, self.place, message, fix))
 
     def _is(self, kind: type) -> bool:
@@ -129,21 +129,21 @@ def _described(value: Any) -> str:
 
 
 RENDER = "render it first: helm template . | recovery lint -"
-"""What to do with a template of Helm."""
+"""What to do with a Helm template."""
 
 
 def is_placeholder(text: str) -> bool:
-    """What Helm, envsubst or a shell is to replace: `{{ .Values.nodes }}`, `${NODES}`, `$NODES`."""
+    """Whether Helm, envsubst or a shell is to replace the text: `{{ .Values.nodes }}`, `${NODES}`, `$NODES`."""
     return "{{" in text or text.startswith("$")
 
 
 def fill_in(text: str) -> str:
-    """What to do about that placeholder."""
+    """What to do with that placeholder."""
     return RENDER if "{{" in text else "fill the placeholder in first, with helm template or envsubst"
 
 
 def _as_kind(value: Any, kind: type) -> str:
-    """How to make it of that kind: most often it is a matter of quotes."""
+    """How to write a value of that type. Most often only the quotes are wrong."""
     if isinstance(value, str) and is_placeholder(value):
         return fill_in(value)
     if kind is str and not isinstance(value, dict | list):

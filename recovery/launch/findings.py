@@ -1,4 +1,4 @@
-"""What is found: a code, where, what is wrong, and how to fix it."""
+"""A finding: its code, its place, what is wrong, and how to fix it."""
 
 from enum import StrEnum
 
@@ -11,15 +11,16 @@ class Severity(StrEnum):
     """What a finding means for the job."""
 
     ERROR = "error"
-    """It will be refused, or fail, or not train as it says. `recovery lint` exits with 1; admission refuses it."""
+    """The job is refused, fails, or does not train as its manifest says. `recovery lint` exits with 1, and admission
+    refuses the job."""
     WARNING = "warning"
-    """It will start, and then cost more, or recover worse, than it has to."""
+    """The job starts, but costs more or recovers worse than it needs to."""
     NOTE = "note"
-    """Nothing is wrong; the user should know of it."""
+    """Nothing is wrong, but the user should know about it."""
 
 
 class Code(msgspec.Struct, frozen=True):
-    """A kind of finding. It is API: `docs/lint/<name>.md` explains it, and users silence it by that name."""
+    """A kind of finding. Its name is API: `docs/lint/<name>.md` explains it, and users silence it by that name."""
 
     name: str
     """In kebab case, naming what is wrong: `reserved-env`."""
@@ -33,8 +34,8 @@ class LintFinding(msgspec.Struct, frozen=True):
 
     code: Code
     place: Place
-    """The field that is wrong; of one that is missing, its nearest parent that is there."""
+    """The field that is wrong. For a missing field it is the nearest parent that exists."""
     message: str
     """What is wrong and what follows from it, in one sentence without a full stop; values as the user wrote them."""
     fix: str
-    """What to write instead, as an imperative; empty only for a note of which nothing follows."""
+    """What to write instead, as an imperative. Empty only for a note that requires no change."""

@@ -1,6 +1,6 @@
-"""What becomes of a job: the group as Trainer 2.3 and JobSet 0.12 make it of the TrainJob and its runtime.
+"""The group that Trainer 2.3 and JobSet 0.12 make of a TrainJob and its runtime.
 
-Every value keeps the place that it came from, so that a finding names the line to change, whichever file it is in.
+Every value keeps the place that it came from, so that a finding names the line to change, in whichever file it is.
 """
 
 from collections.abc import Mapping
@@ -19,29 +19,29 @@ from recovery.launch.views import (
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """One value with which the job starts, and why it is that."""
+    """One value that the job starts with, and what set it."""
 
     target: str
-    """Whose it is: `container node of ReplicatedJob node`, `JobSet`, `headless Service`."""
+    """What the setting belongs to: `container node of ReplicatedJob node`, `JobSet`, `headless Service`."""
     name: str
     """`PET_NNODES`, `parallelism`, `numProcPerNode`."""
     value: str
     rule: str
     """What set it, in words: `spec.trainer.numNodes of the TrainJob`, `Trainer counts the nvidia.com/gpu limit`."""
     place: Place | None = None
-    """The field that it follows from. None: a default of Trainer, JobSet or Kubernetes."""
+    """The field that the value comes from. None: a default of Trainer, JobSet or Kubernetes."""
 
 
 class Member(msgspec.Struct, frozen=True):
-    """A ReplicatedJob that trains, with all that the TrainJob and its patches change in it."""
+    """A ReplicatedJob that trains, with all changes of the TrainJob and its patches."""
 
     job: ReplicatedJob
-    """Its templates as they will be: the TrainJob's image, command, env and resources are in."""
+    """It has the final templates, which include the TrainJob's image, command, env and resources."""
     pods: int
-    """How many there will be: replicas times parallelism."""
+    """The number of pods: replicas times parallelism."""
     main: Container | None
-    """The container that trains, of several `node`, else the first. Where no rule selects one, the first of the pod.
-    None: it has none."""
+    """The container that trains. Of several it is `node`, or else the first. If no rule selects one, it is the first
+    container of the pod. None: the pod has no containers."""
     gpus_per_pod: int
     """Accelerators of all containers that train, counted as `processes` counts them."""
 
@@ -54,25 +54,25 @@ class Launch(msgspec.Struct, frozen=True):
     """A group before it starts."""
 
     place: Place
-    """Of the object that is judged: the TrainJob, the JobSet, or the runtime by itself."""
+    """The place of the object that is judged: the TrainJob, the JobSet, or the runtime by itself."""
     name: str
-    """Of that object; pods will be named after it."""
+    """The name of that object. The pods are named after it."""
     job_set: JobSetSpec
-    """Of the runtime with the TrainJob applied, or of the JobSet. Without a known runtime: empty."""
+    """The spec of the JobSet, or of the runtime with the TrainJob applied. Empty: the runtime is not known."""
     train_job: TrainJob | None = None
     """None: a JobSet, or a runtime by itself."""
     runtime: Runtime | None = None
     """None: a JobSet, or a TrainJob whose runtime is not known here."""
     members: tuple[Member, ...] = ()
-    """Those that train, in their order; initializers are none. Empty: the runtime is not known."""
+    """The ReplicatedJobs that train, in their order, without initializers. Empty: the runtime is not known."""
     labels: Mapping[str, str] = {}
-    """Of the object that is judged: the queue of Kueue is one."""
+    """The labels of the object that is judged. One of them is Kueue's queue."""
     annotations: Mapping[str, str] = {}
-    """Of the object that is judged."""
+    """The annotations of the object that is judged."""
 
     @property
     def nodes(self) -> int:
-        """Pods of the whole group; 0: not known."""
+        """Pods of the whole group. 0: not known."""
         return sum(member.pods for member in self.members)
 
     @property
@@ -81,8 +81,8 @@ class Launch(msgspec.Struct, frozen=True):
 
 
 def place_of_command(launch: Launch, member: Member) -> Place:
-    """Of the command of its main container, in whichever object it is written: what a TrainJob says goes to the
-    container `node` of the ReplicatedJob that is marked as trainer."""
+    """The place of the command of the member's main container, in the object that has it. A TrainJob's command goes to
+    the container `node` of the ReplicatedJob that is marked as trainer."""
     trainer = launch.train_job.trainer if launch.train_job is not None else None
     main = member.main
     if main is None:

@@ -1,8 +1,8 @@
-"""A command that starts other processes than the settings say: no launcher, or flags of torchrun that win over PET_*.
+"""Finds commands that start other processes than the settings say: no launcher, or torchrun flags that override PET_*.
 
-A flag of torchrun wins over its variable (torch/distributed/argparse_util.py: `env`), and of a flag that stands twice
-the last wins. `--standalone` takes a rendezvous on localhost in place of any other, and leaves the number of nodes as
-it is (torch/distributed/run.py: `run`). Only commands that are plain are judged.
+A flag of torchrun wins over its variable (torch/distributed/argparse_util.py: `env`), and if a flag appears twice, the
+last one wins. `--standalone` replaces any other rendezvous with one on localhost, and leaves the number of nodes as it
+is (torch/distributed/run.py: `run`). Only plain commands are judged.
 """
 
 import re
@@ -23,7 +23,7 @@ CODES = (NO_LAUNCHER, FLAGS_CONTRADICT)
 _RANGE = re.compile(r"([0-9]{1,9})(?::([0-9]{1,9}))?")
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _MEETING = ("rdzv-backend", "rdzv-endpoint", "rdzv-id")
-"""What `--standalone` replaces."""
+"""The flags that `--standalone` replaces."""
 
 Contradiction = tuple[str, str]
 """What contradicts what, and what to write instead."""
@@ -44,7 +44,7 @@ def check(launch: Launch) -> Iterator[LintFinding]:
 
 
 def _one_finding(launch: Launch, member: Member, contradictions: list[Contradiction]) -> Iterator[LintFinding]:
-    """All that is wrong with a command line stands at one place."""
+    """One finding for the whole command line, because all of its contradictions have the same place."""
     if contradictions:
         message, fix = ("; ".join(dict.fromkeys(part)) for part in zip(*contradictions, strict=True))
         yield LintFinding(FLAGS_CONTRADICT, place_of_command(launch, member), message, fix)
@@ -63,8 +63,8 @@ def _no_launcher(launch: Launch, member: Member, run: Script, found: Processes |
 
 
 def _nodes(launch: Launch, member: Member, run: Torchrun, *, of_trainer: bool) -> Iterator[Contradiction]:
-    """`of_trainer`: its pods get numNodes. For others, only a wait for more pods than exist is reported: they may
-    be several groups."""
+    """`of_trainer`: numNodes sets the number of the member's pods. Other pods may be several groups, so for them only a
+    wait for more pods than exist is reported."""
     if "standalone" in run.flags:
         yield from _standalone(launch, member, run)
         return
@@ -93,7 +93,7 @@ def _standalone(launch: Launch, member: Member, run: Torchrun) -> Iterator[Contr
     if ignored:
         yield f"torchrun --standalone ignores {' and '.join(f'--{flag}' for flag in ignored)}", "remove --standalone"
     if launch.runtime is None or member.pods < 2:
-        return  # pods of a JobSet that train by themselves may be meant
+        return  # the pods of a JobSet may be meant to train by themselves
     nodes = goes_by(launch, member, run, "nnodes")
     matched = _RANGE.fullmatch(nodes or "")
     if matched is not None and int(matched[1]) == 1:
@@ -104,7 +104,7 @@ def _standalone(launch: Launch, member: Member, run: Torchrun) -> Iterator[Contr
 
 
 def _flags(run: Torchrun) -> Iterator[Contradiction]:
-    """Of a flag that stands twice, and of two ways to say where rank 0 is."""
+    """Reports a flag that appears twice, and two flags that disagree about where rank 0 is."""
     for flag, first in run.overruled.items():
         yield (
             f"--{flag}={first} has no effect, as --{flag}={run.flags[flag]} stands after it",

@@ -1,4 +1,4 @@
-"""All checks together: documents in, findings out; the same for `recovery lint` and for admission."""
+"""Runs all checks: documents go in, findings come out. `recovery lint` and admission both use it."""
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,8 +20,8 @@ from recovery.launch.resolving import launch_of, launch_of_job_set, launch_of_ru
 from recovery.launch.views import JobSet, Runtime, TrainJob, VolcanoJob
 
 IGNORE_ANNOTATION = "recovery.trainjob.dev/lint-ignore"
-"""On an object that is judged, set by a person: names of codes, with commas between them. Findings of
-these are not reported for that object, nor, where it is a TrainJob, for its runtime on its behalf."""
+"""A person sets it on an object that is judged: names of codes, separated by commas. Findings with these codes are not
+reported for that object. On a TrainJob this includes findings in its runtime when the two are judged together."""
 
 UNKNOWN_RUNTIME = Code("unknown-runtime", Severity.NOTE, "the runtime of a TrainJob is not among the given files")
 UNKNOWN_CODE = Code("unknown-code", Severity.WARNING, "the lint-ignore annotation names a code that does not exist")
@@ -36,20 +36,20 @@ CODES: tuple[Code, ...] = (
     *(code for each in LAUNCH_CHECKS for code in each.codes),
     *(code for each in VOLCANO_CHECKS for code in each.codes),
 )
-"""All that there are."""
+"""All codes."""
 
 _NAMED_MAX = 3
-"""So many unknown codes are named."""
+"""At most this many unknown codes are named."""
 _NAME_MAX = 60
-"""Longer than any name of a code: of anything else that was written there, the beginning is enough."""
+"""Longer than the name of any code. Of anything longer in the annotation, only the beginning is shown."""
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """What one given object starts."""
+    """An object, and what it starts."""
 
     document: Document
     group: Launch | VolcanoJob | None
-    """None: nothing, or nothing that is judged."""
+    """None: the object starts nothing, or nothing that is judged."""
 
 
 class _Given(msgspec.Struct, frozen=True):
@@ -58,17 +58,17 @@ class _Given(msgspec.Struct, frozen=True):
     documents: Mapping[int, Document]
     readings: Mapping[int, Reading]
     runtimes: Mapping[tuple[str, str, str], int]
-    """By kind, namespace (empty for a ClusterTrainingRuntime) and name: the number; of two of one name the last one's,
-    as kubectl would apply them."""
+    """Document numbers by kind, namespace (empty for a ClusterTrainingRuntime) and name. Of two runtimes with the same
+    name the last one counts, as with kubectl apply."""
     cluster_asked: bool
-    """A cluster was asked for the runtimes that no file has, and what it has is among the documents."""
+    """Runtimes that no file has were looked up in a cluster. Those that it has are among the documents."""
 
 
 def lint(documents: Sequence[Document], *, cluster_asked: bool = False) -> tuple[LintFinding, ...]:
     """What is wrong with these objects, in the order of documents and lines.
 
-    TrainJobs are judged with their runtimes, if those are among the documents. Such a runtime is judged by the jobs
-    that use it, another one by itself. `cluster_asked`: what no file has was looked for in a cluster.
+    A TrainJob is judged together with its runtime, if that is among the documents. A runtime that no TrainJob uses is
+    judged by itself. `cluster_asked`: runtimes that no file has were looked up in a cluster.
     """
     given = _given(documents, cluster_asked=cluster_asked)
     found = (finding for subject in _subjects(given) for finding in _judged(subject, given))
@@ -76,20 +76,20 @@ def lint(documents: Sequence[Document], *, cluster_asked: bool = False) -> tuple
 
 
 def judge(subject: Document, context: Sequence[Document], *, cluster_asked: bool = False) -> tuple[LintFinding, ...]:
-    """What is wrong with that one object, for admission. `context`: what it may refer to; the numbers of all documents
-    differ. What is found in the runtime of a TrainJob carries the runtime's number in its place, what is found in the
-    object itself carries its own. `cluster_asked`: as in `lint`."""
+    """What is wrong with one object, for admission. `context`: the objects that it may refer to. All documents must
+    have different numbers: the place of a finding has the number of the document that it is in, which is the object
+    itself or its runtime. `cluster_asked`: as in `lint`."""
     given = _given((subject, *context), cluster_asked=cluster_asked)
     return _in_order(_judged(_subject(subject, given), given), given)
 
 
 def subjects(documents: Sequence[Document]) -> tuple[Subject, ...]:
-    """What these objects start, for explain-launch; a runtime that a given TrainJob uses starts nothing by itself."""
+    """What these objects start, for explain-launch. A runtime that one of the TrainJobs uses starts nothing itself."""
     return tuple(_subjects(_given(documents)))
 
 
 def explain(group: Launch | VolcanoJob) -> tuple[Setting, ...]:
-    """With which values it starts, and what set each of them."""
+    """The values that the group starts with, and what set each of them."""
     if isinstance(group, VolcanoJob):
         return tuple(each for check in VOLCANO_CHECKS if check.settings for each in check.settings(group))
     of_checks = (each for check in LAUNCH_CHECKS if check.settings for each in check.settings(group))
@@ -112,7 +112,7 @@ def _runtime_key(kind: str, namespace: str, name: str) -> tuple[str, str, str]:
 
 
 def _runtime_number(job: TrainJob, given: _Given) -> int | None:
-    """Of the document with the runtime of that job. None: it is not there."""
+    """The number of the document with that job's runtime. None: it is not among the documents."""
     reference = job.runtime
     if not is_runtime(reference):
         return None
@@ -144,7 +144,7 @@ def _subject(document: Document, given: _Given) -> Subject:
 
 
 def _judged(subject: Subject, given: _Given) -> Iterator[LintFinding]:
-    """What is wrong with an object and what it starts, without what is silenced there, or where the finding lies."""
+    """What is wrong with an object and what it starts, except what this or the finding's own object silences."""
     own = ignored_codes(subject.document)
     yield from _unknown_codes(subject.document)
     for finding in (*given.readings[subject.document.number].findings, *_of_group(subject.group, given)):
@@ -168,7 +168,7 @@ def _of_group(group: Launch | VolcanoJob | None, given: _Given) -> Iterator[Lint
 def _unknown_runtime(job: TrainJob, given: _Given) -> Iterator[LintFinding]:
     reference = job.runtime
     if not reference.name or not is_runtime(reference):
-        return  # reported by what reads it
+        return  # the reader reports it
     kind = reference.kind or CLUSTER_TRAINING_RUNTIME.name
     named = next((each for each in given.runtimes if each[2] == reference.name), None)
     message = f"the {kind} {reference.name} is not known here, so what its settings decide is not judged"
@@ -210,7 +210,7 @@ def _unknown_codes(document: Document) -> Iterator[LintFinding]:
 
 
 def _kinds_once(found: Iterable[LintFinding], given: _Given) -> Iterator[LintFinding]:
-    """Without repeated findings about a kind that is not judged."""
+    """The findings, with only one for each kind that is not judged."""
     reported: set[tuple[str, str]] = set()
     for finding in found:
         if finding.code == UNKNOWN_KIND:
@@ -223,7 +223,7 @@ def _kinds_once(found: Iterable[LintFinding], given: _Given) -> Iterator[LintFin
 
 
 def _in_order(found: Iterable[LintFinding], given: _Given) -> tuple[LintFinding, ...]:
-    """By document and line; the same code at the same place once."""
+    """The findings by document and line. The same code at the same place appears once."""
     once: dict[tuple[Code, Place], LintFinding] = {}
     for finding in found:
         once.setdefault((finding.code, finding.place), finding)

@@ -1,7 +1,7 @@
-"""MPI as Trainer 2.3 starts it (pkg/runtime/framework/plugins/mpi): how many nodes, which slots, and what is refused.
+"""How Trainer 2.3 starts MPI (pkg/runtime/framework/plugins/mpi): the nodes, the slots, and what it refuses.
 
-The ReplicatedJob called `launcher` runs mpirun, the one called `node` sshd. With runLauncherAsNode the launcher trains
-as well and is one of numNodes: `node` gets the others, and at least one, so that numNodes 1 makes two pods.
+The ReplicatedJob called `launcher` runs mpirun, and the one called `node` runs sshd. With runLauncherAsNode the
+launcher trains too and is one of numNodes. `node` gets the others, but at least one, so numNodes 1 makes two pods.
 """
 
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ def check(launch: Launch) -> Iterator[LintFinding]:
 
 
 def settings(launch: Launch) -> Iterator[Setting]:
-    """The sum of the nodes, the hostfile, and the environment of mpirun."""
+    """The number of pods, the hostfile, and the environment of mpirun."""
     policy = _policy(launch)
     if policy is None or launch.runtime is None:
         return
@@ -102,7 +102,7 @@ def _launchers(runtime: Runtime) -> Iterator[LintFinding]:
 
 
 def _nodes(runtime: Runtime, policy: MpiPolicy, trainer: Trainer) -> Iterator[LintFinding]:
-    """As Validate of Trainer's MPI plugin, and the sum that follows from its `max(numNodes - 1, 1)`."""
+    """Checks what Validate of Trainer's MPI plugin checks, and the sum that its `max(numNodes - 1, 1)` makes."""
     nodes, place = trainer.num_nodes, trainer.place / "numNodes"
     if nodes is None or not policy.run_launcher_as_node or not runtime.job_set.jobs:
         return

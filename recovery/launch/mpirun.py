@@ -1,4 +1,4 @@
-"""Whether mpirun starts as many processes as Trainer gives it slots.
+"""Checks whether mpirun starts as many processes as Trainer gives it slots.
 
 Trainer 2.3 lists every node in the hostfile with numProcPerNode slots (pkg/runtime/framework/plugins/mpi). Without -np
 OpenMPI starts one process for each slot. A smaller number leaves slots idle, and a larger one is refused unless OpenMPI
@@ -26,7 +26,7 @@ _OTHER_SLOTS = re.compile(
     r"--?(?:host|H|hostfile|machinefile|N|npernode|oversubscribe|map-by|cpus-per-proc|cpu-set)(?:=.*)?"
     r"|(?i:.*oversubscribe.*)"
 )
-"""Words that change what slots are used, or that start several programs."""
+"""Words that change which slots are used, or that start several programs."""
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 _PROGRAM = re.compile(r"[^-].*(?:\.py|\.sh)|(?:.*/)?(?:python[0-9.]*|bash|sh)")
 
@@ -59,7 +59,7 @@ def _processes(launch: Launch, launcher: Member, trains: Sequence[Member], slots
 
 
 def _asked(launcher: Member) -> int | None:
-    """None: the command names no number, or other slots than Trainer's."""
+    """The number of processes that the command names. None: it names no number, or uses other slots than Trainer's."""
     calls = calls_of(launcher.main) if launcher.main is not None else ()
     program, *words = program_of(calls[-1]) if calls else ("",)
     if launcher.main is None or program not in _PROGRAMS:

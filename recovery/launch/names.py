@@ -1,9 +1,9 @@
-"""Names that Kubernetes will refuse once Trainer, JobSet and the Job controller have made theirs of them.
+"""Finds names that Kubernetes will refuse once Trainer, JobSet and the Job controller have extended them.
 
-JobSet's webhook (pkg/webhooks/jobset_webhook.go, v0.12.0) wants of the longest Job and pod name that they are DNS
-labels of RFC 1035: 63 characters at most, a letter first. A pod's is `<job>-<ReplicatedJob>-<replica>-<pod>-<5
-letters>`. Trainer itself asks 63 characters and that form of the TrainJob's name only: a longer one is taken, and no
-JobSet follows.
+JobSet's webhook (pkg/webhooks/jobset_webhook.go, v0.12.0) requires that the longest Job name and pod name are DNS
+labels of RFC 1035: at most 63 characters, with a letter first. The name of a pod is
+`<job>-<ReplicatedJob>-<replica>-<pod>-<5 letters>`. Trainer itself requires this form only of the TrainJob's own name.
+It accepts a TrainJob whose pod names are too long, and then no JobSet is created.
 """
 
 import re
@@ -26,7 +26,7 @@ _POD_SUFFIX = "-xxxxx"
 
 
 def check(launch: Launch) -> Iterator[LintFinding]:
-    """Of a TrainJob or a JobSet; a runtime's name is not made part of any other."""
+    """Checks the name of a TrainJob or a JobSet. A runtime's name does not become part of any other name."""
     if launch.train_job is None and launch.runtime is not None:
         return
     place = launch.place / "metadata" / "name"
@@ -57,7 +57,7 @@ def _fix(left: int, launch: Launch) -> str:
 
 
 def _longest(name: str, job: ReplicatedJob) -> str:
-    """The longest name of a pod, or of a Job where completions are not given, as JobSet checks them."""
+    """The longest name of a pod, or of a Job if completions is not set, as JobSet checks them."""
     last_replica = max(1, job.replicas or 1) - 1
     job_name = f"{name}-{job.name}-{last_replica}"
     if job.completions is None:

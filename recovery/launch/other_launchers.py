@@ -1,10 +1,10 @@
-"""accelerate, deepspeed and torchtune's `tune run`: whether what they start is one group.
+"""Checks accelerate, deepspeed and torchtune's `tune run`: whether the processes that they start form one group.
 
-By their sources. accelerate 1.15 (commands/launch.py, utils/launch.py) hands --num_machines, --machine_rank and
---main_process_ip to torchrun. With one machine it sets none of them: torchrun then takes Trainer's variables, if it is
-called at all, and a single process is started without it. deepspeed 0.19 (launcher/runner.py) knows the other nodes
-from its hostfile alone, /job/hostfile by default, and goes on without one. `tune run` (torchtune 0.7, _cli/run.py)
-calls torchrun if it has a flag of torchrun's, with `--standalone` if it has no --rdzv-endpoint.
+The rules are those of their sources. accelerate 1.15 (commands/launch.py, utils/launch.py) passes --num_machines,
+--machine_rank and --main_process_ip to torchrun. With one machine it sets none of them, so torchrun uses Trainer's
+variables, but accelerate starts a single process without torchrun. deepspeed 0.19 (launcher/runner.py) knows the other
+nodes only from its hostfile, /job/hostfile by default, and continues on its own node without one. `tune run` (torchtune
+0.7, _cli/run.py) calls torchrun if it has a torchrun flag, and adds `--standalone` if it has no --rdzv-endpoint.
 """
 
 import re
@@ -33,8 +33,8 @@ _HOSTFILE, _JOB_FOLDER, _HOSTFILE_OF_TRAINER = "hostfile", "/job", "/etc/mpi/hos
 
 
 class _Call(msgspec.Struct, frozen=True):
-    """What is called, and the flags before its script: without leading dashes, with `-` for `_`; the next word is taken
-    for the value of a flag, though it may have none."""
+    """The words of a call, and the flags before its script: without leading dashes, with `-` for `_`. The next word
+    counts as the value of a flag, though the flag may have none."""
 
     words: tuple[str, ...]
     flags: Mapping[str, str]
@@ -53,7 +53,7 @@ def check(launch: Launch) -> Iterator[LintFinding]:
 
 
 def _last_call(main: Container) -> tuple[str, ...]:
-    """The words of what is run last, the program by its name alone. Empty: it cannot be made out."""
+    """The words of the last command, with the base name of its program. Empty: it is not recognized."""
     calls = calls_of(main)
     return program_of(calls[-1]) if calls else ()
 
@@ -74,7 +74,7 @@ def _call(words: Sequence[str]) -> _Call:
 
 
 def _accelerate(launch: Launch, member: Member, call: _Call) -> Iterator[LintFinding]:
-    """By what its flags say: an image may have a config file, from which it takes what they leave out."""
+    """Judges only the flags: for what they leave out, the image may have a config file."""
     machines = _number(member, call, "num-machines")
     if machines is None or member.pods < 2:
         return
@@ -137,8 +137,8 @@ def _one_machine(launch: Launch, member: Member, call: _Call) -> Iterator[LintFi
 
 
 def _deepspeed(launch: Launch, member: Member, call: _Call) -> Iterator[LintFinding]:
-    """Without a hostfile, as far as the manifest shows: the command does not name one, and nothing is mounted where the
-    default is."""
+    """Reports a call without a hostfile, as far as the manifest shows: the command names none, and nothing is mounted
+    at the default path."""
     main = member.main
     if main is None or launch.nodes < 2 or {"H", _HOSTFILE} & call.flags.keys():
         return
@@ -160,7 +160,7 @@ def _deepspeed(launch: Launch, member: Member, call: _Call) -> Iterator[LintFind
 
 
 def _tune(launch: Launch, member: Member, words: Sequence[str]) -> Iterator[LintFinding]:
-    """But for a TrainJob whose command is `tune run` and nothing else, which Trainer completes."""
+    """Skips a TrainJob whose command is `tune run` and nothing else, because Trainer completes it."""
     trainer = launch.train_job.trainer if launch.train_job is not None else None
     if trainer is not None and trainer.command == TORCHTUNE:
         return
@@ -197,7 +197,7 @@ def _endpoint(launch: Launch, member: Member) -> str:
 
 
 def _value(member: Member, call: _Call, flag: str) -> str | None:
-    """None: it is not given, or not known here."""
+    """The value of that flag. None: it is not given, or not known here."""
     given = call.flags.get(flag)
     return filled(member.main, given) if given and member.main is not None else None
 

@@ -1,7 +1,7 @@
 """Our own kinds: RecoveryPolicies, ClusterRecoveryPolicies and the RecoveryConfig.
 
-They start nothing, so nothing here judges them. `recovery lint` does, by their CRDs and the webhook's rules, which this
-package does not know; the codes stand here because all codes are listed in one place.
+They start nothing, so this package does not judge them. `recovery lint` does, by their CRDs and the webhook's rules,
+which this package does not know. The codes are here because all codes are listed in one place.
 """
 
 from recovery.launch.documents import Document

@@ -1,9 +1,9 @@
-"""Where something stands in what was given to us: which document, and the path of the field in it."""
+"""The place of a field in the input: the number of its document, and its path in that document."""
 
 import msgspec
 
 Path = tuple[str | int, ...]
-"""From the root of the document: `("spec", "trainer", "env", 0, "name")`."""
+"""The steps from the root of the document: `("spec", "trainer", "env", 0, "name")`."""
 
 
 class Place(msgspec.Struct, frozen=True, order=True):
@@ -15,12 +15,12 @@ class Place(msgspec.Struct, frozen=True, order=True):
     """Empty: the document itself."""
 
     def __truediv__(self, step: str | int) -> "Place":
-        """The place of that field, or item, below."""
+        """The place of that field, or item, below this one."""
         return Place(self.document, (*self.path, step))
 
 
 def written(path: Path) -> str:
-    """As Kubernetes writes field paths: `spec.trainer.env[0].name`; empty for the document itself."""
+    """The path as Kubernetes writes it: `spec.trainer.env[0].name`. Empty for the document itself."""
     text = ""
     for step in path:
         text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step

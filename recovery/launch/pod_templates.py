@@ -1,7 +1,7 @@
-"""What Kubernetes does with a pod template that Trainer and JobSet take as it is.
+"""Checks what Kubernetes does with a pod template that Trainer and JobSet accept.
 
-The API server refuses a Job whose pods restart for ever (validateJobSpec in pkg/apis/batch/validation), and the kubelet
-gives a pod in the network of its node the node's resolver (getPodDNSType in pkg/kubelet/network/dns).
+The API server refuses a Job whose pods always restart (validateJobSpec in pkg/apis/batch/validation). The kubelet gives
+a pod in the host network the resolver of its node (getPodDNSType in pkg/kubelet/network/dns).
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ def check(launch: Launch) -> Iterator[LintFinding]:
 
 
 def is_refused(job: ReplicatedJob) -> bool:
-    """The API server makes no Job with that restartPolicy."""
+    """Whether the API server refuses a Job with that restartPolicy."""
     policy = job.pods.restart_policy
     return bool(policy) and policy not in _OF_A_JOB and not is_placeholder(policy)
 
@@ -49,7 +49,7 @@ def _restart_policy(job: ReplicatedJob) -> Iterator[LintFinding]:
 
 
 def _resolver(launch: Launch, member: Member) -> Iterator[LintFinding]:
-    """Of a group, whose pods meet by the names that JobSet gives them."""
+    """Checks a group, because its pods find each other by the names that JobSet gives them."""
     pods = member.template
     if not pods.host_network or pods.dns_policy not in _RESOLVER_OF_NODE or launch.nodes < 2:
         return

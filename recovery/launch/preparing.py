@@ -1,8 +1,8 @@
-"""What admission may set in a TrainJob whose owner asks for it: what is surely meant, and what no one has written.
+"""Settings that admission may add to a TrainJob whose owner requests it: those that are surely meant, and not written.
 
-It is little on purpose. Of a TrainJob only its own fields can be changed, of the runtime's pods `runtimePatches` takes
-neither restartPolicy nor backoffLimit nor terminationMessagePolicy, and whatever a person has to choose (a volume, a
-grace, tolerations, which a patch would replace as a whole) is reported by the lint and left to that person.
+They are few on purpose. Admission can change only the fields of the TrainJob itself. `runtimePatches` accepts neither
+restartPolicy nor backoffLimit nor terminationMessagePolicy for the runtime's pods. The lint reports what a person has
+to choose (a volume, a grace period, tolerations, which a patch would replace as a whole) and leaves it to that person.
 """
 
 import msgspec
@@ -13,13 +13,13 @@ from recovery.launch.places import Path, written
 from recovery.launch.processes import CLAIM, processes_of, trained_by
 
 PREPARE_ANNOTATION = "recovery.trainjob.dev/prepare-launch"
-"""On a TrainJob, set by a person before it is created: `"true"`. Whatever else it says, nothing is changed."""
+"""A person sets it to `"true"` on a TrainJob before creating it. With any other value nothing is changed."""
 PREPARED_ANNOTATION = "recovery.trainjob.dev/prepared"
-"""What was changed on behalf of the annotation above, and by which rule. Missing: nothing was."""
+"""What was changed because of the annotation above, and by which rule. Missing: nothing was changed."""
 
 
 class PreparedChange(msgspec.Struct, frozen=True):
-    """One field of a TrainJob that is set where it was not."""
+    """One field of a TrainJob that was not set, and the value that it gets."""
 
     path: Path
     value: int
@@ -27,7 +27,7 @@ class PreparedChange(msgspec.Struct, frozen=True):
     """What set it, in words."""
 
     def __str__(self) -> str:
-        """As the annotation records it."""
+        """The change as the annotation records it."""
         return f"{written(self.path)}={self.value} ({self.rule})"
 
 
@@ -38,8 +38,8 @@ def prepare(launch: Launch) -> tuple[PreparedChange, ...]:
 
 
 def _processes(launch: Launch) -> PreparedChange | None:
-    """numProcPerNode, where Trainer would start another number of processes than the node has devices, or CPUs by the
-    container's limit. None: it is given, Trainer counts the same, or no field says how many are meant."""
+    """numProcPerNode, if Trainer would start more or fewer processes than the node has devices, or CPUs by the
+    container's limit. None: it is set, Trainer counts the same, or no field says how many are meant."""
     trainer = launch.train_job.trainer if launch.train_job is not None else None
     found, member = processes_of(launch), trained_by(launch)
     if trainer is None or trainer.num_proc_per_node is not None or found is None:
@@ -48,5 +48,5 @@ def _processes(launch: Launch) -> PreparedChange | None:
         return None
     run = run_by(member.main) if member is not None and member.main is not None else None
     if isinstance(run, Torchrun) and "nproc-per-node" in run.flags:
-        return None  # torchrun goes by its flag, and the variable would only say something else
+        return None  # torchrun uses its flag, and the variable would only contradict it
     return PreparedChange(("spec", "trainer", "numProcPerNode"), found.count, found.rule)

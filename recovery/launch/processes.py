@@ -1,14 +1,15 @@
-"""How many processes a node starts: by the devices that its container gets, and by what Trainer makes of them.
+"""Counts the processes that a node starts: by the devices that its container gets, and by Trainer's rules.
 
-An explicit `numProcPerNode` wins and is left alone. Else there is one process for each accelerator; without one, under
-torch, one for each CPU of the container's *limit*, rounded up; without a limit, one: the cores of whatever host the pod
-lands on are not the job's.
+An explicit `numProcPerNode` wins. Otherwise there is one process for each accelerator. Without accelerators there is,
+under torch, one for each CPU of the container's *limit*, rounded up. Without a limit there is one process, because the
+cores of the host do not belong to the job.
 
 Trainer 2.3 (pkg/runtime/framework/plugins/{torch,mpi}, pkg/runtime/runtime.go) has other rules in three places, and
-each can start another number of processes: it takes for a GPU only what has `gpu` in its name (no Gaudi, no MIG
-profile, no TPU, no DRA claim); it prefers the CPU request over the limit; and where `resourcesPerNode` is set it counts
-in that alone, though the container has it merged into the runtime's resources (pkg/runtime/core/trainingruntime.go;
-up to 2.2 it replaced them). That merge carries requests and limits only: DRA claims are lost in it.
+each can lead to another number of processes. It counts a resource as a GPU only if its name contains `gpu` (no Gaudi,
+no MIG profile, no TPU, no DRA claim). It prefers the CPU request over the limit. If `resourcesPerNode` is set, it
+counts only there, though the container gets it merged into the runtime's resources
+(pkg/runtime/core/trainingruntime.go; up to 2.2 it replaced them). That merge copies only requests and limits, so DRA
+claims are lost.
 """
 
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ from recovery.launch.views import Container, MlPolicy, MpiPolicy, Resources, Tra
 CPU = "cpu"
 TPU = "google.com/tpu"
 CLAIM = "resource claim"
-"""As a device: what comes by DRA, whose kind the manifest does not show."""
+"""The device name for DRA claims. The manifest does not show what kind of device a claim gives."""
 
 _DEVICES = frozenset({TPU, "habana.ai/gaudi", "gpu.intel.com/i915", "gpu.intel.com/xe"})
 _DEVICE_ENDINGS = ("/gpu", "/gpu.shared")
@@ -47,26 +48,26 @@ class Processes(msgspec.Struct, frozen=True):
     """How many processes one node starts."""
 
     count: int
-    """As it should be."""
+    """The number as it should be."""
     device: str
-    """What there is one process for each of: a resource name, `cpu`, `resource claim`; empty: a number was given."""
+    """There is one process for each of these: a resource name, `cpu` or `resource claim`. Empty: a number was given."""
     rule: str
     """What set it, in words."""
     trainer_count: int
-    """What Trainer 2.3 makes of the same manifest."""
+    """The number that Trainer 2.3 starts for the same manifest."""
     trainer_rule: str
     place: Place | None = None
-    """The field that it follows from. None: none; a default."""
+    """The field that the number comes from. None: it is a default."""
     flag: str = ""
-    """What torchrun's `--nproc-per-node` says, which wins over Trainer: a number, a word, or a variable of the shell.
-    Empty: it is not on the command line."""
+    """The value of torchrun's `--nproc-per-node`, which wins over Trainer: a number, a word, or a shell variable.
+    Empty: the flag is not on the command line."""
 
 
 def devices_of(resources: Resources | None) -> dict[str, int]:
-    """Accelerators by resource name; only where there is none, the DRA claims, taken for one device each, since the
-    manifest says no more about them. Empty: there is none.
+    """Accelerators by resource name. If there are none, the DRA claims, counted as one device each because the manifest
+    says no more about them. Empty: there are neither.
 
-    Parts of a device (`nvidia.com/gpumem`, `gpu.intel.com/memory.max`) are no devices.
+    Parts of a device (`nvidia.com/gpumem`, `gpu.intel.com/memory.max`) do not count.
     """
     if resources is None:
         return {}
@@ -78,7 +79,7 @@ def devices_of(resources: Resources | None) -> dict[str, int]:
 
 
 def gpus_of(resources: Resources | None) -> int:
-    """How many accelerators, of whatever kind, a container with these resources gets."""
+    """How many accelerators of any kind a container with these resources gets."""
     return sum(devices_of(resources).values())
 
 
@@ -86,7 +87,7 @@ def trained_by(launch: Launch) -> Member | None:
     """The ReplicatedJob whose pods hold the training processes that torch and MPI count. None: there is none, or the
     runtime is not known.
 
-    Under torch it is the one labelled `trainer`; under MPI that is the launcher, and the processes are those of `node`.
+    Under torch it is the one labelled `trainer`. Under MPI that one is the launcher, and `node` has the processes.
     """
     wanted = "node" if _mpi(launch) is not None else ""
     named = (member for member in launch.members if wanted and member.job.name == wanted)
@@ -95,7 +96,7 @@ def trained_by(launch: Launch) -> Member | None:
 
 
 def processes_of(launch: Launch) -> Processes | None:
-    """None: neither torch nor MPI starts processes here, or there is no container `node` to start them in."""
+    """How many processes a node starts. None: neither torch nor MPI starts any, or there is no container for them."""
     member, policy = trained_by(launch), launch.runtime.ml_policy if launch.runtime is not None else None
     if member is None or member.main is None or policy is None or (policy.torch is None and policy.mpi is None):
         return None
@@ -154,11 +155,11 @@ def check(launch: Launch) -> Iterator[LintFinding]:
     run = run_by(member.main)
     flag = run.flags.get(PROCESSES_FLAG) if isinstance(run, Torchrun) else None
     if flag is not None and flag != str(found.count):
-        return  # torchrun goes by its flag, whatever Trainer counts: that is judged with the command
+        return  # torchrun uses its flag, whatever Trainer counts, and `launchers` judges the flag
     if found.device == CPU and not isinstance(run, Torchrun):
         return  # nothing shows that the command starts one process for each CPU at all
     if found.count != found.trainer_count:
-        # Without spec.trainer there is a finding that says more: nothing at all is set.
+        # Without spec.trainer another finding says more: Trainer sets nothing at all.
         if flag is None and (launch.train_job is None or trainer is not None):
             yield _hidden(launch, found) or _differ(found, member.main)
     elif not found.device and found.count > 0 and found.place is not None:
@@ -175,8 +176,8 @@ def _mpi(launch: Launch) -> MpiPolicy | None:
 
 
 def _by_device(resources: Resources | None, counts_cpus: bool, word: str) -> Processes:
-    """`counts_cpus`: where there is no accelerator. `word`: auto, gpu, cpu or tpu, as torchrun means them; one whose
-    device is not there is `auto`."""
+    """`counts_cpus`: count CPUs if there is no accelerator. `word`: auto, gpu, cpu or tpu, with torchrun's meaning. A
+    word whose device does not exist counts as `auto`."""
     devices = devices_of(resources)
     if word == "tpu" and TPU in devices:
         devices = {TPU: devices[TPU]}
@@ -224,7 +225,7 @@ def _as_trainer_does(
 
 
 def _trainer_gpus(resources: Resources | None) -> int:
-    """As GetNumGPUPerNode counts: the first resource with `gpu` in its name, requests before limits."""
+    """Counts as GetNumGPUPerNode does: the first resource with `gpu` in its name, requests before limits."""
     for amounts in (resources.requests, resources.limits) if resources is not None else ():
         found = next((rounded_up(amount) for name, amount in amounts.items() if "gpu" in name.lower()), 0)
         if found > 0:
@@ -243,7 +244,7 @@ def _word(launch: Launch, trainer: Trainer, word: str) -> LintFinding:
 
 
 def _lost_claims(launch: Launch, wanted: Resources) -> Iterator[LintFinding]:
-    """DRA claims do not come through where resourcesPerNode is set, whichever side they are on."""
+    """Reports DRA claims that are lost because resourcesPerNode is set, whether they are in it or in the runtime."""
     member = trained_by(launch)
     base = _runtime_container(launch, member.job.name) if member is not None else None
     before = base.resources.claims if base is not None and base.resources is not None else ()
@@ -259,7 +260,7 @@ def _lost_claims(launch: Launch, wanted: Resources) -> Iterator[LintFinding]:
 
 
 def _hidden(launch: Launch, found: Processes) -> LintFinding | None:
-    """The runtime's container has accelerators, and resourcesPerNode, in which Trainer counts, has none."""
+    """Reports that the runtime's container has accelerators, but resourcesPerNode, where Trainer counts, has none."""
     trainer = launch.train_job.trainer if launch.train_job is not None else None
     if trainer is None or trainer.resources is None or gpus_of(trainer.resources) > 0:
         return None
@@ -278,7 +279,7 @@ def _hidden(launch: Launch, found: Processes) -> LintFinding | None:
 
 
 def _runtime_container(launch: Launch, job_name: str) -> Container | None:
-    """The container `node` as the runtime has it, before the TrainJob."""
+    """The container `node` as the runtime has it, before the TrainJob changes it."""
     jobs = launch.runtime.job_set.jobs if launch.runtime is not None else ()
     job = next((job for job in jobs if job.name == job_name), None)
     return next((each for each in job.pods.containers if each.name == "node"), None) if job is not None else None
@@ -309,7 +310,7 @@ def _not_gpus(found: Processes, place: Place, main: Container) -> Iterator[LintF
 
 
 def _flag_rule(main: Container) -> str:
-    """Of the flag that decides; where it stands twice, of both."""
+    """The rule for the flag that decides. If the flag appears twice, it names both values."""
     run = run_by(main)
     first = run.overruled.get(PROCESSES_FLAG) if isinstance(run, Torchrun) else None
     flag = f"--{PROCESSES_FLAG} of torchrun"

@@ -23,18 +23,18 @@ _SUFFIXES = {
 }
 _FORM = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:[eE]([+-]?[0-9]{1,3})|(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]))?")
 _LARGEST = Decimal(2**63 - 1)
-"""The API server caps what is larger; nothing that a pod can ask for is."""
+"""The API server caps larger values. No pod can request that much."""
 
 
 class QuantityError(ValueError):
-    """Not a quantity; the message says what is wrong, to follow the value."""
+    """Not a quantity. The message says what is wrong, and follows the value in a sentence."""
 
 
 def parse(written: object) -> Decimal:
-    """The number that is meant. Raises QuantityError.
+    """The number that the quantity stands for. Raises QuantityError.
 
-    YAML gives `8` and `0.5` as numbers, which the API server takes as well. A negative one is a quantity; whether it
-    may stand where it does is asked elsewhere.
+    YAML gives `8` and `0.5` as numbers, which the API server accepts too. A negative number is a quantity. The caller
+    decides whether its field may have one.
     """
     if isinstance(written, bool) or not isinstance(written, (str, int, float)):
         raise QuantityError("is not a quantity")

@@ -1,9 +1,9 @@
-"""Whether the pods of torchrun make one group: how many they are, which rank each has, and where rank 0 is.
+"""Checks whether the pods of torchrun form one group: how many there are, which rank each has, and where rank 0 is.
 
 The static rendezvous, torchrun's default, takes the rank of a node from `--node-rank`, 0 by default, and the address of
 rank 0 from `--master-addr`, 127.0.0.1 by default. Rank 0 serves the store there, and every other rank waits for it
 (torch/distributed/run.py, elastic/rendezvous/static_tcp_rendezvous.py). `--nnodes` is 1 by default. The c10d rendezvous
-gives out the ranks itself. JobSet's Jobs are Indexed: the index of a pod begins at 0 in each of them.
+assigns the ranks itself. JobSet's Jobs are Indexed, and in each Job the pod index begins at 0.
 """
 
 import re
@@ -45,13 +45,13 @@ def check(launch: Launch) -> Iterator[LintFinding]:
 
 
 def _nodes(launch: Launch, member: Member, run: Torchrun) -> int | None:
-    """For how many at least torchrun waits. None: it is not known here."""
+    """The smallest number of nodes that torchrun waits for. None: it is not known here."""
     matched = _RANGE.fullmatch(goes_by(launch, member, run, "nnodes") or "")
     return int(matched[1]) if matched is not None else None
 
 
 def _same_rank(launch: Launch, member: Member, run: Torchrun, nodes: int) -> Iterator[LintFinding]:
-    """Of several ReplicatedJobs each may well have a rank of its own."""
+    """Judges only a single ReplicatedJob, because each of several may have a rank of its own."""
     if len(launch.members) != 1 or member.pods < 2 or goes_by(launch, member, run, "rdzv-backend") != _STATIC:
         return
     per_job, jobs = member.pods // max(1, member.job.replicas or 1), member.job.replicas or 1
@@ -76,11 +76,11 @@ def _same_rank(launch: Launch, member: Member, run: Torchrun, nodes: int) -> Ite
 def _address(launch: Launch, member: Member, run: Torchrun) -> Iterator[LintFinding]:
     backend, endpoint = goes_by(launch, member, run, "rdzv-backend"), goes_by(launch, member, run, "rdzv-endpoint")
     if backend not in (_STATIC, _C10D) or endpoint is None or (backend == _C10D and not endpoint):
-        return  # c10d without an endpoint is reported by `rendezvous`
+        return  # `rendezvous` reports c10d without an endpoint
     flag = "rdzv-endpoint" if endpoint else "master-addr"
     variable = variable_of(flag)
     if flag not in run.flags and variable in OF_TRAINER and trainer_sets(launch, member):
-        return  # what Trainer writes is reported by `torch_env`
+        return  # `torch_env` reports what Trainer writes
     host = endpoint.rpartition(":")[0] or endpoint if endpoint else goes_by(launch, member, run, flag)
     if not host:
         return
@@ -116,7 +116,7 @@ def wrong_address(launch: Launch, member: Member, host: str, *, static: bool) ->
 
 
 def _alone(launch: Launch, member: Member, run: Torchrun) -> Iterator[LintFinding]:
-    """Pods of a JobSet may be meant to train by themselves: only what a group needs, or holds GPUs for, is reported."""
+    """The pods of a JobSet may be meant to train alone. Only pods with GPUs, or with a group's flags, are reported."""
     if launch.runtime is not None or member.pods < 2 or member.main is None:
         return
     words = (*member.main.command, *member.main.args)
@@ -131,12 +131,12 @@ def _alone(launch: Launch, member: Member, run: Torchrun) -> Iterator[LintFindin
 
 
 def _first_pod(launch: Launch, member: Member) -> str:
-    """By the name that JobSet gives it. A runtime by itself does not know the job's."""
+    """The host name that JobSet gives to the first pod. A runtime by itself does not know the job's name."""
     name = "<job>" if launch.train_job is None and launch.runtime is not None else launch.name
     return f"{name}-{member.job.name}-0-0.{launch.job_set.subdomain or name}"
 
 
 def _index_in(member: Member) -> str:
-    """The variable with the completion index, as a shell has it, or as the kubelet replaces it."""
+    """The variable with the completion index, in the syntax of the shell, or of the kubelet if no shell runs."""
     words = [*member.main.command, *member.main.args] if member.main is not None else []
     return "$JOB_COMPLETION_INDEX" if script_in(words) is not None else "$(JOB_COMPLETION_INDEX)"

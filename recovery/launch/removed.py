@@ -1,7 +1,7 @@
-"""Fields that Trainer 2.3 no longer has, and those of training-operator v1, each with what stands there today.
+"""Fields that Trainer 2.3 no longer has, and fields of training-operator v1, each with its replacement.
 
-By the types of Trainer v2.0.0 to v2.3.0 (pkg/apis/trainer/v1alpha1) and its CHANGELOG: podSpecOverrides became
-podTemplateOverrides in 2.1 (#2785) and runtimePatches in 2.2 (#3309); labels and annotations went the same way;
+The sources are the types of Trainer v2.0.0 to v2.3.0 (pkg/apis/trainer/v1alpha1) and its CHANGELOG. podSpecOverrides
+became podTemplateOverrides in 2.1 (#2785) and runtimePatches in 2.2 (#3309), which replaced labels and annotations too.
 mlPolicy.torch lost numProcPerNode (#3239) and elasticPolicy (#3235) in 2.2.
 """
 
@@ -72,7 +72,7 @@ _BY_KIND: Mapping[str, Mapping[str, Removed]] = {
 
 
 def fix_of(kind: str, place: Place) -> LintFinding | None:
-    """Of a field that the API of this kind does not have, what became of it. None: it never had one of that name."""
+    """What became of a field that the API of this kind does not have. None: it never had a field of that name."""
     path = written(place.path)
     gone = _BY_KIND.get(kind, {}).get(path)
     if gone is None:

@@ -1,8 +1,8 @@
-"""How the pods of torchrun meet, and whether a range of nodes is elastic.
+"""Checks how the pods of torchrun meet, and whether a range of nodes is elastic.
 
-The static rendezvous is torchrun's default, and Trainer leaves it at that. It waits for the larger number of a range
+The static rendezvous is torchrun's default, and Trainer does not change it. It waits for the larger number of a range
 (torch/distributed/elastic/rendezvous/static_tcp_rendezvous.py: `world_size = params.max_nodes`). Without an endpoint
-c10d takes localhost (rendezvous/utils.py: parse_rendezvous_endpoint): each pod waits in a rendezvous of its own.
+c10d uses localhost (rendezvous/utils.py: parse_rendezvous_endpoint), so each pod waits in a rendezvous of its own.
 """
 
 import re
@@ -28,14 +28,14 @@ _C10D = "c10d"
 
 
 def check(launch: Launch) -> Iterator[LintFinding]:
-    """Of a group whose pods are all alike: else it is not known which of them meet."""
+    """Checks only a group whose pods are all alike. In other groups it is not known which pods meet."""
     if len(launch.members) != 1:
         return
     (member,) = launch.members
     run = run_by(member.main) if member.main is not None else None
     if member.main is None or not isinstance(run, Torchrun) or "standalone" in run.flags:
         return
-    # A shell may set the variables itself, or have more flags in one of its own.
+    # A shell may set the variables itself, or have more flags in a variable of its own.
     if is_placeholder(run.script) or any(_VARIABLES in word for word in (*member.main.command, *member.main.args)):
         return
     backend = _setting(member, run, "rdzv-backend", _STATIC)
@@ -53,7 +53,7 @@ def check(launch: Launch) -> Iterator[LintFinding]:
 
 
 def _static_range(launch: Launch, member: Member, asked: str | None) -> Iterator[LintFinding]:
-    """Numbers of pods outside of the range are reported by `launchers`."""
+    """`launchers` reports a number of pods outside the range."""
     matched = _RANGE.fullmatch(asked or "")
     if matched is None:
         return
@@ -74,7 +74,7 @@ def _static_range(launch: Launch, member: Member, asked: str | None) -> Iterator
 
 
 def _setting(member: Member, run: Torchrun, flag: str, default: str) -> str | None:
-    """What torchrun goes by; a flag wins over its variable. None: it is not known here."""
+    """The value that torchrun uses. A flag wins over its variable. None: the value is not known here."""
     if flag in run.flags:
         return run.flags[flag]
     name = f"PET_{flag.replace('-', '_').upper()}"
@@ -84,6 +84,6 @@ def _setting(member: Member, run: Torchrun, flag: str, default: str) -> str | No
 
 
 def _endpoint(launch: Launch, member: Member) -> str:
-    """Of the first pod, by the name that JobSet gives it. A runtime by itself does not know the job's."""
+    """The endpoint at the first pod, by JobSet's name for it. A runtime by itself does not know the job's name."""
     name = "<job>" if launch.train_job is None and launch.runtime is not None else launch.name
     return f"{name}-{member.job.name}-0-0.{launch.job_set.subdomain or name}:{PORT}"

@@ -1,12 +1,12 @@
-"""What Trainer 2.3 and JobSet 0.12 make of a TrainJob and its runtime: the group as it will be.
+"""Resolves a TrainJob and its runtime into the group that Trainer 2.3 and JobSet 0.12 will start.
 
-By their sources: Trainer pkg/runtime/core/trainingruntime.go (patches, numNodes of the runtime, resources),
+Sources: Trainer pkg/runtime/core/trainingruntime.go (patches, numNodes of the runtime, resources),
 pkg/runtime/framework/plugins/{plainml,torch,mpi}/ (numNodes of the TrainJob), and plugins/jobset/ (image, command,
 args, env; parallelism and completions).
 
-Two things there are easily taken for others. `resourcesPerNode` is merged into the container's resources, name by name,
-and the container's DRA claims are lost by it. And of an MPI runtime numNodes goes to the ReplicatedJob *named* `node`,
-of every other to the first that is *marked* as trainer.
+Two rules are easy to get wrong. `resourcesPerNode` is merged into the container's resources, name by name, and the
+container loses its DRA claims. numNodes goes to the ReplicatedJob *named* `node` of an MPI runtime, and to the first
+one *marked* as trainer of any other runtime.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,11 +36,11 @@ from recovery.launch.views import (
 TRAINER_STEP = "trainer"
 INITIALIZER_STEPS = ("dataset-initializer", "model-initializer")
 NODE = "node"
-"""The container that Trainer sets image, command and env of; of MPI, also the ReplicatedJob that gets numNodes."""
+"""The container whose image, command and env Trainer sets. Under MPI also the ReplicatedJob that gets numNodes."""
 
 
 def launch_of(train_job: TrainJob, runtime: Runtime | None) -> Launch:
-    """The group of that TrainJob. `runtime` None: it is not known here, and so nothing is that comes from it."""
+    """The group of that TrainJob. `runtime` None: it is not known here, so nothing that comes from it is known."""
     if runtime is None:
         empty = JobSetSpec(place=train_job.place)
         return Launch(
@@ -55,7 +55,7 @@ def launch_of(train_job: TrainJob, runtime: Runtime | None) -> Launch:
 
 
 def launch_of_runtime(runtime: Runtime) -> Launch:
-    """The group that a TrainJob gets which sets nothing of its own."""
+    """The group of a TrainJob that sets nothing itself."""
     return _launch(runtime, None)
 
 
@@ -96,7 +96,7 @@ def _counts(jobs: Sequence[ReplicatedJob], policy: MlPolicy | None, trainer: Tra
     mpi = policy.mpi if policy is not None else None
     for number, job in enumerate(jobs):
         if mpi is not None and job.name == NODE:
-            # The launcher is one of the nodes where it trains as well, and Trainer still starts at least one other.
+            # A launcher that trains is one of the nodes, and Trainer still starts at least one other.
             counts[number] = max(trainer.num_nodes - 1, 1) if mpi.run_launcher_as_node else trainer.num_nodes
             break
         if mpi is None and job.ancestor == TRAINER_STEP:
@@ -106,7 +106,7 @@ def _counts(jobs: Sequence[ReplicatedJob], policy: MlPolicy | None, trainer: Tra
 
 
 def _policy_nodes(job: ReplicatedJob, policy: MlPolicy | None) -> int:
-    """What the runtime says: numNodes of its mlPolicy, where it has one and the job is marked as trainer."""
+    """The runtime's number: numNodes of its mlPolicy if it has one and the job is the trainer, else parallelism."""
     if job.ancestor == TRAINER_STEP and policy is not None:
         return 1 if policy.num_nodes is None else policy.num_nodes
     return 1 if job.parallelism is None else job.parallelism
@@ -145,7 +145,7 @@ def _with_env(container: Container, trainer: Trainer) -> Container:
 
 
 def _upserted(before: tuple[EnvVar, ...], more: tuple[EnvVar, ...]) -> tuple[EnvVar, ...]:
-    """By name; what is new comes last, what was there keeps its turn."""
+    """Merges by name. New variables come last, and existing ones keep their position."""
     return tuple({**{each.name: each for each in before}, **{each.name: each for each in more}}.values())
 
 
@@ -161,7 +161,7 @@ def _with_resources(containers: tuple[Container, ...], trainer: Trainer) -> tupl
 
 
 def _merged(before: Resources | None, wanted: Resources) -> Resources:
-    """Requests and limits name by name; claims of neither, because Trainer copies only the other two."""
+    """Requests and limits are merged name by name. Claims are lost, because Trainer does not copy them."""
     if before is None:
         return replace(wanted, claims=())
     requests, limits = {**before.requests, **wanted.requests}, {**before.limits, **wanted.limits}
@@ -169,8 +169,8 @@ def _merged(before: Resources | None, wanted: Resources) -> Resources:
 
 
 def _patched(job: ReplicatedJob, patch: PodPatch) -> ReplicatedJob:
-    """The ReplicatedJob with one of `runtimePatches` laid over it, by the API's strategic merge: lists of named things
-    by name, tolerations as a whole."""
+    """The ReplicatedJob with one of `runtimePatches` applied by the API's strategic merge: it merges lists of named
+    items by name, and replaces tolerations as a whole."""
     if patch.job != job.name:
         return job
     before, new = job.pods, patch.pods
@@ -189,7 +189,7 @@ def _patched(job: ReplicatedJob, patch: PodPatch) -> ReplicatedJob:
 
 
 def _patched_containers(before: tuple[Container, ...], new: tuple[Container, ...]) -> tuple[Container, ...]:
-    """A patch sets env and mounts of containers that are there; what it says of others is left out here, and is the
+    """A patch sets env and mounts of existing containers. A container that does not exist is ignored here, and is the
     finding `patch-nowhere`."""
     patches = {each.name: each for each in new}
     return tuple(_patched_container(each, patches[each.name]) if each.name in patches else each for each in before)
@@ -205,8 +205,8 @@ def _patched_volumes(before: PodTemplate, new: PodTemplate) -> tuple[Volume, ...
 
 
 def _trains(jobs: tuple[ReplicatedJob, ...]) -> Iterator[ReplicatedJob]:
-    """Those of a runtime that are members of the group: all that are marked as trainer, and those without a step, but
-    for what prepares for others, and what is named like an initializer."""
+    """The ReplicatedJobs of a runtime that are members of the group: those marked as trainer, and those without a step.
+    One without a step is no member if it is named like an initializer, or if another waits for its end."""
     for job in jobs:
         step = job.ancestor or job.name
         if step == TRAINER_STEP or (step not in INITIALIZER_STEPS and job.name not in _prepare(jobs)):
@@ -214,12 +214,12 @@ def _trains(jobs: tuple[ReplicatedJob, ...]) -> Iterator[ReplicatedJob]:
 
 
 def _prepare(jobs: tuple[ReplicatedJob, ...]) -> frozenset[str]:
-    """Names of those that are over before another one begins."""
+    """Names of the ReplicatedJobs that must complete before another one starts."""
     return frozenset(name for job in jobs for name in job.depends_on)
 
 
 def _member(job: ReplicatedJob, annotations: Mapping[str, str], *, of_trainer: bool) -> Member:
-    """`annotations`: of the TrainJob or JobSet."""
+    """`annotations`: those of the TrainJob or JobSet."""
     selected = select(job.pods, annotations, of_trainer=of_trainer).containers
     training = selected or job.pods.containers[:1]
     main = next((each for each in training if each.name == NODE), training[0] if training else None)
@@ -227,7 +227,8 @@ def _member(job: ReplicatedJob, annotations: Mapping[str, str], *, of_trainer: b
 
 
 def _pods(job: ReplicatedJob) -> int:
-    """At once. Kubernetes' defaults are one replica and one pod; a Job never starts more than it has to complete."""
+    """Pods that run at the same time. The defaults are one replica and one pod. A Job never runs more pods than its
+    completions."""
     parallelism = 1 if job.parallelism is None else job.parallelism
     at_once = parallelism if job.completions is None else min(parallelism, job.completions)
     return at_once * (1 if job.replicas is None else job.replicas)

@@ -1,8 +1,8 @@
-"""Names of resources that no container can ask for, or that no node has.
+"""Finds names of resources that no container can request, or that no node has.
 
-By validateContainerResourceName of Kubernetes (pkg/apis/core/validation): a name without a domain is one of the few of
-Kubernetes itself, any other is `<domain>/<name>`. Any well-formed name is accepted, whatever its domain, and the
-scheduler looks for a node that has it: a slip of the pen keeps the pods Pending for ever.
+By validateContainerResourceName of Kubernetes (pkg/apis/core/validation) a name without a domain is one of the few of
+Kubernetes itself, and any other is `<domain>/<name>`. The API server accepts any well-formed name, and the scheduler
+looks for a node that has the resource, so a typo keeps the pods Pending for ever.
 """
 
 import difflib
@@ -29,7 +29,7 @@ _DEVICES = {
     "aws.amazon.com": ("neuron", "neuroncore", "neurondevice"),
     "vpc.amazonaws.com": ("efa",),
 }
-"""By domain, as the device plugins call them."""
+"""Devices by domain, with the names that the device plugins use."""
 _MEANT = {
     "gpu": "nvidia.com/gpu",
     "nvidia": "nvidia.com/gpu",
@@ -49,17 +49,17 @@ _MEANT = {
     "disk": "ephemeral-storage",
     "storage": "ephemeral-storage",
 }
-"""What is meant by a name without a domain, in lower case and the singular."""
+"""What a name without a domain means. The names are in lower case and singular."""
 _DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _NAME_MAX, _DOMAIN_MAX = 63, 253
 _QUOTA = "requests."
 _NEARLY, _NEARLY_NATIVE = 0.85, 0.8
-"""How alike two names are of which one is taken for the other: `nvidea.com`, not `iluvatar.com`; `memroy`."""
+"""The similarity from which a name counts as a typo of another: `nvidea.com` and `memroy`, but not `iluvatar.com`."""
 
 
 def check(launch: Launch) -> Iterator[LintFinding]:
-    """Each container as it is written: of the TrainJob by itself, not merged into the runtime."""
+    """Checks resources as they are written: those of the TrainJob are not merged into the runtime's."""
     trainer = launch.train_job.trainer if launch.train_job is not None else None
     if trainer is not None and trainer.resources is not None:
         yield from _of(trainer.resources)
@@ -95,7 +95,7 @@ def _of(resources: Resources) -> Iterator[LintFinding]:
 
 
 def _refused(name: str) -> str:
-    """Why; empty: it is a name that a container can ask for."""
+    """Why the API server refuses the name. Empty: a container can request it."""
     domain, slash, device = name.rpartition("/")
     if not slash:
         ours = name in _NATIVE or name.startswith(_HUGE_PAGES)
@@ -108,7 +108,7 @@ def _refused(name: str) -> str:
 
 
 def _meant(name: str) -> str:
-    """The resource of which this is nearly the name; empty: none, or it is one itself."""
+    """The resource that the name is a typo of. Empty: none is similar, or the name is right."""
     domain, slash, device = name.removeprefix(_QUOTA).rpartition("/")
     singular = device.lower().rstrip("s")
     if not slash:
@@ -122,7 +122,7 @@ def _meant(name: str) -> str:
 
 
 def _domain(written: str) -> str | None:
-    """The domain of a vendor that is meant. None: none of these."""
+    """The vendor's domain that is meant. None: none of those in `_DEVICES`."""
     if written in _DEVICES:
         return written
     without_end = next((domain for domain in _DEVICES if domain.partition(".")[0] == written), None)

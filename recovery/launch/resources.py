@@ -1,8 +1,8 @@
-"""Requests and limits that the API server refuses in a pod template, so that no Job can be made of it.
+"""Finds requests and limits in a pod template that the API server refuses, so that no Job can be created from it.
 
-By validateResourceRequirements of Kubernetes (pkg/apis/core/validation/validation.go). What is extended, such as
-nvidia.com/gpu, is whole, and has a limit that equals the request. The TrainJob's resourcesPerNode is merged into the
-runtime's resources before that, name by name: what either says alone may be right.
+The rules are those of validateResourceRequirements of Kubernetes (pkg/apis/core/validation/validation.go). An extended
+resource, such as nvidia.com/gpu, has a whole number and a limit that equals the request. The TrainJob's
+resourcesPerNode is merged into the runtime's resources first, name by name, so each of them may be right by itself.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ _HUGE_PAGES = "hugepages-"
 
 
 def check(launch: Launch) -> Iterator[LintFinding]:
-    """Of what will be started; a runtime by itself is only half of that."""
+    """Checks the group that will start. A runtime by itself is only half of that."""
     if launch.runtime is not None and launch.train_job is None:
         return
     trainer = launch.train_job.trainer if launch.train_job is not None else None
@@ -39,8 +39,8 @@ def check(launch: Launch) -> Iterator[LintFinding]:
 
 
 def _unquoted(resources: Resources) -> Iterator[LintFinding]:
-    """Trainer's defaulter writes an object that has runtimePatches back with its quantities in quotes. The rule of the
-    CRD that spec.trainer is immutable takes `"8"` for a change of `8`."""
+    """Trainer's defaulter writes an object that has runtimePatches back with its quantities in quotes. The CRD's rule
+    that spec.trainer is immutable then treats `"8"` as a change of `8`."""
     if not resources.unquoted:
         return
     names = ", ".join(dict.fromkeys(str(place.path[-1]) for place in resources.unquoted))
@@ -57,12 +57,12 @@ def check_volcano(job: VolcanoJob) -> Iterator[LintFinding]:
 
 
 def is_extended(name: str) -> bool:
-    """A resource that is none of Kubernetes' own: devices."""
+    """Whether the resource is not one of Kubernetes' own, such as a device."""
     return "/" in name and _KUBERNETES not in name
 
 
 def _of(pods: PodTemplate, merged: Place | None) -> Iterator[LintFinding]:
-    """`merged`: the place of resourcesPerNode, with which a container's resources stand where it was merged in."""
+    """`merged`: the place of resourcesPerNode. Resources of a container that it was merged into have that place."""
     for container in (*pods.init_containers, *pods.containers):
         if container.resources is not None:
             yield from _contradictions(container, container.resources, merged)
@@ -82,7 +82,7 @@ def _contradictions(container: Container, resources: Resources, merged: Place | 
 
 
 def _contradiction(name: str, request: Decimal | None, limit: Decimal | None) -> tuple[str, str] | None:
-    """What contradicts, to follow the container's name, and the fix. None: nothing."""
+    """What is wrong, in words that follow the container's name, and the fix. None: nothing is wrong."""
     wholes = is_extended(name)
     amount = limit if limit is not None else request
     if wholes and amount is not None and amount != amount.to_integral_value():

@@ -1,6 +1,6 @@
-"""What Trainer's webhooks ask of a runtime, and of the patches that a TrainJob makes to it.
+"""Checks what Trainer's webhooks require of a runtime, and of the patches that a TrainJob makes to it.
 
-By pkg/webhooks/trainingruntime_webhook.go and pkg/runtime/framework/plugins/jobset/jobset.go of Trainer 2.3.
+Sources: pkg/webhooks/trainingruntime_webhook.go and pkg/runtime/framework/plugins/jobset/jobset.go of Trainer 2.3.
 """
 
 from collections.abc import Iterator
@@ -26,9 +26,9 @@ CONTAINERS = {
     "dataset-initializer": "dataset-initializer",
     "model-initializer": "model-initializer",
 }
-"""By step, the container that Trainer's webhook wants to find."""
+"""For each step, the container that Trainer's webhook requires."""
 _INITIALIZER_VOLUME = "initializer"
-"""Name of the volumeMount that Trainer's webhook wants in the container of an initializer."""
+"""Name of the volumeMount that Trainer's webhook requires in the container of an initializer."""
 
 
 def check(launch: Launch) -> Iterator[LintFinding]:
@@ -91,7 +91,7 @@ def _marked(runtime: Runtime, trainer: Trainer) -> Iterator[LintFinding]:
 
 
 def _initializer(launch: Launch, step: str, place: Place) -> Iterator[LintFinding]:
-    """By the names of the ReplicatedJob, its container and the volumeMount, whatever the job is marked as."""
+    """Only the names of the ReplicatedJob, its container and the volumeMount count, not what the job is marked as."""
     assert launch.runtime is not None, "asked of a known runtime only"
     refuses = f"so that Trainer's webhook refuses a TrainJob with {written(place.path)}"
     job = next((each for each in launch.job_set.jobs if each.name == step), None)
@@ -111,8 +111,8 @@ def _initializer(launch: Launch, step: str, place: Place) -> Iterator[LintFindin
 
 
 def _patch(runtime: Runtime, patch: PodPatch) -> Iterator[LintFinding]:
-    """Trainer lays patches over the template before its webhook looks for what they name, and so finds all of it: what
-    was not there is added by name, with no image, and no pod can be made of that."""
+    """Trainer applies patches to the template before its webhook looks for what they name, so it finds everything. What
+    did not exist is added with its name but without an image, and no pod can be created from that."""
     if not patch.job:
         return
     job = next((job for job in runtime.job_set.jobs if job.name == patch.job), None)

@@ -1,8 +1,8 @@
-"""Scalars of YAML as Kubernetes reads them: YAML 1.1 as kubectl's parser has it, and then JSON.
+"""YAML scalars as Kubernetes reads them: by the YAML 1.1 of kubectl's parser, and then as JSON.
 
-That parser is go.yaml.in/yaml/v2 (resolve.go), by way of sigs.k8s.io/yaml. It is not PyYAML's YAML 1.1: `y` and `n`
-are booleans as well, `0o17` is 15, `1:30` is a string, a date stays a string, and a number without a fraction is a
-whole one whatever way it is written, because JSON does not distinguish them: `1e3` is 1000 and `8.0` is 8.
+That parser is go.yaml.in/yaml/v2 (resolve.go), which sigs.k8s.io/yaml uses. It differs from PyYAML's YAML 1.1: `y` and
+`n` are booleans too, `0o17` is 15, `1:30` is a string, and a date stays a string. A number without a fraction is a
+whole number in any notation, because JSON does not distinguish them: `1e3` is 1000 and `8.0` is 8.
 """
 
 import base64
@@ -29,18 +29,18 @@ _BASES = (
 )
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _DIGITS_MAX = 400
-"""No float has more; what is longer is no number that anybody means."""
+"""No float has more digits, so a longer text is not meant as a number."""
 _JSON_WHOLE_MAX = 1e21
-"""From here on Go writes a float with an exponent, which JSON's reader takes for a float again."""
+"""From this value on Go writes a float with an exponent, and the JSON reader reads that as a float again."""
 _TAGS = {"bool": bool, "int": int, "float": float, "null": type(None)}
 
 
 class ScalarError(ValueError):
-    """A value that JSON cannot hold, or that is not of its tag; the message follows the value."""
+    """A value that JSON cannot hold, or that does not match its tag. The message follows the value in a sentence."""
 
 
 def resolved(text: str, tag: str | None, *, plain: bool) -> Scalar:
-    """What a scalar means. `tag`: as written, in full; None: none. `plain`: without quotes. Raises ScalarError."""
+    """The value of a scalar. `tag`: the full tag. None: it has none. `plain`: without quotes. Raises ScalarError."""
     if tag is None:
         return _value(text) if plain else text
     name = tag.removeprefix(_TAG) if tag.startswith(_TAG) else ""
@@ -82,7 +82,7 @@ def _value(text: str) -> Scalar:
 
 
 def _whole(text: str) -> int | None:
-    """None: it is none, or none of 64 bits."""
+    """The text as a whole number. None: it is not one, or does not fit into 64 bits."""
     if len(text) > _DIGITS_MAX:
         return None
     for form, base in _BASES:
@@ -94,7 +94,7 @@ def _whole(text: str) -> int | None:
 
 
 def _floating(text: str, otherwise: str = "") -> Scalar:
-    """`otherwise`: what it is if it is no number; empty: the text."""
+    """`otherwise`: the value if the text is not a number. Empty: the text itself."""
     if len(text) > _DIGITS_MAX or not _FLOAT.fullmatch(text):
         return otherwise or text
     value = float(text)

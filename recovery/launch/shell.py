@@ -1,6 +1,6 @@
-"""A shell script that a container is given by `-c`: a row of simple commands, what joins them, and the shell's options.
+"""Parses the shell script that a container runs with `-c`: simple commands, what joins them, and the shell's options.
 
-A script with loops, functions, subshells, jobs in the background, comments or here-documents is not taken apart.
+A script with loops, functions, subshells, background jobs, comments or here-documents is not parsed.
 """
 
 import re
@@ -14,7 +14,7 @@ import msgspec
 _SHELLS = frozenset({"sh", "bash", "ash", "dash", "zsh"})
 _NOT_PLAIN = frozenset({"&", "(", ")", "for", "while", "if", "case", "until", "function", "{", "}"})
 _SCRIPT_MAX = 20_000
-"""Characters. Taking a longer script apart would keep admission waiting for seconds, and none such is a plain call."""
+"""Characters. Parsing a longer script would keep admission waiting for seconds, and no plain call is that long."""
 _ENDS = frozenset({";", ";;"})
 _JOINTS = frozenset({"&&", "||"}) | _ENDS
 _PIPES = frozenset({"|", "|&"})
@@ -23,26 +23,26 @@ _LETTERS = {"e": ERREXIT}
 
 
 class Pipeline(msgspec.Struct, frozen=True):
-    """Commands with pipes between them; most often a single one."""
+    """Commands with pipes between them. Most often it is a single command."""
 
     calls: tuple[tuple[str, ...], ...]
-    """The words of each."""
+    """The words of each command."""
     joint: str
-    """What follows it: `&&`, `||`, or `;` for all that ends a command."""
+    """What follows the pipeline: `&&`, `||`, or `;` for anything that ends a command."""
 
 
 class ShellScript(msgspec.Struct, frozen=True):
-    """What stands behind `-c`."""
+    """The script after `-c`."""
 
     pipelines: tuple[Pipeline, ...]
-    """Empty: the script is more than a row of simple commands."""
+    """Empty: the script is more than a list of simple commands."""
     options: frozenset[str]
-    """`errexit` and `pipefail`, as the flags of the shell set them; the script may set them too."""
+    """`errexit` and `pipefail`, if the shell's flags set them. The script may set them too."""
     text: str
 
 
 def script_in(words: Sequence[str]) -> ShellScript | None:
-    """Of the command line of a container. None: no shell runs it."""
+    """The shell script in a container's command line. None: it runs no shell."""
     if not words or base_name(words[0]) not in _SHELLS:
         return None
     text = next((word for before, word in pairwise(words) if _runs_next(before)), "")
@@ -50,7 +50,7 @@ def script_in(words: Sequence[str]) -> ShellScript | None:
 
 
 def base_name(word: str) -> str:
-    """Of a program, without its folder."""
+    """The name of a program, without its directory."""
     return word.rpartition("/")[2]
 
 
@@ -74,11 +74,11 @@ def _options(words: Sequence[str]) -> frozenset[str]:
 
 
 def _runs_next(word: str) -> bool:
-    """A flag of a shell with `c` in it: `-c`, `-ec`, `-lc`."""
+    """Whether the word is a shell flag with `c` in it: `-c`, `-ec`, `-lc`."""
     return re.fullmatch(r"-[a-z]*c", word) is not None
 
 
-@lru_cache(maxsize=32)  # each check asks for the script of the container that it judges
+@lru_cache(maxsize=32)  # every check parses the script of the container that it judges
 def _pipelines(script: str) -> tuple[Pipeline, ...]:
     if "<<" in script or len(script) > _SCRIPT_MAX:
         return ()
@@ -98,7 +98,7 @@ def _pipelines(script: str) -> tuple[Pipeline, ...]:
             calls.append([])
         elif word not in _JOINTS:
             calls[-1].append(word)
-        elif calls[-1]:  # else a line ends behind a joint or a pipe, and the command goes on
+        elif calls[-1]:  # else a line ends with a joint or a pipe, and the command continues
             found.append(Pipeline(tuple(tuple(call) for call in calls), ";" if word in _ENDS else word))
             calls = [[]]
     return tuple(found)

@@ -1,8 +1,8 @@
-"""The environment of torchrun as Trainer 2.3 sets it (pkg/runtime/framework/plugins/torch), and where it cannot work.
+"""Torchrun's environment as Trainer 2.3 sets it (pkg/runtime/framework/plugins/torch), and where that cannot work.
 
 Trainer finds the training container by the label `trainer.kubeflow.org/trainjob-ancestor-step: trainer` on the Job
-template and by the container's name `node`; but the address of rank 0 that it writes is always `<job>-node-0-0.<job>`,
-whatever the ReplicatedJob and the subdomain are called. Without `spec.trainer` it sets nothing in that container.
+template and by the container's name `node`. But the address that it writes for rank 0 is always `<job>-node-0-0.<job>`,
+even if the ReplicatedJob or the subdomain has another name. Without `spec.trainer` it sets nothing in that container.
 """
 
 from collections.abc import Iterator, Mapping
@@ -49,7 +49,7 @@ def check(launch: Launch) -> Iterator[LintFinding]:
 
 
 def settings(launch: Launch) -> Iterator[Setting]:
-    """What torchrun will find in its environment, and where its peers are found."""
+    """The environment of torchrun, and the names by which it finds its peers."""
     policy, member = _torch(launch), trained_by(launch)
     if policy is None or member is None or member.main is None or launch.runtime is None:
         return
@@ -75,7 +75,7 @@ def settings(launch: Launch) -> Iterator[Setting]:
 
 
 def nodes_rule(launch: Launch) -> tuple[Place | None, str]:
-    """Which field sets the number of nodes, and in words."""
+    """The field that sets the number of nodes, and the same in words. None: it is a default."""
     trainer = launch.train_job.trainer if launch.train_job is not None else None
     if trainer is not None and trainer.num_nodes is not None:
         return trainer.place / "numNodes", "spec.trainer.numNodes of the TrainJob"
@@ -107,7 +107,7 @@ def _variables(launch: Launch, member: Member, target: str, *, with_master: bool
 
 
 def _overruled(setting: Setting, flags: Mapping[str, str]) -> Setting:
-    """With the flag of torchrun that decides in its place."""
+    """The setting, with a note if a flag of torchrun decides instead."""
     flag = next((flag for flag in flags if variable_of(flag) == setting.name), None)
     if flag is None:
         return setting
@@ -181,7 +181,7 @@ def _master_nowhere(launch: Launch, member: Member) -> Iterator[LintFinding]:
 
 
 def _targets(runtime: Runtime, policy: TorchPolicy) -> Iterator[LintFinding]:
-    """As validateEnvInjectionTargets of Trainer's webhook, and the rule of the CRD on `node`."""
+    """Checks what validateEnvInjectionTargets of Trainer's webhook checks, and the CRD's rule about `node`."""
     there = {
         (job.name, container.name)
         for job in runtime.job_set.jobs

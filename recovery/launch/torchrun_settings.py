@@ -1,7 +1,7 @@
-"""What torchrun goes by in the pods of a ReplicatedJob: its flags, else its variables, else its defaults.
+"""The settings that torchrun uses in the pods of a ReplicatedJob: its flags, else its variables, else its defaults.
 
-Each flag has a variable (torch/distributed/argparse_util.py: `env`), and of a flag that stands twice the last counts.
-Trainer sets five of these variables, over whatever the runtime's container has.
+Each flag has a variable (torch/distributed/argparse_util.py: `env`), and if a flag appears twice, the last one counts.
+Trainer sets five of these variables, and overrides those of the runtime's container.
 """
 
 import re
@@ -21,15 +21,15 @@ DEFAULTS: Mapping[str, str] = {
     "rdzv-backend": "static",
     "rdzv-endpoint": "",
 }
-"""Of torch/distributed/run.py."""
+"""The defaults of torch/distributed/run.py."""
 OF_TRAINER = frozenset({NUM_NODES, PROCESSES, NODE_RANK, MASTER_ADDRESS, MASTER_PORT})
 _TAKES_IN = re.compile(r"(?:^|[;&|(\s])(?:source|eval|\.)\s", re.MULTILINE)
 _VARIABLE = re.compile(r"\$\{(\w+)\}|\$\((\w+)\)|\$(\w+)")
-"""As a shell writes it, and as the kubelet replaces it (`$(NAME)`)."""
+"""A variable as a shell expands it, and as the kubelet expands it (`$(NAME)`)."""
 
 
 def goes_by(launch: Launch, member: Member, run: Torchrun, flag: str) -> str | None:
-    """The value that torchrun takes for that flag. None: it is not known here, or differs from pod to pod."""
+    """The value that torchrun uses for that flag. None: it is not known here, or differs from pod to pod."""
     main = member.main
     if main is None or is_placeholder(run.script):
         return None
@@ -47,15 +47,15 @@ def goes_by(launch: Launch, member: Member, run: Torchrun, flag: str) -> str | N
 
 
 def _sets_variables(main: Container) -> bool:
-    """Variables may be set that the manifest does not show: by the entrypoint of the image, or by a file that the
-    script takes in."""
+    """Whether variables may be set that the manifest does not show: by the image's entrypoint, or by a file that the
+    script sources."""
     script = script_in([*main.command, *main.args])
     return not main.command or (script is not None and _TAKES_IN.search(script.text) is not None)
 
 
 def trainer_sets(launch: Launch, member: Member) -> bool:
-    """Trainer sets its variables in the pods of that ReplicatedJob; of a runtime by itself, if its TrainJobs have a
-    spec.trainer."""
+    """Whether Trainer sets its variables in the pods of that ReplicatedJob. For a runtime by itself, the answer assumes
+    that its TrainJobs have a spec.trainer."""
     policy = launch.runtime.ml_policy if launch.runtime is not None else None
     if policy is None or policy.torch is None or member.job.ancestor != "trainer":
         return False
@@ -63,7 +63,7 @@ def trainer_sets(launch: Launch, member: Member) -> bool:
 
 
 def filled(main: Container, value: str) -> str | None:
-    """With the variables of the container for those that are named in it. None: one of them is not known here."""
+    """The value with the container's variables expanded. None: one of them is not known here."""
     if "{{" in value:
         return None
     script = script_in([*main.command, *main.args])

@@ -1,7 +1,7 @@
-"""A TrainJob whose command is `tune run`: what Trainer's webhook refuses of it.
+"""Finds what Trainer's webhook refuses in a TrainJob whose command is `tune run`.
 
-By pkg/runtime/framework/plugins/torch/torchtune.go of Trainer 2.3. Trainer takes the model from the *name* of the
-runtime, `torchtune-<family>-<size>`, and writes recipe, config and paths into the command itself.
+Source: pkg/runtime/framework/plugins/torch/torchtune.go of Trainer 2.3. Trainer takes the model from the *name* of the
+runtime, `torchtune-<family>-<size>`, and itself writes recipe, config and paths into the command.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,7 @@
-"""What is judged of the objects that users write: the fields that a launch depends on, each with its place.
+"""Views of the objects that users write: the fields that a launch depends on, each with its place.
 
-Frozen records, nothing derived and nothing defaulted: None, or empty, is what the user left out. What Trainer and
-JobSet make of it is in `launch`. `reading` makes these of a document.
+They are frozen records without derived values or defaults: a field that is None or empty was left out by the user.
+`reading` makes them from a document. What Trainer and JobSet make of them is in `launch`.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ class Resources(msgspec.Struct, frozen=True):
     claims: tuple[str, ...] = ()
     """Names of the pod's resource claims (DRA) that the container uses."""
     unquoted: tuple[Place, ...] = ()
-    """Of the quantities that are written as numbers: `8`, not `"8"`."""
+    """The places of quantities that are written as numbers: `8`, not `"8"`."""
 
 
 class Mount(msgspec.Struct, frozen=True):
@@ -56,7 +56,7 @@ class Container(msgspec.Struct, frozen=True):
     mounts: tuple[Mount, ...] = ()
     termination_message_policy: str = ""
     restart_policy: str = ""
-    """Of the container itself (a sidecar's `Always`, KEP-753, or KEP-5307)."""
+    """The container's own restartPolicy (a sidecar's `Always`, KEP-753, or KEP-5307)."""
     has_readiness_probe: bool = False
 
 
@@ -72,20 +72,20 @@ class ManifestToleration(msgspec.Struct, frozen=True):
 
 
 class Volume(msgspec.Struct, frozen=True):
-    """A volume. `source`: the name of its source as the API has it: `persistentVolumeClaim`, `emptyDir`, `nfs`."""
+    """A volume. `source`: the name of its source in the API, such as `persistentVolumeClaim`, `emptyDir` or `nfs`."""
 
     name: str
     place: Place
     source: str = ""
     medium: str = ""
-    """Of an emptyDir: `Memory`; empty: the disk of the node."""
+    """The medium of an emptyDir: `Memory`. Empty: the disk of the node."""
 
 
 class PodTemplate(msgspec.Struct, frozen=True):
     """The pod template of a ReplicatedJob, or of a task."""
 
     place: Place
-    """Of its `spec`."""
+    """The place of its `spec`."""
     restart_policy: str = ""
     grace_seconds: int | None = None
     containers: tuple[Container, ...] = ()
@@ -100,16 +100,16 @@ class PodTemplate(msgspec.Struct, frozen=True):
     host_network: bool = False
     host_ipc: bool = False
     shares_processes: bool = False
-    """`shareProcessNamespace`: its containers can end each other."""
+    """`shareProcessNamespace`: the containers can end each other's processes."""
     dns_policy: str = ""
     """Empty: Kubernetes' default, `ClusterFirst`."""
     active_deadline_seconds: int | None = None
-    """Of the pod, counted from its start. None: it has none."""
+    """The pod's own deadline, counted from its start. None: it has none."""
     priority_class: str = ""
 
 
 class NativeRule(msgspec.Struct, frozen=True):
-    """A rule of a podFailurePolicy or of a failurePolicy: its action, and in words what it is for."""
+    """A rule of a podFailurePolicy or of a failurePolicy: its action, and in words what it matches."""
 
     action: str
     place: Place
@@ -117,9 +117,9 @@ class NativeRule(msgspec.Struct, frozen=True):
     exit_codes: tuple[int, ...] = ()
     """`onExitCodes.values` of a podFailurePolicy rule."""
     exit_codes_operator: str = ""
-    """`In` or `NotIn`; empty: the rule asks for no exit codes."""
+    """`In` or `NotIn`. Empty: the rule matches no exit codes."""
     pod_conditions: tuple[str, ...] = ()
-    """Types of `onPodConditions` that a podFailurePolicy rule asks to be True: `DisruptionTarget`."""
+    """Types of `onPodConditions` that a podFailurePolicy rule requires to be True: `DisruptionTarget`."""
     job_reasons: tuple[str, ...] = ()
     """`onJobFailureReasons` of a failurePolicy rule: `DeadlineExceeded`. Empty: any."""
 
@@ -134,9 +134,9 @@ class ReplicatedJob(msgspec.Struct, frozen=True):
     ancestor: str = ""
     """Trainer's step label on the Job template: `trainer`, `dataset-initializer`, `model-initializer`; empty: none."""
     depends_on: tuple[str, ...] = ()
-    """Those whose end (`Complete`) it waits for."""
+    """The ReplicatedJobs that it waits for until they are `Complete`."""
     depends_on_ready: tuple[str, ...] = ()
-    """Those that it waits for until they are `Ready`."""
+    """The ReplicatedJobs that it waits for until they are `Ready`."""
     parallelism: int | None = None
     completions: int | None = None
     backoff_limit: int | None = None
@@ -197,7 +197,7 @@ class MlPolicy(msgspec.Struct, frozen=True):
     torch: TorchPolicy | None = None
     mpi: MpiPolicy | None = None
     others: tuple[str, ...] = ()
-    """Frameworks that are set and of which nothing is judged: jax, xgboost, flux."""
+    """Other frameworks that are set, whose own settings are not judged: jax, xgboost, flux."""
 
 
 class PodGroupPolicy(msgspec.Struct, frozen=True):
@@ -236,7 +236,7 @@ class Trainer(msgspec.Struct, frozen=True):
 
 
 class RuntimeRef(msgspec.Struct, frozen=True):
-    """`spec.runtimeRef`; kind and group as written, empty: Trainer's defaults."""
+    """`spec.runtimeRef`, with kind and group as written. Empty: Trainer's defaults."""
 
     place: Place
     name: str = ""
@@ -245,7 +245,7 @@ class RuntimeRef(msgspec.Struct, frozen=True):
 
 
 class PodPatch(msgspec.Struct, frozen=True):
-    """What one of `runtimePatches` sets in the pods of a ReplicatedJob. Empty fields: it leaves those."""
+    """What one of `runtimePatches` sets in the pods of a ReplicatedJob. It does not change fields that are empty."""
 
     job: str
     pods: PodTemplate
@@ -261,7 +261,7 @@ class TrainJob(msgspec.Struct, frozen=True):
     namespace: str = ""
     trainer: Trainer | None = None
     initializers: Mapping[str, Place] = {}
-    """Those of `spec.initializer`, by Trainer's step for each: `dataset-initializer`, `model-initializer`."""
+    """The initializers of `spec.initializer`, by Trainer's step: `dataset-initializer`, `model-initializer`."""
     patches: tuple[PodPatch, ...] = ()
     suspended: bool = False
     active_deadline_seconds: int | None = None
@@ -282,15 +282,15 @@ class JobSet(msgspec.Struct, frozen=True):
 
 
 class LifecyclePolicy(msgspec.Struct, frozen=True):
-    """A policy of a Volcano Job, or of one of its tasks: what is done at which events, or at which exit code."""
+    """A policy of a Volcano Job, or of one of its tasks: an action, and the events or the exit code that trigger it."""
 
     place: Place
     action: str = ""
     events: Mapping[str, Place] = {}
-    """By name, where each stands."""
+    """The place of each event, by name."""
     exit_code: int | None = None
     unread: bool = False
-    """What it is for could not be read."""
+    """Neither the events nor the exit code could be read."""
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -311,7 +311,7 @@ class VolcanoJob(msgspec.Struct, frozen=True):
     place: Place
     tasks: tuple[Task, ...] = ()
     plugins: Mapping[str, tuple[str, ...]] = {}
-    """By name, with their arguments: `pytorch: ["--master=master", "--worker=worker", "--port=23456"]`."""
+    """The plugins by name, with their arguments: `pytorch: ["--master=master", "--worker=worker", "--port=23456"]`."""
     min_available: int | None = None
     max_retry: int | None = None
     policies: tuple[LifecyclePolicy, ...] = ()

@@ -1,11 +1,11 @@
-"""The pytorch plugin of Volcano: what each task should get of it, and what it does in which version.
+"""Checks the pytorch plugin of Volcano: what each task should get from it, and what it does in which version.
 
-By pkg/controllers/job/plugins/distributed-framework/pytorch/pytorch.go at v1.9.0 to v1.15.0. Ranks are the pods of the
-tasks that its arguments name, `master` and `worker` by default. Up to v1.11 WORLD_SIZE counts the pods of every task;
-since v1.12 those two only. Every version appends MASTER_ADDR, MASTER_PORT and WORLD_SIZE to every container of every
-task, after the user's own variables, and of two variables with one name the last counts: the plugin wins. RANK goes to
-masters, always 0, and to workers, their index + 1. The svc plugin, which gives the pods their names, is added by
-Volcano's webhook where it is missing.
+Source: pkg/controllers/job/plugins/distributed-framework/pytorch/pytorch.go at v1.9.0 to v1.15.0. The ranks are the
+pods of the tasks that its arguments name, `master` and `worker` by default. Up to v1.11 WORLD_SIZE counts the pods of
+every task, since v1.12 only of those two. Every version appends MASTER_ADDR, MASTER_PORT and WORLD_SIZE to every
+container of every task, after the user's own variables. Of two variables with one name the last counts, so the plugin
+wins. RANK is 0 for every master, and the index + 1 for a worker. Volcano's webhook adds the svc plugin, which gives the
+pods their names, if it is missing.
 """
 
 import re
@@ -44,20 +44,20 @@ _FLAGS = ("master", "worker", "port", "wait-master-enabled", "wait-master-timeou
 _SWITCHES = ("wait-master-enabled",)
 _PORT_NUMBER = re.compile(r"[0-9]{1,5}")
 _NAMING_PLUGINS = frozenset({"svc", "pytorch", "tensorflow", "mpi", "ray"})
-"""Those under which pods get their name as host name: svc, and those for which Volcano's webhook adds it."""
+"""Plugins with which pods get their name as host name: svc, and those for which Volcano's webhook adds svc."""
 
 
 class Plugin(msgspec.Struct, frozen=True):
-    """The plugin as its arguments set it."""
+    """The plugin as its arguments configure it."""
 
     place: Place
     master: str = "master"
     worker: str = "worker"
     port: int = PORT
     names_worker: bool = False
-    """An argument names the worker task; else it is the default, and the task need not be there."""
+    """An argument names the worker task. Otherwise it is the default, and the task need not exist."""
     unread: str = ""
-    """The first argument that it cannot read; it and what follows is dropped."""
+    """The first argument that the plugin cannot read. The plugin drops it and all after it."""
 
 
 def check(job: VolcanoJob) -> Iterator[LintFinding]:
@@ -105,7 +105,7 @@ def settings(job: VolcanoJob) -> Iterator[Setting]:
 
 
 def plugin_of(job: VolcanoJob) -> Plugin | None:
-    """None: the job does not use it."""
+    """The pytorch plugin of the job. None: the job does not use it."""
     if PLUGIN not in job.plugins:
         return None
     values, unread = _flags(job.plugins[PLUGIN])
@@ -121,12 +121,12 @@ def plugin_of(job: VolcanoJob) -> Plugin | None:
 
 
 def world_size(job: VolcanoJob, plugin: Plugin) -> int:
-    """As it should be, and is since Volcano 1.12: the pods of master and worker."""
+    """WORLD_SIZE as it should be, and as it is since Volcano 1.12: the pods of master and worker."""
     return _sum([task for task in job.tasks if task.name in (plugin.master, plugin.worker)])
 
 
 def _flags(arguments: Sequence[str]) -> tuple[dict[str, str], str]:
-    """By name, as Go's `flag` reads them, and the first that it cannot read; empty: it reads all."""
+    """The flags by name, as Go's `flag` reads them, and the first that it cannot read. Empty: it reads all."""
     values: dict[str, str] = {}
     rest = list(arguments)
     while rest:
@@ -146,7 +146,7 @@ def _flags(arguments: Sequence[str]) -> tuple[dict[str, str], str]:
 
 
 def named(job: VolcanoJob) -> VolcanoJob:
-    """With the names that Volcano's webhook gives to tasks that have none."""
+    """The job with the names that Volcano's webhook gives to tasks that have none."""
     tasks = (
         msgspec.structs.replace(task, name=task.name or f"default{number}") for number, task in enumerate(job.tasks)
     )
@@ -154,7 +154,7 @@ def named(job: VolcanoJob) -> VolcanoJob:
 
 
 def _sum(tasks: Sequence[Task]) -> int:
-    """Pods of the tasks; one without replicas has none."""
+    """The pods of the tasks. A task without replicas has none."""
     return sum(task.replicas or 0 for task in tasks)
 
 
@@ -193,18 +193,18 @@ def _tasks(job: VolcanoJob, plugin: Plugin) -> Iterator[LintFinding]:
         )
         fix = f"write replicas: 1, and the other {master.replicas - 1} as replicas of task {plugin.worker}"
         yield LintFinding(SEVERAL_MASTERS, master.place / "replicas", message, fix)
-    # A master that is the only task trains alone, and well.
+    # A master that is the only task trains alone, which works.
     if plugin.names_worker and plugin.worker not in tasks and tasks.keys() != {plugin.master}:
         message = f"--worker names task {plugin.worker}, there is none, and so WORLD_SIZE counts the master only"
         yield LintFinding(PLUGIN_TASK, plugin.place, message, f"write --worker=<task> with one of the tasks: {known}")
 
 
 def _gang(job: VolcanoJob, plugin: Plugin) -> Iterator[LintFinding]:
-    """As the gang plugin decides: the job's minAvailable, and each task's only where the job's is not below their sum
-    (`CheckTaskReady` in pkg/scheduler/api/job_info.go)."""
+    """Decides as the gang plugin does: the job's minAvailable counts, and each task's only if the job's is not below
+    their sum (`CheckTaskReady` in pkg/scheduler/api/job_info.go)."""
     ranks = [task for task in job.tasks if task.name in (plugin.master, plugin.worker)]
     least = {task.name: task.replicas or 0 if task.min_available is None else task.min_available for task in job.tasks}
-    wanted = job.min_available or sum(least.values())  # 0 is as good as none for the webhook
+    wanted = job.min_available or sum(least.values())  # the webhook treats 0 as not set
     world, others = _sum(ranks), _sum(job.tasks) - _sum(ranks)
     surely = max(0, wanted - others)
     if wanted >= sum(least.values()):
@@ -235,12 +235,12 @@ def _overridden(job: VolcanoJob, plugin: Plugin) -> Iterator[LintFinding]:
 
 
 def _env(task: Task) -> tuple[EnvVar, ...]:
-    """The variables of all its containers; the plugin leaves init containers alone."""
+    """The variables of all its containers. The plugin does not change init containers."""
     return tuple(variable for container in task.pods.containers for variable in container.env)
 
 
 def _variables(job: VolcanoJob, plugin: Plugin, task: Task) -> Iterator[tuple[str, str, str]]:
-    """Name, value and rule of each that the plugin of Volcano 1.12 and later sets in the containers of the task."""
+    """Name, value and rule of each variable that the plugin of Volcano 1.12 and later sets in the task's containers."""
     world, every = world_size(job, plugin), _sum(job.tasks)
     counted = f"the pods of {plugin.master} and {plugin.worker}"
     if every != world:

@@ -1,10 +1,10 @@
-"""What becomes of a Volcano Job that loses a pod: its policies, as Volcano refuses, ignores or follows them.
+"""Checks what happens to a Volcano Job that loses a pod, and which of its policies Volcano refuses, ignores or follows.
 
-By Volcano 1.9 to 1.15: pkg/webhooks/admission/jobs/validate/util.go (validatePolicies), pkg/controllers/job
-(applyPolicies: the policies of the task go before those of the job, the first that fits decides, and without one it is
-SyncJob) and state/{running,restarting}.go. SyncJob leaves a pod that has failed where it is, and makes one that is
-gone again, alone. A Job that is restarted for the maxRetry-th time in all of its life is Failed. Pods are made of the
-template as it is, so that a restartPolicy that is left out is Always.
+Sources: Volcano 1.9 to 1.15, pkg/webhooks/admission/jobs/validate/util.go (validatePolicies), pkg/controllers/job
+(applyPolicies) and state/{running,restarting}.go. The policies of the task come before those of the job, and the first
+that matches decides. Without a match the action is SyncJob. It leaves a failed pod as it is, and creates a deleted pod
+again without restarting the others. A Job is Failed at the maxRetry-th restart of its whole life. Pods are created from
+the template as it is, so a restartPolicy that is left out is Always.
 """
 
 import difflib
@@ -34,12 +34,12 @@ _ACTIONS = (
 _RESTARTS_ALL = "RestartJob"
 _RESTARTS_SOME = {"RestartTask": "the pods of its task", "RestartPod": "that pod", "RestartPartition": "its partition"}
 _ANSWERS = frozenset({_RESTARTS_ALL, *_RESTARTS_SOME, "AbortJob", "TerminateJob", "CompleteJob"})
-"""Actions that say what becomes of the job."""
+"""Actions that decide what happens to the job."""
 _LOSSES = {
     "PodFailed": "a pod that fails is left as it is",
     "PodEvicted": "a pod that is drained, preempted or deleted is made again alone",
 }
-"""What SyncJob does."""
+"""What SyncJob does at each event."""
 _MAX_RETRY, _MAX_RETRY_FEW = 3, 3
 _POLICIES = "policies: [{events: [PodFailed, PodEvicted], action: RestartJob}]"
 
@@ -62,7 +62,7 @@ def check(job: VolcanoJob) -> Iterator[LintFinding]:
 
 
 def settings(job: VolcanoJob) -> Iterator[Setting]:
-    """What is done when a pod is lost."""
+    """What Volcano does when a pod is lost."""
     job = named(job)
     for task in _group(job):
         for event, otherwise in _LOSSES.items():
@@ -96,7 +96,7 @@ def _same_names(tasks: Sequence[Task]) -> Iterator[LintFinding]:
 
 
 def _refused(policies: Sequence[LifecyclePolicy]) -> Iterator[LintFinding]:
-    """Of the policies of a job, or of a task."""
+    """What Volcano refuses in the policies of a job, or of a task."""
     events: list[str] = []
     codes: list[int] = []
     for policy in policies:
@@ -117,10 +117,10 @@ def _refused(policies: Sequence[LifecyclePolicy]) -> Iterator[LintFinding]:
 
 
 def _form(policy: LifecyclePolicy) -> Iterator[LintFinding]:
-    """Of one policy by itself."""
+    """What Volcano refuses in one policy by itself."""
     refuses = "Volcano refuses the job"
     if policy.unread:
-        return  # reported by what reads it
+        return  # the reader reports it
     if policy.events and policy.exit_code is not None:
         message = f"a policy has both an event and an exitCode: {refuses}"
         yield LintFinding(VOLCANO_REFUSED, policy.place, message, "make two policies of it")
@@ -203,13 +203,13 @@ def _losses(job: VolcanoJob, group: Sequence[Task]) -> Iterator[LintFinding]:
 
 
 def _restarts_by_exit_code(job: VolcanoJob, group: Sequence[Task]) -> bool:
-    """For some failures, which a user has chosen."""
+    """Whether a policy restarts the job at an exit code. The user has then chosen which failures restart it."""
     policies = (*job.policies, *(policy for task in group for policy in task.policies))
     return any(each.exit_code is not None and each.action == _RESTARTS_ALL for each in policies)
 
 
 def _policy_for(job: VolcanoJob, task: Task, event: str) -> LifecyclePolicy | None:
-    """The policy that decides, whatever the exit code. None: there is none."""
+    """The policy that decides about that event, at any exit code. None: there is none."""
     fitting = (each for each in (*task.policies, *job.policies) if event in each.events or ANY in each.events)
     return next(fitting, None)
 

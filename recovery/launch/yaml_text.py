@@ -1,8 +1,8 @@
-"""YAML text to plain values, with the line of every field.
+"""Reads YAML text into plain values, with the line of every field.
 
-It reads the events of PyYAML's parser and builds the values itself: in one pass, without recursion, with bounds, with
-the values that Kubernetes would see (`scalars`), and with what PyYAML's own loaders forget: where a key was written
-twice. Merge keys (`<<`) are laid over what stands before them, as kubectl's parser does it.
+It reads the events of PyYAML's parser and builds the values itself, in one pass, without recursion, and with bounds. It
+builds the values that Kubernetes would see (`scalars`), and keeps what PyYAML's own loaders drop: where a key was
+written twice. Merge keys (`<<`) override the keys before them, as in kubectl's parser.
 """
 
 import re
@@ -16,9 +16,9 @@ from recovery.launch.places import Path
 from recovery.launch.scalars import Scalar, ScalarError, key, resolved
 
 NODES_MAX = 500_000
-"""Values in one document once its aliases are written out: a hundred times the largest JobSet."""
+"""Values in one document after its aliases are expanded: a hundred times the largest JobSet."""
 DEPTH_MAX = 100
-"""Twice that of the CRD of TrainJobs. Lines are kept by the path of their field, so that this bounds memory as well."""
+"""Twice the depth of the CRD of TrainJobs. Lines are kept by the path of their field, so this bounds memory too."""
 
 _LOADER: Any = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -28,7 +28,7 @@ _MERGE_TAG = "tag:yaml.org,2002:merge"
 
 
 class TextError(Exception):
-    """The text is no YAML, or more than is read; what is wrong, and how to fix it."""
+    """The text is not YAML, or exceeds a bound. It says what is wrong, and how to fix it."""
 
     def __init__(self, line: int, message: str, fix: str, *, too_large: bool = False) -> None:
         super().__init__(message)
@@ -43,35 +43,35 @@ class Parsed(msgspec.Struct, frozen=True):
 
     value: Any
     lines: dict[Path, int]
-    """Of every field, the line of its key, or of its item; those below an alias have none. Counted from 1."""
+    """The line of every field's key, or of every item, counted from 1. Fields below an alias have none."""
     repeated: tuple[tuple[Path, int], ...] = ()
     """Keys that were written a second time, and the line of the first."""
 
 
 class _Anchored(msgspec.Struct):
-    """What stands behind an anchor. `nodes` 0: it is not closed yet, so that an alias to it would contain itself."""
+    """The value of an anchor. `nodes` 0: it is not closed yet, so an alias to it would contain itself."""
 
     value: Any = None
     nodes: int = 0
 
 
 class _Open(msgspec.Struct):
-    """A mapping or a list whose end has not come yet."""
+    """A mapping or a list that is not closed yet."""
 
     value: dict[str, Any] | list[Any]
     path: Path
     anchored: _Anchored | None
     key: str | None = None
-    """Of a mapping: the key whose value comes next; None: a key comes next."""
+    """In a mapping: the key whose value comes next. None: a key comes next."""
     merging: bool = False
     """The key is `<<`, without quotes."""
     first_lines: dict[str, int] = {}
-    """Of the keys that this mapping has by itself."""
+    """The first line of each key that is written in this mapping itself."""
     nodes: int = 1
 
 
 def parsed(text: str) -> Iterator[Parsed]:
-    """The documents of that text, one by one, empty ones too; raises TextError at the first that cannot be read."""
+    """The documents of that text, one by one, with empty ones. Raises TextError at the first that cannot be read."""
     unprintable = _UNPRINTABLE.search(text)
     if unprintable:
         line = text.count("\n", 0, unprintable.start()) + 1
@@ -92,7 +92,7 @@ def parsed(text: str) -> Iterator[Parsed]:
 
 
 def _from_json(text: str) -> str:
-    """JSON's text made YAML's: there are no tabs in the strings of JSON, and YAML knows no surrogate pairs."""
+    """Makes YAML of JSON text. Tabs become spaces, because JSON strings have none. YAML has no surrogate pairs."""
     return _PAIRS.sub(lambda found: found[1] + _character(found[2], found[3]), text.replace("\t", " "))
 
 
@@ -101,7 +101,7 @@ def _character(high: str, low: str) -> str:
 
 
 class _Builder:
-    """Takes the events of a text, gives its documents."""
+    """Builds the documents of a text from its events."""
 
     def __init__(self) -> None:
         self.line = 1
@@ -112,7 +112,7 @@ class _Builder:
         self._root: Any = None
 
     def take(self, event: Any) -> Parsed | None:
-        """A document, if it ends with that event."""
+        """Takes the next event. Returns a document if it ends with that event."""
         self.line = event.start_mark.line + 1
         if isinstance(event, yaml.DocumentStartEvent):
             self._anchors, self._lines, self._repeated, self._root = {}, {}, [], None
@@ -174,7 +174,7 @@ class _Builder:
             self._put(value, 1)
 
     def _anchor(self, event: Any) -> _Anchored | None:
-        """None: the value has none."""
+        """The anchor of the value. None: it has none."""
         if not event.anchor:
             return None
         self._anchors[event.anchor] = _Anchored()
@@ -199,14 +199,14 @@ class _Builder:
         inner.first_lines.setdefault(inner.key, self.line)
 
     def _path(self) -> Path:
-        """Of the value that comes next."""
+        """The path of the value that comes next."""
         if not self._stack:
             return ()
         inner = self._stack[-1]
         return (*inner.path, len(inner.value) if isinstance(inner.value, list) else inner.key or "")
 
     def _put(self, value: Any, nodes: int) -> None:
-        """The value is complete: it goes into what it stands in."""
+        """Puts a complete value into the mapping or list that contains it."""
         path = self._path()
         self._lines.setdefault(path, self.line)
         if not self._stack:
@@ -225,7 +225,7 @@ class _Builder:
         inner.key = None
 
     def _merge(self, inner: _Open, value: Any) -> None:
-        """`<<`: the fields of that mapping, or of those in that list, of which the first counts most."""
+        """`<<`: merges the fields of a mapping, or of a list of mappings. In a list the first mapping wins."""
         mappings = value if isinstance(value, list) else [value]
         for mapping in reversed(mappings):
             if not isinstance(mapping, dict) or not isinstance(inner.value, dict):
@@ -241,7 +241,7 @@ class _Builder:
 _QUOTES = "close it, or put quotes of the other kind around the value"
 _INDENT = "indent it like its neighbours, with spaces"
 _WORDS: tuple[tuple[re.Pattern[str], bool, str, str], ...] = (
-    # What the parser says; whether the line that began it is the one to report; in our words; how to fix it.
+    # The parser's message; whether to report the line where the problem began; our message; how to fix it.
     (
         re.compile("unexpected end of stream|document indicator"),
         True,
@@ -281,11 +281,11 @@ _WORDS: tuple[tuple[re.Pattern[str], bool, str, str], ...] = (
         "use single quotes, or \\\\",
     ),
 )
-"""Of both parsers, libyaml's and PyYAML's own, which word most of it alike."""
+"""Messages of both parsers, libyaml's and PyYAML's own, whose wording is mostly alike."""
 
 
 def _worded(error: yaml.MarkedYAMLError, text: str) -> TextError:
-    """A parser's error in words for people, at the line where it has to be fixed."""
+    """A parser's error in plain words, at the line where the user has to fix it."""
     problem, mark, began = error.problem or "", error.problem_mark, error.context_mark
     at = mark or began
     line = at.line + 1 if at is not None else 1

@@ -33,7 +33,7 @@ class Bar(msgspec.Struct, frozen=True):
 
 
 class KeyFigure(msgspec.Struct, frozen=True):
-    """A figure that is read first."""
+    """A figure at the top."""
 
     label: str
     value: str
@@ -51,17 +51,17 @@ class Paragraph(msgspec.Struct, frozen=True):
 
     text: str
     quoted: bool = False
-    """It is the controller's own sentence, as Events and status have it."""
+    """The text is the controller's own sentence, as in Events and status."""
 
 
 class Bullets(msgspec.Struct, frozen=True):
-    """A list in no order."""
+    """An unordered list."""
 
     items: tuple[str, ...]
 
 
 class Verbatim(msgspec.Struct, frozen=True):
-    """Lines as a program has written them."""
+    """Lines as a program wrote them."""
 
     title: str
     lines: tuple[str, ...]
@@ -72,10 +72,10 @@ class ColumnKind(StrEnum):
 
     NAME = "name"
     NUMBER = "number"
-    """With its unit; aligned at the right."""
+    """Numbers with their units, aligned to the right."""
     TIME = "time"
     PROSE = "prose"
-    """Sentences: they take the room that the others leave."""
+    """Sentences. They get the width that the other columns leave."""
 
 
 class TableColumn(msgspec.Struct, frozen=True):
@@ -91,11 +91,11 @@ class TableRow(msgspec.Struct, frozen=True):
     cells: tuple[str, ...]
     bars: tuple[Bar, ...] = ()
     tone: Tone | None = None
-    """The colour that a chart has given to what the row is about. None: no chart has."""
+    """The tone that a chart uses for the subject of the row. None: no chart shows it."""
 
 
 class DataTable(msgspec.Struct, frozen=True):
-    """A table, with a bar for each row if `bars_title` says of what."""
+    """A table, with a bar for each row if `bars_title` is set."""
 
     title: str
     columns: tuple[TableColumn, ...]
@@ -109,7 +109,7 @@ class StackedBar(msgspec.Struct, frozen=True):
 
     title: str
     description: str
-    """The same in words, for who does not see it."""
+    """The same in words, for readers who do not see the bar."""
     bars: tuple[Bar, ...]
 
 
@@ -117,7 +117,7 @@ Block: TypeAlias = KeyFigures | Paragraph | Bullets | Verbatim | DataTable | Sta
 
 
 class DocumentSection(msgspec.Struct, frozen=True):
-    """A heading and what stands below it."""
+    """A heading and the blocks below it."""
 
     title: str
     blocks: tuple[Block, ...]
@@ -134,6 +134,6 @@ class ReportDocument(msgspec.Struct, frozen=True):
 
 
 def section(title: str, *blocks: Block | None, level: int = 2) -> DocumentSection | None:
-    """A section of the blocks that are there. None: none is."""
+    """A section of the blocks that are not None. None: there are no such blocks."""
     found = tuple(block for block in blocks if block is not None)
     return DocumentSection(title, found, level) if found else None

@@ -1,4 +1,4 @@
-"""What Enforce would have done in incidents of mode Observe: the figures of reports, and the sentence."""
+"""What Enforce would have done in incidents of mode Observe: the figures in reports, and the sentence."""
 
 import msgspec
 
@@ -14,7 +14,7 @@ ENFORCE_BASIS = (
 
 
 class EnforceAccount(msgspec.Struct, frozen=True, rename="camel"):
-    """What Enforce would have done in incidents of mode Observe, and saved: estimated."""
+    """An estimate of what Enforce would have done and saved in incidents of mode Observe."""
 
     restarts: int
     idle_gpu_seconds: float

@@ -1,4 +1,4 @@
-"""The formats of a report, apart from what writes them: a command line is loaded for every command."""
+"""The formats of a report. The code that writes them is elsewhere, because every command loads this module."""
 
 from enum import StrEnum
 

@@ -15,13 +15,13 @@ from recovery.report.platform_ways import Basis, Way
 
 
 class RecoveryTimes(msgspec.Struct, frozen=True, rename="camel"):
-    """How long recovered incidents of one handling took, from the failure on. The handlings are never mixed: those that
-    waited for a person would hide how fast the others were."""
+    """How long recovered incidents of one handling took, from the failure on. The handlings are never mixed, because
+    incidents that waited for a person would hide how fast the others were."""
 
     handling: IncidentHandling
     recovered: int
     mean_seconds: float | None
-    """None, as the others: nothing has recovered."""
+    """This and the two below are None if no incident has recovered."""
     median_seconds: float | None
     p95_seconds: float | None
     """By nearest rank: the time that 95% of them did not exceed."""
@@ -34,19 +34,19 @@ class WaySum(msgspec.Struct, frozen=True, rename="camel"):
     basis: Basis
     incidents: int
     idle_gpu_seconds: float
-    """What that way would have cost at least."""
+    """The least that this way would have cost."""
     measured_idle_gpu_seconds: float
     """What the same incidents did cost."""
     saved_gpu_seconds: float
     jobs_ended: int
-    """Incidents in which the platform would have failed the job for good."""
+    """Incidents in which the platform would have failed the job permanently."""
 
 
 class GroupTotals(msgspec.Struct, frozen=True, rename="camel"):
     """Sums over incidents."""
 
     incidents: int
-    """Each of those that share a record."""
+    """Incidents that share a record count one by one."""
     open_incidents: int
     by_class: dict[str, int]
     by_outcome: dict[str, int]
@@ -54,7 +54,7 @@ class GroupTotals(msgspec.Struct, frozen=True, rename="camel"):
     restarts: int
     """Attempts that restarted the group: the controller's, and the platform's own that it adopted."""
     charged: int
-    """Incidents that have cost budget."""
+    """Incidents that were charged to a budget."""
     idle_gpu_seconds: float
     released_gpu_seconds: float
     idle_gpu_seconds_by_phase: dict[str, float]
@@ -65,11 +65,11 @@ class GroupTotals(msgspec.Struct, frozen=True, rename="camel"):
     platform: tuple[WaySum, ...]
     """Empty: no incident can be compared."""
     with_enforce: EnforceAccount
-    """Of incidents in mode Observe."""
+    """For incidents in mode Observe."""
 
 
 def totals_of(accounts: Sequence[IncidentAccount]) -> GroupTotals:
-    """Each sum over GPU-seconds is the same, whatever it is split by."""
+    """The sums over the incidents. Every split of the GPU-seconds adds up to the same sum."""
     return GroupTotals(
         incidents=sum(each.incidents for each in accounts),
         open_incidents=sum(each.ended_at is None for each in accounts),

@@ -20,14 +20,14 @@ OPEN = "Open"
 
 
 class DecidedBy(msgspec.Struct, frozen=True, rename="camel"):
-    """The policy, as it was when the incident opened, and what of it decided."""
+    """The policy as it was when the incident opened, and the part of it that decided."""
 
     policy: str
     policy_generation: int
     rule: str
-    """Empty: the default decided, or nothing was decided by the policy."""
+    """Empty: the default decided, or the policy decided nothing."""
     restart: str
-    """The default."""
+    """The policy's default."""
     budget_limit: int
     budget_window_seconds: float
 
@@ -37,7 +37,7 @@ class EvidenceSuspect(msgspec.Struct, frozen=True, rename="camel"):
 
     pod: str
     node: str
-    """Empty: it had none."""
+    """Empty: the pod had no node."""
     rank: int | None
     """None: not known."""
     exit_code: int | None
@@ -45,21 +45,21 @@ class EvidenceSuspect(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class LogAccount(msgspec.Struct, frozen=True, rename="camel"):
-    """What the first suspect last wrote: the words of its training, and no one else's."""
+    """The last output of the first suspect. It is that of the training container only."""
 
     pod: str
     container: str
     """Empty: the training container is not known, or the pod was gone."""
     previous: bool
-    """Of the instance before the one that ran then: the container had restarted in place."""
+    """The output is of the container's previous instance, because the container had restarted in place."""
     termination_message: str
     """Empty: there was none."""
     lines: tuple[str, ...]
-    """The last ones, oldest first."""
+    """The last lines, oldest first."""
     incomplete: bool
-    """The log went on after these lines."""
+    """The log continued after these lines."""
     absent: LogAbsence | None
-    """Why there are no lines. None: there are."""
+    """Why there are no lines. None: there are lines."""
 
 
 class AlternativeAccount(msgspec.Struct, frozen=True, rename="camel"):
@@ -67,25 +67,25 @@ class AlternativeAccount(msgspec.Struct, frozen=True, rename="camel"):
 
     action: str
     node: str
-    """Empty: it is about no node."""
+    """Empty: the action concerns no node."""
     reason: Reason
     message: str
 
 
 class AttemptAccount(msgspec.Struct, frozen=True, rename="camel"):
-    """One try at bringing the group back."""
+    """One attempt to recover the group."""
 
     number: int
     action: AttemptAction
     started_at: datetime
     nodes: tuple[str, ...]
-    """Those that were quarantined for it."""
+    """The nodes that were quarantined for it."""
     reason: Reason
     message: str
 
 
 class ApiWrite(msgspec.Struct, frozen=True, rename="camel"):
-    """A write to the cluster that the record has."""
+    """A write to the cluster that the record keeps."""
 
     at: datetime
     verb: str
@@ -100,8 +100,8 @@ class IncidentAccount(msgspec.Struct, frozen=True, rename="camel"):
     id: str
     number: int
     incidents: int
-    """Incidents in the record: under Observe those of one kind share one. Its details are of the first;
-    `durationSeconds`, `restarts` and the sums of GPU-seconds are of all of them."""
+    """Incidents in the record. Under Observe, incidents of one kind share a record. Its details are those of the first.
+    `durationSeconds`, `restarts` and the sums of GPU-seconds are those of all of them."""
     latest_started_at: datetime
     """When the failure of the latest of them happened."""
     namespace: str
@@ -119,32 +119,32 @@ class IncidentAccount(msgspec.Struct, frozen=True, rename="camel"):
     """None: it is open."""
     handling: IncidentHandling
     restarts: int
-    """Of the group: the controller's, and the platform's own that it adopted."""
+    """Restarts of the group: the controller's, and the platform's own that it adopted."""
     would: str
-    """What Enforce would have done. Empty: mode is Enforce, or it would be left to Kubernetes."""
+    """What Enforce would have done. Empty: the mode is Enforce, or Enforce would leave it to Kubernetes."""
     with_enforce: EnforceAccount
     """What that would have saved."""
     reason: Reason
-    """Why the latest thing was done, or not done."""
+    """Why the controller took its latest action, or no action."""
     message: str
-    """The same as a sentence, from what was seen to what came of it."""
+    """The same as a sentence, from the evidence to the result."""
     started_at: datetime
     """When the failure happened, as far as the evidence dates it."""
     detected_at: datetime
     ended_at: datetime | None
-    """Of several the latest. None: it is open."""
+    """The end of the latest of them. None: it is open."""
     duration_seconds: float
-    """Up to now, where it is open."""
+    """Up to now if it is open."""
     detection_seconds: float
-    """From the failure to when the controller knew of it."""
+    """From the failure until the controller detected it."""
     unaccounted_seconds: float
-    """What no phase of the record covers."""
+    """Time that no phase of the record covers."""
     verified: bool
-    """All ranks have said themselves that they joined."""
+    """All ranks have reported themselves that they joined."""
     verified_by: str
-    """`joined-probe`, `progress` or `ready`. Empty: it did not get that far."""
+    """`joined-probe`, `progress` or `ready`. Empty: the incident did not get that far."""
     charged: bool
-    """It has cost budget."""
+    """The incident was charged to the budget."""
     gpus: int
     ranks: int
     idle_gpu_seconds: float
@@ -168,7 +168,7 @@ class IncidentAccount(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def account_of(record: IncidentRecord, now: datetime) -> IncidentAccount:
-    """The figures of one incident; those of an open one up to now."""
+    """The figures of one incident. Those of an open incident are up to now."""
     incident, closing, fold = record.incident, record.incident.closing, record.fold
     phases = phase_accounts(incident, now)
     ended_at = closing.ended_at if closing is not None else None
@@ -241,7 +241,7 @@ def _log(found: SuspectLog) -> LogAccount:
 
 
 def _known(phase: str) -> Phase:
-    """The meaning of a phase of a newer version is unknown here: it counts as one in which nothing is done."""
+    """The meaning of a newer version's phase is unknown here, so it counts as Decided, in which nothing is done."""
     return Phase(phase) if phase in set(Phase) else Phase.DECIDED
 
 
@@ -276,7 +276,7 @@ def _attempt(attempt: Attempt) -> AttemptAccount:
 
 
 def _writes(incident: Incident) -> Iterator[ApiWrite]:
-    """The triggers. The record keeps the UIDs of the latest target only, and no deletes of single pods."""
+    """The triggers. The record keeps only the UIDs of the latest target, and no deletes of single pods."""
     latest = incident.attempt
     for attempt in incident.attempts:
         if attempt.nodes:

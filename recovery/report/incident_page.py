@@ -40,7 +40,7 @@ TONES: Mapping[str, Tone] = {
     "Resuming": Tone.RESUMING,
     Phase.HELD: Tone.HELD,
 }
-"""By the name of the phase."""
+"""The tone of each phase, by its name."""
 
 HANDLING_WORDS = {
     IncidentHandling.AUTOMATIC: "handled automatically",
@@ -100,7 +100,7 @@ def incident_sections(account: IncidentAccount, *, level: int = 2) -> Iterator[D
 
 
 def key_figures(account: IncidentAccount) -> KeyFigures:
-    """What is read first."""
+    """The figures that a reader sees first."""
     ended = account.ended_at is not None
     lost = KeyFigure("Idle GPU-hours", gpu_hours(account.idle_gpu_seconds), f"{account.gpus:,} GPUs")
     released = KeyFigure("Released GPU-hours", gpu_hours(account.released_gpu_seconds), "free for other jobs")

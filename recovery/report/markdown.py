@@ -39,12 +39,12 @@ def escaped(text: str) -> str:
 
 
 def _paragraph(text: str) -> str:
-    """The same where a line begins with it: it begins no heading, list or rule."""
+    """The same for the beginning of a line, where the text must not start a heading, list or rule."""
     return _BEGINS_A_BLOCK.sub(lambda found: f"{found[0][:-1]}\\{found[0][-1]}", escaped(text))
 
 
 def _replacement(found: re.Match[str]) -> str:
-    # Entities for these two: a backslash before `<` or `&` is not known to all renderers.
+    # These two become entities, because not all renderers support a backslash before `<` or `&`.
     return {"<": "&lt;", "&": "&amp;"}.get(found[0], f"\\{found[0]}")
 
 
@@ -61,7 +61,7 @@ def _block(block: Block) -> Iterator[str]:
         case Verbatim(title=title, lines=lines):
             yield f"{_paragraph(title)}:"
             yield ""
-            # Longer than any run of backticks in it, so that no line of a tenant's ends the block.
+            # The fence is longer than any run of backticks in the lines, so that no tenant's line ends the block.
             fence = "`" * max(3, 1 + max((len(run) for line in lines for run in re.findall("`+", line)), default=0))
             yield from (f"{fence}text", *map(verbatim, lines), fence)
         case DataTable():
@@ -99,7 +99,7 @@ def _line(cells: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) 
 
 
 def _bars(bars: Sequence[Bar]) -> str:
-    """Each bar at least one cell long, so that the shortest phase is seen."""
+    """Each bar is at least one cell long, so that the shortest phase is visible."""
     cells = [" "] * _BAR_CELLS
     for bar in bars:
         first = min(int(bar.start * _BAR_CELLS), _BAR_CELLS - 1)

@@ -1,4 +1,4 @@
-"""What each phase of an incident took and cost, by our phases and by the public taxonomy of badput."""
+"""How long each phase of an incident took and what it cost, by our phases and by the public taxonomy of badput."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -12,38 +12,38 @@ INFRASTRUCTURE_RECOVERY = "infrastructure_recovery_from_disruption"
 OTHER = "other"
 
 _NO_ONE_RECOVERS = frozenset({Phase.DECIDED, Phase.BACKOFF, Phase.HELD})
-"""Decided lasts milliseconds where something is done about a failure, and long only where nothing is."""
+"""Decided lasts milliseconds if something is done about a failure, and is long only if nothing is done."""
 
 BADPUT: Mapping[Phase, str] = MappingProxyType(
     {phase: OTHER if phase in _NO_ONE_RECOVERS else INFRASTRUCTURE_RECOVERY for phase in Phase}
 )
-"""The names of Google's ml-goodput-measurement. The label `badput` of the metrics has the same for each phase."""
+"""The names of Google's ml-goodput-measurement. The metrics label `badput` has the same name for each phase."""
 
 
 class PhaseAccount(msgspec.Struct, frozen=True, rename="camel"):
-    """One phase as it passed."""
+    """One phase of an incident."""
 
     phase: Phase
     badput: str
     started_at: datetime
     ended_at: datetime | None
-    """None: it lasts."""
+    """None: the phase has not ended."""
     duration_seconds: float
-    """Up to now, where it lasts."""
+    """Up to now if the phase has not ended."""
     idle_gpu_seconds: float
     released_gpu_seconds: float
     """GPU-seconds that the controller's suspension gave back to the cluster. They are not idle."""
 
 
 def phase_accounts(incident: Incident, now: datetime) -> tuple[PhaseAccount, ...]:
-    """In the order of the record."""
+    """The phases in the order of the record."""
     return tuple(_account(span, incident.gpus_in(span), now) for span in incident.phases)
 
 
 def _account(span: PhaseSpan, gpus: int, now: datetime) -> PhaseAccount:
     seconds = max(0.0, ((span.ended_at or now) - span.started_at).total_seconds())
     lasts = span.ended_at is None
-    # A span is booked when it ends. The oldest one may be several merged into one.
+    # The GPU-seconds of a span are booked when it ends. The oldest span may be several merged into one.
     running = seconds * gpus
     return PhaseAccount(
         phase=span.phase,

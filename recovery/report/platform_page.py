@@ -20,7 +20,7 @@ _LOWER_BOUND = (
 
 
 def comparison_blocks(account: IncidentAccount) -> Iterator[Block]:
-    """The ways beside what happened, their inputs and formulas; or why they are not compared."""
+    """The ways beside what happened, with inputs and formulas, or the reason why they are not compared."""
     found = account.platform
     if found.not_compared is not None:
         yield Paragraph(f"Not compared. {NOT_COMPARED_MESSAGES[found.not_compared]}")
@@ -99,7 +99,7 @@ def _inputs(ways: Sequence[PlatformWay]) -> DataTable:
 
 
 def sums_table(sums: Sequence[WaySum]) -> DataTable | None:
-    """The platform's ways over many incidents. None: none can be compared."""
+    """The platform's ways over many incidents. None: no incident can be compared."""
     if not sums:
         return None
     largest = max(max(each.idle_gpu_seconds, each.measured_idle_gpu_seconds) for each in sums)

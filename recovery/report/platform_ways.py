@@ -1,8 +1,7 @@
 """What an incident would have cost without the controller: computed from measured and documented inputs.
 
-Two ways are compared, because a cluster without the controller runs one of two kinds of runtime. What cannot
-be known is decided in favour of the platform: how long it takes a person to notice a job that has failed for good is
-left out.
+Two ways are compared, because a cluster without the controller runs one of two kinds of runtime. What cannot be known
+is decided in favour of the platform: the time until a person notices a permanently failed job is left out.
 """
 
 from collections.abc import Iterable, Sequence, Set
@@ -46,7 +45,7 @@ class NotCompared(StrEnum):
     NOT_RECOVERED = "NotRecovered"
     NOT_RESTARTED_BY_CONTROLLER = "NotRestartedByController"
     NO_BASELINE = "NoBaseline"
-    """Nothing was measured of what the platform does about this class."""
+    """What the platform does about this class was not measured."""
     NO_GPUS = "NoGpus"
 
 
@@ -76,9 +75,9 @@ class PlatformWay(msgspec.Struct, frozen=True, rename="camel"):
     duration_seconds: float
     idle_gpu_seconds: float
     saved_gpu_seconds: float
-    """What the controller's way cost less. Negative: it cost more."""
+    """How much less the controller's way cost. Negative: it cost more."""
     ends_job: bool
-    """The platform fails the job for good, so a person has to start it again. That time is not counted."""
+    """The platform fails the job permanently, so a person has to start it again. That time is not counted."""
     formula: str
     inputs: tuple[FigureInput, ...]
 
@@ -125,12 +124,12 @@ _SECONDS_PER_POD = FigureInput(
 )
 
 _RANKS_THAT_END_JOB = 8
-"""So many container restarts under `backoffLimit: 6` failed the JobSet for good, measured among 16 pods."""
+"""This many container restarts under `backoffLimit: 6` failed the JobSet permanently, measured with 16 pods."""
 
 _PLACED_AGAIN = frozenset({Phase.TEARING_DOWN, Phase.SCHEDULING})
-"""JobSet gives the old pods their own grace, which is never shorter, and waits for the same capacity."""
+"""JobSet gives the old pods their own grace period, which is never shorter, and waits for the same capacity."""
 _COMING_UP = frozenset({Phase.STARTING, Phase.RENDEZVOUS, "Resuming"})
-"""Starting processes takes as long, whichever controller restarts them."""
+"""Processes take equally long to start, whichever controller restarts them."""
 
 
 def compare(incident: Incident, phases: Sequence[PhaseAccount]) -> PlatformComparison:
@@ -161,7 +160,7 @@ def _not_compared(incident: Incident) -> NotCompared | None:
 
 
 def _shipped_runtime(incident: Incident, start: FigureInput, spent: float) -> PlatformWay:
-    """The lost rank is started again in place; the others hang until their collective times out, and join it."""
+    """The lost rank restarts in place. The others hang until their collective times out, and then join it."""
     timed_out = incident.disruption_class == DisruptionClass.COMMUNICATION_FAILURE
     wait = _NO_WAIT if timed_out else _COLLECTIVE_TIMEOUT
     return _way(
@@ -176,7 +175,7 @@ def _shipped_runtime(incident: Incident, start: FigureInput, spent: float) -> Pl
 
 
 def _job_set(incident: Incident, placed: FigureInput, start: FigureInput, spent: float) -> PlatformWay:
-    """The Job fails with its first pod, once that pod has failed or is evicted, and JobSet recreates the group."""
+    """The Job fails once its first pod has failed or is evicted, and JobSet recreates the group."""
     lost = _NODE_EVICTION if incident.disruption_class == DisruptionClass.NODE_LOST else _NO_EVICTION
     return _way(
         Way.JOB_SET_FAILURE_POLICY,

@@ -1,4 +1,4 @@
-"""From a report to the text that is printed."""
+"""Renders a report as the text that is printed."""
 
 import msgspec
 

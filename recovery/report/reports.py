@@ -20,7 +20,7 @@ WORST_MAX = 10
 
 
 class RecordsFound(msgspec.Struct, frozen=True, rename="camel"):
-    """What was read, and how much of it could not be."""
+    """The records that were read, and how many could not be read."""
 
     records: tuple[IncidentRecord, ...]
     """From RecoveryIncidents and from ledgers. The same incident may come from both."""
@@ -34,7 +34,7 @@ class Coverage(msgspec.Struct, frozen=True, rename="camel"):
     """What part of its subject a report covers."""
 
     oldest_record_at: datetime | None
-    """When the oldest incident of all records began. None: there is no record."""
+    """When the oldest recorded incident began. None: there is no record."""
     whole_window: bool
     """Records reach back to before the window. False: it is unknown whether its beginning was free of incidents."""
     missing_records: int
@@ -82,15 +82,15 @@ class WorstNode(msgspec.Struct, frozen=True, rename="camel"):
 
     node: str
     incidents: int
-    """In which one of its pods was a suspect."""
+    """Incidents in which one of its pods was a suspect."""
     replaced: int
-    """In which it was quarantined."""
+    """Incidents in which it was quarantined."""
     idle_gpu_seconds: float
-    """Of those incidents, whole: an incident with suspects on two nodes counts for both."""
+    """The whole cost of those incidents. An incident with suspects on two nodes counts for both."""
 
 
 class FleetIncident(msgspec.Struct, frozen=True, rename="camel"):
-    """An incident in short. `recovery report JOB --incident ID` has the rest."""
+    """An incident in brief. `recovery report JOB --incident ID` has the rest."""
 
     id: str
     namespace: str
@@ -175,8 +175,8 @@ def _ends(record: IncidentRecord, now: datetime) -> datetime:
 
 
 def _distinct(records: Iterable[IncidentRecord]) -> list[IncidentRecord]:
-    """Each incident once. A ledger keeps a closed incident until it has been recorded, by itself or in the record that
-    it shares, and both may be read."""
+    """Each incident once. A ledger keeps a closed incident until it has been recorded, in a record of its own or in a
+    shared one, and both the ledger and the record may be read."""
     found: dict[tuple[GroupKey, str, datetime], IncidentRecord] = {}
     for record in records:
         key = (record.job, record.incident.id, record.incident.started_at)
@@ -205,7 +205,7 @@ def _newest_first(records: Iterable[IncidentRecord], now: datetime) -> tuple[Inc
 
 
 def _coverage(records: Sequence[IncidentRecord], found: RecordsFound, start: datetime | None) -> Coverage:
-    """`start`: of the window. None: there is no window."""
+    """`start`: the start of the window. None: there is no window."""
     oldest = min((record.incident.started_at for record in records), default=None)
     return Coverage(
         oldest_record_at=oldest,
@@ -217,7 +217,7 @@ def _coverage(records: Sequence[IncidentRecord], found: RecordsFound, start: dat
 
 
 def _missing(records: Iterable[IncidentRecord], start: datetime | None) -> int:
-    """Numbers between two records of one workload that no record has; those that began before the window aside."""
+    """How many numbers between two records of a workload no record has. Gaps before the window do not count."""
     numbers: defaultdict[tuple[GroupKey, str], list[tuple[int, int, datetime]]] = defaultdict(list)
     for record in records:
         numbers[record.job, record.workload_uid] += _numbers_of(record)
@@ -231,7 +231,7 @@ def _missing(records: Iterable[IncidentRecord], start: datetime | None) -> int:
 
 
 def _numbers_of(record: IncidentRecord) -> list[tuple[int, int, datetime]]:
-    """First and last number, and when they began. Of those that share a record only two dates are known."""
+    """First and last number, and when they began. Of incidents that share a record only two dates are known."""
     incident, fold = record.incident, record.fold
     if fold is None:
         return [(incident.number, incident.number, incident.started_at)]

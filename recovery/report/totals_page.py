@@ -1,4 +1,4 @@
-"""The documents of a job and of the fleet: both are sums over incidents, with the incidents below them."""
+"""The documents of a job and of the fleet. Both are sums over incidents, with the incidents below them."""
 
 from collections.abc import Iterator, Mapping
 
@@ -26,7 +26,7 @@ from recovery.report.reports import Coverage, FleetReport, JobReport
 from recovery.report.words import counted, duration_words, gpu_hours, moment_words, percent, utc_cell
 
 IN_FULL_MAX = 20
-"""Incidents of a job that are shown in full; of older ones there is a row."""
+"""Incidents of a job that are shown in full. Older ones have only a row."""
 
 
 def job_document(report: JobReport) -> ReportDocument:
@@ -139,7 +139,7 @@ def _split(
     tones: Mapping[str, Tone],
     incidents: Mapping[str, int] | None = None,
 ) -> DataTable:
-    """`incidents` None: they are not counted by it."""
+    """`incidents` None: the table has no column for them."""
     whole = sum(values.values())
     largest = max(values.values(), default=0.0)
     names = dict.fromkeys((*values, *(incidents or {})))

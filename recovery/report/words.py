@@ -1,4 +1,4 @@
-"""How a report writes figures, times, and the strings of others."""
+"""How a report writes figures, times, and strings that others wrote."""
 
 from datetime import UTC, datetime
 
@@ -6,13 +6,13 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
 def printable(text: str) -> str:
-    """On one line, without characters that a terminal or a browser obeys: controls, and those that turn the direction
-    of writing."""
+    """The text on one line, without characters that a terminal or a browser obeys: control characters, and those that
+    change the writing direction."""
     return " ".join("".join(each if each.isprintable() else " " for each in text).split())
 
 
 def verbatim(line: str) -> str:
-    """A line of a program as it stands, its indentation included, without what moves a cursor."""
+    """A line of a program as it is, with its indentation, but without characters that move a cursor."""
     return "".join(each if each.isprintable() else " " for each in line)
 
 
@@ -35,7 +35,7 @@ def _two(large: int, unit: str, small: int, smaller_unit: str) -> str:
 
 
 def gpu_hours(gpu_seconds: float) -> str:
-    """GPU-hours, to three figures or the whole number."""
+    """GPU-hours, to three significant figures or as a whole number."""
     hours = gpu_seconds / _HOUR
     if abs(hours) >= 100:
         return f"{hours:,.0f}"
@@ -47,7 +47,7 @@ def gpu_hours(gpu_seconds: float) -> str:
 
 
 def utc_cell(at: datetime) -> str:
-    """`2026-11-02 08:59:00`, below a head that says UTC."""
+    """`2026-11-02 08:59:00`, for a column whose title says UTC."""
     return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
@@ -57,7 +57,7 @@ def moment_words(at: datetime) -> str:
 
 
 def percent(part: float, whole: float) -> str:
-    """Of nothing it is nothing."""
+    """`25%`, or `-` if the whole is 0."""
     return f"{100 * part / whole:.0f}%" if whole else "-"
 
 

@@ -1,6 +1,6 @@
-"""Documents to views: what is judged of an object, and what is wrong with it by itself.
+"""Reads documents into views: the fields of an object that are judged, and what is wrong with the object by itself.
 
-`read` says once of each object what it is; a field of the wrong kind is reported, and then read as if it were missing.
+A field of the wrong type is reported, and then read as if it were missing.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ CODES = (*fields.CODES, *numbers.CODES, *objects.CODES, *trainjobs.CODES, UNKNOW
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """What was read of a document."""
+    """What was read from a document."""
 
     view: Object | None
     """None: its kind is not judged, or the text could not be read."""
@@ -46,7 +46,7 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 def read(document: Document) -> Reading:
-    """The object of that document."""
+    """Reads the object of that document."""
     if not document.body:
         return Reading(None, document.problems)
     found = list(document.problems)

@@ -8,11 +8,11 @@ from recovery.launch.reading.pods import pod_template
 from recovery.launch.views import FailurePolicy, JobSet, JobSetSpec, NativeRule, ReplicatedJob
 
 ANCESTOR_LABEL = "trainer.kubeflow.org/trainjob-ancestor-step"
-"""On the Job template of a runtime (Trainer pkg/constants, LabelTrainJobAncestor): which step of the TrainJob it is."""
+"""On a runtime's Job template: the step of the TrainJob that it is (Trainer pkg/constants, LabelTrainJobAncestor)."""
 
 DEPENDENCY_COMPLETE = "Complete"
 DEPENDENCY_READY = "Ready"
-"""`dependsOn[].status`: for what of the other ReplicatedJob this one waits."""
+"""`dependsOn[].status`: the state of the other ReplicatedJob that this one waits for."""
 
 
 def job_set(body: Field) -> JobSet:
@@ -82,7 +82,7 @@ def _failure_policy(field: Field) -> FailurePolicy:
 
 
 def _failure_rule(field: Field) -> NativeRule:
-    """A rule of a JobSet: which Jobs' failures it is for."""
+    """A rule of a JobSet's failurePolicy, and which Job failures it matches."""
     reasons = field["onJobFailureReasons"].texts()
     parts = (
         ("reason", reasons),
@@ -94,7 +94,7 @@ def _failure_rule(field: Field) -> NativeRule:
 
 
 def _pod_failure_rule(field: Field) -> NativeRule:
-    """A rule of a Job: which pods' failures it is for."""
+    """A rule of a Job's podFailurePolicy, and which pod failures it matches."""
     codes = field["onExitCodes"]
     values = tuple(code for code in (each.whole() for each in codes["values"].items()) if code is not None)
     operator = codes["operator"].text()

@@ -1,4 +1,4 @@
-"""Whole numbers that count something: those that the API refuses, and those that no one means."""
+"""Reads whole numbers that count something. It reports numbers that the API refuses, and absurdly large ones."""
 
 from recovery.launch.fields import Field
 from recovery.launch.findings import Code, Severity
@@ -8,13 +8,13 @@ BAD_NUMBER = Code("bad-number", Severity.ERROR, "a number is smaller than the fi
 CODES = (BAD_NUMBER,)
 
 PODS_MAX = 100_000
-"""The most that the API server takes for an Indexed Job (k8s.io/kubernetes pkg/apis/batch/validation,
-maxParallelismForIndexedJob); JobSet makes all of its Jobs Indexed."""
+"""The most that the API server accepts for an Indexed Job (k8s.io/kubernetes pkg/apis/batch/validation,
+maxParallelismForIndexedJob). JobSet makes all of its Jobs Indexed."""
 INT32_MAX = 2**31 - 1
 
 
 def number(field: Field, *, least: int = 0, most: int = INT32_MAX) -> int | None:
-    """The number, if it lies between the two, both included. None: it is missing, or refused."""
+    """The number, if it is between `least` and `most`, both included. None: it is missing, or out of range."""
     value = field.whole()
     if value is None:
         return None

@@ -10,14 +10,14 @@ CODES = (MISSING_FIELD,)
 
 
 def required(parent: Field, name: str, path: str, fix: str) -> None:
-    """Say so if that field of the parent is missing; empty text is as good as none. `path`: as it would be written,
-    whether or not the parent is there."""
+    """Reports that field of the parent if it is missing or empty text. `path`: the field's path in the report, whether
+    or not the parent exists."""
     if (parent.value is None or isinstance(parent.value, dict)) and parent.mapping().get(name) in (None, ""):
         parent.finding(MISSING_FIELD, f"{path} is missing: the API server refuses the object", fix)
 
 
 def name_of(body: Field) -> str:
-    """Of an object; where it is to be generated, the prefix, with as many characters as the API server adds."""
+    """The name of an object. With generateName: the prefix, and as many characters as the API server adds."""
     metadata = body["metadata"]
     if not metadata["generateName"].there:
         required(metadata, "name", "metadata.name", "write metadata.name")
@@ -26,7 +26,7 @@ def name_of(body: Field) -> str:
 
 
 def namespace_of(body: Field) -> str:
-    """Empty: it is left to the command line."""
+    """The namespace of an object. Empty: the command line decides."""
     return body["metadata"]["namespace"].text()
 
 

@@ -39,7 +39,7 @@ def env(field: Field) -> tuple[EnvVar, ...]:
 
 
 def resources(field: Field) -> Resources | None:
-    """None: there are none."""
+    """The resources of a container. None: it has none."""
     if not field.there:
         return None
     return Resources(
@@ -74,7 +74,7 @@ def _container(field: Field) -> Container:
 
 
 def _variable(field: Field) -> EnvVar:
-    """One that has neither a value nor a source is empty, as the kubelet has it."""
+    """A variable with neither a value nor a source is empty, as it is for the kubelet."""
     value = None if field["valueFrom"].there else field["value"].text()
     return EnvVar(field["name"].text(), field.place, value)
 

@@ -83,7 +83,7 @@ def runtime(body: Field) -> Runtime:
 
 
 def removed_or_unknown(field: Field, kind: str, names: tuple[str, ...]) -> None:
-    """Say of every field that the API does not have what became of it, or what was meant."""
+    """Reports every field that the API does not have, with what became of it, or what was meant."""
     for name, below in field.fields():
         if name in names:
             continue
@@ -110,7 +110,7 @@ def _runtime_ref(field: Field, kind: str) -> RuntimeRef:
 
 
 def is_runtime(reference: RuntimeRef) -> bool:
-    """Of the kinds and the group that Trainer knows (pkg/webhooks/trainjob_webhook.go: "unsupported runtime")."""
+    """Whether Trainer knows that kind and group (pkg/webhooks/trainjob_webhook.go: "unsupported runtime")."""
     kinds = ("", *(each.name for each in RUNTIMES))
     return reference.kind in kinds and reference.api_group in ("", TRAIN_JOB.group)
 
@@ -130,7 +130,7 @@ def _trainer(field: Field, kind: str) -> Trainer:
 
 
 def _processes(field: Field) -> int | str | None:
-    """A word stays a word: what it is wrong for is a matter of the runtime."""
+    """A word stays a word, and `processes` reports it: how to fix it depends on the runtime."""
     return field.value if isinstance(field.value, str) else number(field, least=1)
 
 

@@ -1,6 +1,6 @@
-"""Whether anything that the training writes is still there after a failure, and whether it is read then.
+"""Checks whether anything that the training writes survives a failure, and whether the training reads it afterwards.
 
-As far as the manifest shows: a path within the script, or its image, is not seen.
+It sees only the manifest, and no path that is in the script or in the image.
 """
 
 from collections.abc import Iterator
@@ -61,8 +61,8 @@ def _of(launch: Launch, member: Member, main: Container) -> Iterator[LintFinding
 
 
 def _lasting(template: PodTemplate, main: Container) -> set[str]:
-    """Kinds of the volumes that the container can write to and that outlive the pod. One that the pod template does
-    not have comes from the JobSet's volumeClaimPolicies."""
+    """Kinds of the volumes that the container can write to and that outlive the pod. A volume that the pod template
+    does not have comes from the JobSet's volumeClaimPolicies."""
     sources = {each.name: each.source for each in template.volumes}
     written = {sources.get(each.volume, "persistentVolumeClaim") for each in main.mounts if not each.read_only}
     return written - _ENDS_WITH_POD

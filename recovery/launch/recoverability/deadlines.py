@@ -1,8 +1,8 @@
-"""Deadlines that do not bound what they seem to bound, once a job recovers.
+"""Finds deadlines that do not bound what they seem to bound once a job recovers.
 
 A pod's own deadline fails that pod (pkg/kubelet/active_deadline.go), and its Job replaces it. A Job's deadline counts
-from the Job's start (job_controller.go, pastActiveDeadline): a recovery makes a new Job. A TrainJob's counts on through
-recoveries (trainjob_controller.go, reconcileDeadline: from its creation, or from its last resume).
+from the Job's start (job_controller.go, pastActiveDeadline), and a recovery creates a new Job. A TrainJob's deadline
+continues through recoveries (trainjob_controller.go, reconcileDeadline: from its creation, or from its last resume).
 """
 
 from collections.abc import Iterator

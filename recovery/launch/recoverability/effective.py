@@ -1,4 +1,4 @@
-"""What holds for a job where its manifest says nothing: the defaults of JobSet, the Job and the API server.
+"""The values that apply to a job if its manifest sets none: the defaults of JobSet, the Job and the API server.
 
 Sources: JobSet 0.12.0 `jobset_webhook.go` (Default), Kubernetes 1.36.3 `pkg/apis/batch/v1/defaults.go`,
 `pkg/controller/job/job_controller.go`, `plugin/pkg/admission/defaulttolerationseconds`.
@@ -13,51 +13,51 @@ from recovery.launch.recoverability.words import counted
 from recovery.launch.views import ManifestToleration, PodTemplate, ReplicatedJob
 
 NODE_MARKED_SECONDS = 50
-"""After the last sign of life, until a node is marked Ready=Unknown (node-monitor-grace-period, Kubernetes 1.32 on)."""
+"""From a node's last heartbeat until it is marked Ready=Unknown (node-monitor-grace-period, since Kubernetes 1.32)."""
 PATIENCE_SECONDS = 300
 """tolerationSeconds that the API server adds for both taints of a lost node."""
 GRACE_SECONDS = 30
 BACKOFF_LIMIT = 6
 BACKOFF_LIMIT_PER_INDEX = 2**31 - 1
-"""The default of backoffLimit where the Job has a backoffLimitPerIndex: then that decides, index by index."""
+"""The default of backoffLimit if the Job has a backoffLimitPerIndex, which then decides for each index."""
 NOT_READY = "node.kubernetes.io/not-ready"
 UNREACHABLE = "node.kubernetes.io/unreachable"
 _NO_EXECUTE = "NoExecute"
 
 
 def runtime_alone(launch: Launch) -> bool:
-    """A runtime that is judged by itself: its TrainJobs will say how many nodes it has."""
+    """Whether a runtime is judged by itself. Its TrainJobs will set the number of nodes."""
     return launch.train_job is None and launch.runtime is not None
 
 
 def trains(launch: Launch) -> bool:
-    """What a runtime starts trains. A user's own JobSet may be anything: it trains if it has GPUs, or torchrun."""
+    """Whether the job trains. A runtime's job does. A user's own JobSet does if it has GPUs, or runs torchrun."""
     if launch.runtime is not None or launch.gpus:
         return True
     return any(member.main is not None and isinstance(run_by(member.main), Torchrun) for member in launch.members)
 
 
 def is_group(launch: Launch) -> bool:
-    """Pods that train together, so that the others wait when one is lost; or a runtime by itself, which may become
-    that."""
+    """Whether the pods train together, so that the others wait when one is lost. A runtime by itself counts too,
+    because its jobs may do so."""
     return trains(launch) and (launch.nodes >= 2 or (runtime_alone(launch) and launch.nodes > 0))
 
 
 def is_mpi(launch: Launch) -> bool:
-    """mpirun starts, and ends, all ranks: a launcher that is restarted in place restarts all of them."""
+    """Whether mpirun starts and ends all ranks. A launcher that restarts in place then restarts all of them."""
     policy = launch.runtime.ml_policy if launch.runtime is not None else None
     return policy is not None and policy.mpi is not None
 
 
 def pods_start_alone(launch: Launch) -> bool:
-    """Each pod starts its own ranks, as with torchrun, so that one which is restarted has no ranks to join. mpirun and
-    Flux start the ranks of all pods from one."""
+    """Whether each pod starts its own ranks, as with torchrun, so that a restarted pod has no ranks to join. mpirun and
+    Flux start the ranks of all pods from one pod."""
     policy = launch.runtime.ml_policy if launch.runtime is not None else None
     return policy is None or (policy.mpi is None and "flux" not in policy.others)
 
 
 def runs_script(launch: Launch, member: Member) -> bool:
-    """The command of its main container is what trains; under MPI that is the launcher's, the others run sshd."""
+    """Whether the command of the main container trains. Under MPI only the launcher's does, and the others run sshd."""
     return not is_mpi(launch) or member.job.ancestor == "trainer"
 
 
@@ -110,12 +110,12 @@ def grace_seconds(template: PodTemplate) -> int:
 
 
 def pods_per_job(member: Member) -> int:
-    """A backoffLimit counts within one Job; a ReplicatedJob makes one for each of its replicas."""
+    """The pods within which a backoffLimit counts. A ReplicatedJob creates one Job for each of its replicas."""
     return max(1, member.pods // max(1, member.job.replicas or 1))
 
 
 def losses_to_fail(job: ReplicatedJob) -> int:
-    """How many losses at once fail the Job: more than backoffLimit pods, or as many restarts in place as that.
+    """How many losses at once fail the Job: more than backoffLimit pods, or backoffLimit restarts in place.
 
     The Job controller fails a Job of restartPolicy OnFailure when its restarts *reach* the limit
     (`pastBackoffLimitOnFailure`), and any Job when its failed pods *exceed* it.
@@ -125,10 +125,10 @@ def losses_to_fail(job: ReplicatedJob) -> int:
 
 
 def patience_seconds(template: PodTemplate, taint: str) -> int | None:
-    """How long a pod stays bound to a node with that NoExecute taint before it is given up. None: for ever.
+    """How long a pod stays bound to a node with that NoExecute taint before it is evicted. None: for ever.
 
-    The API server adds 300 s where no toleration names the taint, or every key; of those that match, the shortest
-    holds (`getMinTolerationTime`).
+    The API server adds 300 s if no toleration is for the taint's key or for all keys. Of the tolerations that match,
+    the shortest applies (`getMinTolerationTime`).
     """
     concerned = [each for each in template.tolerations if each.key in {"", taint} and each.effect in {"", _NO_EXECUTE}]
     if not concerned:
@@ -141,14 +141,14 @@ def patience_seconds(template: PodTemplate, taint: str) -> int | None:
 
 
 def _tolerates(toleration: ManifestToleration) -> bool:
-    """The taints of a lost node have no value."""
+    """Whether the toleration matches a taint of a lost node. These taints have no value."""
     if toleration.operator == "Exists":
         return True
     return toleration.operator in {"", "Equal"} and bool(toleration.key) and not toleration.value
 
 
 def settings(launch: Launch) -> Iterator[Setting]:
-    """What decides on a recovery, member by member."""
+    """The settings of each member that affect a recovery."""
     for member in launch.members:
         job, pods, target = member.job, member.template, f"ReplicatedJob {member.job.name}"
         yield _setting(target, "restartPolicy", restart_policy(job), pods.restart_policy, "JobSet's", pods.place)
@@ -190,7 +190,7 @@ def pod_replacement_policy(job: ReplicatedJob) -> str:
 
 
 def _setting(target: str, name: str, value: object, written: object, whose: str, parent: Place) -> Setting:
-    """`written`: what the manifest has, None or empty where it has nothing and the default of `whose` holds."""
+    """`written`: the manifest's value. None or empty: it has none, and the default of `whose` applies."""
     if written is None or written == "":
         return Setting(target, name, str(value), f"{whose} default")
     return Setting(target, name, str(value), "the manifest", parent / name)

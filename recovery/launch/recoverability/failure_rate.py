@@ -1,10 +1,10 @@
-"""How often a group of a size fails, how often it should write a checkpoint, and what of its time trains.
+"""How often a group of a given size fails, how often it should write a checkpoint, and how much of its time it trains.
 
-Formulas: J. W. Young (1974) and J. T. Daly (2006) for the interval; for the ratio of time that trains,
+Formulas: J. W. Young (1974) and J. T. Daly (2006) for the interval; for the share of time that it trains,
 E[ETTR] = (1 - rate (restart + interval/2)) / (1 + write/interval), with failures as a Poisson process.
 
 The rate is an assumption: Llama 3 (arXiv:2407.21783, table 5) was interrupted unexpectedly 419 times in 54 days on
-16,384 H100. It is taken for each GPU, as three quarters of the causes were hardware. Other hardware may differ.
+16,384 H100. It is counted per GPU, because three quarters of the causes were hardware. Other hardware may differ.
 """
 
 from math import sqrt
@@ -18,30 +18,30 @@ def failures_per_day(gpus: int) -> float:
 
 
 def seconds_between_failures(gpus: int) -> float:
-    """The mean of it."""
+    """The mean time between two failures."""
     return _DAY_SECONDS / failures_per_day(gpus)
 
 
 def best_interval_seconds(gpus: int, write_seconds: float) -> float:
-    """Between two checkpoints: Young's first-order optimum, as Daly gives it for a write that is short beside the time
-    between failures."""
+    """The time between two checkpoints: Young's first-order optimum, which Daly gives for a write that is short
+    compared with the time between failures."""
     return sqrt(2 * write_seconds * seconds_between_failures(gpus))
 
 
 def training_ratio(gpus: int, interval_seconds: float, write_seconds: float, restart_seconds: float) -> float:
-    """The part of the time that trains and is not lost again, from 0 to 1. `restart_seconds`: from a failure until the
-    group trains again, what it did since its last checkpoint not counted."""
+    """The share of time in which the group does work that is not lost again, from 0 to 1. `restart_seconds`: from a
+    failure until the group trains again, without the work since its last checkpoint."""
     lost = (restart_seconds + interval_seconds / 2) / seconds_between_failures(gpus)
     return max(0.0, 1 - lost) / (1 + write_seconds / interval_seconds)
 
 
 def lost_gpu_hours_per_day(gpus: int, interval_seconds: float, write_seconds: float) -> float:
-    """What checkpoints of that interval cost: the time to write them, and the work since the last one at a failure."""
+    """The cost of checkpoints at that interval: the time to write them, and the work that failures undo."""
     return 24 * gpus * (1 - training_ratio(gpus, interval_seconds, write_seconds, restart_seconds=0))
 
 
 def largest_group(ratio: float, write_seconds: float, restart_seconds: float) -> int:
-    """The most GPUs of which that part of the time still trains, at the best interval for them; 0: none.
+    """The largest number of GPUs that still train for that share of the time, at their best interval. 0: none do.
 
     With r failures per second and s = sqrt(r) the best interval turns the formula into
     restart s^2 + (1 + ratio) sqrt(write/2) s - (1 - ratio) = 0.
@@ -55,7 +55,7 @@ def largest_group(ratio: float, write_seconds: float, restart_seconds: float) ->
 
 
 def longest_restart_seconds(gpus: int, ratio: float, write_seconds: float) -> float:
-    """The restart overhead at which that part of the time of such a group still trains, at its best interval. Negative:
-    there is none."""
+    """The longest restart overhead with which such a group still trains for that share of the time, at its best
+    interval. Negative: there is none."""
     rate = 1 / seconds_between_failures(gpus)
     return ((1 - ratio) - (1 + ratio) * sqrt(write_seconds * rate / 2)) / rate

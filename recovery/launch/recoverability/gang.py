@@ -1,4 +1,4 @@
-"""Whether all pods of a group are scheduled together.
+"""Checks whether all pods of a group are scheduled together.
 
 Sources: Trainer 2.3.0 `plugins/{coscheduling,volcano}` (minMember counts the pods of every ReplicatedJob of the
 runtime, and no plugin sets schedulerName), scheduler-plugins `coscheduling/core` (PreFilter refuses a pod that has
@@ -68,7 +68,7 @@ def _scheduler_unnamed(groups: PodGroupPolicy) -> LintFinding:
 
 
 def _heeded(plugin: str, schedulers: set[str]) -> bool:
-    """Every pod surely goes to a scheduler that heeds the PodGroup: only then is it sure that none is bound."""
+    """Whether every pod goes to a scheduler that honours the PodGroup. Only then is it certain that none is bound."""
     return schedulers == {"volcano"} if plugin == "volcano" else not schedulers & _DEFAULT
 
 

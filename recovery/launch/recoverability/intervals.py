@@ -1,7 +1,7 @@
-"""Whether the group writes checkpoints as often as its size asks for, and whether it is too large to train well.
+"""Checks whether the group writes checkpoints as often as its size requires, and whether it is too large to train well.
 
-What the manifest cannot show, annotations of the job say, all of them optional: without an interval nothing is said
-of it; a write is taken for 60 s, a restart for 10 minutes.
+Optional annotations of the job say what the manifest cannot show. Without an interval, nothing is reported about it. A
+write takes 60 s by default, and a restart 10 minutes.
 """
 
 import re
@@ -23,7 +23,7 @@ from recovery.launch.recoverability.words import counted, span
 INTERVAL_ANNOTATION = "recovery.trainjob.dev/checkpoint-interval"
 """How often the job writes a checkpoint: `30m`."""
 WRITE_ANNOTATION = "recovery.trainjob.dev/checkpoint-write"
-"""For how long the training stands still meanwhile: `60s`; with asynchronous checkpoints the copy to memory only."""
+"""How long the training stops to write a checkpoint: `60s`. With asynchronous checkpoints only the copy to memory."""
 RESTART_ANNOTATION = "recovery.trainjob.dev/restart-overhead"
 """From a failure until the group trains again: detection, teardown, scheduling, start, loading: `10m`."""
 
@@ -38,7 +38,7 @@ CODES = (UNREADABLE_DURATION, COSTLY_CHECKPOINT_INTERVAL, GROUP_TOO_LARGE)
 
 _DEFAULT_SECONDS = {WRITE_ANNOTATION: 60.0, RESTART_ANNOTATION: 600.0}
 _COSTLY = 1.5
-"""Times what the best interval costs: beyond 2.6 times, or below 1/2.6 of, that interval."""
+"""Times the cost of the best interval. An interval above 2.6 times, or below 1/2.6 of, the best one costs more."""
 _RATIO_WANTED = 0.9
 _DURATION = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,9})s)?")
 _SOURCE = "419 failures in 54 days on 16,384 GPUs, as Llama 3 had them"
@@ -111,7 +111,7 @@ def _annotated_seconds(launch: Launch, name: str) -> float:
 
 
 def _seconds(text: str) -> float | None:
-    """None: it is no duration above zero."""
+    """The duration in seconds. None: the text is not a duration above zero."""
     matched = _DURATION.fullmatch(text)
     if matched is None:
         return None
@@ -120,5 +120,5 @@ def _seconds(text: str) -> float | None:
 
 
 def _rounded(seconds: float) -> float:
-    """To whole minutes, where that is precise enough: no one sets 19 min 16 s."""
+    """Rounds to whole minutes if that is precise enough: no one sets 19 min 16 s."""
     return 60 * round(seconds / 60) if seconds >= 300 else seconds

@@ -1,4 +1,4 @@
-"""Whether the output of each rank can be read by itself.
+"""Checks whether the output of each rank can be read separately.
 
 Source: PyTorch `torch/distributed/run.py`: `--log-dir`, `--redirects` and `--tee`, or PET_LOG_DIR, PET_REDIRECTS and
 PET_TEE; by default all ranks of a pod write to its one log, without a prefix.
@@ -19,7 +19,7 @@ CODES = (NO_PER_RANK_LOGS,)
 
 _APART = frozenset({"log-dir", "redirects", "r", "tee", "t", "logs-specs"})
 _DIGITS_MAX = 10
-"""Of a number of processes."""
+"""A number of processes has fewer digits."""
 _APART_VARIABLES = frozenset({"PET_LOG_DIR", "PET_REDIRECTS", "PET_TEE", "TORCHELASTIC_ERROR_FILE"})
 
 
@@ -41,7 +41,7 @@ def check(launch: Launch) -> Iterator[LintFinding]:
 
 
 def _in_one_log(main: Container) -> bool:
-    """torchrun starts the ranks, which is plain, and no flag or variable makes it keep their output apart."""
+    """Whether the command plainly is torchrun, and no flag or variable makes it keep the output of the ranks apart."""
     torchrun = run_by(main)
     if not isinstance(torchrun, Torchrun) or _APART & torchrun.flags.keys():
         return False

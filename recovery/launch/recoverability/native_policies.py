@@ -1,4 +1,4 @@
-"""What the Job's podFailurePolicy and the JobSet's failurePolicy decide: they go first, whatever the controller thinks.
+"""Checks the Job's podFailurePolicy and the JobSet's failurePolicy, which decide before the controller does.
 
 Sources: KEP-3329 (podFailurePolicy: the first rule that matches decides), KEP-262 and jobset 0.12.0
 `failure_policy.go`, `jobset_webhook.go`; docs/policy.md, "What holds for every policy".
@@ -41,7 +41,7 @@ CODES = (
 _RESTART_ONE = frozenset({"RestartJob", "RestartJobAndIgnoreMaxRestarts"})
 _FREE = frozenset({"RestartJobSetAndIgnoreMaxRestarts", "RestartJobAndIgnoreMaxRestarts"})
 _TERMINATED = {143: "SIGTERM", 137: "SIGKILL after its grace"}
-"""How a container ends whose pod is drained, preempted or evicted."""
+"""Exit codes of a container whose pod is drained, preempted or evicted."""
 
 
 def check(launch: Launch) -> Iterator[LintFinding]:
@@ -144,13 +144,13 @@ def _preemption(policy: FailurePolicy | None, job: ReplicatedJob) -> Iterator[Li
 
 
 def _matches(rule: NativeRule, exit_code: int) -> bool:
-    """A pod that was drained and ended with that code."""
+    """Whether the rule matches a pod that was drained and ended with that code."""
     if rule.exit_codes_operator:
         return (exit_code in rule.exit_codes) == (rule.exit_codes_operator == "In")
     return "DisruptionTarget" in rule.pod_conditions
 
 
 def _action(policy: FailurePolicy, reason: str) -> str:
-    """What the failurePolicy does about a Job that failed for that reason; its default is RestartJobSet."""
+    """What the failurePolicy does about a Job that failed for that reason. Its default is RestartJobSet."""
     matching = (each.action for each in policy.rules if not each.job_reasons or reason in each.job_reasons)
     return next(matching, "RestartJobSet")

@@ -1,7 +1,7 @@
-"""Variables by which a rank that waits for a lost peer ends late, or never, or without a trace.
+"""Finds variables that make a rank that waits for a lost peer end late, never, or without a trace.
 
 Source: PyTorch 2.x `ProcessGroupNCCL.hpp` and `.cpp`. Defaults: errors end the process (mode 3), collectives time out
-after 600 s, the watchdog's own heartbeat is awaited for 480 s, and the flight recorder keeps 2,000 events.
+after 600 s, the watchdog's own heartbeat times out after 480 s, and the flight recorder keeps 2,000 events.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ _DUMP = ("TORCH_NCCL_DUMP_ON_TIMEOUT",)
 _HEARTBEAT_MAX_SECONDS = 1800
 _YES = frozenset({"1", "y", "yes", "t", "true"})
 _NO = frozenset({"0", "n", "no", "f", "false"})
-"""As c10d's `getCvarBool` reads them, whatever their case."""
+"""The values that c10d's `getCvarBool` reads as true or false, in any case."""
 
 
 def check(launch: Launch) -> Iterator[LintFinding]:
@@ -110,8 +110,8 @@ def _recorder(main: Container) -> Iterator[LintFinding]:
 
 
 def _set(main: Container, names: tuple[str, ...]) -> EnvVar | None:
-    """The variable that holds, of several names for it the first; of two entries of one name the kubelet takes the
-    last. None: it is not set, or by a reference, whose value is not known here."""
+    """The variable that applies. Of several names for it the first wins. Of two entries with one name the kubelet uses
+    the last. None: it is not set, or set by a reference, whose value is not known here."""
     for name in names:
         found = [each for each in main.env if each.name == name]
         if found:

@@ -1,4 +1,4 @@
-"""How long a group waits for a node that is lost, and which nodes its pods may come back to."""
+"""Checks how long a group waits for a lost node, and which nodes its pods may return to."""
 
 from collections.abc import Iterator
 
@@ -23,7 +23,7 @@ TOLERATES_EVERYTHING = Code("tolerates-everything", Severity.WARNING, "pods come
 CODES = (NODE_LOSS_NOTICED_LATE, TOLERATES_LOST_NODE, TOLERATES_EVERYTHING)
 
 _PATIENCE_MAX_SECONDS = 60
-"""Longer than a kubelet, or a switch, takes to restart (policies/runtime-prepared.yaml takes 30)."""
+"""Longer than a kubelet, or a switch, takes to restart (policies/runtime-prepared.yaml sets 30)."""
 _MEND = (
     f"tolerate {NOT_READY} and {UNREACHABLE}, each with operator: Exists, effect: NoExecute and tolerationSeconds: 30"
 )
@@ -39,7 +39,7 @@ def check(launch: Launch) -> Iterator[LintFinding]:
 
 
 def _everything(toleration: ManifestToleration) -> bool:
-    """Every taint that keeps new pods off a node. One of NoExecute alone only keeps running ones there."""
+    """Whether it matches every taint that keeps new pods off a node. NoExecute alone only keeps running pods there."""
     return not toleration.key and toleration.operator == "Exists" and toleration.effect in {"", "NoSchedule"}
 
 

@@ -24,7 +24,7 @@ _ASIDE = "The controller stands aside: that is your decision."
 
 
 def outlook(launch: Launch) -> tuple[str, ...]:
-    """If a pod, all ranks, or a node were lost. Empty: the runtime is not known, or nothing shows that it trains."""
+    """What follows if a pod, all ranks or a node is lost. Empty: the runtime is not known, or the job may not train."""
     if not launch.members or not trains(launch):
         return ()
     member = max(launch.members, key=lambda each: (each.gpus_per_pod, each.pods))

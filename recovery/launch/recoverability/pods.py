@@ -1,4 +1,4 @@
-"""What the Job does about a lost pod by itself, and what is left of it to read."""
+"""Checks what the Job does by itself about a lost pod, and what the pod leaves to read."""
 
 from collections.abc import Iterator
 
@@ -45,7 +45,7 @@ CODES = (
 
 _GRACE_MAX_SECONDS = 120
 _BACKOFF_LIMIT_WANTED = 1000
-"""As in policies/runtime-prepared.yaml: more than one incident costs a group of up to 1,000 pods."""
+"""As in policies/runtime-prepared.yaml. It is more than one incident costs a group of up to 1,000 pods."""
 
 
 def check(launch: Launch) -> Iterator[LintFinding]:
@@ -60,7 +60,7 @@ def check(launch: Launch) -> Iterator[LintFinding]:
 
 
 def _pod_failure_policy(job: ReplicatedJob) -> Iterator[LintFinding]:
-    """As the API server validates a Job (`pkg/apis/batch/validation`). The JobSet itself is accepted."""
+    """Checks what the API server validates in a Job (`pkg/apis/batch/validation`). The JobSet itself is accepted."""
     if not job.pod_failure_rules or is_refused(job):
         return
     if restart_policy(job) != "Never":
@@ -85,7 +85,7 @@ def _pod_failure_policy(job: ReplicatedJob) -> Iterator[LintFinding]:
 def _restarts(launch: Launch, member: Member) -> Iterator[LintFinding]:
     job = member.job
     if launch.job_set.failure_policy is not None:
-        return  # native_policies says what it means together with the Job's own limits
+        return  # native_policies judges it together with the Job's own limits
     if backoff_limit(job) == 0:
         yield LintFinding(
             NO_RETRY,

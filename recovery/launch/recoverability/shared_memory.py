@@ -1,8 +1,8 @@
-"""Whether the ranks of a pod have shared memory to speak of.
+"""Checks whether the ranks of a pod have enough shared memory.
 
-The container runtime gives a pod 64 MiB at /dev/shm (containerd: internal/cri, defaultShmSize). NCCL keeps the segments
-there by which the ranks of a node exchange data, PyTorch the batches that the workers of a DataLoader hand over. A pod
-gets more by an emptyDir of medium Memory at that path, which counts to its memory limit.
+The container runtime gives a pod 64 MiB at /dev/shm (containerd: internal/cri, defaultShmSize). NCCL puts the segments
+there through which the ranks of a node exchange data, and PyTorch the batches from the workers of a DataLoader. A pod
+gets more through an emptyDir of medium Memory at that path, which counts towards its memory limit.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ CODES = (SMALL_SHM,)
 
 _PATH = "/dev/shm"  # noqa: S108 - a path in a manifest
 _ENOUGH_FOR = 2
-"""Ranks. NCCL's segments have about 9 MiB each, one for each channel and direction between two ranks."""
+"""For this many ranks. NCCL has a segment of about 9 MiB for each channel and direction between two ranks."""
 _PATHS = frozenset({_PATH, "/dev"})
 _CRIO = "io.kubernetes.cri-o.ShmSize"
 _FIX = f"mount an emptyDir with medium: Memory at {_PATH}"
@@ -56,7 +56,7 @@ def _of(main: Container, pods: PodTemplate, by_patch: str) -> Iterator[LintFindi
 
 
 def _accelerators(main: Container) -> int:
-    """Those whose ranks exchange data by shared memory. Of a DRA claim it is not known how many it gives."""
+    """Accelerators whose ranks exchange data through shared memory. How many a DRA claim gives is not known: 0."""
     found = devices_of(main.resources)
     return 0 if CLAIM in found else sum(count for name, count in found.items() if name != TPU)
 

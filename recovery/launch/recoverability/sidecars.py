@@ -1,8 +1,8 @@
-"""Containers beside the training that keep its pod running for ever.
+"""Finds containers beside the training that keep its pod running for ever.
 
-A pod is over when all of its containers are, and a Job counts pods that are over (getPhase in pkg/kubelet,
-job_controller.go). A container among `initContainers` with restartPolicy Always, a native sidecar, is ended by the
-kubelet when the others are done; any other helper has to end by itself.
+A pod ends when all of its containers have ended, and a Job counts pods that have ended (getPhase in pkg/kubelet,
+job_controller.go). The kubelet ends a native sidecar (in `initContainers`, with restartPolicy Always) when the other
+containers are done. Any other helper has to end by itself.
 """
 
 import re
@@ -59,7 +59,7 @@ _IMAGES = frozenset(
         *("prometheus", "pushgateway", "redis", "dcgm-exporter", "node-exporter", "cloud-sql-proxy", "statsd-exporter"),
     }
 )
-"""Last parts of the names of images whose entrypoint is one of those."""
+"""Last parts of the names of images whose entrypoint is one of these servers."""
 
 
 def check(launch: Launch) -> Iterator[LintFinding]:
@@ -87,7 +87,7 @@ def _of(launch: Launch, member: Member) -> Iterator[LintFinding]:
 
 
 def _why(container: Container) -> str:
-    """What shows that it runs for ever; empty: nothing does."""
+    """What shows that the container runs for ever. Empty: nothing does."""
     words = (*container.command, *container.args)
     text = " ".join(words)
     if _MAY_END.search(text):

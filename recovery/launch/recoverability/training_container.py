@@ -1,7 +1,7 @@
-"""Which containers of a pod train. The controller counts the exits, the restarts and the readiness of these alone.
+"""Which containers of a pod train. The controller counts only the exits, the restarts and the readiness of these.
 
 This is the rule of `recovery.core.diagnosis.training_container`, for manifests. `launch` may not import `core`, so a
-test draws pod templates and asks both.
+test generates pod templates and compares both.
 """
 
 from collections.abc import Iterator, Mapping
@@ -51,10 +51,11 @@ class ContainerSelection(msgspec.Struct, frozen=True):
 
 
 def select(pods: PodTemplate, workload: Mapping[str, str], *, of_trainer: bool) -> ContainerSelection:
-    """`workload`: annotations of the TrainJob or JobSet. `of_trainer`: a TrainJob makes these pods.
+    """`workload`: annotations of the TrainJob or JobSet. `of_trainer`: the pods belong to a TrainJob.
 
-    An annotation on the workload is about all of its pod templates: one without that container goes on with the next
-    rule. One on the template is about this template: where it names no container of it, none is selected.
+    An annotation on the workload applies to all of its pod templates, so the next rule decides for a template without
+    that container. One on a template applies only to that template: if it names none of its containers, none is
+    selected.
     """
     trainers = tuple(each for each in pods.containers if each.name in TRAINER_CONTAINERS)
     if trainers and of_trainer:
@@ -74,7 +75,7 @@ def select(pods: PodTemplate, workload: Mapping[str, str], *, of_trainer: bool) 
 
 
 def selection(launch: Launch, member: Member) -> ContainerSelection:
-    """Of the pods of that ReplicatedJob. Annotations of a runtime itself reach no job."""
+    """The selection for the pods of that ReplicatedJob. Annotations of a runtime itself reach no job."""
     workload = {} if runtime_alone(launch) else launch.annotations
     return select(member.template, workload, of_trainer=launch.runtime is not None)
 
@@ -105,7 +106,7 @@ def _named(pods: PodTemplate, annotations: Mapping[str, str]) -> tuple[Container
 
 
 def _with_accelerators(pods: PodTemplate) -> tuple[Container, ...]:
-    """Resource claims count only where no container asks for a resource: then they are for something else."""
+    """Resource claims count only if no container requests a device: otherwise they are for something else."""
     devices = [(each, devices_of(each.resources)) for each in pods.containers]
     asking = tuple(each for each, found in devices if found and CLAIM not in found)
     return asking or tuple(each for each, found in devices if found)
@@ -137,7 +138,7 @@ def _place(launch: Launch, member: Member, found: ContainerSelection) -> Place:
 
 
 def _annotation_place(launch: Launch, member: Member) -> Place:
-    """Of the pod template's annotation: in the last patch that sets it, else in the template itself."""
+    """The place of the pod template's annotation: in the last patch that sets it, else in the template itself."""
     patches = launch.train_job.patches if launch.train_job is not None else ()
     setting = [each.pods for each in patches if each.job == member.job.name and ANNOTATION in each.pods.annotations]
     spec = setting[-1].place if setting else member.template.place
@@ -145,7 +146,7 @@ def _annotation_place(launch: Launch, member: Member) -> Place:
 
 
 def _misnamed(launch: Launch, member: Member) -> LintFinding | None:
-    """The annotation of the pod template names none of its containers. None: it has none."""
+    """Reports that the annotation of the pod template names none of its containers. None: it has no annotation."""
     named = member.template.annotations.get(ANNOTATION)
     if not named:
         return None

@@ -1,4 +1,4 @@
-"""Bars as SVG. They hold no text, so that they stretch to any width and the text beside them stays readable."""
+"""Bars as SVG. They contain no text, so they can stretch to any width, and the text beside them stays readable."""
 
 from collections.abc import Sequence
 from xml.etree.ElementTree import Element, SubElement
@@ -9,11 +9,11 @@ from recovery.report.words import printable
 _WIDTH = 1000
 _HEIGHT = 20
 _VISIBLE = 4
-"""A bar that is shorter is drawn that long: the shortest phase is still seen. Its figure stands beside it."""
+"""A shorter bar is drawn this long, so that the shortest phase is visible too. Its figure is beside it."""
 
 
 def bar_chart(bars: Sequence[Bar], kind: str, description: str) -> Element:
-    """`description` empty: the row that it stands in says the same in figures."""
+    """`description` empty: the table row of the chart has the same figures."""
     attributes = {"class": kind, "viewBox": f"0 0 {_WIDTH} {_HEIGHT}", "preserveAspectRatio": "none"}
     if not description:
         chart = Element("svg", attributes | {"aria-hidden": "true"})

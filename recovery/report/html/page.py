@@ -20,11 +20,11 @@ from recovery.report.html.style import STYLE
 from recovery.report.words import printable, verbatim
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-"""The browser loads and runs nothing, whatever stands in the page."""
+"""The browser loads and runs nothing, whatever the page contains."""
 
 
 _SHORT_ROWS = 15
-"""A table with no more rows is kept on one sheet of paper."""
+"""A table with at most this many rows is printed on one sheet of paper."""
 
 
 def html(document: ReportDocument) -> str:
@@ -54,7 +54,7 @@ def html(document: ReportDocument) -> str:
 
 
 def _text(parent: Element, tag: str, text: str, **attributes: str) -> Element:
-    """Everything that is read goes through here, through `_cell` or through `verbatim`."""
+    """All text of the page goes through here or through `verbatim`."""
     found = SubElement(parent, tag, attributes)
     found.text = printable(text)
     return found
@@ -92,7 +92,7 @@ def _key_figures(parent: Element, block: KeyFigures) -> None:
 
 
 def _table(parent: Element, block: DataTable) -> None:
-    """Its roles are named, because a phone shows each row as a card, and a browser then forgets that it is a table."""
+    """The roles are explicit because a phone shows each row as a card, and a browser then no longer sees a table."""
     kind = "table short" if len(block.rows) <= _SHORT_ROWS else "table"
     table = SubElement(SubElement(parent, "div", {"class": kind}), "table", role="table")
     _text(table, "caption", block.title)

@@ -1,7 +1,7 @@
-"""The style sheet: light and dark, from 360 pixels to paper.
+"""The style sheet, for light and dark screens from 360 pixels on, and for paper.
 
-The colours follow Okabe and Ito, whose palette people with any colour vision can distinguish. A gap parts two that
-meet.
+The colours follow Okabe and Ito, whose palette people with any colour vision can distinguish. A gap separates adjacent
+colours.
 """
 
 _COLOURS = {
