@@ -106,7 +106,7 @@ def _split(each: Parsed, file: str, number: int) -> Iterator[Document]:
     items = body.get("items")
     if items is not None and not isinstance(items, list):
         problem = LintFinding(
-            NOT_AN_OBJECT, Place(number, ("items",)), "items of a List is no list", "write a list there"
+            NOT_AN_OBJECT, Place(number, ("items",)), "items of a List is not a list", "write a list there"
         )
         yield Document(number, {}, file, each.lines, problems=(problem,))
         return
@@ -127,7 +127,7 @@ def _document(body: Any, each: Parsed, file: str, number: int, root: Path) -> Do
 def _missing(body: Any) -> str:
     """Why the document is not an object. Empty: it is one."""
     if not isinstance(body, dict):
-        return f"the document is {'a list' if isinstance(body, list) else 'a single value'}, and no object"
+        return f"the document is {'a list' if isinstance(body, list) else 'a single value'}, not an object"
     for name in ("apiVersion", "kind"):
         value = body.get(name)
         if not isinstance(value, str) or not value:

@@ -246,7 +246,7 @@ def _variables(job: VolcanoJob, plugin: Plugin, task: Task) -> Iterator[tuple[st
     if every != world:
         counted += f" (up to Volcano 1.11 it is {every}: the pods of every task count)"
     ours = task.name in (plugin.master, plugin.worker)
-    besides = "" if ours else "; the task is not of the group, and has it all the same"
+    besides = "" if ours else "; the task is not part of the group, but has it too"
     yield "MASTER_ADDR", _address(job, plugin), f"pod 0 of task {plugin.master}{besides}"
     yield "MASTER_PORT", str(plugin.port), f"--port of the plugin, {PORT} by default{besides}"
     yield "WORLD_SIZE", str(world), counted + besides

@@ -124,13 +124,18 @@ def losses_to_fail(job: ReplicatedJob) -> int:
     return max(1, limit) if restart_policy(job) == "OnFailure" else limit + 1
 
 
+def tolerations_for(template: PodTemplate, taint: str) -> list[ManifestToleration]:
+    """The tolerations that can concern that NoExecute taint, in the manifest's order. Their value may still differ."""
+    return [each for each in template.tolerations if each.key in {"", taint} and each.effect in {"", _NO_EXECUTE}]
+
+
 def patience_seconds(template: PodTemplate, taint: str) -> int | None:
     """How long a pod stays bound to a node with that NoExecute taint before it is evicted. None: for ever.
 
     The API server adds 300 s if no toleration is for the taint's key or for all keys. Of the tolerations that match,
     the shortest applies (`getMinTolerationTime`).
     """
-    concerned = [each for each in template.tolerations if each.key in {"", taint} and each.effect in {"", _NO_EXECUTE}]
+    concerned = tolerations_for(template, taint)
     if not concerned:
         return PATIENCE_SECONDS
     matching = [each for each in concerned if _tolerates(each)]
@@ -171,7 +176,7 @@ def settings(launch: Launch) -> Iterator[Setting]:
         )
         for taint in (NOT_READY, UNREACHABLE):
             patience = patience_seconds(pods, taint)
-            named = any(each.key in {"", taint} for each in pods.tolerations)
+            named = tolerations_for(pods, taint)
             yield Setting(
                 target,
                 f"tolerationSeconds of {taint}",

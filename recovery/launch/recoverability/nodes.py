@@ -11,6 +11,7 @@ from recovery.launch.recoverability.effective import (
     is_group,
     patience_seconds,
     size,
+    tolerations_for,
 )
 from recovery.launch.recoverability.words import span
 from recovery.launch.views import ManifestToleration, PodTemplate
@@ -24,7 +25,7 @@ CODES = (NODE_LOSS_NOTICED_LATE, TOLERATES_LOST_NODE, TOLERATES_EVERYTHING)
 
 _PATIENCE_MAX_SECONDS = 60
 """Longer than a kubelet, or a switch, takes to restart (policies/runtime-prepared.yaml sets 30)."""
-_MEND = (
+_FIX = (
     f"tolerate {NOT_READY} and {UNREACHABLE}, each with operator: Exists, effect: NoExecute and tolerationSeconds: 30"
 )
 
@@ -59,19 +60,19 @@ def _patience(launch: Launch, template: PodTemplate) -> Iterator[LintFinding]:
     for_ever = [taint for taint, seconds in lasting.items() if seconds is None]
     if for_ever:
         first = for_ever[0]
-        place = next(each.place for each in template.tolerations if each.key in {"", first} and each.seconds is None)
+        place = next(each.place for each in tolerations_for(template, first) if each.seconds is None)
         yield LintFinding(
             TOLERATES_LOST_NODE,
             place,
             f"a toleration of {' and '.join(for_ever)} without tolerationSeconds holds for ever: a pod whose node is "
             f"lost is never given up, and {size(launch)} wait for it",
-            _MEND,
+            _FIX,
         )
         return
     taint, longest = max(lasting.items(), key=lambda each: each[1] or 0)
     if longest is None or longest <= _PATIENCE_MAX_SECONDS:
         return
-    written = [each for each in template.tolerations if each.key in {"", taint} and each.seconds == longest]
+    written = [each for each in tolerations_for(template, taint) if each.seconds == longest]
     yield LintFinding(
         NODE_LOSS_NOTICED_LATE,
         written[0].place / "tolerationSeconds" if written else template.place,
@@ -79,5 +80,5 @@ def _patience(launch: Launch, template: PodTemplate) -> Iterator[LintFinding]:
         f"later ({'tolerationSeconds' if written else 'the default tolerationSeconds'}): {size(launch)} "
         f"wait{'s' if size(launch) == 'the whole group' else ''} for {span(NODE_MARKED_SECONDS + longest)} before "
         "anything is done",
-        _MEND,
+        _FIX,
     )

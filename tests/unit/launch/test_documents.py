@@ -179,8 +179,8 @@ def test_a_key_that_stands_twice_is_told_and_the_last_one_counts() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("- a\n- b\n", "the document is a list, and no object"),
-        ("just words\n", "the document is a single value, and no object"),
+        ("- a\n- b\n", "the document is a list, not an object"),
+        ("just words\n", "the document is a single value, not an object"),
         ("kind: Probe\n", "the document has no apiVersion, so its kind is unknown"),
         ("apiVersion: v1\nkind: 8\n", "the document has no kind, so its kind is unknown"),
     ],

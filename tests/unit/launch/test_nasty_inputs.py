@@ -130,13 +130,13 @@ def test_braces_in_a_command_are_no_template() -> None:
         ),
         (
             "apiVersion: v1\nkind: List\nitems: train.yaml\n",
-            ["3 error not-an-object: items of a List is no list"],
+            ["3 error not-an-object: items of a List is not a list"],
         ),
         (
             "apiVersion: v1\nkind: List\nitems:\n- null\n- 3\n",
             [
-                "4 error not-an-object: the document is a single value, and no object",
-                "5 error not-an-object: the document is a single value, and no object",
+                "4 error not-an-object: the document is a single value, not an object",
+                "5 error not-an-object: the document is a single value, not an object",
             ],
         ),
         (
@@ -155,11 +155,11 @@ def test_braces_in_a_command_are_no_template() -> None:
         ),
         (
             "<html><body>404</body></html>\n",
-            ["1 error not-an-object: the document is a single value, and no object"],
+            ["1 error not-an-object: the document is a single value, not an object"],
         ),
         (
             "#!/bin/sh\nkubectl apply -f train.yaml\n",
-            ["2 error not-an-object: the document is a single value, and no object"],
+            ["2 error not-an-object: the document is a single value, not an object"],
         ),
         (
             "\x7fELF\x02\x01",

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from recovery.launch.places import Place
 from recovery.launch.recoverability import nodes
 from recovery.launch.recoverability.effective import patience_seconds
 from tests.unit.launch.groups import LOST_NODE, PODS, group, job, names, only, patience, pods, tolerations
@@ -63,6 +64,20 @@ def test_the_longer_of_the_two_counts() -> None:
     one = tolerations({"key": NOT_READY, "operator": "Exists", "effect": "NoExecute", "seconds": 30})
     finding = only(nodes.check(group(job(pods(tolerations=one)), gpus_per_pod=0)))
     assert "300 s later (the default tolerationSeconds): 16 pods wait for 5 min 50 s" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("seconds", "place"),
+    [(None, PODS / "tolerations" / 1), (90, PODS / "tolerations" / 1 / "tolerationSeconds")],
+)
+def test_a_toleration_of_another_effect_is_not_the_line_to_change(seconds: int | None, place: Place) -> None:
+    """The first one only lets new pods onto the node."""
+    each = tolerations(
+        {"key": NOT_READY, "operator": "Exists", "effect": "NoSchedule", "seconds": seconds},
+        {"key": NOT_READY, "operator": "Exists", "effect": "NoExecute", "seconds": seconds},
+        {"key": UNREACHABLE, "operator": "Exists", "effect": "NoExecute", "seconds": 30},
+    )
+    assert only(nodes.check(group(job(pods(tolerations=each))))).place == place
 
 
 def test_the_line_to_change_is_that_of_the_longer_one() -> None:

@@ -8,7 +8,7 @@ from recovery.launch.recoverability.effective import settings
 from recovery.launch.recoverability.outlook import outlook
 from recovery.launch.recoverability.words import counted, span
 from recovery.launch.views import FailurePolicy, MlPolicy, MpiPolicy, NativeRule
-from tests.unit.launch.groups import JOB, PODS, SPEC, container, group, job, patience, pods
+from tests.unit.launch.groups import JOB, PODS, SPEC, container, group, job, patience, pods, tolerations
 
 RECREATES = "The controller in Enforce recreates the whole group at once, within its policy's budget."
 RESCUES = (
@@ -204,6 +204,12 @@ def test_settings_tell_defaults_from_what_was_written() -> None:
     assert written["restartPolicy"] == ("Never", PODS / "restartPolicy")
     assert written["tolerationSeconds of node.kubernetes.io/not-ready"] == ("30", PODS / "tolerations")
     assert written["maxRestarts"] == ("10", SPEC / "maxRestarts")
+
+
+def test_a_toleration_of_another_effect_sets_no_toleration_seconds() -> None:
+    each = tolerations({"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoSchedule"})
+    [shown] = [s for s in settings(group(job(pods(tolerations=each)))) if s.name.endswith("not-ready")]
+    assert (shown.value, shown.rule, shown.place) == ("300", "the API server's default for every pod", None)
 
 
 def test_a_pod_failure_policy_changes_what_replaces_a_pod() -> None:

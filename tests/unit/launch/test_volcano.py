@@ -93,7 +93,7 @@ def test_the_rules_tell_what_older_versions_count_and_whom_it_is_not_for() -> No
         "the pods of master and worker (up to Volcano 1.11 it is 8: the pods of every task count)"
     )
     assert found[("task observer", "MASTER_PORT")] == (
-        "--port of the plugin, 23456 by default; the task is not of the group, and has it all the same"
+        "--port of the plugin, 23456 by default; the task is not part of the group, but has it too"
     )
 
 
