@@ -25,7 +25,7 @@ class _DeleteOptions(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
 
 
 class _Operation(msgspec.Struct, frozen=True):
-    """One operation of a JSON patch, as far as the error of a failed one depends on it."""
+    """One operation of a JSON patch. Only `op` is read, because a failed `test` raises an error of its own."""
 
     op: str = ""
 
@@ -44,9 +44,9 @@ async def pod_log(
     tail_lines: int,
     limit_bytes: int,
 ) -> bytes:
-    """The last lines of a container's log, of those the first `limit_bytes`. It is sent once.
+    """The last `tail_lines` lines of a container's log, cut after `limit_bytes`. The request is never retried.
 
-    `previous`: of the instance before the one that runs, or ran last.
+    `previous`: the log of the instance before the one that is running or ran last.
     """
     query = {
         "container": container,
@@ -68,7 +68,7 @@ async def list_page(
     limit: int | None = None,
     continue_token: str = "",
 ) -> bytes:
-    """One page. `resource_version` None is a consistent read, "0" whatever the server has in its cache."""
+    """One page of a list. `resource_version` None: a consistent read; "0": any state in the server's cache."""
     query = {
         "labelSelector": label_selector,
         "fieldSelector": field_selector,
@@ -116,7 +116,7 @@ async def create(
 ) -> bytes:
     """POST. `name` with `subresource` addresses a subresource of an object (`pods/eviction`).
 
-    `dry_run`: the answer is the object as it would be, admission included, and there is none.
+    `dry_run`: the answer is the object as it would be created, after admission. Nothing is stored.
     """
     query = {"dryRun": "All" if dry_run else ""}
     request = ApiRequest("create", resource, namespace, name, subresource, _present(query), body=_encode(body))
@@ -134,7 +134,7 @@ async def patch(
     subresource: str = "",
     dry_run: bool = False,
 ) -> bytes:
-    """PATCH. `dry_run`: the answer is the object as it would be, admission included, and nothing is changed."""
+    """PATCH. `dry_run`: the answer is the object as it would be patched, after admission. Nothing is stored."""
     encoded = _encode(body)
     request = ApiRequest(
         "patch",

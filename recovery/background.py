@@ -1,11 +1,11 @@
-"""Tasks that run for as long as the process, or a term of it, lives.
+"""Tasks that run as long as the process, or as long as one term of leadership.
 
-A task that nothing awaits can end in silence: asyncio logs its exception when the task is collected, and logs nothing
-when it returns. The process would then go on without its resync or without a watch. So each such task runs in
-`endless`, and its owner awaits it with `first_of` or in a TaskGroup.
+A task that nothing awaits can end unnoticed: asyncio logs its exception only when the task is garbage-collected, and
+logs nothing when it returns. The process would then run without its resync or without a watch. So each such task runs
+in `endless`, and its owner awaits it with `first_of` or in a TaskGroup.
 
-A cancellation that no one asked of the task is such a silence, too. It comes out of a future that other code has
-cancelled, and a TaskGroup takes it for the end that its owner wanted.
+An unrequested cancellation also ends a task unnoticed. It comes from a future that other code has cancelled, and a
+TaskGroup treats it as the end that its owner wanted.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ class BackgroundTaskError(Exception):
     def __init__(self, task: str, why: str) -> None:
         super().__init__(f"the background task {task!r} has ended: {why}")
         self.task = task
-        """Its name."""
+        """Name of the task."""
         self.why = why
 
 
@@ -32,9 +32,9 @@ def is_to_end() -> bool:
 
 
 async def endless(name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Do work that only a cancellation ends. Raises BackgroundTaskError when it ends by itself or fails.
+    """Do work that only a cancellation may end. Raises BackgroundTaskError if it returns or fails.
 
-    An ApiError is an answer of the API server and no bug, so it is raised as it is.
+    An ApiError is an answer of the API server, not a bug, so it is raised unchanged.
     """
     try:
         await work()
@@ -50,10 +50,10 @@ async def endless(name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> N
 
 
 async def first_of(*tasks: asyncio.Task[Any]) -> None:
-    """Wait until one of the tasks ends, then end the others.
+    """Wait until one of the tasks ends, then cancel the others.
 
-    Raises what the first one raised, and BackgroundTaskError with its name if it was cancelled: a CancelledError would
-    read as one of the caller.
+    Raises what the first one raised. If it was cancelled, raises BackgroundTaskError with its name: a CancelledError
+    would look like a cancellation of the caller.
     """
     try:
         ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

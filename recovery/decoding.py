@@ -1,8 +1,8 @@
-"""From JSON to the record of an object, or to one typed error that says which object cannot be read, and why.
+"""Decodes the JSON of an object into a record, or raises one typed error that says which object is unreadable, and why.
 
-Everything that reads objects of the API server decodes through here, so that the content of one object never ends more
-than the reading of that object. What is wrong with the rest of an object does not keep its metadata from being read:
-the error names the object and the group that it belongs to.
+Everything that reads objects of the API server decodes through here, so that bad content of one object affects only the
+reading of that object. The metadata is read even if the rest of the object is wrong: the error names the object and the
+group that it belongs to.
 """
 
 import re
@@ -16,7 +16,7 @@ from recovery.ports import JOB_SETS, JOBS, PODS, TRAIN_JOBS, UNDECODABLE, Resour
 from recovery.workloads.jobset import JOBSET_NAME_LABEL
 
 DEPTH_MAX = 100
-"""Levels of JSON that are kept where there are too many: more than lead to any field that is read here."""
+"""Levels of JSON that `shallow` keeps. No field that is read here is nested as deep."""
 
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
 _OPENING = frozenset(b"[{")
@@ -26,18 +26,18 @@ T = TypeVar("T")
 
 
 class ObjectVersion(msgspec.Struct, frozen=True, rename="camel"):
-    """Metadata as far as the next write of the object is tied to what was read."""
+    """The metadata that ties the next write of the object to the version that was read."""
 
     resource_version: str
 
 
 class AnnotatedObjectVersion(msgspec.Struct, frozen=True, rename="camel"):
-    """Metadata as far as a patch of the annotations is tied to what was read."""
+    """The metadata that ties a patch of the annotations to the version that was read."""
 
     uid: str
     resource_version: str
     annotations: dict[str, str] | None = None
-    """None: the object has no such map, and a patch must not reach into it."""
+    """None: the object has no annotations, so a patch has to add the whole map."""
 
 
 class _Labels(msgspec.Struct, frozen=True):
@@ -45,7 +45,7 @@ class _Labels(msgspec.Struct, frozen=True):
 
 
 class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
-    """Each field undecoded, so that one that is wrong does not hide the others."""
+    """The fields are left undecoded, so that a malformed one does not hide the others."""
 
     name: msgspec.Raw = msgspec.Raw(b'""')
     namespace: msgspec.Raw = msgspec.Raw(b'""')
@@ -64,7 +64,7 @@ _decode_text = msgspec.json.Decoder(str).decode
 
 
 def decoded(resource: Resource, decode: Callable[[msgspec.Raw], T], raw: bytes | msgspec.Raw) -> T:
-    """What `decode` makes of the object. Raises UndecodableError, and nothing else that its content could cause."""
+    """Decode the object with `decode`. Any error that its content causes is raised as UndecodableError."""
     try:
         return at_any_depth(decode, raw)
     except UNDECODABLE as error:
@@ -72,14 +72,14 @@ def decoded(resource: Resource, decode: Callable[[msgspec.Raw], T], raw: bytes |
 
 
 def name_of(raw: msgspec.Raw) -> str:
-    """The object's name by its metadata alone; empty: it says none."""
+    """The object's name, read from its metadata only. Empty: it has no readable name."""
     return _text(_metadata(raw).name)
 
 
 def at_any_depth(decode: Callable[[msgspec.Raw], T], body: bytes | msgspec.Raw) -> T:
-    """What `decode` makes of the JSON, however deep it is nested. Raises what `decode` raises.
+    """Decode JSON of any depth with `decode`. Raises what `decode` raises.
 
-    msgspec gives up at some 1,000 levels (RecursionError) even in fields that it skips, and an API server takes 10,000.
+    msgspec raises RecursionError at about 1,000 levels, even in fields that it skips, and an API server accepts 10,000.
     No projection reads a field that deep.
     """
     try:
@@ -129,7 +129,7 @@ def _metadata(raw: bytes | msgspec.Raw) -> _Metadata:
 
 
 def _group(resource: Resource, namespace: str, name: str, labels: msgspec.Raw) -> GroupKey | None:
-    """A workload and its JobSet have the name of the group; on Jobs and pods JobSet writes it as a label."""
+    """A workload and its JobSet have the name of the group. JobSet labels its Jobs and pods with it."""
     if resource in (PODS, JOBS):
         try:
             name = _text(_decode_labels(labels).group)
@@ -141,7 +141,7 @@ def _group(resource: Resource, namespace: str, name: str, labels: msgspec.Raw) -
 
 
 def _text(raw: msgspec.Raw) -> str:
-    """Empty: it is no string."""
+    """Empty: the value is not a string."""
     try:
         return _decode_text(raw)
     except UNDECODABLE:

@@ -16,11 +16,11 @@ class GeneratedFiles(msgspec.Struct, frozen=True):
     program: str
     """How it is run: `python -m recovery.crds`."""
     source: str
-    """What the files follow from, for the message about one that has drifted."""
+    """What the files are generated from, for the message about a file that has drifted."""
     texts: Mapping[str, str]
     """The whole text of each file, by its path in the repository."""
     owned: Sequence[str]
-    """Globs of paths where every file is generated: any other file there has drifted too."""
+    """Globs that match only generated files. A match that is not generated counts as drifted."""
 
     def write(self, root: Path) -> None:
         """Write all of them below `root`."""
@@ -29,7 +29,7 @@ class GeneratedFiles(msgspec.Struct, frozen=True):
             (root / path).write_text(text)
 
     def drifted(self, root: Path) -> list[str]:
-        """Paths that do not have the text they should, and files that nothing generates where all are generated."""
+        """Files whose text is not the generated one, and files that match `owned` but are not generated."""
         wrong = [
             path for path, text in self.texts.items() if not (root / path).exists() or (root / path).read_text() != text
         ]
@@ -37,7 +37,7 @@ class GeneratedFiles(msgspec.Struct, frozen=True):
         return sorted({*wrong, *(found - self.texts.keys())})
 
     def main(self, arguments: Sequence[str], root: Path) -> int:
-        """Write the files, or with `--check` only compare them. Exit code 1 names each that has drifted."""
+        """Write the files, or with `--check` only compare them. Returns the exit code, 1 if a file has drifted."""
         parser = argparse.ArgumentParser(prog=self.program)
         parser.add_argument("--check", action="store_true", help="write nothing; name the files that have drifted")
         if not parser.parse_args(arguments).check:

@@ -1,13 +1,13 @@
-"""An aiohttp application behind limits: how many connect, how long a request may take to arrive, and how large it is.
+"""Serves an aiohttp application with limits on connections, on the time a request takes to arrive, and on its size.
 
-aiohttp bounds the size of one body, and nothing else. 150 clients that each send half a body and then wait would keep
-270 MB of the process that leads. Anybody who reaches the port can do that, so each server of ours listens through here.
+aiohttp bounds only the size of one body. 150 clients that each send half a body and then wait would hold 270 MB of the
+leader's memory. Any client that reaches the port can do that, so all our servers listen through here.
 
-When all connections are taken, the one that has waited the longest gives way to the next. So a client that holds
-connections open keeps no other client out: a real request is complete within milliseconds.
+When all connections are taken, a new one replaces the one that we have waited for longest. So a client that holds
+connections open cannot keep other clients out: a real request is complete within milliseconds.
 
-A new certificate needs no new socket: each connection begins with the certificate of that moment, and keeps it. A
-socket that closes resets the connections in its backlog, and a client would take that for a server that is down.
+A new certificate needs no new socket: each connection keeps the certificate that is current when it begins. Closing the
+socket would reset the connections in its backlog, and to their clients the server would seem to be down.
 """
 
 import asyncio
@@ -31,36 +31,36 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _BACKLOG = 128
 _ACCEPT_AGAIN_SECONDS = 0.1
-"""Without a file descriptor for one more connection."""
+"""Pause of a socket when there is no file descriptor for another connection."""
 
 ServerContext = Callable[[], ssl.SSLContext]
-"""What the next connection is served with."""
+"""Returns the TLS context of the next connection."""
 _LINGERING_SECONDS = 1.0
-"""For the rest of a request that was refused: a client that still sends would not read the answer."""
+"""How long the rest of a refused request is read: a client that is still sending would not read the answer."""
 
 
 class HttpLimits(msgspec.Struct, frozen=True):
-    """What a server takes from its clients."""
+    """What a server accepts from its clients."""
 
     connections: int = 64
     body_bytes: int = 1024 * 1024
-    """Of one request. A larger one is answered with 413."""
+    """Of one request. A larger body is answered with 413."""
     unread_bytes: int = 16 * 1024 * 1024
-    """Of all requests that have not arrived completely."""
+    """Of all incomplete requests together."""
     handshake_seconds: float = 5.0
-    """For TLS."""
+    """For the TLS handshake."""
     request_seconds: float = 10.0
     """From the connection until its first request has arrived, and from the head of any request to the end of its
     body."""
     response_seconds: float = 10.0
-    """For a client to take its response."""
+    """For a client to receive its response."""
     idle_seconds: float = 360.0
-    """From a response until the next request of the same connection has its head. Clients close sooner: the API server
-    after 90 s, Prometheus after 5 minutes. If we did, a review could meet a connection that has just been closed."""
+    """From a response until the head of the next request on the same connection. Clients close earlier: the API server
+    after 90 s, Prometheus after 5 minutes. If we closed first, a review could be sent on a closed connection."""
 
 
 class PartsResponse(web.StreamResponse):
-    """A large body, of which the connection holds one part at a time."""
+    """A response with a large body. The connection holds one part of it at a time."""
 
     def __init__(self, parts: Sequence[bytes], headers: dict[str, str]) -> None:
         super().__init__(headers=headers)
@@ -69,39 +69,39 @@ class PartsResponse(web.StreamResponse):
 
 
 class _Connection(asyncio.Protocol):
-    """One client: hands everything on to aiohttp's protocol, and knows how long it has been waited for."""
+    """One client. Passes everything on to aiohttp's protocol, and cuts the connection at its deadline."""
 
     def __init__(self, gate: "_Gate", http: web.RequestHandler) -> None:
         self._gate = gate
         self._http = http
         self._transport: asyncio.Transport | None = None
-        """None: its handshake is not over."""
+        """None: the handshake is not over, or the connection is lost."""
         self._deadline: asyncio.TimerHandle | None = None
         self.handshake: asyncio.Task[None] | None = None
-        """None: it is over."""
+        """None: the handshake is over."""
         self.unread_bytes = 0
-        """What has come of a request that is not complete."""
+        """Received of an incomplete request."""
         self.working = False
-        """Its request is complete and its response is being made: only then it does not give way."""
+        """Its request is complete and its response is being made. Only then is it never cut to make room."""
 
     def expects_request_within(self, seconds: float) -> None:
         self.arrived()
         self._deadline = asyncio.get_running_loop().call_later(seconds, self.cut)
 
     def arrived(self) -> None:
-        """What was waited for is here."""
+        """What the deadline was for has arrived."""
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 
     def complete(self) -> None:
-        """The whole request is here."""
+        """The whole request has arrived."""
         self.arrived()
         self._gate.unread_bytes -= self.unread_bytes
         self.unread_bytes, self.working = 0, True
 
     def cut(self) -> None:
-        """End it now."""
+        """Close the connection now."""
         self.arrived()
         if self._transport is not None:
             self._transport.abort()
@@ -133,7 +133,7 @@ class _Connection(asyncio.Protocol):
         self._http.resume_writing()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._transport = None  # they refer to each other, and the buffers of both would wait for the garbage collector
+        self._transport = None  # breaks a reference cycle: the buffers of both would wait for the garbage collector
         self.arrived()
         self._gate.lost(self._http)
         self._http.connection_lost(error)
@@ -147,16 +147,16 @@ class _Gate:
         self.limits = limits
         self._context = context
         self._connections: dict[object, _Connection] = {}
-        """By aiohttp's protocol; the one that has been waited for longest comes first."""
+        """By aiohttp's protocol. The one that we have waited for longest comes first."""
         self._listening: dict[socket.socket, asyncio.TimerHandle | None] = {}
-        """The sockets that it accepts from. None: it does so now; else it begins again then."""
+        """The listening sockets. None: the socket accepts now. Otherwise: the timer after which it accepts again."""
         self.unread_bytes = 0
 
     def accept_from(self, listening: socket.socket) -> None:
-        """Until `accept_no_more`.
+        """Accept connections until `accept_no_more`.
 
-        No task: one that is cancelled between the accept and its next step would lose the connection, which would stay
-        open, and its client would wait for an answer.
+        This is not a task: one that is cancelled between the accept and its next step would lose the connection, which
+        would stay open while its client waits for an answer.
         """
         self._listening[listening] = None
         asyncio.get_running_loop().add_reader(listening, self._accept, listening)
@@ -170,7 +170,7 @@ class _Gate:
         self._listening.clear()
 
     def _accept(self, listening: socket.socket) -> None:
-        """A client waits, or did."""
+        """Accept one connection, if its client still waits."""
         try:
             client, _ = listening.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):  # the client has gone already
@@ -201,7 +201,7 @@ class _Gate:
         loop = asyncio.get_running_loop()
         try:
             await loop.connect_accepted_socket(lambda: connection, client, ssl=context, ssl_handshake_timeout=timeout)
-        except OSError:  # so are all errors of TLS; they are the client's own
+        except OSError:  # includes all TLS errors; they are the client's fault
             self.lost(http)
         finally:
             connection.handshake = None
@@ -213,15 +213,15 @@ class _Gate:
             self.unread_bytes -= connection.unread_bytes
 
     def received(self, count: int) -> None:
-        """Bytes of a request that is not complete."""
+        """Bytes of an incomplete request have arrived."""
         self.unread_bytes += count
         while self.unread_bytes > self.limits.unread_bytes and self._one_gives_way(only_unread=True):
             pass
 
     def _one_gives_way(self, *, only_unread: bool = False) -> bool:
-        """Cut the connection that has been waited for longest. False: every one is being answered.
+        """Cut the connection that we have waited for longest. False: there is none to cut.
 
-        `only_unread`: one of which part of a request is here.
+        `only_unread`: cut only a connection with an incomplete request.
         """
         for connection in self._connections.values():
             if not connection.working and (connection.unread_bytes or not only_unread):
@@ -248,7 +248,7 @@ class _Gate:
         except (TimeoutError, ConnectionError, web.RequestPayloadError) as error:
             _let_go(error)
             refusal = web.HTTPRequestTimeout if isinstance(error, TimeoutError) else web.HTTPBadRequest
-            # Not the error itself, which would be logged with a traceback.
+            # Not from the error itself, which would be logged with a traceback.
             raise refusal(headers={"Connection": "close"}) from None
         connection.complete()
         try:
@@ -260,14 +260,14 @@ class _Gate:
                 await response.prepare(request)
                 for part in response.parts if isinstance(response, PartsResponse) else ():
                     await response.write(part)
-                    await asyncio.sleep(0)  # a socket that takes all of it at once would keep the event loop
+                    await asyncio.sleep(0)  # a socket that takes all of it at once would block the event loop
                 await response.write_eof()
-        except (TimeoutError, ConnectionError):  # it takes its response too slowly, or has gone
+        except (TimeoutError, ConnectionError):  # the client reads too slowly, or has disconnected
             connection.cut()
         return response
 
     def _answered(self, http: object) -> None:
-        """The response is made. This connection is the last one to give way now."""
+        """The response is made. From now on this connection is the last one to be cut."""
         connection = self._connections.pop(http, None)
         if connection is not None:
             connection.working = False
@@ -284,10 +284,10 @@ async def listen(
     close_seconds: float,
     context: ServerContext | None = None,
 ) -> AsyncIterator[int]:
-    """Serve these routes while the context lasts; gives the port, which the system chose if `port` is 0.
+    """Serve these routes while the context is open. Yields the port, which the system chooses if `port` is 0.
 
-    `host` None or empty: all addresses of all families. `close_seconds`: how long the end waits for responses in the
-    making. `context`: asked by each connection; None: no TLS. Raises OSError if it cannot listen.
+    `host` None or empty: all addresses of all families. `close_seconds`: how long the shutdown waits for responses in
+    progress. `context`: called for each connection; None: no TLS. Raises OSError if it cannot listen.
     """
     gates: list[_Gate] = []
 
@@ -325,20 +325,20 @@ async def listen(
 
 
 def _let_go(error: BaseException | None) -> None:
-    """Free what has been read of a body. A traceback holds its frames until the garbage collector comes, which goes by
-    the number of objects and not by their size."""
+    """Free the part of a body that was read. A traceback keeps its frames until the garbage collector runs, and that
+    depends on the number of objects, not on their size."""
     while error is not None:
         traceback.clear_frames(error.__traceback__)
         error = error.__cause__ or error.__context__
 
 
 def _not_of_a_client(record: logging.LogRecord) -> bool:
-    """False for a request that is not HTTP: any client could fill the log with tracebacks."""
+    """A log filter. False for a request that is not HTTP: any client could fill the log with tracebacks."""
     return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
 
 
 async def _sockets(host: str | None, port: int) -> list[socket.socket]:
-    """Listening, on all addresses of the host. Raises OSError."""
+    """Listening sockets on all addresses of the host. Raises OSError."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     sockets: list[socket.socket] = []
@@ -353,7 +353,7 @@ async def _sockets(host: str | None, port: int) -> list[socket.socket]:
                 _bind(each, (address[0], shared, *address[2:]))
             except OSError as error:
                 each.close()
-                if not host and error.errno == errno.EADDRNOTAVAIL:  # it has, and the family is disabled
+                if not host and error.errno == errno.EADDRNOTAVAIL:  # it has the family, which is disabled
                     continue
                 raise
             sockets.append(each)

@@ -1,6 +1,6 @@
-"""One controller process, put together: caches, leadership, reconciles, metrics.
+"""Assembles one controller process: caches, leadership, reconciles, metrics.
 
-The command runs it on a real API server, the simulation on a modelled one; both run this.
+The command runs it against a real API server, the simulation against a modelled one.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from recovery.telemetry.observer import Telemetry
 
 
 class Manager:
-    """The controller over one client."""
+    """One controller process over one API client."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class Manager:
     ) -> None:
         """`train_jobs` False: Trainer is not installed, so no TrainJob is watched.
 
-        `reads_logs`: the controller may read the logs of suspects, and does so.
+        `reads_logs`: the controller may and does read the logs of suspects.
         """
         self.store = KubeGroupStore(client, clock=clock, entropy=entropy, observer=telemetry, train_jobs=train_jobs)
         self._controller = Controller(
@@ -45,9 +45,9 @@ class Manager:
         telemetry.follow_queue(lambda: self._controller.queue_depth)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set and its reconciles are over.
+        """Run until `stop` is set and the reconciles in progress are over.
 
-        Raises RefusedError if a first list is refused, and BackgroundTaskError if a task ends that must not.
+        Raises RefusedError if a first list is refused, and BackgroundTaskError if a background task ends.
         """
         await first_of(
             asyncio.create_task(self._controller.run(stop), name="controller"),

@@ -1,8 +1,8 @@
-"""What the controller needs of the world: an API server, a clock, chance.
+"""What the controller needs from its environment: an API server, a clock, randomness.
 
-Everything that decides or acts speaks to these Protocols, so that one and the same code runs against a real API server
-(`recovery.kube`) and against a modelled one (`recovery.sim`), in real and in virtual time. Bodies travel as bytes: each
-reader decodes only the fields that it names, which is what keeps a watch on 50,000 pods cheap.
+Everything that decides or acts uses these Protocols, so that the same code runs against a real API server
+(`recovery.kube`) and against a modelled one (`recovery.sim`), in real and in virtual time. Bodies are passed as bytes:
+each reader decodes only the fields that it names, which keeps a watch on 50,000 pods cheap.
 """
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
@@ -56,7 +56,7 @@ PODS = Resource("", "v1", "pods", "Pod")
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 NODE_LEASE_NAMESPACE = "kube-node-lease"
-"""Where each kubelet renews a Lease of its node's name (`corev1.NamespaceNodeLease`)."""
+"""The namespace in which each kubelet renews the Lease named after its node (`corev1.NamespaceNodeLease`)."""
 EVENTS = Resource("", "v1", "events", "Event")
 MUTATING_WEBHOOK_CONFIGURATIONS = Resource(
     "admissionregistration.k8s.io",
@@ -83,14 +83,14 @@ class PatchKind(StrEnum):
 
 
 class Propagation(StrEnum):
-    """`propagationPolicy` of a delete: what becomes of the dependants."""
+    """`propagationPolicy` of a delete: what happens to the dependents."""
 
     BACKGROUND = "Background"
     FOREGROUND = "Foreground"
 
 
 class WatchEnd(StrEnum):
-    """Why a watch ended otherwise than by its own time limit, or could not be opened."""
+    """Why a watch ended before its time limit, or could not be opened."""
 
     EXPIRED = "Expired"
     """The position is too old: everything is listed again."""
@@ -101,7 +101,7 @@ class WatchEnd(StrEnum):
     UNREACHABLE = "Unreachable"
     """No answer, or one that cannot be understood."""
     SILENT = "Silent"
-    """The connection stands and nothing comes on it, not even bookmarks: everything is listed again."""
+    """The connection is open but nothing arrives on it, not even bookmarks: everything is listed again."""
 
 
 class ApiRequest(msgspec.Struct, frozen=True):
@@ -118,7 +118,7 @@ class ApiRequest(msgspec.Struct, frozen=True):
     tests: bool = False
     """The body is a JSON patch with a `test` operation."""
     once: bool = False
-    """It is not sent again, whatever the answer: nothing waits for it."""
+    """The request is never retried, because nothing waits for it."""
 
     def __str__(self) -> str:
         where = "/".join(part for part in (self.namespace, self.name) if part)
@@ -135,12 +135,12 @@ class ApiRequest(msgspec.Struct, frozen=True):
 
     @property
     def dry_run(self) -> bool:
-        """The server does all that it would do for the request, and stores nothing."""
+        """The server processes the request as usual, but stores nothing."""
         return bool(self.parameter("dryRun"))
 
     @property
     def writes(self) -> bool:
-        """It may change something. A dry run never does: like a read it may be sent again."""
+        """The request may change something. A dry run never does, so it may be retried like a read."""
         return self.method != "GET" and not self.dry_run
 
     @property
@@ -153,7 +153,7 @@ class ApiRequest(msgspec.Struct, frozen=True):
         return str(self.query.get(name, ""))
 
     def url(self, server: str) -> str:
-        """Already encoded. Names come from users too (annotations, command lines), so nothing in them is trusted."""
+        """The encoded URL. Names also come from users (annotations, command lines), so none of them is trusted."""
         path = self.resource.path(_quoted(self.namespace), _quoted(self.name), self.subresource)
         return f"{server}{path}?{urlencode(self.query)}" if self.query else f"{server}{path}"
 
@@ -166,7 +166,7 @@ _METHODS = {"get": "GET", "list": "GET", "watch": "GET", "create": "POST", "patc
 
 
 class ApiError(Exception):
-    """An answer of the API server other than success, or none. Subclasses name the response that the caller owes.
+    """The API server answered with an error, or not at all. Subclasses say what the caller has to do next.
 
     `status` is the HTTP status (None: no answer arrived), `reason` the machine-readable `Status.reason`.
     """
@@ -178,7 +178,7 @@ class ApiError(Exception):
 
 
 class ReadAgainError(ApiError):
-    """What was known is out of date or the outcome is unknown: read the object, decide again. Never blindly repeat."""
+    """The known state is out of date or the outcome unknown: read the object and decide again. Never just retry."""
 
 
 class ConflictError(ReadAgainError):
@@ -186,7 +186,7 @@ class ConflictError(ReadAgainError):
 
 
 class AlreadyExistsError(ReadAgainError):
-    """409 AlreadyExists: an object of that name is there; success only if it is the one that was meant."""
+    """409 AlreadyExists: an object of that name exists. It is success only if that is the intended object."""
 
 
 class TestFailedError(ReadAgainError):
@@ -200,17 +200,17 @@ class NotFoundError(ReadAgainError):
 
 
 class UnknownOutcomeError(ReadAgainError):
-    """A write was sent and no verdict came back (time-out, 5xx, lost connection): it may have been applied or not."""
+    """A write was sent but its result is unknown (time-out, 5xx, lost connection): it may have been applied or not."""
 
 
 class ExpiredError(ReadAgainError):
-    """410: the resourceVersion or the continue token is too old: list again."""
+    """410: the resourceVersion or the continue token is too old. List again."""
 
 
 class TryLaterError(ApiError):
     """The server refused to handle the request now (429, or a read met 5xx or a lost connection): nothing was applied.
 
-    `retry_after_seconds`: what the server asked for; None where it named nothing.
+    `retry_after_seconds`: the delay that the server asked for. None: it named none.
     """
 
     def __init__(
@@ -221,11 +221,11 @@ class TryLaterError(ApiError):
 
 
 class SilentWatchError(TryLaterError):
-    """A watch has said nothing for longer than a server that is well lets it be silent."""
+    """A watch has been silent for longer than a healthy server allows."""
 
 
 class RefusedError(ApiError):
-    """The request will never succeed as it stands (400, 403, 422 validation, webhook denial): give up, say so."""
+    """The request will never succeed as it stands (400, 403, 422 validation, webhook denial): give up and report it."""
 
 
 class ForbiddenError(RefusedError):
@@ -233,7 +233,7 @@ class ForbiddenError(RefusedError):
 
 
 class NamespaceTerminatingError(RefusedError):
-    """403: the namespace is being deleted and takes nothing new; what this was about goes with it."""
+    """403: the namespace is being deleted and accepts nothing new. The objects in it are deleted as well."""
 
 
 class UnauthorizedError(RefusedError):
@@ -241,7 +241,7 @@ class UnauthorizedError(RefusedError):
 
 
 class UntrustedServerError(RefusedError):
-    """Nothing was sent: the server does not prove that it is the API server."""
+    """Nothing was sent, because the server did not prove that it is the API server."""
 
 
 class NoSuchResourceError(RefusedError):
@@ -249,12 +249,12 @@ class NoSuchResourceError(RefusedError):
 
 
 UNDECODABLE = (ValueError, OverflowError, RecursionError)
-"""What the content of an object can cause while it is read. (What msgspec raises are ValueErrors, and so is what Python
-raises for bytes that are no text. A MemoryError is about this process, not about the object.)"""
+"""The errors that the content of an object can cause while it is read. (msgspec raises ValueErrors, and so does Python
+for bytes that are not text. A MemoryError is about this process, not about the object.)"""
 
 
 class UndecodableError(RefusedError):
-    """An object in an answer of the API server cannot be read; the message names it, and the field."""
+    """An object in an answer of the API server cannot be read. The message names the object and the field."""
 
     def __init__(self, found: UndecodableObject) -> None:
         super().__init__(found.sentence)
@@ -262,7 +262,7 @@ class UndecodableError(RefusedError):
 
 
 class NotLeadingError(ApiError):
-    """This process may no longer lead, so the write was not sent, or given up on: stop, and leave it to the leader."""
+    """This process may no longer lead, so the write was not sent or was abandoned: leave it to the leader."""
 
 
 class ApiClient(Protocol):
@@ -278,10 +278,10 @@ class ApiClient(Protocol):
 
 
 class Clock(Protocol):
-    """Time. `now` is for what is written down, `monotonic_seconds` for measuring, `sleep` for waiting."""
+    """Time: `now` is for timestamps, `monotonic_seconds` for measuring, `sleep` for waiting."""
 
     def now(self) -> datetime:
-        """Aware, UTC."""
+        """The time, timezone-aware and in UTC."""
         ...
 
     def monotonic_seconds(self) -> float: ...
@@ -290,16 +290,16 @@ class Clock(Protocol):
 
 
 class Entropy(Protocol):
-    """Chance, so that a seed decides it in tests. `random.Random` fits."""
+    """Randomness, which a seed determines in tests. `random.Random` fits."""
 
     def uniform(self, a: float, b: float) -> float: ...
 
 
 class GroupStore(Protocol):
-    """The facts about all groups, kept current by informers; reads cost no request except where they say so."""
+    """The facts about all groups, kept current by informers. Only the `read_*` methods send requests."""
 
     def synced(self) -> bool:
-        """All informers have listed at least once: absence in the cache means something only from then on."""
+        """All informers have listed at least once. Before that, absence from the cache means nothing."""
         ...
 
     def keys(self) -> Iterable[GroupKey]:
@@ -307,14 +307,14 @@ class GroupStore(Protocol):
         ...
 
     def snapshot(self, key: GroupKey) -> Snapshot:
-        """The cached facts; a key that is not known gives a snapshot without a workload.
+        """The cached facts. For an unknown key the snapshot has no workload.
 
-        Those of a group that has fewer nodes than it is to have, and no open incident, include the fleet.
+        It includes the fleet if the group has fewer nodes than wanted and no open incident.
         """
         ...
 
     def progress(self, key: GroupKey) -> Progress | None:
-        """What the training has reported last. None: nothing. A report alone makes no subscriber hear of its group."""
+        """The last progress report of the training. None: there is none. A report does not notify subscribers."""
         ...
 
     def policies(self, namespace: str) -> PolicySet:
@@ -334,23 +334,23 @@ class GroupStore(Protocol):
         ...
 
     def orphans(self, key: GroupKey) -> Sequence[LedgerObject]:
-        """RecoveryGroups of workloads of that name other than the present one: those are gone, these soon will be.
+        """RecoveryGroups of other workloads of that name than the present one. Those are gone, and these soon will be.
 
-        One that was collected in the middle of an incident is among them for a while: it may have gone in the very
-        moment in which its workload went.
+        A RecoveryGroup that was collected in the middle of an incident is still listed for a while: it may have been
+        deleted at the same moment as its workload.
         """
         ...
 
     def collected(self) -> Iterable[GroupKey]:
-        """The groups of `orphans` whose ledger has vanished already: no list of ledgers names them."""
+        """The groups with `orphans` that have been deleted already, so that no list of ledgers contains them."""
         ...
 
     def undecodable(self) -> Mapping[str, int]:
-        """How many objects of each resource, by plural, cannot be read now; 0 where all can."""
+        """How many objects of each resource, by plural, cannot be read now. 0: all can be read."""
         ...
 
     def unidentified_ledgers(self) -> Sequence[UndecodableObject]:
-        """The RecoveryGroups of which not even the workload can be read."""
+        """The unreadable RecoveryGroups whose workload is unknown too."""
         ...
 
     def stale(self) -> Mapping[str, datetime]:
@@ -358,7 +358,7 @@ class GroupStore(Protocol):
         ...
 
     def nodes(self) -> Mapping[str, NodeFacts]:
-        """Every node known, by name; the mapping changes as they do."""
+        """Every node known, by name. The mapping is live."""
         ...
 
     def config(self) -> ConfigFacts | None:
@@ -366,18 +366,18 @@ class GroupStore(Protocol):
         ...
 
     def subscribe(self, changed: Callable[[GroupKey], None]) -> None:
-        """Call `changed` for a group whenever a fact, a policy or its RecoveryGroup changed, or, if it has fewer nodes
-        than it is to have, when there may be room for more."""
+        """Call `changed` for a group whenever a fact, a policy or its RecoveryGroup has changed. For a group with fewer
+        nodes than wanted, call it also when there may be room for more."""
         ...
 
     async def read_live(self, key: GroupKey) -> Snapshot:
-        """TrainJob, JobSet, Jobs and pods read from the API server; tombstones and the fleet from the cache.
+        """Read TrainJob, JobSet, Jobs and pods from the API server. Tombstones, nodes and the fleet are the cache's.
 
-        An object that cannot be read is named in the snapshot, and is there in its last readable state if there is one.
+        An object that cannot be read is named in the snapshot, which has its last readable state if there is one.
 
-        So are nodes, but for those that the pods name and that the cache has not as Ready, or has out of service: these
-        are read as well, and the Leases of those that are not reachable. For a group that has fewer nodes than it is to
-        have, and no open incident, so are the pods of all workloads on the nodes where there seems to be room.
+        A node of the pods is read live if the cache does not have it as Ready or has it as out of service, and so is
+        the Lease of an unreachable node. For a group with fewer nodes than wanted and no open incident, the pods of all
+        workloads on nodes that seem to have room are read live as well.
         """
         ...
 
@@ -386,7 +386,7 @@ class GroupStore(Protocol):
         ...
 
     async def read_node_live(self, name: str) -> NodeFacts | None:
-        """None: it does not exist. Raises UndecodableError: it cannot be read."""
+        """The node as the API server has it now. None: it does not exist. Raises UndecodableError."""
         ...
 
     async def read_ledger_live(self, key: GroupKey, workload_uid: str) -> LedgerObject | None: ...

@@ -1,8 +1,8 @@
-"""The condition `Accepted` of every policy and of the RecoveryConfig, those created while no webhook served included.
+"""Writes the condition `Accepted` of every policy and of the RecoveryConfig, even if created while no webhook served.
 
-All objects are judged again whenever one of them changes, because a verdict depends on the others too; there are few of
+All objects are judged again whenever one of them changes, because a verdict depends on the others too. There are few of
 them, and only a condition that differs is written. The write tests the resourceVersion that was judged, so that two
-replicas write it once, and it touches no other entry of `status.conditions`.
+replicas write it once, and it changes no other entry of `status.conditions`.
 """
 
 import asyncio
@@ -39,13 +39,13 @@ REFUSED = "Refused"
 MESSAGE_LENGTH_MAX = 32768
 """Of a condition's message, as in metav1.Condition."""
 RETRY_SECONDS = 30.0
-"""Until a write that failed is tried again."""
+"""Before a failed write is tried again."""
 
 _log = structlog.get_logger("recovery.admission")
 
 
 class Register:
-    """All objects that are judged, kept current; and their conditions."""
+    """Keeps the judged objects current, and writes their conditions."""
 
     def __init__(self, client: ApiClient, *, clock: Clock, entropy: Entropy) -> None:
         self._client = client
@@ -68,11 +68,11 @@ class Register:
         }
 
     def synced(self) -> bool:
-        """Every kind has been listed: only then does absence mean anything."""
+        """Every kind has been listed. Before that, absence means nothing."""
         return all(informer.synced for informer in self.informers.values())
 
     def judge(self, judged: JudgedObject) -> AdmissionVerdict:
-        """In the light of all that is known. Before everything has been listed, that is the object alone."""
+        """Judge the object together with all others. Before everything has been listed, judge it on its own."""
         if not self.synced():
             return AdmissionVerdict(errors=judge(judged, (), None).errors)
         others = (other for other in self._objects(judged.resource) if other.namespace == judged.namespace)
@@ -80,7 +80,7 @@ class Register:
         return judge(judged, others, config.value if config is not None else None)
 
     async def keep_conditions(self) -> None:
-        """Until cancelled. Needs the informers to run beside it."""
+        """Write conditions until cancelled. The informers must run concurrently."""
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -92,14 +92,14 @@ class Register:
                 self._changed.set()
 
     async def _settle(self, judged: JudgedObject) -> bool:
-        """Bring the condition of this object about. False: it has to be tried again."""
+        """Write the condition of this object if it is due. False: it has to be tried again."""
         condition = due_condition(judged, self.judge(judged), self._clock.now())
         written = self._written.get(judged.uid)
         if condition is None or judged.deleting:
             return True
         if written is not None and condition.says_what(written) and _present(judged, condition.observed_generation):
-            # Another replica, of another version, has said it in other words since. Each says it once, or they would
-            # answer each other for ever.
+            # A replica of another version has since written it in other words. Each writes it once, or they would
+            # overwrite each other forever.
             return True
         try:
             await api_verbs.patch(
@@ -137,7 +137,7 @@ class Register:
     # --- reported by the informers ---------------------------------------------------------------------------------
 
     def listed(self, _resource: str, _objects: int) -> None:
-        """The last of the kinds may have been listed empty, and then no object says that all are known."""
+        """Judge again. If the last kind is empty, no object reports that everything has been listed."""
         self._changed.set()
 
     def watch_event(self, resource: str) -> None: ...
@@ -150,7 +150,7 @@ class Register:
 
 
 def due_condition(judged: JudgedObject, verdict: AdmissionVerdict, now: datetime) -> StatusCondition | None:
-    """The condition as it should be. None: it is so already."""
+    """The condition as it should be. None: it is already."""
     status, reason = ("False", REFUSED) if verdict.errors else ("True", ACCEPTED)
     current = _current(judged)
     due = StatusCondition(

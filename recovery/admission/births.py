@@ -1,9 +1,10 @@
-"""The settings at birth of a namespace, read from the API server at the moment when a Job is created in it.
+"""The birth settings of a namespace, read from the API server when a Job is created in it.
 
-No cache: a restart comes right after its settings were entered. And no waiting: what is not had in time does not hold
-the Job up, which is then created as its template says. The controller sees that, by a dry run or by the Job.
+There is no cache, because a restart follows right after its settings were entered. There is no waiting either: if the
+settings do not arrive in time, the Job is created as its template says. The controller notices that by a dry run or
+from the Job.
 
-Jobs that are created at once share a list, so that a JobSet of many Jobs costs few.
+Jobs that are created at the same time share a list, so that a JobSet with many Jobs costs few lists.
 """
 
 import asyncio
@@ -19,9 +20,10 @@ from recovery.core.model.annotations import BIRTH_SETTINGS_LABEL, BIRTH_SETTINGS
 from recovery.ports import RECOVERY_GROUPS, ApiClient, ApiError, Clock
 
 READ_SECONDS_MAX = 1.5
-"""Well below the webhook's timeoutSeconds (manifests/admission/birth-settings): an answer that comes late is none."""
+"""Well below the webhook's timeoutSeconds (manifests/admission/birth-settings): a late answer is ignored."""
 LISTS_PER_SECOND_MAX = 100.0
-"""And as many at once. One namespace has one list at a time, so this takes Jobs in many of them, or a forger."""
+"""Also the largest burst. A namespace has one list at a time, so only Jobs in many namespaces, or forged reviews, need
+more."""
 
 _log = structlog.get_logger("recovery.admission")
 
@@ -58,17 +60,17 @@ class _NamespaceLists:
 
 
 class SettingsAtBirth:
-    """Those of the cluster."""
+    """The birth settings of the cluster."""
 
     def __init__(self, client: ApiClient, clock: Clock) -> None:
         self._client = client
         complaint = "too many Jobs at once: some are created without their settings at birth"
         self._limit = ReadLimit(clock, LISTS_PER_SECOND_MAX, complaint)
         self._namespaces: dict[str, _NamespaceLists] = {}
-        """Those in which Jobs are being created now."""
+        """The namespaces in which Jobs are being created now."""
 
     async def of_namespace(self, namespace: str) -> _Settings:
-        """As they are now, or were after this call. Empty: there are none, or they cannot be read."""
+        """The settings as they are at this call or later. Empty: there are none, or they cannot be read."""
         lists = self._namespaces.setdefault(namespace, _NamespaceLists())
         lists.askers += 1
         try:
@@ -87,7 +89,7 @@ class SettingsAtBirth:
                 del self._namespaces[namespace]
 
     async def _newest(self, namespace: str, lists: _NamespaceLists) -> _Settings:
-        """A list that has begun before may have missed what its Job is created for."""
+        """Settings from a list that began after this call. An earlier one may lack those of this Job."""
         before = lists.begun
         async with lists.turn:
             if lists.found_by > before:

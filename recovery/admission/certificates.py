@@ -1,8 +1,8 @@
-"""Certificates of our own making, for clusters without cert-manager: one Secret for all replicas.
+"""Self-made certificates for clusters without cert-manager, in one Secret for all replicas.
 
-An authority signs one serving certificate and its key is thrown away, so that what the Secret holds can impersonate the
-webhook and nothing else. Replicas agree by compare-and-swap on the Secret. At a renewal the bundle that the API server
-trusts holds the old authority too, because the other replica serves the old certificate until it has read the Secret.
+An authority signs one serving certificate, and then its key is discarded. So the content of the Secret can impersonate
+the webhook and nothing else. Replicas agree by compare-and-swap on the Secret. After a renewal the bundle that the API
+server trusts also has the old authority, because another replica serves the old certificate until it reads the Secret.
 """
 
 import base64
@@ -59,7 +59,7 @@ _OF_COMPONENTS = (
     (MUTATING_WEBHOOK_CONFIGURATIONS, LAUNCH_CONFIGURATION_NAME),
     (MUTATING_WEBHOOK_CONFIGURATIONS, BIRTH_CONFIGURATION_NAME),
 )
-"""Without its component there is neither the configuration nor the right to look for it."""
+"""Without the component there is neither the configuration nor the permission to read it."""
 
 VALIDITY = timedelta(days=365)
 BACKDATED = timedelta(minutes=5)
@@ -72,11 +72,11 @@ _log = structlog.get_logger("recovery.admission")
 
 
 class CertificateError(Exception):
-    """No certificate to serve with; the message says what to do."""
+    """There is no certificate to serve with. The message says what to do."""
 
 
 class Certificates(msgspec.Struct, frozen=True):
-    """All PEM. `authorities`: the newest first, and the one before it as long as it is valid."""
+    """All in PEM. `authorities`: the newest first, then the previous one while it is valid."""
 
     authorities: bytes = msgspec.field(name="ca.crt", default=b"")
     serving: bytes = msgspec.field(name="tls.crt", default=b"")
@@ -84,10 +84,10 @@ class Certificates(msgspec.Struct, frozen=True):
 
 
 def make_certificates(names: Sequence[str], now: datetime, before: Certificates) -> Certificates:
-    """For these DNS names and IP addresses. `before` is what they replace; only its valid authorities are kept."""
+    """Make certificates for these DNS names and IP addresses. They replace `before`, but keep its valid authority."""
     start, end = now - BACKDATED, now + VALIDITY
     authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    # A name of its own for each authority: clients look for an issuer by its name before they try its key.
+    # Each authority has its own name, because clients look for an issuer by its name before they try its key.
     issuer = _name(f"{SERVICE_NAME}-ca-{x509.random_serial_number():x}"[:64])
     authority_id = x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key())
     authority = (
@@ -117,7 +117,7 @@ def make_certificates(names: Sequence[str], now: datetime, before: Certificates)
 
 
 def must_be_made(certificates: Certificates, names: Sequence[str], now: datetime) -> bool:
-    """There are none, they are unreadable, for other names, or two thirds of their validity are over."""
+    """Whether they are missing, unreadable or for other names, or two thirds of their validity are over."""
     try:
         serving = x509.load_pem_x509_certificate(certificates.serving)
         serialization.load_pem_private_key(certificates.key, password=None)
@@ -156,10 +156,10 @@ class _WebhookConfiguration(msgspec.Struct, frozen=True):
 
 
 class SelfMade:
-    """Keeps the Secret, the webhook configurations and the file that is served from in agreement."""
+    """Keeps the Secret, the webhook configurations and the served file in agreement."""
 
     def __init__(self, client: ApiClient, *, clock: Clock, namespace: str, listening_host: str, folder: Path) -> None:
-        """`folder`: where the certificate and its key come to lie in one file, because TLS reads them from files."""
+        """`folder`: where the certificate and its key are written to one file, because TLS reads them from files."""
         self._client = client
         self._clock = clock
         self._namespace = namespace
@@ -168,16 +168,16 @@ class SelfMade:
         self.file = folder / "tls.pem"
 
     async def keep(self) -> None:
-        """Until cancelled; the first reconcile is the caller's."""
+        """Reconcile until cancelled. The caller does the first reconcile."""
         while True:
             await self._clock.sleep(RECONCILE_SECONDS)
             try:
                 await self.reconcile()
-            except (ApiError, CertificateError) as error:  # what is served is good for months
+            except (ApiError, CertificateError) as error:  # the served one is valid for months
                 self._complain(f"the certificate could not be looked after: {error}")
 
     async def reconcile(self) -> None:
-        """Make what has to be made, and bring it to where it is used. Raises ApiError, CertificateError."""
+        """Make certificates if they are due, and put them where they are used. Raises ApiError, CertificateError."""
         certificates = await self._agreed()
         if not await self._inject(WEBHOOK_CONFIGURATIONS, CONFIGURATION_NAME, certificates.authorities):
             self._complain(
@@ -189,14 +189,14 @@ class SelfMade:
                 await self._inject(resource, name, certificates.authorities)
         content = certificates.serving + certificates.key
         if not self.file.exists() or self.file.read_bytes() != content:
-            # In one move: a certificate read together with the key of another would end the server.
+            # Atomically: a certificate that is read together with the key of another would end the server.
             staged = self.file.with_suffix(".new")
             staged.touch(mode=0o600)
             staged.write_bytes(content)
             os.replace(staged, self.file)
 
     async def _agreed(self) -> Certificates:
-        """What all replicas serve with."""
+        """The certificates that all replicas serve with."""
         for _ in range(SWAPS_MAX):
             try:
                 raw = await api_verbs.get(self._client, SECRETS, SECRET_NAME, namespace=self._namespace)
@@ -226,7 +226,7 @@ class SelfMade:
         raise CertificateError(f"Secret {self._namespace}/{SECRET_NAME} changes faster than it can be written")
 
     async def _inject(self, resource: Resource, name: str, authorities: bytes) -> bool:
-        """Have the API server trust them, where our webhooks are registered. False: they are not."""
+        """Make the API server trust these authorities for our webhooks. False: the webhooks are not registered."""
         try:
             raw = await api_verbs.get(self._client, resource, name)
         except NotFoundError:
@@ -249,14 +249,14 @@ class SelfMade:
         return True
 
     def _complain(self, words: str) -> None:
-        """Once, however often it is so."""
+        """Log the complaint, unless it is the same as the last one."""
         if words != self._complaint:
             _log.warning(words)
         self._complaint = words
 
 
 def serving_names(namespace: str, listening_host: str) -> list[str]:
-    """What the API server may call us: the Service; a loopback address too, for a controller that is run by hand.
+    """The names under which the API server may call us: the Service, and a loopback address if we are run by hand.
 
     Never a pod's own address: each replica would make another certificate for its own.
     """

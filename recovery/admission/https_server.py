@@ -1,8 +1,8 @@
-"""The HTTPS server of the webhooks, in place of kopf's own.
+"""The HTTPS server of the webhooks, which replaces kopf's own.
 
-kopf's has no limits: see `recovery.http_server`. kopf takes any server that turns a request into a call of its function
-and yields once it listens. This one has the route and the answers of kopf's, but for reviews that kopf must not read:
-see `recovery.admission.reviews`.
+kopf's server has no limits: see `recovery.http_server`. kopf accepts any server that passes requests to kopf's function
+and yields once it listens. This one has the route and the answers of kopf's, except for reviews that kopf must not
+read: see `recovery.admission.reviews`.
 """
 
 import asyncio
@@ -20,12 +20,12 @@ from recovery.admission.reviews import EarlyAnswer, Reviewed, ReviewError, read_
 from recovery.http_server import HttpLimits, listen
 
 WEBHOOK_LIMITS = HttpLimits(body_bytes=8 * 1024 * 1024)
-"""An API server opens a connection for each review in progress. A review of an update holds the object twice, of 3 MiB
-at most each time. Larger ones than `reviews.CHECKED_BYTES_MAX` are taken only to answer that they are not checked."""
+"""An API server opens a connection for each review in progress. A review of an update contains the object twice, each
+at most 3 MiB. A review over `reviews.CHECKED_BYTES_MAX` is accepted only to answer that it is not checked."""
 REQUEST_NAMESPACE = "request-namespace"
-"""The only header that handlers see: kopf hands them the headers of a review, and not the namespace of its request."""
+"""The only header that handlers see. kopf passes them the headers of a review, but not the namespace of its request."""
 _CLOSE_SECONDS = 1.0
-"""How long the end waits for reviews in progress."""
+"""How long the shutdown waits for reviews in progress."""
 
 
 class HttpsServer:
@@ -48,7 +48,7 @@ class HttpsServer:
         kopf does not see.
 
         `plurals`: for each path, the resource that it judges.
-        `check_seconds`: between checks whether the certificate on disk is another one.
+        `check_seconds`: between checks for a new certificate on disk.
         """
         self._listening = listening
         self._plurals = plurals
@@ -61,10 +61,10 @@ class HttpsServer:
         self._limits = limits
 
     async def __call__(self, review: Any) -> AsyncIterator[kopf.WebhookClientConfig]:
-        """`review`: kopf's, which takes the request of the API server and returns the answer."""
+        """`review`: kopf's function, which takes the request of the API server and returns the answer."""
         answer = partial(self._answer, partial(review, memories=_NoMemories()))
         try:
-            digest = self._digest()  # before the load: what replaces the files meanwhile is noticed
+            digest = self._digest()  # before the load, to notice a replacement during it
             context = self._load()
             async with listen(
                 [web.post("/{id:.*}", answer)],
@@ -76,7 +76,7 @@ class HttpsServer:
             ):
                 self._listening(True)
                 yield {"url": f"https://{self._host}:{self._port}"}
-                while True:  # connections that are open keep theirs, as those of other webhooks of Kubernetes do
+                while True:  # open connections keep their certificate, as in other webhooks of Kubernetes
                     digest, context = await self._replacement(digest)
         finally:
             self._listening(False)
@@ -98,10 +98,10 @@ class HttpsServer:
         return await kopf.WebhookServer._serve(kopfs, request)
 
     async def _replacement(self, served: bytes) -> tuple[bytes, ssl.SSLContext]:
-        """The next certificate and its digest, once there is one; `served`: the digest of the present one.
+        """Wait for the next certificate, and return its digest and context. `served`: the digest of the current one.
 
-        A certificate that does not fit its key is read again at the next check: one of the files may have been replaced
-        and the other not yet. Raises SSLError if they are the same then, and OSError if they cannot be read.
+        A certificate that does not fit its key is read again at the next check: perhaps only one of the files has been
+        replaced yet. Raises SSLError if the files are the same then, and OSError if they cannot be read.
         """
         misfit = b""
         while True:
@@ -122,12 +122,12 @@ class HttpsServer:
         return context
 
     def _digest(self) -> bytes:
-        """Of the files, because mounted Secrets change without a notice. Raises OSError."""
+        """The digest of the files. It is compared because mounted Secrets change without notice. Raises OSError."""
         return hashlib.sha256(self._certificate.read_bytes() + self._key.read_bytes()).digest()
 
 
 class _NoMemories:
-    """In place of kopf's, which keep a memo of every changed object until they watch its deletion: without end."""
+    """Replaces kopf's memories, which keep a memo of each changed object until a watch shows its deletion: forever."""
 
     async def recall_memo(self, *_: Any, **__: Any) -> kopf.Memo:
         return kopf.Memo()

@@ -1,7 +1,7 @@
-"""TrainJobs and their runtimes as admission judges them: by the checks of `recovery lint`, and with restraint.
+"""Judges TrainJobs and their runtimes for admission: by the checks of `recovery lint`, but with restraint.
 
-Pure: objects in, sentences out. What is refused is what surely fails by the object's own fields. All else is a warning,
-and nothing is said about what cannot be known, of a runtime that could not be read.
+Pure: objects in, sentences out. An object is refused only for what is sure to fail by its own fields. All else is a
+warning. Nothing is said about what depends on a runtime that could not be read.
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -27,14 +27,14 @@ CLUSTER_TRAINING_RUNTIMES = Resource(
 LAUNCHES = (TRAIN_JOBS, TRAINING_RUNTIMES, CLUSTER_TRAINING_RUNTIMES)
 
 TRAINER_MANAGES = frozenset({"", "trainer.kubeflow.org/trainjob-controller"})
-"""`spec.managedBy` of a TrainJob that Trainer runs in this cluster; another one may run elsewhere, with another runtime
-of the same name (MultiKueue)."""
+"""`spec.managedBy` of a TrainJob that Trainer runs in this cluster. With another value, the job may run elsewhere, with
+another runtime of the same name (MultiKueue)."""
 REFUSALS_MAX = 20
 LINE_CHARACTERS_MAX = 1000
-"""Of one sentence: it quotes what users write, of whatever length."""
+"""Of one sentence, which may quote user text of any length."""
 WARNINGS_MAX = 5
 WARNING_CHARACTERS_MAX = 3000
-"""Of all warnings together. Beyond 4,096, of whomever, the API server cuts each at 256
+"""Of all warnings together. If all webhooks together exceed 4,096, the API server cuts each warning at 256
 (k8s.io/apiserver pkg/endpoints/filters/warning.go)."""
 
 Body = Mapping[str, Any]
@@ -47,15 +47,15 @@ class RuntimeName(msgspec.Struct, frozen=True):
 
     resource: Resource
     namespace: str
-    """Empty: it is of the cluster."""
+    """Empty: the runtime is cluster-scoped."""
     name: str
 
 
 def runtime_name(body: Body, namespace: str) -> RuntimeName | None:
-    """Of the object that is judged. None: it is a runtime itself, or what its job depends on is not in this cluster.
+    """The runtime of the judged object. None: the object is itself a runtime, or its runtime is not in this cluster.
 
-    `namespace`: of the request. The namespace that the object names is ignored: our rights reach further
-    than its writer's.
+    `namespace`: that of the request. The namespace in the object is ignored, because our permissions reach further than
+    its writer's.
     """
     job = read(document_of(body)).view
     if not isinstance(job, TrainJob) or job.managed_by not in TRAINER_MANAGES or not job.runtime.name:
@@ -70,15 +70,15 @@ def runtime_name(body: Body, namespace: str) -> RuntimeName | None:
 
 
 def verdict_of(new: Body, old: Body | None, runtime: Body | None) -> AdmissionVerdict:
-    """What to say of a TrainJob or a runtime. `old`: what it was, None: it is created. `runtime`: of a TrainJob, None:
-    it is not known.
+    """What to say about a TrainJob or a runtime. `old`: the object before the update; None: it is created. `runtime`:
+    the runtime of a TrainJob; None: it is not known.
 
-    A change is refused for what was not wrong before it, so that whatever is in the cluster can be changed all the
-    same. A TrainJob that is created suspended is not refused for what depends on its runtime: whatever suspends it,
-    Kueue for one, may patch that before it starts.
+    An update is refused only for what was not wrong before it, so that any object in the cluster can be updated. A
+    TrainJob that is created suspended is not refused for what depends on its runtime: the client that suspends it,
+    such as Kueue, may patch that before it starts.
 
-    Nothing of a TrainingRuntime is quoted. The client is not authenticated as the API server, so any client in the
-    network can ask in the name of any namespace.
+    Nothing from a TrainingRuntime is quoted. We do not verify that the client is the API server, so any client in the
+    network can ask on behalf of any namespace.
     """
     found = [finding for finding in _findings(new, runtime) if finding.code.severity is not Severity.NOTE]
     refused = [finding for finding in found if _is_error(finding) and finding.place.document == _SUBJECT]
@@ -98,8 +98,8 @@ def verdict_of(new: Body, old: Body | None, runtime: Body | None) -> AdmissionVe
 
 
 def changed(new: Body, old: Body | None) -> bool:
-    """There is something to judge: the object is new, or its spec has changed. What suspends and resumes jobs,
-    Kueue or the controller itself, does not get the same findings each time."""
+    """Whether there is something to judge: the object is new, or more of its spec than `suspend` has changed. So Kueue
+    and the controller do not get the same findings each time they suspend or resume a job."""
     return old is None or _without_suspend(new) != _without_suspend(old)
 
 
@@ -108,7 +108,7 @@ def asks_to_be_prepared(body: Body) -> bool:
 
 
 def changes_of(body: Body, runtime: Body | None) -> tuple[PreparedChange, ...]:
-    """What to set in a TrainJob that asks for it. `runtime` None: it is not known, and nothing is set."""
+    """What to set in a TrainJob that asks to be prepared. `runtime` None: it is not known, so nothing is set."""
     job = read(document_of(body, number=_SUBJECT)).view
     its = read(document_of(runtime, number=_RUNTIME)).view if runtime is not None else None
     if not isinstance(job, TrainJob) or not isinstance(its, Runtime):
@@ -131,7 +131,7 @@ def _fields(found: Sequence[LintFinding]) -> set[tuple[str, int, Path]]:
 
 
 def _field(finding: LintFinding) -> tuple[str, int, Path]:
-    """What is wrong where: the same, whatever numbers the sentence has."""
+    """What is wrong, and where, without the numbers in the sentence."""
     return finding.code.name, finding.place.document, finding.place.path
 
 
@@ -140,7 +140,7 @@ def _is_error(finding: LintFinding) -> bool:
 
 
 def _turn(finding: LintFinding) -> tuple[bool, bool]:
-    """Warnings that are cut off are those of the runtime, and of these the lesser ones."""
+    """Sort key: findings about the runtime come last, and warnings after errors, because the end may be cut off."""
     return finding.place.document != _SUBJECT, not _is_error(finding)
 
 
@@ -149,7 +149,7 @@ def _of_a_namespace(runtime: Body | None) -> bool:
 
 
 def _line_of(finding: LintFinding, runtime: Body | None, known: Set[LintFinding] | None) -> str:
-    """One line; the API server shows no control characters in a warning.
+    """The finding in one line, because the API server shows no control characters in a warning.
 
     `known`: the findings that may be quoted in full. None: all of them.
     """
@@ -164,7 +164,7 @@ def _line_of(finding: LintFinding, runtime: Body | None, known: Set[LintFinding]
 
 
 def _limited(lines: Sequence[str], lines_max: int, characters_max: int | None = None) -> Iterator[str]:
-    """`characters_max`: of all together. None: as many as there are."""
+    """The first lines, and how many are left out. `characters_max`: of all lines together. None: no limit."""
     characters = 0
     for number, line in enumerate(lines):
         characters += len(line)

@@ -25,7 +25,7 @@ class StatusCondition(msgspec.Struct, frozen=True, rename="camel"):
     observed_generation: int = 0
 
     def says_what(self, other: "StatusCondition") -> bool:
-        """They differ in their time at most."""
+        """Whether they are equal apart from their time."""
         return msgspec.structs.replace(self, last_transition_time=other.last_transition_time) == other
 
 
@@ -36,7 +36,7 @@ class JudgedStatus(msgspec.Struct, frozen=True):
 
 
 class JudgedObject(msgspec.Struct, frozen=True):
-    """A RecoveryPolicy, a ClusterRecoveryPolicy or a RecoveryConfig, its spec as it was written."""
+    """A RecoveryPolicy, a ClusterRecoveryPolicy or a RecoveryConfig, with its spec as written."""
 
     resource: Resource
     namespace: str
@@ -59,7 +59,7 @@ class JudgedObject(msgspec.Struct, frozen=True):
 
 
 class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
-    """While an object is created it has no resourceVersion yet."""
+    """An object that is being created has no resourceVersion yet."""
 
     name: str = ""
     namespace: str = ""
@@ -80,12 +80,12 @@ _decode = msgspec.json.Decoder(_Object).decode
 
 
 def from_request(resource: Resource, body: Mapping[str, Any]) -> JudgedObject:
-    """What a webhook's request carries. Raises msgspec.ValidationError for what is no Kubernetes object."""
+    """The object of a webhook's request. Raises msgspec.ValidationError if it is not a Kubernetes object."""
     return _judged(resource, msgspec.convert(body, _Object))
 
 
 def decoder(resource: Resource) -> Callable[[msgspec.Raw], ObjectEntry[JudgedObject]]:
-    """What an informer of this resource decodes with."""
+    """The decoder for an informer of this resource."""
 
     def decode(raw: msgspec.Raw) -> ObjectEntry[JudgedObject]:
         judged = _judged(resource, _decode(raw))

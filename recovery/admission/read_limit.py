@@ -1,4 +1,4 @@
-"""How often admission reads from the API server: any client of the webhooks can cause reads with our rights."""
+"""Limits admission's reads from the API server: any client of the webhooks can cause reads with our permissions."""
 
 import structlog
 
@@ -8,10 +8,10 @@ _log = structlog.get_logger("recovery.admission")
 
 
 class ReadLimit:
-    """So many reads in a second, and as many at once."""
+    """A token bucket: this many reads per second, and as many at once."""
 
     def __init__(self, clock: Clock, per_second: float, complaint: str) -> None:
-        """`complaint`: what the log says when there are too many, once until there are not."""
+        """`complaint`: the warning for the first refused read. It is logged again only after an allowed one."""
         self._clock = clock
         self._per_second = per_second
         self._complaint = complaint
@@ -20,7 +20,7 @@ class ReadLimit:
         self._complained = False
 
     def allows(self) -> bool:
-        """One more read, which counts."""
+        """Whether one more read is allowed. If so, it is counted."""
         now = self._clock.monotonic_seconds()
         earned = (now - self._counted_at_seconds) * self._per_second
         self._left, self._counted_at_seconds = min(self._per_second, self._left + earned), now

@@ -1,8 +1,8 @@
-"""Decides, before any check reads the object of an AdmissionReview, whether it can be read at all.
+"""Decides whether an AdmissionReview can be read at all, before any check reads its object.
 
-Any client that reaches the port can send one, so it also has to be one that an API server could send: of the resource
-that the path is for, and of an object in the namespace of the request. Only that namespace says which objects may be
-read for it, because the API server has checked that the user may write there.
+Any client that reaches the port can send a review. So it has to be one that an API server could send: of the resource
+that the path is for, and of an object in the namespace of the request. Only that namespace decides which objects may be
+read for the review, because the API server has checked that the user may write there.
 
 Pure: bytes in, an answer or the request out.
 """
@@ -16,28 +16,28 @@ from typing import Any
 import msgspec
 
 CHECKED_BYTES_MAX = 1024 * 1024
-"""Of a review. The checks of a larger one would hold up all others."""
+"""Of a review. The checks of a larger one would delay all others."""
 DEPTH_MAX = 100
-"""Of nested lists and objects. What walks an object recursively, ours or kopf's, can go on at this depth."""
+"""Of nested lists and objects. All code that walks an object recursively, ours and kopf's, can handle this depth."""
 UNPROCESSABLE = 422
-"""As the API server itself answers for an invalid object."""
+"""The status with which the API server itself refuses an invalid object."""
 
 _HEAD_BYTES = 4096
 _UID = re.compile(rb'"request"\s*:\s*\{\s*"uid"\s*:\s*"([0-9A-Za-z-]{1,64})"')
-"""The API server writes the fields of a request in their order, of which `uid` is the first."""
+"""The API server writes the fields of a request in their order, and `uid` is the first."""
 
 Object = Mapping[str, Any]
 
 
 class ReviewOutcome(StrEnum):
-    """What came of a review."""
+    """The outcome of a review."""
 
     ALLOWED = "allowed"
     WARNED = "warned"
     """Allowed, with warnings for the user."""
     REFUSED = "refused"
     ERROR = "error"
-    """A defect of ours: allowed, unchecked."""
+    """A bug of ours: allowed, unchecked."""
 
 
 Reviewed = Callable[[str, ReviewOutcome], None]
@@ -49,7 +49,7 @@ class ReviewError(Exception):
 
 
 class EarlyAnswer(msgspec.Struct, frozen=True):
-    """The answer to a review whose object nothing reads."""
+    """The answer to a review whose object is not read."""
 
     outcome: ReviewOutcome
     body: dict[str, Any]
@@ -60,11 +60,11 @@ class ReviewedRequest(msgspec.Struct, frozen=True):
     """A review that can be read."""
 
     namespace: str
-    """Of the request. Empty: the object is of the cluster."""
+    """Namespace of the request. Empty: the object is cluster-scoped."""
 
 
 def read_review(body: bytes, plural: str | None) -> EarlyAnswer | ReviewedRequest:
-    """`plural`: of the resource that the path is for. None: nothing is known under this path.
+    """Read a review. `plural`: the resource that the path is for. None: the path is unknown.
 
     Raises ReviewError.
     """
@@ -77,7 +77,7 @@ def read_review(body: bytes, plural: str | None) -> EarlyAnswer | ReviewedReques
         review = json.loads(body)
     except RecursionError:
         return _too_deep(body)
-    except ValueError as error:  # malformed UTF-8 is one
+    except ValueError as error:  # malformed UTF-8 included
         raise ReviewError(f"the review is not JSON: {error}") from None
     if _deeper_than(DEPTH_MAX, review):
         return _too_deep(body)
@@ -119,7 +119,7 @@ def _children(parent: Any) -> list[Any]:
 
 
 def _answer(body: bytes, response: dict[str, Any]) -> dict[str, Any]:
-    """The API server takes an answer only with the uid of its request, which is found without reading the rest."""
+    """The API server accepts only an answer with the uid of its request. It is found without decoding the rest."""
     found = _UID.search(body[:_HEAD_BYTES])
     if found is None:
         raise ReviewError("the review has no uid where an API server writes it")

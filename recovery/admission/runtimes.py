@@ -1,9 +1,9 @@
-"""The runtime of a TrainJob, read from the API server at the moment when the job is judged.
+"""The runtime of a TrainJob, read from the API server when the job is judged.
 
-No cache: what is not in one may have been made a moment ago, together with the job. And no waiting: a runtime that is
-not had in time is not known, and the job is admitted without it.
+There is no cache: it might lack a runtime that was created together with the job a moment ago. There is no waiting
+either: if the runtime does not arrive in time, it is unknown, and the job is judged without it.
 
-Any client of the webhooks can cause reads, so their rate is limited. Above it a runtime is not known either.
+Any client of the webhooks can cause reads, so their rate is limited. Above the limit, a runtime is unknown too.
 """
 
 import asyncio
@@ -17,15 +17,15 @@ from recovery.admission.read_limit import ReadLimit
 from recovery.ports import ApiClient, ApiError, Clock, NotFoundError
 
 READ_SECONDS_MAX = 1.5
-"""Well below the webhooks' timeoutSeconds (manifests/admission/launch): an answer that comes late is none."""
+"""Well below the webhooks' timeoutSeconds (manifests/admission/launch): a late answer is ignored."""
 READS_PER_SECOND_MAX = 20.0
-"""And as many at once. Each is a get of one object by its name."""
+"""Also the largest burst. Each read is a get of one object by its name."""
 
 _log = structlog.get_logger("recovery.admission")
 
 
 class Runtimes:
-    """Those of the cluster."""
+    """The runtimes of the cluster."""
 
     def __init__(self, client: ApiClient, clock: Clock) -> None:
         self._client = client
@@ -33,9 +33,9 @@ class Runtimes:
         self._limit = ReadLimit(clock, READS_PER_SECOND_MAX, complaint)
 
     async def of(self, body: Body, namespace: str) -> Body | None:
-        """`namespace`: of the request that carries the object. A runtime is read from there, or from the cluster.
+        """The runtime of the object. `namespace`: that of the request. A namespaced runtime is read from there.
 
-        None: the object has none, or it cannot be read.
+        None: the object has no runtime, or it cannot be read.
         """
         wanted = runtime_name(body, namespace)
         if wanted is None or not self._limit.allows():
@@ -46,7 +46,7 @@ class Runtimes:
                     self._client, wanted.resource, wanted.name, namespace=wanted.namespace or None
                 )
         except NotFoundError:
-            return None  # Trainer says so itself
+            return None  # Trainer reports that itself
         except (ApiError, TimeoutError) as error:
             _log.warning(
                 "the runtime of a TrainJob could not be read: what depends on it is not judged",

@@ -1,7 +1,7 @@
-"""Runs admission beside the controller: in a thread with an event loop of its own, since kopf takes a loop for itself.
+"""Runs admission beside the controller, in a thread with its own event loop, because kopf needs a loop for itself.
 
-It cancels foreign tasks of its loop and, in the main thread, replaces signal handlers. Nothing here can end or block
-the controller: what fails is said, shown as a gauge and tried again, and a thread that does not end is left behind.
+kopf cancels foreign tasks in its loop and, in the main thread, replaces signal handlers. Nothing here can end or block
+the controller: a failure is logged, shown as a gauge and retried, and a thread that does not end is left behind.
 """
 
 import asyncio
@@ -29,12 +29,12 @@ from recovery.kube.session import Session, open_session
 from recovery.ports import Clock, Entropy
 
 RETRY_SECONDS = 30.0
-"""After a failure, until all of it is started again."""
+"""From a failure until everything is started again."""
 HEARTBEAT_SECONDS = 1.0
 HANGS_AFTER_SECONDS = 10.0
 """Without a heartbeat. The API server waits 5 s for a review."""
 KOPF_END_SECONDS_MAX = 8.0
-"""It waits 5 s for tasks that do not end by themselves."""
+"""kopf waits 5 s for tasks that do not end by themselves."""
 THREAD_END_SECONDS_MAX = 10.0
 
 __all__ = ["WEBHOOKS", "AdmissionServer", "ClusterAccess", "serve_admission"]
@@ -43,20 +43,20 @@ _log = structlog.get_logger("recovery.admission")
 
 
 class EndedError(Exception):
-    """Nothing failed, and nothing serves."""
+    """The server has ended without an error."""
 
 
 class ClusterAccess(msgspec.Struct, frozen=True):
-    """Where we are; `kubeconfig` and `context` as `open_session` takes them."""
+    """How to reach the cluster. `open_session` describes `kubeconfig` and `context`."""
 
     namespace: str
-    """Ours, of the Secret with a certificate of our own making."""
+    """Our namespace, which has the Secret with the self-made certificate."""
     kubeconfig: str | None = None
     context: str | None = None
 
 
 class AdmissionServer:
-    """What the controller sees of it."""
+    """Admission as the controller sees it."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class AdmissionServer:
         self._settings = settings
         self._reviewed = reviewed
         self._certificate: Path | None = None
-        """What the webhooks are served with. None: nothing has been served yet."""
+        """The file of the serving certificate. None: nothing has been served yet."""
         self._cluster = cluster
         self._clock = clock
         self._entropy = entropy
@@ -78,12 +78,12 @@ class AdmissionServer:
         self._reasons: tuple[str, ...] = ()
         """What ended the last attempt. Empty: none has failed since the webhooks were last served."""
         self._logged: set[str] = set()
-        """The reasons in the log since then."""
+        """The reasons that were logged since then."""
         self._beat_at_seconds = 0.0
         """The last heartbeat, by our monotonic clock."""
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
-        # A daemon, so that the process ends without it if it hangs.
+        # A daemon, so that the process can end even if this thread hangs.
         self._thread = threading.Thread(target=self._live, name="admission", daemon=True)
 
     @property
@@ -93,7 +93,7 @@ class AdmissionServer:
 
     @property
     def why_not_served(self) -> str | None:
-        """In one line. None: the webhooks are served."""
+        """The reason in one line. None: the webhooks are served."""
         if not self._listening or not self._thread.is_alive():
             return "; ".join(self._reasons) or "not listening yet"
         silent_seconds = self._clock.monotonic_seconds() - self._beat_at_seconds
@@ -112,7 +112,7 @@ class AdmissionServer:
         self._thread.start()
 
     async def end(self) -> None:
-        """Returns when the thread has ended, or after a bound without it."""
+        """Stop. Returns when the thread has ended, or after THREAD_END_SECONDS_MAX."""
         with suppress(RuntimeError):  # its loop is closed: it has ended by itself
             self._loop.call_soon_threadsafe(self._stop.set)
         await asyncio.to_thread(self._thread.join, THREAD_END_SECONDS_MAX)
@@ -124,7 +124,7 @@ class AdmissionServer:
             runner.run(self._go_on())
 
     def _beat(self) -> None:
-        """No task: kopf ends those that it finds."""
+        """Record a heartbeat. A timer repeats it, not a task: kopf cancels tasks that were created after its start."""
         self._beat_at_seconds = self._clock.monotonic_seconds()
         self._loop.call_later(HEARTBEAT_SECONDS, self._beat)
 
@@ -151,7 +151,7 @@ class AdmissionServer:
             await serving
 
     async def _serve(self) -> None:
-        """Everything, until it is stopped or a part of it fails."""
+        """Run everything until it is stopped or a part of it fails."""
         folder = self._settings.certificates
         async with open_session(kubeconfig=self._cluster.kubeconfig, context=self._cluster.context) as session:
             client = KubeApiClient(HttpTransport(session, clock=self._clock), clock=self._clock, entropy=self._entropy)
@@ -175,7 +175,7 @@ class AdmissionServer:
         self._certificate = certificate
         register = Register(client, clock=self._clock, entropy=self._entropy)
         async with asyncio.TaskGroup() as group:
-            # Made before kopf starts: of the tasks that it finds it leaves its hands.
+            # Made before kopf starts, because kopf does not cancel tasks that exist already.
             works = {f"watch of {resource.plural}": each.run for resource, each in register.informers.items()}
             works["conditions"] = register.keep_conditions
             if made is not None:
@@ -200,7 +200,7 @@ class AdmissionServer:
                 task.cancel()
 
     def _failed(self, error: Exception) -> None:
-        """Log it if it has a reason that is not in the log yet. Of several, each retry may meet other ones."""
+        """Log the error if one of its reasons was not logged yet. If there are several, each retry may meet others."""
         self._reasons = tuple(_reasons(error))
         if not self._logged.issuperset(self._reasons):
             _log.error(
@@ -226,7 +226,7 @@ async def serve_admission(
     entropy: Entropy,
     reviewed: Reviewed = not_counted,
 ) -> AsyncIterator[AdmissionServer]:
-    """Admission for as long as the context lasts; it never raises for admission's sake.
+    """Run admission while the context is open. A failure of admission raises nothing here.
 
     `reviewed` is called in the thread of the webhooks.
     """
@@ -239,7 +239,7 @@ async def serve_admission(
 
 
 def _reasons(error: BaseException) -> list[str]:
-    """What went wrong, one line for each part of a group."""
+    """What went wrong, in one line for each exception of a group."""
     if isinstance(error, BaseExceptionGroup):
         return [reason for part in error.exceptions for reason in _reasons(part)]
     return [" ".join(f"{type(error).__name__}: {error}".split())]

@@ -1,4 +1,4 @@
-"""What a user says about admission; apart, so that reading options does not load kopf."""
+"""The user's settings of admission. They have their own module, so that reading options does not load kopf."""
 
 from pathlib import Path
 
@@ -11,4 +11,4 @@ class AdmissionSettings(msgspec.Struct, frozen=True):
     host: str
     port: int
     certificates: Path | None = None
-    """Folder with `tls.crt` and `tls.key`. None: we make our own, and keep it in a Secret."""
+    """Folder with `tls.crt` and `tls.key`. None: we make our own certificate and keep it in a Secret."""

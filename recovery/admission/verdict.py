@@ -1,7 +1,7 @@
-"""What is to be said of one object: errors, for which it is refused, and warnings, for which it is not. Pure.
+"""The verdict on one object: errors, for which it is refused, and warnings, for which it is not. Pure.
 
-A schema knows one object and no duration by its length. What needs more than that is judged here, by the rules that the
-controller itself goes by (`core.policy.spec`), so that nothing is admitted which it would then refuse to use.
+A schema knows only one object and cannot compare durations. What needs more than that is judged here, by the rules that
+the controller itself uses (`core.policy.spec`), so that nothing is admitted that it would then refuse to use.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from recovery.core.policy.validation import config_problems, problems
 from recovery.ports import RECOVERY_CONFIGS
 
 NAMED_MAX = 3
-"""Of the other policies that a warning is about, how many it names."""
+"""How many of the other policies a warning names."""
 
 T = TypeVar("T")
 
@@ -31,11 +31,11 @@ class AdmissionVerdict(msgspec.Struct, frozen=True):
 
 
 class UnreadableError(ValueError):
-    """A spec of another version of the CRD; the message is a sentence with the field's path."""
+    """The spec is of another version of the CRD. The message is a sentence with the field's path."""
 
 
 def judge(judged: JudgedObject, others: Iterable[JudgedObject], config: JudgedObject | None) -> AdmissionVerdict:
-    """`others`: the objects of its kind and namespace, itself possibly among them. `config` None: there is none."""
+    """Judge the object. `others`: its kind in its namespace, maybe including itself. `config` None: there is none."""
     try:
         if judged.resource == RECOVERY_CONFIGS:
             return _about_config(judged)
@@ -56,7 +56,7 @@ def _about_config(config: JudgedObject) -> AdmissionVerdict:
 
 
 def _about_permissions(spec: PolicySpec, config: JudgedObject | None) -> Iterator[str]:
-    """What the policy asks for and the platform does not allow: it is not refused, because it may be allowed later."""
+    """What the policy requests and the platform does not allow. It is not refused: it may be allowed later."""
     if spec.mode is not Mode.ENFORCE:
         return
     try:
@@ -78,7 +78,7 @@ def _about_permissions(spec: PolicySpec, config: JudgedObject | None) -> Iterato
 
 
 def _rules_with(action: RuleAction, spec: PolicySpec) -> Iterator[str]:
-    """Their paths."""
+    """The paths of the rules with that action."""
     return (f"spec.rules[{number}]" for number, rule in enumerate(spec.rules) if rule.action is action)
 
 
@@ -90,7 +90,7 @@ def _not_allowed(what: str, so: str, permission: str) -> str:
 
 
 def _about_overlaps(judged: JudgedObject, spec: PolicySpec, others: Iterable[JudgedObject]) -> tuple[str, ...]:
-    """Where selectors differ, workloads may still match both; only that they always do can be seen from here."""
+    """A warning about equal selectors. Different ones may match the same workloads too, which is not visible here."""
     same = [other for other in others if other.name != judged.name and not other.deleting and _same(other, spec)]
     if not same:
         return ()
@@ -117,7 +117,7 @@ def _named(policies: Sequence[JudgedObject]) -> str:
 
 
 def _read(spec: Mapping[str, Any], kind: type[T]) -> T:
-    """Raises UnreadableError. The API server has checked the schema; a CRD of another version may say otherwise."""
+    """Decode the spec. Raises UnreadableError: the API server may have checked it by another version of the CRD."""
     try:
         return msgspec.convert(spec, kind)
     except msgspec.ValidationError as error:

@@ -1,10 +1,10 @@
-"""kopf, reduced to what is wanted of it: an HTTPS server for webhooks, by the path of each.
+"""kopf, reduced to an HTTPS server that finds each webhook by its path.
 
-It has no create or update handlers, because those annotate the objects; it watches nothing, because it would not notice
-what was deleted while a watch was interrupted; and it manages no webhook configuration. What is left are a few
-discovery requests at the start, for which it borrows our connection pool and credentials.
+It has no create or update handlers, because those annotate the objects. It watches nothing, because it would miss
+deletions while a watch is interrupted. It manages no webhook configuration. It only sends a few discovery requests at
+the start, for which it borrows our connection pool and credentials.
 
-Nothing is ever refused for a defect of ours: what a webhook did not mean to raise is logged, and the object admitted.
+No object is refused because of a bug of ours: an unexpected exception of a webhook is logged, and the object admitted.
 """
 
 import asyncio
@@ -37,10 +37,10 @@ from recovery.launch.birth import born, of_job_set
 from recovery.ports import JOBS, TRAIN_JOBS, Resource
 
 CERTIFICATE_RECONCILE_SECONDS = 10.0
-"""Between checks whether the certificate on disk is another one."""
+"""Between checks for a new certificate on disk."""
 
 PREPARE_PATH = "prepare-trainjobs"
-"""Of the webhook that changes TrainJobs whose owners ask for it."""
+"""Path of the webhook that changes TrainJobs whose owners ask for it."""
 
 _log = structlog.get_logger("recovery.admission")
 
@@ -53,7 +53,7 @@ _PLURALS = {path: path for path in WEBHOOKS} | {PREPARE_PATH: TRAIN_JOBS.plural}
 
 
 def not_counted(_webhook: str, _outcome: ReviewOutcome) -> None:
-    """For those who need no metrics."""
+    """For callers that need no metrics."""
 
 
 async def serve_webhooks(
@@ -70,7 +70,7 @@ async def serve_webhooks(
     reviewed: Reviewed,
     stop: asyncio.Event,
 ) -> None:
-    """Until `stop`. `certificate` and `key` may be one file; a change of them is noticed.
+    """Serve until `stop` is set. `certificate` and `key` may be one file. Changed files are loaded again.
 
     `listening` is called when the server begins to listen and when it has ended. Raises whatever ends kopf.
     """
@@ -79,7 +79,7 @@ async def serve_webhooks(
 
     def listens(now: bool) -> None:
         if not now:
-            # kopf waits 5 s for its own task that waits for the flag, unless the flag is up when the server has failed.
+            # When the server has failed, kopf waits 5 s for its own task that waits for the flag, unless it is set.
             kopf_stop.set()
         listening(now)
 
@@ -96,10 +96,10 @@ async def serve_webhooks(
     )
     settings.posting.enabled = False
     settings.scanning.disabled = True  # else it watches all CRDs and namespaces
-    # Ten minutes after kopf has ended by an error it would send SIGKILL, and that takes the whole process.
+    # Otherwise kopf sends SIGKILL ten minutes after it has failed, and that kills the whole process.
     settings.process.ultimate_exiting_timeout = None
-    # Only peers see it, and a standalone operator has none. Without it kopf asks for the name of the user, which raises
-    # KeyError in a container: its UID has no passwd entry.
+    # Only peers see it, and a standalone operator has none. Without it kopf looks up the name of the user, which raises
+    # KeyError in a container, where the UID has no passwd entry.
     identity: Any = USER_AGENT
     stopping = asyncio.create_task(_pass_on(stop, kopf_stop))
     try:
@@ -141,7 +141,7 @@ def _registry(
             resource.group,
             resource.version,
             resource.plural,
-            id=resource.plural,  # which is the path, too
+            id=resource.plural,  # also the path
             operations=["CREATE", "UPDATE"],
             registry=registry,
         )(_never_in_the_way(resource, resource.plural, review, reviewed))
@@ -154,7 +154,7 @@ def _registry(
 
 
 def _never_in_the_way(resource: Resource, webhook: str, review: Any, reviewed: Reviewed) -> Any:
-    """To kopf whatever a handler raises is a refusal."""
+    """Admit the object if the review fails unexpectedly. To kopf, any exception of a handler is a refusal."""
 
     async def guarded(**request: Any) -> None:
         try:
@@ -184,13 +184,13 @@ def _policy_review(resource: Resource, judge: Judge) -> Any:
     ) -> None:
         judged = from_request(resource, dict(new))
         if judged.deleting:
-            return  # anyone may take a finalizer off
+            return  # anyone may remove a finalizer
         verdict = judge(judged)
         warnings.extend(verdict.warnings)
         if not verdict.errors:
             return
         if old is not None and dict(old).get("spec") == dict(new).get("spec"):
-            # It is in the cluster as it is, and its condition says so; labels and owners can be changed all the same.
+            # This spec is in the cluster already, and its condition says so. Labels and owners can still be changed.
             warnings.extend(verdict.errors)
             return
         _log.info("refused", object=judged.title, user=userinfo.get("username"), why=in_one_line(verdict.errors))
@@ -274,11 +274,11 @@ def _borrow(session: Session) -> aiohttp.ClientSession:
 
 
 def _quieten() -> None:
-    """What kopf logs as warnings and errors though it is neither."""
-    # It runs in a thread, so it leaves signals alone, and says so at every start. It raises what it logs as failed, and
-    # the code that tries again logs that once.
+    """Silence what kopf logs as a warning or an error although it is neither."""
+    # In a thread kopf leaves signals alone, and says so at every start. It also raises the failures that it logs, and
+    # the code that tries again logs them once.
     logging.getLogger("kopf._core.reactor.running").setLevel(logging.CRITICAL)
-    # Every refusal is an error of a handler to it. What a handler did not mean to raise comes with a traceback.
+    # To kopf every refusal is an error of a handler. Only an unexpected exception has a traceback.
     objects = logging.getLogger("kopf.objects")
     if _has_traceback not in objects.filters:
         objects.addFilter(_has_traceback)

@@ -1,8 +1,8 @@
-"""Keeps the fleet's ledger and its nodes in step: completes what a crash has left half done, takes in what people did,
-and releases what is due.
+"""Keeps the fleet's ledger and its nodes consistent: completes what a crash interrupted, adopts what people did, and
+releases nodes that are due.
 
-A quarantine is in the ledger before its node is touched, and out of it only after the node has been released. So
-the next leader finds each that is under way, and nothing has to be remembered.
+A quarantine enters the ledger before its node is changed, and leaves it only after the node has been released. So the
+next leader finds every quarantine in progress, and nothing has to be remembered.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ from recovery.ports import ApiClient, ApiError, Clock, GroupStore, NotLeadingErr
 _log = structlog.get_logger("recovery.controller")
 
 REVIEW_SECONDS = 30.0
-"""Between two reviews, where nothing calls for one before. A review that finds nothing due costs no request."""
+"""Between two reviews, if nothing requires one earlier. A review that finds nothing due costs no request."""
 _GATHER_SECONDS = 1.0
-"""How long a change waits for others: what forty groups have quarantined at once is marked by one write."""
+"""How long a change waits for others, so that one write marks what forty groups have quarantined at once."""
 _ROUNDS_MAX = 4
-"""Write, do, see what was done, write that: if it takes more, another client works against us."""
+"""One round writes and acts, the next one writes what was done. If more are needed, another client works against us."""
 _READS_AT_ONCE = 32
 
 
@@ -46,7 +46,7 @@ class FleetReconciler:
         """The last review failed, and that was logged."""
 
     async def run(self) -> None:
-        """Until cancelled, or until this process may no longer lead."""
+        """Review until cancelled, or until this process may no longer lead."""
         while True:
             self._fleet.changed.clear()
             due_at: datetime | None = None
@@ -60,7 +60,7 @@ class FleetReconciler:
             await self._wait(due_at)
 
     async def reconcile(self) -> datetime | None:
-        """Do what is due. Returns when time alone calls for the next review; None: never. Raises ApiError."""
+        """Do what is due. Returns when the next review is due even without a change. None: never. Raises ApiError."""
         failed: ApiError | None = None
         for _ in range(_ROUNDS_MAX):
             config = self._fleet.newest()
@@ -93,7 +93,7 @@ class FleetReconciler:
         return config
 
     def _next(self, config: ConfigFacts, nodes: Mapping[str, NodeFacts]) -> FleetLedger:
-        """The ledger as it has to be. What people did on nodes is taken in only where we may quarantine as well."""
+        """The ledger as it has to be. What people did on nodes is adopted only if we may quarantine nodes ourselves."""
         now = self._clock.now()
         ledger = breaker_reset(config.fleet, config.reset_breaker_at, now)
         if _may_quarantine(config):
@@ -101,15 +101,15 @@ class FleetReconciler:
         return reviewed(ledger, fleet_limits(config.spec), nodes, now)
 
     def _concerned(self, config: ConfigFacts, nodes: Mapping[str, NodeFacts]) -> tuple[str, ...]:
-        """The nodes about which anything is to be written or done."""
+        """The nodes whose ledger entry has to change or to be carried out."""
         before = config.fleet.quarantined
         after = self._next(config, nodes).quarantined
         differ = (*(each for each in before if each not in after), *(each for each in after if each not in before))
         return tuple(dict.fromkeys(each.node for each in (*differ, *_pending(config))))
 
     async def _nodes(self, concerned: Iterable[str]) -> Mapping[str, NodeFacts]:
-        """All nodes by the cache, but those by the API server: a cache that lags must neither drop an entry whose node
-        bears our taint, nor take one in that has just been released."""
+        """All nodes from the cache, but the concerned ones from the API server: a lagging cache must neither drop an
+        entry whose node has our taint, nor adopt a quarantine that has just been released."""
         nodes = dict(self._store.nodes())
         names = tuple(concerned)
         for name, node in zip(names, await asyncio.gather(*map(self._node, names)), strict=True):
@@ -127,7 +127,7 @@ class FleetReconciler:
                 known = self._store.nodes().get(name)
                 if known is None:
                     raise
-                return known  # as it was last: one node must not hold up the review of all
+                return known  # its last readable state: one node must not block the review of all
 
     async def _carry_out(self, config: ConfigFacts) -> ApiError | None:
         """Quarantine and release the nodes. Every one is tried; the first error is returned."""
@@ -159,7 +159,7 @@ class FleetReconciler:
             await self._clock.sleep(_GATHER_SECONDS)
 
     def _log_changes(self, before: FleetLedger, after: FleetLedger) -> None:
-        """What has become of each node, once it is true."""
+        """Log what has changed for each node, after the write."""
         was = {each.node: each for each in before.quarantined}
         now = {each.node: each for each in after.quarantined}
         for node, entry in was.items():
@@ -174,7 +174,7 @@ class FleetReconciler:
                 self._log("quarantine taken in", entry, by=entry.by, reason=entry.reason)
 
     def _log(self, said: str, entry: Quarantined, **more: str) -> None:
-        """One line, with the incident that called for the quarantine and its job, as far as a ledger still has them."""
+        """Log one line, with the incident that caused the quarantine, and its job if a ledger still names the two."""
         keys = {"incident": entry.incident} if entry.incident else {}
         for known in self._store.ledger_objects() if entry.incident else ():
             incident = known.ledger.incident
@@ -184,7 +184,7 @@ class FleetReconciler:
         _log.info(said, node=entry.node, **keys, **more)
 
     def _say(self, error: Exception) -> None:
-        """One line for what is expected to happen, a traceback only for what is a bug."""
+        """Log one line for an expected failure, and a traceback only for a bug."""
         if isinstance(error, ApiError | PolicyError):
             log = _log.info if self._troubled else _log.warning
             log("the quarantined nodes are not reviewed", error=str(error), retry_in_seconds=REVIEW_SECONDS)
@@ -198,7 +198,7 @@ def _may_quarantine(config: ConfigFacts) -> bool:
 
 
 def _pending(config: ConfigFacts) -> tuple[Quarantined, ...]:
-    """Entries that are still to be carried out on their nodes. A release is, whatever is allowed or paused."""
+    """Entries still to be carried out on their nodes. Releases too, while quarantines are paused or not allowed."""
     may = _may_quarantine(config)
     return tuple(
         each for each in config.fleet.quarantined if each.releasing or (may and not each.applied and not each.by)

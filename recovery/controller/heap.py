@@ -1,7 +1,7 @@
 """Keeps the caches out of Python's garbage collections.
 
-The caches hold most objects of this process, and they are freed by their reference counts. A full collection visits
-them all the same: with 50,000 pods it stops the event loop for 100 ms, and eight scrapers cause one every second.
+The caches hold most objects of this process. Their reference counts free them, but a full collection still visits them
+all: with 50,000 pods it blocks the event loop for 100 ms, and eight scrapers cause one every second.
 """
 
 import gc
@@ -11,15 +11,15 @@ from recovery.ports import Clock
 
 _SYNC_POLL_SECONDS = 0.5
 REVIEW_SECONDS = 3600.0
-"""Objects that came since then are visited until the next review."""
+"""Between two freezes. Objects created after a freeze are visited until the next one."""
 
 
 async def spare_the_caches(synced: Callable[[], bool], clock: Clock) -> None:
-    """Until cancelled. `synced`: all caches are filled."""
+    """Freeze the caches from time to time, until cancelled. `synced`: whether all caches are filled."""
     while not synced():
         await clock.sleep(_SYNC_POLL_SECONDS)
     while True:
-        # What was spared may have become garbage since, as a task that was running then has.
+        # Frozen objects may have become garbage since, such as tasks that were running then.
         gc.unfreeze()
         gc.collect()
         gc.freeze()

@@ -1,4 +1,4 @@
-"""Closed incidents are recorded, each in a RecoveryIncident of its own or in one that it shares, and counted."""
+"""Records closed incidents, each in a RecoveryIncident of its own or in a shared one, and counts them."""
 
 import asyncio
 from datetime import timedelta
@@ -22,10 +22,10 @@ _log = structlog.get_logger("recovery.controller")
 
 _COUNT_AGAIN_AFTER = timedelta(seconds=60)
 _COUNT_AGAIN_AFTER_REFUSAL = timedelta(minutes=10)
-"""Each try reads the group live, and a permission that is missing does not come within a minute."""
+"""Each try reads the group live, and a missing permission is seldom granted within a minute."""
 _COUNT_SECONDS_MAX = 5.0
-"""All groups count in the same object, one after the other: if the API server does not answer, each would wait for the
-time-outs of all those before it, and a loss of its own would wait with it."""
+"""All groups count in the same object, one after the other. If the API server does not answer, each group would wait
+for the time-outs of all groups before it, and so would its own recovery."""
 
 
 class IncidentRecorder:
@@ -34,16 +34,16 @@ class IncidentRecorder:
     def __init__(
         self, *, ledgers: LedgerWriter, fleet: FleetWriter, clock: Clock, logs: SuspectLogs | None = None
     ) -> None:
-        """`logs` None: no log of a suspect is read."""
+        """`logs` None: logs of suspects are not read."""
         self._ledgers = ledgers
         self._fleet = fleet
         self._clock = clock
         self._logs = logs
 
     async def record(self, key: GroupKey, workload: WorkloadFacts, plan: Plan, action: RecordIncident) -> Plan:
-        """Record the incident: in the record that it shares, else in one of its own, which later ones then share.
+        """Record the incident in the record that it shares, or else in its own record, which later ones may share.
 
-        Returns the plan with the ledger that says so. Raises ApiError.
+        Returns the plan with the ledger updated accordingly. Raises ApiError.
         """
         whose = reference_to(workload)
         if action.fold is not None:
@@ -57,9 +57,9 @@ class IncidentRecorder:
     async def record_gone(
         self, key: GroupKey, whose: WorkloadReference, ledger: Ledger, incident: Incident | None = None
     ) -> None:
-        """Record the last incident of a job that is gone, and count it: no reconcile comes back to its ledger.
+        """Record and count the last incident of a job that is gone, because no later reconcile reads its ledger.
 
-        `incident`: as it was closed here. None: as the ledger has it. Raises ApiError.
+        `incident`: the incident as it was closed here. None: use the ledger's. Raises ApiError.
         """
         closed = as_recorded(incident if incident is not None else ledger.current_incident)
         if self._logs is not None:
@@ -80,8 +80,8 @@ class IncidentRecorder:
             )
 
     async def count(self, key: GroupKey, plan: Plan, action: CountIncidents) -> Plan:
-        """Add closed incidents to the totals of the fleet. What the API server does not take now stays in the ledger of
-        the group, and is tried again: neither the next incident nor the record of this one waits for statistics."""
+        """Add closed incidents to the totals of the fleet. If that fails, they stay in the ledger of the group and are
+        tried again: neither the next incident nor the record of this one waits for statistics."""
         try:
             await self._count(action.change)
         except NotLeadingError:
@@ -103,7 +103,7 @@ class IncidentRecorder:
         return plan
 
     async def _count(self, change: FleetChange) -> None:
-        """Add closed incidents to the totals, or give up soon: TryLaterError. A repeat recognises what was added."""
+        """Add closed incidents to the totals. Raises TryLaterError after a while. A retry recognises what was added."""
         try:
             async with asyncio.timeout(_COUNT_SECONDS_MAX):
                 await self._fleet.change(change)

@@ -1,9 +1,9 @@
 """Deletes the records of closed incidents that `RecoveryConfig.spec.incidents` no longer keeps.
 
-It works beside the recoveries, and never in their way: one request at a time, a few in a second, and a pass that meets
-any trouble ends until the next one is due. A record whose incident a ledger still holds is left alone, because that
-incident may not be in the totals of the fleet yet. So are all records of a workload whose ledger cannot be read. A
-damaged ledger keeps no records of other workloads: anybody who may write one would have them fill the API server.
+It must not slow down recoveries: it sends one request at a time, a few per second, and ends a pass at the first error
+until the next pass is due. It keeps a record whose incident is still in a ledger, because that incident may not be in
+the totals of the fleet yet. It also keeps all records of a workload whose ledger cannot be read. A damaged ledger does
+not keep records of other workloads: otherwise any user who may write a ledger could fill the API server with records.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -31,11 +31,11 @@ from recovery.workloads.naming import may_be_recovery_group_of
 _log = structlog.get_logger("recovery.controller")
 
 FIRST_AFTER_SECONDS = 300.0
-"""A new leader has recoveries to see to first."""
+"""Before the first pass: a new leader handles recoveries first."""
 SWEEP_SECONDS = 3600.0
 """Between two passes."""
 NEXT_SOON_SECONDS = 60.0
-"""Between two passes, where the first one has left something to do."""
+"""Between two passes, if the first one has left work to do."""
 DELETES_MAX = 500
 """In one pass."""
 LEDGERS_NAMED_MAX = 10
@@ -54,7 +54,7 @@ class IncidentSweeper:
         clock: Clock,
         ledgers: Callable[[], Iterable[LedgerObject]],
     ) -> None:
-        """`ledgers`: every ledger that may still ask to record or count an incident."""
+        """`ledgers`: every ledger that may still have an incident to record or count."""
         self._api = api
         self._store = store
         self._clock = clock
@@ -62,10 +62,10 @@ class IncidentSweeper:
         self._logged: type[Exception] | None = None
         """The kind of failure that was logged last. None: the last pass had none."""
         self._unread: frozenset[str] = frozenset()
-        """The ledgers in the last log line about those that cannot be read."""
+        """The unreadable ledgers when they were last compared."""
 
     async def run(self) -> None:
-        """Until cancelled, or until this process may no longer lead."""
+        """Sweep until cancelled, or until this process may no longer lead."""
         await self._clock.sleep(FIRST_AFTER_SECONDS)
         while True:
             left = False
@@ -79,7 +79,7 @@ class IncidentSweeper:
             await self._clock.sleep(NEXT_SOON_SECONDS if left else SWEEP_SECONDS)
 
     async def sweep(self) -> bool:
-        """One pass. Returns whether it has left something to do. Raises ApiError."""
+        """Make one pass. Returns whether it has left work to do. Raises ApiError."""
         retention = self._retention()
         if retention is None:
             return False
@@ -94,8 +94,8 @@ class IncidentSweeper:
         return len(due) > DELETES_MAX
 
     async def _due(self, retention: IncidentRetention) -> list[RetainedIncident]:
-        """What is to be deleted, as far as one pass deletes it. Only the records that one namespace keeps are held in
-        memory."""
+        """The records to delete. The search ends when it has more than one pass deletes. Apart from them, only the kept
+        records of one namespace are in memory."""
         due: list[RetainedIncident] = []
         kept: list[RetainedIncident] = []
         async for page in retained_pages(self._api):
@@ -113,19 +113,19 @@ class IncidentSweeper:
         return due
 
     async def _delete(self, record: RetainedIncident) -> bool:
-        """False: it has changed, is gone, or its deletion was refused."""
+        """Delete the record. False: it is in use, has changed, is gone, or its deletion was refused."""
         if self._in_use()(record):
             return False
         try:
             return await delete_record(self._api, record)
         except ForbiddenError:
             raise
-        except RefusedError as error:  # a webhook's, which may be about this namespace alone
+        except RefusedError as error:  # by a webhook, maybe only in this namespace
             _log.warning("a record is not deleted", record=f"{record.namespace}/{record.name}", error=str(error))
             return False
 
     def _retention(self) -> IncidentRetention | None:
-        """None: the RecoveryConfig cannot be used, so nothing says what may go."""
+        """None: the RecoveryConfig cannot be used, so nothing says what may be deleted."""
         config = self._store.config()
         spec = config.spec if config is not None else ConfigSpec()
         if (config is not None and config.unreadable) or any(config_problems(spec)):
@@ -148,7 +148,7 @@ class IncidentSweeper:
         )
 
     def _say_what_is_kept(self) -> None:
-        """One line when other ledgers than before cannot be read."""
+        """Log one line when the set of unreadable ledgers has changed."""
         why = {f"{each.namespace}/{each.name}": _why_unreadable(each) for each in self._ledgers() if not each.readable}
         why |= {each.title: each.problem for each in self._store.unidentified_ledgers()}
         unread, before = frozenset(why), self._unread
@@ -163,7 +163,7 @@ class IncidentSweeper:
             )
 
     def _say(self, error: Exception) -> None:
-        """One line when a trouble begins, a traceback only for what is a bug."""
+        """Log one line for a new failure, with a traceback only for a bug."""
         again = self._logged is type(error)
         self._logged = type(error)
         match error:
@@ -177,7 +177,7 @@ class IncidentSweeper:
 
 
 def _may_hold(ledger: UndecodableObject, record: RetainedIncident) -> bool:
-    """The name alone says whose ledger it is; one with another name belongs to no workload."""
+    """Whether the ledger may be that of the record's workload. Only the ledger's name can show that."""
     same = ledger.namespace in ("", record.namespace)
     return same and may_be_recovery_group_of(ledger.name, record.workload_uid)
 

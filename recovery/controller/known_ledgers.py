@@ -1,6 +1,6 @@
 """The newest ledger of each job that this process knows of: the cache's, or its own last write until the cache has it.
 
-This bridges the lag of the cache and nothing else: a new process, whose cache has caught up, misses none of it.
+This only bridges the lag of the cache: a new process, whose cache has caught up, does not need it.
 """
 
 from collections.abc import Iterator
@@ -16,13 +16,13 @@ class KnownLedgers:
     def __init__(self, store: GroupStore) -> None:
         self._store = store
         self._ours: dict[GroupKey, dict[str, LedgerObject]] = {}
-        """By UID of the workload: one that has taken the name must not make us forget what is still to be recorded of
-        the one before it."""
+        """By UID of the workload: a new workload of the same name must not make us forget what is still to be recorded
+        of the previous one."""
 
     def newest(self, key: GroupKey, workload_uid: str) -> LedgerObject | None:
-        """The cache's, or ours for as long as the cache lags behind it. None: there is none.
+        """The ledger in the cache, or ours while the cache lags behind it. None: there is none.
 
-        No longer: a RecoveryGroup that the cache had and has no more was deleted, and is gone for us as well.
+        Ours is dropped once the cache has caught up: a RecoveryGroup that then disappears from the cache was deleted.
         """
         cached = self._store.ledger_object(key, workload_uid)
         ours = self._ours.get(key, {}).get(workload_uid)
@@ -32,14 +32,14 @@ class KnownLedgers:
         return cached if ours is None else ours
 
     def ours(self) -> Iterator[LedgerObject]:
-        """What the cache has not shown yet, of jobs that are gone as well."""
+        """The ledgers that the cache has not shown yet, including those of jobs that are gone."""
         for written in self._ours.values():
             yield from written.values()
 
     def orphans(self, key: GroupKey, workload: WorkloadFacts | None) -> tuple[LedgerObject, ...]:
-        """The ledgers of jobs of that name that are gone; of one that the cache has not caught up with, ours.
+        """The ledgers of deleted jobs of that name. Where the cache lags behind our ledger, it is ours.
 
-        `workload`: the job of that name that is there. None: there is none.
+        `workload`: the job of that name that exists. None: there is none.
         """
         orphans = {orphan.workload_uid: orphan for orphan in self._store.orphans(key)}
         for uid, ours in self._ours.get(key, {}).items():
@@ -49,7 +49,7 @@ class KnownLedgers:
         return tuple(orphans.values())
 
     def open_incident(self, key: GroupKey) -> str:
-        """The id of the incident that is open in a job of that name. Empty: none is."""
+        """The id of the open incident of a job of that name. Empty: none is open."""
         newest = {
             each.workload_uid: each
             for each in self._store.ledger_objects()
@@ -62,7 +62,7 @@ class KnownLedgers:
         return next((each.id for each in incidents if each is not None and each.closing is None), "")
 
     async def read_live(self, key: GroupKey, workload_uid: str) -> None:
-        """What the API server has is the truth: before a decision on live facts, and after a refused or lost write.
+        """Read the ledger from the API server, before a decision on live facts and after a refused or lost write.
 
         Raises ApiError.
         """
@@ -73,11 +73,11 @@ class KnownLedgers:
             self.keep(key, workload_uid, live)
 
     def keep(self, key: GroupKey, workload_uid: str, ledger: LedgerObject) -> None:
-        """It was written, or read, just now."""
+        """Remember a ledger that was just written or read."""
         self._ours.setdefault(key, {})[workload_uid] = ledger
 
     def forget(self, key: GroupKey, workload_uid: str) -> None:
-        """The cache has caught up, or the ledger is of no use any more."""
+        """Forget our ledger: the cache has caught up, or it is no longer needed."""
         written = self._ours.get(key, {})
         written.pop(workload_uid, None)
         if not written:
@@ -85,8 +85,8 @@ class KnownLedgers:
 
 
 def _at_least(cached: LedgerObject, ours: LedgerObject) -> bool:
-    """The cache has seen our write, or one after it. (resourceVersions of one resource are ordered: Kubernetes 1.35.)
+    """The cache has seen our write, or a later one. (resourceVersions of one resource are ordered: Kubernetes 1.35.)
 
-    Whatever the UIDs: the one that our RecoveryGroup took the place of is the older one.
+    The UIDs do not matter: a RecoveryGroup that ours has replaced is older.
     """
     return int(cached.resource_version) >= int(ours.resource_version)

@@ -1,16 +1,16 @@
-"""Who of the replicas acts: an election by a Lease, with the semantics of client-go's `tools/leaderelection`.
+"""Leader election: which replica acts. It uses a Lease, with the semantics of client-go's `tools/leaderelection`.
 
-A candidate judges by its own monotonic clock for how long it has seen no change of the record, and takes a lease that
-has stood still for its whole duration; clocks of different machines are never compared. Where this differs from
-client-go: a term is counted from before its last renewal was sent; a lease that was deleted is not made again by others
-before its holder's term is over (except by a candidate that has never seen it); and a leader that loses stands by again
-instead of ending.
+A candidate measures by its own monotonic clock how long the record has not changed, and takes a lease that has not
+changed for its whole duration. Clocks of different machines are never compared. There are three differences from
+client-go. A term is counted from before its last renewal was sent. Other replicas do not create a deleted lease again
+before its holder's term is over (except a candidate that has never seen it). A leader that loses the lease stands by
+again instead of exiting.
 
-A leader to which the API server reports nothing any more may be the only one, on a connection of its own. It must not
-stop: where no replica hears anything, none would go on with what is begun. So it offers the lease, in an annotation
-beside its renewals, and keeps it. A standby reads the Lease every few seconds anyway; one that knows current facts
-accepts in a second annotation. Then the leader ends its term, and names that standby as the holder. A standby proves
-that it is current when it is asked, so that none has to advertise it, and two terms never overlap.
+A leader whose watches are silent may be the only such replica, because of its own connection. It must not just stop: if
+no replica had current facts, none would continue the recoveries in progress. So it offers the lease, in an annotation
+that it writes with its renewals, and keeps it. A standby reads the Lease every few seconds anyway. If its facts are
+current, it accepts in a second annotation. Then the leader ends its term and names that standby as the holder. A
+standby checks its facts when there is an offer, so it need not advertise them, and two terms never overlap.
 """
 
 import asyncio
@@ -39,17 +39,17 @@ _log = structlog.get_logger("recovery.controller")
 
 _RELEASE_TRIES = 3
 _RETRY_JITTER = 1.5
-"""Candidates wait up to this many times the retry period, so that they do not come all at once."""
+"""Candidates wait up to this many retry periods, so that they do not all try at the same moment."""
 ROLES_READ_WITHIN_SECONDS = 60.0
-"""An API server that has just started forbids everything until it has read its roles, for longer the busier its machine
-is. What is still forbidden after this time is missing for good."""
+"""An API server that has just started forbids everything until it has read its roles, which takes longer on a busy
+machine. A permission that is still refused after this time is missing."""
 
 
 class Leadership(Protocol):
-    """How a process comes to lead, and how long."""
+    """How a process becomes the leader, and for how long."""
 
     def follow(self, current: Callable[[], bool]) -> None:
-        """`current`: whether the facts that this process has are current. Until this is called they count as such."""
+        """`current`: whether the facts of this process are current. Until this is called, they count as current."""
         ...
 
     async def acquire(self) -> LeadershipTerm:
@@ -57,46 +57,46 @@ class Leadership(Protocol):
         ...
 
     async def hold(self, term: LeadershipTerm) -> str:
-        """Keep leading as long as that can be; returns why it is over. The term has ended by then."""
+        """Keep leading as long as possible. Returns why leadership has ended. The term has ended by then."""
         ...
 
     async def release(self) -> None:
-        """Let another candidate lead at once. Called when nothing more is done; never raises ApiError."""
+        """Let another candidate lead at once. Called after all work has ended. Never raises ApiError."""
         ...
 
 
 class SoleLeader:
-    """Leads from the beginning to the end: for a caller who knows that no other controller runs."""
+    """Leads from start to end, for a caller that knows that no other controller runs."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
 
     def follow(self, current: Callable[[], bool]) -> None:
-        """No other replica could lead in its place."""
+        """Does nothing: no other replica could lead instead."""
 
     async def acquire(self) -> LeadershipTerm:
-        """At once."""
+        """Lead at once."""
         return LeadershipTerm(self._clock, renewed_at=self._clock.monotonic_seconds())
 
     async def hold(self, term: LeadershipTerm) -> str:
-        """Until it is cancelled."""
+        """Lead until cancelled."""
         await asyncio.get_running_loop().create_future()
         raise AssertionError("nothing ends it")
 
     async def release(self) -> None:
-        """No other replica waits for it."""
+        """Does nothing: no other replica waits to lead."""
 
 
 class LeaseTimes(msgspec.Struct, frozen=True):
-    """In client-go's proportions: 15 s, 10 s, 2 s."""
+    """The times of the election, in client-go's proportions: 15 s, 10 s, 2 s."""
 
     lease_seconds: int
-    """For how long others leave a lease alone that does not change."""
+    """How long other candidates leave an unchanged lease alone."""
 
     @property
     def term_seconds(self) -> float:
-        """For how long the holder acts on a renewal, client-go's renew deadline. The rest of the lease is the margin
-        for clocks that run at different rates and for requests that are on their way."""
+        """How long the holder acts on a renewal: client-go's renew deadline. The rest of the lease is a margin for
+        clocks that run at different rates and for requests in flight."""
         return self.lease_seconds * 2 / 3
 
     @property
@@ -105,46 +105,46 @@ class LeaseTimes(msgspec.Struct, frozen=True):
 
     @property
     def attempt_seconds(self) -> float:
-        """After which a request that hangs is given up, so that there is time for another."""
+        """When a hanging request is abandoned, so that there is time for another one."""
         return self.term_seconds / 2
 
 
 class _LostError(Exception):
-    """Another replica holds the lease, or has taken it from us; the message is why we no longer lead."""
+    """We no longer hold the lease, or hand it over. The message says why."""
 
 
 class Elector:
-    """A candidate. One per process."""
+    """A candidate for leadership. One per process."""
 
     def __init__(
         self, *, api: ApiClient, clock: Clock, entropy: Entropy, namespace: str, identity: str, lease_seconds: int
     ) -> None:
-        """`identity` must be no other process's, not even of this one's predecessor in the same pod."""
+        """No other process may have this `identity`, not even the previous process in the same pod."""
         self._leases = LeaseClient(api, namespace)
         self._clock = clock
         self._entropy = entropy
         self._identity = identity
         self._times = LeaseTimes(lease_seconds)
         self._seen: Lease | None = None
-        """The newest that was read or written; it stays when the object is deleted. None: there has never been one."""
+        """The newest lease read or written. It is kept when the object is deleted. None: none has been seen."""
         self._unchanged_since = 0.0
         """When its record was first seen, by our monotonic clock."""
         self._deleted_since: float | None = None
-        """When it was first seen to be gone, by our monotonic clock. None: it is there, as far as we know."""
+        """When the lease was first found deleted, by our monotonic clock. None: it exists, as far as we know."""
         self._may_be_ours = False
-        """A write in our name was sent, and nothing read since then says otherwise."""
+        """A write that names us as the holder was sent, and nothing read since then contradicts it."""
         self._forbidden_since: float | None = None
-        """Since when every try has been forbidden, by our monotonic clock. None: the latest was not."""
+        """Since when every try has been forbidden, by our monotonic clock. None: the latest try was not."""
         self._said = ("", logging.NOTSET)
         self._current: Callable[[], bool] = lambda: True
         self._successor = ""
-        """Identity of the standby to be named as the holder, once nothing more is done here. Empty: none."""
+        """Identity of the standby to name as the holder once our work has ended. Empty: none."""
 
     def follow(self, current: Callable[[], bool]) -> None:
         self._current = current
 
     async def acquire(self) -> LeadershipTerm:
-        """Stand by until we hold the lease. What was done in the term before must be over."""
+        """Stand by until we hold the lease. The work of the previous term must be over."""
         if self._successor:
             await self._hand_over()
         while True:
@@ -155,7 +155,7 @@ class Elector:
             await self._clock.sleep(self._times.retry_seconds * self._entropy.uniform(1.0, _RETRY_JITTER))
 
     async def hold(self, term: LeadershipTerm) -> str:
-        """Renew the lease until that fails for the whole of a term, or another replica holds it; returns why."""
+        """Renew the lease until that has failed for a whole term, or until the lease is lost. Returns why."""
         trouble = ""
         while True:
             await self._clock.sleep(max(0.0, min(self._times.retry_seconds, term.remaining_seconds)))
@@ -173,7 +173,7 @@ class Elector:
                 _log.warning("the lease is not renewed yet", error=self._words(error))
 
     async def release(self) -> None:
-        """Give the lease up if it is ours: holder empty, one second long, as client-go's ReleaseOnCancel."""
+        """Give up the lease if it is ours: an empty holder and a duration of 1 s, like client-go's ReleaseOnCancel."""
         if not self._may_be_ours:
             return
         try:
@@ -182,14 +182,14 @@ class Elector:
                     try:
                         await self._release()
                         break
-                    except ReadAgainError:  # a renewal that was cut off may arrive in between
+                    except ReadAgainError:  # a renewal that was aborted may arrive in between
                         if not tries_left:
                             raise
         except (TimeoutError, ApiError, MalformedLeaseError) as error:
             _log.warning("the lease is not released; another leads when it has expired", error=self._words(error))
 
     async def _campaign(self) -> LeadershipTerm | None:
-        """One try. None: another replica leads, or it is not known which."""
+        """Try once to take the lease. None: another replica leads, or it is not known which."""
         forbidden_since, self._forbidden_since = self._forbidden_since, None
         try:
             async with asyncio.timeout(self._times.attempt_seconds):
@@ -214,7 +214,7 @@ class Elector:
         return term if term.lasts else None
 
     def _is_hopeless(self, error: Exception) -> bool:
-        """The next try will not do better, unless a person fixes what it names."""
+        """Whether the next try will fail too, unless a person fixes what the error names."""
         if isinstance(error, ForbiddenError) and self._forbidden_since is not None:
             return self._clock.monotonic_seconds() - self._forbidden_since >= ROLES_READ_WITHIN_SECONDS
         return isinstance(error, RefusedError | MalformedLeaseError)
@@ -236,11 +236,11 @@ class Elector:
         term.extend(sent_at)
 
     def _is_accepted(self, handover: Handover) -> bool:
-        """Our offer has been accepted, and we still would rather not lead."""
+        """Whether our offer has been accepted and our facts are still stale."""
         return handover.offered_by == self._identity and bool(handover.accepted_by) and not self._current()
 
     async def _accept(self, found: Lease | None) -> None:
-        """Say that we would lead, where the leader would rather not and no other standby has said so."""
+        """Accept the leader's offer, if our facts are current and no other standby has accepted it."""
         if found is None or not self._current():
             return
         handover = found.handover
@@ -249,7 +249,7 @@ class Elector:
         self._seen = await self._leases.agree(found, Handover(handover.offered_by, self._identity))
 
     async def _hand_over(self) -> None:
-        """Name the successor as the holder. It has the whole lease to begin; then anybody may take it."""
+        """Name the successor as the holder. If it does not begin within the lease, any candidate may take it."""
         successor, self._successor = self._successor, ""
         if self._seen is None:
             return
@@ -271,7 +271,7 @@ class Elector:
             _log.warning("the lease is not handed over", successor=successor, error=self._words(error))
 
     async def _read_lease(self) -> Lease | None:
-        """Read the lease, and note when its record last changed. Metadata does not count: it is no sign of life."""
+        """Read the lease and note when its record last changed. Metadata does not count as a sign of life."""
         found = await self._leases.read()
         if found is None:
             if self._deleted_since is None:
@@ -285,9 +285,9 @@ class Elector:
         return found
 
     def _is_anothers(self) -> bool:
-        """Another replica holds it, and we have not seen it stand still for long enough.
+        """Whether another replica holds the lease and we have not seen it unchanged for long enough.
 
-        One that was deleted may be held by a replica that we do not know of.
+        A deleted lease may be held by a replica that we do not know of.
         """
         now = self._clock.monotonic_seconds()
         if self._seen is None:
@@ -342,7 +342,7 @@ class Elector:
         self._may_be_ours = False
 
     def _now(self) -> str:
-        """A MicroTime: the API server insists on six digits."""
+        """The time as a MicroTime: the API server requires six fractional digits."""
         return self._clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
     def _words(self, error: Exception) -> str:
@@ -351,7 +351,7 @@ class Elector:
         return str(error)
 
     def _say(self, sentence: str, level: int) -> None:
-        """Once, not at every try; and once more when it has become worse."""
+        """Log the sentence once, not at every try, and again if its level has changed."""
         if (sentence, level) != self._said:
             self._said = (sentence, level)
             _log.log(level, sentence)

@@ -1,11 +1,10 @@
-"""A term of leadership, and the guard that lets no write out once it may be over.
+"""A term of leadership, and the guard that sends no write once the term may be over.
 
-Another candidate takes the lease when it has seen no renewal for the whole of its duration. A term ends earlier than
-that, by this process's own monotonic clock and counted from before the last renewal was sent; so it is over for us
-before it can begin for anybody else. A process that was stopped (SIGSTOP, a page fault on a dead disk) and goes on
-later finds its term over before it has sent anything. What no check can exclude, a stop between the check and the
-socket, is harmless by the ledger's compare-and-swap and the preconditions of every action. So is a machine that sleeps
-with its clocks.
+Another candidate takes the lease when it has seen no renewal for the whole duration of the lease. A term ends earlier
+than that. It is measured by this process's own monotonic clock, from before the last renewal was sent, so our term is
+over before another one can begin. A process that was stopped (SIGSTOP, a page fault on a dead disk) and resumes later
+finds its term over before it sends anything. No check can exclude a stop between the check and the socket. The ledger's
+compare-and-swap and the preconditions of every action make it harmless, and also a machine whose clocks stop in sleep.
 """
 
 import asyncio
@@ -16,14 +15,14 @@ from contextlib import asynccontextmanager
 from recovery.ports import ApiClient, ApiRequest, Clock, NotLeadingError
 
 _INSTANT_SECONDS = 1e-6
-"""Less than this is nothing: a timer for it need not move a clock at all."""
+"""A shorter time counts as zero: a timer for it may not advance the clock at all."""
 
 
 class LeadershipTerm:
-    """From an election until the lease may belong to another replica. A term that has ended stays ended."""
+    """The time from an election until the lease may belong to another replica. An ended term stays ended."""
 
     def __init__(self, clock: Clock, *, renewed_at: float, seconds: float = math.inf) -> None:
-        """It lasts for `seconds` from `renewed_at` (by `clock`'s monotonic time), and so on from each renewal."""
+        """The term lasts for `seconds` from `renewed_at` (monotonic time of `clock`), and again from each renewal."""
         self._clock = clock
         self._seconds = seconds
         self._ends_at = renewed_at + seconds
@@ -31,7 +30,7 @@ class LeadershipTerm:
 
     @property
     def remaining_seconds(self) -> float:
-        """For how long the lease is certainly ours, unless it is renewed; 0 or less: it may be another's."""
+        """How long the lease is certainly ours without another renewal. 0 or less: another replica may hold it."""
         return self._ends_at - self._clock.monotonic_seconds()
 
     @property
@@ -40,7 +39,7 @@ class LeadershipTerm:
         return self.remaining_seconds > _INSTANT_SECONDS
 
     def extend(self, renewed_at: float) -> None:
-        """The lease was renewed by a request sent at `renewed_at`. It revives no term that has ended."""
+        """The lease was renewed by a request sent at `renewed_at`. This does not revive an ended term."""
         if not self.lasts:
             return
         self._ends_at = renewed_at + self._seconds
@@ -49,14 +48,14 @@ class LeadershipTerm:
                 limit.reschedule(self._loop_time_of_end())
 
     def end(self) -> None:
-        """Nothing more is done in this term."""
+        """End the term: no more writes begin in it."""
         self._ends_at = -math.inf
 
     @asynccontextmanager
     async def covers(self, action: str) -> AsyncIterator[None]:
-        """Do something only within the term: raises NotLeadingError if it has ended, or ends meanwhile.
+        """Run the body only within the term. Raises NotLeadingError if the term has ended, or ends during the body.
 
-        Meanwhile, because the API client repeats a request that was put off, and the repetition is a write as well.
+        The second case exists because the API client retries a throttled request, and the retry is a write as well.
         """
         if not self.lasts:
             raise NotLeadingError(f"{action}: not sent, because another process may hold the lease by now")
@@ -73,13 +72,13 @@ class LeadershipTerm:
             ) from error
 
     def _loop_time_of_end(self) -> float | None:
-        """None: it does not end."""
+        """None: the term does not end."""
         remaining = self.remaining_seconds
         return None if remaining == math.inf else asyncio.get_running_loop().time() + remaining
 
 
 class LeadershipGuard:
-    """`ports.ApiClient` that writes only as long as a term lasts. Reads are always allowed: they do no harm."""
+    """`ports.ApiClient` that writes only while a term lasts. Reads are always allowed, because they do no harm."""
 
     def __init__(self, api: ApiClient, term: LeadershipTerm) -> None:
         self._api = api

@@ -1,7 +1,8 @@
-"""The Lease that the replicas of the controller agree by: what stands in it, and how it is read and swapped.
+"""The Lease by which the replicas of the controller elect a leader: its content, and how it is read and swapped.
 
 Only the compare-and-swap makes it a lock: every write names the resourceVersion that was read, and the API server
-refuses it (409) if anybody wrote in between. The times in it are for people: no candidate compares them with its clock.
+refuses it (409) if another client wrote in between. The times in it are for people: no candidate compares them with its
+clock.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,38 +16,38 @@ from recovery.ports import LEASES, UNDECODABLE, ApiClient, ForbiddenError, NotFo
 
 LEASE_NAME = "recovery-controller"
 OFFERED_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}lease-offered-by"
-"""On the Lease: the leader of that identity knows only stale facts. It goes on leading until another accepts."""
+"""On the Lease: the leader of that identity knows only stale facts. It keeps leading until a standby accepts."""
 ACCEPTED_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}lease-accepted-by"
 """On the Lease, beside the offer: the standby of that identity knows current facts, and leads when it is the holder."""
 
 
 class MalformedLeaseError(Exception):
-    """The Lease is not as the API says, so it is unknown who leads; the message says how to fix it."""
+    """The Lease does not match the API, so it is unknown which replica leads. The message says how to fix it."""
 
 
 class LeaseRecord(msgspec.Struct, frozen=True, rename="camel"):
     """`spec` of a `coordination.k8s.io/v1` Lease, where every field is optional."""
 
     holder_identity: str = ""
-    """Who leads. Empty: no replica, the last leader has released it."""
+    """The replica that leads. Empty: none, because the last leader has released the lease."""
     lease_duration_seconds: int | None = None
     acquire_time: str | None = None
     renew_time: str | None = None
     lease_transitions: int | None = None
-    """How often it went from one holder to another."""
+    """How often the holder has changed."""
 
 
 class Handover(msgspec.Struct, frozen=True):
-    """What leader and standbys have agreed on. It is written beside the record, which it does not change."""
+    """What leader and standbys have agreed on. It is in annotations, so it does not change the record."""
 
     offered_by: str = ""
-    """Identity of the leader that would rather not lead. Empty: the leader keeps the lease."""
+    """Identity of the leader that offers the lease. Empty: the leader keeps it."""
     accepted_by: str = ""
-    """Identity of the standby that would take it. Empty: none would."""
+    """Identity of the standby that has accepted the offer. Empty: none has."""
 
 
 class LeaseMetadata(msgspec.Struct, frozen=True, rename="camel"):
-    """Metadata as far as the next write is tied to it."""
+    """The metadata that the next write depends on."""
 
     resource_version: str
     annotations: dict[str, str] | None = None
@@ -80,7 +81,7 @@ class LeaseClient:
                 return None
 
     async def create(self, record: LeaseRecord) -> Lease:
-        """Raises AlreadyExistsError if another replica was faster."""
+        """Create the Lease. Raises AlreadyExistsError if another replica was faster."""
         body = {
             "apiVersion": LEASES.api_version,
             "kind": LEASES.kind,
@@ -91,7 +92,7 @@ class LeaseClient:
             return self._decoded(await api_verbs.create(self._api, LEASES, body, namespace=self._namespace))
 
     async def replace(self, known: Lease, record: LeaseRecord, handover: Handover | None = None) -> Lease:
-        """Put `record` in place of what `known` was read as, and `handover` beside it; None: nothing is offered.
+        """Replace the record that was read as `known`, and write `handover` beside it. None: nothing is offered.
 
         Raises ConflictError if another client wrote meanwhile.
         """
@@ -99,7 +100,7 @@ class LeaseClient:
         return await self._patch(known, (spec, *_annotated(known, handover or Handover())))
 
     async def agree(self, known: Lease, handover: Handover) -> Lease:
-        """Write `handover` beside the record that `known` has. Raises ConflictError if another client wrote since."""
+        """Write `handover` and leave the record as it is. Raises ConflictError if another client wrote since."""
         return await self._patch(known, _annotated(known, handover))
 
     async def _patch(self, known: Lease, changes: Iterable[object]) -> Lease:
@@ -122,7 +123,7 @@ class LeaseClient:
 
     @contextmanager
     def _permitted(self, verb: str) -> Iterator[None]:
-        """A refusal names the right that is missing, in the words of RBAC."""
+        """Name the missing permission in a 403, in the terms of RBAC."""
         try:
             yield
         except ForbiddenError as error:
@@ -131,7 +132,7 @@ class LeaseClient:
 
 
 def _annotated(known: Lease, handover: Handover) -> Iterable[object]:
-    """The change that makes the annotations say `handover`, other people's kept. Empty: they do."""
+    """The patch that sets the annotations to `handover` and keeps all others. Empty: they are set already."""
     if known.handover == handover:
         return ()
     annotations = dict(known.metadata.annotations or {})

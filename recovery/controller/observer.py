@@ -1,4 +1,4 @@
-"""What the controller reports about itself while it runs; telemetry listens."""
+"""What the controller reports about itself while it runs. Telemetry implements it."""
 
 from typing import Protocol
 
@@ -11,25 +11,25 @@ from recovery.core.policy.spec import PolicyError
 
 
 class ControllerObserver(Protocol):
-    """Called after the fact; must not raise and must not take long."""
+    """The methods are called after the fact. They must not raise and must not take long."""
 
     def decided(self, key: GroupKey, before: Ledger, plan: Plan) -> None:
-        """A reconcile came to a decision (reconciles that only asked for a live read are not reported)."""
+        """A reconcile has made a decision (a decision that only requests a live read is not reported)."""
         ...
 
     def facts_read(self, key: GroupKey, snapshot: Snapshot, policy: Policy | PolicyError | None) -> None:
-        """A reconcile decides on these facts, of a workload that exists; also where its ledger cannot be read.
+        """A reconcile decides on these facts. The workload exists, but its ledger may be unreadable.
 
         `policy` None: none applies; PolicyError: the one that applies cannot be used.
         """
         ...
 
     def protection_found(self, key: GroupKey, found: Protection) -> None:
-        """A reconcile has found out whether the job is protected; also where its ledger cannot be read."""
+        """A reconcile has found out whether the job is protected. Its ledger may be unreadable."""
         ...
 
     def ledger_written(self, key: GroupKey, before: Ledger, after: Ledger) -> None:
-        """A ledger write has succeeded: only now is the change true."""
+        """A ledger write has succeeded. The change is effective only now."""
         ...
 
     def reconcile_finished(self, key: GroupKey, seconds: float, error: str | None) -> None:

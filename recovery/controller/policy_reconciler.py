@@ -1,7 +1,7 @@
-"""Keeps in the status of every policy since when it enforces (`core.policy.enforcement`).
+"""Records in the status of every policy since when it enforces (`core.policy.enforcement`).
 
-The review is level-triggered and asks the cache only. A write tests the resourceVersion that was decided on, and says
-what any other writer would say. So a crash or a second leader changes nothing.
+The review is level-triggered and reads only the cache. A write tests the resourceVersion that it was decided on, and
+any other writer would write the same. So a crash or a second leader does no harm.
 """
 
 import structlog
@@ -23,9 +23,9 @@ from recovery.ports import (
 _log = structlog.get_logger("recovery.controller")
 
 REVIEW_SECONDS = 5.0
-"""Between two reviews. Until the first write, an edit of the policy still moves the moment that counts."""
+"""Between two reviews. Until the first write, an edit of the policy still moves the recorded moment."""
 REFUSED_SECONDS = 300.0
-"""Until a write that the API server forbids is tried again. A Role may grant it for some policies only."""
+"""Before a forbidden write is tried again. A Role may grant it for some policies only."""
 
 
 class PolicyReconciler:
@@ -36,15 +36,15 @@ class PolicyReconciler:
         self._store = store
         self._clock = clock
         self._written: dict[str, tuple[int, Enforcement]] = {}
-        """By UID: the generation that was written about, and what. A CRD of an earlier version drops the fields, and
-        the same write would follow without end."""
+        """The last write, by UID: the generation and the content. An older CRD drops the fields, and without this the
+        same write would be repeated forever."""
         self._forbidden_until: dict[str, float] = {}
         """By UID: when the write is tried again, by our monotonic clock."""
         self._troubled = False
-        """Something is not on record, and a warning was logged."""
+        """A write has failed, and a warning was logged."""
 
     async def run(self) -> None:
-        """Until cancelled, or until this process may no longer lead."""
+        """Review until cancelled, or until this process may no longer lead."""
         while True:
             try:
                 await self.reconcile()
@@ -60,7 +60,7 @@ class PolicyReconciler:
             await self._clock.sleep(REVIEW_SECONDS)
 
     async def reconcile(self) -> None:
-        """Write what is due. Every policy is tried; raises the first ApiError but those of changed policies."""
+        """Write what is due. Every policy is tried. Raises the first ApiError that is not due to a changed policy."""
         failed: ApiError | None = None
         policies = tuple(self._store.every_policy())
         for policy in policies:

@@ -1,7 +1,7 @@
 """The work queue: which groups to reconcile, each at most once at a time, coalesced for a few milliseconds.
 
-Forty pods lost with one switch are forty events of one group within a few milliseconds, and one reconcile. A group that
-changes while it is reconciled is reconciled once more afterwards, never twice at once.
+Forty pods lost with one switch are forty events of one group within a few milliseconds, but only one reconcile. A group
+that changes while it is reconciled is reconciled once more afterwards, never twice at the same time.
 """
 
 import asyncio
@@ -26,10 +26,10 @@ class GroupQueue:
         self._heap: list[tuple[float, int, GroupKey]] = []
         self._sequence = count()
         self._running: dict[GroupKey, float | None] = {}
-        """Groups being reconciled; the value is when to reconcile again, None: not wanted so far."""
+        """Groups being reconciled, and when to reconcile each again. None: not requested so far."""
         self._failures: dict[GroupKey, int] = {}
         self._not_before: dict[GroupKey, float] = {}
-        """Until when a group that fails is left in peace, however often it changes."""
+        """The end of a failing group's backoff. Until then it is not reconciled, even if it changes."""
         self._changed = asyncio.Event()
         self._closed = False
 
@@ -72,9 +72,9 @@ class GroupQueue:
         self._not_before.pop(key, None)
 
     async def take(self) -> tuple[GroupKey, float] | None:
-        """The next group whose look is due, and for how many seconds it has been; None once the queue is closed.
+        """The next group that is due, and for how many seconds it has been due. None once the queue is closed.
 
-        The caller owes `done` for it, and there is one caller.
+        The caller must call `done` for it. There must be only one caller.
         """
         while not self._closed:
             now = self._clock.monotonic_seconds()
@@ -89,7 +89,7 @@ class GroupQueue:
         return None
 
     def done(self, key: GroupKey) -> None:
-        """The reconcile of the group is over; what was asked for meanwhile is queued now."""
+        """The reconcile of the group is over. Queue the next one if it was requested meanwhile."""
         wanted = self._running.pop(key)
         if wanted is not None:
             self.add_after(key, wanted - self._clock.monotonic_seconds())
@@ -100,7 +100,7 @@ class GroupQueue:
         self._changed.set()
 
     async def _wait(self, now: float) -> None:
-        """Until something changes or the next reconcile is due."""
+        """Wait until something changes or the next reconcile is due."""
         self._changed.clear()
         if not self._heap:
             await self._changed.wait()

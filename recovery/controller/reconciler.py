@@ -1,9 +1,9 @@
-"""One reconcile of one group: facts, decision, ledger, actions. In this order, always.
+"""One reconcile of one group: facts, decision, ledger, actions, always in this order.
 
 The ledger is written by compare-and-swap before the first destructive call. If another controller, or this one before
-a crash, was faster, the write is refused and everything is read and decided again. Nothing is kept here that a new
-process would miss, but for what bridges the lag of a cache: the last ledger written until the cache shows it or its
-incident is recorded, and which incidents of vanished jobs have been recorded until it has dropped their ledgers.
+a crash, was faster, the write is refused and everything is read and decided again. A new process needs nothing of what
+is kept here. It only bridges the lag of the cache: the last ledger written, until the cache shows it or its incident is
+recorded, and the recorded incidents of deleted jobs, until the cache has dropped their ledgers.
 """
 
 import asyncio
@@ -80,7 +80,7 @@ class InvariantError(AssertionError):
 
 
 class RestlessGroupError(Exception):
-    """Another client keeps changing the group meanwhile: reconcile again after a while."""
+    """Another client keeps changing the group: reconcile again after a while."""
 
 
 class LedgerUnreadableError(Exception):
@@ -100,7 +100,7 @@ class Reconciler:
         fleet: FleetWriter,
         logs: SuspectLogs | None = None,
     ) -> None:
-        """`logs` None: no log of a suspect is read."""
+        """`logs` None: logs of suspects are not read."""
         self._logs = logs
         self._api = api
         self._store = store
@@ -114,10 +114,10 @@ class Reconciler:
         self._trials: dict[GroupKey, BirthTrial] = {}
         """The latest dry run with the birth settings of each group that has some."""
         self._recorded: dict[GroupKey, frozenset[str]] = {}
-        """Ids of recorded incidents whose workload is gone and whose ledger is not, as far as the cache knows."""
+        """Ids of recorded incidents whose workload is gone, but whose ledger is still in the cache."""
 
     async def reconcile(self, key: GroupKey) -> datetime | None:
-        """Reconcile the group once. Returns when to do so again, None: when something changes.
+        """Reconcile the group once. Returns when to reconcile it again. None: when something changes.
 
         Raises ApiError subclasses, RestlessGroupError, LedgerUnreadableError, InvariantError; the queue retries with
         backoff.
@@ -133,13 +133,13 @@ class Reconciler:
             return again
         if self._store.snapshot(key).workload is None:
             raise refused
-        # The job that is there now must not wait for the record of one that is gone.
+        # The current job must not wait for the record of a deleted one.
         _log.warning("an incident of a deleted job is not recorded yet", **self.log_keys(key), error=str(refused))
         later = self._clock.now() + _RECORD_AGAIN_AFTER
         return later if again is None else min(again, later)
 
     def ledgers_written(self) -> Iterator[LedgerObject]:
-        """Our last writes that the cache has not shown yet, those of jobs that are gone included."""
+        """Our last writes that the cache has not shown yet, including those of jobs that are gone."""
         return self._known.ours()
 
     def log_keys(self, key: GroupKey) -> dict[str, str]:
@@ -175,7 +175,7 @@ class Reconciler:
                 _log.info("reading again", **self.log_keys(key), error=str(error), status=error.status)
                 if isinstance(error, UnknownOutcomeError):
                     await self._known.read_live(key, workload.uid)
-                    raise  # the server has trouble of its own: with backoff, not at once
+                    raise  # the server itself has a problem: retry with backoff, not at once
                 snapshot, policies = await self._read_live(key)
                 if await self._collected(key, workload, plan):
                     await self._records.record_gone(key, reference_to(workload), plan.ledger)
@@ -188,7 +188,7 @@ class Reconciler:
         raise RestlessGroupError(f"the objects of {key} changed under each of {_MAX_ROUNDS} tries") from changed
 
     def _with_trial(self, key: GroupKey, snapshot: Snapshot, ledger: Ledger) -> Snapshot:
-        """The snapshot with what the latest dry run has shown of the settings in the ledger."""
+        """The snapshot with the latest dry run of the settings in the ledger."""
         trial = self._trials.get(key)
         if trial is None:
             return snapshot
@@ -198,9 +198,9 @@ class Reconciler:
         return msgspec.structs.replace(snapshot, birth_trial=trial)
 
     def _orphans(self, key: GroupKey, snapshot: Snapshot) -> tuple[LedgerObject, ...]:
-        """The ledgers of jobs of that name that vanished in the middle of an incident."""
+        """The ledgers of jobs of that name that were deleted in the middle of an incident."""
         if _workload_is_undecodable(snapshot):
-            return ()  # which of the ledgers is that of the workload that cannot be read, nothing says
+            return ()  # nothing says which of the ledgers belongs to the unreadable workload
         orphans = []
         for each in self._known.orphans(key, snapshot.workload):
             if each.readable and each.ledger.incident is not None:
@@ -212,13 +212,13 @@ class Reconciler:
         return tuple(orphans)
 
     async def _record_orphans(self, key: GroupKey, orphans: tuple[LedgerObject, ...]) -> ApiError | None:
-        """Record the incidents of jobs that vanished, before their ledgers vanish; these are not written any more.
+        """Record the incidents of deleted jobs before their ledgers are deleted too. The ledgers are not written.
 
-        Returns what kept it from one of them; None: nothing did.
+        Returns the last error that prevented a record. None: there was none.
         """
         recorded = self._recorded.get(key, frozenset())
         new = any(orphan.ledger.current_incident.id not in recorded for orphan in orphans)
-        # By the API server: a cache that lags must not declare the workload gone.
+        # From the API server: a lagging cache must not declare the workload gone.
         present = await self._store.read_live(key) if new else None
         if present is not None and _workload_is_undecodable(present):
             return None
@@ -239,7 +239,7 @@ class Reconciler:
                     await self._records.record_gone(key, whose, orphan.ledger, incident)
                 except ApiError as error:
                     refused = error
-                    if not isinstance(error, TryLaterError | UnknownOutcomeError):  # its namespace is gone, for one
+                    if not isinstance(error, TryLaterError | UnknownOutcomeError):  # e.g. its namespace is gone
                         self._known.forget(key, orphan.workload_uid)
                     continue
             seen.add(incident.id)
@@ -248,7 +248,7 @@ class Reconciler:
         return refused
 
     async def _carry_out(self, key: GroupKey, workload: WorkloadFacts, known: LedgerObject | None, plan: Plan) -> Plan:
-        """Do what the plan says. Returns it as it was written: with what could not be counted yet."""
+        """Do what the plan says. Returns the plan as written, with the incidents that could not be counted yet."""
         for action in plan.first:
             if isinstance(action, CountIncidents):
                 plan = await self._records.count(key, plan, action)
@@ -257,14 +257,14 @@ class Reconciler:
             else:
                 await self._do(key, workload, action)
         before = known.ledger if known is not None else Ledger()
-        # Sentences alone can wait for the action: of one that is refused again and again they would flip
-        # with every try.
+        # A change of only the sentences can wait for the action. If the action is refused again and again, they would
+        # flip with every try.
         wordy = _but_for_words(plan.ledger) == _but_for_words(before) and any(map(_changes_cluster, plan.actions))
         if not wordy:
             await self._write(key, workload, known, plan.ledger)
         failures: list[tuple[Action, ApiError]] = []
         for action in plan.actions:
-            # Events are emitted even so: the ledger says it already, and no later reconcile would say it again.
+            # Events are emitted even then: the ledger is written already, so no later reconcile would emit them.
             if _changes_cluster(action) and any(_stops(*failure) for failure in failures):
                 continue
             try:
@@ -281,7 +281,7 @@ class Reconciler:
         return plan
 
     async def _write(self, key: GroupKey, workload: WorkloadFacts, known: LedgerObject | None, after: Ledger) -> None:
-        """The one way into the ledger: check its invariants, swap it against `known`, report it once it is written."""
+        """The only way to write the ledger: check its invariants, swap it against `known`, then report the write."""
         before = known.ledger if known is not None else Ledger()
         if after == before:
             return
@@ -293,7 +293,7 @@ class Reconciler:
         _log_change(key, before, after)
 
     async def _keep_log(self, key: GroupKey, workload: WorkloadFacts) -> None:
-        """Write what the suspect's log has brought, by a write of its own: one that fails holds up nothing."""
+        """Write the suspect's log in a write of its own, so that its failure holds up nothing."""
         if self._logs is None or not self._logs.pending(key):
             return
         known = _readable(self._known.newest(key, workload.uid))
@@ -303,18 +303,18 @@ class Reconciler:
             return
         found = self._logs.with_log(key, incident)
         if found is incident or incident.closing is not None:
-            return  # not there yet; or the record takes it
+            return  # it has not arrived yet, or the record will have it
         try:
             await self._write(key, workload, known, msgspec.structs.replace(known.ledger, incident=found))
         except (NotLeadingError, ReadAgainError, TryLaterError):
-            return  # the next reconcile reads the ledger and comes back to it
+            return  # the next reconcile reads the ledger and tries again
         except ApiError as error:
-            # Its words may quote the object, and so the log.
+            # The error message may quote the object, and so the log.
             _log.warning("the log of the suspect is not kept", **self.log_keys(key), status=error.status)
         self._logs.kept(key)
 
     async def _say_refused(self, key: GroupKey, workload: WorkloadFacts, refused: RefusedError) -> None:
-        """An action that the API server will not have done must not stand in the ledger as if it had been."""
+        """Note the refusal in the ledger, which must not look as if the refused action had been done."""
         known = _readable(self._known.newest(key, workload.uid))
         if known is None or known.ledger.incident is None or known.ledger.incident.closing is not None:
             return
@@ -346,22 +346,22 @@ class Reconciler:
                 )
 
     async def _read_live(self, key: GroupKey) -> tuple[Snapshot, PolicySet]:
-        """Everything that the next decision stands on.
+        """Read live everything that the next decision depends on.
 
-        The policy too: a switch to Observe is the emergency brake, and must not wait for a watch. And the ledger: what
-        another controller has asked for must not look as if no one had asked for it.
+        This includes the policy: a switch to Observe is the emergency brake and must not wait for a watch. It includes
+        the ledger: what another controller has requested must not look unrequested.
         """
         policies, snapshot = await asyncio.gather(
             self._store.read_policies_live(key.namespace), self._store.read_live(key)
         )
-        # After the group: a controller that acted on it had recorded that before. And of the workload that was found:
-        # it may not be the one that the cache knows by that name.
+        # Read the ledger after the group: a controller that acted on the group had recorded that before. Read it for
+        # the workload that was found: it may not be the one that the cache knows by that name.
         if snapshot.workload is not None:
             await self._known.read_live(key, snapshot.workload.uid)
         return snapshot, policies
 
     async def _collected(self, key: GroupKey, workload: WorkloadFacts, plan: Plan) -> bool:
-        """The job is being deleted, and its ledger went before the end of its incident could be written into it."""
+        """Whether the job is being deleted and its ledger was deleted before the end of its incident was written."""
         incident = plan.ledger.incident
         if incident is None or incident.closing is None or incident.closing.outcome_reason != "JobDeleted":
             return False
@@ -378,7 +378,7 @@ class Reconciler:
 
 
 def _readable(newest: LedgerObject | None) -> LedgerObject | None:
-    """The ledger that is decided by. Raises LedgerUnreadableError."""
+    """The ledger, if it can be read. Raises LedgerUnreadableError."""
     if newest is not None and not newest.readable:
         raise LedgerUnreadableError(_unreadable(newest))
     return newest
@@ -397,15 +397,15 @@ def _unreadable(found: LedgerObject) -> str:
 
 
 def _workload_is_undecodable(snapshot: Snapshot) -> bool:
-    """There is none that can be read, which does not mean that it is gone."""
+    """The workload cannot be read, which does not mean that it is gone."""
     return snapshot.workload is None and any(each.kind in _WORKLOAD_KINDS for each in snapshot.undecodable)
 
 
 def _stops(action: Action, error: ApiError) -> bool:
-    """The actions that follow must not be done without this one.
+    """Whether the actions that follow must not be done without this one.
 
-    A suspension that is refused for good only means that the group comes back sooner, a quarantine that it may come
-    back on the same node; its old pods have to go all the same.
+    If a suspension is refused, the group only restarts sooner. If a quarantine is refused, the group may restart on the
+    same node. Its old pods have to be deleted anyway.
     """
     return _changes_cluster(action) and not (
         isinstance(action, SuspendWorkload | ChangeFleet) and isinstance(error, RefusedError)
@@ -417,7 +417,7 @@ def _changes_cluster(action: Action) -> bool:
 
 
 def _but_for_words(ledger: Ledger) -> Ledger:
-    """The ledger without its latest sentence, wherever it stands."""
+    """The ledger without its latest sentence, in all fields that have it."""
     incident = ledger.incident
     return msgspec.structs.replace(
         ledger,
@@ -438,7 +438,7 @@ def _log_change(key: GroupKey, before: Ledger, after: Ledger) -> None:
         and log is not None
         and before.incident == msgspec.structs.replace(incident, suspect_log=None)
     ):
-        return  # all that is new is the log of the suspect, which says nothing here
+        return  # only the log of the suspect is new, which is not logged
     known = incident.id if incident is not None else after.history[0].id if after.history else ""
     said = after.message or f"{before.phase} -> {after.phase}"
     if incident is None and after.history != before.history:

@@ -1,10 +1,10 @@
-"""Runs the controller: standing by or leading, with the queue and its reconciles, until it has to stop.
+"""Runs the controller until it has to stop: as a standby, or as the leader with the queue and its reconciles.
 
-A standby has all facts at hand and does nothing with them. Each term begins with an empty memory: the ledgers know what
-the last leader did, and the caches may lag behind it, which the compare-and-swap of the first write finds out.
+A standby keeps its caches current and does nothing with them. Each term begins with an empty memory: the ledgers record
+what the last leader did. If a cache lags behind them, the compare-and-swap of the first write detects it.
 
-The reconcile boundary is here: the one place that catches broadly, because one group's trouble must never become the
-others'.
+The reconcile boundary is here: the one place that catches all exceptions, because the failure of one group must never
+affect the others.
 """
 
 import asyncio
@@ -41,18 +41,17 @@ from recovery.ports import (
 _log = structlog.get_logger("recovery.controller")
 
 _RECONCILES_AT_ONCE = 256
-"""A reconcile lasts until the API server has answered its last pod delete. With few at once, as many groups whose
-deletes hang would hold up the trigger of the next one, for which the deletes leave writes free (`pod_teardown`). A
-reconcile that waits costs a task; what reaches the API server is bounded by the client's connections and writes in
-flight."""
+"""A reconcile lasts until the API server has answered its last pod delete. With a low limit, a few groups whose deletes
+hang would delay the trigger of the next group, although the deletes leave writes free for it (`pod_teardown`). A
+waiting reconcile costs only a task. The client's connections and writes in flight bound what reaches the API server."""
 _RESYNC_SECONDS = 600.0
 _SYNC_POLL_SECONDS = 0.05
 _FINISH_SECONDS = 20.0
-"""How long a stop waits for looks in progress: less than a pod's usual grace of 30 s."""
+"""How long a stop waits for reconciles in progress: less than a pod's default grace period of 30 s."""
 
 
 class Controller:
-    """One controller process over one store. It reconciles groups while it leads, and only then."""
+    """One controller process over one store. It reconciles groups only while it leads."""
 
     def __init__(
         self,
@@ -65,7 +64,7 @@ class Controller:
         leadership: Leadership,
         reads_logs: bool = False,
     ) -> None:
-        """`reads_logs`: the controller may read the logs of suspects, and does so."""
+        """`reads_logs`: the controller may and does read the logs of suspects."""
         self._reads_logs = reads_logs
         self._api = api
         self._store = store
@@ -84,7 +83,7 @@ class Controller:
     async def run(self, stop: asyncio.Event) -> None:
         """Run until `stop` is set, then let the reconciles in progress finish. The store's informers run elsewhere.
 
-        It stands for election only once all caches are synced: a leader that does not know the cluster is none.
+        It stands for election only once all caches are synced: a leader has to know the cluster.
         """
         while not self._store.synced():
             if stop.is_set():
@@ -97,12 +96,12 @@ class Controller:
         await self._leadership.release()
 
     def _changed(self, key: GroupKey) -> None:
-        """What changes while we stand by is reconciled when we lead: then every group is."""
+        """Queue the group. A standby need not: once it leads, it reconciles every group."""
         if self._duty is not None:
             self._duty.queue.add(key)
 
     async def _elected(self, stop: asyncio.Event) -> LeadershipTerm | None:
-        """The term that begins; None: the end came first."""
+        """Wait for the election. Returns the term that begins. None: `stop` was set first."""
         acquiring, stopping = asyncio.create_task(self._leadership.acquire()), asyncio.create_task(stop.wait())
         try:
             await asyncio.wait({acquiring, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -117,7 +116,7 @@ class Controller:
         _log.info("leading")
         self._observer.leadership_changed(leads=True)
         self._duty = Duty(
-            # Reconciles of this term write in this term only, even if the process leads again before they are gone.
+            # Reconciles of this term write in this term only, even if the process leads again before they have ended.
             api=LeadershipGuard(self._api, term),
             store=self._store,
             clock=self._clock,
@@ -170,7 +169,7 @@ class Duty:
         self._sweeper = IncidentSweeper(api=api, store=store, clock=clock, ledgers=self._ledgers)
         self._slots = asyncio.Semaphore(_RECONCILES_AT_ONCE)
         self._forbidden_since: dict[GroupKey, float] = {}
-        """Of groups whose latest reconciles were all forbidden something: since when, by our monotonic clock."""
+        """For groups whose latest reconciles have all met a 403: since when, by our monotonic clock."""
 
     def _ledgers(self) -> Iterator[LedgerObject]:
         yield from self._store.ledger_objects()
@@ -179,7 +178,7 @@ class Duty:
     async def run(self, stop: asyncio.Event) -> None:
         """Reconcile every group, and each that changes, until `stop` is set and the reconciles in progress are over.
 
-        Cancelled, it ends them at once. Raises BackgroundTaskError if a task ends that must not.
+        A cancellation ends them at once. Raises BackgroundTaskError if a background task ends.
         """
         try:
             await first_of(
@@ -226,7 +225,7 @@ class Duty:
             await asyncio.gather(stopper, *running, return_exceptions=True)
 
     async def _wait_for_slot(self, stopper: "asyncio.Task[None]") -> None:
-        """Until one more reconcile may begin, or the end: those that hang in every slot must not hold up a stop."""
+        """Wait until another reconcile may begin, or until the stop, which must not wait for hanging reconciles."""
         slot = asyncio.create_task(self._slots.acquire())
         try:
             await asyncio.wait({slot, stopper}, return_when=asyncio.FIRST_COMPLETED)
@@ -238,25 +237,25 @@ class Duty:
         self.queue.close()
 
     async def _review_fleet(self) -> None:
-        """It returns when a write was refused because the term is over; the end of the term cancels this task."""
+        """`run` returns when a write was refused because the term is over. The end of the term cancels this task."""
         await self._fleet_reconciler.run()
         await asyncio.Event().wait()
 
     async def _review_policies(self) -> None:
-        """It returns for the same reason."""
+        """As `_review_fleet`."""
         await self._policy_reconciler.run()
         await asyncio.Event().wait()
 
     async def _sweep(self) -> None:
-        """It returns for the same reason."""
+        """As `_review_fleet`."""
         await self._sweeper.run()
         await asyncio.Event().wait()
 
     async def _resync(self) -> None:
-        """Level-triggered: every group is reconciled once in a while, changed or not; it costs no request.
+        """Level-triggered: every group is reconciled from time to time, changed or not. It costs no request.
 
-        Ledgers of jobs that are gone as well, and groups whose ledger has gone with them: the job may have vanished
-        while no replica led.
+        This includes groups whose job is gone, with or without their ledger: the job may have been deleted while no
+        replica led.
         """
         while True:
             of_ledgers = (GroupKey(ledger.namespace, ledger.group) for ledger in self._store.ledger_objects())
@@ -292,11 +291,11 @@ class Duty:
             self._observer.reconcile_finished(key, self._clock.monotonic_seconds() - started, error)
 
     def _may_have_just_started(self, key: GroupKey) -> bool:
-        """The API server that forbids what this group needs."""
+        """Whether the API server that forbids a request of this group may have just started."""
         return self._clock.monotonic_seconds() - self._forbidden_since[key] < ROLES_READ_WITHIN_SECONDS
 
     def _say(self, key: GroupKey, failure: BaseException, retry_in_seconds: float) -> None:
-        """One line for what is expected to happen, a traceback only for what is a bug."""
+        """Log one line for an expected failure, and a traceback only for a bug."""
         line = {
             **self._reconciler.log_keys(key),
             "error": str(failure),

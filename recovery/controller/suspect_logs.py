@@ -1,7 +1,7 @@
-"""The logs of suspects, read beside the triggers: in tasks of their own, so that no trigger waits for one.
+"""Reads the logs of suspects in tasks of their own, so that no trigger waits for a log.
 
-A read that does not end within its deadline is given up on, and none is repeated. What came is held here until the
-ledger has it. A new process that finds neither the log nor a trigger to make reads nothing.
+A read that misses its deadline is abandoned, and no read is retried. A log that has arrived is kept here until the
+ledger has it. A new process reads a log only if it still has to make the trigger.
 """
 
 import asyncio
@@ -17,20 +17,20 @@ from recovery.ports import ApiClient
 
 DEADLINE_SECONDS = 0.5
 READS_AT_ONCE = 16
-"""In a storm hundreds of groups read a log each, and those of silent nodes hang. The live reads that the decisions wait
-for share the client's places with them. What waits here for its turn counts against its deadline."""
+"""In a storm hundreds of groups read a log each, and reads from silent nodes hang. The live reads that decisions wait
+for share the client's connections with them. The wait for a turn counts against the deadline."""
 
 
 class _Reading(msgspec.Struct):
     incident_id: str
     task: asyncio.Task[SuspectLog] | None = None
-    """None: it is over."""
+    """None: no read is in progress."""
     found: SuspectLog | None = None
-    """None: it is not there yet, or the ledger has it."""
+    """None: the log has not arrived, or the ledger has it."""
 
 
 class SuspectLogs:
-    """The logs of one term of leadership: one of each group at most."""
+    """The logs of one term of leadership, at most one for each group."""
 
     def __init__(self, api: ApiClient) -> None:
         self._api = api
@@ -38,7 +38,7 @@ class SuspectLogs:
         self._readings: dict[GroupKey, _Reading] = {}
 
     def begin(self, key: GroupKey, wanted: LogToRead) -> None:
-        """Start reading, unless that has been done for this incident. Returns at once."""
+        """Start to read the log, unless this incident already has a read. Returns at once."""
         before = self._readings.get(key)
         if before is not None and before.incident_id == wanted.incident_id:
             return
@@ -53,7 +53,7 @@ class SuspectLogs:
         task.add_done_callback(lambda done: _ended(reading, done))
 
     def with_log(self, key: GroupKey, incident: Incident) -> Incident:
-        """The incident with its log, if it has come and is not in it."""
+        """The incident with its log, if the log has arrived and is not in the incident yet."""
         reading = self._readings.get(key)
         if reading is None or reading.found is None or reading.incident_id != incident.id:
             return incident
@@ -64,29 +64,29 @@ class SuspectLogs:
         )
 
     def reading(self, key: GroupKey) -> bool:
-        """A read is under way."""
+        """Whether a read is in progress."""
         reading = self._readings.get(key)
         return reading is not None and reading.task is not None
 
     def pending(self, key: GroupKey) -> bool:
-        """A read is under way, or what it has brought is not in the ledger."""
+        """Whether a read is in progress, or its log is not in the ledger yet."""
         reading = self._readings.get(key)
         return self.reading(key) or (reading is not None and reading.found is not None)
 
     def kept(self, key: GroupKey) -> None:
-        """The ledger has it, or will never have it. It is remembered that it was read."""
+        """Drop the log: the ledger has it, or will never have it. The incident still counts as read."""
         reading = self._readings.get(key)
         if reading is not None:
             reading.found = None
 
     def forget(self, key: GroupKey) -> None:
-        """The incident is over, or its group is gone."""
+        """Forget the group: its incident is over, or the group is gone."""
         reading = self._readings.pop(key, None)
         if reading is not None and reading.task is not None:
             reading.task.cancel()
 
     async def close(self) -> None:
-        """End what is still being read."""
+        """Cancel the reads in progress."""
         tasks = [each.task for each in self._readings.values() if each.task is not None]
         for task in tasks:
             task.cancel()
@@ -101,7 +101,7 @@ class SuspectLogs:
 
 
 def _ended(reading: _Reading, task: asyncio.Task[SuspectLog]) -> None:
-    """asyncio reports the exception of a task, with its traceback and without its locals, when nothing asks for it."""
+    """The read is over. If it failed unexpectedly, there is no log."""
     reading.task = None
     if not task.cancelled() and task.exception() is None:
         reading.found = task.result()

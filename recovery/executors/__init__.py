@@ -1,5 +1,5 @@
-"""Does what a plan says: each module carries out one kind of Action against the API server.
+"""Carries out plans: each module does one kind of Action against the API server.
 
 Every action here is idempotent and tied to the UIDs that the ledger names, so doing it twice, late, or from an old
-leader harms nothing. Nothing here decides, and nothing here retries beyond what the API client does by error class.
+leader does no harm. Nothing here decides, and nothing here retries beyond what the API client does by error class.
 """

@@ -1,10 +1,10 @@
-"""What the API server would make of a Job of the group with the settings in its ledger, asked by dry runs.
+"""Dry runs that show what the API server would make of a Job of the group with the settings in its ledger.
 
-The Job is the one that JobSet would create (jobset v0.12 `pkg/controllers/jobset_controller.go`, constructJob), as far
-as anything depends on it: the admission policy that applies the settings, the API server's own validation, and the
-webhooks of others. Left out are what exclusive placement adds to it, and the marks by which only pods find each other.
+The Job is the one that JobSet would create (jobset v0.12 `pkg/controllers/jobset_controller.go`, constructJob), in all
+that matters to the admission policy that applies the settings, to the API server's own validation, and to webhooks of
+others. It lacks what exclusive placement adds, and the marks that only serve pods to find each other.
 
-JobSet's feature gate ElasticJobSet would undo a size. Only a JobSet with that gate admits another size of its template.
+JobSet's feature gate ElasticJobSet would undo a size. Only with that gate does JobSet admit a new size in its template.
 """
 
 from hashlib import sha256
@@ -41,10 +41,10 @@ from recovery.workloads.jobset import (
 
 _NAME_PREFIX = "birth-trial-"
 _NAME_MIN = 32
-"""The hash in the name has at least 80 bits then."""
+"""So that the hash in the name has at least 80 bits."""
 
 _Fields = dict[str, Any]
-"""Part of an object as JSON has it: it is passed on, not read."""
+"""Part of an object as decoded JSON. It is passed on, not interpreted."""
 
 
 class _ReplicatedJob(msgspec.Struct, rename="camel"):
@@ -112,10 +112,9 @@ _decode_job = msgspec.json.Decoder(_Job).decode
 
 
 async def try_birth(api: ApiClient, namespace: str, action: TryBirth) -> BirthTrial:
-    """Ask what the group's Job would be like. Nothing is created.
+    """Ask the API server what the group's Job would be like. Nothing is created.
 
-    Raises ReadAgainError subclasses where the JobSet is gone or is another one, and other ApiErrors where there is no
-    verdict.
+    Raises ReadAgainError subclasses if the JobSet is gone or was replaced, and other ApiErrors if there is no verdict.
     """
     settings = action.settings
     found = decoded(JOB_SETS, _decode_job_set, await api_verbs.get(api, JOB_SETS, action.job_set, namespace=namespace))
@@ -143,7 +142,7 @@ async def try_birth(api: ApiClient, namespace: str, action: TryBirth) -> BirthTr
 
 
 async def _is_undone(api: ApiClient, namespace: str, jobset: _JobSet, settings: BirthSettings) -> bool:
-    """JobSet would give the Job the size of its template back. Asked by a dry run that changes that size.
+    """Whether JobSet would reset the Job to the size in its template. A dry run that changes that size shows it.
 
     Without the gate JobSet's webhook refuses the change (jobset v0.12 `pkg/webhooks/jobset_webhook.go`,
     ValidateUpdate).
@@ -174,7 +173,7 @@ def _outcome(settings: BirthSettings, job: _Job) -> BirthOutcome:
 
 
 def _job(namespace: str, jobset: _JobSet, replicated: _ReplicatedJob) -> _Fields:
-    """The first Job of that ReplicatedJob, under a name of our own: the present one may still have its own."""
+    """The first Job of that ReplicatedJob, under another name: the current Job may still exist."""
     template = replicated.template
     spec: _Fields = template.get("spec") or {}
     pods: _Fields = spec.get("template") or {}
@@ -188,8 +187,8 @@ def _job(namespace: str, jobset: _JobSet, replicated: _ReplicatedJob) -> _Fields
             "namespace": namespace,
             "labels": metadata["labels"],
             "annotations": metadata["annotations"],
-            # Webhooks look at who owns a Job. Not blockOwnerDeletion: where OwnerReferencesPermissionEnforcement is on
-            # it takes a right to the JobSet's finalizers, and nothing has to wait for what does not exist.
+            # Webhooks look at the owner of a Job. Not blockOwnerDeletion: with OwnerReferencesPermissionEnforcement it
+            # needs a permission on the JobSet's finalizers, and no deletion has to wait for a Job that does not exist.
             "ownerReferences": [
                 {
                     "apiVersion": jobset.api_version,
@@ -223,7 +222,7 @@ def _pod_spec(pods: _Fields, jobset: _JobSet) -> _Fields:
 
 
 def _claimed_volumes(pods: _Fields, jobset: _JobSet) -> list[_Fields]:
-    """Of the JobSet's `volumeClaimPolicies`: a container that mounts one would be invalid without it."""
+    """The volumes of the JobSet's `volumeClaimPolicies`. A container that mounts one would be invalid without it."""
     containers = [*(pods.get("containers") or ()), *(pods.get("initContainers") or ())]
     mounted = {mount["name"] for container in containers for mount in container.get("volumeMounts") or ()}
     claims = chain.from_iterable(policy.templates for policy in jobset.spec.volume_claim_policies)
@@ -244,15 +243,15 @@ def _marks(jobset: _JobSet, replicated: _ReplicatedJob) -> dict[str, str]:
 
 
 def _marked(metadata: _Fields, marks: dict[str, str]) -> _Fields:
-    """JobSet gives Job and pods the same marks, once as labels and once as annotations."""
+    """JobSet sets the same marks on Job and pods, both as labels and as annotations."""
     labels = {**(metadata.get("labels") or {}), **marks}
     return {**metadata, "labels": labels, "annotations": {**(metadata.get("annotations") or {}), **marks}}
 
 
 def _name(jobset: _JobSet, replicated: _ReplicatedJob) -> str:
-    """As long as the real one, unless that is short: hostnames of its pods, which begin with it, may be too long.
+    """At least as long as the real name: pod hostnames begin with it, and the dry run must find one that is too long.
 
-    Of a name that is taken a dry run would say only that it is taken.
+    It must not be in use, because a dry run with a name in use only reports the conflict.
     """
     real = f"{jobset.metadata.name}-{replicated.name}-0"
     unique = sha256(f"{jobset.metadata.uid}/{replicated.name}".encode()).hexdigest()

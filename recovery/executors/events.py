@@ -1,4 +1,4 @@
-"""Kubernetes Events on the workload, and on the RecoveryConfig: the sentences, where `kubectl describe` shows them."""
+"""Kubernetes Events on the workload and on the RecoveryConfig, so that `kubectl describe` shows the sentences."""
 
 from datetime import datetime
 
@@ -11,11 +11,11 @@ from recovery.workloads import resource_of
 
 _COMPONENT = "recovery-controller"
 _CLUSTER_NAMESPACE = "default"
-"""Of Events on what has no namespace; the API server refuses any other (k/k `validation/events.go`)."""
+"""For Events on cluster-scoped objects. The API server refuses any other (k/k `validation/events.go`)."""
 
 
 async def emit(api: ApiClient, namespace: str, workload: WorkloadFacts, action: EmitEvent, now: datetime) -> None:
-    """Create the Event. Its name follows from the incident and the change, so a repeat is recognised and dropped."""
+    """Create the Event. Its name is derived from the incident and the change, so a repeat is recognised and dropped."""
     about = {
         "apiVersion": resource_of(workload).api_version,
         "kind": workload.kind,
@@ -27,7 +27,7 @@ async def emit(api: ApiClient, namespace: str, workload: WorkloadFacts, action: 
 
 
 async def emit_on_config(api: ApiClient, config: ConfigFacts, action: EmitEvent, now: datetime) -> None:
-    """The same on the RecoveryConfig, which is the cluster's."""
+    """As `emit`, on the RecoveryConfig, which is cluster-scoped."""
     about = {
         "apiVersion": RECOVERY_CONFIGS.api_version,
         "kind": RECOVERY_CONFIGS.kind,

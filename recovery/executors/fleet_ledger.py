@@ -1,7 +1,7 @@
-"""The fleet's ledger on its way to the API server: RecoveryConfig.status, by compare-and-swap.
+"""Writes the fleet's ledger, RecoveryConfig.status, to the API server by compare-and-swap.
 
-One instance serves all groups of a process, and lets one writer in at a time: forty groups that lose nodes at once
-would otherwise refuse each other's writes. Against other processes the resourceVersion decides.
+One instance serves all groups of a process and admits one writer at a time. Otherwise the writes of forty groups that
+lose nodes at once would conflict. Between processes the resourceVersion decides.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ _FIELDS = tuple(field.encode_name for field in msgspec.structs.fields(FleetLedge
 
 
 class QuarantineRefusedError(ReadAgainError):
-    """The fleet's ledger does not admit it, as it stands now: decide again. The message is the reason, in words."""
+    """The fleet's ledger does not allow the quarantine as it stands now: decide again. The message says why."""
 
 
 class _Written(msgspec.Struct):
@@ -52,7 +52,7 @@ class _Written(msgspec.Struct):
 
 
 class FleetWriter:
-    """Changes the fleet's ledger. It remembers its own last write for as long as the cache lags behind it."""
+    """Changes the fleet's ledger. It remembers its own last write while the cache lags behind it."""
 
     def __init__(self, api: ApiClient, store: GroupStore, clock: Clock) -> None:
         self._api = api
@@ -60,13 +60,13 @@ class FleetWriter:
         self._clock = clock
         self._writing = asyncio.Lock()
         self._own: ConfigFacts | None = None
-        """As of our last write or live read; None: neither has been."""
+        """The RecoveryConfig as of our last write or live read. None: there was neither, or no RecoveryConfig."""
         self._doubtful = False
-        """What is known may be out of date, or the outcome of a write is unknown: read live first."""
+        """Our state may be out of date, or the outcome of a write is unknown: read live first."""
         self._closed: dict[IncidentName, IncidentTotals] = {}
         """Closed incidents that are being added to the totals: the next write adds them all."""
         self.changed = asyncio.Event()
-        """Set when a group has changed the ledger, and its nodes have been quarantined."""
+        """Set when a group has changed the ledger and the quarantine of its nodes has been tried."""
 
     def newest(self) -> ConfigFacts | None:
         """The RecoveryConfig as far as this process knows. None: there is none."""
@@ -77,12 +77,12 @@ class FleetWriter:
         return own if int(own.resource_version) > int(cached.resource_version) else cached
 
     async def change(self, change: FleetChange) -> None:
-        """Put the change into the ledger, and then quarantine its nodes.
+        """Write the change to the ledger, and then quarantine its nodes.
 
-        Done before, in part or in whole, it is completed. Raises QuarantineRefusedError where the caps or the
-        permissions do not admit it any more, ConflictError where others keep writing, other ApiErrors as they come.
-        Where there is no RecoveryConfig, or it pauses everything, what is only counted is dropped; closed incidents are
-        added to the totals even so.
+        A change that was made before, in part or as a whole, is completed. Raises QuarantineRefusedError if the caps or
+        the permissions no longer allow it, ConflictError if others keep writing, and other ApiErrors. Without a
+        RecoveryConfig, or while it pauses everything, a change that only counts is dropped. Closed incidents are added
+        to the totals even during a pause.
         """
         if change.closed:
             await self._count(change.closed)
@@ -108,10 +108,10 @@ class FleetWriter:
                 raise outcome
 
     async def swap(self, update: Callable[[ConfigFacts], FleetLedger | Refused]) -> ConfigFacts | None:
-        """Put the ledger that `update` makes in place of the one that it is given; the same one is not written.
+        """Replace the ledger by what `update` makes of it. An unchanged ledger is not written.
 
-        Returns the RecoveryConfig as it is then; None: there is none. `update` may be called several times, and is
-        refused only on what the API server itself has just said. Raises as `change`.
+        Returns the RecoveryConfig as it is then. None: there is none. `update` may be called several times. Its refusal
+        counts only for a ledger that was just read from the API server. Raises as `change`.
         """
         async with self._writing:
             for left in reversed(range(_TRIES_MAX)):
@@ -135,7 +135,7 @@ class FleetWriter:
         raise QuarantineRefusedError("the RecoveryConfig changes faster than it can be read")
 
     async def _count(self, closed: tuple[IncidentTotals, ...]) -> None:
-        """Add closed incidents to the totals, those of all groups that wait for it in one write."""
+        """Add closed incidents to the totals. One write adds those of all groups that are waiting."""
         if self.newest() is None:
             return  # without a RecoveryConfig there are no totals, and no request is made to learn that
         names = {(each.workload_uid, each.number, each.started_at): each for each in closed}
@@ -172,9 +172,9 @@ class FleetWriter:
 
     async def _write(self, config: ConfigFacts, ledger: FleetLedger) -> ConfigFacts:
         body = {
-            # With a resourceVersion of its own the patch is refused with 409 if anything was written in between.
+            # With the resourceVersion in it, the patch is refused with 409 if anything was written in between.
             "metadata": {"uid": config.uid, "resourceVersion": config.resource_version},
-            # Merged: the conditions in the same status are the admission's.
+            # A merge patch: the conditions in the same status are written by admission.
             "status": _merged(ledger),
         }
         self._doubtful = True
@@ -188,9 +188,9 @@ class FleetWriter:
         return self._own
 
     async def _report(self, before: FleetLedger, config: ConfigFacts) -> None:
-        """That the circuit breaker has opened or closed: once for all groups, by the process that has written it down.
+        """Report that the circuit breaker has opened or closed: once for all groups, by the process that wrote it.
 
-        A process that ends between the two has emitted no Event; the ledger and its metric still show it.
+        A process that ends between the write and the Event emits no Event. The ledger and its metric still show it.
         """
         for event in fleet_events(before, config.fleet):
             _log.warning(event.note, config=config.name)
@@ -209,7 +209,7 @@ class FleetWriter:
         except PolicyError as error:
             return Refused(explained(Sentence.NO_USABLE_CONFIG, Reason.GLOBAL_PAUSE, error=str(error)))
         nodes, now = self._store.nodes(), self._clock.now()
-        # A person may have been faster.
+        # A person may have quarantined the nodes first.
         meant = [nodes[each.node] for each in change.quarantine if each.node in nodes]
         known = quarantine.taken_in(config.fleet, meant, now)
         reset_at = config.reset_breaker_at
@@ -224,7 +224,7 @@ class FleetWriter:
         )
 
     def _only_namespace(self) -> str | None:
-        """The one whose workloads a policy may recover. None: there are several, or none."""
+        """The only namespace in which a policy may recover workloads. None: there are several, or none."""
         enforced = {
             namespace
             for namespace in {key.namespace for key in self._store.keys()}  # noqa: SIM118 - no mapping
@@ -234,6 +234,6 @@ class FleetWriter:
 
 
 def _merged(ledger: FleetLedger) -> dict[str, object]:
-    """The ledger as a merge patch: what is empty is taken away."""
+    """The ledger as a merge patch that removes empty fields."""
     fields: dict[str, object] = dict.fromkeys(_FIELDS)
     return {**fields, **msgspec.to_builtins(ledger)}

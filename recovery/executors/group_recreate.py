@@ -1,4 +1,4 @@
-"""The triggers: foreground deletion of a child Job, or of a JobSet that failed for good; and the watchdog's touch."""
+"""The triggers: foreground deletion of a child Job or of a permanently failed JobSet, and the watchdog's touch."""
 
 from recovery import api_verbs
 from recovery.core.model.annotations import TORN_DOWN_BY_ANNOTATION, TOUCHED_ANNOTATION
@@ -19,7 +19,7 @@ from recovery.ports import (
 async def carry_out(
     api: ApiClient, namespace: str, action: DeleteJob | ClaimJob | RaiseBackoffLimit | TouchJob | DeleteJobSet
 ) -> None:
-    """The action, with the errors of its function below."""
+    """Carry out the action. Raises the errors of its function below."""
     match action:
         case DeleteJob():
             await delete_job(api, namespace, action)
@@ -36,8 +36,8 @@ async def carry_out(
 async def delete_job(api: ApiClient, namespace: str, action: DeleteJob) -> None:
     """Delete the Job in the foreground, if it is still the object and the version that the decision was made on.
 
-    JobSet creates it again once it is gone. Foreground, because otherwise pods of both incarnations would run at once.
-    A Job that is gone already is success. Raises ConflictError if it changed meanwhile: read, decide again, at once.
+    JobSet creates it again once it is gone. With another propagation policy, pods of both Jobs would run at once. A Job
+    that is gone already is success. Raises ConflictError if it changed meanwhile: read and decide again at once.
     """
     await _delete(api, JOBS, namespace, action)
 
@@ -45,9 +45,8 @@ async def delete_job(api: ApiClient, namespace: str, action: DeleteJob) -> None:
 async def claim_job(api: ApiClient, namespace: str, action: ClaimJob) -> None:
     """Mark the Job and raise its backoffLimit, if it is still the object and the version of the decision.
 
-    Where the API server refuses to have the Job changed, the Job is deleted at once: a group that is not torn down is
-    worse than a grace period that is too long. Raises ConflictError if the Job changed meanwhile. One that is gone
-    needs no mark.
+    If the API server refuses the change, the Job is deleted at once: a group that is not torn down is worse than a
+    grace period that is too long. Raises ConflictError if the Job changed meanwhile. A Job that is gone needs no mark.
     """
     body = {
         "metadata": {
@@ -66,9 +65,9 @@ async def claim_job(api: ApiClient, namespace: str, action: ClaimJob) -> None:
 
 
 async def delete_jobset(api: ApiClient, namespace: str, action: DeleteJobSet) -> None:
-    """Delete the JobSet in the foreground, under the same conditions as a Job; Trainer makes it again once it is gone.
+    """Delete the JobSet in the foreground, on the same conditions as a Job. Trainer creates it again once it is gone.
 
-    Foreground here as well: a new JobSet whose Jobs have the names of the old ones could not make them.
+    Foreground here as well: a new JobSet cannot create its Jobs while the old ones, of the same names, exist.
     """
     await _delete(api, JOB_SETS, namespace, action)
 
@@ -89,7 +88,7 @@ async def _delete(api: ApiClient, resource: Resource, namespace: str, action: De
 
 
 async def raise_backoff_limit(api: ApiClient, namespace: str, action: RaiseBackoffLimit) -> None:
-    """Lift the backoffLimit of the dying Job of that UID; one that is gone or replaced needs it no more."""
+    """Raise the backoffLimit of the terminating Job with that UID. A Job that is gone or replaced does not need it."""
     body = [
         {"op": "test", "path": "/metadata/uid", "value": action.uid},
         {"op": "replace", "path": "/spec/backoffLimit", "value": MAX_BACKOFF_LIMIT},
@@ -97,16 +96,16 @@ async def raise_backoff_limit(api: ApiClient, namespace: str, action: RaiseBacko
     try:
         await api_verbs.patch(api, JOBS, action.name, body, kind=PatchKind.JSON, namespace=namespace)
     except (NotFoundError, TestFailedError, RefusedError):
-        return  # it is a precaution: even where it is refused, the pods of the dying Job have to go
+        return  # it is a precaution: even if it is refused, the pods of the Job have to be deleted
 
 
 async def touch_job(api: ApiClient, namespace: str, action: TouchJob) -> None:
-    """Change an annotation of a Job that got no pods, so that its controller looks at it again.
+    """Change an annotation of a Job that got no pods, so that the Job controller reconciles it again.
 
-    Raises NotFoundError or TestFailedError where the Job is gone or is another one.
+    Raises NotFoundError or TestFailedError if the Job is gone or was replaced.
     """
-    # A JSON patch could not reach into annotations where there are none. The UID is what ties this one to the Job: the
-    # server refuses to change it.
+    # A JSON patch fails if the Job has no annotations. The UID ties this merge patch to the Job: the server refuses to
+    # change a UID.
     body = {"metadata": {"uid": action.uid, "annotations": {TOUCHED_ANNOTATION: action.value}}}
     try:
         await api_verbs.patch(api, JOBS, action.name, body, kind=PatchKind.MERGE, namespace=namespace)

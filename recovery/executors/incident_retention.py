@@ -1,4 +1,4 @@
-"""RecoveryIncidents for the sweep: listed in pages, and deleted one by one as they were listed."""
+"""Lists RecoveryIncidents in pages for the sweep, and deletes single ones in the version that was listed."""
 
 from collections.abc import AsyncGenerator
 from datetime import datetime
@@ -50,7 +50,7 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
 
 class _Status(msgspec.Struct, frozen=True, rename="camel"):
     ended_at: datetime | None = None
-    """None: it is the record of one incident."""
+    """None: the record is of only one incident."""
     numbers: tuple[NumberRange, ...] = ()
 
 
@@ -65,10 +65,10 @@ _decode_record = msgspec.json.Decoder(_Record).decode
 
 
 async def retained_pages(api: ApiClient) -> AsyncGenerator[tuple[RetainedIncident, ...], None]:
-    """The RecoveryIncidents of all namespaces, a page at a time, those of one namespace one after another.
+    """Yield the RecoveryIncidents of all namespaces in pages, namespace by namespace.
 
-    Nothing holds on to a page that was given. A record that this version cannot read is left out, so it is kept.
-    Raises ApiError; ExpiredError where the caller took so long that the list has to begin again.
+    A yielded page is not kept in memory. A record that this version cannot read is left out, so it is never deleted.
+    Raises ApiError, and ExpiredError if the caller took so long that the list has to start again.
     """
     token = ""
     while True:
@@ -103,7 +103,7 @@ def _retained(raw: msgspec.Raw) -> RetainedIncident | None:
 
 
 async def delete_record(api: ApiClient, record: RetainedIncident) -> bool:
-    """Delete it, if it still is this object as it was listed. False: it is not. Raises other ApiErrors."""
+    """Delete the record if it is still the version that was listed. False: it is not. Raises other ApiErrors."""
     try:
         await api_verbs.delete(
             api,

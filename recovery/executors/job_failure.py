@@ -1,7 +1,7 @@
-"""Ends a training for good, where the budget is exhausted and both its policy and the platform say so.
+"""Fails a training permanently, if its budget is exhausted or a rule matches, and policy and platform allow it.
 
-What JobSet itself writes when it gives up is what is written here, so that TrainJob and users see nothing new (JobSet
-0.12 `setJobSetFailedCondition`): a JobSet with condition Failed deletes its Jobs and is never restarted.
+It writes what JobSet itself writes when it gives up, so that TrainJob and users see nothing new (JobSet 0.12
+`setJobSetFailedCondition`): JobSet deletes the Jobs of a JobSet with condition Failed and never restarts it.
 """
 
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ from recovery.decoding import decoded
 from recovery.ports import JOB_SETS, JOBS, ApiClient, PatchKind, TestFailedError
 
 REASON_PREFIX = "Recovery"
-"""Before the reason of ours in the condition: RecoveryBudgetExhausted, RecoveryFailJobRule."""
+"""Prefix of our reason in the condition: RecoveryBudgetExhausted, RecoveryFailJobRule."""
 _FAILED = "Failed"
 _RESTARTING = "Restarting"
 _MESSAGE_MAX = 32_768
@@ -36,9 +36,9 @@ _decode = msgspec.json.Decoder(_JobSet).decode
 
 
 async def fail_jobset(api: ApiClient, namespace: str, action: FailJobSet, now: datetime) -> None:
-    """Make the JobSet fail. One that has ended already is left as it is, and that is success.
+    """Fail the JobSet. A JobSet that has ended already is left as it is, which is success.
 
-    Raises ReadAgainError subclasses where it, or the child Job that is to fail it, is gone, is another one, or changed.
+    Raises ReadAgainError subclasses if it, or the child Job that is to fail it, is gone, was replaced, or changed.
     """
     if action.job is not None:
         await _end_job(api, namespace, action.job)
@@ -47,7 +47,7 @@ async def fail_jobset(api: ApiClient, namespace: str, action: FailJobSet, now: d
 
 
 async def _end_job(api: ApiClient, namespace: str, job: JobRef) -> None:
-    """Give the Job a deadline that is over: it fails with DeadlineExceeded, and its JobSet with it."""
+    """Give the Job a deadline that has passed: it fails with DeadlineExceeded, and its JobSet fails with it."""
     body = [
         {"op": "test", "path": "/metadata/uid", "value": job.uid},
         {"op": "add", "path": "/spec/activeDeadlineSeconds", "value": 1},
@@ -61,7 +61,7 @@ async def _end_jobset(api: ApiClient, namespace: str, action: FailJobSet, now: d
         raise TestFailedError(
             f"JobSet {namespace}/{action.name} is another one by now: uid {found.metadata.uid}, not {action.uid}"
         )
-    if found.status.get("terminalState"):  # JobSet leaves it out until it has ended
+    if found.status.get("terminalState"):  # JobSet sets it only when it has ended
         return
     at = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     ended = {
@@ -75,7 +75,7 @@ async def _end_jobset(api: ApiClient, namespace: str, action: FailJobSet, now: d
     status = {**found.status, "conditions": [*kept, ended], "terminalState": _FAILED}
     body = [
         {"op": "test", "path": "/metadata/uid", "value": action.uid},
-        # The whole status is written: JobSet must not have counted a restart, or an end of its own, meanwhile.
+        # The whole status is replaced: JobSet must not have written a restart or an end of its own meanwhile.
         {"op": "replace", "path": "/metadata/resourceVersion", "value": found.metadata.resource_version},
         {"op": "add", "path": "/status", "value": status},
     ]
@@ -85,7 +85,7 @@ async def _end_jobset(api: ApiClient, namespace: str, action: FailJobSet, now: d
 
 
 def _stopped(condition: dict[str, Any], at: str) -> dict[str, Any]:
-    """The condition as JobSet leaves it behind: one that has failed is not restarting any more."""
+    """The condition as JobSet leaves it: a failed JobSet is no longer restarting."""
     if condition["type"] != _RESTARTING or condition["status"] != "True":
         return condition
     failure = {"reason": "JobSetFailed", "message": "jobset failed", "lastTransitionTime": at}

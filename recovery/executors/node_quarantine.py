@@ -1,7 +1,7 @@
 """Quarantines a node and releases it: cordon, our taint, and an annotation that says why, in one patch.
 
-What others have set is never touched. Each patch tests what it takes away, and that no one wrote to the node since it
-was read; so both actions may be done twice, late, or by two controllers.
+What others have set is never changed. Each patch tests what it removes, and that no client wrote to the node since it
+was read. So both actions may be done twice, late, or by two controllers.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from recovery.ports import NODES, ApiClient, ConflictError, NotFoundError, Patch
 Body = dict[str, Any]
 
 _TRIES_MAX = 6
-"""A kubelet writes to its node every few seconds while it has news, and the node lifecycle controller beside it."""
+"""While a node changes, its kubelet and the node lifecycle controller write to it every few seconds."""
 
 
 class _Spec(msgspec.Struct):
@@ -38,7 +38,7 @@ class _Node(msgspec.Struct):
 
     @property
     def own_taint(self) -> Body | None:
-        """Our taint, whatever its value. (The API server allows one of a key and effect.)"""
+        """Our taint, with any value. (The API server allows only one taint for each key and effect.)"""
         return next((taint for taint in self.spec.taints if _is_ours(taint)), None)
 
 
@@ -46,24 +46,24 @@ _decode = msgspec.json.Decoder(_Node).decode
 
 
 async def apply(api: ApiClient, entry: Quarantined, now: datetime) -> None:
-    """Cordon the node, taint it and say why. Raises ApiError; a node that keeps changing is ConflictError.
+    """Cordon the node, taint it and note why. Raises ApiError, and ConflictError if the node keeps changing.
 
-    One that is gone, or was recreated under that name, is left alone, and so is one that a person has quarantined or
-    has released since.
+    A node that is gone, or was recreated under that name, is left alone, and so is a node that a person has quarantined
+    or has released since.
     """
     await _patched(api, entry.node, entry.node_uid, lambda node: _quarantine(node, entry, now))
 
 
 async def release(api: ApiClient, entry: Quarantined) -> None:
-    """Take away what that quarantine has set: the taint with its value, the annotation, and the cordon, if it was ours.
+    """Remove what that quarantine has set: the taint with its value, the annotation, and the cordon if it was ours.
 
-    Where our taint is gone already, another client has taken the node over, and a cordon is theirs. Raises as `apply`.
+    If our taint is gone already, another client has taken over the node and owns the cordon. Raises as `apply`.
     """
     await _patched(api, entry.node, entry.node_uid, lambda node: _release(node, taint_value(entry), entry.cordoned))
 
 
 async def quarantine_by_hand(api: ApiClient, entry: Quarantined) -> None:
-    """As `apply`, for a person: it takes the place of a quarantine by the controller, and of a release of before.
+    """As `apply`, for a person: it replaces a quarantine by the controller, and overrides an earlier release.
 
     Raises NotFoundError as well.
     """
@@ -71,8 +71,8 @@ async def quarantine_by_hand(api: ApiClient, entry: Quarantined) -> None:
 
 
 async def release_by_hand(api: ApiClient, name: str, at: str) -> None:
-    """Take away whatever quarantine of ours the node bears, and note on it when that was asked (RFC 3339), so that one
-    that is decided but not yet set is not set any more. Raises as `quarantine_by_hand`."""
+    """Remove any quarantine of ours from the node, and note on it when that was requested (RFC 3339), so that a
+    quarantine that is decided but not yet set will not be set. Raises as `quarantine_by_hand`."""
 
     def patch(node: _Node) -> list[Body]:
         taint, mark = node.own_taint, node.mark
@@ -89,7 +89,7 @@ async def release_by_hand(api: ApiClient, name: str, at: str) -> None:
 async def _patched(
     api: ApiClient, name: str, uid: str, patch: Callable[[_Node], list[Body]], *, missing_ok: bool = True
 ) -> None:
-    """Read, patch what was read, and once more where another client wrote in between. An empty patch is not sent."""
+    """Read the node and patch it, again if another client wrote in between. An empty patch is not sent."""
     for left in reversed(range(_TRIES_MAX)):
         try:
             node = decoded(NODES, _decode, await api_verbs.get(api, NODES, name))
@@ -104,7 +104,7 @@ async def _patched(
             return
         body = [
             {"op": "test", "path": "/metadata/uid", "value": node.metadata.uid},
-            # With a resourceVersion of its own the patch is refused with 409 if anything was written in between.
+            # With the resourceVersion in it, the patch is refused with 409 if anything was written in between.
             {"op": "replace", "path": "/metadata/resourceVersion", "value": node.metadata.resource_version},
             *operations,
         ]
@@ -131,7 +131,7 @@ def _quarantine(node: _Node, entry: Quarantined, now: datetime) -> list[Body]:
 
 
 def _marked(node: _Node, entry: Quarantined) -> list[Body]:
-    """Cordon, taint and annotation. A cordon that is there already is ours only where our own mark says so."""
+    """Cordon, taint and annotation. An existing cordon is ours only if our own mark says so."""
     standing = node.mark if node.own_taint is not None else None
     cordoned = not node.spec.unschedulable or (standing is not None and standing.cordoned)
     encoded = msgspec.json.encode(mark_of(entry, cordoned=cordoned)).decode()
@@ -149,7 +149,7 @@ def _marked(node: _Node, entry: Quarantined) -> list[Body]:
 
 
 def _release(node: _Node, value: str, cordon_is_ours: bool) -> list[Body]:
-    """Of the quarantine whose taint has that value; nothing where the node bears no sign of it."""
+    """The patch that removes the quarantine whose taint has that value. Empty if the node has no sign of it."""
     operations: list[Body] = []
     mark, taints = node.mark, node.spec.taints
     at = next(

@@ -1,14 +1,14 @@
 """Deletes the pods of a Job that is being deleted, many at a time.
 
-A stock controller-manager does 20 requests a second; 128 hung ranks would wait for their turn and then sit out their
-whole grace. With higher limits our deletes come at once too. The garbage collector needs three requests for each pod:
-it reads the pod and its owner, and deletes. It needs none for a pod that it sees being deleted. For 128 pods at 500
-requests a second all clients made some 600 requests for single pods and Jobs, 680 when the garbage collector was left
-alone with them, and no fewer than 590 when it had a head start of half a second. `tests/bench/recoveries.py` counts
-them.
+A controller-manager with default limits sends 20 requests per second, so 128 hung ranks would wait for their turn and
+then for their whole grace period. Our deletes are sent at once even if its limits are higher. The garbage collector
+needs three requests for each pod: it reads the pod and its owner, and deletes the pod. It needs none for a pod that it
+sees being deleted. For 128 pods at 500 requests per second, all clients made about 600 requests for single pods and
+Jobs, 680 when the garbage collector deleted the pods without us, and no fewer than 590 when it had a head start of half
+a second. `tests/bench/recoveries.py` counts them.
 
-Each delete names the UID of the pod that is meant. Over all groups the deletes are bounded, in flight and in rate, and
-the groups take turns: the thousand pods of one must delay neither the few of another, nor any trigger.
+Each delete names the UID of its pod. The deletes of all groups together are bounded, in flight and in rate, and the
+groups take turns: the thousand pods of one group must not delay the few of another, nor any trigger.
 """
 
 import asyncio
@@ -19,20 +19,20 @@ from recovery.core.plan.actions import DeletePods, ForceDeletePods, PodRef
 from recovery.ports import PODS, ApiClient, Clock, ConflictError, NotFoundError
 
 DELETES_IN_FLIGHT_MAX = 48
-"""Of the 64 writes that the API client has in flight at most: what is left is for triggers and ledgers, which must not
-wait for an API server that is slow to delete pods."""
+"""The API client has at most 64 writes in flight. The rest is for triggers and ledgers, which must not wait for an API
+server that is slow to delete pods."""
 DELETES_PER_SECOND = 400.0
-"""A thousand pods in 2 s. The API server takes 3,400 a second (measured), but it has other clients, and the API's own
-priority and fairness would make our triggers wait behind a queue of our deletes."""
+"""A thousand pods in 2 s. The API server handles 3,400 per second (measured), but it has other clients, and its API
+Priority and Fairness would queue our triggers behind our deletes."""
 DELETES_AT_ONCE = 200
-"""So many need not wait for the rate: the pods of most groups."""
+"""This many deletes need not wait for the rate: enough for the pods of most groups."""
 
 _ASK_AGAIN_SECONDS = 30.0
-"""A pod is not asked again within this time: on a loaded server the watch shows the first request late."""
+"""A delete is not repeated within this time: on a loaded server the watch shows the first one late."""
 
 
 class PodTeardown:
-    """Remembers what it asked for, so that reconciles between request and watch event do not ask twice.
+    """Deletes pods. It remembers them, so that a reconcile before the watch event does not delete them again.
 
     One instance serves all groups.
     """
@@ -42,15 +42,15 @@ class PodTeardown:
         self._clock = clock
         self._asked_at: dict[str, float] = {}
         self._forced_at: dict[str, float] = {}
-        """By itself: a pod that was asked to go in good order may have to be forced in the next moment."""
+        """Separate: a pod that was deleted gracefully may have to be deleted by force a moment later."""
         self._slots = _SlotsInTurn(DELETES_IN_FLIGHT_MAX)
         self._rate = _Rate(clock, per_second=DELETES_PER_SECOND, at_once=DELETES_AT_ONCE)
 
     async def delete_pods(self, namespace: str, action: DeletePods | ForceDeletePods) -> None:
         """Delete all the pods of the action. Every one is tried; the first error is raised afterwards.
 
-        By force the objects go without waiting for their kubelets: with grace 0 the API server asks none, and the UID
-        is all that keeps the request from a pod that lives.
+        A forced delete does not wait for the kubelet: with grace 0 the API server removes the object at once. Only the
+        UID protects a live pod of the same name.
         """
         if isinstance(action, ForceDeletePods):
             grace_seconds: int | None = 0
@@ -86,7 +86,7 @@ class PodTeardown:
 
 
 class _SlotsInTurn:
-    """So many at once, and of those who wait each party in turn; within a party, first come, first served."""
+    """A semaphore that serves waiting parties in turn. Within a party: first come, first served."""
 
     def __init__(self, slots: int) -> None:
         self._free = slots
@@ -94,7 +94,7 @@ class _SlotsInTurn:
         """By party; the order of the parties is the order of their turns."""
 
     async def take(self, party: object) -> None:
-        """Wait for a slot. A caller that gets one owes `give_back`."""
+        """Wait for a slot. A caller that gets one must call `give_back`."""
         if self._free:
             self._free -= 1
             return
@@ -103,7 +103,7 @@ class _SlotsInTurn:
         try:
             await turn
         except asyncio.CancelledError:
-            if not turn.cancelled():  # the slot was granted in the same moment
+            if not turn.cancelled():  # the slot was granted at the same moment
                 self.give_back()
             raise
 
@@ -115,14 +115,14 @@ class _SlotsInTurn:
             turn = turns.popleft()
             if turns:
                 self._waiting[party] = turns
-            if not turn.done():  # one that was cancelled wants no slot
+            if not turn.done():  # a cancelled one needs no slot
                 turn.set_result(None)
                 return
         self._free += 1
 
 
 class _Rate:
-    """A token bucket, kept as the moment at which it would be full again."""
+    """A token bucket, stored as the moment at which it is full again."""
 
     def __init__(self, clock: Clock, *, per_second: float, at_once: int) -> None:
         self._clock = clock
@@ -131,7 +131,7 @@ class _Rate:
         self._full_at_seconds = float("-inf")
 
     async def pass_on(self) -> None:
-        """Take a token, and wait until it is due. One that was waited for in vain is lost, which only slows down."""
+        """Take a token, and wait until it is due. A cancelled wait loses its token, which only delays others."""
         now = self._clock.monotonic_seconds()
         self._full_at_seconds = max(self._full_at_seconds, now) + self._token_seconds
         wait_seconds = self._full_at_seconds - self._full_seconds - now

@@ -11,13 +11,13 @@ _ABSENT = {field.encode_name: None for field in msgspec.structs.fields(Enforceme
 
 
 async def write_enforcement(api: ApiClient, policy: PolicyFacts) -> None:
-    """Bring the status about that this policy has to have. Raises ConflictError where the policy has changed since.
+    """Write the status that this policy should have. Raises ConflictError if the policy has changed since.
 
-    The patch is merged: the conditions in the same status are the admission's.
+    It is a merge patch: the conditions in the same status are written by admission.
     """
     resource = RECOVERY_POLICIES if policy.namespace else CLUSTER_RECOVERY_POLICIES
     body = {
-        # With a resourceVersion of its own the patch is refused with 409 if anything was written in between.
+        # With the resourceVersion in it, the patch is refused with 409 if anything was written in between.
         "metadata": {"resourceVersion": policy.resource_version},
         "status": {**_ABSENT, **msgspec.to_builtins(policy.enforcement)},
     }

@@ -1,4 +1,4 @@
-"""The ledger's way to the API server: RecoveryGroup.status by compare-and-swap, and the record of a closed incident."""
+"""Writes ledgers (RecoveryGroup.status) to the API server by compare-and-swap, and the records of closed incidents."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -33,7 +33,7 @@ _log = structlog.get_logger("recovery.controller")
 
 
 class WorkloadReference(msgspec.Struct, frozen=True):
-    """`spec.workloadRef` of our objects: whose they are, even once the workload is gone."""
+    """`spec.workloadRef` of our objects: the workload they belong to, even after it is gone."""
 
     kind: str
     name: str
@@ -75,18 +75,18 @@ class LedgerWriter:
     async def write(
         self, namespace: str, workload: WorkloadFacts, known: LedgerObject | None, ledger: Ledger
     ) -> LedgerObject:
-        """Write `ledger` in place of what `known` was read as; None: the RecoveryGroup is created first.
+        """Replace the ledger that was read as `known`. None: the RecoveryGroup is created first.
 
         Raises ReadAgainError subclasses when another client wrote meanwhile, or when the outcome is unknown: the caller
-        reads the ledger live and decides again. A RecoveryGroup that was created without a status is harmless: it says
-        that nothing has happened yet.
+        reads the ledger live and decides again. A RecoveryGroup without a status is harmless: it says that nothing has
+        happened yet.
 
-        A CRD of an older version drops what it does not know. That is said, once, and the recovery goes on: what every
-        version knows, the target and its attempts, is what makes it happen once; and to hold here would hold this
-        reconcile only, as the next one reads what was kept.
+        An older CRD drops fields that it does not know. That is logged once, and the recovery continues. Every version
+        knows the target and its attempts, and these ensure that a recovery happens only once. A hold here would hold
+        only this reconcile, because the next one reads what was stored.
 
-        The label by which the API server finds birth settings is there before them, and goes after them. So a process
-        that dies in between leaves a label too many at most, which costs a little and which the next write takes away.
+        The label by which the API server finds birth settings is set before them and removed after them. So a process
+        that dies in between leaves at most a superfluous label. It costs little, and the next write removes it.
         """
         wanted = ledger.birth_settings is not None
         if known is None:
@@ -94,7 +94,7 @@ class LedgerWriter:
         elif wanted and not known.labelled:
             known = await self._label(known)
         body = [
-            # With a resourceVersion of its own the patch is refused with 409 if anything was written in between.
+            # With the resourceVersion in it, the patch is refused with 409 if anything was written in between.
             {"op": "replace", "path": "/metadata/resourceVersion", "value": known.resource_version},
             {"op": "add", "path": "/status", "value": ledger},
         ]
@@ -120,10 +120,10 @@ class LedgerWriter:
         return await self._unlabel(now) if now.labelled and not wanted else now
 
     async def _label(self, known: LedgerObject) -> LedgerObject:
-        """The labelled object, if it was as it is known; raises ConflictError if it was not.
+        """Label the object. Raises ConflictError if it has changed since it was read.
 
-        Where the API server refuses the label (the role is not that of `manifests/components/birth-settings`), the
-        settings have no effect, which a dry run shows; the ledger is written all the same.
+        If the API server refuses the label (the role is not that of `manifests/components/birth-settings`), the
+        settings have no effect, which a dry run shows. The ledger is written anyway.
         """
         metadata = {
             "uid": known.uid,
@@ -138,10 +138,10 @@ class LedgerWriter:
         return msgspec.structs.replace(known, resource_version=version, labelled=True)
 
     async def _unlabel(self, known: LedgerObject) -> LedgerObject:
-        """Without its label, if that can be taken away now: the ledger stands, and the next write tries it again."""
+        """Remove the label. If that fails, the next write tries it again; the ledger has been written already."""
         metadata = {
             "uid": known.uid,
-            # A user may have entered settings since: a label that is taken away late would leave them without effect.
+            # A user may have entered settings since. Without the label they would have no effect.
             "resourceVersion": known.resource_version,
             "labels": {BIRTH_SETTINGS_LABEL: None},
         }
@@ -156,7 +156,7 @@ class LedgerWriter:
         return msgspec.structs.replace(known, resource_version=version, labelled=False)
 
     async def _patch_metadata(self, known: LedgerObject, metadata: Mapping[str, object]) -> str:
-        """The new resourceVersion."""
+        """Patch the metadata. Returns the new resourceVersion."""
         body = {"metadata": metadata}
         answer = await api_verbs.patch(
             self._api, RECOVERY_GROUPS, known.name, body, kind=PatchKind.MERGE, namespace=known.namespace
@@ -206,9 +206,10 @@ class LedgerWriter:
         )
 
     async def record(self, namespace: str, workload: WorkloadReference, incident: Incident) -> bool:
-        """Create the RecoveryIncident of a closed incident. One of that name is this very incident. False: it existed.
+        """Create the RecoveryIncident of a closed incident. False: it exists already.
 
-        Its id alone is not enough for that: where a RecoveryGroup was deleted, the next one counts from 1 again.
+        An object of that name records this very incident. The id alone would not suffice as a name: after a
+        RecoveryGroup was deleted, the next one counts from 1 again.
         """
         closing = incident.closing
         assert closing is not None, "only closed incidents are recorded"
@@ -236,9 +237,9 @@ class LedgerWriter:
         return True
 
     async def fold(self, namespace: str, workload: WorkloadReference, fold: FoldedIncidents) -> bool:
-        """Write the fold into the record of its first incident. Doing so again changes nothing.
+        """Write the fold into the record of its first incident. A repeat changes nothing.
 
-        False: that record is gone, or may not be changed, so the incident needs a record of its own. Raises other
+        False: that record is gone or cannot be changed, so the incident needs a record of its own. Raises other
         ApiErrors.
         """
         name = _record_name(workload, incident_id(workload.uid, fold.first_number), fold.started_at)
@@ -266,8 +267,8 @@ class LedgerWriter:
         return True
 
     async def recorded(self, namespace: str, workload: WorkloadReference, incident: Incident) -> Incident | None:
-        """The closed incident as its RecoveryIncident has it: one whose job is gone may have been closed before, at
-        another time than now. None: the record was deleted, or this version cannot read it."""
+        """The closed incident as its RecoveryIncident has it: the incident of a deleted job may have been closed
+        earlier, at another time. None: the record was deleted, or this version cannot read it."""
         name = incident_name(workload, incident)
         try:
             answer = await api_verbs.get(self._api, RECOVERY_INCIDENTS, name, namespace=namespace)
@@ -275,15 +276,15 @@ class LedgerWriter:
             return None
         try:
             return decode_recorded(msgspec.json.decode(answer, type=_Recorded).spec)
-        except UNDECODABLE:  # of another version; a new job of that name must not wait for it
+        except UNDECODABLE:  # from another version; a new job of that name must not wait for it
             return None
 
 
 def _is(status: msgspec.Raw, ledger: Ledger) -> bool:
-    """The status is that ledger, and not what was left of it."""
+    """Whether the status is the whole ledger, with no field dropped."""
     try:
         return msgspec.json.decode(status, type=Ledger) == ledger
-    except msgspec.ValidationError:  # a field is gone without which the rest cannot be read
+    except msgspec.ValidationError:  # a required field was dropped
         return False
 
 
@@ -293,7 +294,7 @@ def reference_to(workload: WorkloadFacts) -> WorkloadReference:
 
 
 def incident_name(workload: WorkloadReference, incident: Incident) -> str:
-    """The name of its RecoveryIncident: it follows from what an incident never changes, so a repeat is recognised."""
+    """The name of its RecoveryIncident. It is derived from fields that never change, so a repeat is recognised."""
     return _record_name(workload, incident.id, incident.started_at)
 
 

@@ -1,4 +1,4 @@
-"""Reads the log of a suspect: bounded, and without a retry of what failed."""
+"""Reads the log of a suspect, bounded in size. A failed read is not retried."""
 
 import msgspec
 
@@ -7,14 +7,14 @@ from recovery.core.model.suspect_log import LOG_LINES_MAX, LOG_READ_BYTES_MAX, L
 from recovery.ports import ApiClient, ApiError, NotFoundError, RefusedError
 
 _UNABLE = b"unable to retrieve container logs for "
-"""What a kubelet writes in place of a log that the runtime has removed. The answer is 200 all the same."""
+"""What a kubelet answers, with status 200, instead of a log that the runtime has removed."""
 
 
 async def read_log(api: ApiClient, namespace: str, known: SuspectLog) -> SuspectLog:
     """The log with its tail, or with the reason why it has none. Raises no ApiError.
 
-    If the present instance has written nothing, the kubelet has restarted the container since it was reported as
-    terminated. The instance that failed is the previous one then.
+    If the current instance has written nothing, the kubelet has restarted the container since it was reported as
+    terminated. The failed instance is then the previous one.
     """
     found = await _read(api, namespace, known)
     if found.absent is not LogAbsence.NO_LOGS or known.previous:
@@ -48,5 +48,5 @@ def _why(error: ApiError) -> LogAbsence:
         return LogAbsence.FORBIDDEN
     if isinstance(error, NotFoundError):
         return LogAbsence.NOT_FOUND
-    # 400 is what the kubelet answers of a container that has not started, or has no previous instance.
+    # The kubelet answers 400 for a container that has not started, or has no previous instance.
     return LogAbsence.NO_LOGS if isinstance(error, RefusedError) else LogAbsence.UNREACHABLE

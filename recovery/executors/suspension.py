@@ -1,7 +1,7 @@
-"""Suspends a workload in our name, and resumes it only while it still carries that name.
+"""Suspends a workload and marks it as ours, and resumes it only while it still has that mark.
 
-A user always wins. Who has suspended or resumed the workload, or has taken our annotation away, has changed what these
-patches are tied to: they are refused, and the reconcile reads again and decides on what the user wants.
+A user always wins. A user who suspends or resumes the workload, or removes our annotation, changes what these patches
+test. They are then refused, and the reconcile reads again and decides on what the user wants.
 """
 
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ from recovery.ports import ApiClient, NotFoundError, PatchKind, TestFailedError
 from recovery.workloads import resource_of
 
 NEVER = "never"
-"""`resume-at` while the time is not known yet."""
+"""Value of `resume-at` while the time is not known yet."""
 
 
 class _Spec(msgspec.Struct):
@@ -33,10 +33,10 @@ _decode = msgspec.json.Decoder(_Workload).decode
 
 
 async def suspend(api: ApiClient, namespace: str, workload: WorkloadFacts, action: SuspendWorkload) -> None:
-    """Suspend the workload and say in its annotations for which incident, all in one write.
+    """Suspend the workload and name the incident in its annotations, all in one write.
 
-    One that this incident has suspended already is success. Raises ReadAgainError subclasses where the workload is
-    gone, is another one, was suspended or marked by another client, or changes between our reading and our writing.
+    A workload that this incident has already suspended is success. Raises ReadAgainError subclasses if the workload is
+    gone, was replaced, was suspended or marked by another client, or changes between our read and our write.
     """
     resource = resource_of(workload)
     found = decoded(resource, _decode, await api_verbs.get(api, resource, workload.name, namespace=namespace))
@@ -61,8 +61,8 @@ async def suspend(api: ApiClient, namespace: str, workload: WorkloadFacts, actio
         added = [{"op": "add", "path": _path(name), "value": value} for name, value in ours.items()]
     body = [
         {"op": "test", "path": "/metadata/uid", "value": action.workload_uid},
-        # An absent field cannot be tested: with a resourceVersion of its own the patch is refused with 409 if anything
-        # was written since it was read.
+        # An absent field cannot be tested. With the resourceVersion in it, the patch is refused with 409 if anything
+        # was written since the read.
         {"op": "replace", "path": "/metadata/resourceVersion", "value": meta.resource_version},
         *added,
         {"op": "add", "path": "/spec/suspend", "value": True},
@@ -71,10 +71,10 @@ async def suspend(api: ApiClient, namespace: str, workload: WorkloadFacts, actio
 
 
 async def resume(api: ApiClient, namespace: str, workload: WorkloadFacts, action: ResumeWorkload) -> None:
-    """Take our annotations away, and with them the suspension, where it is still in force.
+    """Remove our annotations, and end the suspension if it is still in force.
 
-    A workload that is gone is success. Raises TestFailedError where the annotations are not those that were decided on:
-    another client has taken the suspension over, or its incident has suspended the workload a second time.
+    A workload that is gone is success. Raises TestFailedError if the annotations are not those that were decided on:
+    another client has taken over the suspension, or its incident has suspended the workload a second time.
     """
     same_end: list[dict[str, object]] = []
     if action.resume_at:
@@ -84,7 +84,7 @@ async def resume(api: ApiClient, namespace: str, workload: WorkloadFacts, action
         {"op": "test", "path": _path(SUSPENDED_BY_ANNOTATION), "value": action.suspended_by},
         *same_end,
         {"op": "remove", "path": _path(SUSPENDED_BY_ANNOTATION)},
-        # Added first: another client may have removed it by itself, and what is not there cannot be removed.
+        # Added first: another client may have removed only this annotation, and an absent one cannot be removed.
         {"op": "add", "path": _path(RESUME_AT_ANNOTATION), "value": ""},
         {"op": "remove", "path": _path(RESUME_AT_ANNOTATION)},
     ]

@@ -1,5 +1,5 @@
-"""The metrics of the admission webhooks. They run in a thread of their own, which counts here too: the instruments
-of prometheus_client may be used from any thread."""
+"""The metrics of the admission webhooks. The webhooks run in a thread of their own and count here directly, because the
+instruments of prometheus_client are thread-safe."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
@@ -35,7 +35,7 @@ class AdmissionMetrics(Collector):
         self._requests.labels(webhook, outcome).inc()
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: a registry would collect instead, to learn the names."""
+        """Nothing, so that no registry collects to learn the names."""
         return ()
 
     def collect(self) -> Iterator[Metric]:

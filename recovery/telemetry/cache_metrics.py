@@ -21,7 +21,7 @@ class CacheCollector(Collector):
         self._store = store
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: a registry would collect instead, to learn the names."""
+        """Nothing, so that no registry collects to learn the names."""
         return ()
 
     def collect(self) -> Iterator[Metric]:

@@ -1,6 +1,6 @@
-"""What a ledger write decided, as labels: derived from the ledger before and after, counted only once it is written.
+"""The labels of what a ledger write decided, derived from the ledger before and after. It is counted after the write.
 
-A decision that was refused with a conflict is decided again; counted when it is made it would count twice.
+A decision whose write is refused with a conflict is made again. Counted before the write, it would count twice.
 """
 
 import msgspec
@@ -9,7 +9,7 @@ from recovery.core.model.ledger import Incident, Ledger, Phase
 from recovery.core.model.reason import Reason
 
 _UNDECIDED = frozenset({Reason.MEMBER_LOST, Reason.SETTLING, Reason.STORM, Reason.GROUP_PENDING})
-"""The verdict is still to come: what is counted is the verdict."""
+"""Reasons of an incident that has no verdict yet. Only the verdict is counted."""
 
 
 class DecisionLabels(msgspec.Struct, frozen=True):
@@ -20,8 +20,7 @@ class DecisionLabels(msgspec.Struct, frozen=True):
     mode: str
     """observe or enforce."""
     suppressed: str = ""
-    """What kept the action from being taken: budget, permission or observe. Empty: nothing did, or nothing was called
-    for."""
+    """What prevented the action: budget, permission or observe. Empty: nothing did, or no action was needed."""
 
 
 def decisions(before: Ledger, after: Ledger) -> tuple[DecisionLabels, ...]:
@@ -55,15 +54,15 @@ def _held(incident: Incident, mode: str) -> DecisionLabels:
 
 
 def _is_decided(incident: Incident) -> bool:
-    """A verdict was passed, or none is to come."""
+    """Whether there is a verdict, or none will come."""
     if incident.closing is not None or incident.attempts or incident.would or incident.held is not None:
         return True
     return incident.reason not in _UNDECIDED and incident.withheld is None
 
 
 def _left_alone(incident: Incident, mode: str) -> DecisionLabels:
-    """Nothing is done about it."""
+    """The labels of an incident about which nothing is done."""
     if incident.closing is not None:
         return DecisionLabels("None", incident.closing.outcome_reason, mode)
-    # What Enforce would do is counted with `would`; here nothing was called for, but for what came too late.
+    # What Enforce would do is counted with `would`. Here no action was needed, unless Enforce came too late.
     return DecisionLabels("None", incident.reason, mode, suppressed="observe" if incident.too_late else "")

@@ -1,4 +1,4 @@
-"""Measures how late the event loop is: everything that the controller promises in milliseconds stands on it."""
+"""Measures how late the event loop is: everything that the controller promises in milliseconds depends on it."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ _INTERVAL_SECONDS = 0.5
 
 
 async def measure_lag(clock: Clock, lagged: Callable[[float], None]) -> None:
-    """Until cancelled: call `lagged` with the seconds by which each sleep overran."""
+    """Call `lagged` with the seconds by which each sleep overran, until cancelled."""
     while True:
         began = clock.monotonic_seconds()
         await clock.sleep(_INTERVAL_SECONDS)

@@ -1,7 +1,7 @@
-"""The text of a scrape, made once for all who ask within a second, and in slices between which the event loop works.
+"""The text of a scrape. It is made once for all requests within a second, and in slices that let other tasks run.
 
-Several Prometheus replicas, agents and people scrape one controller. Without this, what each of them asks for is work
-of the leader's event loop: eight scrapes of 500 jobs at a time kept it from everything else for seconds.
+Several Prometheus replicas, agents and people scrape one controller. Without this, each of their requests is work for
+the leader's event loop: eight scrapes of 500 jobs at a time blocked it for seconds.
 """
 
 import asyncio
@@ -18,13 +18,13 @@ from recovery.ports import Clock
 from recovery.telemetry.pieces import Pieces
 
 FRESH_SECONDS = 1.0
-"""For so long after it was made, an exposition answers every request."""
+"""How long an exposition answers every request after it was made."""
 SLICE_SECONDS = 0.005
-"""After so much work the event loop gets a turn, for as long as the work took: a scrape has half of it at most."""
+"""After this much work a scrape sleeps for as long as the work took, so it uses at most half of the event loop."""
 _PART_CHARACTERS = 64 * 1024
-"""Of a part of the response, which is sent at once."""
+"""Of one part of the response. A part is sent at once."""
 _LINES_AT_ONCE = 100
-"""Between two checks of the time: half a millisecond."""
+"""Lines between two checks of the time: half a millisecond."""
 
 
 class TextFormat(StrEnum):
@@ -35,7 +35,7 @@ class TextFormat(StrEnum):
 
 
 def chosen_format(accept: str) -> TextFormat:
-    """What a client with this Accept header gets: OpenMetrics if it names it, as in prometheus_client."""
+    """The format for this Accept header: OpenMetrics if the header names it, as in prometheus_client."""
     accepted = (each.partition(";")[0].strip() for each in accept.split(","))
     return TextFormat.OPEN_METRICS if "application/openmetrics-text" in accepted else TextFormat.PROMETHEUS
 
@@ -47,7 +47,7 @@ class Exposed(Protocol):
     """An exposition of another term is out of date."""
 
     def pieces(self) -> Pieces:
-        """All families, of one moment."""
+        """All families, as of one moment."""
 
 
 class Body(msgspec.Struct, frozen=True):
@@ -64,7 +64,7 @@ class Body(msgspec.Struct, frozen=True):
 
 
 class Exposition:
-    """Makes expositions, one at a time. All who ask for the same one get the same one."""
+    """Makes expositions, one at a time. Concurrent requests for the same one share it."""
 
     def __init__(self, exposed: Exposed, clock: Clock) -> None:
         self._exposed = exposed
@@ -75,7 +75,7 @@ class Exposition:
         self._one_at_a_time = asyncio.Lock()
 
     async def body(self, text_format: TextFormat) -> Body:
-        """One that was made within the last second, or that is in the making; else a new one."""
+        """An exposition that was made within the last second or is being made, or else a new one."""
         term, kept = self._exposed.terms, self._kept.get(text_format)
         if kept is not None and kept.term == term and self._age_seconds(kept) < FRESH_SECONDS:
             return kept
@@ -84,13 +84,13 @@ class Exposition:
             making = asyncio.create_task(self._make(text_format, term))
             self._making[text_format, term] = making
             making.add_done_callback(lambda _: self._making.pop((text_format, term), None))
-        return await asyncio.shield(making)  # a client that goes away must not take it from the others
+        return await asyncio.shield(making)  # a client that disconnects must not cancel it for the others
 
     def _age_seconds(self, body: Body) -> float:
         return self._clock.monotonic_seconds() - body.made_at_seconds
 
     async def end(self) -> None:
-        """Give up what is in the making."""
+        """Cancel the expositions in progress."""
         making = tuple(self._making.values())
         for task in making:
             task.cancel()
@@ -118,7 +118,7 @@ class Exposition:
 
 
 def _texts(pieces: Pieces, text_format: TextFormat) -> Iterator[str]:
-    """Some lines each; empty where a piece has none yet."""
+    """The text, some lines at a time. Empty: the family is not complete yet."""
     labels = _SampleLines()
     for family in pieces:
         if family is None:
@@ -132,7 +132,7 @@ def _texts(pieces: Pieces, text_format: TextFormat) -> Iterator[str]:
 
 
 def _head(family: Metric, text_format: TextFormat) -> str:
-    """Prometheus's older format names a counter like its sample, and leaves quotes in the help as they are."""
+    """Prometheus's older format names a counter like its sample, and does not escape quotes in the help."""
     name, says = family.name, family.documentation.replace("\\", r"\\").replace("\n", r"\n")
     if text_format is TextFormat.OPEN_METRICS:
         says = says.replace('"', r"\"")
@@ -142,7 +142,7 @@ def _head(family: Metric, text_format: TextFormat) -> str:
 
 
 class _SampleLines:
-    """Renders samples. It remembers the values of labels that it has escaped: those of a job come 65 times."""
+    """Renders samples. It remembers escaped label values, because those of a job occur 65 times."""
 
     def __init__(self) -> None:
         self._quoted: dict[str, str] = {}

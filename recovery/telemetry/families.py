@@ -26,12 +26,12 @@ def filled(record: MetricRecord, samples: Mapping[tuple[str, ...], float]) -> Fa
 
 
 def preset_labels(record: MetricRecord) -> tuple[tuple[str, ...], ...]:
-    """All combinations of the values of its labels, which the catalogue knows."""
+    """All combinations of the label values that the catalogue lists."""
     return tuple(product(*(label.values for label in record.labels)))
 
 
 def counter(record: MetricRecord, registry: CollectorRegistry) -> Counter:
-    """The counter, at 0 for all its labels where the catalogue says so."""
+    """The counter. It starts at 0 for all combinations of labels if the catalogue says so."""
     made = Counter(record.name, record.help, record.label_names, registry=registry)
     if record.preset:
         for labels in preset_labels(record):

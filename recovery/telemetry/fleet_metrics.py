@@ -26,14 +26,14 @@ class FleetCollector(Collector):
         self._jobs = jobs
         self._store: GroupStore | None = None
         self.leads = False
-        """Whether this process acts, and so reports the fleet."""
+        """Whether this process leads, and so reports the fleet."""
 
     def follow(self, store: GroupStore) -> None:
         """Report the RecoveryConfig of this store from now on."""
         self._store = store
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: a registry would collect instead, to learn the names."""
+        """Nothing, so that no registry collects to learn the names."""
         return ()
 
     def collect(self) -> Iterator[Metric]:

@@ -1,9 +1,9 @@
-"""The counters of the whole cluster: all incidents that have ended, and the open ones as far as they surely count.
+"""The counters of the whole cluster: all ended incidents, and the certain part of the open ones.
 
-Incidents that have ended are in `RecoveryConfig.status.totals`, each counted once, so the counters survive a change of
-leader and the jobs. An incident that is not among them yet is counted from its ledger. Caches of the two objects may
-lag behind each other; no value falls within one process meanwhile. Without a RecoveryConfig this process remembers the
-incidents that have ended while it led, and counts from 0.
+Ended incidents are in `RecoveryConfig.status.totals`, each counted once, so the counters survive a change of leader and
+the deletion of jobs. An incident that is not there yet is counted from its ledger. The caches of the two objects may
+lag behind each other, but no value falls within one process. Without a RecoveryConfig this process counts from 0, and
+remembers the incidents that ended while it led.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Set
@@ -50,7 +50,7 @@ _Ended: TypeAlias = tuple[str, ...]
 """Class, outcome and handling of incidents that have ended."""
 
 _LEDGERS_AT_ONCE = 50
-"""Between two turns of others: less than a millisecond."""
+"""Ledgers in one step: less than a millisecond."""
 
 _NO_CELLS: Mapping[IdleCell, float] = {}
 _NONE_ENDED: Mapping[_Ended, float] = {}
@@ -90,11 +90,11 @@ class FleetTotalsCollector(Collector):
         self._jobs = jobs
         self._store: GroupStore | None = None
         self.leads = False
-        """Whether this process acts, and so reports the fleet."""
+        """Whether this process leads, and so reports the fleet."""
         self._remembered = _Sums()
-        """What ended while this process led and no RecoveryConfig was there to count it."""
+        """The incidents that ended while this process led and there was no RecoveryConfig to count them."""
         self._remembered_which: frozenset[IncidentName] = frozenset()
-        """Those of them that a ledger still has."""
+        """Those of them that are still in a ledger."""
         self._ended: Monotone[_Ended] = Monotone()
         self._idle: Monotone[IdleCell] = Monotone()
         self._others: Monotone[str] = Monotone()
@@ -104,7 +104,7 @@ class FleetTotalsCollector(Collector):
         self._store = store
 
     def ledger_written(self, key: GroupKey, before: Ledger, after: Ledger) -> None:
-        """Remember an incident that has ended with this write, where no RecoveryConfig does."""
+        """Remember an incident that has ended with this write, if there is no RecoveryConfig."""
         incident = after.incident
         if self._store is None or self._store.config() is not None or incident is None or incident.closing is None:
             return
@@ -118,14 +118,14 @@ class FleetTotalsCollector(Collector):
         self._remembered_which |= {name_of(job.workload_uid, incident)}
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: a registry would collect instead, to learn the names."""
+        """Nothing, so that no registry collects to learn the names."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
         return complete(self.pieces())
 
     def pieces(self) -> Pieces:
-        """As `MadeInPieces` says."""
+        """See `MadeInPieces`."""
         if self._store is None or not self.leads:
             return iter(())
         config = self._store.config()
@@ -198,9 +198,9 @@ class FleetTotalsCollector(Collector):
 
 
 def _parts(group: LedgerObject, now: datetime, *, running: bool) -> Iterator[tuple[IncidentName, _Sums]]:
-    """What a ledger has of incidents that may not be in the totals yet: its own incident, and what could not be added.
+    """The incidents of a ledger that may not be in the totals yet: its current one, and those that could not be added.
 
-    `running` False: its workload is gone, so nothing of it idles any more."""
+    `running` False: its workload is gone, so none of its GPUs is idle any more."""
     incident, seen = group.ledger.incident, set()
     for each in group.ledger.uncounted:
         which = (each.workload_uid, each.number, each.started_at)
@@ -215,7 +215,7 @@ def _parts(group: LedgerObject, now: datetime, *, running: bool) -> Iterator[tup
 
 
 def _of_incident(workload_uid: str, incident: Incident) -> _Sums:
-    """What an incident has come to so far, but for the phase that lasts."""
+    """The sums of an incident so far, without the phase in progress."""
     if incident.closing is not None:
         return _of_closed(totals_of(workload_uid, incident))
     released = sum(span.released_gpu_seconds for span in incident.phases)

@@ -1,7 +1,7 @@
-"""The metric of groups that have not started, which no ledger shows: a healthy job has none.
+"""The metric of groups that have not started. No ledger shows them, because a healthy job has none.
 
-Each reconcile of a group finds out whether it has started; what the last one found is remembered here and reported at
-the scrape, so that a scrape reads no pods, of which there may be 50,000.
+Each reconcile of a group finds out whether it has started. The last result is remembered here and reported at the
+scrape, so that a scrape reads no pods, of which there may be 50,000.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,9 +17,9 @@ from recovery.telemetry.families import family
 
 
 class StartCollector(Collector):
-    """A prometheus collector over what reconciles have found: only who leads reconciles. Without a store it is silent.
+    """A prometheus collector over the results of reconciles, which only the leader has. Without a store it is silent.
 
-    A series for each group that has not started, under the reason of the moment; it ends when the group has started.
+    It has a series for each group that has not started, with the current reason. It ends when the group has started.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class StartCollector(Collector):
         self._store = store
 
     def forget(self) -> None:
-        """A term begins or ends: what was found before says nothing about now."""
+        """A term begins or ends: earlier results are out of date."""
         self._found.clear()
 
     def reconciled(self, key: GroupKey, found: NotStarted | None) -> None:
@@ -42,7 +42,7 @@ class StartCollector(Collector):
             self._found.pop(key, None)
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: a registry would collect instead, to learn the names."""
+        """Nothing, so that no registry collects to learn the names."""
         return ()
 
     def collect(self) -> Iterator[Metric]:

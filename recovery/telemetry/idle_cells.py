@@ -1,12 +1,12 @@
-"""GPU-seconds of incidents in the finest pieces that any counter has, and a memory that keeps them from going back.
+"""GPU-seconds of incidents in the smallest cells that any counter needs, and a memory that keeps them from falling.
 
-A counter must never fall, also not between two leaders, who share the ledger and no memory: Prometheus takes a fall
-for a restart, and counts all that was there before a second time. The end of a phase may be booked some seconds after
-its date, because the last rank was Ready before the controller had read it. So what lasts counts up to
+A counter must never fall, not even between two leaders, which share the ledger but no memory: Prometheus treats a fall
+as a restart and counts the whole value a second time. The end of a phase may be booked some seconds after its date,
+because the last rank was Ready before the controller had read it. So a phase in progress counts only up to
 `surely_lost_until`, a few seconds ago, and in full once the ledger books its end.
 
-All counters of idle GPU-seconds are sums over these pieces, so the sum by reason and the sum by cause are equal at
-every scrape.
+All counters of idle GPU-seconds are sums over these cells, so the sum by reason and the sum by cause are equal at every
+scrape.
 """
 
 import math
@@ -36,11 +36,11 @@ IdleCells = dict[IdleCell, float]
 
 BOOKED_WITHIN = timedelta(seconds=5)
 """From the end of a phase, as its objects date it, until the ledger has it: one second of the API's rounding, the
-watch, the reconcile and its write. Where these take longer, a change of leader at that moment may let a counter fall.
+watch, the reconcile and its write. If these take longer, a change of leader at that moment may let a counter fall.
 """
 
 _ROUNDING_SECONDS = 1e-3
-"""Below this a difference between two sums of the same figures is none."""
+"""A smaller difference between two sums of the same figures counts as none."""
 
 
 class Monotone(Generic[Key]):
@@ -50,24 +50,24 @@ class Monotone(Generic[Key]):
         self._reached: dict[Key, float] = {}
 
     def raised(self, values: Mapping[Key, float]) -> dict[Key, float]:
-        """Each value, or what was reported for it before where that was more; those too that are missing now."""
+        """Each value, or the earlier one if that was higher. Keys that are missing now keep their earlier values."""
         for key, value in values.items():
             self._reached[key] = max(value, self._reached.get(key, 0.0))
         return dict(self._reached)
 
     def keep_only(self, lives: Callable[[Key], bool]) -> None:
-        """The others will not come again."""
+        """Forget all other keys."""
         self._reached = {key: value for key, value in self._reached.items() if lives(key)}
 
 
 def open_incident(ledger: Ledger) -> Incident | None:
-    """None: none is open."""
+    """The open incident. None: none is open."""
     incident = ledger.incident
     return incident if incident is not None and incident.closing is None else None
 
 
 def running_span(ledger: Ledger) -> PhaseSpan | None:
-    """The phase that lasts. None: none does."""
+    """The phase in progress. None: there is none."""
     incident = open_incident(ledger)
     if incident is None or not incident.phases or incident.phases[-1].ended_at is not None:
         return None
@@ -75,7 +75,7 @@ def running_span(ledger: Ledger) -> PhaseSpan | None:
 
 
 def booked_in(totals: Totals) -> IdleCells:
-    """What a ledger has booked. What has no class there is of class Unknown: a version booked it that knew none."""
+    """What a ledger has booked. Seconds without a class get class Unknown: a version without classes booked them."""
     cells = booked_by_class(totals.idle_gpu_seconds_by_class)
     for phase, seconds in totals.idle_gpu_seconds.items():
         classed = sum(phases.get(phase, 0.0) for phases in totals.idle_gpu_seconds_by_class.values())
@@ -94,7 +94,7 @@ def booked_by_class(by_class: Mapping[str, Mapping[str, float]]) -> IdleCells:
 
 
 def booked_of(incident: Incident) -> IdleCells:
-    """What the spans of an incident that have ended have cost."""
+    """What the ended spans of an incident have cost."""
     cells: IdleCells = {}
     for span in incident.phases:
         if span.idle_gpu_seconds:
@@ -103,21 +103,21 @@ def booked_of(incident: Incident) -> IdleCells:
 
 
 def surely_lost_until(incident: Incident, now: datetime) -> datetime:
-    """Up to when the phase that lasts has surely lasted: its end, once it is booked, is not before.
+    """Up to when the phase in progress has certainly lasted: once its end is booked, it is not earlier.
 
-    A group that runs whole without a restart is believed only after a while, and its phase ends when it became Ready.
+    A group that is complete without a restart is trusted only after a while, and its phase ends when it became Ready.
     """
     return now - (OUTLIVES_IN if incident.held is not None else SETTLES_IN) - BOOKED_WITHIN
 
 
 def running_of(ledger: Ledger, now: datetime) -> tuple[IdleCells, float]:
-    """The phase that lasts, up to `surely_lost_until`: idle GPU-seconds and released ones."""
+    """Idle and released GPU-seconds of the phase in progress, up to `surely_lost_until`."""
     span, incident = running_span(ledger), ledger.incident
     cells: IdleCells = {}
     if span is None or incident is None:
         return cells, 0.0
     seconds = max(0.0, (surely_lost_until(incident, now) - span.started_at).total_seconds())
-    # Rounded up it could be more than what is booked.
+    # Rounded up it could exceed what is booked later.
     gpu_seconds = math.floor(seconds * incident.gpus_in(span) * 1000) / 1000
     if span.released:
         return cells, gpu_seconds
@@ -131,7 +131,7 @@ def add(cells: IdleCells, failure_class: str, phase: str, seconds: float) -> Non
 
 
 def thousandths(seconds: float) -> float:
-    """As the ledger keeps it. A sum in another order is another float, and would be a fall."""
+    """Rounded as in the ledger. A sum in another order may be a smaller float, which would be a fall."""
     return round(seconds, 3)
 
 

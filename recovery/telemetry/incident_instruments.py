@@ -1,6 +1,6 @@
 """What is observed of incidents when a ledger write has succeeded: durations, decisions, refusals.
 
-Durations are histograms without job labels: 200 jobs with job labels on histograms are 82,400 series.
+Durations are histograms without job labels: with job labels, 200 jobs would have 82,400 series.
 """
 
 from datetime import datetime
@@ -38,7 +38,7 @@ class IncidentInstruments:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._phase = histogram(of_fleet.PHASE_DURATION, registry, _BUCKETS_SECONDS)
         for phase in of_fleet.PHASE_DURATION.values_of("phase"):
-            self._phase.labels(phase, SCOPE)  # there from the start, so that the first one is an increase
+            self._phase.labels(phase, SCOPE)  # starts at 0, so that the first one is an increase
         self._duration = histogram(of_fleet.INCIDENT_DURATION, registry, _BUCKETS_SECONDS)
         self._rendezvous = histogram(of_fleet.RENDEZVOUS_DURATION, registry, _BUCKETS_SECONDS)
         self._decisions = counter(of_fleet.DECISIONS, registry)
@@ -72,7 +72,7 @@ class IncidentInstruments:
                 self._refusals.labels(why).inc()
 
     def _observe_rendezvous(self, known: Incident | None, after: Ledger, incident: Incident, *, closed: bool) -> None:
-        """One that led to Resuming is observed when that is over: only then its outcome is known."""
+        """A rendezvous that led to Resuming is observed when Resuming is over: only then is its outcome known."""
         outcome = str(incident.closing.outcome) if incident.closing is not None and closed else INTERRUPTED
         source = _source(incident)
         settled_before = {_key(span) for span in _settled_rendezvous(known)}
@@ -82,7 +82,7 @@ class IncidentInstruments:
             self._rendezvous.labels(source, outcome).observe((span.ended_at - span.started_at).total_seconds())
         joined = closed and incident.closing is not None and bool(incident.closing.source)
         if joined and not settled and restarted(after):
-            # All were Ready as soon as they ran: without a probe Kubernetes reports both at once.
+            # All members were Ready as soon as they ran: without a probe Kubernetes reports both at once.
             self._rendezvous.labels(source, outcome).observe(0.0)
 
 
@@ -94,7 +94,7 @@ def _source(incident: Incident) -> str:
 
 
 def _settled_rendezvous(incident: Incident | None) -> list[PhaseSpan]:
-    """The spans of Rendezvous whose outcome is known: all that ended, but one that Resuming follows and still lasts."""
+    """The ended spans of Rendezvous whose outcome is known: not the one before a Resuming that is in progress."""
     if incident is None:
         return []
     spans = incident.phases
@@ -110,6 +110,6 @@ def _key(span: PhaseSpan) -> tuple[str, datetime]:
 
 def _spans_ended(known: Incident | None, incident: Incident) -> list[tuple[PhaseSpan, datetime]]:
     """The spans that ended since `known`, with their ends. (The oldest spans may have been merged meanwhile: a merged
-    span begins as one that had ended before.)"""
+    span has the start of one that had ended before.)"""
     before = {_key(span) for span in known.phases if span.ended_at} if known is not None else set()
     return [(span, span.ended_at) for span in incident.phases if span.ended_at is not None and _key(span) not in before]

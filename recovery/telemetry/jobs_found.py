@@ -1,8 +1,8 @@
-"""What the last reconcile of each job has read of it, so that a scrape reads no pods, of which there may be 50,000.
+"""What the last reconcile of each job has read, so that a scrape reads no pods, of which there may be 50,000.
 
-Whatever changes an answer starts a reconcile: the workload, its pods, the policies, the RecoveryConfig. (A report of
-progress does not, so it is none of the answers.) Only who leads reconciles. A scrape that comes before the first
-reconcile of a job in this term reads that job itself, once: else the first scrape of a new leader would lack jobs.
+Everything that changes these facts starts a reconcile: the workload, its pods, the policies, the RecoveryConfig. (A
+progress report does not, so it is not kept here.) Only the leader reconciles. A scrape before the first reconcile of a
+job in this term reads that job itself, once: otherwise the first scrape of a new leader would lack jobs.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ from recovery.telemetry.catalogue.label_values import NO_MODE
 
 
 class FoundJob(msgspec.Struct, frozen=True):
-    """What metrics say about a job, and its ledger does not."""
+    """What metrics show about a job beyond its ledger."""
 
     workload_uid: str
     kind: str
@@ -29,12 +29,12 @@ class FoundJob(msgspec.Struct, frozen=True):
     """GPUs that its pods hold."""
     members_ready: int
     selected: bool
-    """A policy selects it, whether that can be used or not."""
+    """A policy selects it, even if that policy cannot be used."""
     mode: str = NO_MODE
-    """observe or enforce; none: no policy selects it, or it cannot be used."""
+    """observe or enforce; none: no usable policy selects it."""
     budget_limit: int = 0
     budget_window: timedelta | None = None
-    """None: there is no usable policy to say it."""
+    """None: there is no usable policy."""
 
 
 class FoundJobs:
@@ -45,23 +45,23 @@ class FoundJobs:
         self._found: dict[GroupKey, FoundJob] = {}
 
     def follow(self, store: GroupStore) -> None:
-        """Know of the workloads of this store from now on."""
+        """Read the workloads of this store from now on."""
         self._store = store
 
     def forget(self) -> None:
-        """A term begins or ends: what was read before says nothing about now."""
+        """A term begins or ends: earlier facts are out of date."""
         self._found.clear()
 
     def read(self, key: GroupKey, snapshot: Snapshot, policy: Policy | PolicyError | None) -> None:
-        """A reconcile decides on this. `policy` as `applicable` gives it."""
+        """A reconcile decides on these facts. `policy` is the result of `applicable`."""
         found = _found(snapshot, policy)
         if found is not None:
             self._found[key] = found
         else:
-            self._found.pop(key, None)  # there may never be a scrape, and so no `present` to forget it
+            self._found.pop(key, None)  # there may never be a scrape whose `present` would forget it
 
     def present(self) -> Mapping[GroupKey, FoundJob]:
-        """Those whose workload exists."""
+        """The jobs whose workload exists."""
         store = self._store
         if store is None:
             return {}
@@ -84,7 +84,7 @@ class FoundJobs:
 
 
 def _read_in(store: GroupStore, key: GroupKey) -> FoundJob | None:
-    """None: there is no such workload any more."""
+    """Read the job from the store. None: the workload no longer exists."""
     snapshot = store.snapshot(key)
     if snapshot.workload is None:
         return None

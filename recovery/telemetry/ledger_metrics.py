@@ -1,12 +1,12 @@
 """The metrics of jobs, computed at every scrape from their ledgers and from what reconciles have read.
 
 Nothing is counted here: each counter follows from `RecoveryGroup.status` and the clock. So the metrics equal a fold
-over it, a new leader goes on where the last one stopped, and the series of a job end with its workload. They begin when
-a policy first selects the job, at 0: a counter that is born at 1 has no increase. Every replica has the ledgers at hand
-and only the leader reports them: else a sum over all replicas would count each job twice.
+over it, a new leader continues where the last one stopped, and the series of a job end with its workload. They begin at
+0 when a policy first selects the job: a counter that begins at 1 shows no increase. Every replica has the ledgers, but
+only the leader reports them: otherwise a sum over all replicas would count each job twice.
 
-Two things are remembered all the same: how far a counter had come (`idle_cells`), and the phases of the last incident,
-because the ledger drops them once the incident is recorded.
+Two things are still remembered: the value that each counter has reached (`idle_cells`), and the phases of the last
+incident, because the ledger drops them once the incident is recorded.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -57,18 +57,18 @@ _MEETING = frozenset({"Starting", "Rendezvous", "Resuming"})
 """Phases in which the members of a restarted group come together."""
 
 _JOBS_AT_ONCE = 20
-"""Between two turns of others: some 300 samples, less than a millisecond."""
+"""Jobs in one step: about 300 samples, less than a millisecond."""
 
 
 class _Sum(Enum):
-    """In place of a cell: what a counter without labels of its own has come to."""
+    """Used in place of a cell by counters without labels of their own."""
 
     RELEASED = auto()
     """GPU-seconds that a suspension has released."""
     SMALLER = auto()
-    """Seconds with fewer nodes than the group is to have."""
+    """Seconds with fewer nodes than wanted."""
     GAINED = auto()
-    """GPU-seconds that it ran meanwhile."""
+    """GPU-seconds that the group ran in that time."""
 
 
 _Counted = IdleCell | _Sum
@@ -80,20 +80,20 @@ class _Job(msgspec.Struct, frozen=True):
     key: GroupKey
     found: FoundJob
     group_uid: str
-    """Of its RecoveryGroup; empty: it has none."""
+    """UID of its RecoveryGroup. Empty: it has none."""
     ledger: Ledger
-    """Empty where it has no RecoveryGroup: it never had an incident."""
+    """An empty ledger if the job has no RecoveryGroup: it never had an incident."""
     progress: Progress | None
-    """What its training has reported last. None: nothing."""
+    """The last progress report of its training. None: there is none."""
     readable: bool
-    """False: a ledger that this version cannot read, so nothing of it is reported."""
+    """False: this version cannot read the ledger, so nothing of it is reported."""
 
 
 Samples = Mapping[tuple[str, ...], float]
 _Values = Callable[[_Job], Samples]
-"""One job's values by the values of the labels that come after those of a job."""
+"""The values of one job, by the label values that follow those of the job."""
 _Cells = dict[_Counted, float]
-"""What the counters of one job have come to."""
+"""The values of the counters of one job."""
 
 
 class LedgerCollector(Collector):
@@ -105,7 +105,7 @@ class LedgerCollector(Collector):
         self._found = jobs
         self._store: GroupStore | None = None
         self.leads = False
-        """Whether this process acts, and so reports the jobs."""
+        """Whether this process leads, and so reports the jobs."""
         self._reached: Monotone[tuple[str, _Counted]] = Monotone()
         """By UID of the RecoveryGroup."""
         self._last_phases: dict[GroupKey, Mapping[str, float]] = {}
@@ -115,18 +115,18 @@ class LedgerCollector(Collector):
         self._store = store
 
     def remember_phases(self, key: GroupKey, incident: Incident) -> None:
-        """Keep what the phases of an incident took for when the ledger forgets it."""
+        """Keep the phase durations of an incident for when the ledger drops it."""
         self._last_phases[key] = _phase_durations(incident)
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: a registry would collect instead, to learn the names."""
+        """Nothing, so that no registry collects to learn the names."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
         return complete(self.pieces())
 
     def pieces(self) -> Pieces:
-        """As `MadeInPieces` says."""
+        """See `MadeInPieces`."""
         if self._store is None or not self.leads:
             return iter(())
         jobs = _jobs(self._store, self._found.present())
@@ -175,7 +175,7 @@ class LedgerCollector(Collector):
             yield from _filled(record, ledgers, values)
 
     def _counted(self, jobs: Sequence[_Job], now: datetime) -> Generator[None, None, Mapping[str, _Cells]]:
-        """What is booked, and what surely counts of what lasts, by UID of the RecoveryGroup."""
+        """What is booked, plus the certain part of what is in progress, by UID of the RecoveryGroup."""
         values: dict[tuple[str, _Counted], float] = {}
         for job in _in_turns(jobs):
             if job is None:
@@ -201,8 +201,8 @@ class LedgerCollector(Collector):
 
 
 def _jobs(store: GroupStore, present: Mapping[GroupKey, FoundJob]) -> tuple[_Job, ...]:
-    """Those that a policy selects, and those with a RecoveryGroup. One whose workload is gone only waits to be
-    collected: nothing of it idles."""
+    """The jobs that a policy selects, and those with a RecoveryGroup. A RecoveryGroup whose workload is gone is left
+    out: it only waits for its garbage collection, and no GPU is idle for it."""
     jobs = []
     for key, found in present.items():
         group = store.ledger_object(key, found.workload_uid)
@@ -214,7 +214,7 @@ def _jobs(store: GroupStore, present: Mapping[GroupKey, FoundJob]) -> tuple[_Job
 
 
 def _in_turns(jobs: Iterable[_Job]) -> Iterator[_Job | None]:
-    """All of them. None: others may have a turn now."""
+    """All jobs. None: other tasks may run now."""
     for number, job in enumerate(jobs, 1):
         yield job
         if number % _JOBS_AT_ONCE == 0:
@@ -250,7 +250,7 @@ def _by_class(cells: _Cells) -> Samples:
 
 
 def _gpus(job: _Job) -> Samples:
-    """While an incident is open those that were noted when it opened; between incidents those of its pods."""
+    """While an incident is open, the GPUs that it has noted. Between incidents, those of the job's pods."""
     incident = open_incident(job.ledger) if job.readable else None
     return {(): job.found.gpus if incident is None else incident.gpus_now}
 
@@ -269,7 +269,7 @@ def _progress_timestamp(job: _Job) -> Samples:
 
 
 def _budget(job: _Job, now: datetime) -> tuple[int, int]:
-    """What is left, and the limit: while an incident is open by its own terms, else by the policy now."""
+    """The remaining budget and its limit, by the terms of the incident if there is one, else by the current policy."""
     state, incident, window = job.ledger.budget, job.ledger.incident, job.found.budget_window
     if incident is not None:
         pinned = timedelta(seconds=incident.pinned.budget_window_seconds)
@@ -285,7 +285,7 @@ def _gpus_idle(job: _Job) -> Samples:
     idle: dict[tuple[str, ...], float] = {(reason,): 0.0 for reason in REASONS}
     incident, span = open_incident(job.ledger), running_span(job.ledger)
     if incident is not None and not (span is not None and span.released):
-        # Observed, stood aside from, left to Kubernetes: no decision follows, and the group hangs.
+        # Only observed, or left to others or to Kubernetes: no decision follows, and the group hangs.
         nothing_done = job.ledger.phase is Phase.DECIDED and not restarted(job.ledger)
         idle[(HUNG if nothing_done else IDLE_REASONS.get(job.ledger.phase, HUNG),)] = float(incident.gpus_now)
     return idle
@@ -298,7 +298,7 @@ def _gpus_released(job: _Job) -> Samples:
 
 
 def _failures(job: _Job) -> Samples:
-    """By class; names that this version does not know are reported as one, so that labels stay bounded."""
+    """Failures by class. Classes that this version does not know are reported as one, so that labels stay bounded."""
     counts: dict[tuple[str, ...], float] = {(name,): 0.0 for name in FAILURE_CLASSES}
     for name, count in job.ledger.totals.failures.items():
         counts[(known_class(name),)] += count
@@ -328,7 +328,7 @@ def _of_smaller(job: _Job, value: Callable[[ElasticState], float]) -> Samples:
 
 
 def _phase_durations(incident: Incident) -> Mapping[str, float]:
-    """Seconds by phase; the last of several spans of one phase."""
+    """Seconds by phase. If a phase has several spans, those of the last one."""
     return {
         span.phase: (span.ended_at - span.started_at).total_seconds()
         for span in incident.phases

@@ -2,8 +2,8 @@
 
 The keys are `ts`, `level`, `msg`, and what the line is about: `incident`, `job`, `phase`, `decision`. Each line about a
 group has `job`, and `incident` while one is open. A line about a quarantined node has `node`, and the incident and the
-job that led to the quarantine. docs/monitoring.md lists the keys. What libraries log through the standard library has
-the same shape, so that a parser can read every line.
+job that led to the quarantine. docs/monitoring.md lists the keys. Lines that libraries log through the standard library
+have the same shape, so that a parser can read every line.
 """
 
 import logging
@@ -16,7 +16,7 @@ from structlog.types import EventDict, Processor, WrappedLogger
 _FIRST_KEYS = ("ts", "level", "msg", "incident", "job", "phase", "decision")
 
 _LIBRARY_LEVEL = logging.WARNING
-"""What libraries have to say below this is about themselves."""
+"""Below this level, libraries log only about themselves."""
 
 
 def configure_logs(level: str, stream: TextIO | None = None, shown: str | None = None) -> None:

@@ -33,7 +33,7 @@ from recovery.telemetry.pieces import Pieces
 from recovery.telemetry.unprotected_jobs import ProtectionCollector
 
 _OWN_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
-"""For what this process does itself: a trigger is due within 250 ms of its pod event."""
+"""Buckets for what this process does itself: a trigger is due within 250 ms of its pod event."""
 
 
 class _Nested(Collector):
@@ -57,10 +57,10 @@ class Metrics:
         self.registry = CollectorRegistry()
         """All metrics."""
         self._instruments = CollectorRegistry()
-        """Those that are made in one go."""
+        """The metrics that are collected in one step."""
         self.registry.register(_Nested(self._instruments))
         self.terms = 0
-        """How often this process has begun or ceased to lead: what was exposed before is out of date."""
+        """How often this process has begun or ceased to lead. An exposition of an earlier term is out of date."""
         self._clock = clock
         self._jobs = FoundJobs()
         self._ledgers = LedgerCollector(clock, self._jobs)
@@ -101,8 +101,8 @@ class Metrics:
         self._missing_permissions = gauge(of_process.MISSING_PERMISSIONS, registry)
 
     def follow(self, store: GroupStore) -> None:
-        """Report the jobs of this store and its RecoveryConfig, while this process leads, and what in it cannot
-        be read."""
+        """Report the jobs and the RecoveryConfig of this store while this process leads, and its unreadable objects and
+        stale watches at all times."""
         self._jobs.follow(store)
         for collector in self._collectors:
             collector.follow(store)
@@ -112,15 +112,15 @@ class Metrics:
         self._queue_depth.labels(CONTROLLER).set_function(lambda: float(depth()))
 
     def follow_process(self) -> None:
-        """Report the memory, the CPU time and the files of this process, where the system says them."""
+        """Report the memory, the CPU time and the open files of this process, if the system provides them."""
         ProcessCollector(registry=self._instruments)
 
     def admission(self, webhooks: Sequence[str]) -> AdmissionMetrics:
-        """The metrics of a server of these webhooks. Without a call there are none."""
+        """Add the metrics of a server of these webhooks. Without a call there are none."""
         return AdmissionMetrics(self._instruments, webhooks)
 
     def pieces(self) -> Pieces:
-        """All metrics, each of the same moment: that of the first family."""
+        """All metrics, as of the moment of the first family."""
         yield from self._jobs.read_others()
         begun = [collector.pieces() for collector in self._in_pieces]
         yield from tuple(self._instruments.collect())
@@ -128,7 +128,7 @@ class Metrics:
             yield from pieces
 
     def permissions_missing(self, missing: Iterable[tuple[str, str]]) -> None:
-        """The controller was refused these at its start: verb and resource of each."""
+        """The controller lacked these permissions at its start: verb and resource of each."""
         for verb, resource in missing:
             self._missing_permissions.labels(verb, resource).set(1)
 
@@ -160,7 +160,7 @@ class Metrics:
             self._reconcile_errors.labels(CONTROLLER).inc()
 
     def queue_waited(self, seconds: float, depth: int) -> None:
-        """A group was reconciled this long after it was due. `depth` is asked for at the scrape instead."""
+        """A group was reconciled this long after it was due. `depth` is read at the scrape instead."""
         self._queue_wait.labels(CONTROLLER).observe(seconds)
 
     def leadership_changed(self, *, leads: bool) -> None:
@@ -176,7 +176,7 @@ class Metrics:
     # --- reported by kube ------------------------------------------------------------------------------------------
 
     def request_finished(self, verb: str, resource: str, code: str, seconds: float) -> None:
-        """An exchange is over; `code` is the HTTP status, or what came in its place."""
+        """A request is over. `code` is the HTTP status, or the failure if there was no answer."""
         self._requests.labels(verb, resource, code).inc()
         self._request_seconds.labels(verb, resource).observe(seconds)
 
@@ -185,7 +185,7 @@ class Metrics:
         self._watch_event.labels(resource).set(self._clock.now().timestamp())
 
     def watch_restarted(self, resource: str, reason: WatchEnd, _message: str) -> None:
-        """A watch ended otherwise than by its time limit."""
+        """A watch ended before its time limit, or could not be opened."""
         self._watch_restarts.labels(resource, reason).inc()
 
     # --- reported by telemetry itself ------------------------------------------------------------------------------

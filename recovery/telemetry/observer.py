@@ -20,7 +20,7 @@ class Telemetry(Metrics):
         """The resources, by plural, that have been listed at least once."""
 
     def decided(self, key: GroupKey, before: Ledger, plan: Plan) -> None:
-        """A reconcile came to a decision; it is counted once its ledger write has succeeded."""
+        """A reconcile has made a decision. It is counted once its ledger write has succeeded."""
         self.reconciled(key, plan.not_started)
         incident = plan.ledger.incident
         _log.debug(
@@ -34,7 +34,7 @@ class Telemetry(Metrics):
         )
 
     def watch_restarted(self, resource: str, reason: WatchEnd, message: str) -> None:
-        """A watch ended otherwise than by its time limit: facts may be late until it is back."""
+        """A watch ended before its time limit, or could not be opened. Facts may be late until it is back."""
         super().watch_restarted(resource, reason, message)
         _log.warning("a watch was interrupted", resource=resource, reason=str(reason), error=message)
 
@@ -44,5 +44,5 @@ class Telemetry(Metrics):
         _log.info("listed", resource=resource, objects=objects)
 
     def undecodable(self, resource: str, name: str, message: str) -> None:
-        """An object does not have the shape that this version knows: a CRD of another version, or a damaged ledger."""
+        """An object cannot be decoded: the CRD is of another version, or a ledger is damaged."""
         _log.error("an object cannot be read", resource=resource, object=name, error=message)

@@ -1,8 +1,8 @@
-"""Families of the scrape that are made piece by piece.
+"""Families of the scrape that are made in steps.
 
-A scrape of 500 jobs costs a quarter of a second of CPU. Made in one go, it would keep the event loop from the trigger
-of a recovery for as long. So the collectors whose work grows with the jobs say when others may have a turn. They take
-all facts at the first step, in one go: what changes during the later steps is not in these families.
+A scrape of 500 jobs costs a quarter of a second of CPU. In one step it would delay the trigger of a recovery by as
+much. So the collectors whose work grows with the number of jobs pause between steps, to let other tasks run. They read
+all facts in the first step: what changes during the later steps is not in these families.
 """
 
 from collections.abc import Iterator
@@ -11,16 +11,16 @@ from typing import Protocol, TypeAlias
 from prometheus_client.core import Metric
 
 Pieces: TypeAlias = Iterator[Metric | None]
-"""Families, each when it is complete. None: others may have a turn now."""
+"""Families, each when it is complete. None: other tasks may run now."""
 
 
 class MadeInPieces(Protocol):
     """A collector of many series."""
 
     def pieces(self) -> Pieces:
-        """Takes the facts of this moment, and returns what makes the families of them."""
+        """Read the facts of this moment, and return the steps that make the families from them."""
 
 
 def complete(pieces: Pieces) -> Iterator[Metric]:
-    """The families, made in one go."""
+    """The families, made in one step."""
     return (family for family in pieces if family is not None)

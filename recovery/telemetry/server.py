@@ -1,4 +1,4 @@
-"""The HTTP server for those who operate the controller: `/metrics`, `/healthz`, `/readyz`."""
+"""The HTTP server for operators of the controller: `/metrics`, `/healthz`, `/readyz`."""
 
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -25,7 +25,7 @@ Alive = Callable[[], tuple[bool, str]]
 
 
 def _answers() -> tuple[bool, str]:
-    """Who answers is alive."""
+    """The process is alive, because it answers."""
     return True, "ok"
 
 
@@ -39,11 +39,11 @@ async def serve(
     missing: Callable[[], Sequence[str]],
     alive: Alive = _answers,
 ) -> AsyncIterator[int]:
-    """Serve while the context lasts; gives the port, which the system chose if `port` is 0. Raises ServerError.
+    """Serve while the context is open. Yields the port, which the system chooses if `port` is 0. Raises ServerError.
 
-    `missing` names what the controller still waits for before it can work; it is ready when that is nothing.
-    `alive` says whether the process should go on, and a line about it. It does not wait: requests that are being
-    answered would take all connections. An event loop that hangs does not answer at all.
+    `missing` names what the controller still waits for before it can work. It is ready when that is nothing.
+    `alive` says whether the process should continue, and a line about it. It must not wait, because waiting requests
+    would take all connections. An event loop that hangs does not answer at all.
     """
     exposition = Exposition(exposed, clock)
 

@@ -1,5 +1,5 @@
-"""Apart from `server`, so that a command that serves nothing does not load what serves: aiohttp's half for servers, and
-Prometheus' client."""
+"""A module of its own, so that a command that serves nothing does not load aiohttp's server half and the Prometheus
+client."""
 
 
 class ServerError(Exception):

@@ -1,4 +1,4 @@
-"""What metrics show of a group that has fewer nodes than it is to have, from its ledger and the clock."""
+"""What metrics show of a group with fewer nodes than wanted, from its ledger and the clock."""
 
 import math
 from datetime import datetime, timedelta
@@ -10,8 +10,8 @@ from recovery.core.model.ledger import Ledger
 from recovery.telemetry.idle_cells import BOOKED_WITHIN, open_incident
 
 FAILURES_SEEN_WITHIN = timedelta(minutes=2)
-"""From a failure, as its evidence dates it, until the ledger books what the group has run up to then. A node that stops
-answering is noticed last. Where it takes longer, a change of leader at that moment may let a counter fall."""
+"""From the date of a failure's evidence until the ledger books what the group ran before it. A node that stops
+answering takes longest to notice. If that takes longer than this, a change of leader then may let a counter fall."""
 
 
 class SmallerRun(msgspec.Struct, frozen=True):
@@ -22,20 +22,20 @@ class SmallerRun(msgspec.Struct, frozen=True):
 
 
 def smaller_run(ledger: Ledger, now: datetime) -> SmallerRun:
-    """What is booked, and what surely counts of the time since then: a failure that was not seen yet ends it."""
+    """What is booked, plus the certain part of the time since then: a failure not seen yet may have ended the run."""
     totals, state = ledger.totals, ledger.elastic
     if state is None or state.running_since is None:
         return SmallerRun(totals.reduced_seconds, totals.gained_gpu_seconds)
     until = now - FAILURES_SEEN_WITHIN - BOOKED_WITHIN
-    # Rounded up it could be more than what is booked.
+    # Rounded up it could exceed what is booked later.
     seconds = math.floor(max(0.0, (until - state.running_since).total_seconds()) * 1000) / 1000
     return SmallerRun(totals.reduced_seconds + seconds, totals.gained_gpu_seconds + seconds * state.gpus)
 
 
 def smaller_group(ledger: Ledger) -> ElasticState | None:
-    """The size of a group that has fewer nodes than it is to have, also while a restart is to change that.
+    """The size of a group that has fewer nodes than wanted, even during a restart that is to change that.
 
-    None: it has all of them, it is not elastic, or it stands still because it is suspended.
+    None: it has all of them, it is not elastic, or it does not run because it is suspended.
     """
     state = ledger.elastic
     if state is None or (state.running_since is None and open_incident(ledger) is None):

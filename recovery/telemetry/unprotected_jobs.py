@@ -1,7 +1,7 @@
 """The metric of unprotected jobs: what the last reconcile of each job has found, counted at the scrape.
 
-A scrape reads no pods and resolves no policies: it counts one remembered answer for each job. Whatever changes an
-answer starts a reconcile, except the budget's window, which the periodic reconcile of all jobs follows.
+A scrape reads no pods and resolves no policies: it counts one remembered answer for each job. Everything that changes
+an answer starts a reconcile, except the budget's window, which the periodic resync of all jobs covers.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,20 +18,20 @@ from recovery.telemetry.families import filled
 
 class ProtectionCollector(Collector):
     """A prometheus collector over all workloads, with or without a policy. Without a store, or while another process
-    leads, it has no series; else it has one for each reason that a job can be unprotected for, 0 included."""
+    leads, it has no series. Otherwise it has one for each reason why a job can be unprotected, even at 0."""
 
     def __init__(self) -> None:
         self._store: GroupStore | None = None
         self._reasons: dict[GroupKey, ProtectionReason] = {}
         self.leads = False
-        """Whether this process acts, and so reconciles the jobs."""
+        """Whether this process leads, and so reconciles the jobs."""
 
     def follow(self, store: GroupStore) -> None:
         """Count the jobs of this store from now on."""
         self._store = store
 
     def forget(self) -> None:
-        """A term begins or ends: the answers of the one before say nothing about now."""
+        """A term begins or ends: earlier answers are out of date."""
         self._reasons.clear()
 
     def found(self, key: GroupKey, found: Protection) -> None:
@@ -39,7 +39,7 @@ class ProtectionCollector(Collector):
         self._reasons[key] = found.reason
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: a registry would collect instead, to learn the names."""
+        """Nothing, so that no registry collects to learn the names."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
