@@ -5,8 +5,10 @@ ledger has it. A new process reads a log only if it still has to make the trigge
 """
 
 import asyncio
+import traceback
 
 import msgspec
+import structlog
 
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.ledger import Incident
@@ -14,6 +16,8 @@ from recovery.core.model.suspect_log import LogAbsence, SuspectLog
 from recovery.core.plan.log_to_read import LogToRead
 from recovery.executors.suspect_log import read_log
 from recovery.ports import ApiClient
+
+_log = structlog.get_logger("recovery.controller")
 
 DEADLINE_SECONDS = 0.5
 READS_AT_ONCE = 16
@@ -103,5 +107,12 @@ class SuspectLogs:
 def _ended(reading: _Reading, task: asyncio.Task[SuspectLog]) -> None:
     """The read is over. If it failed unexpectedly, there is no log."""
     reading.task = None
-    if not task.cancelled() and task.exception() is None:
+    if task.cancelled():
+        return
+    error = task.exception()
+    if error is None:
         reading.found = task.result()
+    else:
+        # Without the exception's message: it may quote the log, which may contain secrets.
+        stack = "".join(traceback.format_tb(error.__traceback__))
+        _log.error("the read of a suspect's log failed: this is a bug", error=type(error).__name__, stack=stack)

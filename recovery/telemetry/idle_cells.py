@@ -105,7 +105,7 @@ def booked_of(incident: Incident) -> IdleCells:
 def surely_lost_until(incident: Incident, now: datetime) -> datetime:
     """Up to when the phase in progress has certainly lasted: once its end is booked, it is not earlier.
 
-    A group that is complete without a restart is trusted only after a while, and its phase ends when it became Ready.
+    A group that runs whole without a restart is trusted only after a while, and its phase ends when it became Ready.
     """
     return now - (OUTLIVES_IN if incident.held is not None else SETTLES_IN) - BOOKED_WITHIN
 

@@ -266,6 +266,20 @@ async def test_the_words_of_a_log_are_in_no_event_no_metric_and_no_line_of_the_c
     assert CANARY not in repr(msgspec.structs.replace(found.api.ledger, incident=None))
 
 
+async def test_a_read_that_fails_by_a_bug_holds_up_nothing_and_is_logged_without_its_words(logged: io.StringIO) -> None:
+    found = scene()
+    found.api.next("get", PODS, ValueError(CANARY))
+    await found.reconcile()
+    await read_through(found)
+    await found.reconcile(2)
+    assert found.actions[: len(TRIGGER)] == TRIGGER
+    assert incident(found).suspect_log is None
+    [line] = [each for each in logged.getvalue().splitlines() if "this is a bug" in each]
+    assert "ValueError" in line
+    assert "_read" in line, "where it failed"
+    assert CANARY not in line
+
+
 async def test_in_a_storm_few_reads_are_under_way_at_once_and_all_of_them_end() -> None:
     api = LogsApi()
     api.answers.clear()
