@@ -1,7 +1,7 @@
 """The embedded cluster: an API server, its controllers, kubelets and training, in one process.
 
-Everything runs on one event loop, in virtual or in real time, and speaks to the one server: the controllers directly,
-kubelets and training through the API port, as everybody does who is not of the control plane.
+Everything runs on one event loop, in virtual or in real time, and uses one server. The controllers call it directly.
+Kubelets and training go through the API port, like every client outside the control plane.
 """
 
 import asyncio
@@ -41,22 +41,22 @@ from recovery.sim.training.training import TrainingWorld
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterSettings:
-    """What may differ between clusters."""
+    """Settings of one cluster."""
 
     manager_requests_per_second: float = 20.0
-    """Of each of kube-controller-manager's controllers."""
+    """The request limit of each of kube-controller-manager's controllers."""
     manager_burst: int = 30
     node_grace_seconds: float = GRACE_SECONDS
-    """After which a silent node is given up: --node-monitor-grace-period. Longer than the kubelets' `lease_seconds`."""
+    """When a silent node counts as lost (--node-monitor-grace-period). Longer than the kubelets' `lease_seconds`."""
     request_seconds: tuple[float, float] = (0.0, 0.0)
-    """The least and most that a request of any controller takes to arrive."""
+    """The shortest and longest time that a controller's request takes to arrive."""
     kubelets: KubeletSettings = field(default_factory=KubeletSettings)
     birth_settings: bool = False
-    """`manifests/components/birth-settings` is installed."""
+    """Install `manifests/components/birth-settings`."""
 
 
 class EmbeddedCluster:
-    """Works while `running` does. Its nodes are those given, and those that are added to `kubelets`."""
+    """The cluster works inside the `running` context. Its nodes are those given and those added to `kubelets`."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class EmbeddedCluster:
         )
         self.server = ApiServer(kinds, clock=clock, entropy=entropy)
         self.birth_settings = BirthSettingsPolicy(self.server, clock, installed=settings.birth_settings)
-        if not settings.birth_settings:  # the right to try them is part of the same component
+        if not settings.birth_settings:  # the permission for dry runs is part of the same component
             self.server.forbid_dry_runs(JOBS)
         client = ModelClient(self.server, "kubelet")
         self.world = TrainingWorld(client, clock, entropy, training)
@@ -114,18 +114,18 @@ class EmbeddedCluster:
             TaintEviction(server, clock, entropy, limiter=manager()),
             PodGarbage(server, clock, entropy, limiter=manager()),
         )
-        # Neither of them ever needs more: JobSet ships with 500 requests a second.
+        # JobSet ships with 500 requests a second, and neither controller needs more.
         self._jobset = JobSetController(server, clock, entropy, limiter=limiter(500.0, 500))
         self._trainer = TrainerController(server, clock, entropy, limiter=limiter(500.0, 500))
         self._scheduler = Scheduler(server, clock, entropy, limiter=limiter(50.0, 100))
 
     def _renewed_seconds(self, node: str) -> float | None:
-        """When its kubelet would have renewed its Lease last. None: it has written so, or there is no such node."""
+        """When the kubelet last renewed its unwritten Lease. None: Leases are written, or the node does not exist."""
         return None if self._writes_leases else self.kubelets.renewed_seconds(node)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Everything, for as long as the context lasts. Raises, as an exception group, what is a bug of a model."""
+        """Run the whole cluster inside the context. Raises a model's bug as an exception group."""
         async with asyncio.TaskGroup() as self._tasks:
             everything = [
                 self._tasks.create_task(part.run())
@@ -138,16 +138,16 @@ class EmbeddedCluster:
                     task.cancel()
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do it as a part of the cluster: what goes wrong in it ends the cluster."""
+        """Run `work` as part of the cluster: an exception in it ends the cluster."""
         assert self._tasks is not None, "the cluster works while running() does"
         self._tasks.create_task(work)
 
-    # What goes wrong with nodes.
+    # Node faults.
 
     def lose_node(self, name: str, how: NodeDeath) -> None:
-        """Its kubelet falls silent. Raises LookupError: there is no such node.
+        """The node's kubelet falls silent. Raises LookupError if there is no such node.
 
-        Its Lease stays as the last renewal left it; where renewals are not written, that last one is.
+        Its Lease keeps the last renewal. If renewals are not written to the server, the last one is written now.
         """
         self.kubelets.kill_node(name, how)
         renewed_seconds = self._renewed_seconds(name)
@@ -166,18 +166,18 @@ class EmbeddedCluster:
             else:
                 self.server.patch(LEASES, name, {"spec": spec}, kind=PatchKind.MERGE, namespace=LEASE_NAMESPACE)
 
-    # What goes wrong with the platform.
+    # Platform faults.
 
     def refuse_pods(self, why: str | None) -> None:
-        """A webhook refuses all new pods; None: no longer."""
+        """A webhook refuses all new pods with this message. None: it refuses no more."""
         self._admission.refusal = why
 
     def overlook_new_jobs(self, seconds: float) -> None:
-        """The Job controller does nothing about Jobs that are made meanwhile until something on them changes."""
+        """The Job controller ignores Jobs created within this time, until something in them changes."""
         self._job.overlook_new_jobs(seconds)
 
     def stall_manager(self, stalled: bool) -> None:
-        """kube-controller-manager stands still."""
+        """kube-controller-manager starts no sync until a call with False."""
         for controller in self._manager:
             controller.stall(stalled)
 

@@ -1,4 +1,4 @@
-"""Training runtimes for simulated jobs: those of Trainer, as far as they matter here, and this repository's own.
+"""Training runtimes for simulated jobs: those of Trainer that matter here, and this repository's own.
 
 Sources: trainer v2.3 `manifests/base/runtimes/`; `policies/runtime-*.yaml`.
 """
@@ -17,12 +17,12 @@ _IMAGE = "pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime"
 
 
 def shipped_runtime() -> Body:
-    """`torch-distributed`: one ReplicatedJob and nothing else, so OnFailure, backoffLimit 6 and no failurePolicy."""
+    """`torch-distributed`: only one ReplicatedJob, so the defaults OnFailure, backoffLimit 6 and no failurePolicy."""
     return _runtime("torch-distributed", {"torch": {}}, [_replicated("node", "trainer")])
 
 
 def launcher_runtime() -> Body:
-    """`deepspeed-distributed`: MPI nodes, and a launcher that starts when they are Ready and counts as one of them."""
+    """`deepspeed-distributed`: MPI nodes, and a launcher that starts when they are Ready and counts as a node."""
     launcher = {**_replicated("launcher", "trainer"), "dependsOn": [{"name": "node", "status": "Ready"}]}
     mpi = {
         "numProcPerNode": 1,
@@ -37,7 +37,7 @@ def launcher_runtime() -> Body:
 
 
 def initialized_runtime() -> Body:
-    """`torch-distributed` with the two initializers that Trainer's torchtune runtimes have before their nodes."""
+    """`torch-distributed` with the two initializers that Trainer's torchtune runtimes run before their nodes."""
     initializers = ("dataset-initializer", "model-initializer")
     node = _replicated("node", "trainer")
     node["dependsOn"] = [{"name": name, "status": "Complete"} for name in initializers]
@@ -61,7 +61,7 @@ def joined_runtime() -> Body:
 
 
 def native_runtime() -> Body:
-    """The prepared runtime with words of the user's: exit code 42 fails the Job, and one failed Job is restarted."""
+    """The prepared runtime with a user's policies: exit code 42 fails the Job, and the JobSet may restart once."""
     body = _load("runtime-prepared.yaml")
     body["metadata"]["name"] = "torch-native"
     jobset = body["spec"]["template"]["spec"]
@@ -82,7 +82,7 @@ def _read(name: str) -> Body:
 
 
 def _policies() -> Path:
-    """Beside this file in an installed wheel, at the repository's root otherwise."""
+    """The folder of the policies: beside this file in an installed wheel, else at the repository's root."""
     packaged = Path(__file__).parent / "policies"
     return packaged if packaged.is_dir() else Path(__file__).resolve().parents[2] / "policies"
 

@@ -1,8 +1,8 @@
-"""Things that happen later, on the clock of the port: a kill at the end of a grace period, a process that times out.
+"""Timers on the clock of the port: a kill at the end of a grace period, the timeout of a process.
 
-One heap and one sleeper serve thousands of them, and those of one moment happen in order, which the loop's own timers
-do not promise. Setting a timer starts nothing, so it is safe at any moment, that in which everything is being cancelled
-included; an exception in what happens ends `run`, and with it the model.
+One heap and one sleeper serve thousands of timers. Timers of the same instant fire in order, which the event loop's own
+timers do not guarantee. Setting a timer starts no task, so it is safe at any time, even while everything is being
+cancelled. An exception in a callback ends `run`, and with it the model.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ SAME_INSTANT_SECONDS = 1e-6
 
 @dataclass(slots=True)
 class Timer:
-    """Something to happen."""
+    """A callback to run later."""
 
     due_seconds: float
-    """On the clock's monotonic scale."""
+    """In the clock's monotonic time."""
     serial: int
     happen: Callable[[], None]
     cancelled: bool = field(default=False)
@@ -30,12 +30,12 @@ class Timer:
         return (self.due_seconds, self.serial) < (other.due_seconds, other.serial)
 
     def cancel(self) -> None:
-        """It will not happen; no effect if it has."""
+        """Cancel the timer. No effect if it has fired."""
         self.cancelled = True
 
 
 class Timers:
-    """Callbacks at later moments, those of one moment in the order in which they were set. Works while `run` does."""
+    """Runs callbacks later, those of the same instant in the order in which they were set, while `run` is running."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -45,7 +45,7 @@ class Timers:
         self._due = asyncio.Event()
         """Wakes the sleeper."""
         self._wake: asyncio.TimerHandle | None = None
-        """Sets it for the earliest timer. None: there is none."""
+        """Sets `_due` for the earliest timer. None: there is no timer."""
 
     def after(self, seconds: float, happen: Callable[[], None]) -> Timer:
         """Call `happen` in that many seconds, unless cancelled."""
@@ -57,7 +57,7 @@ class Timers:
         return timer
 
     async def run(self) -> None:
-        """Until cancelled; what was not due by then never happens."""
+        """Fire timers until cancelled. Timers that are not due by then never fire."""
         while True:
             self._due.clear()
             self._wake_in(self._fire())
@@ -69,13 +69,13 @@ class Timers:
                 self._wake_in(math.inf)
 
     def _wake_in(self, seconds: float) -> None:
-        """Once, in place of what was set before; infinity: not at all."""
+        """Wake the sleeper in that many seconds instead of at the earlier set time. Infinity: do not wake it."""
         if self._wake:
             self._wake.cancel()
         self._wake = None if seconds == math.inf else asyncio.get_running_loop().call_later(seconds, self._due.set)
 
     def _fire(self) -> float:
-        """Let everything happen that is due. Returns the seconds until the next is; infinity: there is none."""
+        """Fire all due timers. Returns the seconds until the next one. Infinity: there is none."""
         while self._heap:
             timer = self._heap[0]
             left_seconds = timer.due_seconds - self._clock.monotonic_seconds()

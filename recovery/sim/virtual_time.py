@@ -1,7 +1,7 @@
-"""Hours in milliseconds: an event loop that, instead of waiting, jumps to the next timer.
+"""Virtual time: an event loop that jumps to the next timer instead of waiting, so hours take milliseconds.
 
-It is deterministic: callbacks run in the order in which they were scheduled, and tasks hash by their serial number, so
-that a set of tasks is gone through in the same order in every process. (By default a hash is a memory address.)
+The loop is deterministic: callbacks run in the order in which they were scheduled, and tasks hash by their serial
+number, so a set of tasks has the same order in every process. (By default the hash comes from the memory address.)
 """
 
 import asyncio
@@ -21,14 +21,14 @@ Work = Generator[Any, None, T] | Coroutine[Any, Any, T]
 
 
 class DeadlockError(Exception):
-    """Nothing is left to run and nothing is waited for: the task that should wake the others has forgotten it."""
+    """No callback and no timer is left, but the work is not done: nothing will ever wake the waiting tasks."""
 
 
 class _SerialTask(asyncio.Task[T]):
     """A task that hashes by its serial number."""
 
     def __init__(self, serial: int, work: Work[T], **named: Any) -> None:
-        self.serial = serial  # the loop's own set of tasks asks for the hash already in what follows
+        self.serial = serial  # before super(), which adds the task to asyncio's set of tasks and needs the hash
         super().__init__(work, **named)
 
     def __hash__(self) -> int:
@@ -36,10 +36,10 @@ class _SerialTask(asyncio.Task[T]):
 
 
 class _SerialTimer(asyncio.TimerHandle):
-    """A timer that comes after those of the same moment that were set before it.
+    """A timer that fires after earlier set timers of the same instant.
 
-    Without that, their order would follow from the shape of the loop's heap, and so from timers that have nothing to do
-    with them: a fault that is struck out of a plan would change what happens long before it.
+    Without that, their order would depend on the shape of the loop's heap, and so on unrelated timers. Then removing a
+    fault from a plan would change what happens long before that fault.
     """
 
     _scheduled: bool
@@ -54,9 +54,9 @@ class _SerialTimer(asyncio.TimerHandle):
 
 
 class VirtualTimeLoop(asyncio.BaseEventLoop):
-    """Its own selector: no files, no threads, no real waiting.
+    """The loop is its own selector: no files, no threads, no real waiting.
 
-    An exception that no one awaited ends the run, and `run_in_virtual_time` raises it: in a trial it is a finding.
+    An exception that was never awaited ends the run, and `run_in_virtual_time` raises it: in a trial it is a finding.
     """
 
     _scheduled: list[asyncio.TimerHandle]
@@ -68,7 +68,7 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
         self._tasks_made = 0
         self._timers_set = 0
         self.unhandled: BaseException | None = None
-        """The first exception that no one awaited. None: there was none."""
+        """The first exception that was never awaited. None: there was none."""
         self.set_task_factory(self._make_task)
         self.set_exception_handler(self._note_unhandled)
 
@@ -125,7 +125,7 @@ class VirtualClock:
 
 
 def run_in_virtual_time(work: Coroutine[Any, Any, T]) -> T:
-    """Run it on a loop of its own."""
+    """Run the coroutine on its own loop in virtual time."""
     loop = VirtualTimeLoop()
     try:
         result = loop.run_until_complete(work)
@@ -135,13 +135,13 @@ def run_in_virtual_time(work: Coroutine[Any, Any, T]) -> T:
         raise
     finally:
         loop.close()
-    if loop.unhandled is not None:  # noticed when the work was over and let go of its tasks
+    if loop.unhandled is not None:  # found when the work had finished and its tasks were released
         raise loop.unhandled
     return result
 
 
 def virtual_time(test: Callable[Parameters, Coroutine[Any, Any, None]]) -> Callable[Parameters, None]:
-    """Run an async test on a loop of its own, in virtual time."""
+    """Run an async test on its own loop in virtual time."""
 
     @functools.wraps(test)
     def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> None:

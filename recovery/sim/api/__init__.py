@@ -1,1 +1,1 @@
-"""An API server in memory: the semantics of the real one, in one process and at once."""
+"""An in-memory API server with the semantics of the real one. It runs in one process and answers without delay."""

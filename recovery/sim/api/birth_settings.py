@@ -1,8 +1,8 @@
 """The admission policy that applies settings at birth (`manifests/components/birth-settings`), as API servers do.
 
-There is no CEL here: `recovery.launch.birth` says what becomes of a Job. The policy is recognised as a whole, by the
-hash of all that it says: one that was changed is refused when a cluster that is to have it is made, until that module
-follows it. That both do the same is what `tests/contract` holds against the real API server.
+No CEL is evaluated here: `recovery.launch.birth` changes the Job instead. The policy is recognised by the hash of its
+content. If the policy has changed, a cluster that installs it is refused until that module and the hash are updated.
+`tests/contract` checks against the real API server that the module and the policy do the same.
 """
 
 import json
@@ -23,9 +23,9 @@ from recovery.sim.api.server import ApiServer
 from recovery.sim.api.store import ObjectChange
 
 FOLLOWED = "650c3c622c68007b5788a94ae26ef14210d2447fae804d0cd74eece0517eb67d"
-"""Hash of the policy and its binding as they are modelled here."""
+"""Hash of the policy and its binding that this module models."""
 WATCH_SECONDS = 0.02
-"""From the write of a RecoveryGroup until an API server evaluates by it: it reads parameters from a watch."""
+"""Delay from the write of a RecoveryGroup until the policy uses it: an API server reads parameters through a watch."""
 
 _LABEL, _LABELLED = "recovery.trainjob.dev/birth-settings", "true"
 _PACKAGED = "birth-settings"
@@ -37,21 +37,21 @@ class UnknownPolicyError(Exception):
 
 
 def shipped_policy() -> Traversable:
-    """The file: package data in an installed wheel, the repository's own beside an editable install."""
+    """The policy file: package data of an installed wheel, or the repository's own file for an editable install."""
     packaged = files("recovery.sim") / _PACKAGED
     folder = packaged if packaged.is_dir() else _REPOSITORY / "manifests" / "components" / "birth-settings"
     return folder / "policy.yaml"
 
 
 def hash_of(policy: str) -> str:
-    """Of everything that the YAML says but its comments."""
+    """The hash of the parsed YAML, so comments do not count."""
     said = json.dumps(list(yaml.safe_load_all(policy)), sort_keys=True)
     return sha256(said.encode()).hexdigest()
 
 
 @cache
 def check_shipped_policy() -> None:
-    """Raises UnknownPolicyError."""
+    """Check that the shipped policy is the modelled one. Raises UnknownPolicyError."""
     found = hash_of(shipped_policy().read_text(encoding="utf-8"))
     if found != FOLLOWED:
         raise UnknownPolicyError(
@@ -61,7 +61,7 @@ def check_shipped_policy() -> None:
 
 
 class BirthSettingsPolicy:
-    """In one cluster, where it can be installed and removed at any time."""
+    """The policy in one cluster. It can be installed and removed at any time."""
 
     def __init__(self, server: ApiServer, clock: Clock, *, installed: bool) -> None:
         self._clock = clock
@@ -69,26 +69,26 @@ class BirthSettingsPolicy:
         self._labelled: dict[str, Body] = {}
         """RecoveryGroups with the label, by UID, as the policy sees them."""
         self._unseen: deque[tuple[float, ObjectChange]] = deque()
-        """What it will see, and when."""
+        """Changes that the policy has not seen yet, each with the time at which it will see it."""
         self.install(installed)
         server.subscribe(self._on_change, RECOVERY_GROUPS)
         server.mutate_new(JOBS, self._mutated)
 
     def install(self, installed: bool) -> None:
-        """False: it is removed."""
+        """Install the policy, or remove it if `installed` is False."""
         if installed:
             check_shipped_policy()
         self._installed = installed
 
     def _on_change(self, change: ObjectChange) -> None:
-        self._look()  # otherwise changes would pile up while no one asks for days
+        self._look()  # otherwise changes would pile up over days without a new Job
         self._unseen.append((self._clock.monotonic_seconds() + WATCH_SECONDS, change))
 
     def _mutated(self, job: Body) -> Body:
         return born(job, self._settings(job["metadata"]["namespace"])) if self._installed else job
 
     def _settings(self, namespace: str) -> Iterable[Body]:
-        """Of the labelled RecoveryGroups of the namespace that have some."""
+        """The birth settings of the labelled RecoveryGroups in the namespace."""
         self._look()
         for group in self._labelled.values():
             settings = group.get("status", {}).get("birthSettings")
@@ -96,7 +96,7 @@ class BirthSettingsPolicy:
                 yield settings
 
     def _look(self) -> None:
-        """See what is to be seen by now."""
+        """Take over the changes that are visible by now."""
         now = self._clock.monotonic_seconds()
         while self._unseen and self._unseen[0][0] <= now:
             _, change = self._unseen.popleft()

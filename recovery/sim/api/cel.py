@@ -1,7 +1,7 @@
-"""The rules of a CRD (`x-kubernetes-validations`): a few fixed shapes of CEL, and a refusal of every other.
+"""The rules of a CRD (`x-kubernetes-validations`). Only a few fixed shapes of CEL are supported.
 
-There is no CEL here. A rule is recognised as a whole by its shape, so that what a rule says is either evaluated or
-refused when the CRD is loaded; no rule is skipped because it was not understood.
+This is no CEL interpreter. The whole text of a rule must match a known shape. A rule without one is refused when the
+CRD is loaded, so no rule is skipped because it was not understood.
 """
 
 import re
@@ -15,7 +15,7 @@ from typing import Any
 import re2
 
 Holds = Callable[[Any, Any], bool]
-"""Whether a rule holds of a value (`self`) and the value before (`oldSelf`)."""
+"""Whether a rule holds for a value (`self`) and its previous value (`oldSelf`)."""
 
 _KEYWORDS = frozenset({"rule", "message", "reason", "fieldPath"})
 _UNITS = {
@@ -28,24 +28,24 @@ _DURATION_PART = re.compile(r"([0-9]+)(ms|h|m|s)")
 
 
 class UnknownRuleError(Exception):
-    """A rule of a shape that is not evaluated here; the message quotes it."""
+    """A rule whose shape is not supported here. The message quotes the rule."""
 
 
 @dataclass(frozen=True)
 class CelRule:
-    """One rule as it is evaluated."""
+    """One rule, ready to be evaluated."""
 
     holds: Holds
     message: str
     reason: str = "FieldValueInvalid"
     culprit: str = ""
-    """Name of the field that is at fault, below the one that the rule stands at. Empty: that one itself."""
+    """Name of the field at fault, below the field that has the rule. Empty: the field that has the rule."""
     of_changes: bool = False
-    """It speaks of `oldSelf`: asked only where there is a value before."""
+    """The rule uses `oldSelf`, so it is evaluated only if there is a previous value."""
 
 
 def compiled(said: dict[str, Any]) -> CelRule:
-    """An item of `x-kubernetes-validations`. Raises UnknownRuleError."""
+    """The rule for one item of `x-kubernetes-validations`. Raises UnknownRuleError."""
     text = " ".join(said["rule"].split())
     if unknown := sorted(said.keys() - _KEYWORDS):
         raise UnknownRuleError(f"{text}: {', '.join(unknown)} is not evaluated here")
@@ -62,7 +62,7 @@ def compiled(said: dict[str, Any]) -> CelRule:
 
 
 def expression(re2: str) -> Pattern[str]:
-    """A regular expression in RE2 syntax, as far as both dialects agree: RE2's `$` does not match before a newline."""
+    """Compile an expression that RE2 and Python read alike, except for `$`: RE2's does not match before a newline."""
     return re.compile(re.sub(r"(?<!\\)\$$", r"\\Z", re2), re.ASCII)
 
 
@@ -107,7 +107,7 @@ def _not_larger(found: Match[str]) -> Holds:
 
 
 def _not_longer(found: Match[str]) -> Holds:
-    """Of two durations, if both are there and both are durations: what else they are is other rules' business."""
+    """Compares two durations. It holds if one is absent or is not a duration, because other rules check that."""
     small, large, search = found["small"], found["large"], expression(found["re2"]).search
 
     def holds(value: Any, before: Any) -> bool:
@@ -120,7 +120,7 @@ def _not_longer(found: Match[str]) -> Holds:
 
 
 def _within(found: Match[str]) -> Holds:
-    """Of a text that is a duration; of any other it is another rule's business."""
+    """Limits a duration. It holds for a text that is not a duration, because another rule checks that."""
     longest, search = _duration(found["longest"]), expression(found["re2"]).search
     return lambda value, before: search(value) is None or _duration(value) <= longest
 
@@ -130,7 +130,7 @@ def _sorted(found: Match[str]) -> Holds:
 
 
 def _each_once(found: Match[str]) -> Holds:
-    """No two items have the same in that field; an item without it is refused for that."""
+    """No two items have the same value in that field. The field is required: an item without it is refused before."""
     name = found["name"]
     return lambda value, before: len({item[name] for item in value}) == len(value)
 
@@ -141,7 +141,7 @@ def _not_listed(found: Match[str]) -> Holds:
 
 
 def _compiles(found: Match[str]) -> Holds:
-    """The rule is true of whatever compiles, and an error of the rule for whatever does not."""
+    """The value is a valid regular expression: the rule yields true, or an error if the expression does not compile."""
     return lambda value, before: _is_re2(value)
 
 

@@ -1,6 +1,6 @@
-"""How the server is reached: by models as an `ApiClient`, by controller processes request by request, as over HTTP.
+"""Access to the server: models use an `ApiClient`, controller processes send single requests as over HTTP.
 
-Both hear failures as the production client would: `recovery.kube.errors` decides which error an answer is.
+Both get the same errors as from the production client: `recovery.kube.errors` maps an answer to an error.
 """
 
 import asyncio
@@ -20,10 +20,10 @@ _decode = msgspec.json.Decoder().decode
 
 
 class ModelClient:
-    """`ports.ApiClient` in memory. A request takes one turn of the loop, and nothing is lost."""
+    """`ports.ApiClient` in memory. A request takes one turn of the event loop, and no request or answer is lost."""
 
     def __init__(self, server: ApiServer, actor: str) -> None:
-        """`actor`: whose writes they are."""
+        """`actor`: the name that the server records for this client's writes."""
         self._server = server
         self._actor = actor
 
@@ -45,10 +45,10 @@ class ModelClient:
 
 
 def answer(server: ApiServer, actor: str, request: ApiRequest) -> bytes:
-    """The body of the answer to a get, list, create, patch or delete. Raises StatusError, and then nothing was changed.
+    """The body of the answer to a get, list, create, patch or delete. After a StatusError nothing has changed.
 
-    What the request asks is read from its query and its body, which are all that would have crossed the wire. A dry run
-    is modelled of creates and patches alone.
+    Only the query and the body of the request are read, because only they would cross the wire. Dry run is modelled for
+    creates and patches only.
     """
     if request.dry_run and request.verb not in {"create", "patch"}:
         raise ValueError(f"{request}: no dry run of that verb is modelled")
@@ -84,7 +84,7 @@ async def lines(server: ApiServer, request: ApiRequest) -> AsyncGenerator[bytes,
 
 
 def error_from(request: ApiRequest, failure: StatusError) -> ApiError:
-    """What the production client raises when it is answered like this."""
+    """The error that the production client raises for this answer."""
     causes = tuple(errors.StatusCause(cause.reason, cause.message, cause.field) for cause in failure.causes)
     details = errors.StatusDetails(failure.name, failure.kind, causes, failure.retry_after_seconds)
     status = errors.ApiStatus(

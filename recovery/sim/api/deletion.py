@@ -1,7 +1,7 @@
-"""What a delete does to an object before it is gone: grace and finalizers.
+"""What a delete does to an object before the object is removed: grace period and finalizers.
 
-After apiserver's `BeforeDelete` (`registry/rest/delete.go`) and `updateForGracefulDeletionAndFinalizers`
-(`registry/generic/registry/store.go`), and the pods' own `CheckGracefulDelete`. Only pods are deleted gracefully.
+It follows apiserver's `BeforeDelete` (`registry/rest/delete.go`) and `updateForGracefulDeletionAndFinalizers`
+(`registry/generic/registry/store.go`), and `CheckGracefulDelete` of pods. Only pods are deleted gracefully.
 """
 
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ _DEFAULT_GRACE_SECONDS = 30
 
 @dataclass(frozen=True, slots=True)
 class DeletionResult:
-    """What becomes of the object."""
+    """The effect of a delete on the object."""
 
     metadata: Body | None
-    """To be stored first. None: nothing is stored."""
+    """Metadata to store first. None: nothing is stored."""
     removed: bool
-    """It is gone after that."""
+    """The object is removed after that."""
 
 
 def deleted(
@@ -33,9 +33,9 @@ def deleted(
 ) -> DeletionResult:
     """The outcome of a delete whose preconditions hold.
 
-    A pod is marked before it is removed, even at once, so a watch reports two changes. A delete that shortens the
-    grace gives the deletion a new date: its timestamp is the first request's plus the new grace, but never in the past.
-    So the last delete of a kubelet, with grace 0, leaves the moment at which the kubelet was done.
+    A pod is marked before it is removed, even with grace 0, so a watch reports two changes. A delete that shortens the
+    grace period changes the deletion timestamp: it becomes the time of the first request plus the new grace period, but
+    never lies in the past. So a kubelet's last delete, with grace 0, records the moment at which the kubelet was done.
     """
     metadata: Body = dict(body["metadata"])
     before = body["metadata"]
@@ -67,12 +67,12 @@ def deleted(
 
 
 def _at_least_none(grace_seconds: int) -> int:
-    """A negative grace counts as one second."""
+    """A negative grace period counts as one second."""
     return grace_seconds if grace_seconds >= 0 else 1
 
 
 def _grace_of_pod(body: Body, grace_seconds: int | None) -> int:
-    """None where nothing has to be waited for: the pod is not bound, or over."""
+    """The grace period in seconds. It is 0 if the pod is not bound or has finished: there is nothing to wait for."""
     if not body.get("spec", {}).get("nodeName") or body.get("status", {}).get("phase") in _TERMINAL_PHASES:
         return 0
     if grace_seconds is None:
@@ -85,13 +85,13 @@ def _shorten(metadata: Body, grace_seconds: int, now: datetime) -> None:
     until = asked_at + grace_of(grace_seconds)
     if until < now:
         until = now
-        grace_seconds = min(grace_seconds, 1)  # the owner of the pod still has to see it and to delete it
+        grace_seconds = min(grace_seconds, 1)  # the pod's kubelet still has to see the change and delete the pod
     metadata["deletionTimestamp"] = timestamp(until)
     metadata["deletionGracePeriodSeconds"] = grace_seconds
 
 
 def _mark(metadata: Body, now: datetime) -> None:
-    """An object without grace that waits for its finalizers."""
+    """Mark an object that has no grace period and waits for its finalizers."""
     if "deletionTimestamp" not in metadata:
         _count_generation(metadata)
     if "deletionTimestamp" not in metadata or moment_of(metadata["deletionTimestamp"]) > now:
@@ -105,10 +105,11 @@ def _count_generation(metadata: Body) -> None:
 
 
 def _finalizers(resource: Resource, finalizers: list[str], propagation: Propagation | None) -> list[str]:
-    """With the one by which the garbage collector knows what is asked of it.
+    """The object's finalizers, with the one that selects the garbage collector's propagation policy.
 
-    Without a policy what is there holds, else the resource's default: Jobs of batch/v1 leave their pods behind
-    (`DefaultGarbageCollectionPolicy` of the Job strategy), everything else takes them along in the background.
+    Without a policy in the request the present finalizer applies, then the resource's default: batch/v1 Jobs orphan
+    their pods (`DefaultGarbageCollectionPolicy` of the Job strategy), every other kind deletes its dependants in the
+    background.
     """
     wanted = next((name for name in finalizers if name in _COLLECTORS), ORPHAN_FINALIZER if resource == JOBS else "")
     if propagation is not None:

@@ -1,4 +1,4 @@
-"""What the server answers when it does not do as it was asked, in the words of the real one (apimachinery `errors`)."""
+"""The server's error answers, in the words of the real API server (apimachinery `errors`)."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ MODIFIED_MEANWHILE = "the object has been modified; please apply your changes to
 
 
 def qualified(resource: Resource) -> str:
-    """`jobs.batch`, `pods`."""
+    """The plural with its group, such as `jobs.batch`, or `pods` in the core group."""
     return f"{resource.plural}.{resource.group}" if resource.group else resource.plural
 
 
@@ -19,7 +19,7 @@ def not_found(resource: Resource, name: str) -> StatusError:
 
 
 def not_served() -> StatusError:
-    """Of a resource or a subresource that there is not: no object is named."""
+    """The answer for an unknown resource or subresource. It names no object."""
     return StatusError(404, "NotFound", "the server could not find the requested resource")
 
 
@@ -36,14 +36,14 @@ def conflict(resource: Resource, name: str, why: str = MODIFIED_MEANWHILE) -> St
 
 
 def precondition_failed(resource: Resource, name: str, why: str) -> StatusError:
-    """Of a delete: here the real server names the kind, not the plural."""
+    """A failed precondition of a delete. Here the real server names the kind, not the plural."""
     qualified_kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
     message = f'Operation cannot be fulfilled on {qualified_kind} "{name}": {why}'
     return StatusError(409, "Conflict", message, kind=resource.kind, name=name)
 
 
 def invalid(resource: Resource, name: str, causes: Sequence[FieldCause]) -> StatusError:
-    """A result that was not accepted. Details name the kind, not the plural."""
+    """The object that a write would store is invalid. The details name the kind, not the plural."""
     qualified_kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
     found = ", ".join(f"{cause.field}: {cause.message}" for cause in causes)
     if len(causes) > 1:
@@ -53,14 +53,14 @@ def invalid(resource: Resource, name: str, causes: Sequence[FieldCause]) -> Stat
 
 
 def may_not_create(resource: Resource, namespace: str | None, user: str) -> StatusError:
-    """No role of the user allows it."""
+    """No role of the user allows the create."""
     what = f'cannot create resource "{resource.plural}" in API group "{resource.group}" in the namespace "{namespace}"'
     message = f'{qualified(resource)} is forbidden: User "{user}" {what}'
     return StatusError(403, "Forbidden", message, kind=resource.plural)
 
 
 def patch_failed() -> StatusError:
-    """A JSON patch that does not apply. The real server does not say which operation, nor on what."""
+    """A JSON patch that does not apply. As in the real server, the message names neither operation nor path."""
     return StatusError(422, "Invalid", "the server rejected our request due to an error in our request")
 
 
@@ -74,17 +74,17 @@ def unsupported_patch(content_type: str) -> StatusError:
 
 
 def internal_error(message: str) -> StatusError:
-    """A mistake of the request that the real server takes for one of its own."""
+    """An error in the request that the real server reports as an internal error."""
     return StatusError(500, "", message)
 
 
 def expired(message: str) -> StatusError:
-    """The history that it would take is forgotten."""
+    """The request needs history that the server no longer has."""
     return StatusError(410, "Expired", message)
 
 
 def ahead_of_time(revision: int, newest: int) -> StatusError:
-    """A read at a resourceVersion that has not been given out."""
+    """A read at a resourceVersion that does not exist yet."""
     return StatusError(
         504,
         "Timeout",

@@ -1,4 +1,4 @@
-"""Lists: all objects that are meant as they were at one revision, in pages if asked for."""
+"""Lists: the selected objects as they were at one revision, in pages if the client sets a limit."""
 
 import base64
 import binascii
@@ -16,7 +16,7 @@ ANY_REVISION = "0"
 
 
 class _Token(msgspec.Struct):
-    """Where the next page begins: all pages show the state at `rv`."""
+    """Where the next page begins. All pages show the state at `rv`."""
 
     rv: int
     after: Key
@@ -31,7 +31,7 @@ def listed(
     limit: int | None,
     continue_token: str,
 ) -> Body:
-    """The page. Raises `StatusError`: 410 for a page of a state that is forgotten, 504 for a state still to come."""
+    """One page of a list. Raises `StatusError`: 410 if the revision is compacted, 504 if it does not exist yet."""
     if continue_token:
         if resource_version:
             raise bad_request("specifying resource version is not allowed when using continue")
@@ -51,7 +51,7 @@ def listed(
     ]
     metadata: Body = {"resourceVersion": str(revision)}
     page = found
-    # A list from the server's cache is never cut.
+    # A list from the server's watch cache ignores the limit.
     if limit and resource_version != ANY_REVISION and len(found) > limit:
         page = found[:limit]
         metadata["continue"] = _encoded(_Token(revision, page[-1][0]))
@@ -73,12 +73,12 @@ def revision_of(resource_version: str) -> int:
 
 
 def built_in(resource: Resource) -> bool:
-    """As opposed to a custom resource."""
+    """Whether the resource is built in, as opposed to a custom resource."""
     return "." not in resource.group or resource.group.endswith(".k8s.io")
 
 
 def _items(resource: Resource, bodies: Iterable[Body]) -> list[Body]:
-    """Items of built-in kinds do not say what they are, those of custom resources do."""
+    """List items of custom resources have apiVersion and kind, those of built-in kinds do not."""
     if not built_in(resource):
         return list(bodies)
     return [{name: part for name, part in body.items() if name not in {"apiVersion", "kind"}} for body in bodies]

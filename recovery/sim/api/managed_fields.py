@@ -1,7 +1,7 @@
 """metadata.managedFields: who owns which fields, and when each owner last wrote.
 
-As server-side apply keeps them for plain updates: a client that changes a field becomes its only owner. Lists are owned
-as a whole, which is coarser than in the real server and enough for the readers here.
+They follow the real server's rules for plain updates: a client that changes a field becomes its only owner. A list has
+one owner as a whole. That is coarser than in the real server, but enough for the readers here.
 """
 
 from collections.abc import Iterable
@@ -25,11 +25,11 @@ _UNOWNED_METADATA = frozenset(
         "uid",
     }
 )
-"""What the server itself writes, or what cannot change (`stripMeta` in structured-merge-diff's use)."""
+"""Fields that the server itself writes or that cannot change (`stripMeta` in structured-merge-diff's use)."""
 
 
 def managed_fields(body: Body, before: Body | None, *, manager: str, subresource: str, at: str) -> list[Body]:
-    """The entries of an object that `manager` has made out of `before` at that moment."""
+    """The managedFields after `manager` has changed the object from `before` to `body` at that moment."""
     now, then = dict(_leaves(body)), dict(_leaves(before)) if before is not None else {}
     written = [path for path, value in now.items() if path not in then or then[path] != value]
     lost = {*written, *(path for path in then if path not in now)}

@@ -7,24 +7,24 @@ from recovery.ports import Entropy
 from recovery.sim.api.kinds.kind import Body
 
 _GENERATED_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
-"""No vowels, so that no name is a word (`k8s.io/apimachinery/pkg/util/rand`)."""
+"""No vowels, so that no suffix is a word (`k8s.io/apimachinery/pkg/util/rand`)."""
 _GENERATED_LENGTH = 5
 _GENERATED_NAME_MAX = 63
 
 _SERVERS_OWN = ("creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields")
-"""An update leaves these as they were, whatever it says (`BeforeUpdate` in apiserver's registry/rest)."""
+"""An update cannot change these: the stored values win (`BeforeUpdate` in apiserver's registry/rest)."""
 _IDENTITY = ("name", "namespace", "resourceVersion", "uid")
 _EMPTY_IS_ABSENT = ("annotations", "finalizers", "generateName", "labels", "ownerReferences")
-"""`omitempty` in ObjectMeta, which custom resources have as well."""
+"""Fields with `omitempty` in ObjectMeta. Custom resources have the same ObjectMeta."""
 
 
 def timestamp(moment: datetime) -> str:
-    """As `metav1.Time` has it: whole seconds, the rest cut off."""
+    """The moment in the format of `metav1.Time`, truncated to whole seconds."""
     return f"{moment.isoformat()[:19]}Z"
 
 
 def micro_timestamp(moment: datetime) -> str:
-    """As `metav1.MicroTime` has it."""
+    """The moment in the format of `metav1.MicroTime`."""
     return moment.isoformat(timespec="microseconds")[: -len("+00:00")] + "Z"
 
 
@@ -39,12 +39,12 @@ def grace_of(seconds: int) -> timedelta:
 
 
 def uid_of(number: int) -> str:
-    """The UID of the object made as the `number`-th: no two alike, and their order says nothing, as with real ones."""
+    """The unique UID of the `number`-th object. As with real UIDs, their order says nothing about the objects' age."""
     return f"{number * 2654435761 % 2**32:08x}-0000-4000-8000-{number:012x}"
 
 
 def generated_name(prefix: str, entropy: Entropy) -> str:
-    """A name that begins with `prefix`, cut so that the result is no longer than a label may be."""
+    """A name that begins with `prefix`. The prefix is cut so that the name is at most as long as a DNS label."""
     number = int(entropy.uniform(0, len(_GENERATED_LETTERS) ** _GENERATED_LENGTH))
     suffix = ""
     for _ in range(_GENERATED_LENGTH):
@@ -54,7 +54,7 @@ def generated_name(prefix: str, entropy: Entropy) -> str:
 
 
 def settled(metadata: Body, before: Body) -> Body:
-    """A new object's metadata as an update may have them: what is the server's as it was `before`."""
+    """The metadata that an update stores: the fields of the server and the identity keep the values of `before`."""
     result = dict(metadata)
     for field in _SERVERS_OWN:
         if field in before:

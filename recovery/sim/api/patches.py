@@ -1,6 +1,6 @@
 """Patches as the API server applies them: JSON (RFC 6902), merge (RFC 7386) and strategic merge.
 
-None of them changes the object that it is applied to: the result shares with it whatever the patch leaves alone.
+A patch never changes the given object. The result shares with it the parts that the patch leaves alone.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,18 +31,18 @@ _MERGE_KEYS = {
     "volumeMounts": "mountPath",
     "volumes": "name",
 }
-"""Lists that a strategic patch merges, by field, and the key of their items (`patchMergeKey` in core/v1, batch/v1
-and meta/v1, as far as pods, nodes and jobs have them). Every other list is replaced: taints and container statuses
-among them."""
+"""Lists that a strategic patch merges, by field name, and the merge key of their items (`patchMergeKey` in core/v1,
+batch/v1 and meta/v1, for the fields of pods, nodes and Jobs). Every other list is replaced, such as taints and
+container statuses."""
 
 _MERGED_SETS = frozenset({"finalizers", "podCIDRs"})
-"""Lists of texts that a strategic patch adds to."""
+"""Lists of strings that a strategic patch adds to."""
 
 _MISSING = object()
 
 
 def patched(body: Body, patch: object, kind: PatchKind) -> Body:
-    """The object after the patch. Raises `StatusError`: 422 for a JSON patch that fails, 400 for what is no patch."""
+    """The object after the patch. Raises `StatusError`: 422 if a JSON patch fails, 400 if the body is not a patch."""
     if kind is PatchKind.JSON:
         return _json_patched(body, patch)
     if not isinstance(patch, dict):
@@ -101,14 +101,14 @@ def _merge_object(result: Body, name: str, value: Mapping[str, Any]) -> None:
 
 
 def _apply_directive(result: Body, name: str, value: object) -> None:
-    """`$deleteFromPrimitiveList/NAME`; the others that a client sends only order lists, or are met elsewhere."""
+    """Apply `$deleteFromPrimitiveList/NAME`. Other directives only order lists, or are handled elsewhere."""
     directive, _, field = name.partition("/")
     if directive == "$deleteFromPrimitiveList" and isinstance(value, list):
         result[field] = [item for item in result.get(field) or [] if item not in value]
 
 
 def _merged_list(target: list[Any], patch: list[Any], key: str) -> list[Any]:
-    """Items that are there keep their places, new ones come last."""
+    """The merged list. Present items keep their places, new ones come last."""
     if any(item.get("$patch") == "replace" for item in patch):
         return [item for item in patch if "$patch" not in item]
     result = list(target)
@@ -126,7 +126,7 @@ def _merged_list(target: list[Any], patch: list[Any], key: str) -> list[Any]:
     return result
 
 
-# JSON patch, with the departures of the library that the API server uses (evanphx/json-patch v4).
+# JSON patch, with the deviations of the library that the API server uses (evanphx/json-patch v4).
 
 
 def _json_patched(body: Body, patch: object) -> Body:
@@ -171,7 +171,7 @@ def _copy(document: Any, operation: Mapping[str, Any]) -> Any:
 
 
 def _test(document: Any, operation: Mapping[str, Any]) -> Any:
-    """A key that is not there equals null; a place below one that is not there equals nothing."""
+    """A missing key equals null. A path below a missing key equals nothing, so the test fails."""
     parts, value = _parts(operation["path"]), operation.get("value")
     found = _found(document, parts)
     if found is _MISSING:
@@ -194,7 +194,7 @@ _OPERATIONS: Mapping[object, Callable[[Any, Mapping[str, Any]], Any]] = {
 
 
 def _parts(path: str) -> list[str]:
-    """A JSON pointer (RFC 6901), taken apart."""
+    """The parts of a JSON pointer (RFC 6901)."""
     if not path:
         return []
     first, *parts = path.split("/")
@@ -227,9 +227,9 @@ def _found(document: Any, parts: list[str]) -> Any:
 
 
 def _with(document: Any, parts: list[str], value: Any, *, insert: bool) -> Any:
-    """The document with another value at that place, or without one (`_MISSING`). `insert`: before that item of a list.
+    """The document with the value at that place, or without it (`_MISSING`). `insert`: before that item of a list.
 
-    Replacing a key that is not there adds it, as that library does; removing one is an error.
+    As in that library, replacing a missing key adds it. Removing a missing key is an error.
     """
     if not parts:
         return _whole(value)
@@ -262,12 +262,12 @@ def _whole(value: Any) -> Any:
 
 
 def _index(part: str, length: int) -> int | None:
-    """None: no item of a list of that length."""
+    """The index of an item in a list of that length, or None if there is no such item."""
     return int(part) if part.isdecimal() and int(part) < length else None
 
 
 def _same(found: Any, value: Any) -> bool:
-    """Equal as JSON: true is not 1."""
+    """Whether both are equal as JSON: true is not 1."""
     if isinstance(found, bool) or isinstance(value, bool):
         return found is value
     return bool(found == value)

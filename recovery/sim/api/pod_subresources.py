@@ -1,4 +1,4 @@
-"""What a binding and an eviction make of a pod (`BindingREST` and `EvictionREST` in kubernetes' registry/core/pod)."""
+"""How a binding and an eviction change a pod (`BindingREST` and `EvictionREST` in kubernetes' registry/core/pod)."""
 
 from typing import Any
 
@@ -12,9 +12,9 @@ _BINDINGS = msgspec.structs.replace(PODS, plural="pods/binding")
 
 
 def bound(pod: Body, binding: Body, now: str) -> Body:
-    """The pod on the node that the binding names. Raises 409 if it is on one already, is being deleted, or is another.
+    """The pod on the binding's node. Raises 409 if it is already bound, is being deleted, is gated, or has another UID.
 
-    A new object, though not yet a new revision; it does not count as a change of the spec.
+    The result is a new object without a new resourceVersion. The change does not raise metadata.generation.
     """
     metadata = pod["metadata"]
     name = metadata["name"]
@@ -37,7 +37,7 @@ def bound(pod: Body, binding: Body, now: str) -> Body:
 
 
 def marked_for_eviction(pod: Body, now: str) -> Body:
-    """The pod as the eviction API leaves it before it deletes it: no budget stands against that here."""
+    """The pod with the condition that the eviction API sets before the delete. No PodDisruptionBudget is modelled."""
     condition = {
         "type": "DisruptionTarget",
         "status": "True",
@@ -48,7 +48,7 @@ def marked_for_eviction(pod: Body, now: str) -> Body:
 
 
 def _with_condition(pod: Body, condition: dict[str, Any], now: str) -> Body:
-    """`UpdatePodCondition`: gets a new date only if its status is another. The metadata are the new object's own."""
+    """`UpdatePodCondition`: lastTransitionTime changes only with the status. The result has its own metadata."""
     status = pod.get("status", {})
     conditions = list(status.get("conditions", ()))
     at = next((index for index, old in enumerate(conditions) if old["type"] == condition["type"]), None)

@@ -1,12 +1,12 @@
-"""Structural schemas (`openAPIV3Schema` of a CRD): what is pruned, what is filled in, what is not accepted.
+"""Structural schemas (`openAPIV3Schema` of a CRD): pruning, defaulting and validation.
 
 Words, reasons and order of the causes are those of apiextensions-apiserver and kube-openapi of Kubernetes 1.36
-(`validation.go`, `schema/{pruning,defaulting,listtype,cel}`). A keyword or rule that means nothing here is refused when
-the schema is compiled, so that none is passed over in silence.
+(`validation.go`, `schema/{pruning,defaulting,listtype,cel}`). A keyword or rule that is not supported here is refused
+when the schema is compiled, so none is silently ignored.
 
-A write shares with the stored object what it does not change. What is shared has been completed and accepted before,
-so neither is done again: that makes the write of a status cost what the status costs. The real server passes over what
-is merely equal, too (`CRDValidationRatcheting`); that would show only where a stored object breaks its own schema.
+A write shares its unchanged parts with the stored object. The shared parts were completed and validated before, so
+both are skipped for them: the write of a status costs only as much as the status. The real server also skips parts that
+are merely equal (`CRDValidationRatcheting`). That would matter only if a stored object violated its own schema.
 """
 
 import re
@@ -33,38 +33,38 @@ _KEYWORDS = frozenset(
     }
 )
 _OBJECT_FIELDS = ("apiVersion", "kind", "metadata")
-"""Of every object: the server's own business, not the schema's."""
+"""Fields of every object that the server itself handles, not the schema."""
 _FORMATS_OF_NUMBERS = {"int32": 32, "int64": 64}
 _BLOCKING = frozenset(
     {"FieldValueNotSupported", "FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany", "FieldValueTypeInvalid"}
 )
-"""Reasons of causes that leave no object of which the rules could speak."""
+"""Reasons of causes after which the CEL rules are not evaluated, because the object is too broken for them."""
 RULES_NOT_ASKED = FieldCause(
     "<nil>",
     "Invalid value: null: some validation rules were not checked because the object was invalid; "
     "correct the existing errors to complete validation",
 )
-"""Reported beside other causes, without a field."""
+"""Reported in addition to other causes. It names no field."""
 _TIME_OF_DAY = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(\.[0-9]+)?(z|[+-][0-9]{2}:[0-9]{2})")
 
 _Limit = Callable[[Any, str], FieldCause | None]
-"""A limit of a single value at a path."""
+"""Checks one value at a path against a limit."""
 
 
 class SchemaError(Exception):
-    """A schema that cannot be compiled; the message names the path."""
+    """A schema that cannot be compiled. The message names the path."""
 
 
 class Schema:
     """The schema of one version of a CRD."""
 
     def __init__(self, openapi: Mapping[str, Any]) -> None:
-        """Raises SchemaError."""
+        """Compile the schema. Raises SchemaError."""
         own = {name: child for name, child in openapi.get("properties", {}).items() if name not in _OBJECT_FIELDS}
         self._root = _Object({**openapi, "properties": own}, "")
 
     def complete(self, body: Body, before: Body | None) -> None:
-        """Take away its unknown fields and nulls and fill in the defaults; what it shares with `before` is complete."""
+        """Prune unknown fields and nulls and fill in the defaults. Parts shared with `before` are already complete."""
         known = before or {}
         shared = {
             name: value
@@ -76,7 +76,7 @@ class Schema:
         body.update({**shared, **completed})
 
     def causes(self, body: Body, before: Body | None) -> tuple[FieldCause, ...]:
-        """What is wrong with a completed object; `before`: the one that it replaces. None: it is new."""
+        """What is wrong with a completed object. `before`: the object that it replaces, or None if it is new."""
         causes: list[FieldCause] = []
         self._root.check(body, before, "", causes)
         if before is not None:
@@ -89,7 +89,7 @@ class Schema:
 
 
 class _Node(ABC):
-    """A schema at one place."""
+    """The schema of one value."""
 
     def __init__(self, schema: Mapping[str, Any], path: str) -> None:
         if unknown := sorted(schema.keys() - _KEYWORDS):
@@ -99,21 +99,21 @@ class _Node(ABC):
         self.nullable: bool = schema.get("nullable", False)
         self.rules = tuple(_rules(schema, path))
         self.asks = bool(self.rules)
-        """There are rules here or below."""
+        """There are CEL rules here or below."""
         self.has_default = "default" in schema
         self.default: Any = None
 
     def set_default(self, schema: Mapping[str, Any]) -> None:
-        """Once the whole node is there: a default is completed like any other value."""
+        """Set the default. Call it when the node is complete: a default is completed like any other value."""
         if self.has_default:
             self.default = self.completed(schema["default"])
 
     def completed(self, value: Any) -> Any:
-        """The same value where there is nothing to be done; never changes the one that is given."""
+        """The pruned and defaulted value: the same object if nothing changes. The given value is never changed."""
         return value
 
     def check(self, value: Any, before: Any, path: str, causes: list[FieldCause]) -> None:
-        """Types and limits, of lists their uniqueness. `before` None: there is nothing to compare with."""
+        """Check types, limits and the uniqueness of list items. `before` None: there is no previous value."""
         if value is before or (value is None and self.nullable):
             return
         found = _type_of(value)
@@ -126,10 +126,10 @@ class _Node(ABC):
 
     @abstractmethod
     def check_value(self, value: Any, before: Any, path: str, causes: list[FieldCause]) -> None:
-        """The same for a value of the right type."""
+        """Do the checks of `check` for a value of the right type."""
 
     def ask(self, value: Any, before: Any, path: str, causes: list[FieldCause]) -> None:
-        """The rules, of a value that was found right otherwise."""
+        """Evaluate the CEL rules for a value that passed the other checks."""
         if value is None or value is before:
             return
         asked = (rule for rule in self.rules if before is not None or not rule.of_changes)
@@ -185,7 +185,7 @@ class _Array(_Node):
         return self._items.default if item is None and not self._items.nullable else self._items.completed(item)
 
     def _duplicates(self, value: list[Any], path: str) -> Iterator[FieldCause]:
-        """One cause for each value that stands more than once, at its second place."""
+        """One cause for each duplicate value, at its second occurrence."""
         seen: dict[bytes, int] = {}
         for index, item in enumerate(value):
             same = item if self._list_type == "set" else {key: item[key] for key in self._keys if key in item}
@@ -287,7 +287,7 @@ def _rules(schema: Mapping[str, Any], path: str) -> Iterator[cel.CelRule]:
 
 
 def _limits(schema: Mapping[str, Any], path: str) -> Iterator[_Limit]:
-    """In the order in which they are tried: kube-openapi runs its string, format, number and enum validators so."""
+    """The limits in the order of kube-openapi's validators: string, format, number, enum."""
     if {"maxLength", "minLength", "pattern"} & schema.keys():
         yield _limit_of_text(schema)
     if name := schema.get("format"):
@@ -306,7 +306,7 @@ def _limits(schema: Mapping[str, Any], path: str) -> Iterator[_Limit]:
 
 
 def _limit_of_text(schema: Mapping[str, Any]) -> _Limit:
-    """Of these only the first that does not hold is reported."""
+    """Checks maxLength, minLength and pattern, and reports only the first violation."""
     most, least = schema.get("maxLength"), schema.get("minLength", 0)
     pattern = schema.get("pattern", "")
     search = cel.expression(pattern).search
@@ -383,7 +383,7 @@ def _one_of(values: Iterable[Any]) -> _Limit:
 
 
 def _of_status(cause: FieldCause) -> FieldCause:
-    """An update that finds something wrong in a status is one of /status, whose sentences begin below the status."""
+    """The cause as an update of /status reports it: its message gives the path without the leading `status`."""
     if not cause.field.startswith("status."):
         return cause
     message = cause.message.replace(f" {cause.field} in body", f" {cause.field.removeprefix('status.')} in body")
@@ -399,7 +399,7 @@ def _broken(rule: cel.CelRule, value: Any, path: str) -> FieldCause:
             return FieldCause(field, f"Required value: {rule.message}", rule.reason)
     shown = "" if isinstance(value, dict | list) else f": {_shown(value)}"
     words = "Duplicate value" if rule.reason == "FieldValueDuplicate" else "Invalid value"
-    # A duplicate is named, not explained.
+    # The cause of a duplicate names the value without the rule's message.
     return FieldCause(field, f"{words}{shown}" + (f": {rule.message}" if words == "Invalid value" else ""), rule.reason)
 
 
@@ -413,7 +413,7 @@ def _too_many(path: str, count: int, most: int) -> FieldCause:
 
 
 def _shown(value: Any) -> str:
-    """As Go prints it within a message: texts quoted, whole numbers without a fraction, other things as JSON."""
+    """The value as Go prints it in a message: strings quoted, whole numbers without a fraction, the rest as JSON."""
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e21:
         return str(int(value))
     return msgspec.json.encode(value, order="sorted").decode()

@@ -1,4 +1,4 @@
-"""Label and field selectors: which objects a list or a watch is about."""
+"""Label and field selectors: which objects a list or a watch selects."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ _FIELDS: dict[Resource, tuple[str, ...]] = {
         "type",
     ),
 }
-"""What may be selected by, besides the metadata: `ToSelectableFields` of each resource's strategy."""
+"""Selectable fields besides the metadata: `ToSelectableFields` of each resource's strategy."""
 
 _SET_BASED = re.compile(r"^(?P<key>\S+)\s+(?P<operator>in|notin)\s*\((?P<values>[^)]*)\)$")
 _COMMA_OUTSIDE_PARENTHESES = re.compile(r",(?![^(]*\))")
@@ -33,7 +33,7 @@ _COMMA_OUTSIDE_PARENTHESES = re.compile(r",(?![^(]*\))")
 
 @lru_cache(maxsize=256)
 def selector(resource: Resource, namespace: str | None, label_selector: str, field_selector: str) -> Matches | None:
-    """Whether an object is meant. None: all are. Raises `StatusError` for a selector that cannot be read."""
+    """A test whether an object is selected. None: all are. Raises `StatusError` if a selector cannot be parsed."""
     tests: list[Matches] = []
     if namespace is not None and resource.namespaced:
         tests.append(lambda body: body["metadata"].get("namespace") == namespace)
@@ -51,7 +51,7 @@ def _all_hold(requirements: list[_Requirement], labels: Mapping[str, str]) -> bo
 
 
 def _requirement(text: str) -> _Requirement:
-    """One requirement on labels. As the real ones, `!=` and `notin` hold for objects without the label."""
+    """One requirement on labels. As in the real server, `!=` and `notin` hold for objects without the label."""
     if found := _SET_BASED.match(text):
         key, among = found["key"], frozenset(value.strip() for value in found["values"].split(","))
         if found["operator"] == "in":
@@ -90,7 +90,7 @@ def _equation(text: str) -> tuple[str, str, str]:
 
 
 def _value(body: Body, path: list[str]) -> str:
-    """As text; empty where there is none, which is how an unbound pod has `spec.nodeName`."""
+    """The field as text. Empty if there is none, such as `spec.nodeName` of an unbound pod."""
     found: object = body
     for part in path:
         found = found.get(part) if isinstance(found, dict) else None

@@ -1,7 +1,7 @@
-"""The API server: verbs on objects, one revision after the other.
+"""The API server: verbs on objects. Each write makes one revision.
 
-The rules are those of kube-apiserver 1.36, as its generic registry, `BeforeCreate`, `BeforeUpdate` and patch handler
-have them. What is special to a kind stands in its `Kind`.
+The rules are those of kube-apiserver 1.36 in its generic registry, `BeforeCreate`, `BeforeUpdate` and patch handler.
+The rules of a single kind are in its `ServedKind`.
 """
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
@@ -40,10 +40,10 @@ _actor: ContextVar[str] = ContextVar("actor", default="")
 
 
 class ApiServer:
-    """Every verb is done when it returns: nothing here waits. Raises `StatusError` as the real server answers.
+    """Every verb is complete when it returns: nothing here waits. A `StatusError` is the real server's error answer.
 
-    Bodies that it returns or reports are stored ones: never change them. Bodies and patches that it is given are the
-    server's from then on.
+    Returned and reported bodies are the stored ones: never change them. A body or patch passed to the server belongs to
+    the server from then on.
     """
 
     def __init__(self, kinds: Iterable[ServedKind], *, clock: Clock, entropy: Entropy) -> None:
@@ -55,15 +55,15 @@ class ApiServer:
 
     @property
     def revision(self) -> int:
-        """The newest resourceVersion given out."""
+        """The newest resourceVersion."""
         return self._store.revision
 
     @contextmanager
     def acting(self, actor: str) -> Iterator[None]:
-        """Writes within are `actor`'s: a component's name, such as `job-controller`, or of a controller process.
+        """Attribute the writes in this context to `actor`: a component (`job-controller`) or a controller process.
 
-        It holds for the task that says so, over its waits too, and for tasks that it starts meanwhile. So a task that
-        is woken by another's change says who it is before it writes.
+        The attribution holds for the current task, also across its waits, and for tasks that it starts meanwhile. So a
+        task that another's change wakes must set its own actor before it writes.
         """
         token = _actor.set(actor)
         try:
@@ -71,43 +71,43 @@ class ApiServer:
         finally:
             _actor.reset(token)
 
-    # What models read, at no cost.
+    # Reads by the models, which cost no request.
 
     def find(self, resource: Resource, name: str, namespace: str | None = None) -> Body | None:
-        """None: there is none."""
+        """The object, or None if it does not exist."""
         record = self._table(resource).records.get((namespace or "", name))
         return None if record is None else record.body
 
     def objects(self, resource: Resource, namespace: str | None = None) -> Iterable[Body]:
-        """In the order in which they were made; safe to write while going through them."""
+        """The objects in order of creation. The caller may write while it iterates."""
         records = self._table(resource).records
         if namespace is None:
             return [record.body for record in records.values()]
         return [record.body for key, record in records.items() if key[0] == namespace]
 
     def dependants(self, uid: str) -> Iterable[Body]:
-        """The objects that name `uid` among their owners, of all kinds, in the order in which they were made."""
+        """The objects of all kinds that have an owner reference to `uid`, in order of creation."""
         return self._store.dependants(uid)
 
     def resource_of(self, body: Body) -> Resource:
-        """By apiVersion and kind."""
+        """The resource for the body's apiVersion and kind."""
         resource = self._store.resource_of(body.get("apiVersion", ""), body.get("kind", ""))
         if resource is None:
             raise not_served()
         return resource
 
     def subscribe(self, callback: Callable[[ObjectChange], None], *resources: Resource) -> None:
-        """Call the function with each change, at once and in order; no resources: of all kinds. It must not write."""
+        """Call `callback` with each change, synchronously and in order. No resources: all kinds. It must not write."""
         self._store.subscribe(callback, resources)
 
     def mutate_new(self, resource: Resource, mutated: Callable[[Body], Body]) -> None:
-        """Have `mutated` decide what becomes of each object of that kind when it is created, as a mutating admission
-        policy does. It gets what was sent, with the namespace, and changes no part of that in place."""
+        """Pass each new object of that kind through `mutated`, as through a mutating admission policy. `mutated` gets
+        the object that was sent, with the namespace set, and must not change any part of it in place."""
         assert resource not in self._mutators, "one for each kind"
         self._mutators[resource] = mutated
 
     def forbid_dry_runs(self, resource: Resource) -> None:
-        """Answer 403 to each dry run of a create of that kind: who sends them has no right to create one."""
+        """Answer 403 to each dry run of a create of that kind, as if the client had no permission to create it."""
         self._no_dry_runs.add(resource)
 
     # The verbs.
@@ -126,7 +126,7 @@ class ApiServer:
         limit: int | None = None,
         continue_token: str = "",
     ) -> Body:
-        """A List. A page's continue token reads on at the page's own revision, until that is compacted: 410."""
+        """A List. A continue token reads at the revision of its first page. If that is compacted the answer is 410."""
         return listed(
             self._store,
             self._table(resource),
@@ -147,7 +147,7 @@ class ApiServer:
         send_initial_events: bool = False,
         timeout_seconds: int = 300,
     ) -> AsyncGenerator[bytes, None]:
-        """Lines as the wire has them. An object that begins or ceases to match the selectors is ADDED or DELETED."""
+        """The lines of a watch. An object that begins or ceases to match the selectors is ADDED or DELETED."""
         wanted = resource_version or ""
         objects_first = wanted in ("", ANY_REVISION) or send_initial_events
         return watch(
@@ -169,9 +169,9 @@ class ApiServer:
         subresource: str = "",
         dry_run: bool = False,
     ) -> Body:
-        """The body becomes the server's. `pods/binding` and `pods/eviction` are creates with a name.
+        """POST. The body then belongs to the server. `pods/binding` and `pods/eviction` are creates with a name.
 
-        `dry_run`: the object as it would be stored, but for its resourceVersion; not of subresources.
+        `dry_run`: returns the object as it would be stored, without a new resourceVersion. Not for subresources.
         """
         table = self._table(resource)
         if dry_run and resource in self._no_dry_runs:
@@ -197,7 +197,7 @@ class ApiServer:
         if table.kind.has_status and resource != NODES:  # a kubelet registers its node with a status
             body.pop("status", None)
         if table.fills_in:
-            body = copied(body)  # its maker may still share parts of it with others
+            body = copied(body)  # the client may still share parts of it with other objects
             table.kind.default(body, None)
         self._check(table, body, None)
         if key in table.records:
@@ -211,7 +211,7 @@ class ApiServer:
         return body
 
     def replace(self, resource: Resource, body: Body, *, namespace: str | None = None, subresource: str = "") -> Body:
-        """PUT. With a resourceVersion in the metadata it is swapped against that one: 409."""
+        """PUT. If the metadata have a resourceVersion that is not the current one, the answer is 409."""
         table = self._table(resource)
         body = {**body, "metadata": dict(body.get("metadata") or {})}
         metadata = body["metadata"]
@@ -235,7 +235,7 @@ class ApiServer:
         subresource: str = "",
         dry_run: bool = False,
     ) -> Body:
-        """`dry_run`: the object as it would be stored, but for its resourceVersion."""
+        """PATCH. `dry_run`: returns the object as it would be stored, without a new resourceVersion."""
         table = self._table(resource)
         record = self._record(table, (namespace or "", name))
         if kind is PatchKind.STRATEGIC and not built_in(resource):
@@ -253,19 +253,19 @@ class ApiServer:
         propagation: Propagation | None = None,
         grace_seconds: int | None = None,
     ) -> Body:
-        """The object while it stays, and of a pod its last state; else a Status of Success."""
+        """DELETE. Returns the object if it still exists, the last state of a removed pod, else a Success Status."""
         table = self._table(resource)
         key = (namespace or "", name)
         self._check_preconditions(resource, self._record(table, key).body, uid, resource_version)
         return self._delete(table, key, propagation=propagation, grace_seconds=grace_seconds)
 
-    # What only a test or a fault does.
+    # Only for tests and faults.
 
     def compact(self, revision: int | None = None) -> None:
-        """Forget the history before that revision (None: before now): asking for it is answered with 410."""
+        """Forget the history before that revision (None: before now). Requests for it are answered with 410."""
         self._store.compact(self._store.revision if revision is None else revision)
 
-    # Within.
+    # Internals.
 
     def _table(self, resource: Resource) -> ResourceTable:
         table = self._store.tables.get(resource)
@@ -282,7 +282,7 @@ class ApiServer:
 
     @staticmethod
     def _place(table: ResourceTable, metadata: Body, namespace: str | None) -> None:
-        """Settle in which namespace it is: the request's, the object's own where the request names none."""
+        """Set the object's namespace: its own, which must match the request's, or else the request's."""
         if not table.resource.namespaced:
             metadata.pop("namespace", None)
             return
@@ -294,7 +294,7 @@ class ApiServer:
             raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
 
     def _name(self, table: ResourceTable, metadata: Body) -> str:
-        """The object's name, made up if only its beginning is given. Empty: it has none."""
+        """The object's name, generated if only `generateName` is set. Raises 422 if it has neither."""
         prefix = metadata.get("generateName")
         if not metadata.get("name") and prefix:
             for _ in range(_GENERATED_NAME_ATTEMPTS):
@@ -312,7 +312,7 @@ class ApiServer:
 
     @staticmethod
     def _check_preconditions(resource: Resource, body: Body, uid: str | None, resource_version: str | None) -> None:
-        """Of a delete."""
+        """Check the preconditions of a delete."""
         metadata = body["metadata"]
         if uid not in (None, metadata["uid"]):
             why = f"the UID in the precondition ({uid}) does not match the UID in record ({metadata['uid']})"
@@ -342,7 +342,7 @@ class ApiServer:
     def _update(
         self, table: ResourceTable, record: Record, body: Body, subresource: str, *, dry_run: bool = False
     ) -> Body:
-        """Make `body`, which may share parts with the stored object, of it as far as that is allowed."""
+        """Update the stored object to `body`, as far as that is allowed. `body` may share parts with it."""
         before = record.body
         if body is before:
             return before
@@ -372,7 +372,7 @@ class ApiServer:
 
     @staticmethod
     def _check_identity(resource: Resource, metadata: object, old: Body, *, of_status: bool) -> None:
-        """The write is about the object that it names, in the version that it names, if it names any."""
+        """Check the write's name, namespace, UID and resourceVersion, if given, against the stored object's."""
         if metadata is old:
             return
         if not isinstance(metadata, dict):
@@ -400,7 +400,7 @@ class ApiServer:
 
     @staticmethod
     def _check_finalizers(resource: Resource, metadata: Body, old: Body) -> None:
-        """Of an object that is being deleted finalizers may only go."""
+        """An object that is being deleted may only lose finalizers."""
         finalizers = metadata.get("finalizers")
         if "deletionTimestamp" not in old or finalizers is old.get("finalizers"):
             return
@@ -442,7 +442,7 @@ class ApiServer:
 
 
 def _with_content(table: ResourceTable, before: Body, body: Body) -> Body:
-    """The object after a write that leaves its status alone, defaults filled in."""
+    """The object with defaults after a write of everything but its status."""
     after = {**body, "apiVersion": before["apiVersion"], "kind": before["kind"]}
     if table.kind.has_status:
         if "status" in before:
@@ -452,7 +452,7 @@ def _with_content(table: ResourceTable, before: Body, body: Body) -> Body:
     if body["metadata"] is not before["metadata"]:
         after["metadata"] = settled(body["metadata"], before["metadata"])
     if table.fills_in and _content_differs(after, before, table.kind):
-        # What was changed may still share parts with the stored object.
+        # The changed fields may still share parts with the stored object.
         changed = [name for name, part in after.items() if part is not before.get(name)]
         after |= {name: copied(after[name]) for name in (*changed, "metadata")}
         table.kind.default(after, before)
@@ -460,7 +460,7 @@ def _with_content(table: ResourceTable, before: Body, body: Body) -> Body:
 
 
 def _with_status(table: ResourceTable, before: Body, body: Body) -> Body:
-    """The object after a write of its status. Built-in kinds take metadata there as well, all but who owns them."""
+    """The object after a write of its status. Built-in kinds also accept metadata there, except ownerReferences."""
     after, metadata = dict(before), before["metadata"]
     if built_in(table.resource) and body["metadata"] is not metadata:
         owners = metadata.get("ownerReferences")
@@ -475,7 +475,7 @@ def _with_status(table: ResourceTable, before: Body, body: Body) -> Body:
 
 
 def _content_differs(after: Body, before: Body, kind: ServedKind) -> bool:
-    """Whether anything but metadata and status does."""
+    """Whether anything other than metadata and status differs."""
     apart = {"metadata", "status"} if kind.has_status else {"metadata"}
     if after.keys() - apart != before.keys() - apart:
         return True
@@ -483,7 +483,7 @@ def _content_differs(after: Body, before: Body, kind: ServedKind) -> bool:
 
 
 def _success(resource: Resource, metadata: Body) -> Body:
-    """Of an object that is gone, or of a write that has no object of its own."""
+    """The Status for a removed object, or for a write to a subresource without an object of its own."""
     return {
         "kind": "Status",
         "apiVersion": "v1",

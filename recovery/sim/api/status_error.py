@@ -1,4 +1,4 @@
-"""A failure as the API server answers it."""
+"""A failure that the API server answers with."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ class FieldCause:
 
 
 class StatusError(Exception):
-    """A `metav1.Status` of Failure. `code` and `reason` as the real server gives them (409 Conflict, …)."""
+    """A Failure `metav1.Status`. `code` and `reason` are those of the real server (409 Conflict, …)."""
 
     def __init__(
         self,
@@ -26,7 +26,7 @@ class StatusError(Exception):
         causes: tuple[FieldCause, ...] = (),
         retry_after_seconds: int | None = None,
     ) -> None:
-        """`kind` and `name`: details of the object that it is about, as the server fills them (plural for most)."""
+        """`kind` and `name`: the object in the details, as the real server names it (`kind` is mostly a plural)."""
         super().__init__(message)
         self.code = code
         self.reason = reason

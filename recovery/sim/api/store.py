@@ -1,8 +1,8 @@
-"""Objects and their history: one revision after the other, as etcd keeps them.
+"""Objects and their history as a sequence of revisions, as etcd keeps them.
 
-The history of a resource is a chain: each change knows the one that followed it. A watch holds the link that it has
-come to, so what is forgotten at the front is lost only to those who ask again, and no positions have to be kept in
-step. Bodies are encoded once, when a client first wants the bytes.
+The history of a resource is a linked list: each change links to the next. A watch holds the last link that it has read.
+So it still gets all later changes when older entries are forgotten, and no positions have to be adjusted: only a new
+request misses the forgotten ones. Bodies are encoded once, when a client first needs the bytes.
 """
 
 import asyncio
@@ -17,10 +17,10 @@ from recovery.ports import Resource
 from recovery.sim.api.kinds.kind import Body, ServedKind
 
 HISTORY_MAX = 50_000
-"""Changes kept over all resources; when there are more, the older half is forgotten."""
+"""How many changes are kept over all resources. When there are more, the older half is forgotten."""
 
 Key = tuple[str, str]
-"""Namespace (empty: the object has none) and name."""
+"""Namespace (empty for a cluster-scoped object) and name."""
 
 EventType = Literal["ADDED", "MODIFIED", "DELETED"]
 
@@ -29,17 +29,17 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class ObjectChange:
-    """One revision."""
+    """A change of one object, which makes one revision."""
 
     type: EventType
     resource: Resource
     body: Body
-    """The object after it; of a deletion the last state, with the deletion's own resourceVersion."""
+    """The object after the change. For a deletion: its last state, with the resourceVersion of the deletion."""
     before: Body | None
-    """The object before it; None: it is new."""
+    """The object before the change. None: it is new."""
     revision: int
     actor: str
-    """Who asked for it: the name given to `acting`."""
+    """Author of the change: the name given to `acting`."""
 
 
 class Link:
@@ -52,10 +52,10 @@ class Link:
 
 
 class EncodedChange:
-    """A change, and the lines by which watches report it.
+    """A change and the lines by which watches report it.
 
-    It is no link of the history: an object that never changes holds its newest change for as long as it exists, and
-    would keep all that came after it.
+    It is not a `Link`, because an object holds its newest change for as long as it exists. A link would keep the whole
+    later history in memory.
     """
 
     __slots__ = ("_departed", "_encoded", "_line", "change")
@@ -67,17 +67,17 @@ class EncodedChange:
         self._departed: bytes | None = None
 
     def line(self) -> bytes:
-        """As reported by a watch that sees all of it."""
+        """The line for a watch that sees the object before and after the change."""
         if self._line is None:
             self._line = b'{"type":"%s","object":%s}' % (self.change.type.encode(), self.encoded())
         return self._line
 
     def added(self) -> bytes:
-        """As reported by a watch to which the object is new."""
+        """The line for a watch to which the object is new."""
         return self.line() if self.change.type == "ADDED" else b'{"type":"ADDED","object":%s}' % self.encoded()
 
     def departed(self) -> bytes:
-        """As reported by a watch whose selectors matched the object before but not after: with the state before."""
+        """The line for a watch whose selectors matched the object only before the change. It has the old state."""
         if self._departed is None:
             assert self.change.before is not None
             before = self.change.before
@@ -102,7 +102,7 @@ class HistoryEntry(Link):
 
 
 class Record:
-    """An object as it stands. `newest`: its newest change; `number` counts the objects in the order of their making."""
+    """An object's current state. `newest`: its newest change. `number`: its number in the order of creation."""
 
     __slots__ = ("body", "newest", "number")
 
@@ -113,13 +113,13 @@ class Record:
 
 
 class ResourceTable:
-    """All objects of one kind, in the order in which they were made, and their history."""
+    """All objects of one kind, in order of creation, and their history."""
 
     def __init__(self, kind: ServedKind) -> None:
         self.kind = kind
         self.resource = kind.resource
         self.fills_in = kind.default is not ServedKind.default
-        """It has defaults of its own."""
+        """The kind has its own defaults."""
         self.records: dict[Key, Record] = {}
         self.newest: Link = Link()
         self._forgotten = self.newest
@@ -136,12 +136,12 @@ class ResourceTable:
                 future.set_result(None)
 
     def after(self, revision: int) -> Link:
-        """The place from which all changes after `revision` follow."""
+        """The link that the changes after `revision` follow."""
         index = bisect_right(self._entries, revision, key=_revision)
         return self._entries[index - 1] if index else self._forgotten
 
     def forget(self, revision: int) -> int:
-        """Forget the changes up to `revision`. Returns how many there were."""
+        """Forget the changes up to `revision`. Returns how many were forgotten."""
         count = bisect_right(self._entries, revision, key=_revision)
         if count:
             self._forgotten = self._entries[count - 1]
@@ -149,7 +149,7 @@ class ResourceTable:
         return count
 
     def at(self, revision: int) -> dict[Key, Body]:
-        """All objects as they were then, which must not be forgotten, by namespace and name, in that order (etcd's)."""
+        """All objects as of `revision`, in etcd's order: by namespace and name. The revision must not be forgotten."""
         bodies = {key: record.body for key, record in self.records.items()}
         for entry in reversed(self._entries):
             change = entry.encoded.change
@@ -163,7 +163,7 @@ class ResourceTable:
         return dict(sorted(bodies.items()))
 
     async def news(self, until_seconds: float) -> None:
-        """Wait for the next change, or until that moment of the loop's time."""
+        """Wait for the next change, at most until that time of the event loop."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         self._waiting[future] = None
@@ -176,12 +176,12 @@ class ResourceTable:
 
 
 class Store:
-    """The tables of all kinds, one counter of revisions, and who wants to know of them."""
+    """The tables of all kinds, the revision counter, and the subscribers to changes."""
 
     def __init__(self, kinds: Iterable[ServedKind]) -> None:
         self.revision = 1
         self.compacted = 0
-        """Nothing is known of how it was before this revision."""
+        """States before this revision are forgotten."""
         self.tables = {kind.resource: ResourceTable(kind) for kind in kinds}
         self._by_kind = {(resource.api_version, resource.kind): resource for resource in self.tables}
         self._dependants: dict[str, dict[tuple[Resource, Key], None]] = {}
@@ -190,26 +190,26 @@ class Store:
         }
         self._telling = False
         self.made = 0
-        """How many objects there have ever been."""
+        """How many objects were ever created."""
         self._kept = 0
 
     def resource_of(self, api_version: str, kind: str) -> Resource | None:
-        """None: there is no such kind."""
+        """The resource, or None if no such kind is served."""
         return self._by_kind.get((api_version, kind))
 
     def subscribe(self, callback: Callable[[ObjectChange], None], resources: Iterable[Resource]) -> None:
-        """No resources: of all. Subscribers are called in the order in which they subscribed."""
+        """Without resources: subscribe to all. Subscribers are called in the order in which they subscribed."""
         for resource in tuple(resources) or self.tables:
             self._subscribers[resource].append(callback)
 
     def dependants(self, uid: str) -> list[Body]:
-        """The objects that name `uid` among their owners, in the order in which they were made."""
+        """The objects that have an owner reference to `uid`, in order of creation."""
         found = [self.tables[resource].records[key] for resource, key in self._dependants.get(uid, ())]
         found.sort(key=_number)
         return [record.body for record in found]
 
     def add(self, table: ResourceTable, body: Body, actor: str) -> None:
-        """Its top level and its metadata are the store's; whatever else is in it may be shared."""
+        """Store a new object. The store owns the body's top level and its metadata. Other parts may be shared."""
         key = key_of(body)
         self.made += 1
         entry = self._entry(table, "ADDED", body, None, actor)
@@ -218,7 +218,7 @@ class Store:
         self._notify(table, entry)
 
     def change(self, table: ResourceTable, body: Body, actor: str) -> None:
-        """As `add`, of an object that is there."""
+        """Store a new state of an existing object. The body is owned as in `add`."""
         key = key_of(body)
         record = table.records[key]
         before = record.body
@@ -229,7 +229,7 @@ class Store:
         self._notify(table, entry)
 
     def remove(self, table: ResourceTable, key: Key, actor: str) -> Body:
-        """Returns the last state, as watches report it."""
+        """Remove the object. Returns its last state, as watches report it."""
         before = table.records.pop(key).body
         entry = self._entry(table, "DELETED", {**before, "metadata": dict(before["metadata"])}, before, actor)
         self._own(table.resource, key, _owners(before), ())
@@ -237,7 +237,7 @@ class Store:
         return entry.encoded.change.body
 
     def compact(self, revision: int) -> None:
-        """Forget how it was before `revision`."""
+        """Forget the states before `revision`."""
         self.compacted = max(self.compacted, revision)
         self._kept -= sum(table.forget(revision) for table in self.tables.values())
 
@@ -277,7 +277,7 @@ def key_of(body: Body) -> Key:
 
 
 def _owners(body: Body) -> list[str]:
-    """Each UID once."""
+    """The UIDs of the owners, each once."""
     return list(dict.fromkeys(owner["uid"] for owner in body["metadata"].get("ownerReferences", ())))
 
 

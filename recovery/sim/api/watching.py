@@ -1,4 +1,4 @@
-"""Watches: the history of a resource, line by line as on the wire."""
+"""Watches: the changes of a resource, line by line as on the wire."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -13,7 +13,7 @@ from recovery.sim.api.store import EncodedChange, Link, ResourceTable, Store
 BOOKMARK_SECONDS = 60.0
 """`defaultBookmarkFrequency` of apiserver's watch cache."""
 LAST_BOOKMARK_SECONDS = 2.0
-"""So long before a watch reaches its time limit it gets a last bookmark."""
+"""How long before its time limit a watch gets a last bookmark."""
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 _encode = msgspec.json.Encoder().encode
@@ -28,9 +28,9 @@ async def watch(
     marks_initial_end: bool,
     timeout_seconds: float,
 ) -> AsyncGenerator[bytes, None]:
-    """From the revision `after` on, or with all objects first (None). Ends when its time is over.
+    """The lines after revision `after`, or all objects first if it is None. Ends when the timeout expires.
 
-    `marks_initial_end`: say by a bookmark where the objects end and the changes begin.
+    `marks_initial_end`: send a bookmark between the initial objects and the changes.
     """
     loop = asyncio.get_running_loop()
     ends_at_seconds = loop.time() + timeout_seconds
@@ -65,7 +65,7 @@ async def watch(
 
 
 def _selected(encoded: EncodedChange, matches: Matches) -> bytes | None:
-    """The line of a change for a watch that does not see all objects. None: it concerns none that it sees."""
+    """The line of a change for a watch with selectors. None: the change does not concern a selected object."""
     change = encoded.change
     was_seen = change.before is not None and matches(change.before)
     if change.type == "DELETED":
@@ -87,9 +87,7 @@ def _bookmark(resource: Resource, revision: int, *, initial_events_end: bool) ->
     if initial_events_end:
         metadata["annotations"] = {INITIAL_EVENTS_END: "true"}
     bookmark: Body = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata}
-    if (
-        resource == PODS
-    ):  # An empty object of a built-in kind: what is never left out is null, also where a list belongs.
+    if resource == PODS:  # As in an empty object of a built-in kind, a required field is null even if it is a list.
         bookmark |= {"spec": {"containers": None}, "status": {}}
     return _encode({"type": "BOOKMARK", "object": bookmark})
 

@@ -1,1 +1,1 @@
-"""Models of the controllers that the real cluster runs beside ours: Job, JobSet, Trainer, scheduler, nodes, garbage."""
+"""Models of the other controllers of a real cluster: Job, JobSet, Trainer, scheduler, nodes, garbage collection."""

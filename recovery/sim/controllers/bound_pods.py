@@ -1,4 +1,4 @@
-"""Which pods are bound to which node: the index that every controller of nodes needs."""
+"""The index of pods by node, which every node controller needs."""
 
 from collections.abc import Iterable
 
@@ -11,11 +11,11 @@ PodKey = tuple[str, str]
 """Namespace and name."""
 
 TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
-"""Of a pod that runs no more and takes nothing of its node."""
+"""Phases of a pod that no longer runs and uses no resources of its node."""
 
 
 class BoundPods:
-    """The pods by the node that their spec names, whether there is such a node or not. Kept current by the server."""
+    """The pods by the node that their spec names, even if that node does not exist. Each change updates the index."""
 
     def __init__(self, server: ApiServer) -> None:
         self._nodes: dict[str, dict[PodKey, Body]] = {}
@@ -24,11 +24,11 @@ class BoundPods:
         server.subscribe(self._on_change, PODS)
 
     def on(self, node: str) -> list[Body]:
-        """In the order in which they were bound."""
+        """The pods on the node, in the order in which they were bound."""
         return list(self._nodes.get(node, {}).values())
 
     def nodes(self) -> Iterable[str]:
-        """The names that pods are bound to, in the order in which they were first used."""
+        """The names of nodes that pods are bound to, in the order of their first pod."""
         return list(self._nodes)
 
     def _put(self, body: Body) -> None:

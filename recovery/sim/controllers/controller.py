@@ -1,6 +1,6 @@
-"""A control loop as client-go makes them: keys of objects, one sync of a key at a time, level-triggered.
+"""A control loop as in client-go: a queue of object keys, one sync of a key at a time, level-triggered.
 
-A model reads the server's state directly: its cache is always fresh. What makes real controllers late is modelled by a
+A model reads the server's state directly, so its cache is always fresh. The lag of real controllers is modelled by a
 delay before each sync, by the request limit, and by `stall`.
 """
 
@@ -19,20 +19,20 @@ K = TypeVar("K", bound=Hashable)
 
 FIRST_RETRY_SECONDS = 0.005
 CONFLICTS = frozenset({404, 409, 410, 422})
-"""The object is no longer what the sync took it for: sync again. Anything else is a bug of the model."""
+"""Codes of answers to a write that was based on an outdated state: sync again. Any other code is a bug of the model."""
 
 
 class ModelController(ABC, Generic[K]):
-    """Subclasses subscribe to the server, enqueue keys and sync them. Works while `run` does.
+    """Subclasses subscribe to the server, enqueue keys and sync them. Syncs happen only while `run` is running.
 
-    A sync reads what is there, awaits `self.limiter.take()` before each write, and writes; between the two anything may
-    have happened, as in the real ones, so it reads again what it depends on or lets the server refuse the write.
+    A sync reads the state, and awaits `self.limiter.take()` before each write. As in real controllers, anything may
+    change during that wait. So the sync reads again what it depends on, or lets the server refuse the write.
     """
 
     name = ""
-    """As the actor of its writes."""
+    """The actor of its writes."""
     longest_retry_seconds = 30.0
-    """The most between two tries of a sync that fails."""
+    """The longest time between two tries of a failing sync."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class ModelController(ABC, Generic[K]):
         delay_seconds: tuple[float, float] = (0.001, 0.02),
         workers: int = 5,
     ) -> None:
-        """`delay_seconds`: least and most between a change and the sync of it."""
+        """`delay_seconds`: the shortest and longest delay between a change and its sync."""
         self.server = server
         self.clock = clock
         self.entropy = entropy
@@ -60,31 +60,31 @@ class ModelController(ABC, Generic[K]):
 
     @abstractmethod
     async def sync(self, key: K) -> None:
-        """Sync one object and bring the world one step nearer to it."""
+        """Bring the cluster one step closer to the desired state of the object."""
 
     async def run(self) -> None:
-        """Until cancelled. Raises what is a bug of the model."""
+        """Sync keys until cancelled. Raises the model's bugs."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             self._start_some()
             try:
                 await asyncio.get_running_loop().create_future()
             finally:
-                self._tasks = None  # a sync that is ended by this must not begin another
+                self._tasks = None  # a sync that ends because of the cancellation must not start another
 
     def enqueue(self, key: K) -> None:
-        """Sync it soon. Many changes before the sync are one."""
+        """Sync the key soon. Several calls before the sync lead to one sync."""
         if key not in self._queued:
             self._queued.add(key)
             self._waiting.append(key)
             self._start_some()
 
     def enqueue_after(self, key: K, seconds: float) -> None:
-        """Sync it in that many seconds, whatever happens before."""
+        """Sync the key in that many seconds, even if it is synced before."""
         asyncio.get_running_loop().call_later(seconds, self.enqueue, key)
 
     def stall(self, stalled: bool) -> None:
-        """A controller that hangs or is being restarted: it begins no sync until a call with False."""
+        """Model a controller that hangs or restarts: it starts no sync until a call with False."""
         self._stalled = stalled
         self._start_some()
 

@@ -1,4 +1,4 @@
-"""The condition DisruptionTarget, as those write it who are about to delete a pod."""
+"""The condition DisruptionTarget, which a controller sets on a pod before it deletes the pod."""
 
 from datetime import datetime
 
@@ -7,9 +7,9 @@ from recovery.sim.api.metadata import timestamp
 
 
 def disruption_patch(pod: Body, reason: str, message: str, now: datetime) -> Body | None:
-    """A strategic merge patch of the pod's status that fails if the pod is another by then. None: it says so already.
+    """A strategic merge patch of the pod's status, with its UID as precondition. None: the condition is already set.
 
-    An earlier DisruptionTarget=True keeps the moment since when it is true (podutil.UpdatePodCondition).
+    A condition that was already True keeps its lastTransitionTime (podutil.UpdatePodCondition).
     """
     said = {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message}
     conditions = pod.get("status", {}).get("conditions") or ()

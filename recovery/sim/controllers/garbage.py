@@ -1,9 +1,9 @@
-"""The garbage collector: what becomes of objects whose owners go.
+"""The garbage collector: it deletes or orphans the dependants of deleted owners.
 
-Source: `pkg/controller/garbagecollector` of Kubernetes 1.36. Each sync of an object costs a request, each owner that is
-not known to be gone another one, and the deletion a third: which is why a Job of many pods goes slowly unless another
-client deletes the pods. Its client may send 40 requests a second, twice what other controllers may, and the same burst
-of 30 (`newGarbageCollectorController` in `cmd/kube-controller-manager/app/core.go`).
+Source: `pkg/controller/garbagecollector` of Kubernetes 1.36. The sync of an object costs one request, plus one for each
+owner that is not known to be gone, plus one for the delete. So a Job with many pods is deleted slowly unless another
+client deletes the pods. Its client may send 40 requests a second, twice as many as other controllers, with the same
+burst of 30 (`newGarbageCollectorController` in `cmd/kube-controller-manager/app/core.go`).
 """
 
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from recovery.sim.controllers.request_limiter import Limiter
 
 
 class Item(NamedTuple):
-    """An object that may have to go, or that waits for its dependants to go."""
+    """An object that may have to be deleted, or that waits until its dependants are deleted."""
 
     resource: Resource
     namespace: str | None
@@ -28,7 +28,7 @@ class Item(NamedTuple):
 
 
 class GarbageCollector(ModelController[Item]):
-    """Subscribes when it is made; syncs while `run` does. It reads metadata only, of all kinds but Events."""
+    """It subscribes on creation and syncs while `run` is running. It reads only metadata, of all kinds but Events."""
 
     name = "garbage-collector"
 
@@ -42,13 +42,13 @@ class GarbageCollector(ModelController[Item]):
         delay_seconds: tuple[float, float] = (0.01, 0.04),
         workers: int = 20,
     ) -> None:
-        """Slower than others: it reads an object and its owners again before it deletes anything."""
+        """The delay is longer than in other controllers: before a delete it reads the object and its owners again."""
         super().__init__(server, clock, entropy, limiter=limiter, delay_seconds=delay_seconds, workers=workers)
         self._absent: set[str] = set()
-        """UIDs of owners that were seen to go: they need not be asked for."""
+        """UIDs of owners that are known to be gone. No request is needed for them."""
         server.subscribe(self._changed)
 
-    # What it hears.
+    # Changes.
 
     def _changed(self, change: ObjectChange) -> None:
         if change.resource == EVENTS:
@@ -62,7 +62,7 @@ class GarbageCollector(ModelController[Item]):
             self._changed_metadata(change.before, change.body)
 
     def _gone(self, body: Body) -> None:
-        """Its dependants are synced, and the owners that wait for it."""
+        """Enqueue the dependants of a deleted object, and the owners that wait for it."""
         uid = body["metadata"]["uid"]
         dependants = list(self.server.dependants(uid))
         if dependants:
@@ -89,7 +89,7 @@ class GarbageCollector(ModelController[Item]):
                     for dependant in self.server.dependants(metadata["uid"]):
                         self.enqueue(self._item(dependant))
 
-    # What it does.
+    # The sync.
 
     async def sync(self, key: Item) -> None:
         body = self._latest(key)
@@ -112,7 +112,7 @@ class GarbageCollector(ModelController[Item]):
         await self._remove_finalizer(key, ORPHAN_FINALIZER)
 
     async def _await_dependants(self, key: Item, body: Body) -> None:
-        """It goes once none is left that blocks it; one that is being deleted blocks until it is gone."""
+        """Finish the deletion if no dependant blocks it. A dependant that is being deleted blocks until it is gone."""
         blocking = [each for each in self.server.dependants(key.uid) if _blocks(each, key.uid)]
         if not blocking:
             await self._remove_finalizer(key, FOREGROUND_FINALIZER)
@@ -122,7 +122,7 @@ class GarbageCollector(ModelController[Item]):
                 self.enqueue(self._item(dependant))
 
     async def _collect(self, key: Item, body: Body) -> None:
-        """Delete it, unless an owner is left that stays."""
+        """Delete the object, unless it has an owner that is not being deleted."""
         gone: dict[str, None] = {}
         going: dict[str, None] = {}
         stays = False
@@ -148,7 +148,7 @@ class GarbageCollector(ModelController[Item]):
         if going and dependants:
             propagation = Propagation.FOREGROUND
             if any(map(_waits_for_dependants, dependants)):
-                await self._unblock_owners(key)  # else two that own each other would wait for each other
+                await self._unblock_owners(key)  # otherwise two objects that own each other would wait forever
         elif FOREGROUND_FINALIZER in body["metadata"].get("finalizers", ()):
             propagation = Propagation.FOREGROUND
         await self._delete(key, body, propagation)
@@ -156,7 +156,7 @@ class GarbageCollector(ModelController[Item]):
     # Requests.
 
     async def _delete(self, key: Item, body: Body, propagation: Propagation) -> None:
-        """As it was judged; if it changed but its owners did not, all the same."""
+        """Delete the version that was examined. If it changed but its owners did not, delete the newer version."""
         await self.limiter.take()
         try:
             self._delete_now(key, propagation, body["metadata"]["resourceVersion"])
@@ -183,7 +183,7 @@ class GarbageCollector(ModelController[Item]):
             )
 
     async def _remove_finalizer(self, key: Item, finalizer: str) -> None:
-        await self.limiter.take()  # it is read once more
+        await self.limiter.take()  # for another read of the object
         await self.limiter.take()
         body = self._latest(key)
         if body is not None and finalizer in body["metadata"].get("finalizers", ()):
@@ -210,10 +210,10 @@ class GarbageCollector(ModelController[Item]):
                 key.resource, key.name, {"metadata": metadata}, kind=PatchKind.MERGE, namespace=key.namespace
             )
 
-    # What it knows.
+    # Reads.
 
     def _latest(self, key: Item) -> Body | None:
-        """None: it is gone, or another one has its name by now."""
+        """The object. None: it is gone, or another object has its name by now."""
         body = self.server.find(key.resource, key.name, key.namespace)
         return body if body is not None and body["metadata"]["uid"] == key.uid else None
 
@@ -222,7 +222,7 @@ class GarbageCollector(ModelController[Item]):
         return Item(self.server.resource_of(body), metadata.get("namespace"), metadata["name"], metadata["uid"])
 
     def _owner(self, dependant: Body, reference: Body) -> Body | None:
-        """None: it is gone."""
+        """The owner, or None if it is gone."""
         resource = self.server.resource_of(reference)
         namespace = dependant["metadata"].get("namespace") if resource.namespaced else None
         return self._latest(Item(resource, namespace, reference["name"], reference["uid"]))
@@ -243,7 +243,7 @@ def _waits_for_dependants(body: Body) -> bool:
 
 
 def _is_leaving(body: Body) -> bool:
-    """It is being deleted and waits for others than the collector: nothing is to be done, at no cost."""
+    """The object is being deleted and does not wait for the garbage collector. Its sync costs no request."""
     if "deletionTimestamp" not in body["metadata"]:
         return False
     return not (_waits_for_dependants(body) or _waits(body, ORPHAN_FINALIZER))

@@ -1,8 +1,8 @@
-"""The Job controller: pods for Jobs, and what became of them.
+"""The Job controller: it creates pods for Jobs and counts how they end.
 
 Source: `pkg/controller/job/job_controller.go` of Kubernetes 1.36. Left out: adoption and release of pods by labels,
-managedBy, ttlSecondsAfterFinished, Workloads. Its requests are paid for as there: one for each pod that is made or
-deleted, for each finalizer, each status and each Event.
+managedBy, ttlSecondsAfterFinished, Workloads. It needs the same requests as the real one: one for each pod that it
+creates or deletes, each finalizer, each status and each Event.
 """
 
 import asyncio
@@ -37,14 +37,14 @@ from recovery.sim.controllers.request_limiter import Limiter
 T = TypeVar("T")
 
 BATCH_SECONDS = 1.0
-"""Changes of pods and of a Job's status are synced after so long, all of them at once (`syncJobBatchPeriod`)."""
+"""Changes of pods and of a Job's status are collected for this time and synced together (`syncJobBatchPeriod`)."""
 FIRST_RETRY_SECONDS = 1.0
 LONGEST_RETRY_SECONDS = 60.0
 MOST_PODS_PER_SYNC = 500
 
 
 class JobKey(NamedTuple):
-    """A Job to be synced, or a pod that is no longer counted and is to lose its finalizer."""
+    """A Job to sync, or a pod that no Job will count, so that its finalizer must be removed."""
 
     kind: Literal["Job", "Pod"]
     namespace: str
@@ -52,11 +52,11 @@ class JobKey(NamedTuple):
 
 
 class PodsRefusedError(Exception):
-    """The server did not take all pods of a sync: it is done again, ever more rarely."""
+    """The server refused some pods of a sync. The sync is retried with exponential backoff."""
 
 
 class JobController(ModelController[JobKey]):
-    """Subscribes when it is made; syncs while `run` does."""
+    """It subscribes on creation and syncs while `run` is running."""
 
     name = "job-controller"
 
@@ -77,7 +77,7 @@ class JobController(ModelController[JobKey]):
         self._refusals: dict[JobKey, int] = {}
         self._overlooking_until_seconds = 0.0
         self._overlooked: set[str] = set()
-        """UIDs of Jobs."""
+        """UIDs of the Jobs that are not synced until they change."""
         server.subscribe(self._job_changed, JOBS)
         server.subscribe(self._pod_changed, PODS)
 
@@ -87,10 +87,10 @@ class JobController(ModelController[JobKey]):
             await super().run()
 
     def overlook_new_jobs(self, seconds: float) -> None:
-        """Jobs made within that time get no pods until something on them changes (k/k 131917)."""
+        """Jobs created within that time get no pods until something in them changes (k/k 131917)."""
         self._overlooking_until_seconds = self.clock.monotonic_seconds() + seconds
 
-    # What it hears.
+    # Changes.
 
     def _job_changed(self, change: ObjectChange) -> None:
         job, metadata = change.body, change.body["metadata"]
@@ -110,7 +110,7 @@ class JobController(ModelController[JobKey]):
             self._sync_within(key, BATCH_SECONDS)
 
     def _leave(self, key: JobKey, job: Body) -> None:
-        """Nothing more is to be done for it but to let its pods go."""
+        """Forget a finished or deleted Job, and remove the finalizers of its pods."""
         self._backoffs.pop(key, None)
         for pod in self._pods_of(job):
             if tracked(pod):
@@ -132,14 +132,14 @@ class JobController(ModelController[JobKey]):
             self._sync_within(JobKey("Job", job["metadata"]["namespace"], job["metadata"]["name"]), BATCH_SECONDS)
 
     def _job_of(self, pod: Body, owner: Body) -> Body | None:
-        """None: it is gone, or another one has its name by now."""
+        """The owning Job. None: it is gone, or another Job has its name by now."""
         if owner["kind"] != "Job":
             return None
         job = self.server.find(JOBS, owner["name"], pod["metadata"]["namespace"])
         return job if job is not None and job["metadata"]["uid"] == owner["uid"] else None
 
     def _sync_within(self, key: JobKey, seconds: float) -> None:
-        """Of several such moments the earliest counts, as in client-go's delaying queue."""
+        """Sync the key after that time, or at an earlier time already set, as in client-go's delaying queue."""
         loop = asyncio.get_running_loop()
         due = self._due.get(key)
         if due is not None:
@@ -152,7 +152,7 @@ class JobController(ModelController[JobKey]):
         del self._due[key]
         self.enqueue(key)
 
-    # What it does.
+    # The sync.
 
     async def sync(self, key: JobKey) -> None:
         try:
@@ -209,12 +209,12 @@ class JobController(ModelController[JobKey]):
         return [pod for pod in owned if (controller_of(pod) or {}).get("uid") == uid]
 
     async def _delete_active(self, sync: JobSync) -> None:
-        """All of them, as the Job ends. Their finalizers stay until the status has counted them."""
+        """Delete all active pods, because the Job ends. They keep their finalizers until the status counts them."""
         await _all(self._delete(sync, pod) for pod in sync.active_pods)
         sync.let_end(sync.active_pods)
 
     def _say_whether_suspended(self, sync: JobSync) -> None:
-        """After the pods were made or deleted: on a resume the condition is younger than every pod of that sync."""
+        """Set Suspended after pods were created or deleted: on a resume it is newer than every pod of that sync."""
         now = self.clock.now()
         if sync.suspended:
             if sync.set_condition("Suspended", "True", "JobSuspended", "Job suspended", now):
@@ -224,10 +224,10 @@ class JobController(ModelController[JobKey]):
             self._events.note(sync.job, "Resumed", "Job resumed")
             sync.start_time = timestamp(now)
 
-    # How many pods there are to be.
+    # Creating and deleting pods.
 
     async def _manage(self, key: JobKey, sync: JobSync, backoff: JobBackoff) -> bool:
-        """Make or delete pods, never both in one sync. False: some were refused."""
+        """Create or delete pods, never both in one sync. False: some new pods were refused."""
         wanted = self._wanted(sync)
         completions = sync.completions if sync.indexed else None
         surplus = to_remove(sync.active_pods, max(0, sync.active - wanted), completions)
@@ -261,12 +261,12 @@ class JobController(ModelController[JobKey]):
         return max(0, min(sync.completions - sync.succeeded, sync.parallelism))
 
     async def _delete_surplus(self, sync: JobSync, pods: list[Body]) -> None:
-        """Without their finalizers, so that they do not count as failed."""
+        """Delete pods after removing their finalizers, so that they do not count as failed."""
         await _all(self._release_and_delete(sync, pod) for pod in pods)
         sync.let_end(pods)
 
     async def _create(self, sync: JobSync, indexes: list[int | None]) -> bool:
-        """In batches of 1, 2, 4, ...: of many pods that would all be refused only a few are asked for."""
+        """Create pods in batches of 1, 2, 4, ..., so that few requests are wasted if all are refused."""
         size = 1
         while indexes:
             batch, indexes = indexes[:size], indexes[size:]
@@ -277,10 +277,10 @@ class JobController(ModelController[JobKey]):
             size *= 2
         return True
 
-    # What has come of them.
+    # Counting pods.
 
     async def _track(self, key: JobKey, sync: JobSync, backoff: JobBackoff) -> None:
-        """Write down what has finished, then take the finalizers away, then count: a crash in between loses nothing."""
+        """Record the finished pods, then remove their finalizers, then count them. A crash in between loses nothing."""
         sync.settle()
         to_release = sync.count()
         sync.announce()
@@ -298,7 +298,7 @@ class JobController(ModelController[JobKey]):
                 self._events.note(sync.job, "Completed", "Job completed")
 
     async def _write(self, sync: JobSync) -> bool:
-        """False: the status is so already."""
+        """Write the status. False: it has not changed."""
         status = sync.status()
         if status == sync.job.get("status"):
             return False
@@ -313,7 +313,7 @@ class JobController(ModelController[JobKey]):
     # Single requests.
 
     async def _create_one(self, sync: JobSync, index: int | None) -> bool:
-        """False: it was refused."""
+        """Create a pod. False: it was refused."""
         pod = make_pod(sync.job, index, _failures(sync, index))
         await self.limiter.take()
         try:
@@ -338,7 +338,7 @@ class JobController(ModelController[JobKey]):
         await self._delete(sync, pod)
 
     async def _release(self, pod: Body) -> None:
-        """Take the finalizer away."""
+        """Remove the pod's finalizer."""
         if not tracked(pod):
             return
         metadata = pod["metadata"]
@@ -351,14 +351,14 @@ class JobController(ModelController[JobKey]):
                 self.server.patch(PODS, metadata["name"], left, kind=PatchKind.MERGE, namespace=metadata["namespace"])
 
     def _latest(self, pod: Body) -> Body | None:
-        """None: it is gone."""
+        """The pod's current state, or None if it is gone."""
         metadata = pod["metadata"]
         latest = self.server.find(PODS, metadata["name"], metadata["namespace"])
         return latest if latest is not None and latest["metadata"]["uid"] == metadata["uid"] else None
 
 
 async def _all(requests: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Sent side by side, in this order as the limiter allows."""
+    """Send the requests concurrently. The limiter lets them through in this order."""
     async with asyncio.TaskGroup() as tasks:
         sent = [tasks.create_task(request) for request in requests]
     return [task.result() for task in sent]
@@ -369,12 +369,12 @@ def _orphan(pod: Body) -> JobKey:
 
 
 def _asked_for_more(before: Body, after: Body) -> bool:
-    """The spec has changed, or it is to be deleted: that is synced at once."""
+    """The spec has changed, or a delete was requested. Both are synced without delay."""
     return bool(before["metadata"].get("generation") != after["metadata"].get("generation"))
 
 
 def _pending_indexes(sync: JobSync) -> list[int]:
-    """Those that have no pod, have not succeeded and have not failed, the lowest first."""
+    """The indexes that have no pod and have neither succeeded nor failed, lowest first."""
     taken = sync.succeeded_indexes | (sync.failed_indexes or set())
     held = [*sync.active_pods, *(filter(terminating, sync.pods) if sync.replaces_failed_only else ())]
     taken.update(index for index in map(index_of, held) if index is not None)
@@ -382,13 +382,13 @@ def _pending_indexes(sync: JobSync) -> list[int]:
 
 
 def _backoff_of(sync: JobSync, index: int | None) -> JobBackoff:
-    """Of an index that fails on its own."""
+    """The backoff of one index, for a Job with backoffLimitPerIndex."""
     last = sync.waiting_for_successor.get(index) if index is not None else None
     return JobBackoff() if last is None else JobBackoff(all_failures_of_index(last) + 1, finished_at(last))
 
 
 def _failures(sync: JobSync, index: int | None) -> tuple[int, int] | None:
-    """What the index's new pod records about its predecessors: failures that counted, and those that did not."""
+    """The numbers of counted and of ignored failures that the index's new pod records about its predecessors."""
     if index is None or sync.limit_per_index is None:
         return None
     last = sync.waiting_for_successor.get(index)

@@ -1,7 +1,7 @@
 """How long a Job waits before it replaces failed pods.
 
-Source: `pkg/controller/job/backoff_utils.go` of Kubernetes 1.36. It is not kept in the Job: a controller that starts
-again has forgotten it.
+Source: `pkg/controller/job/backoff_utils.go` of Kubernetes 1.36. The backoff is not stored in the Job, so it is lost
+when the controller restarts.
 """
 
 from collections.abc import Sequence
@@ -17,14 +17,14 @@ LONGEST_BACKOFF_SECONDS = 600
 
 @dataclass(frozen=True, slots=True)
 class JobBackoff:
-    """Failures of one Job's pods since one of them succeeded last."""
+    """Failures of a Job's pods since the last pod that succeeded."""
 
     failures: int = 0
     last_failure_at: datetime | None = None
-    """None: there was none."""
+    """None: no pod has failed."""
 
     def after(self, succeeded: Sequence[Body], failed: Sequence[Body]) -> "JobBackoff":
-        """With pods that were seen for the first time as finished; a deleted pod is a failed one."""
+        """The backoff after newly finished pods. A deleted pod counts as failed."""
         if not succeeded and not failed:
             return self
         failures = sorted(finished_at(pod) for pod in failed)
@@ -35,7 +35,7 @@ class JobBackoff:
         return JobBackoff(len(later), later[-1] if later else None)
 
     def remaining_seconds(self, now: datetime) -> float:
-        """Until a pod may be made; 0: now."""
+        """How long until a pod may be created. 0: now."""
         if not self.failures or self.last_failure_at is None:
             return 0.0
         doubled = FIRST_BACKOFF_SECONDS * 2 ** min(self.failures - 1, 10)

@@ -1,7 +1,7 @@
-"""Events of the Job controller: they cost its client requests, as pods do.
+"""Events of the Job controller. Like pods, each one costs its client a request.
 
-Source: `tools/record` of client-go 0.36. There, like Events are merged into one by further requests; here each is
-written again, so an Event costs a request either way.
+Source: `tools/record` of client-go 0.36. There a further request merges similar Events into one. Here each Event is
+written separately, so it costs one request either way.
 """
 
 import asyncio
@@ -14,12 +14,12 @@ from recovery.sim.api.server import ApiServer
 from recovery.sim.controllers.request_limiter import Limiter
 
 BURST = 25
-"""Events about one object. More are dropped: of a Job with 128 pods only the first ones are reported."""
+"""How many Events one object may have at once. More are dropped: a Job with 128 pods gets Events for the first ones."""
 REFILL_SECONDS = 300.0
 
 
 class JobEvents:
-    """Written one after the other, whenever the limiter allows. Works while `run` does."""
+    """A queue of Events. `run` writes them one by one, as the limiter allows."""
 
     def __init__(self, server: ApiServer, clock: Clock, limiter: Limiter, actor: str) -> None:
         self._server = server
@@ -29,7 +29,7 @@ class JobEvents:
         self._unsent: deque[Body] = deque()
         self._some = asyncio.Event()
         self._full_at_seconds: dict[str, float] = {}
-        """By UID of the Job: when as many Events as `BURST` would be free again."""
+        """By UID of the Job: when its full `BURST` is available again."""
         self._serial = 0
 
     def warn(self, job: Body, reason: str, message: str) -> None:
@@ -39,7 +39,7 @@ class JobEvents:
         self._say(job, "Normal", reason, message)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Write Events until cancelled."""
         while True:
             await self._some.wait()
             while self._unsent:

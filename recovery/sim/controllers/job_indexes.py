@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 def parse_indexes(text: str, completions: int) -> set[int]:
-    """Indexes from `completions` on are left out: they were completed before the Job was scaled down."""
+    """The indexes below `completions`. Higher ones are from before the Job was scaled down."""
     indexes: set[int] = set()
     for interval in text.split(",") if text else ():
         first, _, last = interval.partition("-")
@@ -16,7 +16,7 @@ def parse_indexes(text: str, completions: int) -> set[int]:
 
 
 def format_indexes(indexes: Iterable[int]) -> str:
-    """Three and more in a row are an interval, two are not."""
+    """The indexes as text. Three or more in a row become an interval, two do not."""
     intervals: list[tuple[int, int]] = []
     for index in sorted(indexes):
         if intervals and intervals[-1][1] == index - 1:

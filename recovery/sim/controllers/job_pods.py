@@ -1,4 +1,4 @@
-"""A Job's pods as the Job controller sees and makes them.
+"""A Job's pods as the Job controller sees and creates them.
 
 Source: `pkg/controller/job`, `pkg/controller/controller_utils.go` of Kubernetes 1.36.
 """
@@ -10,21 +10,21 @@ from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.metadata import grace_of, moment_of
 
 TRACKING_FINALIZER = "batch.kubernetes.io/job-tracking"
-"""Holds a finished pod's object until the Job's status has counted it (KEP-2307)."""
+"""Keeps a finished pod's object until the Job's status has counted it (KEP-2307)."""
 
 INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
-"""A label and an annotation of the same name; the controller reads the annotation."""
+"""Name of a label and of an annotation. The controller reads the annotation."""
 FAILURES_ANNOTATION = "batch.kubernetes.io/job-index-failure-count"
 IGNORED_FAILURES_ANNOTATION = "batch.kubernetes.io/job-index-ignored-failure-count"
 
 LONGEST_NAME_PREFIX = 58
-"""A generated name has 63 characters at most, 5 of them random."""
+"""A generated name has at most 63 characters, 5 of them random."""
 
 _PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 
 def controller_of(body: Body) -> Body | None:
-    """The owner that controls it. None: nothing does."""
+    """The owner reference of the object's controller. None: it has no controller."""
     for owner in body["metadata"].get("ownerReferences", ()):
         if owner.get("controller"):
             found: Body = owner
@@ -41,7 +41,7 @@ def deleting(body: Body) -> bool:
 
 
 def tracked(pod: Body) -> bool:
-    """It has the tracking finalizer, so it is not counted yet."""
+    """The pod has the tracking finalizer, so it is not counted yet."""
     return TRACKING_FINALIZER in pod["metadata"].get("finalizers", ())
 
 
@@ -58,13 +58,13 @@ def terminating(pod: Body) -> bool:
 
 
 def failed(pod: Body, *, replaces_failed_only: bool) -> bool:
-    """A pod that is being deleted has failed, unless it is to be waited for until it is Failed."""
+    """A pod that is being deleted counts as failed. With `replaces_failed_only` only the phase Failed counts."""
     now = phase(pod)
     return now == "Failed" or (not replaces_failed_only and now != "Succeeded" and deleting(pod))
 
 
 def condition(body: Body, kind: str) -> Body | None:
-    """The condition of that type. None: it has none."""
+    """The condition of that type, or None if there is none."""
     for found in body.get("status", {}).get("conditions", ()):
         if found["type"] == kind:
             one: Body = found
@@ -78,13 +78,13 @@ def ready(pod: Body) -> bool:
 
 
 def index_of(pod: Body) -> int | None:
-    """The completion index. None: it has none that is a number."""
+    """The completion index. None: the pod has none, or it is not a number."""
     text = pod["metadata"].get("annotations", {}).get(INDEX_LABEL, "")
     return int(text) if text.isdigit() else None
 
 
 def failures_of_index(pod: Body) -> int:
-    """How often the index had failed when this pod was made, failures that were ignored left out."""
+    """How often the index had failed when this pod was created, without ignored failures."""
     return _count(pod, FAILURES_ANNOTATION)
 
 
@@ -98,15 +98,15 @@ def _count(pod: Body, annotation: str) -> int:
 
 
 def restart_count(pod: Body) -> int:
-    """Of all its containers together."""
+    """The restarts of all its containers together."""
     status = pod.get("status", {})
     statuses = (*status.get("containerStatuses", ()), *status.get("initContainerStatuses", ()))
     return sum(container.get("restartCount", 0) for container in statuses)
 
 
 def finished_at(pod: Body) -> datetime:
-    """When its last container ended, native sidecars included, which outlive the others; else when it ceased to be
-    ready, was deleted, or at last was made.
+    """When its last container ended. Native sidecars count, because they outlive the others. If that is unknown: when
+    the pod stopped being ready, else when its deletion was requested, else when it was created.
     """
     status, metadata = pod.get("status", {}), pod["metadata"]
     sidecars = {each["name"] for each in pod["spec"].get("initContainers", ()) if each.get("restartPolicy") == "Always"}
@@ -124,16 +124,16 @@ def finished_at(pod: Body) -> datetime:
 
 
 def to_remove(pods: Sequence[Body], at_least: int, completions: int | None) -> list[Body]:
-    """Active pods that are too many: first those whose index is not wanted or taken twice, then the youngest.
+    """The active pods to delete: those with an invalid or duplicate index, then the least worth keeping.
 
-    `completions` None: the Job is not Indexed.
+    There are at least `at_least`, if there are as many pods. `completions` None: the Job is not Indexed.
     """
     if completions is None:
         return sorted(pods, key=_worth)[:at_least] if at_least else []
     indexes = [index_of(pod) for pod in pods]
     in_order = len(set(indexes)) == len(indexes) and all(each is not None and each < completions for each in indexes)
     if in_order and at_least == 0:
-        return []  # at almost every sync
+        return []  # the result of almost every sync
     removed: list[Body] = []
     kept: dict[int, Body] = {}
     beyond: list[Body] = []
@@ -159,7 +159,7 @@ def _index_or_less(pod: Body) -> int:
 
 
 def _worth(pod: Body) -> tuple[bool, int, bool, float, int, float]:
-    """Those least worth keeping come first: not bound, pending, not ready, ready or made last, restarted most."""
+    """Sort key, least worth keeping first: unbound, pending, not ready, newly ready or created, often restarted."""
     status = pod.get("status", {})
     readiness = condition(pod, "Ready")
     is_ready = readiness is not None and readiness["status"] == "True"
@@ -173,8 +173,8 @@ def _worth(pod: Body) -> tuple[bool, int, bool, float, int, float]:
 def make_pod(job: Body, index: int | None, failures: tuple[int, int] | None) -> Body:
     """A new pod from the Job's template, to be created with a generated name.
 
-    `index` None: the Job is not Indexed. `failures`: how often the index failed, counted and ignored; None: the Job
-    has no backoffLimitPerIndex.
+    `index` None: the Job is not Indexed. `failures`: the index's counted and ignored failures. None: the Job has no
+    backoffLimitPerIndex.
     """
     template, name = job["spec"]["template"], job["metadata"]["name"]
     given = template.get("metadata", {})
@@ -210,7 +210,7 @@ def make_pod(job: Body, index: int | None, failures: tuple[int, int] | None) -> 
 
 
 def _spec(template: Body, *, indexed: bool) -> Body:
-    """Shared with the Job's template as far as it is the same: the server changes no part of it."""
+    """The pod's spec. It shares unchanged parts with the Job's template, because the server never changes them."""
     spec = dict(template)
     if indexed:
         for key in ("initContainers", "containers"):

@@ -1,10 +1,10 @@
-"""A Job and its pods as one sync finds them, and what becomes of the Job's status.
+"""A Job and its pods at the start of one sync, and the Job's new status.
 
 Nothing here writes. Source: `syncJob`, `trackJobStatusAndRemoveFinalizers` in `pkg/controller/job/job_controller.go` of
 Kubernetes 1.36; KEP-2307 (how pods are counted), KEP-3850 (backoffLimitPerIndex), KEP-3939 (podReplacementPolicy).
 
-Each pod is counted exactly once: its UID goes to `status.uncountedTerminatedPods`, then its finalizer goes, then the
-UID becomes one in a counter. A controller that dies in between goes on from what is written.
+Each pod is counted exactly once: its UID is added to `status.uncountedTerminatedPods`, then its finalizer is removed,
+then the UID is dropped and a counter is raised. A controller that crashes in between continues from the written status.
 """
 
 from collections.abc import Iterable
@@ -33,7 +33,7 @@ from recovery.sim.controllers.job_pods import (
 from recovery.sim.controllers.pod_failure_policy import Handling, handling
 
 MOST_UNCOUNTED = 500
-"""UIDs that a status holds at once; the next sync counts on."""
+"""How many UIDs a status holds at most. The next sync counts the remaining pods."""
 
 
 def condition_is(job: Body, kind: str, status: str = "True") -> bool:
@@ -42,13 +42,13 @@ def condition_is(job: Body, kind: str, status: str = "True") -> bool:
 
 
 def finished(job: Body) -> bool:
-    """Complete or Failed: its controller is done with it."""
+    """The Job is Complete or Failed: its controller is done with it."""
     return condition_is(job, "Complete") or condition_is(job, "Failed")
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Why the Job ends. The interim condition says so while pods still end, the final one when none is left."""
+    """Why the Job ends. The interim condition is set while pods still terminate, the final one when none is left."""
 
     interim: str
     """SuccessCriteriaMet or FailureTarget."""
@@ -74,7 +74,7 @@ _INDEXES_FAILED = Ending("FailureTarget", "FailedIndexes", "Job has failed index
 
 
 class JobSync:
-    """One sync's view. The pods are those of its beginning: what happens to them meanwhile is seen by the next."""
+    """One sync's view. It has the pods as they were at its start: the next sync sees what happens to them meanwhile."""
 
     def __init__(self, job: Body, pods: Iterable[Body], now: datetime) -> None:
         self.job = job
@@ -87,7 +87,7 @@ class JobSync:
         self.terminating = sum(terminating(pod) for pod in self.pods)
         self.ending: Ending | None = None
         self._ending_since = now
-        """When `ending` was found out: the date of the interim condition."""
+        """When `ending` was determined: the time of the interim condition."""
         status: Body = job.get("status", {})
         self.start_time: str | None = status.get("startTime")
         self.conditions: list[Body] = list(status.get("conditions", ()))
@@ -99,7 +99,7 @@ class JobSync:
         self._uncounted_succeeded: list[str] = list(uncounted.get("succeeded", ()))
         self._tracked = {pod["metadata"]["uid"] for pod in self.pods if tracked(pod)}
         self._capped = False
-        """There is more to count than one status holds."""
+        """There are more pods to count than one status holds."""
         self._known_succeeded_indexes = (
             parse_indexes(status.get("completedIndexes", ""), self.completions or 0) if self.indexed else set()
         )
@@ -136,7 +136,7 @@ class JobSync:
 
     @property
     def replaces_failed_only(self) -> bool:
-        """A pod that is being deleted is replaced only once it is Failed or gone."""
+        """A pod that is being deleted is replaced only when it is Failed or gone."""
         return self.spec.get("podReplacementPolicy") == "Failed" or self.spec.get("podFailurePolicy") is not None
 
     # The pods.
@@ -155,7 +155,7 @@ class JobSync:
         return tracked(pod) and (not self.indexed or self._valid_index(pod))
 
     def _new(self, pod: Body, uncounted: list[str]) -> bool:
-        """No sync has taken it up into the status yet."""
+        """No sync has recorded the pod in the status yet."""
         return self._to_count(pod) and pod["metadata"]["uid"] not in uncounted
 
     @cached_property
@@ -165,7 +165,7 @@ class JobSync:
 
     @cached_property
     def failed_indexes(self) -> set[int] | None:
-        """None: indexes do not fail on their own."""
+        """None: the Job has no backoffLimitPerIndex."""
         if self.limit_per_index is None:
             return None
         known = parse_indexes(self.job.get("status", {}).get("failedIndexes") or "", self.completions or 0)
@@ -180,7 +180,7 @@ class JobSync:
 
     @cached_property
     def waiting_for_successor(self) -> dict[int, Body]:
-        """The last failed pod of each index that is still to be replaced: its successor takes over its counts."""
+        """The last failed pod of each index that still needs a replacement. The successor takes over its counts."""
         if self.limit_per_index is None:
             return {}
         taken = {index_of(pod) for pod in self.active_pods} | self.succeeded_indexes | (self.failed_indexes or set())
@@ -202,21 +202,21 @@ class JobSync:
 
     @property
     def failures(self) -> int:
-        """Towards backoffLimit, containers that were restarted in place not included."""
+        """Failures that count towards backoffLimit, without in-place container restarts."""
         new = sum(self.handling(pod).counts for pod in self.newly_failed)
         return self._counted_failed + new + len(self._uncounted_failed)
 
     def let_end(self, pods: Iterable[Body]) -> None:
-        """These active ones were just deleted."""
+        """Note that these active pods were just deleted."""
         for pod in pods:
             self.active -= 1
             self.terminating += 1
             self.ready -= ready(pod)
 
-    # How it ends.
+    # The ending.
 
     def judge(self) -> Ending | None:
-        """Why it is to end. What an earlier sync has written stands; failure goes before success. None: it goes on."""
+        """Why the Job must end. None: it continues. An earlier sync's decision stands, and failure precedes success."""
         for interim in ("SuccessCriteriaMet", "FailureTarget"):
             said = condition(self.job, interim)
             if said is not None and said["status"] == "True":
@@ -238,14 +238,14 @@ class JobSync:
         return _TOO_LATE if left_seconds is not None and left_seconds <= 0 else None
 
     def _restarted_too_often(self, limit: int) -> bool:
-        """Only restarts within pods that still run or wait count, and they alone; 0 allows none, 1 none either."""
+        """Only container restarts in Running and Pending pods count. A limit of 0 or 1 allows none."""
         if self.spec["template"]["spec"].get("restartPolicy") != "OnFailure":
             return False
         restarts = sum(restart_count(pod) for pod in self.pods if phase(pod) in {"Running", "Pending"})
         return restarts >= max(limit, 1)
 
     def deadline_seconds(self) -> float | None:
-        """Until it has been active for too long. None: it may take any time."""
+        """How long until the Job exceeds its activeDeadlineSeconds. None: no deadline applies."""
         allowed = self.spec.get("activeDeadlineSeconds")
         if allowed is None or self.start_time is None or self.suspended:
             return None
@@ -267,13 +267,13 @@ class JobSync:
         return None if message is None else Ending("SuccessCriteriaMet", "SuccessPolicy", message)
 
     def complete(self) -> bool:
-        """As many pods have succeeded as are wanted, and none is active any more."""
+        """Enough pods have succeeded, and none is active."""
         return self.succeeded >= (1 if self.completions is None else self.completions) and self.active == 0
 
     # The status.
 
     def count(self) -> list[Body]:
-        """Take finished pods up into the status. Returns the pods whose finalizer may go once that is written."""
+        """Record finished pods in the status. Returns the pods that may lose their finalizer once it is written."""
         released: list[Body] = []
         for pod in sorted(self.pods, key=lambda pod: index_of(pod) or 0) if self.indexed else self.pods:
             if not tracked(pod) or not self._may_go(pod):
@@ -293,7 +293,7 @@ class JobSync:
         return self.failed(pod) and not waits
 
     def _count_one(self, pod: Body) -> None:
-        """When the Job fails, a pod that has not ended counts as failed."""
+        """Record one pod. When the Job fails, a pod that has not finished counts as failed."""
         uid = pod["metadata"]["uid"]
         if uid in self._uncounted_failed:
             return
@@ -308,7 +308,7 @@ class JobSync:
         return self.ending is not None and self.ending.fails
 
     def settle(self, released: Iterable[str] = ()) -> None:
-        """Count the pods whose finalizer is gone; `released`: those from which it was just taken, by UID."""
+        """Count the pods whose finalizer is gone. `released`: UIDs of pods that have just lost it."""
         self._tracked.difference_update(released)
         failed_left = [uid for uid in self._uncounted_failed if uid in self._tracked]
         succeeded_left = [uid for uid in self._uncounted_succeeded if uid in self._tracked]
@@ -317,19 +317,19 @@ class JobSync:
         self._uncounted_failed, self._uncounted_succeeded = failed_left, succeeded_left
 
     def complete_at(self, moment: datetime) -> None:
-        """All completions are there, which is found out only after pods were managed."""
+        """End the Job as complete. This is known only after the sync has created and deleted pods."""
         self.ending, self._ending_since = COMPLETED, moment
 
     def announce(self) -> None:
-        """Say that it will end."""
+        """Set the interim condition if the Job ends."""
         ending = self.ending
         if ending is not None and not condition_is(self.job, ending.interim):
             self.set_condition(ending.interim, "True", ending.reason, ending.message, self._ending_since)
 
     def finish(self, counted_at: datetime, moment: datetime) -> bool:
-        """Say that it has ended, unless pods are to be counted or to end yet. True: it has ended by this.
+        """Set the final condition, unless pods are still uncounted or terminating. True: it was set.
 
-        `counted_at`: when its pods had been counted, and `moment`: when their finalizers were gone as well.
+        `counted_at`: when the Job's pods were counted. `moment`: when their finalizers were gone as well.
         """
         uncounted = self._capped or self._uncounted_failed or self._uncounted_succeeded
         if self.ending is None or uncounted or self.terminating > 0:
@@ -340,10 +340,10 @@ class JobSync:
         return True
 
     def set_condition(self, kind: str, status: str, reason: str, message: str, moment: datetime) -> bool:
-        """True if that changed anything; False is not said where nothing was said before.
+        """Set the condition. Returns whether anything changed: a missing condition is not added with status False.
 
-        `moment` dates the condition. It is the time of the step that sets it, not of the sync's beginning: a sync of
-        many pods takes seconds at stock request limits, which shows when dates of pods and conditions are compared.
+        `moment` is the time of the step that sets the condition, not the start of the sync. At stock request limits a
+        sync of many pods takes seconds, which matters where the times of pods and conditions are compared.
         """
         said = {"type": kind, "status": status, "reason": reason, "message": message}
         at = timestamp(moment)
@@ -359,13 +359,13 @@ class JobSync:
         return True
 
     def status(self) -> Body:
-        """As the Job is to have it. A counter of 0 is left out where the API leaves it out."""
+        """The Job's new status. A counter of 0 is left out where the API leaves it out."""
         uncounted = {"failed": self._uncounted_failed, "succeeded": self._uncounted_succeeded}
         said: Body = {
             "active": self.active or None,
             "completedIndexes": (format_indexes(self.succeeded_indexes) or None) if self.indexed else None,
             "completionTime": self._completion_time,
-            "conditions": list(self.conditions) or None,  # the server keeps what it gets, and this may grow yet
+            "conditions": list(self.conditions) or None,  # a copy: the server keeps it, and the list may still grow
             "failed": self._counted_failed or None,
             "failedIndexes": None if self.failed_indexes is None else format_indexes(self.failed_indexes),
             "ready": self.ready,

@@ -1,14 +1,14 @@
-"""JobSet 0.12: makes the child Jobs of JobSets, restarts all of them together, says how they do.
+"""JobSet 0.12: it creates the child Jobs of JobSets, restarts all of them together, and reports their status.
 
-Source: jobset v0.12 `pkg/controllers/jobset_controller.go`; the order of the steps of a sync is the real one's, because
-each step is only reached when those before it had nothing to end the sync with.
+Source: jobset v0.12 `pkg/controllers/jobset_controller.go`. A sync has the same order of steps as there, because a step
+is reached only if no earlier step ended the sync.
 
 Differences from the real one:
-- exclusive placement is not there, neither its pod webhooks nor its pod controller;
-- none of the alpha gates: in-place restarts, restarts of single Jobs, elastic JobSets;
+- no exclusive placement, neither its pod webhooks nor its pod controller;
+- none of the alpha features: in-place restarts, restarts of single Jobs, elastic JobSets;
 - no coordinator, managedBy, ttlSecondsAfterFinished, volumeClaimPolicies;
-- no Events, but that Jobs could not be created (`jobset_events`): nothing reads the others;
-- its cache is never behind, so it meets fewer conflicts; how late it is, its stall and its delay say;
+- no Events except that Jobs could not be created (`jobset_events`), because nothing reads the others;
+- its cache is always fresh, so it gets fewer conflicts; only its delay and `stall` make it late;
 - message patterns are Python's regular expressions, not RE2.
 """
 
@@ -46,19 +46,19 @@ Key = tuple[str, str]
 """Namespace and name of a JobSet."""
 
 WORKERS = 1
-"""controller-runtime's default, which JobSet leaves as it is."""
+"""controller-runtime's default, which JobSet does not change."""
 DELAY_SECONDS = (0.008, 0.04)
-"""From a change to what follows from it: as measured on a real control plane, the usual ones."""
+"""Delay between a change and its sync: the usual range measured on a real control plane."""
 
 
 class JobSetController(ModelController[Key]):
     """JobSet's manager."""
 
     name = "jobset-controller"
-    longest_retry_seconds = 1000.0  # controller-runtime's default; of the controllers in kube-controller-manager 30
+    longest_retry_seconds = 1000.0  # controller-runtime's default; in kube-controller-manager it is 30
 
     def __init__(self, server: ApiServer, clock: Clock, entropy: Entropy, *, limiter: Limiter | None = None) -> None:
-        """`limiter` None: 500 requests a second and a burst of 500, as JobSet's own default."""
+        """`limiter` None: 500 requests a second and a burst of 500, JobSet's default."""
         limiter = limiter or Limiter(clock, per_second=500.0, burst=500)
         super().__init__(server, clock, entropy, limiter=limiter, delay_seconds=DELAY_SECONDS, workers=WORKERS)
         self._events = JobSetEvents(server, clock)
@@ -76,7 +76,7 @@ class JobSetController(ModelController[Key]):
                 self.enqueue((meta["namespace"], owner["name"]))
 
     async def sync(self, key: Key) -> None:
-        """One sync: at most one write of the status, at its end."""
+        """Sync one JobSet. Its status is written at most once, at the end."""
         namespace, name = key
         jobset = self.server.find(JOB_SETS, name, namespace)
         if jobset is None or "deletionTimestamp" in jobset["metadata"]:
@@ -84,7 +84,7 @@ class JobSetController(ModelController[Key]):
         status = JobSetStatus(jobset, timestamp(self.clock.now()))
         await self._reconcile(jobset, status)
         if status.changed:
-            # With the resourceVersion that was read: whatever changed meanwhile makes this a conflict and a new sync.
+            # The body has the resourceVersion that was read, so any change since then causes a conflict and a new sync.
             body = {**jobset, "status": status.body()}
             await self.limiter.take()
             with self.server.acting(self.name):
@@ -116,7 +116,7 @@ class JobSetController(ModelController[Key]):
             await self._resume(jobset, jobs.active, counts, status)
 
     async def _delete(self, jobs: list[Body]) -> None:
-        """In the foreground: the name is free when the pods are gone. A Job that is being deleted is waited for."""
+        """Delete Jobs in the foreground, so a name is free when its pods are gone. Skip Jobs that are being deleted."""
         for job in jobs:
             meta = job["metadata"]
             if "deletionTimestamp" in meta:
@@ -132,7 +132,7 @@ class JobSetController(ModelController[Key]):
                     raise
 
     async def _create_service(self, jobset: Body) -> None:
-        """The headless Service that gives the pods their names; its owner does not matter."""
+        """Create the headless Service for the pods' DNS names, unless any Service with that name exists."""
         spec, meta = jobset["spec"], jobset["metadata"]
         name, namespace = subdomain(jobset), meta["namespace"]
         if not spec["network"]["enableDNSHostnames"] or self.server.find(SERVICES, name, namespace) is not None:
@@ -166,7 +166,7 @@ class JobSetController(ModelController[Key]):
             status.started_in_order()
 
     async def _create_replicas(self, jobset: Body, replicated: Body, taken: set[str]) -> None:
-        """A name that is taken is left alone. What could not be made ends the sync, after all others were tried."""
+        """Create the Jobs whose names are not taken. If some are refused, the sync fails after all were tried."""
         refused: dict[str, StatusError] = {}
         for index in range(replicated["replicas"]):
             name = job_name(jobset, replicated, index)
@@ -206,7 +206,7 @@ class JobSetController(ModelController[Key]):
         status.resume()
 
     async def _resume_job(self, job: Body, template: Body) -> None:
-        """The pod template may change only while the Job has no startTime: that goes first, in a write of its own."""
+        """Resume a Job. Its pod template may change only without startTime, so a separate write removes that first."""
         if "startTime" in job.get("status", {}):
             status = {key: value for key, value in job["status"].items() if key != "startTime"}
             job = await self._replace({**job, "status": status}, subresource="status")
@@ -220,10 +220,10 @@ class JobSetController(ModelController[Key]):
 
 
 def merged_template(pods: Body, wanted: Body) -> Body:
-    """What may have changed in the JobSet while it was suspended, added to what the Job has: nothing is taken away.
+    """The Job's pod template with the additions made to the JobSet while it was suspended. Nothing is removed.
 
-    Tolerations are compared as Go compares structs: `tolerationSeconds` is a pointer, so one that has it is never found
-    among the others, and each resume adds it once more (`pkg/util/collections`, MergeSlices).
+    Tolerations are compared like Go structs. `tolerationSeconds` is a pointer, so a toleration that has it never equals
+    a present one, and each resume adds it once more (`pkg/util/collections`, MergeSlices).
     """
     metadata, spec = {**pods.get("metadata", {})}, {**pods["spec"]}
     for field in ("labels", "annotations"):

@@ -1,9 +1,9 @@
-"""Events of JobSet's controller, as far as something here reads them: that Jobs could not be created.
+"""The one Event of JobSet's controller that something here reads: Jobs could not be created.
 
-Source: `tools/events` of client-go 0.36 (event_broadcaster.go). Like Events, about the same version of an object and
-with the same reason, are one: the first is written, the second makes a series of it, and the others are only counted.
-Left out: that the count is written every half hour, and when the series ends. Nor does it cost requests: few are sent,
-by a client that has hundreds a second.
+Source: `tools/events` of client-go 0.36 (event_broadcaster.go). Events about the same version of an object with the
+same reason are merged: the first is written, the second turns it into a series, and later ones are only counted. Left
+out: the writes of the count every half hour and at the end of the series. The requests are not charged to the limiter:
+they are few, and the client may send hundreds a second.
 """
 
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ from recovery.sim.api.server import ApiServer
 
 JOB_CREATION_FAILED = "JobCreationFailed"
 FORGOTTEN_AFTER_SECONDS = 360.0
-"""What has not been said again for so long begins a new Event."""
+"""If an Event does not occur again for this time, its next occurrence is written as a new Event."""
 NOTE_MAX = 1024
-"""If the note is longer, the API server refuses the whole Event, and it is lost."""
+"""Longest note in bytes. If it is longer, the API server refuses the whole Event, which is lost."""
 
 Key = tuple[str, str]
 """UID and resourceVersion of the JobSet."""
@@ -28,11 +28,11 @@ class _Said:
     name: str
     count: int
     at_seconds: float
-    """When it was said last."""
+    """Time of the last occurrence."""
 
 
 class JobSetEvents:
-    """Who writes them says by `server.acting` who it is."""
+    """Writes the Events. The caller sets the actor with `server.acting`."""
 
     def __init__(self, server: ApiServer, clock: Clock) -> None:
         self._server = server
@@ -41,7 +41,7 @@ class JobSetEvents:
         self._serial = 0
 
     def jobs_refused(self, jobset: Body, note: str) -> None:
-        """A sync could not create Jobs."""
+        """Record that a sync could not create Jobs."""
         if len(note.encode()) > NOTE_MAX:
             return
         now = self._clock.monotonic_seconds()
@@ -62,7 +62,7 @@ class JobSetEvents:
             self._server.patch(EVENTS, said.name, patch, kind=PatchKind.MERGE, namespace=namespace)
 
     def _write(self, jobset: Body, note: str) -> str:
-        """Its name."""
+        """Write a new Event. Returns its name."""
         metadata = jobset["metadata"]
         self._serial += 1
         name = f"{metadata['name']}.{self._serial:016x}"

@@ -1,4 +1,4 @@
-"""The child Jobs of a JobSet: which there are, what becomes of each, and how a new one is made.
+"""The child Jobs of a JobSet: listing them, sorting them by outcome, and making new ones.
 
 Source: jobset v0.12 `pkg/controllers/jobset_controller.go` (getChildJobs, constructJob, labelAndAnnotateObject).
 """
@@ -19,10 +19,10 @@ RESTART_ATTEMPT = f"{PREFIX}restart-attempt"
 
 @dataclass(frozen=True)
 class Children:
-    """The Jobs that a JobSet controls, in the order in which they were made. One that is being deleted still counts."""
+    """The Jobs that a JobSet controls, in order of creation. They include Jobs that are being deleted."""
 
     previous: list[Body] = field(default_factory=list)
-    """Of an attempt before the present one: to be deleted."""
+    """Jobs of earlier attempts, which must be deleted."""
     active: list[Body] = field(default_factory=list)
     successful: list[Body] = field(default_factory=list)
     failed: list[Body] = field(default_factory=list)
@@ -33,7 +33,7 @@ class Children:
 
 
 def children(jobset: Body, dependants: Iterable[Body]) -> Children:
-    """A Job has failed with its condition Failed; FailureTarget alone leaves it active."""
+    """Sort the Jobs among `dependants`. A Job with FailureTarget is still active until it is Failed."""
     found = Children()
     restarts = jobset.get("status", {}).get("restarts", 0)
     for job in dependants:
@@ -51,7 +51,7 @@ def children(jobset: Body, dependants: Iterable[Body]) -> Children:
 
 
 def condition(body: Body, of_type: str) -> dict[str, Any] | None:
-    """The condition of that type with status True. None: it is not met."""
+    """The condition of that type if its status is True, else None."""
     for each in body.get("status", {}).get("conditions", ()):
         if each["type"] == of_type and each["status"] == "True":
             found: dict[str, Any] = each
@@ -64,12 +64,12 @@ def job_name(jobset: Body, replicated: dict[str, Any], index: int) -> str:
 
 
 def subdomain(jobset: Body) -> str:
-    """Of its pods, and the name of its Service."""
+    """The subdomain of the JobSet's pods, which is also the name of its Service."""
     return str(jobset["spec"]["network"].get("subdomain") or jobset["metadata"]["name"])
 
 
 def make_job(jobset: Body, replicated: dict[str, Any], index: int) -> Body:
-    """The Job as JobSet asks for it, suspended if the JobSet is."""
+    """The Job as JobSet creates it, suspended if the JobSet is."""
     template = replicated["template"]
     pods = template["spec"]["template"]
     marks = _marks(jobset, replicated, index)
@@ -96,7 +96,7 @@ def make_job(jobset: Body, replicated: dict[str, Any], index: int) -> Body:
 
 
 def owner_reference(owner: Body) -> dict[str, Any]:
-    """That of a controller, as controller-runtime's SetControllerReference and Trainer write it."""
+    """A controller's owner reference, as controller-runtime's SetControllerReference and Trainer write it."""
     return {
         "apiVersion": owner["apiVersion"],
         "kind": owner["kind"],
@@ -108,7 +108,7 @@ def owner_reference(owner: Body) -> dict[str, Any]:
 
 
 def _marked(metadata: dict[str, Any], marks: dict[str, str]) -> dict[str, Any]:
-    """Job and pods carry the same marks, once as labels and once as annotations."""
+    """The metadata with the marks as labels and as annotations. The Job and its pods have the same marks."""
     labels = {**metadata.get("labels", {}), **marks}
     return {**metadata, "labels": labels, "annotations": {**metadata.get("annotations", {}), **marks}}
 
@@ -135,6 +135,6 @@ def _marks(jobset: Body, replicated: dict[str, Any], index: int) -> dict[str, st
 
 
 def _before(replicated_jobs: list[dict[str, Any]], replicated: dict[str, Any]) -> int:
-    """How many Jobs come before the first of `replicated`."""
+    """How many Jobs come before the first Job of `replicated`."""
     names = [each["name"] for each in replicated_jobs]
     return sum(each["replicas"] for each in replicated_jobs[: names.index(replicated["name"])])

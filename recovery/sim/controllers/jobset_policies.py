@@ -15,7 +15,7 @@ _RESTART_UNCOUNTED = "RestartJobSetAndIgnoreMaxRestarts"
 
 
 def apply_failure_policy(jobset: Body, failed: list[Body], status: JobSetStatus) -> None:
-    """What follows from failed Jobs: with a policy what its first matching rule says, without one the JobSet fails."""
+    """React to failed Jobs: apply the policy's first matching rule. Without a policy the JobSet fails."""
     policy = jobset["spec"].get("failurePolicy")
     if policy is None:
         status.fail("FailedJobs", _with_job("jobset failed due to one or more job failures", _first(failed)))
@@ -35,7 +35,7 @@ def apply_failure_policy(jobset: Body, failed: list[Body], status: JobSetStatus)
 
 
 def succeeded(jobset: Body, jobs: Children) -> bool:
-    """Whether as many Jobs are complete as the successPolicy asks for."""
+    """Whether as many Jobs are complete as the successPolicy requires."""
     policy = jobset["spec"]["successPolicy"]
     targets = policy.get("targetReplicatedJobs") or [each["name"] for each in jobset["spec"]["replicatedJobs"]]
     done = sum(job["metadata"]["labels"][REPLICATED_JOB_NAME] in targets for job in jobs.successful)
@@ -46,7 +46,7 @@ def succeeded(jobset: Body, jobs: Children) -> bool:
 
 
 def dependencies_met(jobset: Body, replicated: dict[str, Any], counts: Counts) -> bool:
-    """Whether what it `dependsOn` has come so far: Complete, or Ready, which a Job that ended has been as well."""
+    """Whether the ReplicatedJobs in `dependsOn` are Complete or Ready, as required. Finished Jobs count as ready."""
     replicas = {each["name"]: each["replicas"] for each in jobset["spec"]["replicatedJobs"]}
     for each in replicated.get("dependsOn", ()):
         name = each["name"]
@@ -62,7 +62,7 @@ def in_order(jobset: Body) -> bool:
 
 
 def started(replicated: dict[str, Any], counts: Counts) -> bool:
-    """Whether all its Jobs are ready or have ended."""
+    """Whether all its Jobs are ready or finished."""
     return bool(_begun(counts[replicated["name"]]) == replicated["replicas"])
 
 
@@ -76,7 +76,7 @@ def _begun(counts: dict[str, int]) -> int:
 
 
 def _deciding(rules: list[dict[str, Any]], failed: list[Body]) -> tuple[dict[str, Any] | None, Body]:
-    """The first rule that matches any failed Job, with the first of those; no rule: None, with the first failed Job."""
+    """The first rule that matches a failed Job, and the first Job that it matches. No match: None and the first Job."""
     for rule in rules:
         matching = [job for job in failed if _matches(rule, job)]
         if matching:
@@ -97,7 +97,7 @@ def _matches(rule: dict[str, Any], job: Body) -> bool:
 
 
 def _first(failed: list[Body]) -> Body:
-    """The one that failed first."""
+    """The Job that failed first."""
 
     def at(job: Body) -> str:
         how = condition(job, "Failed")

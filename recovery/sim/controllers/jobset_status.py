@@ -1,4 +1,4 @@
-"""What a JobSet says of itself: counts, conditions, restarts and how it ended.
+"""The status of a JobSet: counts, conditions, restarts and terminal state.
 
 Source: jobset v0.12 `pkg/controllers/jobset_controller.go` (updateCondition, calculateReplicatedJobStatuses),
 `pkg/constants/constants.go` for reasons and messages.
@@ -18,11 +18,11 @@ STARTUP_COMPLETED = "StartupPolicyCompleted"
 _EXCLUSIVE = {STARTUP_IN_PROGRESS: STARTUP_COMPLETED, STARTUP_COMPLETED: STARTUP_IN_PROGRESS}
 
 Counts = dict[str, dict[str, int]]
-"""How many Jobs are ready, succeeded, failed, active and suspended, by the name of their ReplicatedJob."""
+"""By name of the ReplicatedJob: how many Jobs are ready, succeeded, failed, active and suspended."""
 
 
 def count_jobs(jobset: Body, jobs: Children) -> Counts:
-    """A Job is ready when as many of its pods as run at once are ready or done; one that has ended is not ready."""
+    """Count the Jobs. An active Job is ready if as many pods as run in parallel are ready or succeeded."""
     counts = {
         replicated["name"]: {"ready": 0, "succeeded": 0, "failed": 0, "active": 0, "suspended": 0}
         for replicated in jobset["spec"].get("replicatedJobs", ())
@@ -46,10 +46,10 @@ def _parent(job: Body) -> str:
 
 
 class JobSetStatus:
-    """The status during one sync of a JobSet; written once, at its end, if anything changed."""
+    """The status during one sync of a JobSet. If it changed, it is written once, at the end."""
 
     def __init__(self, jobset: Body, now: str) -> None:
-        """`now` as metav1.Time has it."""
+        """`now`: in the format of `metav1.Time`."""
         before = jobset.get("status", {})
         self.changed = False
         self.restarts: int = before.get("restarts", 0)
@@ -60,7 +60,7 @@ class JobSetStatus:
         self._now = now
 
     def body(self) -> dict[str, Any]:
-        """`restarts` is always there; what is empty is left out."""
+        """The status to write. `restarts` is always present, other empty fields are left out."""
         status: dict[str, Any] = {"restarts": self.restarts}
         if self._conditions:
             status["conditions"] = self._conditions
@@ -82,7 +82,7 @@ class JobSetStatus:
             self.changed = True
 
     def restart(self, reason: str, message: str, *, counts_towards_max: bool) -> None:
-        """The next sync deletes the Jobs of the attempts before."""
+        """Start a new attempt. The next sync deletes the Jobs of earlier attempts."""
         self.restarts += 1
         self.restarts_counted += counts_towards_max
         self.changed = True
@@ -119,7 +119,7 @@ class JobSetStatus:
         self._set(STARTUP_COMPLETED, "True", "InOrderStartupPolicyCompleted", message)
 
     def _set(self, of_type: str, status: str, reason: str, message: str) -> None:
-        """A condition that is not there begins as True only; its time is that of the last change of its status."""
+        """Set a condition. A missing one is added only if True. Its time is that of the last change of its status."""
         met = {"type": of_type, "status": status, "reason": reason, "message": message}
         found = False
         for number, each in enumerate(self._conditions):

@@ -1,7 +1,7 @@
-"""What a pod asks of a node, and in what a node falls short of it.
+"""What a pod requires of a node, and why a node does not fit.
 
-Reasons are worded as the scheduler's plugins word them, and asked in their order: NodeUnschedulable, TaintToleration,
-NodeAffinity, NodeResourcesFit (kube-scheduler, default plugins); the first that refuses is the reason.
+The checks follow the default plugins of kube-scheduler in their order: NodeUnschedulable, TaintToleration,
+NodeAffinity, NodeResourcesFit. The first one that refuses gives the reasons, in the plugin's words.
 """
 
 import math
@@ -14,7 +14,7 @@ from recovery.sim.api.kinds.kind import Body
 from recovery.sim.controllers.taints import NO_EXECUTE, NO_SCHEDULE, UNSCHEDULABLE, all_tolerated, taints_of
 
 Amounts = Mapping[str, int]
-"""By resource name, in thousandths of its unit."""
+"""Amounts by resource name, in thousandths of the resource's unit."""
 
 PODS_RESOURCE = "pods"
 SUFFIXES: Mapping[str, int | Fraction] = {
@@ -34,14 +34,14 @@ def thousandths(quantity: str | int | float) -> int:
 
 @dataclass
 class NodeUsage:
-    """A node's name, what it has, and what the pods that are bound to it take of that."""
+    """A node's name, its resources, and how much of them its bound pods use."""
 
     name: str
     node: Body | None = None
-    """None: pods are bound to that name, but there is no such Node."""
+    """None: the Node does not exist, but pods may be bound to its name."""
     allocatable: Amounts = field(default_factory=dict)
     taints: Sequence[Body] = ()
-    """Those that keep pods off."""
+    """Taints with the effect NoSchedule or NoExecute."""
     cordoned: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
     taken: dict[str, int] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class NodeUsage:
             self.taken[name] -= amount
 
     def free_share(self, amounts: Amounts) -> float:
-        """What of the resources asked for would be left, 0 to 1 each, in sum; without any, what it is short of pods."""
+        """The sum of the shares (0 to 1) of requested resources that stay free. No requests: minus the pod count."""
         left = [
             (self.allocatable[name] - self.taken.get(name, 0) - amount) / self.allocatable[name]
             for name, amount in amounts.items()
@@ -77,13 +77,13 @@ class NodeUsage:
 
 @dataclass(frozen=True)
 class PodRequirements:
-    """What decides where a pod may run."""
+    """The requirements that decide where a pod may run."""
 
     amounts: Amounts
     tolerations: Sequence[Body] = ()
     node_selector: Mapping[str, str] = field(default_factory=dict)
     affinity_terms: Sequence[Body] | None = None
-    """`nodeSelectorTerms`, one of which has to match. None: any node will do."""
+    """`nodeSelectorTerms`: at least one must match. None: every node matches."""
 
     @staticmethod
     def of(pod: Body) -> "PodRequirements":
@@ -98,7 +98,7 @@ class PodRequirements:
         )
 
     def refusals(self, room: NodeUsage) -> tuple[str, ...]:
-        """Why not there; none: it fits."""
+        """Why the pod does not fit on the node. Empty: it fits."""
         if room.cordoned and not all_tolerated([CORDON], self.tolerations):
             return ("node(s) were unschedulable",)
         if room.taints and not all_tolerated(room.taints, self.tolerations):
@@ -126,8 +126,8 @@ CORDON = {"key": UNSCHEDULABLE, "effect": NO_SCHEDULE}
 
 
 def amounts_of(spec: Body) -> dict[str, int]:
-    """What a pod requests: its containers and native sidecars together, or what an init container and the sidecars
-    started before it need, where that is more.
+    """The resources that a pod requests. For each resource this is the larger of two: the sum of its containers and
+    native sidecars, or the most that an init container and the sidecars started before it need.
     """
     sidecars: list[Body] = []
     largest: dict[str, int] = {}
@@ -148,14 +148,14 @@ def _requests(containers: Sequence[Body]) -> dict[str, int]:
     amounts: dict[str, int] = {}
     for container in containers:
         resources = container.get("resources") or {}
-        # The server sets requests to the limits where only those are given.
+        # The server defaults requests to the limits.
         for name, quantity in ((resources.get("limits") or {}) | (resources.get("requests") or {})).items():
             amounts[name] = amounts.get(name, 0) + thousandths(quantity)
     return amounts
 
 
 def _term_matches(term: Body, labels: Mapping[str, str]) -> bool:
-    """A term with no expressions matches nothing."""
+    """Whether the term matches. A term without expressions matches nothing."""
     assert not term.get("matchFields"), "matchFields are not modelled"
     expressions = term.get("matchExpressions") or ()
     return bool(expressions) and all(_expression_matches(expression, labels) for expression in expressions)

@@ -1,9 +1,9 @@
-"""The node lifecycle controller: what becomes of a node that is no longer heard, and of its pods' readiness.
+"""The node lifecycle controller: it marks and taints nodes whose heartbeats stop, and marks their pods as not ready.
 
-Modelled after pkg/controller/nodelifecycle (Kubernetes 1.36). It checks all nodes every 5 s; a node that was not
-heard for the grace period gets Ready=Unknown, its pods are marked as not ready, and taints inform the scheduler and the
-taint-eviction controller. The NoExecute taint of node after node is limited to one in 10 s (--node-eviction-rate).
-Not modelled: zones, and with them that evictions slow down or stop when most nodes are lost at once.
+Modelled after pkg/controller/nodelifecycle (Kubernetes 1.36). It checks all nodes every 5 s. A node without a heartbeat
+for the grace period gets Ready=Unknown, its pods are marked as not ready, and taints inform the scheduler and the
+taint-eviction controller. NoExecute taints are added to at most one node per 10 s (--node-eviction-rate). Not modelled:
+zones, and so the slower or stopped evictions when most nodes of a zone are lost at once.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ TAINT_INTERVAL_SECONDS = 10.0
 """--node-eviction-rate 0.1, with a burst of one."""
 
 REPORTED = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
-"""The conditions that become Unknown with their kubelet."""
+"""The conditions that become Unknown when the kubelet is silent."""
 TAINTS_OF_CONDITIONS = {
     ("Ready", "False"): NOT_READY,
     ("Ready", "Unknown"): UNREACHABLE,
@@ -45,7 +45,7 @@ OWN_NO_EXECUTE = frozenset({NOT_READY, UNREACHABLE})
 
 
 class NodeLifecycle(ModelController[str]):
-    """Costs a check of each node in the time of a grace period, and what it takes when one changes."""
+    """It checks each node about once per grace period, and otherwise works only when a node changes."""
 
     name = "node-controller"
 
@@ -59,21 +59,21 @@ class NodeLifecycle(ModelController[str]):
         grace_seconds: float = GRACE_SECONDS,
         renewed_seconds: Callable[[str], float | None] = lambda node: None,
     ) -> None:
-        """`limiter` None: that of a stock controller-manager.
+        """`limiter` None: the limits of a stock kube-controller-manager.
 
-        `renewed_seconds`, of use where renewals of Leases are not written, says by the clock's monotonic time when a
-        node last renewed its own. None: that is not known.
+        `renewed_seconds` is for clusters that do not write Lease renewals. It returns when a node last renewed its
+        Lease, in the clock's monotonic time. None: that is unknown.
         """
         super().__init__(server, clock, entropy, limiter=limiter or Limiter(clock), workers=8)
         self._grace_seconds = grace_seconds
         self._renewed_seconds = renewed_seconds
         self._pods = BoundPods(server)
         self._heard_seconds: dict[str, float] = {}
-        """The pass that found a new heartbeat of the node. A node that has fallen silent is not in it."""
+        """By node: the time of the pass that found its last heartbeat. Silent nodes are left out."""
         self._pods_to_mark: dict[str, None] = {}
-        """Nodes that have become Unknown and whose pods are not all marked yet."""
+        """Nodes that became Unknown and whose pods are not all marked yet."""
         self._taint_due_seconds: dict[str, float] = {}
-        """The pass in which a node's NoExecute taint is put right."""
+        """By node: the time of the pass that corrects its NoExecute taint."""
         self._next_taint_seconds = 0.0
         for node in server.objects(NODES):
             self._hear(node["metadata"]["name"])
@@ -101,7 +101,7 @@ class NodeLifecycle(ModelController[str]):
     # Silence.
 
     async def _monitor(self) -> None:
-        """Wakes for the pass in which the first node could be found silent; none that joins later could be sooner."""
+        """Wake at the pass that could find the first node silent. A node that joins later cannot be silent earlier."""
         while True:
             now_seconds = self.clock.monotonic_seconds()
             next_seconds = now_seconds + self._grace_seconds
@@ -117,7 +117,7 @@ class NodeLifecycle(ModelController[str]):
         return self._silent_seconds(name) <= self.clock.monotonic_seconds() + SAME_INSTANT_SECONDS
 
     def _silent_seconds(self, name: str) -> float:
-        """The pass that finds it silent if it is not heard any more; infinity: one that did, or it is gone."""
+        """The time of the pass that finds it silent without a new heartbeat. Infinity: it is already silent or gone."""
         heard_seconds = self._heard_seconds.get(name, math.inf)
         renewed_seconds = self._renewed_seconds(name)
         if renewed_seconds is not None:
@@ -166,7 +166,7 @@ class NodeLifecycle(ModelController[str]):
             self.server.patch(NODES, name, patch, kind=PatchKind.STRATEGIC, subresource="status")
 
     async def _mark_pods(self, node: str) -> None:
-        """Not ready, and nothing else: their phase and their containers stay as their kubelet last said."""
+        """Set Ready=False on the node's pods. Their phases and containers stay as the kubelet last reported them."""
         for pod in self._pods.on(node):
             if all((kind, status) != ("Ready", "True") for kind, status in _statuses(pod).items()):
                 continue
@@ -186,12 +186,12 @@ class NodeLifecycle(ModelController[str]):
                     )
             except StatusError as error:
                 if error.code not in {404, 409}:
-                    raise  # Else that pod is gone, whether another has its name or not.
+                    raise  # Otherwise the pod is gone, even if another pod has its name.
 
     # Taints.
 
     async def _put_no_schedule_right(self, name: str) -> None:
-        """Those that the conditions and `unschedulable` call for, at once."""
+        """Set the NoSchedule taints that the conditions and `unschedulable` require, without waiting for a pass."""
         node = self.server.find(NODES, name)
         if node is None:
             return
@@ -201,7 +201,7 @@ class NodeLifecycle(ModelController[str]):
         await self._swap(node, NO_SCHEDULE, wanted, OWN_NO_SCHEDULE)
 
     async def _put_no_execute_right(self, name: str) -> None:
-        """The one that Ready calls for, in the next pass over all nodes; a first one only when the rate allows it."""
+        """Set the NoExecute taint that Ready requires, at the next pass. The rate limit applies to a first taint."""
         node = self.server.find(NODES, name)
         if node is None:
             return
@@ -225,7 +225,7 @@ class NodeLifecycle(ModelController[str]):
         await self._swap(node, NO_EXECUTE, wanted, OWN_NO_EXECUTE)
 
     async def _swap(self, node: Body, effect: str, wanted: list[str], own: Iterable[str]) -> None:
-        """Of the taints with this effect and a key of `own`, only those wanted; a read and a write."""
+        """Make the taints with this effect and a key in `own` exactly the wanted ones. It costs a read and a write."""
         there = [taint["key"] for taint in taints_of(node, effect) if taint["key"] in own]
         if sorted(there) == sorted(wanted):
             return
@@ -244,7 +244,7 @@ class NodeLifecycle(ModelController[str]):
         with self.server.acting(self.name):
             self.server.patch(NODES, name, {"spec": {"taints": [*kept, *made] or None}}, kind=PatchKind.MERGE)
 
-    # Learning.
+    # Changes.
 
     def _on_node(self, change: ObjectChange) -> None:
         node, before = change.body, change.before
@@ -267,7 +267,7 @@ class NodeLifecycle(ModelController[str]):
 
 
 def _pass_at(seconds: float) -> float:
-    """The first pass over all nodes at that moment or later, on the clock's monotonic scale."""
+    """The time of the first pass over all nodes at that moment or later, in the clock's monotonic time."""
     return math.ceil(seconds / PERIOD_SECONDS) * PERIOD_SECONDS
 
 
@@ -276,7 +276,7 @@ def _conditions(body: Body) -> Iterable[Body]:
 
 
 def _statuses(body: Body) -> dict[str, str]:
-    """By type of the condition."""
+    """The status of each condition, by its type."""
     return {condition["type"]: condition["status"] for condition in _conditions(body)}
 
 

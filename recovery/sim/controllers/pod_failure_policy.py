@@ -11,16 +11,16 @@ from recovery.sim.api.kinds.kind import Body
 
 @dataclass(frozen=True, slots=True)
 class Handling:
-    """What becomes of one failed pod."""
+    """How the Job handles one failed pod."""
 
     action: str = "Count"
-    """FailJob, FailIndex, Ignore or Count, the last also where no rule matches."""
+    """FailJob, FailIndex, Ignore or Count. Count also applies if no rule matches."""
     message: str | None = None
-    """Why the Job fails by it. None: it does not."""
+    """Why the pod makes the Job fail. None: it does not."""
 
     @property
     def counts(self) -> bool:
-        """Towards backoffLimit, and backoffLimitPerIndex where that is set."""
+        """The failure counts towards backoffLimit, and backoffLimitPerIndex if that is set."""
         return self.action != "Ignore"
 
 
@@ -28,7 +28,7 @@ _COUNTED = Handling()
 
 
 def handling(policy: Body | None, pod: Body) -> Handling:
-    """The first rule that matches decides. `policy` None: the Job has none, every failure counts."""
+    """The handling by the first matching rule. `policy` None: the Job has none, so every failure counts."""
     if policy is None:
         return _COUNTED
     for number, rule in enumerate(policy.get("rules") or ()):
@@ -43,7 +43,7 @@ def handling(policy: Body | None, pod: Body) -> Handling:
 
 
 def _cause(rule: Body, pod: Body) -> str | None:
-    """What about the pod matches the rule, in the words of the condition. None: nothing does."""
+    """Why the pod matches the rule, in the words of the Job's condition. None: it does not match."""
     metadata, status = pod["metadata"], pod.get("status", {})
     name = f"{metadata['namespace']}/{metadata['name']}"
     if rule.get("onExitCodes"):
@@ -57,7 +57,7 @@ def _cause(rule: Body, pod: Body) -> str | None:
 
 
 def _container(requirement: Body, status: Body) -> Body | None:
-    """Containers go before init containers. One that runs has no exit code, and exit code 0 never matches."""
+    """The first container that matches, before init containers. Running ones and exit code 0 never match."""
     wanted, listed = requirement.get("containerName"), requirement["operator"] == "In"
     statuses: Iterable[Body] = (*status.get("containerStatuses", ()), *status.get("initContainerStatuses", ()))
     for container in statuses:

@@ -1,9 +1,9 @@
-"""Pod garbage collection: force-deletes pods that no kubelet will ever finish.
+"""Pod garbage collection: it force-deletes pods that no kubelet will ever finish.
 
-Modelled after pkg/controller/podgc (Kubernetes 1.36), without the threshold of terminated pods (12,500 by default):
-pods that terminate on a node with the out-of-service taint that is not ready; pods bound to a node that is gone and
-was still gone after a quarantine; pods that terminate without ever having been bound. Only those of the second kind
-get the condition DisruptionTarget.
+Modelled after pkg/controller/podgc (Kubernetes 1.36), without the threshold of terminated pods (12,500 by default). It
+deletes three kinds of pods: terminating pods on a node that is not ready and has the out-of-service taint; pods bound
+to a node that is still missing after a quarantine; terminating pods that were never bound. Only the second kind gets
+the condition DisruptionTarget.
 """
 
 import asyncio
@@ -28,18 +28,18 @@ ALL = "all"
 
 
 class PodGarbage(ModelController[str]):
-    """Passes every 20 s of the clock, those left out in which there would be nothing to do."""
+    """It makes a pass every 20 s of the clock, but skips a pass that would have nothing to do."""
 
     name = "pod-garbage-collector"
 
     def __init__(self, server: ApiServer, clock: Clock, entropy: Entropy, *, limiter: Limiter | None = None) -> None:
-        """`limiter` None: that of a stock controller-manager."""
+        """`limiter` None: the limits of a stock kube-controller-manager."""
         super().__init__(server, clock, entropy, limiter=limiter or Limiter(clock), workers=1)
         self._pods = BoundPods(server)
         self._unbound: dict[PodKey, Body] = {}
-        """Those that terminate without ever having been bound."""
+        """Terminating pods that were never bound."""
         self._missing_since_seconds: dict[str, float] = {}
-        """The pass that first found pods on a node that is not there."""
+        """By missing node: the time of the pass that first found pods on it."""
         self._next_pass: asyncio.TimerHandle | None = None
         for pod in server.objects(PODS):
             self._learn(pod)
@@ -53,7 +53,7 @@ class PodGarbage(ModelController[str]):
         if garbage or self._missing_since_seconds:
             self._pass_soon()
 
-    # What is garbage: pods, and the message of their DisruptionTarget (empty: they get none).
+    # Garbage: pods, each with the message of its DisruptionTarget (empty: it gets none).
 
     def _terminating_out_of_service(self) -> Iterable[tuple[Body, str]]:
         for name in self._pods.nodes():
@@ -67,14 +67,14 @@ class PodGarbage(ModelController[str]):
         missing = [name for name in missing if any(_is_left(pod) for pod in self._pods.on(name))]
         self._missing_since_seconds = {name: self._missing_since_seconds.get(name, now_seconds) for name in missing}
         for name, since_seconds in self._missing_since_seconds.items():
-            # A pass that begins a moment late, as all do, is not a whole period later for it.
+            # The half period is a tolerance: every pass starts a moment late, which must not add a whole period.
             if now_seconds - since_seconds > QUARANTINE_SECONDS - PERIOD_SECONDS / 2:
                 yield from ((pod, "PodGC: node no longer exists") for pod in self._pods.on(name) if _is_left(pod))
 
     def _unbound_terminating(self) -> Iterable[tuple[Body, str]]:
         return [(pod, "") for pod in self._unbound.values() if _is_left(pod)]
 
-    # Doing.
+    # Writes.
 
     async def _force_delete(self, pod: Body, why: str) -> None:
         metadata = pod["metadata"]
@@ -92,14 +92,14 @@ class PodGarbage(ModelController[str]):
             await self._send(lambda: self.server.delete(PODS, name, namespace=namespace, grace_seconds=0))
         except StatusError as error:
             if error.code not in CONFLICTS:
-                raise  # Else it is gone, or another: the next pass sees.
+                raise  # Otherwise the pod has changed or is gone: the next pass handles it.
 
     async def _send(self, write: Callable[[], object]) -> None:
         await self.limiter.take()
         with self.server.acting(self.name):
             write()
 
-    # Learning.
+    # Changes.
 
     def _on_change(self, change: ObjectChange) -> None:
         body = change.body
@@ -116,7 +116,7 @@ class PodGarbage(ModelController[str]):
             self._unbound[key_of(body)] = body
 
     def _learn(self, pod: Body) -> None:
-        """As it is now: is there, or could there be, something to do?"""
+        """Take note of a pod, and schedule a pass if the pod is or may become garbage."""
         node = pod["spec"].get("nodeName")
         if node:
             self._unbound.pop(key_of(pod), None)
@@ -128,7 +128,7 @@ class PodGarbage(ModelController[str]):
             self._pass_soon()
 
     def _pass_soon(self) -> None:
-        """In the next pass of those that the real one makes every 20 s."""
+        """Schedule a pass at the next multiple of 20 s, when the real controller makes one."""
         if self._next_pass is None:
             now_seconds = self.clock.monotonic_seconds()
             seconds = (math.floor(now_seconds / PERIOD_SECONDS) + 1) * PERIOD_SECONDS - now_seconds
@@ -149,6 +149,6 @@ def _terminating(pod: Body) -> bool:
 
 
 def _is_left(pod: Body) -> bool:
-    """Not yet force-deleted: doing it again to one that its finalizers hold would change nothing."""
+    """The pod is not force-deleted yet. Finalizers may still hold one that is, and another delete changes nothing."""
     forced = pod["metadata"].get("deletionGracePeriodSeconds") == 0
     return not (forced and pod.get("status", {}).get("phase") in TERMINAL_PHASES)

@@ -1,7 +1,7 @@
-"""How many requests a second a controller's client may send: client-go's token bucket.
+"""The rate limit of a controller's client: client-go's token bucket.
 
-The stock kube-controller-manager gives each of its controllers 20 requests a second and a burst of 30: recreating a
-group of 128 pods takes it 13 s, most of which is waiting here.
+The stock kube-controller-manager gives each of its controllers 20 requests a second and a burst of 30. So recreating a
+group of 128 pods takes 13 s, most of it spent waiting here.
 """
 
 from recovery.ports import Clock, Entropy
@@ -10,7 +10,7 @@ UNLIMITED = float("inf")
 
 
 class Limiter:
-    """A token bucket that serves requests in the order in which they come. One for each controller's client."""
+    """A token bucket that serves requests in order of arrival. Each controller's client has its own."""
 
     def __init__(
         self,
@@ -21,9 +21,9 @@ class Limiter:
         entropy: Entropy | None = None,
         request_seconds: tuple[float, float] = (0.0, 0.0),
     ) -> None:
-        """`request_seconds`: the least and most that a request takes to arrive, which `entropy` draws.
+        """`request_seconds`: the shortest and longest time that a request takes to arrive. `entropy` draws the time.
 
-        Others then come between two requests of one sync. With (0, 0) nothing is drawn.
+        So other requests can arrive between two requests of one sync. With (0, 0) nothing is drawn.
         """
         self._clock = clock
         self._entropy = entropy
@@ -31,10 +31,10 @@ class Limiter:
         self._per_second = per_second
         self._burst = burst
         self._free_at_seconds = 0.0
-        """When the bucket would be full again if no more requests came (by the clock's monotonic time)."""
+        """When the bucket is full again if no more requests come, in the clock's monotonic time."""
 
     async def take(self) -> None:
-        """Wait for the right to send one request, and until it arrives."""
+        """Wait until one request may be sent and has arrived."""
         await self._wait()
         if self._entropy and self._request_seconds[1] > 0:
             await self._clock.sleep(self._entropy.uniform(*self._request_seconds))

@@ -1,8 +1,8 @@
-"""The scheduler: one pod after the other, in the order in which they were made, each to a node that has room for it.
+"""The scheduler: it binds pods one by one, in order of creation, each to a node that has room for it.
 
-Modelled after kube-scheduler 1.36 with its default plugins as far as training pods meet them (`node_fit`), without
-preemption, gangs, spreading and volumes. Among the nodes that fit, the one that is left with the largest share free is
-taken (LeastAllocated), and of equal ones the first by name, where the real one draws.
+Modelled after kube-scheduler 1.36 with the default plugins that matter for training pods (`node_fit`), without
+preemption, gangs, spreading and volumes. Among the nodes that fit, it takes the one that keeps the largest free share
+(LeastAllocated). Among equal nodes it takes the first by name, where the real scheduler picks at random.
 """
 
 import asyncio
@@ -23,28 +23,28 @@ DEFAULT_SCHEDULER = "default-scheduler"
 FIRST_BACK_OFF_SECONDS = 1.0
 LONGEST_BACK_OFF_SECONDS = 10.0
 LONGEST_WAIT_SECONDS = 300.0
-"""DefaultPodMaxInUnschedulablePodsDuration: then a pod is tried again though nothing is known to have changed."""
+"""DefaultPodMaxInUnschedulablePodsDuration: after this time a pod is tried again even if nothing changed."""
 
 
 @dataclass
 class _Waiting:
-    """A pod that fitted nowhere."""
+    """A pod that fits on no node."""
 
     demand: PodRequirements
     attempts: int
     not_before_seconds: float
-    """On the clock's monotonic scale: its backoff."""
+    """End of its backoff, in the clock's monotonic time."""
     timer: asyncio.TimerHandle
-    """Its next try."""
+    """Timer of its next try."""
 
 
 class Scheduler(ModelController[PodKey]):
-    """Binds pods. What every node has left is kept as a running account, so a decision reads each node once."""
+    """Binds pods. It keeps a running account of each node's usage, so a decision reads each node once."""
 
     name = "kube-scheduler"
 
     def __init__(self, server: ApiServer, clock: Clock, entropy: Entropy, *, limiter: Limiter | None = None) -> None:
-        """`limiter` None: 50 requests a second and a burst of 100, as the real one's."""
+        """`limiter` None: 50 requests a second and a burst of 100, as in the real one."""
         super().__init__(
             server,
             clock,
@@ -55,7 +55,7 @@ class Scheduler(ModelController[PodKey]):
         )
         self._rooms: dict[str, NodeUsage] = {}
         self._taken: dict[str, tuple[NodeUsage, Amounts]] = {}
-        """By UID of the pod."""
+        """What each bound pod uses and where, by UID of the pod."""
         self._unplaced: dict[PodKey, _Waiting] = {}
         for node in server.objects(NODES):
             self._room(node["metadata"]["name"]).put(node)
@@ -88,10 +88,10 @@ class Scheduler(ModelController[PodKey]):
         with self.server.acting(self.name):
             self.server.create(PODS, binding, namespace=namespace, name=name, subresource="binding")
 
-    # Deciding.
+    # Decisions.
 
     def _choose(self, demand: PodRequirements) -> tuple[str | None, str]:
-        """The node's name, or None and why there is none."""
+        """The chosen node's name, or None and the reason why no node fits."""
         best: NodeUsage | None = None
         best_share = 0.0
         refusals: Counter[str] = Counter()
@@ -147,7 +147,7 @@ class Scheduler(ModelController[PodKey]):
                 subresource="status",
             )
 
-    # Learning.
+    # Changes.
 
     def _room(self, node: str) -> NodeUsage:
         if node not in self._rooms:
@@ -169,7 +169,7 @@ class Scheduler(ModelController[PodKey]):
         if gone or pod["spec"].get("nodeName"):
             self._no_longer_wait(key_of(pod))
         elif before is None or (before["spec"] is not pod["spec"] and before["spec"] != pod["spec"]):
-            self._no_longer_wait(key_of(pod))  # It asks for something else now, or its last gate is gone.
+            self._no_longer_wait(key_of(pod))  # Its requirements have changed, or its last scheduling gate is gone.
             self.enqueue(key_of(pod))
 
     def _account(self, pod: Body, *, gone: bool = False) -> None:
@@ -185,7 +185,7 @@ class Scheduler(ModelController[PodKey]):
             self._retry_what_fits(room)
 
     def _retry_what_fits(self, room: NodeUsage) -> None:
-        """Something changed there: pods that would fit now are tried again, when their backoff is over."""
+        """Something changed on the node: retry the waiting pods that now fit, after their backoff."""
         if room.node is None or not self._unplaced:
             return
         now_seconds = self.clock.monotonic_seconds()
@@ -200,7 +200,7 @@ class Scheduler(ModelController[PodKey]):
 
 
 def _schedulable(pod: Body) -> bool:
-    """It waits for this scheduler, and nothing else holds it up."""
+    """The pod waits for this scheduler and for nothing else."""
     spec = pod["spec"]
     return not (
         spec.get("nodeName")

@@ -10,7 +10,7 @@ from recovery.sim.controllers.job_indexes import parse_indexes
 
 
 def met(policy: Body | None, completions: int, succeeded: AbstractSet[int]) -> str | None:
-    """The condition's message for the first rule that is met. None: none is, or there is no policy."""
+    """The condition's message for the first rule that is met. None: no rule is met, or there is no policy."""
     if policy is None or not succeeded:
         return None
     for number, rule in enumerate(policy["rules"]):

@@ -1,7 +1,7 @@
-"""The taint-eviction controller: pods leave a node with a NoExecute taint when their toleration runs out.
+"""The taint-eviction controller: it deletes pods from a node with a NoExecute taint when their toleration ends.
 
-Modelled after pkg/controller/tainteviction (Kubernetes 1.36): the time counts from when the pod was first seen under a
-taint; it is forgotten when the last taint goes, and not begun again when one taint gives way to another.
+Modelled after pkg/controller/tainteviction (Kubernetes 1.36). The time counts from when the pod was first seen under a
+taint. It is reset when the last taint is removed, but does not start again when one taint replaces another.
 """
 
 import math
@@ -17,20 +17,20 @@ from recovery.sim.controllers.request_limiter import Limiter
 from recovery.sim.controllers.taints import NO_EXECUTE, taints_of, tolerated_seconds
 
 EVICTED = -math.inf
-"""In place of the moment since when: a pod is evicted once, however long its object stays."""
+"""Replaces the time at which the pod was first seen: a pod is evicted only once, even if its object stays for long."""
 
 
 class TaintEviction(ModelController[PodKey]):
-    """Deletes pods by DeletionByTaintManager. Costs nothing while no node has a NoExecute taint."""
+    """Deletes pods with the reason DeletionByTaintManager. It costs nothing while no node has a NoExecute taint."""
 
     name = "taint-eviction-controller"
 
     def __init__(self, server: ApiServer, clock: Clock, entropy: Entropy, *, limiter: Limiter | None = None) -> None:
-        """`limiter` None: that of a stock controller-manager."""
+        """`limiter` None: the limits of a stock kube-controller-manager."""
         super().__init__(server, clock, entropy, limiter=limiter or Limiter(clock), workers=8)
         self._pods = BoundPods(server)
         self._since_seconds: dict[str, float] = {}
-        """When each pod was first seen under a taint, by its UID."""
+        """By UID of the pod: when it was first seen under a taint."""
         for node in server.objects(NODES):
             self._enqueue_pods_of(node)
         server.subscribe(self._on_node, NODES)
@@ -41,7 +41,7 @@ class TaintEviction(ModelController[PodKey]):
         pod = self.server.find(PODS, name, namespace)
         node = pod and self.server.find(NODES, pod["spec"].get("nodeName", ""))
         if not pod or not node:
-            return  # The taints of a node that is gone are forgotten; what was due there is others' business.
+            return  # A node that is gone has no taints. Its pods are left to other controllers.
         uid = pod["metadata"]["uid"]
         taints = taints_of(node, NO_EXECUTE)
         if not taints:
@@ -60,7 +60,7 @@ class TaintEviction(ModelController[PodKey]):
         self._since_seconds[uid] = EVICTED
 
     async def _evict(self, namespace: str, name: str) -> None:
-        """A read, a condition, a delete: by name, as the real one does it."""
+        """Read the pod, set its condition and delete it, all by name as in the real controller."""
         await self.limiter.take()
         pod = self.server.get(PODS, name, namespace=namespace)
         patch = disruption_patch(

@@ -1,4 +1,4 @@
-"""Taints and tolerations: what keeps a pod off a node, and what drives it from there.
+"""Taints and tolerations: which pods may be scheduled to a node, and how long they may stay.
 
 The rules are those of `v1.Toleration.ToleratesTaint` and `GetMatchingTolerations` (component-helpers).
 """
@@ -17,12 +17,12 @@ NO_EXECUTE = "NoExecute"
 
 
 def taints_of(node: Body, *effects: str) -> list[Body]:
-    """Those with one of these effects."""
+    """The node's taints with one of these effects."""
     return [taint for taint in node.get("spec", {}).get("taints") or () if taint["effect"] in effects]
 
 
 def tolerates(toleration: Body, taint: Body) -> bool:
-    """An empty effect means every effect; an empty key with `Exists` means every taint."""
+    """Whether the toleration matches. An empty effect matches every effect, an empty key with `Exists` every key."""
     if toleration.get("effect") and toleration["effect"] != taint["effect"]:
         return False
     if toleration.get("key") and toleration["key"] != taint["key"]:
@@ -39,7 +39,7 @@ def all_tolerated(taints: Iterable[Body], tolerations: Sequence[Body]) -> bool:
 def tolerated_seconds(taints: Sequence[Body], tolerations: Sequence[Body]) -> float:
     """How long a pod may stay under these taints: 0 if it does not tolerate one of them, infinity for always.
 
-    Of several tolerations that are used the shortest holds; one without seconds does not shorten anything.
+    The shortest of the matching tolerations applies. A toleration without tolerationSeconds sets no limit.
     """
     if not all_tolerated(taints, tolerations):
         return 0.0

@@ -1,20 +1,20 @@
-"""Kubeflow Trainer 2.3: makes the JobSet of each TrainJob, and reports the JobSet's state in the TrainJob.
+"""Kubeflow Trainer 2.3: it creates the JobSet of each TrainJob, and reports the JobSet's state in the TrainJob.
 
 Sources: trainer v2.3 `pkg/controller/trainjob_controller.go`, `pkg/runtime/framework/plugins/jobset/jobset.go`,
 `pkg/runtime/core/snapshot.go`.
 
-Three of its quirks matter and are kept. A TrainJob that has failed is not finished: when its failed JobSet is deleted,
-the training is recreated. A TrainJob that is being deleted is served like any other: deleted in the foreground it gets
-its JobSet again each time that the garbage collector has deleted it, until that happens to be faster (seen on a real
-control plane: half a minute and more than twenty JobSets). The status is read from the JobSet of the TrainJob's name,
-no matter who owns it: a recreated TrainJob can be Complete by a JobSet of the one before it.
+Three of its quirks matter and are kept. A failed TrainJob is not finished: if its failed JobSet is deleted, the
+training is recreated. A TrainJob that is being deleted is reconciled like any other: after a foreground delete its
+JobSet is recreated each time that the garbage collector deletes it, until the collector happens to be faster (seen on a
+real control plane: half a minute and more than twenty JobSets). The status is read from the JobSet with the TrainJob's
+name, regardless of its owner: the JobSet of a deleted TrainJob can make a recreated one Complete.
 
 Differences from the real one:
-- server-side apply is reduced to creating the JobSet, and to writing a few fields of one that is there: suspend, its
-  labels and annotations, and of its pod templates labels, annotations, nodeSelector, tolerations, schedulingGates and
+- server-side apply is reduced to creating the JobSet, and to writing a few fields of an existing one: suspend, labels
+  and annotations, and in its pod templates labels, annotations, nodeSelector, tolerations, schedulingGates and
   affinity, which JobSet then refuses;
 - no Events, no managedBy, no finalizers on runtimes that are in use, no status of the training itself;
-- its cache is never behind.
+- its cache is always fresh.
 """
 
 from datetime import datetime, timedelta
@@ -39,7 +39,7 @@ Key = tuple[str, str]
 """Namespace and name of a TrainJob."""
 
 DELAY_SECONDS = (0.009, 0.075)
-"""From a change to what follows from it: as measured on a real control plane."""
+"""Delay between a change and its sync, as measured on a real control plane."""
 DEADLINE_EXCEEDED = "DeadlineExceeded"
 _CHANGEABLE = ("nodeSelector", "tolerations", "affinity", "schedulingGates")
 
@@ -50,11 +50,11 @@ class TrainerController(ModelController[Key]):
     name = "trainer-controller"
 
     def __init__(self, server: ApiServer, clock: Clock, entropy: Entropy, *, limiter: Limiter | None = None) -> None:
-        """`limiter` None: 500 requests a second and a burst of 500, more than it ever needs."""
+        """`limiter` None: 500 requests a second and a burst of 500, which is more than it needs."""
         limiter = limiter or Limiter(clock, per_second=500.0, burst=500)
         super().__init__(server, clock, entropy, limiter=limiter, delay_seconds=DELAY_SECONDS)
         self._deadlines: dict[Key, datetime] = {}
-        """The moments for which a sync was ordered."""
+        """By TrainJob: the deadline at which a sync is already scheduled."""
         server.subscribe(self._on_change, TRAIN_JOBS, JOB_SETS)
         for trainjob in server.objects(TRAIN_JOBS):
             self.enqueue((trainjob["metadata"]["namespace"], trainjob["metadata"]["name"]))
@@ -69,7 +69,7 @@ class TrainerController(ModelController[Key]):
                 self.enqueue((meta["namespace"], owner["name"]))
 
     async def sync(self, key: Key) -> None:
-        """One sync: the JobSet, then the status. The status is written even if the JobSet could not be."""
+        """Sync the JobSet, then the status. The status is written even if the write of the JobSet was refused."""
         namespace, name = key
         trainjob = self.server.find(TRAIN_JOBS, name, namespace)
         if trainjob is None:
@@ -100,7 +100,7 @@ class TrainerController(ModelController[Key]):
             raise refused
 
     async def _apply(self, trainjob: Body) -> None:
-        """A JobSet that runs as it should is left alone: it is written only while it or the TrainJob is suspended."""
+        """Create or update the JobSet. An existing one is written only while it or the TrainJob is suspended."""
         meta = trainjob["metadata"]
         await self.limiter.take()
         jobset = self.server.find(JOB_SETS, meta["name"], meta["namespace"])
@@ -116,7 +116,7 @@ class TrainerController(ModelController[Key]):
                 self.server.replace(JOB_SETS, applied, namespace=meta["namespace"])
 
     def _runtime(self, trainjob: Body) -> Body:
-        """As it was when the TrainJob was first looked at; kept in a ConfigMap that dies with the TrainJob."""
+        """The runtime as it was at the TrainJob's first sync. It is kept in a ConfigMap that the TrainJob owns."""
         meta, reference = trainjob["metadata"], trainjob["spec"]["runtimeRef"]
         name = f"{meta['name']}-runtime-snapshot"
         snapshot = self.server.find(CONFIG_MAPS, name, meta["namespace"])
@@ -145,7 +145,7 @@ class TrainerController(ModelController[Key]):
         return runtime
 
     async def _end_by_deadline(self, key: Key, trainjob: Body, status: "TrainJobStatus") -> None:
-        """activeDeadlineSeconds counts from the creation, or from the last resume. The JobSet goes with the end."""
+        """activeDeadlineSeconds counts from the creation or the last resume. After it the JobSet is deleted."""
         seconds = trainjob["spec"].get("activeDeadlineSeconds", 0)
         if not seconds or status.finished() or trainjob["spec"]["suspend"]:
             return
@@ -155,7 +155,7 @@ class TrainerController(ModelController[Key]):
         if left_seconds >= 0:
             if self._deadlines.get(key) != deadline:
                 self._deadlines[key] = deadline
-                self.enqueue_after(key, left_seconds + 0.001)  # Not before it has passed.
+                self.enqueue_after(key, left_seconds + 0.001)  # The sync must come after the deadline.
             return
         status.fail(DEADLINE_EXCEEDED, "TrainJob exceeded its active deadline")
         await self.limiter.take()
@@ -171,14 +171,14 @@ class TrainJobStatus:
     """The status during one sync of a TrainJob."""
 
     def __init__(self, trainjob: Body, now: datetime) -> None:
-        """A failure is forgotten, unless a deadline made it: if it persists, the JobSet reports it again."""
+        """The old Failed condition is dropped, unless it is by the deadline: a failed JobSet reports it again."""
         self._before: dict[str, Any] = trainjob.get("status", {})
         self._conditions = [each for each in self._before.get("conditions", ()) if not _is_forgotten(each)]
         self._jobs: list[dict[str, Any]] = self._before.get("jobsStatus", [])
         self._now = timestamp(now)
 
     def body(self) -> dict[str, Any]:
-        """As a merge patch of what was there: what is empty now is taken away."""
+        """The status as a merge patch, which removes fields that are empty now."""
         return {"conditions": self._conditions or None, "jobsStatus": self._jobs or None}
 
     def changed(self) -> bool:
@@ -195,7 +195,7 @@ class TrainJobStatus:
             self._set("Suspended", "False", "Resumed", "TrainJob is resumed", self._now)
 
     def resumed_at(self) -> str | None:
-        """None: it has never been suspended, or is so now."""
+        """When the TrainJob was last resumed. None: it was never suspended, or it is suspended now."""
         for each in self._conditions:
             if each["type"] == "Suspended" and each["status"] == "False":
                 return str(each["lastTransitionTime"])
@@ -205,7 +205,7 @@ class TrainJobStatus:
         self._set("Failed", "True", reason, message, self._now)
 
     def follow(self, jobset: Body) -> None:
-        """Its end and its counts, of Jobs, not of pods. A failure by the deadline stays what it is."""
+        """Take over the JobSet's end and its counts of Jobs. A failure by the deadline stays as it is."""
         status = jobset.get("status", {})
         by_deadline = next((each for each in self._conditions if each["type"] == "Failed"), None)
         for each in status.get("conditions", ()):
@@ -215,7 +215,7 @@ class TrainJobStatus:
         self._jobs = status.get("replicatedJobsStatus", [])
 
     def _set(self, of_type: str, status: str, reason: str, message: str, at: str) -> None:
-        """`at`: when it came to be so, if it was not so before."""
+        """Set a condition. `at`: its transition time if the status changes."""
         met = {"type": of_type, "status": status, "reason": reason, "message": message}
         for number, each in enumerate(self._conditions):
             if each["type"] == of_type:
@@ -230,7 +230,7 @@ def _is_forgotten(condition: dict[str, Any]) -> bool:
 
 
 def applied_to(jobset: Body, wanted: Body) -> Body:
-    """The JobSet with the fields of `wanted` that may change; a field that `wanted` lacks is taken away."""
+    """The JobSet with the changeable fields of `wanted`. Its pod templates lose such fields that `wanted` lacks."""
     meta = dict(jobset["metadata"])
     for field in ("labels", "annotations"):
         if field in wanted["metadata"]:

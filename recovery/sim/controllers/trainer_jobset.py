@@ -1,8 +1,8 @@
-"""The JobSet that a TrainJob and its runtime make.
+"""The JobSet for a TrainJob and its runtime.
 
 Sources: trainer v2.3 `pkg/runtime/core/trainingruntime.go` and the plugins torch, plainml, mpi and jobset in
 `pkg/runtime/framework/plugins`.
-Not modelled: torchtune commands, envInjection, pod groups, MPI's Secret and host file and what mounts them.
+Not modelled: torchtune commands, envInjection, pod groups, MPI's Secret and host file and their mounts.
 """
 
 import copy
@@ -14,10 +14,10 @@ from recovery.sim.api.kinds.kind import Body
 from recovery.sim.controllers.jobset_jobs import owner_reference
 
 ANCESTOR = "trainer.kubeflow.org/trainjob-ancestor-step"
-"""Label on a Job template of a runtime: which part of the TrainJob it takes its values from."""
+"""Label on a Job template of a runtime: it names the part of the TrainJob that provides the template's values."""
 TRAINER = "trainer"
 NODE = "node"
-"""The container that trains, and MPI's ReplicatedJob beside the launcher."""
+"""Name of the training container, and of MPI's ReplicatedJob beside the launcher."""
 LAUNCHER = "launcher"
 PORT = 29500
 _INITIALIZERS = {"dataset-initializer": "dataset", "model-initializer": "model"}
@@ -28,14 +28,14 @@ Json = dict[str, Any]
 
 
 def build_jobset(trainjob: Body, runtime: Body) -> Body:
-    """As Trainer asks for it; nothing in it is shared with the runtime."""
+    """The JobSet that Trainer applies. It shares nothing with the runtime."""
     policy = runtime["spec"].get("mlPolicy")
     template = copy.deepcopy(runtime["spec"]["template"])
     for patch in trainjob["spec"].get("runtimePatches", ()):
         template = merge(template, patch.get("trainingRuntimeSpec", {}).get("template", {}))
     spec = template["spec"]
     trainer = trainjob["spec"].get("trainer")
-    # The sizes first: every pod's environment holds the number of nodes.
+    # Sizes come first, because the environment of every pod has the number of nodes.
     nodes = _set_sizes(spec["replicatedJobs"], policy, trainer)
     for replicated in spec["replicatedJobs"]:
         ancestor = _ancestor(replicated)
@@ -60,9 +60,9 @@ def build_jobset(trainjob: Body, runtime: Body) -> Body:
 
 
 def merge(target: Any, patch: Any) -> Any:
-    """Strategic merge as far as runtime patches need it: maps by key, lists of named things by name, others replaced.
+    """Strategic merge, as far as runtime patches need it: maps by key, lists of named items by name.
 
-    Tolerations have no merge key and are replaced.
+    Everything else is replaced. Tolerations have no merge key, so they are replaced too.
     """
     if isinstance(target, dict) and isinstance(patch, dict):
         return {**target, **{key: merge(target.get(key), value) for key, value in patch.items()}}
@@ -83,7 +83,7 @@ def _ancestor(replicated: Json) -> str:
 
 
 def _set_sizes(replicated_jobs: list[Json], policy: Json | None, trainer: Json | None) -> int:
-    """Pods of each ReplicatedJob as parallelism and completions. Returns the number of nodes that torchrun gets."""
+    """Set parallelism and completions of each ReplicatedJob to its pods. Returns the number of nodes for torchrun."""
     nodes = 1
     wanted = (trainer or {}).get("numNodes")
     for replicated in replicated_jobs:
@@ -110,7 +110,7 @@ def _initialize(replicated: Json, ancestor: str, initializer: Json | None) -> No
 
 
 def _train(trainjob: Body, replicated: Json, policy: Json | None, nodes: int) -> None:
-    """What `spec.trainer` and the policy say, put into the container that trains."""
+    """Apply `spec.trainer` and the policy to the training container."""
     trainer = trainjob["spec"]["trainer"]
     is_trainer = _ancestor(replicated) == TRAINER
     mpi = (policy or {}).get("mpi")
@@ -133,7 +133,7 @@ def _train(trainjob: Body, replicated: Json, policy: Json | None, nodes: int) ->
 
 
 def _resources(present: Json, wanted: Json) -> Json:
-    """Merged by name, which keeps what the runtime asks for besides; amounts as the API server writes them."""
+    """The resources merged by name, so the runtime's other resources stay. Amounts are text, as in the API server."""
     merged = merge(present, wanted)
     for kind in ("limits", "requests"):
         if kind in merged:
@@ -180,14 +180,14 @@ def _containers(replicated: Json, name: str) -> list[Json]:
 
 
 def _set_variables(container: Json, variables: list[Json]) -> None:
-    """One that is there already is replaced where it stands."""
+    """Set environment variables. An existing one is replaced in its place."""
     merged = {each["name"]: each for each in container.get("env", [])} | {each["name"]: each for each in variables}
     if merged:
         container["env"] = list(merged.values())
 
 
 def _gpus(resources: Json) -> int:
-    """Of one node: requests first, limits where they name none."""
+    """The GPUs of one node: the requests, or the limits if the requests have none."""
     for amounts in (resources.get("requests", {}), resources.get("limits", {})):
         for name, amount in amounts.items():
             if "gpu" in name.lower() and int(amount):
@@ -196,7 +196,7 @@ def _gpus(resources: Json) -> int:
 
 
 def _cpus(resources: Json) -> int:
-    """Of one node, rounded up: requests first, limits where they name none."""
+    """The CPUs of one node, rounded up: the requests, or the limits if the requests have none."""
     for amounts in (resources.get("requests", {}), resources.get("limits", {})):
         text = str(amounts.get("cpu", 0))
         cpus = int(text[:-1]) / 1000 if text.endswith("m") else float(text)

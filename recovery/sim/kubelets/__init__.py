@@ -1,1 +1,1 @@
-"""Kubelets: nodes, the pods on them, and the ways in which both fail."""
+"""Kubelets: nodes, their pods, and how both fail."""

@@ -1,8 +1,8 @@
-"""The environment of a container, as a kubelet makes it.
+"""The environment variables of a container, as a kubelet builds them.
 
 Source: Kubernetes 1.36 `pkg/kubelet/kubelet_pods.go` (makeEnvironmentVariables, podFieldSelectorRuntimeValue),
-`third_party/forked/golang/expansion`, `pkg/fieldpath`. Left out: what Services add, and what is taken from ConfigMaps,
-Secrets, files and resources, which is empty here.
+`third_party/forked/golang/expansion`, `pkg/fieldpath`. Left out: the variables of Services. Values from ConfigMaps,
+Secrets, files and resources are empty here.
 """
 
 import re
@@ -15,7 +15,7 @@ _SUBSCRIPT = re.compile(r"metadata\.(?P<field>labels|annotations)\['(?P<key>[^']
 
 
 def environment(pod: Pod, container: PodContainer, *, node: str, pod_ip: str, host_ip: str) -> dict[str, str]:
-    """In the order of the spec: a variable may be made of those before it. Of two of one name the later one stands."""
+    """The variables in the order of the spec. A value may use earlier variables. A later duplicate name wins."""
     found: dict[str, str] = {}
     fields = {
         "metadata.name": pod.name,
@@ -40,16 +40,16 @@ def environment(pod: Pod, container: PodContainer, *, node: str, pod_ip: str, ho
 
 
 def _expanded(text: str, known: Mapping[str, str]) -> str:
-    """`$(NAME)` is the variable of that name; one that is not known stays as it is, and `$$` is a `$`."""
+    """The text with `$(NAME)` expanded. An unknown variable stays as it is, and `$$` becomes `$`."""
     if "$" not in text:
         return text
     return _REFERENCE.sub(lambda found: "$" if found["dollar"] else known.get(found["name"], found[0]), text)
 
 
 def _field(pod: Pod, path: str, fields: Mapping[str, str]) -> str:
-    """A label or an annotation that the pod does not have is empty."""
+    """The value of a `fieldRef`. A missing label or annotation is empty."""
     subscript = _SUBSCRIPT.fullmatch(path)
     if subscript is None:
-        return fields[path]  # the API server admits no other
+        return fields[path]  # the API server accepts no other path
     values = pod.metadata.labels if subscript["field"] == "labels" else pod.metadata.annotations
     return values.get(subscript["key"], "")

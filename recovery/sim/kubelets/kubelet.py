@@ -1,7 +1,7 @@
-"""The kubelets of many nodes, and the ways in which nodes and pods fail.
+"""The kubelets of many nodes, and the faults of nodes and pods.
 
-One object drives all of them: one watch, one bound on the writes in flight, one task group, so that whatever breaks in
-the model surfaces from `run`. What runs in the containers is the workload's business.
+One object drives all of them, with one watch, one limit on the writes in flight and one task group. So `run` raises any
+error of the model. The workload decides what the containers do.
 """
 
 import asyncio
@@ -27,10 +27,10 @@ TAINT_POLL_SECONDS = 0.25
 
 
 class Kubelets:
-    """Nodes to add, take away, kill and revive; pods to break. Everything happens while `run` does.
+    """Adds, removes, kills and revives nodes, and injects faults into pods. Everything happens while `run` is running.
 
-    Pods are named by namespace and name; where a name was used again, the newest pod is meant. `LookupError` says that
-    there is no such node, pod or process. Pods that were running before `run` began start again from nothing.
+    Pods are identified by namespace and name. If a name was reused, it means the newest pod. `LookupError` means that
+    there is no such node, pod or process. Pods that were running before `run` started begin from scratch.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Kubelets:
         self._pods_made = 0
 
     async def run(self) -> None:
-        """Until cancelled. Raises an exception group with what a write or the watch was refused for good."""
+        """Run until cancelled. Raises an exception group with permanent errors of a write or of the watch."""
         async with asyncio.TaskGroup() as self._tasks:
             self._tasks.create_task(self._timers.run())
             self._tasks.create_task(self._context.workload.run())
@@ -71,7 +71,7 @@ class Kubelets:
     # Nodes.
 
     def add_node(self, spec: NodeSpec) -> None:
-        """A machine joins the cluster; pods that are bound to its name already start."""
+        """Add a machine to the cluster. Pods that are already bound to its name start."""
         if spec.name in self._nodes:
             raise LookupError(f"there is a node {spec.name} already")
         self._nodes_made += 1
@@ -85,16 +85,16 @@ class Kubelets:
             node.start()
 
     async def remove_node(self, name: str) -> None:
-        """The machine is gone for good: its processes die, its Node and Lease are deleted, its pods left to others."""
+        """Remove the machine permanently: its processes die, its Node and Lease are deleted, its pods stay."""
         node = self._node(name)
         del self._nodes[name]
         await node.remove()
 
     async def nodes_ready(self) -> None:
-        """Returns when every node added so far has its Node and Lease and the control plane lets pods onto it.
+        """Wait until every node added so far has its Node and Lease, and has no `not-ready` taint any more.
 
-        A controller-manager with stock limits needs 28 s to take the `not-ready` taints off 128 new nodes, and
-        the scheduler puts off what it cannot place before.
+        A controller-manager with stock limits needs 28 s to remove the `not-ready` taints from 128 new nodes. Pods that
+        the scheduler cannot place before that are delayed by its backoff.
         """
         for name, node in list(self._nodes.items()):
             await node.registered.wait()
@@ -102,20 +102,20 @@ class Kubelets:
                 await self._context.clock.sleep(TAINT_POLL_SECONDS)
 
     def renewed_seconds(self, name: str) -> float | None:
-        """When the node last renewed its Lease, by the clock's monotonic time. None: never, or there is no node."""
+        """When the node last renewed its Lease, in the clock's monotonic time. None: never, or no such node exists."""
         node = self._nodes.get(name)
         return node.renewed_seconds() if node else None
 
     def kill_node(self, name: str, how: NodeDeath) -> None:
-        """Its kubelet falls silent: no heartbeats, no status, nothing heard. All objects stay as they are."""
+        """The node's kubelet falls silent: it sends no heartbeats or status and sees no changes. No object changes."""
         self._node(name).lose(how)
 
     def revive_node(self, name: str) -> None:
-        """It is back and acts on what happened meanwhile; after a power loss it restarts containers by their policy."""
+        """The node returns and handles missed changes. After a power loss it restarts containers by their policy."""
         self._node(name).start()
 
     def reset_node(self, name: str, seconds: float) -> None:
-        """Its power is cycled: all its processes die, and it is back after `seconds`, unless it was taken away."""
+        """Power-cycle the node: all its processes die. It returns after `seconds`, unless it was removed."""
         node = self._node(name)
         node.lose(NodeDeath.POWER_LOSS)
 
@@ -126,11 +126,11 @@ class Kubelets:
         self._timers.after(seconds, boot)
 
     def refuse_devices(self, name: str, refused: bool) -> None:
-        """Its device plugin has none that is healthy: each pod that is bound to it meanwhile fails at admission."""
+        """Its device plugin has no healthy device: each pod bound to the node meanwhile fails at admission."""
         self._node(name).refuses_devices = refused
 
     def break_runtime(self, name: str, broken: bool) -> None:
-        """Its disk is full: no container is made any more, of old pods or of new ones; what runs goes on."""
+        """Its disk is full: no container is created, in old or new pods. Running containers continue."""
         self._node(name).break_runtime(broken)
 
     # Faults of pods.
@@ -145,7 +145,7 @@ class Kubelets:
         namespace: str = "default",
         container: str = "",
     ) -> None:
-        """End a running process of the pod; `container` empty: the first that runs, native sidecars last."""
+        """End a running process of the pod. `container` empty: the first running one, native sidecars last."""
         running = self._pod(namespace, pod).processes()
         process = next((process for process in running if container in {"", process.container.name}), None)
         if process is None:
@@ -162,9 +162,9 @@ class Kubelets:
         namespace: str = "default",
         container: str = "",
     ) -> list[str]:
-        """End these processes of the pods in one and the same instant; `container` empty: all that run.
+        """End these processes of the pods at the same instant. `container` empty: all running processes.
 
-        Returns the pods in which a process was ended.
+        Returns the names of the pods in which a process was ended.
         """
         newest = {run.pod.name: run for run in self._runs() if run.pod.metadata.namespace == namespace}
         struck = []
@@ -178,15 +178,15 @@ class Kubelets:
         return struck
 
     def stuck_termination(self, pod: str, *, namespace: str = "default") -> None:
-        """Its processes ignore every signal and the pod never finishes terminating, until its node loses power."""
+        """The pod's processes ignore every signal, so it never finishes terminating until its node loses power."""
         self._pod(namespace, pod).refuse_to_end()
 
     def delay_start(self, name_prefix: str, seconds: float, *, namespace: str = "default") -> None:
-        """Pods seen from now on whose name begins like this take so much longer to start; 0 takes it back."""
+        """New pods with this name prefix take so much longer to start. 0 removes the fault."""
         self._context.faults.start_delays_seconds[namespace, name_prefix] = seconds
 
     def delay_ready(self, name_prefix: str, seconds: float, *, namespace: str = "default") -> None:
-        """Pods seen from now on whose name begins like this run for longer before they are ready; 0 takes it back."""
+        """New pods with this name prefix run for so much longer before they are ready. 0 removes the fault."""
         self._context.faults.ready_delays_seconds[namespace, name_prefix] = seconds
 
     def crash_loop(
@@ -199,7 +199,7 @@ class Kubelets:
         namespace: str = "default",
         container: str = "",
     ) -> None:
-        """From now on each process that starts in a pod whose name begins like this exits so long after its start.
+        """From now on each process that starts in a pod with this name prefix exits `seconds` after its start.
 
         `container` empty: the processes of all containers.
         """
@@ -207,26 +207,26 @@ class Kubelets:
         self._context.faults.crashes[namespace, name_prefix] = crash
 
     def end_crash_loop(self, name_prefix: str, *, namespace: str = "default") -> None:
-        """The process that runs at present may run on, too. No effect if there is none."""
+        """End the crash loop: the current process does not crash any more. No effect without a crash loop."""
         self._context.faults.crashes.pop((namespace, name_prefix), None)
 
     def withhold_image(self, image: str) -> None:
-        """No registry has it: from now on no container of this image starts for the first time in its pod."""
+        """No registry has the image: a container with it that has not yet run in its pod does not start."""
         self._context.faults.missing_images.setdefault(image, asyncio.Event())
 
     def provide_image(self, image: str) -> None:
-        """It is there: what waits for it starts. No effect on an image that was not withheld."""
+        """The image is available: waiting containers start. No effect on an image that was not withheld."""
         missing = self._context.faults.missing_images.pop(image, None)
         if missing:
             missing.set()
 
-    # Within.
+    # Internals.
 
     async def _tainted(self, name: str) -> bool:
         try:
             body = await api_verbs.get(self._context.api, NODES, name)
         except (ReadAgainError, TryLaterError):
-            return True  # Not known: ask again.
+            return True  # Unknown: read again.
         taints = msgspec.json.decode(body, type=Node).spec.taints
         return any(taint.key == NOT_READY_TAINT for taint in taints)
 

@@ -1,4 +1,4 @@
-"""What the parts of the kubelet model share: how fast it is, what it works with, the machine under a pod."""
+"""Shared parts of the kubelet model: its settings, its dependencies, and the machine under a pod."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -12,33 +12,33 @@ from recovery.sim.timers import Timers
 
 @dataclass(frozen=True, kw_only=True)
 class KubeletSettings:
-    """How fast kubelets are. Ranges are (least, most)."""
+    """How fast kubelets are. Ranges are (shortest, longest)."""
 
     start_seconds: tuple[float, float] = (0.2, 1.0)
-    """From the binding of a pod until its first container runs."""
+    """From the pod's binding until its first container runs."""
     ready_seconds: float = 0.0
-    """From running to ready, at least: a readiness probe has to succeed as well, where there is one."""
+    """Minimum time from running to ready. If there is a readiness probe, it must also succeed."""
     init_container_seconds: float | None = 0.2
-    """So long each plain init container runs, and succeeds. None: the workload decides about them, too."""
+    """How long each plain init container runs before it succeeds. None: the workload decides when and how it ends."""
     restart_seconds: float = 0.3
-    """Before the first restart in place."""
+    """Time that every in-place restart takes, and the only delay of the first one."""
     back_off_seconds: float = 10.0
-    """CrashLoopBackOff before the second restart; doubles with each further one."""
+    """CrashLoopBackOff before the second restart. It doubles with each further restart."""
     longest_back_off_seconds: float = 300.0
-    """A container that ran for more than twice this long starts again with `restart_seconds`."""
+    """Longest CrashLoopBackOff. If a container ran for more than twice this long, its backoff starts again from 0."""
     lease_seconds: float = 10.0
-    """Between two renewals of a node's Lease."""
+    """Time between two renewals of a node's Lease."""
     writes_leases: bool = True
-    """False: only `Kubelets.renewed_seconds` reports renewals, which are otherwise most of what idle nodes cost."""
+    """False: only `Kubelets.renewed_seconds` reports renewals. Their writes are most of the cost of idle nodes."""
     node_status_seconds: float = 300.0
-    """Between two writes of a node's conditions."""
+    """Time between two writes of a node's conditions."""
     writes_in_flight: int = 64
-    """Of all kubelets together."""
+    """Limit of concurrent writes of all kubelets together."""
 
 
 @dataclass(frozen=True)
 class KubeletContext:
-    """What every part of the kubelet model works with."""
+    """The dependencies of every part of the kubelet model."""
 
     api: ApiClient
     clock: Clock
@@ -60,7 +60,7 @@ class Host:
     """Set while its kubelet reaches the API server."""
     powered: asyncio.Event = field(default_factory=asyncio.Event)
     runtime: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set while its container runtime makes containers."""
+    """Set while its container runtime can create containers."""
 
     def __post_init__(self) -> None:
         self.runtime.set()
@@ -68,12 +68,12 @@ class Host:
 
 @dataclass(frozen=True)
 class PodStart:
-    """What chance and order decide about a pod when its kubelet first sees it."""
+    """Values that are drawn or counted for a pod when its kubelet first sees it."""
 
     serial: int
-    """Grows with every pod of all kubelets."""
+    """Number of the pod among the pods of all kubelets."""
     ip: str
     seconds: float
-    """Until its first container runs."""
+    """Time until its first container runs."""
     ready_seconds: float
-    """From running to ready, at least."""
+    """Minimum time from running to ready."""

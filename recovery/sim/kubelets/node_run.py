@@ -1,8 +1,8 @@
 """One node: its Node object, its heartbeats, and the pods bound to it.
 
-A node is lost in two ways that look the same from outside until someone proves which it is. After a power loss its
-processes are dead; behind a partition they go on, deleted or not, because they cannot be reached. In both the objects
-stay as they were, until the node comes back or others clean up.
+A node is lost in two ways, which look the same from outside. After a power loss its processes are dead. Behind a
+partition they continue even if their pods are deleted, because the node cannot be reached. In both cases the objects
+stay as they were, until the node returns or other components clean up.
 """
 
 import asyncio
@@ -31,8 +31,8 @@ NO_DEVICES: Mapping[str, object] = {
     "message": "Pod was rejected: Allocate failed due to no healthy devices present; cannot allocate unhealthy devices "
     "nvidia.com/gpu, which is unexpected",
 }
-"""The status of a pod that its node has no healthy GPU for (kubelet.go `rejectPod`, cm/admission/errors.go,
-cm/devicemanager/manager.go `devicesToAllocate`): it reports nothing of a container."""
+"""The status of a pod whose node has no healthy GPU for it (kubelet.go `rejectPod`, cm/admission/errors.go,
+cm/devicemanager/manager.go `devicesToAllocate`). It has no container statuses."""
 
 HEALTHY = {
     "Ready": ("True", "KubeletReady", "kubelet is posting ready status"),
@@ -43,12 +43,12 @@ HEALTHY = {
 
 
 class NodeDeath(StrEnum):
-    """What became of a node whose kubelet is no longer heard."""
+    """How a node was lost."""
 
     POWER_LOSS = "PowerLoss"
     """Its processes are dead."""
     PARTITION = "Partition"
-    """Its processes run on."""
+    """Its processes continue."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,11 +78,11 @@ class NodeRun:
         start_of: Callable[[Pod], PodStart],
     ) -> None:
         self.registered = asyncio.Event()
-        """The Node and its Lease are there."""
+        """Set when the Node and its Lease exist."""
         self.runs: dict[str, PodRun] = {}
-        """By pod UID."""
+        """The pods on the node, by UID."""
         self.refuses_devices = False
-        """Each new pod fails at admission, for want of a healthy device."""
+        """Each new pod fails at admission, because there is no healthy device."""
         self._spec = spec
         self._host = host
         self._context = context
@@ -91,28 +91,28 @@ class NodeRun:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._heartbeat: asyncio.Task[None] | None = None
         self._first_beat_seconds: float | None = None
-        """Of those since it has joined. None: it has not, or it was lost."""
+        """Time of the first regular Lease renewal since the node joined. None: it has not joined, or it is lost."""
         self._last_beat_seconds: float | None = None
-        """Of those before it was lost."""
+        """Time of the last Lease renewal before that."""
         self._refused: set[str] = set()
-        """UIDs of the pods that failed at admission and whose objects are still there."""
+        """UIDs of the pods that failed at admission and whose objects still exist."""
         self._unheard: dict[str, Pod | None] = {}
-        """What happened to pods while the node was cut off, by UID. None: the object is gone."""
+        """By UID: the latest state of pods that changed while the node was cut off. None: the object is gone."""
 
     @property
     def connected(self) -> bool:
-        """It has joined the cluster and reaches the API server."""
+        """The node has joined the cluster and reaches the API server."""
         return self._host.connected.is_set()
 
     def break_runtime(self, broken: bool) -> None:
-        """Whether its runtime makes containers; what runs goes on."""
+        """Make the container runtime create no containers, or create them again. Running ones continue."""
         if broken:
             self._host.runtime.clear()
         else:
             self._host.runtime.set()
 
     def start(self) -> None:
-        """Join the cluster, for the first time or after a loss, and act on what happened meanwhile."""
+        """Join the cluster, for the first time or after a loss, and handle the changes that were missed."""
         for run in self.runs.values():
             run.reassert()
         for uid, pod in self._unheard.items():
@@ -128,7 +128,7 @@ class NodeRun:
         self._heartbeat = self._spawn(self._beat())
 
     def lose(self, how: NodeDeath) -> None:
-        """Fall silent, without notice to anyone."""
+        """Fall silent without notice."""
         self._last_beat_seconds, self._first_beat_seconds = self.renewed_seconds(), None
         self._host.connected.clear()
         if how is NodeDeath.POWER_LOSS:
@@ -137,7 +137,7 @@ class NodeRun:
                 run.lose_power()
 
     async def remove(self) -> None:
-        """Take the machine away: its processes die, and its Node and Lease are deleted."""
+        """Remove the machine: its processes die, and its Node and Lease are deleted."""
         self.lose(NodeDeath.POWER_LOSS)
         for task in self._tasks.values():
             task.cancel()
@@ -148,7 +148,7 @@ class NodeRun:
         await self._context.writes.until_applied(reachable, self._delete)
 
     def renewed_seconds(self) -> float | None:
-        """When it last renewed its Lease: computed from when it began to. None: never."""
+        """When the node last renewed its Lease, computed from its first renewal. None: never."""
         if self._first_beat_seconds is None:
             return self._last_beat_seconds
         since_seconds = self._context.clock.monotonic_seconds() - self._first_beat_seconds
@@ -211,7 +211,7 @@ class NodeRun:
 
     async def _drive(self, run: PodRun) -> None:
         await run.run()
-        # Known until the object is gone, so that a late event of it does not start the pod a second time.
+        # The run is kept until the object is gone, so that a late event does not start the pod a second time.
         await run.vanished.wait()
         del self.runs[run.pod.uid], self._tasks[run.pod.uid]
 
@@ -225,7 +225,7 @@ class NodeRun:
         self.registered.set()
         self._last_beat_seconds = clock.monotonic_seconds()
         status_due_seconds = self._last_beat_seconds + settings.node_status_seconds
-        # The first pause is any part of the interval, so that nodes that start together do not beat together.
+        # The first pause is a random part of the interval, so that nodes that start together do not renew together.
         pause_seconds = self._context.entropy.uniform(0, settings.lease_seconds)
         self._first_beat_seconds = self._last_beat_seconds + pause_seconds
         if not settings.writes_leases:
@@ -241,7 +241,7 @@ class NodeRun:
             await clock.sleep(settings.lease_seconds)
 
     async def _register(self) -> str:
-        """The Node object's UID, made or taken over."""
+        """Create the Node or take over an existing one. Returns its UID."""
         now = self._context.clock.now()
         name = self._spec.name
         labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
@@ -284,7 +284,7 @@ class NodeRun:
                 self._context.api, NODES, self._spec.name, patch, kind=PatchKind.STRATEGIC, subresource="status"
             )
         except NotFoundError:
-            return  # Someone deleted the Node; a kubelet registers only when it starts.
+            return  # The Node was deleted. A kubelet registers only when it starts.
 
     async def _renew_lease(self, node_uid: str) -> None:
         name = self._spec.name

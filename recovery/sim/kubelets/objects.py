@@ -1,7 +1,7 @@
-"""Pods as a kubelet needs them: only the fields that it acts on are decoded.
+"""Pods as a kubelet needs them: only the fields that it uses are decoded.
 
-A watch on hundreds of pods echoes each of our own status writes, managedFields and all; naming few fields keeps that
-cheap.
+A watch on hundreds of pods echoes each of our own status writes, with managedFields. Decoding only a few fields keeps
+that cheap.
 """
 
 import msgspec
@@ -35,18 +35,18 @@ class FieldReference(msgspec.Struct, frozen=True, rename="camel"):
 
 class ValueSource(msgspec.Struct, frozen=True, rename="camel"):
     field_ref: FieldReference | None = None
-    """None: it is taken from something that is not modelled."""
+    """None: the value comes from a source that is not modelled."""
 
 
 class EnvironmentVariable(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     value: str = ""
-    """As written; empty for one that is taken from elsewhere."""
+    """The literal value. Empty if `value_from` is set."""
     value_from: ValueSource | None = None
 
 
 class ReadinessProbe(msgspec.Struct, frozen=True, rename="camel"):
-    """What it asks is the workload's business; a kubelet knows how often."""
+    """The workload decides whether a probe succeeds. The kubelet only knows how often it runs."""
 
     period_seconds: int = 10
 
@@ -64,7 +64,7 @@ class ContainerRestartRule(msgspec.Struct, frozen=True, rename="camel"):
     """One of a container's `restartPolicyRules` (KEP-5307)."""
 
     action: str
-    """Restart; RestartAllContainers is not modelled."""
+    """Restart. RestartAllContainers is not modelled."""
     exit_codes: RestartExitCodes
 
 
@@ -73,13 +73,13 @@ class PodContainer(msgspec.Struct, frozen=True, rename="camel"):
     image: str = ""
     env: tuple[EnvironmentVariable, ...] = ()
     readiness_probe: ReadinessProbe | None = None
-    """None: it is ready as soon as it runs."""
+    """None: the container is ready as soon as it runs."""
     restart_policy: str | None = None
-    """None: that of its pod. An init container that says Always is a native sidecar (KEP-753)."""
+    """None: the pod's policy applies. An init container with Always is a native sidecar (KEP-753)."""
     restart_policy_rules: tuple[ContainerRestartRule, ...] = ()
 
     def restarts(self, pod_policy: str, code: int) -> bool:
-        """Whether it is started again after this exit code (`ContainerShouldRestart` of `pkg/api/v1/pod/util.go`)."""
+        """Whether it is restarted after this exit code (`ContainerShouldRestart` in `pkg/api/v1/pod/util.go`)."""
         for rule in self.restart_policy_rules:
             if rule.exit_codes.match(code):
                 if rule.action != "Restart":
@@ -89,7 +89,7 @@ class PodContainer(msgspec.Struct, frozen=True, rename="camel"):
         return policy == "Always" or (policy == "OnFailure" and code != 0)
 
     def sets(self, name: str) -> bool:
-        """It has an environment variable of that name, whatever the value comes to."""
+        """The container's spec has an environment variable of that name, with any value."""
         return any(variable.name == name for variable in self.env)
 
 
@@ -127,13 +127,13 @@ class Pod(msgspec.Struct, frozen=True):
 
     @property
     def job_name(self) -> str:
-        """Empty: no Job controls this pod."""
+        """Name of the controlling Job. Empty: no Job controls this pod."""
         owners = self.metadata.owner_references
         return next((owner.name for owner in owners if owner.controller and owner.kind == "Job"), "")
 
     @property
     def index(self) -> int | None:
-        """Completion index. None: the pod belongs to no Indexed Job."""
+        """Completion index. None: the pod does not belong to an Indexed Job."""
         text = self.metadata.labels.get(COMPLETION_INDEX_LABEL)
         return None if text is None else int(text)
 
@@ -163,13 +163,13 @@ class PodList(msgspec.Struct, frozen=True):
 
 
 class PodWatchBookmark(msgspec.Struct, frozen=True):
-    """How far a watch has come; the rest of its object is empty, and null where a pod has a list."""
+    """A watch's bookmark. The rest of its object is empty, and the pod's list of containers is null."""
 
     metadata: ObjectMetadata
 
 
 class PodEvent(msgspec.Struct, frozen=True):
-    """One line of a watch. The object is a Pod, or a Bookmark, or a Status in an ERROR."""
+    """One line of a watch. The object is a Pod, a bookmark, or in an ERROR a Status."""
 
     type: str
     object: msgspec.Raw

@@ -1,6 +1,6 @@
-"""Faults of pods that do not run yet, or not any more: they are chosen by how their name begins, or by an image.
+"""Faults of pods that are not running yet or have stopped running. They are selected by a name prefix or an image.
 
-A pod that a Job makes in place of another has a new name with the same beginning, so these faults follow the rank.
+A Job's replacement pod has a new name with the same prefix, so these faults follow the rank.
 """
 
 import asyncio
@@ -12,31 +12,31 @@ from recovery.sim.kubelets.objects import Pod
 from recovery.sim.kubelets.processes import Exit
 
 Prefix = tuple[str, str]
-"""Namespace, and how the name begins."""
+"""Namespace and name prefix."""
 
 Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
 class Crash:
-    """What every process of a crash loop comes to."""
+    """How every process of a crash loop ends."""
 
     seconds: float
-    """After its start."""
+    """Time from its start to its exit."""
     exit: Exit
     container: str = ""
-    """The only one that it affects; empty: all."""
+    """The only affected container. Empty: all."""
 
 
 class PodFaults:
-    """What is wrong with which pods at present."""
+    """The present faults of pods."""
 
     def __init__(self) -> None:
         self.start_delays_seconds: dict[Prefix, float] = {}
         self.ready_delays_seconds: dict[Prefix, float] = {}
         self.crashes: dict[Prefix, Crash] = {}
         self.missing_images: dict[str, asyncio.Event] = {}
-        """What is set when the image can be pulled."""
+        """By image: an event that is set when the image can be pulled."""
 
     def start_delay_seconds(self, pod: Pod) -> float:
         return sum(_of(self.start_delays_seconds, pod))
@@ -45,7 +45,7 @@ class PodFaults:
         return sum(_of(self.ready_delays_seconds, pod))
 
     def crash(self, pod: Pod) -> Crash | None:
-        """None: its processes may run on."""
+        """The pod's crash loop, or None if it has none."""
         return next(iter(_of(self.crashes, pod)), None)
 
 

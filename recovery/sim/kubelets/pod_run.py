@@ -1,9 +1,9 @@
 """The life of one pod on one node.
 
-Three things go on at once. Living: the start, the init containers, the containers and their restarts, and the end of
-the native sidecars once no container will run again. Ending: once the pod is being deleted or its object is gone,
-nothing more is started, the processes get SIGTERM and, at the end of their grace, SIGKILL. Speaking: whatever state all
-this has led to is written to the pod's status, one write at a time, and when the pod is over its object is deleted.
+Three activities run concurrently. Living: the start, the init containers, the containers and their restarts, and the
+end of the native sidecars when no container will run again. Ending: when the pod is being deleted or its object is
+gone, nothing more is started, and the processes get SIGTERM and at the end of their grace period SIGKILL. Speaking: the
+resulting state is written to the pod's status, one write at a time, and the object is deleted when the pod has ended.
 """
 
 import asyncio
@@ -31,12 +31,12 @@ from recovery.sim.kubelets.processes import SIGKILL_CODE, ContainerProcess, Exit
 from recovery.sim.timers import SAME_INSTANT_SECONDS
 
 LEAST_GRACE_SECONDS = 1.0
-"""Of a pod, however small a grace was asked for (pod_workers.go `calculateEffectiveGracePeriod`)."""
+"""Minimum grace period of a pod (pod_workers.go `calculateEffectiveGracePeriod`)."""
 LEAST_WINDOW_SECONDS = 2.0
-"""From SIGTERM to SIGKILL, whatever is left of the grace (kuberuntime_manager.go `minimumGracePeriodInSeconds`)."""
+"""Minimum time from SIGTERM to SIGKILL (kuberuntime_manager.go `minimumGracePeriodInSeconds`)."""
 
 RESYNC_SECONDS = 60.0
-"""A kubelet looks at each pod at least so often."""
+"""A kubelet syncs each pod at least this often."""
 
 NO_CONTAINERS = "failed to create containerd container: mkdir /var/lib/containerd: no space left on device"
 
@@ -44,13 +44,13 @@ POWER_LOSS = Exit(255, "Unknown", "the node lost power")
 
 
 class PodRun:
-    """One pod, from the moment its kubelet sees it bound until its object is gone and its processes have ended."""
+    """One pod, from when its kubelet sees it bound until its object is gone and its processes have ended."""
 
     def __init__(self, pod: Pod, host: Host, context: KubeletContext, start: PodStart) -> None:
         self.pod = pod
         self.start = start
         self.vanished = asyncio.Event()
-        """The object is gone from the API server."""
+        """Set when the object is gone from the API server."""
         self._host = host
         self._context = context
         self._accepted_at = context.clock.now()
@@ -65,52 +65,52 @@ class PodRun:
         )
         self._conditions: dict[str, PodCondition] = {}
         self._written: dict[str, object] = {}
-        """The status that the server has taken last."""
+        """The status of the last successful write."""
         self._changed = asyncio.Event()
         self._ending = asyncio.Event()
         self._killable = asyncio.Event()
         self._killable.set()
         self._grace_seconds = LEAST_GRACE_SECONDS
-        """Of the deletion."""
+        """Grace period of the deletion."""
         self._leaving = False
-        """It ends by itself: what is left of its native sidecars is being ended."""
+        """The pod ends by itself: its remaining native sidecars are being ended."""
         self._is_busy = False
-        """The kubelet waits for processes that it ends."""
+        """The kubelet is ending processes and waits for them."""
 
-    # What the kubelet learns from the API.
+    # Changes of the object.
 
     def observe(self, pod: Pod) -> None:
-        """The object as it is now."""
+        """Take over the object's current state."""
         self.pod = pod
         if pod.metadata.deletion_timestamp is not None:
             self._end_within(pod.metadata.deletion_grace_period_seconds or 0)
 
     def vanish(self) -> None:
-        """The object is gone, by force if the kubelet did not delete it: the processes are still to be ended.
+        """The object is gone, by a forced delete unless the kubelet deleted it. The processes must still be ended.
 
-        A kubelet that was not asked for it before, because it was cut off, gives them the grace of the pod.
+        If the kubelet was cut off and saw no deletion before, it uses the grace period of the pod's spec.
         """
         self.vanished.set()
         self._changed.set()
         self._end_within(self.pod.spec.termination_grace_period_seconds)
 
     def reassert(self) -> None:
-        """Write the status again: while the kubelet was not heard, others have marked the pod as not ready."""
+        """Write the status again: while the kubelet was silent, the pod was marked as not ready."""
         self._written = {}
         self._note()
 
     def lose_power(self) -> None:
-        """All its processes are dead, those that could not be killed too."""
+        """End all its processes, even those that could not be killed."""
         for process in self.processes():
             process.end(POWER_LOSS)
         self._killable.set()
 
     def refuse_to_end(self) -> None:
-        """From now on neither SIGTERM nor SIGKILL ends its processes and its clean-up hangs, until power is lost."""
+        """From now on neither SIGTERM nor SIGKILL ends its processes, and its cleanup hangs, until power is lost."""
         self._killable.clear()
 
     def processes(self) -> list[ContainerProcess]:
-        """Those that run: of the containers, then of the native sidecars, then of the initialization."""
+        """The running processes: of the containers, then of the native sidecars, then of the init containers."""
         return _running([*self._state.containers, *self._state.sidecars, *self._initializing])
 
     @property
@@ -120,14 +120,14 @@ class PodRun:
     # Living.
 
     async def run(self) -> None:
-        """Returns when the processes have ended after a deletion and the kubelet has done its part with the object."""
+        """Run the pod until its processes have ended after a deletion and the kubelet is done with the object."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._speak())
             living = tasks.create_task(self._live())
             await self._ending.wait()
             if not self._leaving:
                 living.cancel()
-            # A kubelet does one thing after the other with a pod: what it ends already, it ends with the grace it had.
+            # A kubelet does one step at a time with a pod: if it is already ending processes, their grace stays.
             await asyncio.wait([living])
             initialized = self._state.initialized()
             await self._end_processes(self._grace_seconds)
@@ -156,23 +156,23 @@ class PodRun:
                     ]
                 )
             for sidecar in sidecars:
-                sidecar.cancel()  # none is restarted any more
+                sidecar.cancel()  # sidecars are not restarted any more
         await self._leave_sidecars()
 
     async def _leave_sidecars(self) -> None:
-        """No container will run again: the kubelet ends the pod, which goes on running until its sidecars have left."""
+        """No container will run again, so the kubelet ends the pod. It stays Running until its sidecars have ended."""
         self._leaving = True
         await self._end_processes(self.pod.spec.termination_grace_period_seconds)
 
     async def _keep_running(self, container: ContainerHistory, started: asyncio.Event) -> None:
-        """Sets `started` each time that it runs. Returns when it has ended for good."""
+        """Run a container and restart it. Sets `started` at each start. Returns when it will not be restarted."""
         settings = self._context.settings
         clock = self._context.clock
         back_off_seconds = 0.0
         while True:
             await self._host.powered.wait()
             if self._ending.is_set():
-                return  # Learned in the same instant as the power came back.
+                return  # The deletion was seen at the instant when power returned.
             missing = self._context.faults.missing_images.get(container.spec.image)
             if missing and container.process is None:
                 await self._wait_for_image(container, missing)
@@ -194,13 +194,13 @@ class PodRun:
             )
 
     async def _wait_for_image(self, container: ContainerHistory, there: asyncio.Event) -> None:
-        """The kubelet alternates between ErrImagePull and this; the one that stays is reported."""
+        """A kubelet alternates between ErrImagePull and ImagePullBackOff. Only the longer-lasting one is reported."""
         container.state = Waiting("ImagePullBackOff", f'Back-off pulling image "{container.spec.image}"')
         self._note()
         await there.wait()
 
     async def _wait_for_runtime(self, container: ContainerHistory) -> None:
-        """The kubelet tries again and again (kuberuntime_container.go `startContainer`)."""
+        """A kubelet retries without end (kuberuntime_container.go `startContainer`)."""
         if isinstance(container.state, Terminated):
             container.last = container.state
         container.state = Waiting("CreateContainerError", NO_CONTAINERS)
@@ -208,9 +208,9 @@ class PodRun:
         await self._host.runtime.wait()
 
     async def _wait_to_restart(self, container: ContainerHistory, back_off_seconds: float) -> None:
-        """The state stays Terminated until the kubelet looks at the pod again: at the end of the back-off at the latest
+        """Wait for the backoff. The state stays Terminated until the next sync of the pod, at most for the backoff.
 
-        (kuberuntime_manager.go `doBackOff`, pod_workers.go `completeWork`, kubelet_pods.go, which asks `reasonCache`).
+        Source: kuberuntime_manager.go `doBackOff`, pod_workers.go `completeWork`, `reasonCache` in kubelet_pods.go.
         """
         clock, settings = self._context.clock, self._context.settings
         if back_off_seconds > 0.0:
@@ -225,7 +225,7 @@ class PodRun:
         await clock.sleep(settings.restart_seconds)
 
     def _look(self) -> None:
-        """The kubelet looks at the whole pod: what waits for its back-off says so from now on."""
+        """The kubelet syncs the whole pod: containers that wait for their backoff report it from now on."""
         for container in (*self._state.init_containers, *self._state.containers):
             container.waits = container.back_off is not None
 
@@ -260,11 +260,11 @@ class PodRun:
         return process
 
     def _crash(self, process: ContainerProcess, crash: Crash) -> None:
-        if self._context.faults.crash(self.pod) is crash:  # Else the loop has ended meanwhile.
+        if self._context.faults.crash(self.pod) is crash:  # Otherwise the crash loop has ended.
             process.end(crash.exit)
 
     def _answers_probe(self, container: ContainerHistory, process: ContainerProcess) -> None:
-        """The next run of the probe finds it; the first was at the start of the container."""
+        """The next run of the probe succeeds. Its runs are counted from the start of the container."""
         probe = container.spec.readiness_probe
         if probe is None:
             return
@@ -294,16 +294,16 @@ class PodRun:
     # Ending.
 
     def _end_within(self, grace_seconds: float) -> None:
-        """The first grace holds: `SyncTerminatingPod` hears of no shorter one (kubelet.go, kubernetes#113606)."""
+        """The first grace period stays: `SyncTerminatingPod` sees no shorter one (kubelet.go, kubernetes#113606)."""
         if self._state.over or self._ending.is_set():
             return
         self._grace_seconds = max(LEAST_GRACE_SECONDS, grace_seconds)
         self._ending.set()
 
     async def _end_processes(self, grace_seconds: float) -> None:
-        """The containers at once, then the native sidecars, the last one first (kuberuntime_termination_order.go).
+        """End all containers together, then native sidecars in reverse order (kuberuntime_termination_order.go).
 
-        Until all have ended the kubelet reports nothing of them: it does not look (pod_workers.go `podWorkerLoop`).
+        Until all have ended the kubelet does not sync the pod, so it reports no end (pod_workers.go `podWorkerLoop`).
         """
         self._is_busy = True
         async with asyncio.TaskGroup() as tasks:
@@ -319,7 +319,7 @@ class PodRun:
     async def _end_in_turn(
         self, process: ContainerProcess, grace_seconds: float, before: Sequence[asyncio.Task[None]]
     ) -> None:
-        """Once those before it have ended, or the grace is over; it has what is left of the grace, in whole seconds."""
+        """End a process after those in `before`, or when the grace is over. It gets the rest, in whole seconds."""
         began_seconds = self._context.clock.monotonic_seconds()
         if before:
             await asyncio.wait(before, timeout=grace_seconds)
@@ -328,7 +328,7 @@ class PodRun:
 
     async def _end(self, process: ContainerProcess, grace_seconds: float) -> None:
         window_seconds = grace_of(int(max(LEAST_WINDOW_SECONDS, grace_seconds))).total_seconds()
-        # A grace that wraps to none at all spares the process SIGTERM (containerd's container_stop.go).
+        # If the grace wraps to zero or less, the process gets no SIGTERM (containerd's container_stop.go).
         if self._killable.is_set() and window_seconds > 0:
             self._context.workload.process_termed(process)
         kill = self._context.timers.after(window_seconds, lambda: self._kill(process))
@@ -342,7 +342,7 @@ class PodRun:
     # Speaking.
 
     def _note(self) -> None:
-        """The state has changed: date what that changes in the conditions, and have it written."""
+        """The state has changed: update the conditions with their times, and request a status write."""
         self._conditions = self._state.conditions(self._conditions, self._context.clock.now())
         self._changed.set()
 
@@ -380,7 +380,7 @@ class PodRun:
         self._written = status
 
     async def _delete(self) -> None:
-        # Deleted with no grace already: the object waits for finalizers, which are others' business.
+        # It is already deleted with grace 0: the object only waits for finalizers of other components.
         if self.vanished.is_set() or self.pod.metadata.deletion_grace_period_seconds == 0:
             return
         metadata = self.pod.metadata

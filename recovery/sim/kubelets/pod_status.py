@@ -1,8 +1,8 @@
-"""The status of a pod as a kubelet words it: pure functions from container states to what is written.
+"""The status of a pod as a kubelet writes it: pure functions from container states to the status.
 
-Nothing is remembered between two writes except when each condition last changed, so a lost write costs nothing: the
-next one says everything again. The patch is a strategic one, in which conditions merge by type: PodScheduled and
-DisruptionTarget belong to others and stay as they are.
+The only memory between two writes is when each condition last changed. So a lost write does no harm, because the next
+one contains everything. The patch is a strategic merge, which merges conditions by type: PodScheduled and
+DisruptionTarget belong to other components and stay as they are.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,21 +41,21 @@ ContainerState = Waiting | Running | Terminated
 
 @dataclass
 class ContainerHistory:
-    """A container of a pod with its whole history: now, and the run before."""
+    """A container of a pod with its history: the present state and the previous run."""
 
     spec: PodContainer
     state: ContainerState
     last: Terminated | None = None
-    """How the run before ended. None: there was none."""
+    """How the previous run ended. None: there was none."""
     ready: bool = False
     process: ContainerProcess | None = None
-    """The latest one. None: never started."""
+    """The latest process. None: the container never started."""
     back_off: Waiting | None = None
-    """What it waits for before it is restarted. None: for nothing."""
+    """The backoff before its restart. None: it is not in backoff."""
     waits: bool = False
-    """Its status says so: the kubelet has looked at the pod since."""
+    """Its status reports the backoff, because the kubelet has synced the pod since."""
     initializes: bool = False
-    """A plain init container: the next one waits until it has succeeded."""
+    """It is a plain init container: the next container waits until it has succeeded."""
 
     @property
     def restarts(self) -> int:
@@ -64,7 +64,7 @@ class ContainerHistory:
 
 @dataclass(frozen=True)
 class PodCondition:
-    """What a kubelet says in a pod's condition. `since` is when its status last changed."""
+    """A condition that a kubelet sets on a pod. `since` is when its status last changed."""
 
     status: bool
     since: datetime
@@ -74,20 +74,20 @@ class PodCondition:
 
 @dataclass
 class PodState:
-    """All that decides about a pod's status."""
+    """Everything that determines a pod's status."""
 
     restart_policy: str
     containers: Sequence[ContainerHistory]
     init_containers: Sequence[ContainerHistory]
-    """In the order of the spec, native sidecars among them."""
+    """The init containers in the order of the spec, with the native sidecars."""
     over: bool = False
-    """The kubelet will start nothing more of this pod: it was deleted and its processes have ended."""
+    """The pod was deleted and its processes have ended. The kubelet starts no more containers of it."""
     cut_short: bool = False
-    """It was over before all its containers had begun."""
+    """The pod was over before all its containers had started."""
 
     @property
     def sidecars(self) -> list[ContainerHistory]:
-        """The native ones: init containers that go on beside the containers."""
+        """The native sidecars: init containers that run beside the containers."""
         return [container for container in self.init_containers if is_sidecar(container)]
 
     @property
@@ -95,7 +95,7 @@ class PodState:
         """Running while any container or native sidecar runs or will run again: `getPhase` in kubelet_pods.go."""
         if not self.over:
             if self.failed_to_initialize:
-                # It ends only when nothing of it runs any more (status_manager.go `mergePodStatus`).
+                # The pod fails only when none of its containers runs any more (status_manager.go `mergePodStatus`).
                 return "Pending" if any(isinstance(each.state, Running) for each in self.sidecars) else "Failed"
             if not all(is_sidecar(container) or _exit_code(container) == 0 for container in self.init_containers):
                 return "Pending"
@@ -116,9 +116,9 @@ class PodState:
         )
 
     def end(self, *, initialized: bool) -> None:
-        """Nothing of it runs any more. What never ran counts as killed, as far as the pod had come
+        """No container runs any more. Those that the pod had reached but never ran are reported as killed.
 
-        (status_manager.go `TerminatePod`). `initialized`: it was when its end began.
+        Source: status_manager.go `TerminatePod`. `initialized`: the pod was initialized when its end began.
         """
         self.cut_short = not self.failed_to_initialize and any(map(_never_ran, (*self.sidecars, *self.containers)))
         started = [number for number, each in enumerate(self.init_containers) if each.process]
@@ -133,14 +133,14 @@ class PodState:
         self.over = True
 
     def finished(self, container: ContainerHistory) -> bool:
-        """It ended and its restart policy leaves it at that."""
+        """The container ended and its restart policy does not restart it."""
         code = _exit_code(container)
         if container.initializes and code == 0:
             return True
         return code is not None and not container.spec.restarts(self.restart_policy, code)
 
     def initialized(self) -> bool:
-        """Once a container has started, a native sidecar that restarts no longer counts (generate.go)."""
+        """The pod is initialized. After a container has started, a restarting sidecar does not matter (generate.go)."""
         if any(container.process for container in self.containers):
             return True
         return all(
@@ -149,7 +149,7 @@ class PodState:
         )
 
     def conditions(self, before: Mapping[str, PodCondition], now: datetime) -> dict[str, PodCondition]:
-        """By type; a condition whose status is what it was `before` keeps the moment since when."""
+        """The conditions by type. A condition whose status is the same as `before` keeps its `since`."""
         initialized = self.initialized()
         phase = self.phase
         unready = [container.spec.name for container in (*self.sidecars, *self.containers) if not container.ready]
@@ -165,7 +165,7 @@ class PodState:
                 reason, message = "PodFailed", ""
         uninitialized = "" if initialized else "ContainersNotInitialized"
         if phase == "Succeeded":
-            uninitialized = "PodCompleted"  # Of all reasons this one goes with a condition that is true.
+            uninitialized = "PodCompleted"  # This is the only reason on a condition that is True.
         sandbox = any(container.process for container in (*self.init_containers, *self.containers))
         said = {
             "PodReadyToStartContainers": (sandbox and phase not in TERMINAL_PHASES, "", ""),
@@ -182,7 +182,7 @@ class PodState:
 
 
 def is_sidecar(container: ContainerHistory) -> bool:
-    """Of an init container: whether it is a native sidecar."""
+    """Whether an init container is a native sidecar."""
     return container.spec.restart_policy == "Always"
 
 
@@ -191,7 +191,7 @@ def _never_ran(container: ContainerHistory) -> bool:
 
 
 def _exit_code(container: ContainerHistory) -> int | None:
-    """None: it has not ended."""
+    """The exit code. None: the container has not ended."""
     return container.state.exit.code if isinstance(container.state, Terminated) else None
 
 
@@ -201,7 +201,7 @@ NEVER_RAN = Terminated(
 
 
 def timestamp(moment: datetime) -> str:
-    """As metav1.Time writes it: whole seconds, UTC."""
+    """The moment in the format of `metav1.Time`: whole seconds, UTC."""
     return moment.isoformat(timespec="seconds")[: -len("+00:00")] + "Z"
 
 
@@ -221,7 +221,7 @@ def status_patch(
         "podIP": pod_ip,
         "podIPs": [{"ip": pod_ip}],
         "conditions": [_condition_body(kind, condition) for kind, condition in conditions.items()],
-        # Those of the initialization stay in the order of the spec (kubelet_pods.go `convertToAPIContainerStatuses`).
+        # Init containers stay in the order of the spec (kubelet_pods.go `convertToAPIContainerStatuses`).
         "containerStatuses": sorted(map(_container_body, state.containers), key=itemgetter("name")),
     }
     if state.init_containers:
@@ -230,7 +230,7 @@ def status_patch(
 
 
 def _condition_body(kind: str, condition: PodCondition) -> dict[str, object]:
-    # An explicit null takes away the reason of the time before; left out, a patch would keep it.
+    # An explicit null removes the earlier reason. Without it, the patch would keep that reason.
     return {
         "type": kind,
         "status": "True" if condition.status else "False",

@@ -1,8 +1,8 @@
 """One watch for the pods of all nodes.
 
-A hundred nodes that each watched their own pods would cost the API server a hundred streams. The selector keeps out
-what is not bound yet. Every stream that ends is resumed where it stopped. When that place is too old for the
-server, a list shows what changed meanwhile, deletions included, so no pod is ever lost.
+If each of a hundred nodes watched its own pods, the API server would have to serve a hundred streams. The selector
+excludes unbound pods. A stream that ends is resumed where it stopped. If that resourceVersion is too old for the
+server, a list shows what changed meanwhile, including deletions, so no pod is ever lost.
 """
 
 from collections.abc import Callable, Iterable
@@ -31,7 +31,7 @@ class PodWatch:
         self._gone = gone
         self._pods: dict[str, Pod] = {}
         self._version = ""
-        """The resourceVersion to go on from; empty: list first."""
+        """The resourceVersion to continue from. Empty: list first."""
         self._pause_seconds = FIRST_PAUSE_SECONDS
         self._decode_event = msgspec.json.Decoder(PodEvent).decode
         self._decode_pod = msgspec.json.Decoder(Pod).decode
@@ -40,7 +40,7 @@ class PodWatch:
         return [pod for pod in self._pods.values() if pod.spec.node_name == node]
 
     async def run(self) -> None:
-        """Until cancelled. Raises `RefusedError` only."""
+        """Watch until cancelled. Raises only `RefusedError`."""
         while True:
             asked_seconds = 0.0
             try:

@@ -1,7 +1,7 @@
-"""Processes in containers, and who decides what they do.
+"""Processes in containers, and the interface of the workload that controls them.
 
-The kubelet model starts, signals and kills processes and reports them; a `Workload` decides how they behave: how long
-they run, what they do with SIGTERM, when they die. Neither knows the inside of the other.
+The kubelet model starts, signals, kills and reports processes. A `Workload` decides how they behave: how long they run,
+how they react to SIGTERM, when they die. Neither depends on the internals of the other.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ SIGTERM_CODE = 143
 
 @dataclass(frozen=True)
 class Exit:
-    """How a process ended. An empty reason becomes what a kubelet writes: Completed for 0, Error for the rest."""
+    """How a process ended. A kubelet reports an empty reason as Completed for code 0, else as Error."""
 
     code: int
     reason: str = ""
@@ -26,7 +26,7 @@ class Exit:
 
 
 class ContainerProcess:
-    """One run of one container: (pod UID, container, restart count) is its identity."""
+    """One run of one container, identified by pod UID, container and restart count."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class ContainerProcess:
         self.node = node
         self.restart_count = restart_count
         self.exit: Exit | None = None
-        """None: it runs."""
+        """None: the process is running."""
         self.exited = asyncio.Event()
         self._pod_ip = pod_ip
         self._host_ip = host_ip
@@ -60,16 +60,16 @@ class ContainerProcess:
         return made[name]
 
     def answer_probe(self) -> None:
-        """From now on its readiness probe succeeds: the file is written, or the port open, that the probe asks for.
+        """From now on its readiness probe succeeds, as if the probed file were written or the probed port open.
 
-        For as long as it lives: the file of a process that hangs is not removed. No effect if it has none, or has
-        ended.
+        This holds until the process ends: a hanging process does not remove its file. No effect if there is no probe or
+        the process has ended.
         """
         if self.exit is None:
             self._answers(self)
 
     def end(self, exit_: Exit) -> None:
-        """End it. It ends once: whatever would have ended it later finds nothing to end."""
+        """End the process. Later calls have no effect."""
         if self.exit is None:
             self.exit = exit_
             self.exited.set()
@@ -77,20 +77,20 @@ class ContainerProcess:
 
 
 class Workload(Protocol):
-    """What the processes do. The calls come in the order in which things happen, on the loop of `run`."""
+    """Decides what the processes do. The calls come in the order of events, on the event loop of `run`."""
 
     async def run(self) -> None:
-        """Lives as long as the kubelets do."""
+        """Run for as long as the kubelets do."""
         ...
 
     def process_started(self, process: ContainerProcess) -> None:
-        """It runs; where its container has a readiness probe, the workload says when that succeeds."""
+        """A process started. If its container has a readiness probe, the workload decides when that succeeds."""
         ...
 
     def process_termed(self, process: ContainerProcess) -> None:
-        """SIGTERM was delivered; a process that heeds it is ended by the workload, any other by the kubelet."""
+        """SIGTERM was delivered. The workload ends a process that handles it, the kubelet later kills any other."""
         ...
 
     def process_exited(self, process: ContainerProcess) -> None:
-        """It ended, by itself or killed; `process.exit` says how."""
+        """A process ended by itself or was killed. `process.exit` says how."""
         ...

@@ -1,8 +1,8 @@
-"""Writes that describe a state, repeated until the server has taken them.
+"""Writes of a state, repeated until the server has accepted them.
 
-A kubelet owns the status that it writes: whatever came between (a conflict, a lost answer, an overloaded server), the
-answer is to derive the status again and to write it again. So one loop serves all of them. The number in flight is
-bounded, because the API server may share two cores with us; a node that is cut off holds no slot while it waits.
+A kubelet owns the status that it writes. After any failure (a conflict, a lost answer, an overloaded server) it derives
+the status again and writes it again. So one loop serves all writes. The number in flight is limited, because the API
+server may share two cores with us. A node that is cut off holds no slot while it waits.
 """
 
 import asyncio
@@ -18,16 +18,16 @@ Answer = TypeVar("Answer")
 
 
 class Writes:
-    """All writes of all kubelets: at most `in_flight` at once."""
+    """The writes of all kubelets, at most `in_flight` at once."""
 
     def __init__(self, clock: Clock, in_flight: int) -> None:
         self._clock = clock
         self._slots = asyncio.Semaphore(in_flight)
 
     async def until_applied(self, connected: asyncio.Event, write: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Call `write`, which derives what it sends each time, until it succeeds; only while `connected` is set.
+        """Call `write` until it succeeds, only while `connected` is set. `write` derives its content on each call.
 
-        `RefusedError` is raised: such a write will never succeed, the model is wrong or lacks a permission.
+        Raises `RefusedError`, because such a write will never succeed: the model is wrong or lacks a permission.
         """
         pause_seconds = FIRST_PAUSE_SECONDS
         while True:

@@ -19,22 +19,22 @@ class TrainingSettings:
     step_seconds: float = 0.1
     checkpoint_every_steps: int = 100
     total_steps: int | None = None
-    """None: it trains until it is stopped."""
+    """None: a training runs until it is stopped."""
     total_steps_of: Mapping[str, int] = field(default_factory=dict)
-    """Of single trainings, by namespace and name joined by a slash."""
+    """`total_steps` of single trainings, by `namespace/name`."""
     nccl_timeout_seconds: float = 600.0
-    """From the loss of a rank until a survivor dies of it."""
+    """From the loss of a rank until the surviving ranks die of it."""
     nccl_jitter_seconds: float = 5.0
-    """Each survivor's own deviation from that, at most, either way."""
+    """Each survivor's maximum deviation from that, in either direction."""
     join_timeout_seconds: float = 600.0
     """A rank that waited this long for the others exits with 1."""
     term_seconds: float = 0.2
-    """From SIGTERM to the exit, in a process that heeds it."""
+    """From SIGTERM to the exit of a process that handles it."""
     reports_every_seconds_of: Mapping[str, float] = field(default_factory=dict)
-    """Of single trainings, by namespace and name joined by a slash: how often rank 0 reports progress, as transformers
-    does where the gate TrainJobStatus of Trainer is on. One that is not here reports none."""
+    """By `namespace/name` of the training: how often rank 0 reports progress, as transformers does if Trainer's feature
+    gate TrainJobStatus is on. Trainings that are not listed do not report."""
     initializer_seconds: float = 1.0
-    """What an initializer takes before it exits with 0."""
+    """How long an initializer runs before it exits with 0."""
 
 
 class RankState(StrEnum):
@@ -42,7 +42,7 @@ class RankState(StrEnum):
     TRAINING = "Training"
     HUNG = "Hung"
     LEAVING = "Leaving"
-    """It has got SIGTERM and will exit."""
+    """The rank got SIGTERM and will exit."""
 
 
 @dataclass(eq=False)
@@ -54,12 +54,12 @@ class Rank:
     index: int
     state: RankState = RankState.WAITING
     round: "Round | None" = None
-    """None: it has not met the others."""
+    """None: the rank has not met the others."""
     death: Timer | None = None
-    """The timer that ends it, if one runs."""
+    """The timer that will end the process, if one is set."""
 
     def die_after(self, timers: Timers, seconds: float, how: Exit) -> None:
-        """Set its end, in place of one that was set before."""
+        """End the process after that time, instead of at the earlier set time."""
         if self.death:
             self.death.cancel()
         self.death = timers.after(seconds, lambda: self.process.end(how))
@@ -73,35 +73,35 @@ class TrainingOutcome(StrEnum):
 
 @dataclass(eq=False)
 class Round:
-    """What a training does from one meeting of all its ranks until it loses one or ends."""
+    """A training from one meeting of all its ranks until it loses one or ends."""
 
     training: str
     job_uids: tuple[str, ...]
-    """One of each member Job of the JobSet: the identity of what formed it."""
+    """The UIDs of the JobSet's member Jobs, which identify the incarnation that formed the round."""
     size: int
     formed_at: datetime
     from_step: int
     step_seconds: float
     total_steps: int | None
     ended_at: datetime | None = None
-    """When it made its last step. None: it goes on."""
+    """When its steps stopped. None: they continue."""
     ranks: list[Rank] = field(default_factory=list, repr=False)
-    """None once it has an outcome: rounds are remembered, and processes with their pods need not be."""
+    """Empty once the round has an outcome: rounds are kept in memory, their processes and pods need not be."""
     outcome: "TrainingOutcome | None" = None
-    """None: it goes on, or a rank of it got SIGTERM and lives yet."""
+    """None: the round continues, or one of its ranks got SIGTERM and still lives."""
     next_checkpoint: Timer | None = field(default=None, repr=False)
     finish: Timer | None = field(default=None, repr=False)
     next_report: Timer | None = field(default=None, repr=False)
 
     @property
     def job_uid(self) -> str:
-        """Of the first member: the only one, but in trainings of several Jobs."""
+        """The UID of the first member. Only trainings with several Jobs have more than one."""
         return self.job_uids[0]
 
     def step_at(self, at: datetime) -> int:
-        """Steps done at that moment, those of the rounds before included."""
+        """Steps done at that moment, including those of earlier rounds."""
         elapsed = (min(at, self.ended_at) if self.ended_at else at) - self.formed_at
-        # A thousandth of a step forgives what rounding to microseconds takes away.
+        # A thousandth of a step compensates for the rounding to microseconds.
         step = self.from_step + int(max(elapsed, timedelta()).total_seconds() / self.step_seconds + 0.001)
         return step if self.total_steps is None else min(step, max(self.total_steps, self.from_step))
 
@@ -115,24 +115,24 @@ class Group:
     namespace: str
     training: str
     member: str
-    """Which of the JobSet's Jobs it is: the ReplicatedJob and the index, as in `node-0`."""
+    """Which Job of the JobSet it is: the ReplicatedJob and the index, as in `node-0`."""
     members: tuple[str, ...] | None
-    """All Jobs of the JobSet that have to meet, itself included. None: not known yet."""
+    """All Jobs of the JobSet that must meet, including this one. None: not known yet."""
     size: int | None
-    """How many ranks of this Job have to meet. None: not known yet."""
+    """How many ranks of this Job must meet. None: not known yet."""
     size_is_literal: bool
-    """The pods name it; otherwise the Job does, and may change it."""
+    """The size comes from the pods. Otherwise it comes from the Job, which may change it."""
     ranks: dict[ContainerProcess, Rank] = field(default_factory=dict)
     waiting: dict[int, Rank] = field(default_factory=dict)
     """The newest waiting rank of each index."""
 
     @property
     def complete(self) -> bool:
-        """All ranks of this Job wait."""
+        """All ranks of this Job are waiting."""
         size = self.size or 0
         return 0 < size <= len(self.waiting) and all(index in self.waiting for index in range(size))
 
     @property
     def asks(self) -> bool:
-        """Only the API server knows whom it waits for."""
+        """Its ranks wait, and only the API server knows how many must meet."""
         return bool(self.waiting) and (self.members is None or not self.size_is_literal)

@@ -1,6 +1,6 @@
-"""What really happened to the training, as only the model can know it: the checkers' own evidence.
+"""What really happened to the training, as only the model can know it: evidence for the checkers.
 
-The controller claims recoveries in status and metrics; this trace is what those claims are held against, so it takes
+The controller reports recoveries in status and metrics. The checkers compare those reports with this trace, so it uses
 nothing from the API server.
 """
 
@@ -16,44 +16,44 @@ import msgspec
 class EventKind(StrEnum):
     PROCESS_STARTED = "process_started"
     ROUND_FORMED = "round_formed"
-    """All ranks of the JobSet's Jobs have met; step counting goes on from the last checkpoint."""
+    """All ranks of the JobSet's Jobs have met. Step counting continues from the last checkpoint."""
     RANK_LOST = "rank_lost"
-    """A rank of a training round died: the round makes no more steps."""
+    """A rank of a round died: the round makes no more steps."""
     RANK_HUNG = "rank_hung"
-    """A survivor of that round, from now on stuck in a collective operation."""
+    """A surviving rank of that round is stuck in a collective operation from now on."""
     PROCESS_EXITED = "process_exited"
     CHECKPOINT = "checkpoint"
     REPORTED = "reported"
-    """Rank 0 has reported progress; whether the report arrives is another matter."""
+    """Rank 0 has sent a progress report. It may not have arrived."""
     FINISHED = "finished"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TraceRecord:
-    """One event. Those of a whole training leave the fields of a process empty."""
+    """One event. For events of a whole training the fields of a process are empty."""
 
     at: datetime
     kind: EventKind
     training: str
-    """Namespace and name of the JobSet, joined by a slash: the same for all incarnations."""
+    """`namespace/name` of the JobSet: the same for all incarnations."""
     job_uid: str
-    """What happens to a whole training is recorded once for each of its Jobs."""
+    """UID of the Job. Events of a whole training are recorded once for each of its Jobs."""
     step: int
     """Steps that the training had done by then."""
     member: str = ""
-    """Which of the JobSet's Jobs it belongs to: the ReplicatedJob and the index, as in `node-0`."""
+    """Which Job of the JobSet the process belongs to: the ReplicatedJob and the index, as in `node-0`."""
     pod: str = ""
     pod_uid: str = ""
     restart_count: int = 0
     index: int | None = None
     node: str = ""
     exit_code: int | None = None
-    """None: not an exit."""
+    """None: the event is not an exit."""
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """Processes of several Jobs that were one member of a training ran at once. `until` None: they still do."""
+    """A time when processes of several Jobs of one member ran at once. `until` None: they still do."""
 
     job_uids: tuple[str, ...]
     since: datetime
@@ -61,7 +61,7 @@ class Overlap:
 
 
 class Trace:
-    """All records in the order in which things happened; `sink`, if any, gets each as a line of JSON."""
+    """All records in the order of the events. `sink`, if any, gets each as a line of JSON."""
 
     def __init__(self, sink: Callable[[bytes], None] | None = None) -> None:
         self.records: list[TraceRecord] = []
@@ -73,13 +73,13 @@ class Trace:
             self._sink(msgspec.json.encode(record) + b"\n")
 
     def of(self, training: str, *kinds: EventKind) -> list[TraceRecord]:
-        """The records of one training; no kinds: all."""
+        """The records of one training. Without kinds: all of them."""
         return [
             record for record in self.records if record.training == training and (not kinds or record.kind in kinds)
         ]
 
     def overlaps(self, training: str) -> list[Overlap]:
-        """The times in which processes of more than one Job UID of a member ran, hung and dying ones included."""
+        """The times when processes of more than one Job UID of a member ran, including hung and dying ones."""
         return list(_overlaps(self.of(training, EventKind.PROCESS_STARTED, EventKind.PROCESS_EXITED)))
 
 

@@ -1,8 +1,8 @@
 """Distributed training in the pods: ranks that meet, step together, checkpoint, and hang when one of them is lost.
 
-This is what makes a lost member expensive. A rank that loses a peer does not die: it hangs in a collective operation,
-deaf to SIGTERM, until its own NCCL timeout. A rank that starts alone waits for the others, and gives up. Steps are
-computed from time, not counted, so training costs nothing while nothing happens.
+This makes a lost member expensive. A rank that loses a peer does not die: it hangs in a collective operation and
+ignores SIGTERM until its own NCCL timeout. A rank that starts alone waits for the others until a timeout. Steps are
+computed from time, not counted, so training costs nothing between events.
 """
 
 import asyncio
@@ -47,20 +47,20 @@ JOB_INDEX_LABEL = "jobset.sigs.k8s.io/job-index"
 ALL_JOBS_LABEL = "jobset.sigs.k8s.io/global-replicas"
 """How many Jobs the JobSet has."""
 INITIALIZERS = frozenset({"dataset-initializer", "model-initializer"})
-"""How Kubeflow Trainer's runtimes call the ReplicatedJobs that prepare. Their step label is on Jobs, never on pods."""
+"""The initializers' ReplicatedJobs in Kubeflow Trainer's runtimes. Their step label is on Jobs, never on pods."""
 SIZE_VARIABLE = "PET_NNODES"
 EXITS_AFTER_VARIABLE = "EXITS_AFTER_SECONDS"
-"""Environment variable of a container that does not train: it exits with 0 so long after its start."""
+"""Environment variable of a container that does not train: it exits with 0 after that many seconds."""
 TRAINING_CONTAINERS = frozenset({"node", "launcher"})
-"""How Kubeflow Trainer's runtimes call the containers that train."""
+"""Names of the training containers in Kubeflow Trainer's runtimes."""
 SIZE_POLL_SECONDS = 1.0
 ANNOUNCES_AFTER_SECONDS = 1.5
-"""When all ranks have met: in a later second of the API than they met in."""
+"""Delay of the first report after all ranks have met, so that it is in a later whole second of API time."""
 
 
 @dataclass(frozen=True)
 class _Report:
-    """What rank 0 reports of the progress, dated by itself."""
+    """A progress report of rank 0, with its own time."""
 
     training: str
     at: datetime
@@ -94,14 +94,14 @@ class _JobSet(msgspec.Struct):
 
 
 class TrainingWorld:
-    """The workload of all pods: ranks in those of Indexed Jobs, initializers, and others that just run until SIGTERM.
+    """The workload of all pods: ranks in pods of Indexed Jobs, initializers, and processes that run until SIGTERM.
 
-    A rank is the one process of its pod that trains; the containers beside it neither meet nor step.
+    A rank is the one training process of its pod. The containers beside it neither meet nor step.
 
-    A training is named `namespace/name` of its JobSet. Its last checkpoint outlives pods, Jobs and JobSets. All Jobs of
-    a JobSet but initializers train together: a round takes the ranks of the newest Job of each.
-    The readiness probe of a rank is a joined probe: it succeeds from the moment when all ranks have met. Any other
-    process answers its probe from the start.
+    A training is identified by the `namespace/name` of its JobSet. Its last checkpoint outlives pods, Jobs and JobSets.
+    All Jobs of a JobSet except initializers train together: a round uses the ranks of each member's newest Job. The
+    readiness probe of a rank is a joined probe, which succeeds when all ranks have met. Other processes answer their
+    probes from the start.
     """
 
     def __init__(
@@ -125,28 +125,28 @@ class TrainingWorld:
         self._size_wanted = asyncio.Event()
         self._reports: asyncio.Queue[_Report] = asyncio.Queue()
 
-    # What tests ask.
+    # Queries.
 
     def step_of(self, training: str) -> int:
-        """Steps done until now by the newest round; 0 before the first."""
+        """Steps done until now by the newest round. 0 before the first round."""
         return self.step_at(training, self._clock.now())
 
     def step_at(self, training: str, at: datetime) -> int:
-        """Steps done at that moment. It falls when a new round goes back to the last checkpoint."""
+        """Steps done at that moment. The number falls when a new round goes back to the last checkpoint."""
         formed = (round_ for round_ in reversed(self.rounds(training)) if round_.formed_at <= at)
         newest = next(formed, None)
         return newest.step_at(at) if newest else 0
 
     def checkpoint_of(self, training: str) -> int:
-        """The step that the next round would start from."""
+        """The step from which the next round would start."""
         return self._checkpoints.get(training, 0)
 
     def rounds(self, training: str) -> list[Round]:
-        """Oldest first."""
+        """The rounds of a training, oldest first."""
         return self._rounds.get(training, [])
 
     def passed(self, training: str, step: int, since: datetime) -> bool:
-        """Whether all ranks, met again at `since` or later, have together done more than `step` steps."""
+        """Whether a round formed at `since` or later has done more than `step` steps."""
         now = self._clock.now()
         return any(round_.formed_at >= since and round_.step_at(now) > step for round_ in self.rounds(training))
 
@@ -155,7 +155,7 @@ class TrainingWorld:
         groups = [group for group in self._groups.values() if group.training == training]
         return Counter(rank.state for group in groups for rank in group.ranks.values())
 
-    # What the kubelets report.
+    # Calls of the kubelets.
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -247,7 +247,7 @@ class TrainingWorld:
             formed.finish = self._timers.after(max(0.0, left_seconds), lambda: self._finish(formed))
 
     def _newest(self, group: Group, member: str) -> Group | None:
-        """The newest Job of that name in this training, of those that have a process."""
+        """The newest Job of that member in this training that has a process."""
         jobs = (each for each in reversed(self._groups.values()) if each.training == group.training)
         return next((each for each in jobs if each.member == member), None)
 
@@ -269,7 +269,7 @@ class TrainingWorld:
             formed.next_report = self._timers.after(every_seconds, lambda: self._report(formed))
 
     def _announce(self, formed: Round) -> None:
-        """A report of 0 %, whatever checkpoint it goes on from, as transformers sends it when training begins."""
+        """Report 0 %, regardless of the checkpoint, as transformers does when training begins."""
         if formed.training in self._settings.reports_every_seconds_of and formed.ended_at is None:
             self._reports.put_nowait(_Report(formed.training, self._clock.now(), 0))
 
@@ -281,7 +281,7 @@ class TrainingWorld:
         self._set_report(formed)
 
     async def _keep_reporting(self) -> None:
-        """As Trainer's status server does it: one that fails is lost, and the training goes on."""
+        """Write the reports, as Trainer's status server does. A failed write is lost, and the training continues."""
         while True:
             report = await self._reports.get()
             namespace, _, name = report.training.partition("/")
@@ -309,7 +309,7 @@ class TrainingWorld:
                     timer.cancel()
 
     def _lose(self, broken: Round, lost: Rank, exit_code: int) -> None:
-        """The first rank lost leaves the others hanging; those that follow it change nothing more."""
+        """The first lost rank makes the others hang. Later losses change nothing."""
         if broken.outcome:
             return
         self._end_steps(broken)
@@ -317,7 +317,7 @@ class TrainingWorld:
         ranks, broken.ranks = broken.ranks, []
         self._record_of(lost, EventKind.RANK_LOST, exit_code=exit_code)
         if exit_code == 0 and len(broken.job_uids) > 1:
-            return  # A launcher is done; what served it has nothing to hang in, and heeds SIGTERM.
+            return  # The launcher is done. The other ranks have no collective to hang in, so they handle SIGTERM.
         jitter = self._settings.nccl_jitter_seconds
         for rank in ranks:
             if rank.state is RankState.TRAINING and rank is not lost:
@@ -327,7 +327,7 @@ class TrainingWorld:
                 rank.die_after(self._timers, max(0.0, seconds), NCCL_TIMEOUT)
 
     def _finish(self, finished: Round) -> None:
-        """All steps are done: every rank exits with 0, and what would start again finds the last checkpoint."""
+        """All steps are done: every rank exits with 0. A training that starts again finds the last checkpoint."""
         self._end_steps(finished)
         finished.outcome = TrainingOutcome.FINISHED
         ranks, finished.ranks = finished.ranks, []
@@ -360,7 +360,7 @@ class TrainingWorld:
         return self._groups[job_uid]
 
     def _rank(self, process: ContainerProcess) -> Rank | None:
-        """None: the process is no rank."""
+        """The rank of the process. None: it is not a rank."""
         group = self._groups.get(process.pod.job_uid or "")
         return group.ranks.get(process) if group else None
 
@@ -369,7 +369,7 @@ class TrainingWorld:
             del rank.group.waiting[rank.index]
 
     async def _keep_sizes(self) -> None:
-        """Keep asking while ranks wait for a number of members that only API objects show."""
+        """Poll the API while ranks wait and only API objects show how many must meet."""
         while True:
             await self._size_wanted.wait()
             asking = [group for group in self._groups.values() if group.asks]
@@ -377,7 +377,7 @@ class TrainingWorld:
                 try:
                     await self._ask(group)
                 except (ReadAgainError, TryLaterError):
-                    continue  # It is asked again below, or its ranks time out.
+                    continue  # The loop polls again, or the ranks time out.
                 self._form_if_complete(group)
             if not asking:
                 self._size_wanted.clear()
@@ -389,14 +389,14 @@ class TrainingWorld:
             name = group.training.partition("/")[2]
             body = await api_verbs.get(self._api, JOB_SETS, name, namespace=group.namespace)
             group.members = msgspec.json.decode(body, type=_JobSet).members()
-            # What its pods name is no size of a Job where several Jobs share it out.
+            # If several Jobs train together, the size in the pods is not the size of one Job.
             group.size_is_literal = group.size_is_literal and len(group.members) == 1
         if not group.size_is_literal:
             body = await api_verbs.get(self._api, JOBS, group.job_name, namespace=group.namespace)
             group.size = msgspec.json.decode(body, type=_Job).spec.completions
 
     def _record(self, kind: EventKind, round_: Round) -> None:
-        """Once for each Job: who looks at one of them need not know of the others."""
+        """Record the event once for each Job, so that a reader of one Job's records does not need the others."""
         now = self._clock.now()
         step = self.step_at(round_.training, now)
         for uid in round_.job_uids:
@@ -423,8 +423,8 @@ class TrainingWorld:
 
 
 def _rank_container(pod: Pod) -> str:
-    """The container that trains: the one whose environment has the group's size, else the one with the name that
-    Trainer gives it, else the first."""
+    """Name of the training container: the one whose environment has the group's size, else the one with a name that
+    Trainer uses, else the first."""
     containers = pod.spec.containers
     sized = (container for container in containers if container.sets(SIZE_VARIABLE))
     named = (container for container in containers if container.name in TRAINING_CONTAINERS)

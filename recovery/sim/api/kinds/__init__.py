@@ -1,1 +1,1 @@
-"""What the server knows of single kinds: defaults, validation, what it sets itself."""
+"""The server's rules for each kind: defaults, validation, and the fields that the server sets itself."""

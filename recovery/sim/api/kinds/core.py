@@ -1,8 +1,8 @@
 """The built-in kinds that are not Jobs: pods, nodes, and the small ones.
 
-Sources: Kubernetes 1.36 `pkg/registry/{core,coordination}/*/strategy.go` (which of them have a status, and that none
-of the small ones counts generations), `pkg/apis/core/validation/events.go`, `pkg/apis/coordination/validation`. Left
-out: a Service gets no address, and a Namespace no finalizer, so that its deletion deletes nothing else.
+Sources: Kubernetes 1.36 `pkg/registry/{core,coordination}/*/strategy.go` (which kinds have a status; none of the small
+ones counts generations), `pkg/apis/core/validation/events.go`, `pkg/apis/coordination/validation`. Not modelled: the
+address of a Service, and the finalizer of a Namespace, so deleting a Namespace deletes nothing else.
 """
 
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 
 
 def core_kinds(admission: PodAdmission | None = None) -> tuple[ServedKind, ...]:
-    """`admission`: asked about each new pod. None: all are admitted."""
+    """`admission` decides about each new pod. None: all are admitted."""
     return (
         pod_kind(admission),
         node_kind(),
@@ -59,7 +59,7 @@ def _wrong_lease(body: Body, before: Body | None) -> Iterable[FieldCause]:
 
 
 def _wrong_event(body: Body, before: Body | None) -> Iterable[FieldCause]:
-    """An Event stands in the namespace of what it is about; one about an object without namespace, in `default`."""
+    """An Event must be in the namespace of its object, or in `default` if the object is cluster-scoped."""
     about = (body.get("involvedObject") or {}).get("namespace", "")
     if body["metadata"].get("namespace", "") != (about or "default"):
         yield FieldCause("involvedObject.namespace", f'Invalid value: "{about}": does not match event.namespace')

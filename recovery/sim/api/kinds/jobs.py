@@ -2,8 +2,8 @@
 
 Sources: Kubernetes 1.36 `pkg/apis/batch/v1/defaults.go`, `pkg/apis/batch/validation/validation.go`,
 `pkg/registry/batch/job/strategy.go`. Left out: manual selectors, managedBy, ttlSecondsAfterFinished, the limits on
-Jobs of more than 100,000 indexes, the pod template's own fields; of the checks of a status those on which it depends
-that a Job ends once and is counted right.
+Jobs of more than 100,000 indexes, and the pod template's own fields. Of the checks of a status, only those are modelled
+that make sure that a Job ends once and that its pods are counted correctly.
 """
 
 import json
@@ -17,7 +17,7 @@ from recovery.sim.api.status_error import FieldCause
 MOST_RULES = 20
 MOST_EXIT_CODES = 255
 UNLIMITED_BACKOFF = 2**31 - 1
-"""backoffLimit where indexes have limits of their own."""
+"""Default of backoffLimit if backoffLimitPerIndex is set."""
 
 _ACTIONS = ("Count", "FailIndex", "FailJob", "Ignore")
 _OPERATORS = ("In", "NotIn")
@@ -69,7 +69,7 @@ def _default(body: Body, before: Body | None) -> None:
 
 
 def _completed(spec: Body) -> Body:
-    """A new one: a client that makes Jobs may pass parts of one template to several of them."""
+    """A new spec with the defaults. The given one stays unchanged: a client may share parts of it among Jobs."""
     spec = {name: value for name, value in spec.items() if value is not None}
     if "completions" not in spec and "parallelism" not in spec:
         spec["completions"] = 1
@@ -94,7 +94,7 @@ def _completed_policy(policy: Body) -> Body:
     return {**policy, "rules": rules}
 
 
-# What is refused.
+# Validation.
 
 
 def _wrong(body: Body, before: Body | None) -> Iterable[FieldCause]:
@@ -233,7 +233,7 @@ def _wrong_success_policy(policy: Body, completions: int) -> Iterable[FieldCause
 
 
 def _wrong_indexes(text: str, completions: int) -> str:
-    """What is wrong with a list of indexes and of intervals of them. Empty: nothing."""
+    """What is wrong with a list of indexes and index intervals. Empty: the list is valid."""
     last = -1
     for interval in text.split(","):
         for number, limit in enumerate(interval.split("-")):
@@ -269,14 +269,14 @@ def _wrong_change(spec: Body, before: Body) -> Iterable[FieldCause]:
 
 
 def _at_rest(job: Body) -> bool:
-    """It is suspended, and none of its pods is active or ever was: its pods may still be placed elsewhere."""
+    """The Job is suspended without active pods, and either never started or its status says Suspended."""
     status = job.get("status", {})
     put_aside = "startTime" not in status or _true(status, "Suspended")
     return bool(job["spec"].get("suspend")) and put_aside and not status.get("active")
 
 
 def _lasting(template: Body, *, at_rest: bool) -> Body:
-    """What of the template may not change. At rest that is all but where pods may go and what they need there."""
+    """The immutable part of the template. At rest, scheduling, resources, labels and annotations may change."""
     if not at_rest:
         return template
     metadata = {key: value for key, value in template["metadata"].items() if key not in {"labels", "annotations"}}
@@ -315,7 +315,7 @@ def _wrong_status(body: Body, before: Body) -> Iterable[FieldCause]:
 
 
 def _wrong_start_time(spec: Body, status: Body, old: Body) -> Iterable[FieldCause]:
-    """Only where startTime changes, or the Job has finished by this write."""
+    """Checks startTime only if it changes or if this write finishes the Job."""
     suspended, changed = bool(spec.get("suspend")), status.get("startTime") != old.get("startTime")
     finished = _true(status, "Complete") or _true(status, "Failed")
     finishes = finished and not (_true(old, "Complete") or _true(old, "Failed"))

@@ -1,8 +1,8 @@
 """JobSets: what the CRD and the webhooks of JobSet 0.12 fill in and refuse.
 
 Sources: jobset v0.12 `pkg/webhooks/jobset_webhook.go`, `api/jobset/v1alpha2/jobset_types.go`. The alpha gates
-(InPlaceRestart, RestartJob, ElasticJobSet) are off, as they are by default. Not modelled: the limits on the length of
-names; coordinator, managedBy and volumeClaimPolicies; the rest of the schema, so that unknown fields are kept.
+(InPlaceRestart, RestartJob, ElasticJobSet) are off, as they are by default. Not modelled: limits on the length of
+names; coordinator, managedBy and volumeClaimPolicies; the rest of the schema, so unknown fields are kept.
 """
 
 import re
@@ -16,10 +16,10 @@ from recovery.sim.api.status_error import FieldCause
 FAILURE_REASONS = frozenset(
     {"BackoffLimitExceeded", "DeadlineExceeded", "FailedIndexes", "MaxFailedIndexesExceeded", "PodFailurePolicy"}
 )
-"""Reasons of a failed Job that a rule may name."""
+"""Reasons for a Job's failure that a rule may name."""
 
 _IMMUTABLE = ("network", "successPolicy", "failurePolicy", "startupPolicy")
-"""By CEL, so only where both the old and the new spec have the field."""
+"""Checked by CEL, so only if both the old and the new spec have the field."""
 _MUTABLE_METADATA = frozenset({"labels", "annotations"})
 _MUTABLE_POD_SPEC = frozenset({"nodeSelector", "tolerations", "schedulingGates"})
 _RULE_NAME = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
@@ -30,7 +30,7 @@ def jobset_kind() -> ServedKind:
 
 
 def _default(body: Body, before: Body | None) -> None:
-    """The CRD defaults with every write; the mutating webhook is called for creates only."""
+    """The CRD's defaults apply to every write. The mutating webhook is called only for creates."""
     spec = body.setdefault("spec", {})
     if before is not None and before.get("spec") is spec:
         return
@@ -134,7 +134,7 @@ def _wrong_in_changed(spec: dict[str, Any], old: dict[str, Any]) -> Iterable[Fie
 
 
 def _replicated_jobs(spec: dict[str, Any], *, suspended: bool) -> list[Any]:
-    """Without what may change while the JobSet is suspended before or after the write."""
+    """The replicated Jobs, without the parts that may change if the JobSet is suspended before or after the write."""
     replicated_jobs: list[Any] = spec.get("replicatedJobs", [])
     if not suspended:
         return replicated_jobs

@@ -1,4 +1,4 @@
-"""What the server knows of one kind of object."""
+"""What the server knows about one kind of object."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from recovery.ports import Resource
 from recovery.sim.api.status_error import FieldCause
 
 Body = dict[str, Any]
-"""An object as JSON has it. A stored body never changes: each write stores a new one that may share parts with it."""
+"""An object as decoded JSON. A stored body never changes: each write stores a new body that may share parts with it."""
 
 
 def _leave(body: Body, before: Body | None) -> None:
@@ -21,18 +21,18 @@ def _accept(body: Body, before: Body | None) -> Iterable[FieldCause]:
 
 @dataclass(frozen=True, kw_only=True)
 class ServedKind:
-    """A kind that is served. Both callables get `before` None on a create, else the stored object."""
+    """A kind that is served. Both callables get the stored object as `before`, or None on a create."""
 
     resource: Resource
     has_status: bool = True
-    """Served under /status: a write there changes status only, any other write leaves status alone."""
+    """The kind has a /status subresource: a write there changes only the status, and other writes never change it."""
     counts_generation: bool = True
     """metadata.generation rises with every change of the spec."""
     tracks_managers: bool = False
-    """metadata.managedFields are kept (only who reads them pays for them)."""
+    """metadata.managedFields are kept. They cost time, so only kinds whose managedFields are read keep them."""
     completes_status: bool = False
-    """`default` is called for writes of the status as well, as for custom resources, and changes no part in place."""
+    """`default` is also called for writes of the status, as for custom resources. It changes no part in place."""
     default: Callable[[Body, Body | None], None] = _leave
-    """Fills in what the server, or the kind's mutating webhook, would; the body is the callee's to change."""
+    """Fills in what the server or the kind's mutating webhook would fill in. It may change the body."""
     validate: Callable[[Body, Body | None], Iterable[FieldCause]] = _accept
-    """What is wrong with it, immutable fields included; anything makes the write a 422 Invalid."""
+    """What is wrong with the object, changed immutable fields included. Any cause makes the write a 422 Invalid."""

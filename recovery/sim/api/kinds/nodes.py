@@ -1,7 +1,7 @@
 """Nodes.
 
 Sources: Kubernetes 1.36 `plugin/pkg/admission/nodetaint`, `pkg/registry/core/node/strategy.go` (no generation is
-counted, and a Node may be made with its status, as kubelets do), `pkg/apis/core/v1/defaults.go`.
+counted, and a kubelet may create a Node together with its status), `pkg/apis/core/v1/defaults.go`.
 """
 
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from recovery.sim.api.kinds.kind import Body, ServedKind
 from recovery.sim.api.status_error import FieldCause
 
 NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
-"""Of each new node, so that no pod comes to it before the node lifecycle controller has seen it Ready."""
+"""Taint of each new node: no pod is scheduled to it before the node lifecycle controller has seen it Ready."""
 
 
 def node_kind() -> ServedKind:
@@ -19,7 +19,7 @@ def node_kind() -> ServedKind:
 
 
 def _default(body: Body, before: Body | None) -> None:
-    """Allocatable is the capacity where a kubelet does not say (SetDefaults_NodeStatus)."""
+    """Allocatable defaults to the capacity if the kubelet does not set it (SetDefaults_NodeStatus)."""
     if before is None:
         spec = body.get("spec") or {}
         taints = spec.get("taints") or []
@@ -33,12 +33,12 @@ def _default(body: Body, before: Body | None) -> None:
 
 
 def _wrong(body: Body, before: Body | None) -> Iterable[FieldCause]:
-    """Of taints each key and effect stands once (validateNodeTaints)."""
+    """The pair of key and effect must be unique among the taints (validateNodeTaints)."""
     seen: set[tuple[str, str]] = set()
     for index, taint in enumerate(body.get("spec", {}).get("taints") or ()):
         which = (taint["key"], taint["effect"])
         if which in seen:
-            # The real server names them by Go's fields of a taint, and looks for them in the metadata.
+            # The real server prints the taint with Go's field names, and reports the field below metadata.
             shown = f'{{"Key":"{which[0]}","Value":"{taint.get("value", "")}","Effect":"{which[1]}","TimeAdded":null}}'
             message = f"Duplicate value: {shown}: taints must be unique by key and effect pair"
             yield FieldCause(f"metadata.taints[{index}]", message, "FieldValueDuplicate")

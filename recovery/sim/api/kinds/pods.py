@@ -1,9 +1,9 @@
-"""Pods: what the server and its admission plugins fill in, and what of a pod stays as it was made.
+"""Pods: what the server and its admission plugins fill in, and which fields of a pod are immutable.
 
 Sources: Kubernetes 1.36 `pkg/apis/core/v1/defaults.go`, `pkg/apis/core/validation/validation.go` (ValidatePodUpdate),
 `pkg/registry/core/pod/strategy.go`, `plugin/pkg/admission/defaulttolerationseconds`. Left out: defaults that nothing
-here reads (image pull policy, termination message path, DNS policy), scheduling gates, resources of whole pods, and
-every check of a new pod's fields but that it has containers.
+here reads (image pull policy, termination message path, DNS policy), scheduling gates, pod-level resources, and
+every check of a new pod's fields except that it has containers.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,13 +14,13 @@ from recovery.sim.api.kinds.kind import Body, ServedKind
 from recovery.sim.api.status_error import FieldCause, StatusError
 
 TOLERATION_SECONDS = 300
-"""How long a pod stays on a node that is lost, unless it says otherwise (DefaultTolerationSeconds)."""
+"""How long a pod stays on a lost node, unless its tolerations say otherwise (DefaultTolerationSeconds)."""
 _TOLERATED = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _DEFAULTS = {"restartPolicy": "Always", "terminationGracePeriodSeconds": 30, "schedulerName": "default-scheduler"}
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _PROBE_DEFAULTS = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
 _UPDATABLE = ("activeDeadlineSeconds", "tolerations")
-"""Fields of the spec that have rules of their own."""
+"""Fields of the spec whose changes have rules of their own."""
 _MAY_CHANGE = (
     "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
     "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
@@ -29,21 +29,21 @@ _MAY_CHANGE = (
 
 
 class PodAdmission:
-    """Admission of new pods: open, or held by a webhook or a quota that refuses all of them."""
+    """Admission of new pods: either all are admitted, or a webhook or a quota refuses all of them."""
 
     def __init__(self) -> None:
         self.refusal: str | None = None
-        """The whole message of the 403, `admission webhook "pods.example.com" denied the request: …`. None: admitted.
+        """Whole message of the 403, like `admission webhook "pods.example.com" denied the request: …`. None: admitted.
         """
 
     def admit(self) -> None:
-        """Raises StatusError."""
+        """Raises StatusError if pods are refused."""
         if self.refusal is not None:
             raise StatusError(403, "Forbidden", self.refusal)
 
 
 def pod_kind(admission: PodAdmission | None = None) -> ServedKind:
-    """`admission`: asked about each new pod. None: all are admitted."""
+    """`admission` decides about each new pod. None: all are admitted."""
 
     def default(body: Body, before: Body | None) -> None:
         if before is None:
@@ -58,7 +58,7 @@ def pod_kind(admission: PodAdmission | None = None) -> ServedKind:
 
 
 def qos_class(spec: Mapping[str, Any]) -> str:
-    """By cpu and memory alone. Requests are there wherever limits are."""
+    """The QoS class by cpu and memory only. A container with limits always has requests too."""
     containers = [*spec.get("containers", ()), *spec.get("initContainers", ())]
     requests = [_computing(container, "requests") for container in containers]
     limits = [_computing(container, "limits") for container in containers]
@@ -73,7 +73,7 @@ def _computing(container: Mapping[str, Any], what: str) -> Mapping[str, str]:
 
 
 def _completed(spec: Body) -> Body:
-    """A new one: a client that makes a pod may pass the very template that others are made from."""
+    """A new spec with the defaults. The given one stays unchanged: it may be a template that other pods share."""
     completed = {**_DEFAULTS, **{name: value for name, value in spec.items() if value is not None}}
     for name in ("initContainers", "containers"):
         if name in completed:
@@ -83,7 +83,7 @@ def _completed(spec: Body) -> Body:
 
 
 def _container(container: Body) -> Body:
-    """Requests are the limits where nothing else is said; for extended resources such as GPUs they have to be."""
+    """Requests default to the limits. For extended resources such as GPUs both must be equal."""
     more: Body = {
         probe: {**_PROBE_DEFAULTS, **{key: value for key, value in container[probe].items() if value}}
         for probe in _PROBES
@@ -143,7 +143,7 @@ def _without_seconds(toleration: Body) -> Body:
 
 
 def _lasting(spec: Body) -> Body:
-    """What of a spec never changes; its node neither, which only a binding sets."""
+    """The part of a spec that never changes. It includes the node name, which only a binding sets."""
     lasting = {name: value for name, value in spec.items() if name not in _UPDATABLE}
     for name in ("containers", "initContainers"):
         if name in lasting:

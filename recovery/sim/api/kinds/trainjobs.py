@@ -2,10 +2,10 @@
 
 Sources: trainer v2.3 `pkg/apis/trainer/v1alpha1/trainjob_types.go`, `pkg/runtime/framework/plugins/jobset/jobset.go`.
 
-Differences from the real ones. What the validating webhook denies with 403 is a 422 here. It looks runtimes and JobSets
-up, which a kind cannot: so a TrainJob whose runtime is missing is accepted and waits for it, reserved variables and
-patches of unknown containers are accepted, and whether pods are active is read from the TrainJob's own status. The rest
-of the schema, and what may never change within a runtime patch, is not checked.
+Differences from the real ones: a write that the validating webhook denies with 403 gets a 422 here. The webhook looks
+up runtimes and JobSets, but a kind here cannot. So a TrainJob whose runtime is missing is accepted and waits for it,
+reserved variables and patches of unknown containers are accepted, and the TrainJob's own status says whether pods are
+active. The rest of the schema and the immutable fields of a runtime patch are not checked.
 """
 
 import re
@@ -20,10 +20,10 @@ CLUSTER_TRAINING_RUNTIMES = Resource(
 )
 TRAINING_RUNTIMES = Resource("trainer.kubeflow.org", "v1alpha1", "trainingruntimes", "TrainingRuntime")
 MANAGER = "trainer.kubeflow.org/trainjob-controller"
-"""`spec.managedBy` of TrainJobs that Trainer itself manages."""
+"""Value of `spec.managedBy` for TrainJobs that Trainer itself manages."""
 
 _IMMUTABLE = ("runtimeRef", "initializer", "trainer", "activeDeadlineSeconds", "managedBy")
-"""By CEL, so only where both the old and the new spec have the field."""
+"""Checked by CEL, so only if both the old and the new spec have the field."""
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 
