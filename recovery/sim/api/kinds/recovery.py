@@ -20,7 +20,7 @@ from recovery.sim.api.kinds.kind import Body, ServedKind
 from recovery.sim.api.schemas import Schema
 
 _PACKAGED = "crd"
-"""Folder of this package's parent in an installed wheel, which has no repository around it."""
+"""Folder in `recovery.sim` that has the CRDs in an installed wheel, where there is no repository."""
 _REPOSITORY = Path(__file__).resolve().parents[4]
 
 _RESOURCES = (
@@ -31,12 +31,12 @@ _RESOURCES = (
     RECOVERY_INCIDENTS,
 )
 _READ_FOR_THEIR_MANAGERS = frozenset({RECOVERY_POLICIES, CLUSTER_RECOVERY_POLICIES})
-"""The controller dates a policy's mode by its managedFields."""
+"""The controller reads from a policy's managedFields when its mode was set."""
 
 
 @cache
 def recovery_kinds() -> tuple[ServedKind, ...]:
-    """Policies, the RecoveryConfig, RecoveryGroups and RecoveryIncidents. Raises FileNotFoundError without CRDs."""
+    """Policies, RecoveryConfig, RecoveryGroups and RecoveryIncidents. Raises FileNotFoundError if a CRD is missing."""
     return tuple(_kind(resource, definition(resource)) for resource in _RESOURCES)
 
 
@@ -48,9 +48,10 @@ def definitions() -> Traversable:
 
 @cache
 def definition(resource: Resource) -> Any:
-    """The version of its CRD that is served, as YAML has it."""
+    """The entry of the CRD's `versions` for the resource's version."""
     text = (definitions() / f"{resource.plural}.yaml").read_text(encoding="utf-8")
-    versions = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))["spec"]["versions"]  # noqa: S506 - the safe loader in C
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    versions = yaml.load(text, Loader=loader)["spec"]["versions"]  # noqa: S506 - the safe loader, in C where there is one
     return next(version for version in versions if version["name"] == resource.version)
 
 
