@@ -1,6 +1,6 @@
-"""The failures of the demo in clusters of their own and in virtual time, by who restarts the job then.
+"""Runs the failures of the demo with each restarter, in separate clusters and in virtual time.
 
-As a program it prints the result as JSON. The play waits most of the time, so another process does this meanwhile.
+As a program it prints the result as JSON. The demo waits most of the time, so another process does this meanwhile.
 """
 
 import asyncio
@@ -19,19 +19,19 @@ from recovery.sim.virtual_time import VirtualClock, run_in_virtual_time
 from recovery.telemetry.logs import configure_logs
 
 WATCHED_SECONDS = 3600.0
-"""For all ranks to train again; what takes longer is not waited for."""
+"""How long to wait until all ranks train again."""
 CALM_SECONDS = 5.0
 POLL_SECONDS = 1.0
 
 LESS_URGENT = 10
-"""How much nicer than the play the other process is."""
+"""How much higher the niceness of the other process is than that of the demo."""
 
 Downtimes = Mapping[tuple[StageFailure, Restarter], float | None]
 """Seconds from the failure until all ranks train again. None: longer than WATCHED_SECONDS."""
 
 
 class _Downtime(msgspec.Struct):
-    """A line between processes."""
+    """One result, sent between processes."""
 
     failure: StageFailure
     restarter: Restarter
@@ -40,8 +40,8 @@ class _Downtime(msgspec.Struct):
 
 @asynccontextmanager
 async def downtimes_meanwhile(*, ranks: int = RANKS) -> AsyncIterator[Callable[[], Awaitable[Downtimes]]]:
-    """`downtimes` in another process, which ends with the context; what this yields waits for the result."""
-    # In a session of its own, as Ctrl-C is for the play alone, which ends it.
+    """Runs `downtimes` in another process, which ends with the context. Yields a function that waits for the result."""
+    # The process has its own session, so Ctrl-C reaches only the demo, which ends the process.
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", __name__, str(ranks), stdout=asyncio.subprocess.PIPE, start_new_session=True
     )
@@ -62,10 +62,10 @@ async def downtimes_meanwhile(*, ranks: int = RANKS) -> AsyncIterator[Callable[[
 
 
 def downtimes(*, ranks: int = RANKS) -> Downtimes:
-    """Of each failure by each that could restart the job."""
+    """The downtime of each failure with each restarter."""
     found: dict[tuple[StageFailure, Restarter], float | None] = {}
     for restarter in Restarter:
-        # A restart of the whole job leaves nothing behind. Single pods that failed make the next ones wait longer.
+        # A restart of the whole job leaves nothing behind. A single failed pod makes the next one wait longer.
         several = restarter is not Restarter.NONE
         for failures in (tuple(StageFailure),) if several else ((failure,) for failure in StageFailure):
             seconds = run_in_virtual_time(_downtimes_seconds(failures, restarter, ranks))
@@ -76,7 +76,8 @@ def downtimes(*, ranks: int = RANKS) -> Downtimes:
 async def _downtimes_seconds(
     failures: Sequence[StageFailure], restarter: Restarter, ranks: int
 ) -> Sequence[float | None]:
-    """Of one job that meets with one after the other. None from the first on that it does not survive."""
+    """Of one job with these failures one after the other. None: it did not recover from this failure or an earlier
+    one."""
     clock = VirtualClock()
     stage = Stage(clock, random.Random(1), restarter, ranks=ranks)
     found: list[float | None] = [None] * len(failures)
@@ -94,7 +95,7 @@ async def _downtimes_seconds(
 
 
 async def _met(stage: Stage, clock: VirtualClock, *, rounds: int) -> bool:
-    """All ranks have met that many times; False: they have not for as long as it is worth to watch."""
+    """Waits until all ranks have met that many times. False: they have not met within `WATCHED_SECONDS`."""
     no_later_than_seconds = clock.monotonic_seconds() + WATCHED_SECONDS
     while len(stage.rounds()) < rounds:
         if clock.monotonic_seconds() >= no_later_than_seconds:
@@ -104,7 +105,7 @@ async def _met(stage: Stage, clock: VirtualClock, *, rounds: int) -> bool:
 
 
 def main() -> None:
-    """What `downtimes_meanwhile` runs, with the number of ranks."""
+    """What `downtimes_meanwhile` runs. Its argument is the number of ranks."""
     os.nice(LESS_URGENT)
     configure_logs("error")
     found = downtimes(ranks=int(sys.argv[1]))
@@ -113,4 +114,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run_program(main, name="")  # an interrupted demo closes the pipe, maybe while this writes to it
+    run_program(main, name="")  # An interrupted demo closes the pipe, perhaps while this writes to it.

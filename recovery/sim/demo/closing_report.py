@@ -1,4 +1,4 @@
-"""What it came to: the tables and sentences at the end, and the phases of each incident as it closes."""
+"""The report on the demo: the tables and sentences at the end, and the phases of each incident as it closes."""
 
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -19,7 +19,7 @@ from recovery.sim.training.trace import Trace
 
 
 def phases_of(reported: ReportedIncident) -> str:
-    """What is billed: the seconds of each phase."""
+    """The seconds that each phase of an incident bills."""
     seconds: dict[Phase, float] = {}
     for span in reported.incident.phases:
         if span.ended_at is not None:
@@ -29,14 +29,14 @@ def phases_of(reported: ReportedIncident) -> str:
 
 
 def kind_of(incident: Incident) -> str:
-    """Its class, with the cause in brackets where that says more."""
+    """The class of an incident, with the cause in brackets where it says more."""
     if incident.cause == incident.disruption_class:
         return incident.cause
     return f"{incident.disruption_class} ({incident.cause})"
 
 
 def bill(incidents: Sequence[ReportedIncident], trace: Trace, course: Course) -> ConsoleRenderable:
-    """A line for each incident, and how its bill follows from what the trace saw.
+    """A table with one row for each incident, which shows how its bill follows from the trace.
 
     It fits a terminal of 80 columns.
     """
@@ -57,7 +57,7 @@ def bill(incidents: Sequence[ReportedIncident], trace: Trace, course: Course) ->
         table.add_column(column, justify="left" if words else "right", no_wrap=True)
     for each, failed_at in zip_longest(incidents, (*course.failures, *course.crashes)):
         if each is None or failed_at is None:
-            continue  # It has not been closed, and the verdict says so.
+            continue  # The incident has not been closed. The verdict says so.
         incident, closing = each.incident, each.closing
         made = started_between(trace, course, incident.detected_at, closing.ended_at if closing is not None else None)
         again_at = trained_again(trace, course, failed_at)
@@ -95,14 +95,14 @@ def bill_words(incidents: Sequence[ReportedIncident]) -> str:
 
 
 def _kept_its_own_grace(reported: ReportedIncident) -> bool:
-    """Most of its old pods got their own grace, not the policy's."""
+    """Most pods of the old group got their own grace period, not the policy's."""
     phases = [span.phase for span in reported.incident.phases]
     torn_down_seconds = sum(_seconds(span) for span in reported.incident.phases if span.phase is Phase.TEARING_DOWN)
     return Phase.BACKOFF in phases and torn_down_seconds > _grace_seconds() - 1
 
 
 def comparison(found: Downtimes, ranks: int) -> ConsoleRenderable:
-    """A line for each failure, and two columns for each that could restart the job.
+    """A table with one row for each failure, and two columns for each restarter.
 
     It fits a terminal of 80 columns.
     """
@@ -118,7 +118,7 @@ def comparison(found: Downtimes, ranks: int) -> ConsoleRenderable:
 
 
 def comparison_words() -> str:
-    """Why the others take as long."""
+    """Explains why the other restarters take so long."""
     timeout = _time(TrainingSettings().nccl_timeout_seconds)
     return (
         "JobSet: its own restart, by failurePolicy and backoffLimit 0. Hung ranks sit out the pods' grace of"
@@ -129,7 +129,7 @@ def comparison_words() -> str:
 
 
 def _cost(seconds: float | None, gpus: int) -> tuple[str, str]:
-    """None: longer than it was watched."""
+    """Time and GPU-hours, as text. None: longer than `WATCHED_SECONDS`."""
     if seconds is None:
         return f"> {_time(WATCHED_SECONDS)}", f"> {gpus * WATCHED_SECONDS / 3600:,.0f}"
     return _time(seconds), f"{gpus * seconds / 3600:,.1f}"
@@ -142,7 +142,7 @@ def _time(seconds: float) -> str:
 
 
 def _grace_seconds() -> int:
-    """Of the job's pods."""
+    """The grace period of the job's pods."""
     (replicated,) = runtime_for(Restarter.JOBSET)["spec"]["template"]["spec"]["replicatedJobs"]
     return int(replicated["template"]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"])
 
@@ -156,5 +156,5 @@ def _billed_seconds(reported: ReportedIncident) -> float:
 
 
 def _idle_gpu_seconds(reported: ReportedIncident) -> float:
-    """Of the phases that are over."""
+    """The idle GPU-seconds of the phases that have ended."""
     return sum(span.idle_gpu_seconds for span in reported.incident.phases if span.ended_at is not None)

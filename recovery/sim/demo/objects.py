@@ -1,4 +1,4 @@
-"""What is applied in the demo: the policy and the TrainJob, on this repository's own joined-probe runtime."""
+"""The objects that the demo applies: the policy and the TrainJob, with this repository's joined-probe runtime."""
 
 from enum import StrEnum
 
@@ -25,13 +25,14 @@ class Restarter(StrEnum):
 
     CONTROLLER = "controller"
     JOBSET = "JobSet"
-    """By its failurePolicy, when the Job has failed; with backoffLimit 0 the Job fails with its first pod."""
+    """JobSet restarts it by its failurePolicy when the Job has failed. With backoffLimit 0 the Job fails with its first
+    pod."""
     NONE = "no restart"
-    """The Job replaces single pods."""
+    """The Job only replaces single pods."""
 
 
 def objects(ranks: int, gpus_per_rank: int, restarter: Restarter) -> list[tuple[Resource, Body]]:
-    """In the order in which they are made."""
+    """All objects, in the order of creation."""
     runtime = runtime_for(restarter)
     gpus = {"nvidia.com/gpu": str(gpus_per_rank)}
     trainer = {"numNodes": ranks, "resourcesPerNode": {"limits": gpus, "requests": dict(gpus)}}
@@ -48,7 +49,7 @@ def objects(ranks: int, gpus_per_rank: int, restarter: Restarter) -> list[tuple[
 
 
 def runtime_for(restarter: Restarter) -> Body:
-    """The same runtime for every restarter."""
+    """The same runtime for every restarter, apart from the failurePolicy and backoffLimit for JobSet."""
     runtime = joined_runtime()
     if restarter is Restarter.JOBSET:
         jobset = runtime["spec"]["template"]["spec"]
@@ -58,7 +59,7 @@ def runtime_for(restarter: Restarter) -> Body:
 
 
 def config() -> Body:
-    """Policies may take a node that does not answer for dead."""
+    """Allows policies to assume that a silent node is dead."""
     return {
         "apiVersion": RECOVERY_CONFIGS.api_version,
         "kind": RECOVERY_CONFIGS.kind,
@@ -68,7 +69,7 @@ def config() -> Body:
 
 
 def policy() -> Body:
-    """Enforce; after three short incidents two recoveries are left for the crash loop."""
+    """Mode Enforce. After three short incidents, the budget leaves two recoveries for the crash loop."""
     return {
         "apiVersion": RECOVERY_POLICIES.api_version,
         "kind": RECOVERY_POLICIES.kind,
@@ -76,7 +77,7 @@ def policy() -> Body:
         "spec": {
             "mode": "Enforce",
             "budget": {"limit": BUDGET_LIMIT, "window": BUDGET_WINDOW},
-            # A reset shorter than the pause between the incidents: only the crash loop is in a row.
+            # The reset is shorter than the pause between incidents, so only the crash loop raises the backoff.
             "backoff": {"initial": BACKOFF_INITIAL, "max": "8s", "resetAfter": f"{RESET_AFTER_SECONDS}s"},
             "teardown": {
                 "graceSeconds": GRACE_SECONDS,

@@ -1,4 +1,4 @@
-"""What each rank is doing, folded from the training's trace: nothing here comes from the controller."""
+"""What each rank is doing, computed from the training's trace. Nothing here comes from the controller."""
 
 from collections.abc import Collection
 from enum import StrEnum
@@ -15,12 +15,12 @@ class RankLetter(StrEnum):
     HUNG = "H"
     """It has lost a peer and is stuck in a collective operation."""
     STARTING = "S"
-    """Its pod is there, its process is not yet."""
+    """Its pod exists, but its process does not run yet."""
     GONE = "-"
 
 
 class RankBoard:
-    """The state of every rank of one training of one Job. It reads on in the trace with each call."""
+    """The state of every rank of one training. Each call reads the new records of the trace."""
 
     def __init__(self, trace: Trace, training: str, ranks: int) -> None:
         self._trace = trace
@@ -28,10 +28,10 @@ class RankBoard:
         self._read = 0
         """How many records have been read."""
         self._alive: list[dict[tuple[str, int], tuple[str, RankLetter]]] = [{} for _ in range(ranks)]
-        """By rank: Job UID and state of each of its processes, by pod UID and restart count, the newest last."""
+        """For each rank: Job UID and state of each process, by pod UID and restart count, the newest last."""
 
     def states(self, starting: Collection[int]) -> list[RankLetter]:
-        """By rank. `starting`: the ranks that have a pod which is not running yet."""
+        """The state of each rank. `starting`: the ranks with a pod that is not running yet."""
         records = self._trace.records
         for record in records[self._read :]:
             if record.training == self._training:

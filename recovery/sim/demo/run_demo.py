@@ -20,11 +20,11 @@ from recovery.telemetry.logs import configure_logs
 
 EXIT_TERMINATED = 143
 _LINE_WIDTH = 100
-"""At most, also on a wider terminal: longer lines are hard to read."""
+"""At most, even on a wider terminal, because longer lines are hard to read."""
 
 
 class _Audience(Console):
-    """Stdout. When its reader has gone away, the play is over, quietly."""
+    """The console on stdout. When its reader closes the pipe, the demo ends quietly."""
 
     def __init__(self, play: asyncio.Task[object]) -> None:
         super().__init__(highlight=False)
@@ -33,15 +33,15 @@ class _Audience(Console):
         self._play = play
 
     def on_broken_pipe(self) -> None:
-        """As rich does it, but for its SystemExit, which asyncio would report from whatever task was writing."""
+        """Does what rich does, without its SystemExit: asyncio would report that from the task that was writing."""
         self.gone = self.quiet = True
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         self._play.cancel()
 
 
 def run() -> int:
-    """Play it in real time, on stdout. Returns the exit code: 0 as it should be, 1 not, 141 without a reader, 143 after
-    SIGTERM. Raises KeyboardInterrupt."""
+    """Plays the demo in real time, on stdout. Returns the exit code: 0 all went as it should, 1 not, 141 broken pipe,
+    143 SIGTERM. Raises KeyboardInterrupt."""
     try:
         played = asyncio.run(_show())
     except asyncio.CancelledError:
@@ -52,7 +52,7 @@ def run() -> int:
 
 
 async def _show() -> tuple[Scene, View, Downtimes | None] | None:
-    """None: its reader has gone away."""
+    """None: the reader of stdout has closed the pipe."""
     me = asyncio.current_task()
     assert me is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, me.cancel)
@@ -70,7 +70,6 @@ async def _show() -> tuple[Scene, View, Downtimes | None] | None:
 
 
 async def perform(scene: Scene, view: View, clock: Clock) -> None:
-    """Play the scene in the view."""
     with view:
         async with scene.running(), asyncio.TaskGroup() as tasks:
             watching = tasks.create_task(_watch(scene, view, clock))
@@ -80,7 +79,7 @@ async def perform(scene: Scene, view: View, clock: Clock) -> None:
 
 
 def conclude(scene: Scene, view: View, found: Downtimes | None) -> DemoVerdict:
-    """Report the result. `found`: what the failures cost by others; None: the play has not come to its end."""
+    """Reports the result. `found`: the downtimes with each restarter. None: the play did not reach its end."""
     trace, course = scene.cluster.trace, scene.course
     if scene.reported:
         view.print(bill(scene.reported, trace, course))

@@ -1,7 +1,7 @@
-"""What is played: the cluster, the controller in it, and four incidents one after the other.
+"""The scene of the demo: the cluster, the controller in it, and four incidents one after the other.
 
-The scene does what happens to the job and waits for what comes of it; it takes no part in the recovery. The audience
-gets sentences (`Narrator`) and may look at any moment (`moment`).
+The scene causes the failures of the job and waits for the result. It takes no part in the recovery. The audience gets
+sentences (`Narrator`) and can see the state at any time (`moment`).
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -31,46 +31,43 @@ from recovery.sim.demo.stage import (
 from recovery.sim.demo.verdict import LOOP, RECOVERIES, Course
 
 CALM_SECONDS = 4.0
-"""Of training between two incidents, at least: longer than the policy's resetAfter, which keeps them apart."""
+"""The shortest time of training between two incidents. It is longer than the policy's resetAfter, so the backoff starts
+again with each incident."""
 ANNOUNCED_SECONDS = 1.0
-"""From the announcement of an incident to the action."""
+"""From the announcement of an incident until it happens."""
 CRASH_AFTER_SECONDS = 1.0
-"""From when all pods are Ready until the looping rank crashes: the recovery before it is over by then."""
+"""From when all pods are Ready until the looping rank crashes. The recovery before it is over by then."""
 WAIT_SECONDS = 30.0
-"""For each thing that has to come; then the play ends."""
+"""How long the play waits for each expected event. Then it ends."""
 POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
 class ReportedIncident:
-    """An incident as the controller accounts for it."""
+    """An incident as the controller records it."""
 
     label: str
-    """The number of what was done, with a letter where it led to several incidents of the controller."""
+    """The number of the incident in the play, with a letter if it led to several incidents of the controller."""
     incident: Incident
     closing: Closing | None
-    """None: it is open."""
+    """None: the incident is open."""
 
 
 @dataclass(frozen=True)
 class SceneMoment:
-    """One moment."""
-
     ranks: list[RankLetter]
     phase: Phase
     sentence: str
-    """The controller's, empty before its first."""
+    """The controller's current message. Empty: it has written none yet."""
     idle_gpus: int
     idle_gpu_seconds: float
-    """Since the beginning, by the ledger, up to now."""
+    """All idle GPU-seconds by the ledger, up to now."""
     restarts: int
     budget_left: int
     budget_limit: int
 
 
 class Narrator(Protocol):
-    """Speaks to the audience."""
-
     def say(self, text: str) -> None: ...
 
     def announce(self, text: str) -> None:
@@ -78,16 +75,16 @@ class Narrator(Protocol):
         ...
 
     def incident(self, reported: ReportedIncident) -> None:
-        """It has closed, or is held."""
+        """The incident has closed, or is held."""
         ...
 
 
 class _StuckError(Exception):
-    """Something did not come in time; the message says what."""
+    """Something did not happen in time. The message says what."""
 
 
 class Scene:
-    """Plays once, while `running` does."""
+    """Plays once, within the context of `running`."""
 
     def __init__(self, clock: Clock, entropy: Entropy, *, ranks: int = RANKS) -> None:
         self._clock = clock
@@ -101,7 +98,7 @@ class Scene:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """The cluster and the controller in it. Raises, as an exception group, whatever breaks in either."""
+        """Runs the cluster and the controller in it. Raises, as an exception group, what fails in either."""
         async with self._stage.running():
             yield
 
@@ -129,11 +126,11 @@ class Scene:
         )
 
     def held(self) -> bool:
-        """The ledger says so."""
+        """The ledger says that the group is Held."""
         return self._ledger().phase is Phase.HELD
 
     def _ledger(self) -> Ledger:
-        """An empty one before the first incident."""
+        """The ledger of the job; an empty one before the first incident."""
         for group in self.cluster.server.objects(RECOVERY_GROUPS, NAMESPACE):
             return msgspec.convert(group.get("status") or {}, Ledger)
         return Ledger()
@@ -141,7 +138,7 @@ class Scene:
     # The play.
 
     async def play(self, narrator: Narrator) -> None:
-        """To its end, or until something does not come in time; `course` says which."""
+        """Plays to the end, or until something does not happen in time. `course` says which."""
         try:
             await self._open(narrator)
             for number, failure in enumerate(StageFailure, start=1):
@@ -183,7 +180,7 @@ class Scene:
         )
         self.course.loop_at = self._clock.now()
         rounds = len(self._stage.rounds())
-        # One crash more than the budget allows; more only if the budget does not hold, which the verdict reports.
+        # One crash more than the budget has restarts, and one more if the budget does not hold; the verdict reports it.
         for crash in range(self.course.restarts_allowed + 2):
             if crash:
                 await self._clock.sleep(CRASH_AFTER_SECONDS)
@@ -209,7 +206,7 @@ class Scene:
         await self._clock.sleep(ANNOUNCED_SECONDS)
 
     async def _closed(self, narrator: Narrator, label: str) -> None:
-        """Wait for the record of the incident, report it, and leave the group in peace for a moment."""
+        """Waits for the record of the incident, reports it, and then lets the group train for a moment."""
         number = len(self.reported)
         await self._until(
             lambda: len(self._records()) > number, f"incident {label}: the controller did not close it in its record"
@@ -229,7 +226,7 @@ class Scene:
         )
 
     async def _until(self, holds: Callable[[], bool], otherwise: str) -> None:
-        """Raises _StuckError with `otherwise`."""
+        """Raises _StuckError with `otherwise` after `WAIT_SECONDS`."""
         no_later_than_seconds = self._clock.monotonic_seconds() + WAIT_SECONDS
         while not holds():
             if self._clock.monotonic_seconds() >= no_later_than_seconds:
@@ -239,18 +236,18 @@ class Scene:
     # What it reads.
 
     def _trains(self, *, rounds: int) -> bool:
-        """The ranks have met that many times, train, and all their pods are Ready."""
+        """The ranks have met that many times and train, and all their pods are Ready."""
         formed = self._stage.rounds()
         if len(formed) < rounds or formed[-1].ended_at is not None:
             return False
         return sum(_ready(pod) for pod in self._stage.pods()) == self._ranks
 
     def _answered(self, *, rounds: int) -> bool:
-        """A crash has been: the group trains again, or is held."""
+        """The group has dealt with the crash: it trains again, or is held."""
         return self.held() or self._trains(rounds=rounds)
 
     def _records(self) -> list[Body]:
-        """Of closed incidents, in order."""
+        """The records of closed incidents, in order."""
         return list(self.cluster.server.objects(RECOVERY_INCIDENTS, NAMESPACE))
 
 

@@ -1,4 +1,4 @@
-"""The cluster of the demo, its one job, and its failures: the same with the controller and without."""
+"""The cluster of the demo, its one job and its failures. They are the same with the controller and without it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -21,11 +21,11 @@ from recovery.telemetry.observer import Telemetry
 RANKS = 128
 GPUS_PER_RANK = 8
 SPARES = 1
-"""Nodes beyond those that the job needs, for the one that is lost."""
+"""Nodes beyond those that the job needs. They replace the node that is lost."""
 MANAGER_REQUESTS_PER_SECOND = 1000
 NODE_GRACE_SECONDS = 5.0
 KUBELET = KubeletSettings(lease_seconds=1.0, writes_leases=False)
-"""Renewals must be more frequent than a stock kubelet's, by so much as the grace is shorter."""
+"""The node grace is shorter than in a stock cluster, so the kubelets must renew more often in the same proportion."""
 LEADER_LEASE_SECONDS = 15
 INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 
@@ -39,7 +39,7 @@ class StageFailure(StrEnum):
 
 
 class Stage:
-    """Works while its cluster runs."""
+    """Works within the context of `running`."""
 
     def __init__(self, clock: Clock, entropy: Entropy, restarter: Restarter, *, ranks: int = RANKS) -> None:
         self.ranks = ranks
@@ -61,7 +61,7 @@ class Stage:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """The cluster, and the controller if that restarts the job. Raises, as an exception group, what breaks."""
+        """Runs the cluster, and the controller if that restarts the job. Raises, as an exception group, what fails."""
         stop = asyncio.Event()
         async with self.cluster.running():
             if self._restarter is Restarter.CONTROLLER:
@@ -86,8 +86,8 @@ class Stage:
         return Manager(client, clock=clock, entropy=entropy, telemetry=telemetry, leadership=elector)
 
     async def set_up(self) -> None:
-        """What the job's user and the platform's SRE apply."""
-        # Nodes that still carry their first taint would put the first pods off by the scheduler's backoff.
+        """Applies the objects of the job's user and of the platform's SRE."""
+        # If the nodes still had their initial taint, the scheduler's backoff would delay the first pods.
         await self.cluster.kubelets.nodes_ready()
         with self.cluster.server.acting("user"):
             for resource, body in objects(self.ranks, GPUS_PER_RANK, self._restarter):
@@ -105,7 +105,6 @@ class Stage:
                 return f"{self._node(first)} (rank {first}) loses power: it is silent, and its pod stays as it was"
 
     def strike(self, failure: StageFailure) -> None:
-        """It happens now."""
         struck = self._struck(failure)
         match failure:
             case StageFailure.POD_DELETED:
@@ -117,21 +116,20 @@ class Stage:
                 self.cluster.lose_node(self._node(struck[0]), NodeDeath.POWER_LOSS)
 
     def exit(self, ranks: Sequence[int]) -> None:
-        """Their processes exit with code 1, at once."""
+        """Makes these ranks exit with code 1, at the same moment."""
         names = [self._pod(index)["metadata"]["name"] for index in ranks]
         self.cluster.kubelets.exit_all(names, 1, namespace=NAMESPACE)
 
     def rounds(self) -> list[Round]:
-        """How often all ranks have met, oldest first."""
+        """The rounds in which all ranks have met, oldest first."""
         return self.cluster.world.rounds(TRAINING)
 
     def pods(self) -> list[Body]:
-        """Those that are not being deleted."""
+        """The pods of the job that are not being deleted."""
         pods = self.cluster.server.objects(PODS, NAMESPACE)
         return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
 
     def _struck(self, failure: StageFailure) -> Sequence[int]:
-        """The ranks that it hits."""
         match failure:
             case StageFailure.POD_DELETED:
                 return (self.ranks // 3,)

@@ -1,5 +1,5 @@
-"""Whether it went as it should, by the training's own trace. What the controller claims counts for one thing only: that
-its ledger says Held at the end.
+"""Judges by the training's own trace whether the demo went as it should. Only one check uses what the controller says:
+that its ledger says Held at the end.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ from recovery.sim.demo.stage import StageFailure
 from recovery.sim.training.trace import EventKind, Trace, TraceRecord
 
 RECOVERIES = len(StageFailure)
-"""Failures that come before the crash loop."""
+"""The number of failures before the crash loop."""
 LOOP = RECOVERIES + 1
 """Number of the crash loop, the last incident."""
 
@@ -22,27 +22,27 @@ class Course:
     training: str
     ranks: int
     restarts_allowed: int
-    """How often the policy's budget lets the crash loop be restarted."""
+    """How many restarts the policy's budget allows in the crash loop."""
     failures: list[datetime] = field(default_factory=list)
-    """The moments of the failures from which it has to recover, in order."""
+    """The moments of the failures from which the training must recover, in order."""
     loop_at: datetime | None = None
-    """When the crash loop began. None: it has not."""
+    """When the crash loop began. None: it has not begun."""
     crashes: list[datetime] = field(default_factory=list)
-    """The moments of its crashes, in order."""
+    """The moments of the crashes in the loop, in order."""
     stuck: str = ""
-    """What was waited for in vain, which ended the play. Empty: it was played to its end."""
+    """What did not happen in time, which ended the play. Empty: the play reached its end."""
 
 
 @dataclass(frozen=True)
 class DemoVerdict:
-    """Sentences: what the trace proves, and what was not as it should be."""
+    """The result, as sentences: what the trace proves, and what did not go as it should."""
 
     proofs: tuple[str, ...]
     problems: tuple[str, ...]
 
 
 def judge(trace: Trace, course: Course, *, held: bool) -> DemoVerdict:
-    """`held`: the ledger says so at the end."""
+    """`held`: the ledger says Held at the end."""
     proofs: list[str] = []
     problems: list[str] = [course.stuck] if course.stuck else []
     moments = [*course.failures, course.loop_at]
@@ -89,7 +89,7 @@ def trained_again(trace: Trace, course: Course, failed_at: datetime) -> datetime
 
 
 def started_between(trace: Trace, course: Course, since: datetime, until: datetime | None) -> int:
-    """How many processes of incarnations that did not exist before were started."""
+    """How many processes of new incarnations were started in that time."""
     known = _known(trace, course, since)
     started = _between(trace, course, EventKind.PROCESS_STARTED, since, until)
     return sum(record.job_uid not in known for record in started)

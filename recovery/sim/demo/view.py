@@ -1,4 +1,4 @@
-"""What the audience sees: a picture that moves below the lines on a terminal, lines alone everywhere else."""
+"""What the audience sees: on a terminal, lines with a live picture below them; everywhere else, only lines."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -30,7 +30,7 @@ _STYLES = {
 
 
 class View:
-    """Lines with the time of day. `Narrator` of the scene."""
+    """Prints lines with the time of day. The `Narrator` of the scene."""
 
     def __init__(self, console: Console, clock: Clock) -> None:
         self._console = console
@@ -42,7 +42,7 @@ class View:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Nothing is left on the screen that moves."""
+        """A view of lines has no live picture to remove."""
 
     def say(self, text: str) -> None:
         self._line(Text(text))
@@ -51,27 +51,27 @@ class View:
         self._line(Text(text, style="bold red"))
 
     def incident(self, reported: ReportedIncident) -> None:
-        """The controller's own sentence is left out where no class is known: it says no more than the announcement."""
+        """If a closed incident has class Unknown, the controller's sentence adds nothing to the announcement."""
         if reported.closing is None or reported.incident.disruption_class != DisruptionClass.UNKNOWN:
             self._line(Text(reported.incident.message))
         if reported.closing is not None:
             self.note(phases_of(reported))
 
-    # What is said when the play is over, and has no time of day.
+    # Lines without a time of day.
 
     def note(self, text: str) -> None:
         self._wrapped(Text(text))
 
     def prove(self, text: str) -> None:
-        """Something was as it should be."""
+        """Something went as it should."""
         self._wrapped(Text(text, style="green"))
 
     def complain(self, text: str) -> None:
-        """Something was not as it should be."""
+        """Something did not go as it should."""
         self._wrapped(Text.assemble(("not as it should be: ", "bold red"), text))
 
     def conclude(self, verdict: DemoVerdict) -> None:
-        """The last line."""
+        """Prints the last line, PASS or FAIL."""
         checks = len(verdict.problems) + len(verdict.proofs)
         if verdict.problems:
             text = f": {len(verdict.problems)} of {checks} checks failed"
@@ -85,7 +85,7 @@ class View:
         self._console.print(renderable)
 
     def show(self, moment: SceneMoment) -> None:
-        """Called `FRAMES_PER_SECOND` times; lines alone have no picture."""
+        """Called `FRAMES_PER_SECOND` times a second. A view of lines has no picture to update."""
 
     def _wrapped(self, text: Text) -> None:
         for line in text.wrap(self._console, self._console.width):
@@ -93,7 +93,7 @@ class View:
             self.print(line)
 
     def _line(self, text: Text) -> None:
-        """Wrapped, with the time in a column of its own."""
+        """Prints it wrapped, with the time in its own column."""
         now = self._clock.now().astimezone()
         stamp = f"{now:%H:%M:%S}  "
         for number, line in enumerate(text.wrap(self._console, self._console.width - len(stamp))):
@@ -102,11 +102,11 @@ class View:
 
 
 class LiveView(View):
-    """The lines, and below them the ranks, the phase, the sentence and the bill, as they change."""
+    """Prints the lines, and below them a live picture of the ranks, the phase, the sentence and the bill."""
 
     def __init__(self, console: Console, clock: Clock) -> None:
         super().__init__(console, clock)
-        # No thread of its own: everything here belongs to one loop.
+        # No refresh thread, because everything here runs in one event loop.
         self._live = Live(console=console, auto_refresh=False, transient=True)
 
     def __enter__(self) -> Self:
@@ -123,13 +123,13 @@ class LiveView(View):
 
 
 def view_on(console: Console, clock: Clock) -> View:
-    """A picture that moves needs a terminal that can move its cursor."""
+    """The view for a console. A live picture needs a terminal that can move its cursor."""
     moves = console.is_terminal and not console.is_dumb_terminal
     return LiveView(console, clock) if moves else View(console, clock)
 
 
 def picture(moment: SceneMoment) -> ConsoleRenderable:
-    """One moment, 74 columns wide at least."""
+    """The picture of one moment. It needs at least 74 columns."""
     lines = [
         Text.assemble((f"rank {first:3}  ", "dim"), *_letters(moment.ranks[first : first + RANKS_PER_LINE]))
         for first in range(0, len(moment.ranks), RANKS_PER_LINE)
@@ -149,7 +149,7 @@ def _letters(ranks: Iterable[RankLetter]) -> list[tuple[str, str]]:
 
 
 def _counts(ranks: Iterable[RankLetter]) -> Text:
-    """The legend, with how many there are of each."""
+    """The legend, with the number of ranks in each state."""
     counts = Counter(ranks)
     text = Text()
     for state, style in _STYLES.items():

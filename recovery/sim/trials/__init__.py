@@ -1,1 +1,1 @@
-"""Trials: the production controller in a modelled cluster under faults, and what must have held at the end."""
+"""Trials: the production controller runs in a modelled cluster under faults, and invariants judge what it did."""

@@ -1,5 +1,5 @@
-"""How people, machines and other controllers write to the modelled cluster in a trial: a write that the server refuses
-does not take place, because the world has moved on."""
+"""How people, machines and other controllers write to the modelled cluster in a trial. A write that the server refuses
+is dropped, because its object has changed or no longer exists."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,12 +10,12 @@ from recovery.sim.api.server import ApiServer
 from recovery.sim.api.status_error import StatusError
 
 CHAOS = "chaos"
-"""The actor of what machines do to pods and nodes."""
+"""The actor of faults that machines cause on pods and nodes."""
 USER = "user"
 KUEUE = "kueue"
 SCHEDULER = "kube-scheduler"
 MONITOR = "node-problem-detector"
-"""The actor of what monitors of nodes write."""
+"""The actor of what node monitors write."""
 
 
 class Actors:
@@ -31,7 +31,7 @@ class Actors:
             asyncio.get_running_loop().call_later(seconds, act)
 
     def attempt(self, actor: str, write: Callable[[], object]) -> bool:
-        """False: the server refused it."""
+        """Makes a write. False: the server refused it."""
         try:
             with self.server.acting(actor):
                 write()
@@ -74,7 +74,7 @@ class Actors:
         )
 
     def evict(self, metadata: Body) -> None:
-        """By the eviction API."""
+        """Uses the eviction API."""
         name, namespace = metadata["name"], metadata["namespace"]
         eviction: Body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
         self.attempt(
@@ -84,7 +84,7 @@ class Actors:
     # Nodes.
 
     def node(self, name: str) -> Body | None:
-        """None: there is no such Node."""
+        """The Node. None: it does not exist."""
         return self.server.find(NODES, name)
 
     def cordon(self, actor: str, name: str, cordoned: bool) -> None:

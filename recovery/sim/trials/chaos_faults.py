@@ -1,4 +1,4 @@
-"""The chaos of a scenario as faults."""
+"""Turns the chaos of a scenario into faults."""
 
 import random
 from collections.abc import Iterator, Mapping
@@ -56,37 +56,37 @@ class ReadJobs:
     plans: Mapping[str, JobPlan]
     """By namespace and name."""
     unsized: frozenset[str]
-    """Those whose number of pods is wrong: nothing is said about the indexes of their pods."""
+    """Jobs whose number of pods is wrong. The indexes of their pods are not checked."""
     complete: bool
-    """There are no others. If there are, nothing is said about jobs that are not known."""
+    """The file has no other jobs. If it has, a name that matches no job in `plans` is not reported."""
 
 
 class _AnyTime(Chaos, frozen=True):
-    """What every chaos says: when, and what it selects."""
+    """The fields that every chaos has: when it happens, and what it selects."""
 
 
 class ChaosReader:
-    """Of one scenario, whose jobs have been read."""
+    """Reads the chaos of one scenario. Its jobs have been read before."""
 
     def __init__(self, file: ScenarioFile, jobs: ReadJobs, active_seconds: float, problems: Problems) -> None:
-        """`active_seconds` 0: how long chaos may last is not known."""
+        """`active_seconds` 0: it is not known how long chaos may last."""
         self._file = file
         self._jobs = jobs.plans
         self._read_jobs = jobs
         self._active_seconds = active_seconds
         self._problems = problems
         self._numbers = 0
-        """Faults of the world so far."""
+        """The number of faults of the world so far."""
         self._events: set[tuple[str, int, bool]] = set()
-        """Replica, number, and whether it is a line: those that meet with a fault."""
+        """The events that already have a fault: replica, number, and whether it is a line of a watch."""
 
     def faults_of(self, chaos: AnyChaos, path: str) -> tuple[TrialFault, ...]:
-        """To be asked in the order of the file."""
+        """Call it in the order of the file, which numbers the faults."""
         number = path.removeprefix("chaos[").removesuffix("]")
         return tuple(self._of(chaos, path, random.Random(f"{self._file.seed}:{number}")))
 
     def check_unread(self, body: object, path: str) -> None:
-        """Whom and when, of what has no action or no kind that is known."""
+        """Checks the moment and the selector of an entry whose kind or action is unknown."""
         if not isinstance(body, Mapping):
             return
         said = {name: body[name] for name in ("at", "event", "selector") if name in body}
@@ -293,7 +293,7 @@ class ChaosReader:
         wanted = self._how_many(chaos.mode, chaos.value, len(chosen), path)
         indexes = sorted(chance.sample(chosen, wanted))
         together: list[tuple[int, ...]] = [tuple(indexes)]
-        # Without an index the choice is wrong; then the moment may be wrong as well.
+        # Without an index the selection is wrong. One fault is still built, to check the moment too.
         for struck in [(index,) for index in indexes] or together if kind in ONE_POD_EACH else together:
             for fault in self._in_world(
                 chaos, kind, path, job=str(job), indexes=struck, duration=duration, code=code, sign=sign
@@ -301,7 +301,7 @@ class ChaosReader:
                 yield replace(fault, container=container)
 
     def _indexes(self, chaos: Chaos, job: JobPlan, path: str) -> tuple[int, ...]:
-        """Those that may be chosen. Empty: that is not known."""
+        """The indexes to choose from. Empty: they are not known."""
         chosen = chaos.selector.indexes
         if len(set(chosen)) < len(chosen):
             self._problems.add(f"{path}.selector.indexes", "an index stands there twice")
@@ -314,7 +314,7 @@ class ChaosReader:
         return chosen or tuple(range(job.pods))
 
     def _how_many(self, mode: SelectionMode | None, value: int | str | None, candidates: int, path: str) -> int:
-        """0: that is wrong, or there are no candidates."""
+        """How many candidates are selected. 0: mode or value is wrong, or there are no candidates."""
         if mode is None:
             self._problems.add(f"{path}.mode", f"is missing; say one of {', '.join(SelectionMode)}")
             return 0
@@ -352,14 +352,14 @@ class ChaosReader:
         yield TrialFault(key, seconds=seconds, at_seconds=at_seconds, job=job, indexes=indexes, code=code, sign=sign)
 
     def _on_process(self, chaos: Chaos, kind: FaultKind, path: str, duration: str) -> Iterator[TrialFault]:
-        """At a moment or at a request."""
+        """A fault at a moment or at a request."""
         if chaos.event is not None:
             yield from self._on_event(chaos, kind, path, self._lasting(duration, 0.0, path))
         elif (replica := self._replica(chaos, path)) is not None:
             yield from self._in_world(chaos, kind, path, indexes=(replica,), duration=duration)
 
     def _on_event(self, chaos: Chaos, kind: FaultKind, path: str, seconds: float) -> Iterator[TrialFault]:
-        """At a request, or at a line of a watch: what a controller asks for when cannot be known beforehand."""
+        """A fault at a request or at a line of a watch, by number: when a controller gets there is not known before."""
         replica = self._replica(chaos, path)
         if chaos.at or chaos.event is None:
             self._problems.add(f"{path}.event", "say which request, or which line, by its number instead of at")
@@ -374,7 +374,7 @@ class ChaosReader:
             yield TrialFault(FaultKey(actor, chaos.event, kind), seconds=seconds)
 
     def _replica(self, chaos: Chaos, path: str) -> int | None:
-        """None: that is wrong."""
+        """The selected replica. None: the selector is wrong."""
         self._only(chaos, path, "controller")
         replica, replicas = chaos.selector.controller, self._file.controllers.replicas
         if replica is not None and 0 <= replica < replicas:
@@ -384,7 +384,7 @@ class ChaosReader:
         return None
 
     def _only(self, chaos: Chaos, path: str, *fields: str) -> None:
-        """Nothing else is selected."""
+        """Reports all other fields of the selector."""
         selector = chaos.selector
         said = {
             "job": bool(selector.job),
@@ -398,7 +398,7 @@ class ChaosReader:
                 self._problems.add(f"{path}.selector.{field}", f"means nothing here; {fix}")
 
     def _job(self, chaos: Chaos, path: str) -> JobPlan | None:
-        """None: that is wrong, or not known; of the rest of such a chaos it is judged when it happens."""
+        """The selected job. None: it is missing or unknown. The moment is then checked here, as nothing else is."""
         name = chaos.selector.job
         job = self._found(name)
         if job is not None:
@@ -414,7 +414,7 @@ class ChaosReader:
         return None
 
     def _found(self, name: str) -> JobPlan | None:
-        """None: no job is called so, or several are."""
+        """None: no job has that name, or several have it."""
         if "/" in name:
             return self._jobs.get(name)
         called = [job for job in self._jobs.values() if job.name == name]
@@ -432,7 +432,7 @@ class ChaosReader:
         return seconds
 
     def _fitting(self, duration: str | None, action: PodAction | NetworkAction | UserAction, path: str) -> str | None:
-        """The duration, if it is there where it must be and only there."""
+        """The duration. Reports one that is missing, or that the action does not take."""
         if action in LASTING and duration is None:
             self._problems.add(f"{path}.duration", f"is missing: {action} needs one")
         if action not in LASTING:
@@ -441,7 +441,7 @@ class ChaosReader:
         return duration
 
     def _lasting(self, duration: str | None, at_seconds: float, path: str) -> float:
-        """In seconds. All is over when the healing begins."""
+        """The duration in seconds. Every fault must end before the healing begins."""
         if duration is None:
             return 0.0
         seconds = self._problems.seconds(duration, f"{path}.duration")

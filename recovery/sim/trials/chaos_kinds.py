@@ -1,4 +1,4 @@
-"""The words of chaos, and the kinds of fault that they stand for."""
+"""Maps the actions of chaos to kinds of fault."""
 
 from recovery.sim.trials.faults import FaultKind
 from recovery.sim.trials.scenario_schema import (
@@ -62,7 +62,7 @@ USER_KINDS = {
     UserAction.POLICY_DELETE: FaultKind.POLICY_DELETE,
 }
 OF_NODES = frozenset({UserAction.RELEASE, UserAction.UNTAINT, UserAction.RESET_BREAKER})
-"""What users do about the whole cluster."""
+"""User actions that concern the whole cluster, not one job."""
 HTTP_KINDS = {
     (HttpAction.ABORT, ChaosTarget.REQUEST, None): FaultKind.TIMEOUT,
     (HttpAction.ABORT, ChaosTarget.RESPONSE, None): FaultKind.TIMEOUT_APPLIED,
@@ -87,7 +87,7 @@ LASTING = frozenset(
         UserAction.POLICY_DELETE,
     }
 )
-"""Actions that need a duration; the others of their kinds take none."""
+"""Actions that need a duration. Other actions on pods, networks and by users take none."""
 ONE_POD_EACH = frozenset(
     {
         FaultKind.POD_STUCK,
@@ -96,4 +96,4 @@ ONE_POD_EACH = frozenset(
         FaultKind.NODE_PARTITION,
     }
 )
-"""Kinds of faults that affect one pod, or its node."""
+"""Kinds of faults that affect one pod, or its node: one fault for each selected pod."""

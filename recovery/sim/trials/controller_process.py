@@ -1,7 +1,8 @@
-"""Controller processes as a trial runs them: the production program, until something ends it, then again.
+"""Controller processes as a trial runs them: the production program, which restarts after something ends it.
 
-A process that was killed writes nothing more, whatever its code still does while it is taken apart: its transport never
-answers again. One that is frozen stands still wherever it waits next, and goes on later as if nothing had been.
+A killed process writes nothing more, no matter what its code still does during its shutdown, because its transport
+never answers again. A frozen process stops at the next point where it waits, and later continues as if nothing had
+happened.
 """
 
 import asyncio
@@ -19,11 +20,11 @@ from recovery.telemetry.observer import Telemetry
 
 LEASE_NAMESPACE = "recovery-system"
 RESTART_SECONDS = 2.0
-"""From the end of a process that was not killed until its pod has started the next one."""
+"""From the end of a process that was not killed until its pod starts the next one."""
 
 
 class ProcessTelemetry(Telemetry):
-    """Reports failed reconciles to the trial, besides counting them."""
+    """Counts failed reconciles, and also reports them to the trial."""
 
     def __init__(self, clock: Clock, failed: Callable[[GroupKey, str], None]) -> None:
         super().__init__(clock=clock, version="trial")
@@ -35,7 +36,7 @@ class ProcessTelemetry(Telemetry):
             self._failed(key, error)
 
     def samples(self) -> Mapping[str, float]:
-        """What /metrics shows."""
+        """The samples that /metrics shows."""
         return {
             _series(sample.name, sample.labels): sample.value
             for metric in self.registry.collect()
@@ -49,15 +50,15 @@ def _series(name: str, labels: Mapping[str, str]) -> str:
 
 
 class ProcessClock:
-    """`ports.Clock` of one process: it may be wrong about the time of day, and stands still while the process does."""
+    """`ports.Clock` of one process. Its time of day may be wrong, and no sleep ends while the process is frozen."""
 
     def __init__(self, clock: Clock, right_from: datetime) -> None:
-        """`right_from`: when the healing begins, and sets its time of day right."""
+        """`right_from`: when the healing begins. The time of day is right from then on."""
         self._clock = clock
         self._right_from = right_from
         self._frozen_until_seconds = 0.0
         self.off_seconds = 0.0
-        """By how much its wall clock is ahead, until the healing."""
+        """How far the wall clock is ahead, until the healing."""
 
     def now(self) -> datetime:
         now = self._clock.now()
@@ -86,7 +87,7 @@ class ControllerProcess:
         self.actor = actor
         """The replica's name."""
         self.number = number
-        """Which of the replica's processes."""
+        """Number of the replica's process."""
         self.clock = ProcessClock(clock, evidence.healing_from)
         self.restart_seconds = RESTART_SECONDS
         """From its end until the next one starts."""
@@ -99,18 +100,18 @@ class ControllerProcess:
         self._killed = asyncio.Event()
 
     def kill(self, restart_seconds: float) -> None:
-        """It ends here and now, in the middle of whatever it does."""
+        """Ends the process immediately, in the middle of its work."""
         if not self.how:
             self.how = "killed"
             self.restart_seconds = restart_seconds
             self._killed.set()
 
     def stop(self) -> None:
-        """SIGTERM: it ends when its work is done."""
+        """SIGTERM: the process ends when its work is done."""
         self._stop.set()
 
     async def run(self, transport: ApiClient) -> None:
-        """Until it is killed or stopped, or fails; `how` says which."""
+        """Runs until the process is killed, stops or fails. `how` says which."""
         seed, lease_seconds = self._evidence.plan.seed, self._evidence.plan.lease_seconds
         entropy = random.Random(f"{seed}/{self.actor}/{self.number}")
         client = KubeApiClient(transport, clock=self.clock, entropy=entropy)
@@ -128,7 +129,7 @@ class ControllerProcess:
         try:
             await asyncio.wait({running, killed}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            # What is left of a killed process is not waited for: some of it waits for answers that never come.
+            # Do not wait for the rest of a killed process: some of it waits for responses that never come.
             running.cancel()
             killed.cancel()
         if not self.how:

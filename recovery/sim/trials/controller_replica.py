@@ -1,4 +1,4 @@
-"""A replica of the controller: one process after the other, as a Deployment's pod has them."""
+"""A replica of the controller: it runs one process after the other, like a pod of a Deployment."""
 
 import asyncio
 from collections.abc import Callable
@@ -23,18 +23,18 @@ class Replica:
         self.requests = 0
         """How many requests its processes have begun."""
         self.lines = 0
-        """How many lines their watches have got."""
+        """How many lines their watches have received."""
         self.process: ControllerProcess | None = None
-        """The one that runs. None: none does."""
+        """The process that runs. None: none does."""
         self._clock = clock
         self._evidence = evidence
         self._connect = connect
         self._stopping = False
         self._place = 0
-        """Of its newest process among all of the evidence."""
+        """Index of its newest process among the processes of the evidence."""
 
     async def run(self) -> None:
-        """Until `stop`, and the end of the process that runs then."""
+        """Runs until `stop` is called and the process that runs then has ended."""
         number = 0
         while not self._stopping:
             process = self.process = ControllerProcess(self.name, number, self._clock, self._evidence)
@@ -49,17 +49,17 @@ class Replica:
                 await self._clock.sleep(process.restart_seconds)
 
     def abandon(self, how: str) -> None:
-        """Its process runs on after a request to stop: note how that ended."""
+        """Records how the trial ended its process, which still ran after a request to stop."""
         last = self._evidence.processes[self._place]
         self._evidence.processes[self._place] = replace(last, ended_at=self._clock.now(), how=how)
 
     def stop(self) -> None:
-        """SIGTERM, and no process after that."""
+        """Sends SIGTERM to the process. No process starts after it."""
         self._stopping = True
         if self.process is not None:
             self.process.stop()
 
 
 async def never() -> None:
-    """What a dead process waits for."""
+    """Never returns: what a dead process waits for."""
     await asyncio.get_running_loop().create_future()

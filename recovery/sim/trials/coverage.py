@@ -1,6 +1,6 @@
-"""How often a trial met with each thing that can happen: what no trial meets is not tested by any.
+"""How often a trial reached each thing that can happen. What no trial reaches is not tested by any.
 
-Keys are `dimension:name`. The names come from the enums of the simulation and of the product, so that a new member is
+Keys are `dimension:name`. The names come from the enums of the simulation and of the product, so a new member is
 reported as never hit until trials reach it.
 """
 
@@ -52,24 +52,25 @@ _ENUMS: Mapping[str, type[StrEnum]] = {
     "terminal": OnTerminalFailure,
     "verb": Verb,
 }
-"""rule: `restart` of the policy that an incident was opened under. ruled: actions of rules that decided. fencing: of
-the policies. marking: of bare JobSets. exhausted, terminal: what was done, not what was asked for."""
+"""rule: `restart` of the policy that an incident was opened under. ruled: actions of rules that decided. fencing: mode
+in the policies. marking: of bare JobSets. exhausted, terminal: what was done, not what the policy says."""
 
 _JOB = ("deadline", "out-of-time", "withheld", "resumed", "lost-after-resume", "suspension-undone")
-"""What becomes of jobs: one has a deadline, and is ended by it; a restart waits, because the job must not be suspended;
-a Job is resumed, and an incident is opened about it; Kueue undoes another client's suspension."""
+"""What happens to jobs, in this order: a job has a deadline; the deadline ends it; a restart waits because the job must
+not be suspended; a Job is resumed; an incident is opened about a resumed Job; Kueue undoes another client's
+suspension."""
 _CONDITIONS = (group_conditions.POD_KEPT_RUNNING, group_conditions.TRAINING_CONTAINER_UNKNOWN)
-"""Of RecoveryGroups, about their pods."""
+"""Conditions of RecoveryGroups about their pods."""
 
 _FLEET = ("quarantined", "refused", "released", "suspected", "futile", "breaker", "storm")
-"""What concerns several groups: a node was quarantined, was not for a cap, was let in again; …"""
+"""What concerns several groups: a node was quarantined, was not quarantined because of a cap, was released; …"""
 
 _STATE_MACHINE = (
     *(f"transition:{each}" for each in TRANSITIONS),
     *(f"ending:{each}" for each in ENDINGS),
     *(f"becomes:{life.action}>{other}" for life in ATTEMPTS.values() for other in sorted(life.becomes)),
 )
-"""Every row of the tables of `core.incident.transitions`; becomes: the action of an attempt that stands."""
+"""Every row of the tables of `core.incident.transitions`. becomes: the action of a recorded attempt changes."""
 
 ALL: tuple[str, ...] = (
     *(f"fleet:{what}" for what in _FLEET),
@@ -79,7 +80,7 @@ ALL: tuple[str, ...] = (
     *(f"action:{action.__name__}" for action in get_args(actions.Action)),
     *_STATE_MACHINE,
 )
-"""Everything that trials have to reach, or a unit test by name (`RARELY_HIT`)."""
+"""Everything that trials must reach, or a unit test that `RARELY_HIT` names."""
 
 OF_ELASTIC_GROUPS: tuple[str, ...] = (
     f"fault:{FaultKind.USER_DELETE_JOB}",
@@ -90,7 +91,7 @@ OF_ELASTIC_GROUPS: tuple[str, ...] = (
     f"attempt:{AttemptAction.SHRINK}",
     f"attempt:{AttemptAction.GROW}",
 )
-"""What the trials of elastic groups have to reach."""
+"""What the trials of elastic groups must reach."""
 
 NEVER_HIT: Mapping[str, str] = {
     **dict.fromkeys(OF_ELASTIC_GROUPS, "of elastic groups: tests/simulation/test_elastic.py"),
@@ -103,13 +104,13 @@ NEVER_HIT: Mapping[str, str] = {
 
 
 def coverage_of(evidence: TrialEvidence) -> dict[str, int]:
-    """How often each of `ALL` happened, less what did not."""
+    """How often each key of `ALL` happened, without those that did not."""
     found: Counter[str] = Counter()
     found.update(f"fault:{happening.fault.key.kind}" for happening in evidence.happenings)
     found.update(f"sign:{happening.fault.sign}" for happening in evidence.happenings)
     for job in evidence.plan.jobs:
         found.update(_of_job(job))
-    # A write of the fleet's ledger holds the whole of it: the changed part shows the action (`_of_fleet`).
+    # A write of the fleet's ledger contains all of it. Only the changed part shows the action (`_of_fleet`).
     asked = (action for action in map(action_of, evidence.requests) if action not in (None, actions.ChangeFleet))
     found.update(f"action:{action.__name__}" for action in asked if action is not None)
     resumed = _resumed(evidence)
@@ -124,12 +125,12 @@ def coverage_of(evidence: TrialEvidence) -> dict[str, int]:
 
 
 def never_hit(counts: Mapping[str, int]) -> list[str]:
-    """What trials should have reached, and none did."""
+    """What trials should have reached but none did."""
     return [key for key in ALL if not counts.get(key) and key not in NEVER_HIT and key not in RARELY_HIT]
 
 
 def by_unit_tests_only(counts: Mapping[str, int]) -> dict[str, str]:
-    """What no trial reached and need not, each with the unit test that does."""
+    """What no trial reached or has to reach, each with the unit test that reaches it."""
     return {key: test for key, test in RARELY_HIT.items() if not counts.get(key)}
 
 
@@ -152,7 +153,7 @@ def _of_job(job: JobPlan) -> Iterator[str]:
 
 
 def _resumed(evidence: TrialEvidence) -> dict[str, datetime]:
-    """When each Job was last resumed that ever was, by UID."""
+    """When each Job that was ever resumed was last resumed, by UID."""
     return {
         change.body["metadata"]["uid"]: at
         for change, at in zip(evidence.changes, evidence.change_times, strict=True)
@@ -161,7 +162,7 @@ def _resumed(evidence: TrialEvidence) -> dict[str, datetime]:
 
 
 def _switched(change: ObjectChange, *, suspended: bool) -> bool:
-    """`spec.suspend` became so in this change."""
+    """This change set `spec.suspend` to `suspended`."""
     if change.before is None or change.type == "DELETED":
         return False
     now, was = (bool(body["spec"].get("suspend")) for body in (change.body, change.before))
@@ -260,7 +261,7 @@ def _of_write(write: LedgerWrite) -> Iterator[str]:
 
 
 def _of_overtaken(incident: Incident, same: Incident | None) -> Iterator[str]:
-    """Attempts that turned out to be the platform's."""
+    """Attempts of ours that turned out to be the platform's."""
     if same is None or same.attempts == incident.attempts:
         return
     stood = {attempt.number: attempt.action for attempt in same.attempts}
@@ -271,7 +272,7 @@ def _of_overtaken(incident: Incident, same: Incident | None) -> Iterator[str]:
 
 
 def _of_verdict(incident: Incident, same: Incident | None) -> Iterator[str]:
-    """`same`: the incident as it was before this write. None: it was opened by it."""
+    """`same`: the incident as it was before this write. None: this write opened it."""
     if incident.rule and (same is None or same.rule != incident.rule):
         yield from (f"ruled:{rule.action}" for rule in incident.pinned.rules if rule.name == incident.rule)
     if incident.storm and (same is None or not same.storm):

@@ -1,7 +1,7 @@
-"""Chance by key: the same key gives the same throws, whatever else was thrown before.
+"""Random numbers by key: the same key gives the same throws, no matter what was thrown before.
 
-A stream of random numbers would not do: striking out one fault would change all that follow, and a shrunk plan would be
-another trial.
+One stream of random numbers would not work: removing one fault would change all faults after it, so a shrunk plan would
+be a different trial.
 """
 
 from hashlib import blake2b
@@ -18,7 +18,7 @@ class Dice:
         self._throws = [int.from_bytes(digest[8 * throw : 8 * throw + 8]) / _LARGEST for throw in range(_THROWS)]
 
     def throw(self) -> float:
-        """The next one, from 0 to less than 1. Raises IndexError after the eighth."""
+        """The next throw, from 0 to less than 1. Raises IndexError after the eighth."""
         return self._throws.pop()
 
     def between(self, least: float, most: float) -> float:

@@ -1,8 +1,8 @@
-"""A controller that is stopped before and after every single one of its writes, one trial for each.
+"""Stops a controller before and after every single one of its writes, with one trial for each.
 
-First the incident is played without a stop, and the numbers of the writes are noted. Then once more for each write and
-each side of it, with a process killed just there and started again. That is exhaustive for one stop per incident; what
-several stops do is left to the seeds.
+The first trial of an incident runs without a stop, and notes the numbers of the writes. Then one trial for each write
+and each side of it kills the process there and starts it again. This is exhaustive for one stop per incident. The
+seeds cover several stops.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,11 +19,11 @@ from recovery.sim.trials.trial import TrialOutcome, run_trial
 
 RESTART_SECONDS = 5.0
 FAILURE_SECONDS = 60.0
-"""When the incident begins: the group has trained for a while."""
+"""When the incident begins. The group has trained for a while by then."""
 SHORT_SECONDS = 300.0
-"""For an incident whose fault is momentary: everybody trains again within a minute or two."""
+"""For an incident whose fault is momentary: all ranks train again within a minute or two."""
 HEALING_SECONDS = 900.0
-"""As long as the longest timeout of the policy: one that a stop leaves armed has fired by the end."""
+"""As long as the longest timeout of the policy, so a timeout that a stop leaves armed fires before the end."""
 ENFORCE: Mapping[str, object] = {"mode": "Enforce"}
 
 
@@ -33,7 +33,7 @@ class StoppedTrial:
 
     incident: str
     key: FaultKey | None
-    """Of the stop. None: this is the one without."""
+    """Key of the stop. None: this trial has no stop."""
     outcome: TrialOutcome
 
     def __str__(self) -> str:
@@ -59,7 +59,7 @@ _ALLOWED: Mapping[str, object] = {
     "allow": {"failJob": True, "cordon": True, "assumeDead": True},
     "quarantine": {"maxPercent": 30, "releaseAfter": "10m", "trustedNamespaces": [_JOB.namespace]},
 }
-"""The namespace is trusted: else the message that its job leaves would quarantine no node, and no stop would come
+"""The namespace is trusted. Otherwise the message that its job leaves would quarantine no node, and no stop would fall
 between the writes of a quarantine."""
 _ASSUME_DEAD: Mapping[str, object] = {
     **ENFORCE,
@@ -74,7 +74,7 @@ _ELASTIC: Mapping[str, object] = {
 
 _BACKOFF: Mapping[str, object] = {**ENFORCE, "backoff": {"initial": "10s"}}
 _TWICE = (_fault(0, FaultKind.POD_KILL), _fault(1, FaultKind.POD_KILL, at=2 * FAILURE_SECONDS))
-"""The second loss follows a recovery, so that its restart waits."""
+"""The second loss follows a recovery, so its restart waits for the backoff."""
 
 
 def _rule(name: str, action: str, **when: object) -> Mapping[str, object]:
@@ -90,7 +90,7 @@ def _plan(
     active_seconds: float = 1200.0,
     birth_settings: bool = False,
 ) -> TrialPlan:
-    """`others`: so many more jobs like it. `active_seconds`: no fault lasts longer."""
+    """`others`: how many more jobs like it there are. `active_seconds`: no fault lasts longer."""
     return TrialPlan(
         seed=1,
         jobs=(job, *(replace(job, name=f"{job.name}-{number}") for number in range(others))),
@@ -130,7 +130,7 @@ CANONICAL: Mapping[str, TrialPlan] = {
             runtime=PlannedRuntime.PREPARED,
             policy={**ENFORCE, "budget": {"limit": 1, "onExhausted": "Suspend", "window": "10m"}},
         ),
-        # Beyond the second window of ten minutes, after which the ledger says that the budget is free again.
+        # Beyond the second window of ten minutes. After it the ledger says that the budget is free again.
         active_seconds=1320.0,
     ),
     "second attempt": _plan(*_TWICE, job=replace(_JOB, grace_seconds=5, policy=_BACKOFF), active_seconds=SHORT_SECONDS),
@@ -187,11 +187,11 @@ CANONICAL: Mapping[str, TrialPlan] = {
         birth_settings=True,
     ),
 }
-"""By name: the incidents in which a stop at any write has to be harmless. Later features add theirs."""
+"""The incidents, by name, in which a stop at any write must be harmless. Later features add theirs."""
 
 
 def every_stop(incident: str) -> Iterator[StoppedTrial]:
-    """The trial without a stop, then one for each write and side."""
+    """The trial without a stop, then one trial for each write and each side of it."""
     plan = CANONICAL[incident]
     whole = run_trial(plan)
     yield StoppedTrial(incident, None, whole)

@@ -1,6 +1,6 @@
 """What failures leave behind: exits of processes with the last lines that they wrote, and what monitors say of nodes.
 
-The lines are as the programs word them, shortened: PyTorch 2 (`CUDA out of memory`, NCCL's watchdog), the NVIDIA
+The lines are those of the real programs, shortened: PyTorch 2 (`CUDA out of memory`, NCCL's watchdog), the NVIDIA
 driver (`NVRM: Xid`), CPython's tracebacks.
 """
 
@@ -15,21 +15,21 @@ class Sign(StrEnum):
     NONE = "none"
     """An exit code and nothing more."""
     TRACEBACK = "traceback"
-    """An error of the training script, which comes back wherever it runs."""
+    """An error of the training script, which recurs on any node."""
     CUDA_OOM = "cuda-oom"
     HOST_OOM = "host-oom"
-    """The kernel's killer: the reason says OOMKilled."""
+    """The kernel's OOM killer. The reason says OOMKilled."""
     XID = "xid"
     """The GPU fell off the bus."""
     NCCL_WATCHDOG = "nccl-watchdog"
-    """A survivor of a broken collective: never a cause."""
+    """A survivor of a broken collective. It is never the cause."""
     CONNECTION_RESET = "connection-reset"
-    """The same, of a rank that had a socket open to the lost one."""
+    """A survivor too: a rank that had a socket open to the lost rank."""
 
 
 @dataclass(frozen=True)
 class Left:
-    """What an exit leaves behind. `code` None: that of the fault."""
+    """What an exit leaves behind. `code` None: the fault's own code."""
 
     message: str
     code: int | None = None
@@ -68,10 +68,10 @@ LEFT: Mapping[Sign, Left] = {
 }
 
 PEERS: tuple[Sign, Sign] = (Sign.NCCL_WATCHDOG, Sign.CONNECTION_RESET)
-"""How the survivors of a lost rank end, one as well as the other."""
+"""How the survivors of a lost rank end. They take turns."""
 
 GPU_CONDITION = "GpuUnhealthy"
-"""A condition of a node, as node-problem-detector's custom plugins set it: True is bad."""
+"""A condition of a node, as node-problem-detector's custom plugins set it. True: a GPU is bad."""
 GPU_CONDITION_REASON = "XidCriticalError"
 MONITOR_TAINT = "nvidia.com/gpu-unhealthy"
-"""What a health monitor taints a node with, beside a cordon of its own, so that nothing new comes to it."""
+"""The taint that a health monitor adds to a node, besides a cordon, to keep new pods off."""

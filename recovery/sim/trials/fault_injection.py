@@ -1,7 +1,7 @@
-"""What happens to jobs, nodes and the platform in a trial, and what users do: each kind of fault carried out.
+"""Injects the faults of jobs, nodes and the platform in a trial, and makes the changes of users.
 
-A fault whose object is not there (any more) does not take place, and is not recorded. Whatever lasts is undone when its
-time is over, at the latest when the healing begins: the planner keeps every fault's end before that.
+A fault whose object does not exist (any more) does not take place, and is not recorded. A fault that lasts is undone
+when its time is over, at the latest when the healing begins: the plan generator makes every fault end before that.
 """
 
 import asyncio
@@ -47,15 +47,15 @@ from recovery.sim.trials.trial_log import TrialLog
 from recovery.sim.trials.workload_faults import WorkloadFaults
 
 CRASH_SECONDS = 2.0
-"""From each start of a process that crashes again and again until its end."""
+"""How long each process in a crash loop runs."""
 BOOT_SECONDS = 5.0
 ABORT_SECONDS = (0.2, 1.5)
-"""From the loss of a rank until a survivor that does not hang has noticed and ended, least and most."""
+"""Least and most time from the loss of a rank until a survivor that does not hang has noticed it and ended."""
 REFUSAL = 'admission webhook "sidecar.example.com" denied the request: the injector is not available'
 
 
 class FaultInjector:
-    """Carries out the faults of a plan that have a moment of their own."""
+    """Injects the faults of a plan that have a fixed moment."""
 
     def __init__(
         self, plan: TrialPlan, cluster: EmbeddedCluster, replicas: Sequence[Replica], clock: Clock, log: TrialLog
@@ -106,7 +106,7 @@ class FaultInjector:
         }
 
     def begin(self) -> None:
-        """Set the clock for each of them; the trial begins now."""
+        """Begins the trial: schedules each of these faults."""
         loop = asyncio.get_running_loop()
         self._admissions.begin()
         for job in self._plan.jobs:
@@ -117,7 +117,7 @@ class FaultInjector:
         loop.call_at(loop.time() + self._plan.active_seconds, self._heal)
 
     def _heal(self) -> None:
-        """The person on call lets all nodes in again, and closes the circuit breaker."""
+        """The person on call releases all quarantined nodes, and closes the circuit breaker."""
         for node in self._quarantined():
             self._let_in(node)
         if self._breaker_is_open():
@@ -126,7 +126,7 @@ class FaultInjector:
     # Pods.
 
     def _pods(self, fault: TrialFault) -> list[Body]:
-        """Those of the fault's indexes that are there, and neither being deleted nor over."""
+        """The pods of the fault's indexes that exist, have not ended and are not being deleted."""
         pods = members(self._server, self._jobs[fault.job])
         return [pods[index] for index in fault.indexes if index in pods]
 
@@ -172,7 +172,7 @@ class FaultInjector:
             self._report_pods(fault, struck, f"ended with exit code {_code(fault, fault.sign)}")
 
     def _end(self, fault: TrialFault, names: Sequence[str], sign: Sign) -> list[str]:
-        """The processes that train in these pods end so; returns the pods in which one ran."""
+        """Ends the processes that train in these pods as the sign says. Returns the pods in which one ran."""
         left, namespace = LEFT[sign], self._jobs[fault.job].namespace
         code = _code(fault, sign)
         kubelets = self._cluster.kubelets
@@ -200,17 +200,17 @@ class FaultInjector:
         try:
             self._cluster.kubelets.stuck_termination(metadata["name"], namespace=metadata["namespace"])
         except LookupError:
-            return  # No kubelet has begun with it.
+            return  # No kubelet has started the pod yet.
         self._report_pods(fault, pods, "deleted, and its processes cannot be ended")
         self._actors.remove(CHAOS, PODS, pods[0])
         self._actors.after(fault.seconds, lambda: self._reset_node(node))
 
     def _reset_node(self, node: str) -> None:
-        """Off and on again: whatever ran there is dead."""
+        """Switches the machine off and on again, which ends all processes on it."""
         try:
             self._cluster.kubelets.reset_node(node, BOOT_SECONDS)
         except LookupError:
-            return  # The machine was taken away meanwhile.
+            return  # The machine was removed meanwhile.
 
     def _crash_loop(self, fault: TrialFault) -> None:
         job = self._jobs[fault.job]
@@ -297,7 +297,7 @@ class FaultInjector:
         if self._actors.attempt(USER, lambda: self._server.create(resource, body, namespace=job.namespace)):
             self._admissions.created(job)
         else:
-            self._actors.after(1.0, lambda: self._make_again(fault))  # The old one is still there.
+            self._actors.after(1.0, lambda: self._make_again(fault))  # The old workload still exists.
 
     def _pause(self, fault: TrialFault) -> None:
         found = self._workload(fault)
@@ -360,7 +360,7 @@ class FaultInjector:
             self._let_in(node)
 
     def _let_in(self, name: str) -> None:
-        """As `recovery release` does: taint, mark and our cordon go, and the moment is noted."""
+        """Does what `recovery release` does: removes our taint, mark and cordon, and notes the moment."""
         node = self._actors.node(name)
         if node is None:
             return
@@ -380,7 +380,7 @@ class FaultInjector:
         node = self._actors.node(nodes[0])
         mark = parsed_mark(((node or {}).get("metadata", {}).get("annotations") or {}).get(QUARANTINE_ANNOTATION))
         self._actors.untaint(USER, nodes[0], QUARANTINE_TAINT)
-        if mark is None or mark.cordoned:  # otherwise no one would give the node back
+        if mark is None or mark.cordoned:  # Otherwise no one would uncordon the node.
             self._actors.cordon(USER, nodes[0], False)
 
     def _reset_breaker(self, fault: TrialFault) -> None:
@@ -428,7 +428,7 @@ class FaultInjector:
 
         self._actors.after(fault.seconds, make_again)
 
-    # Controller processes, at a moment of the plan's choice.
+    # Controller processes, at a moment that the plan sets.
 
     def _kill_process(self, fault: TrialFault) -> None:
         for replica in (self._replicas[index] for index in fault.indexes):

@@ -1,4 +1,4 @@
-"""What is wrong with input, collected, so that it is fixed in one go."""
+"""Collects everything that is wrong with an input, so that a person can fix it in one go."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ class Problems:
         """Each begins with its path."""
 
     def is_wrong(self, path: str, *, parts: bool = True) -> bool:
-        """Nothing can be judged by what stands there: something was said of it already, or of a part of it."""
+        """A problem with this field was already reported, or with a part of it, so its value cannot be used."""
         ends = (":", ".", "[") if parts else (":",)
         return any(said.startswith(tuple(f"{path}{end}" for end in ends)) for said in self.found)
 
@@ -20,7 +20,7 @@ class Problems:
         self.found.append(f"{path}: {sentence}")
 
     def unfit(self, path: str, what: str, **said: object) -> None:
-        """`said`: fields of `path` that mean nothing to `what`; None was not said."""
+        """`said`: fields of `path` that mean nothing to `what`, with their values. None: the field is not set."""
         for field, value in said.items():
             if value is not None:
                 self.add(f"{path}.{_camel(field)}", f"means nothing to {what}; leave it out")
@@ -30,7 +30,7 @@ class Problems:
             self.add(path, f"{found} is too few; say {least} or more")
 
     def seconds(self, text: str, path: str, *, may_be_none: bool = False) -> float:
-        """A duration, in seconds; 0 if it is wrong. `may_be_none`: 0s is right."""
+        """The seconds of a duration; 0 if it is wrong. `may_be_none`: 0s is allowed."""
         try:
             seconds = parse_duration(text, path).total_seconds()
         except DurationError as error:

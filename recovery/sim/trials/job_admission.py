@@ -1,9 +1,9 @@
-"""Who lets jobs start that are created suspended: their users, or a model of Kueue.
+"""Starts the jobs that are created suspended: their users do it, or a model of Kueue.
 
 Sources for Kueue 0.19: `pkg/controller/jobframework/reconciler.go` (steps 7 and 8: `spec.suspend` follows from whether
 the Workload is admitted, no matter who set it), `pkg/controller/jobs/trainjob/trainjob_controller.go` (what it writes
-into `runtimePatches`). Modelled of it: one flavor with enough quota for all, so that a job waits only as long as its
-plan says; admission, eviction and the next admission. Not modelled: quotas, priorities, cohorts, `waitForPodsReady`.
+into `runtimePatches`). The model covers admission, eviction and the next admission. It has one flavor with enough quota
+for all, so a job waits only as long as its plan says. Not modelled: quotas, priorities, cohorts, `waitForPodsReady`.
 """
 
 from dataclasses import dataclass
@@ -22,9 +22,9 @@ from recovery.sim.trials.trial_log import TrialLog
 
 FLAVOR_LABEL = "example.com/accelerator"
 FLAVOR = "h200"
-"""All nodes of a trial have it: what Kueue's flavor asks for."""
+"""Kueue's flavor asks for nodes with this label. All nodes of a trial have it."""
 KUEUE_MANAGER = "kueue.x-k8s.io/manager"
-"""Whose entry of `runtimePatches` it is."""
+"""The manager of Kueue's entry in `runtimePatches`."""
 REACTS_IN_SECONDS = 0.2
 
 
@@ -36,11 +36,11 @@ class _Workload:
     uid: str
     admitted: bool = False
     readmitted_at: datetime | None = None
-    """When it may start again after an eviction. None: it is not being evicted."""
+    """When the job may start again after an eviction. None: it is not being evicted."""
 
 
 class Admissions:
-    """Starts each job of a plan that is created suspended, also one that its user creates again."""
+    """Starts each job of a plan that is created suspended, including a job that its user recreates."""
 
     def __init__(self, server: ApiServer, actors: Actors, clock: Clock, log: TrialLog) -> None:
         self._server = server
@@ -48,14 +48,14 @@ class Admissions:
         self._clock = clock
         self._log = log
         self._workloads: dict[str, _Workload] = {}
-        """Those of Kueue, by UID."""
+        """The workloads that Kueue manages, by UID."""
 
     def begin(self) -> None:
-        """To be called once: Kueue follows its TrainJobs from now on."""
+        """Kueue watches its TrainJobs from now on. Call it once."""
         self._server.subscribe(self._changed, TRAIN_JOBS)
 
     def created(self, job: JobPlan) -> None:
-        """Its workload has just been created."""
+        """The job's workload has just been created."""
         resource, _ = workload_of(job)
         body = self._server.find(resource, job.name, job.namespace)
         if body is None or job.admission is JobAdmission.AT_ONCE:
@@ -72,7 +72,7 @@ class Admissions:
         self._actors.after(job.admitted_after_seconds, lambda: self._admit(uid))
 
     def evict(self, job: JobPlan, fault: TrialFault) -> None:
-        """Kueue needs its quota for another job, and admits it again `fault.seconds` later."""
+        """Kueue needs the job's quota for another job. It admits the job again after `fault.seconds`."""
         found = next((each for each in self._workloads.values() if each.plan is job), None)
         if found is None or not found.admitted or self._body(found) is None:
             return
@@ -93,7 +93,7 @@ class Admissions:
             self._actors.after(REACTS_IN_SECONDS, lambda: self._reconcile(uid))
 
     def _body(self, workload: _Workload) -> Body | None:
-        """None: the TrainJob is gone, or is being deleted."""
+        """None: the TrainJob does not exist any more, or is being deleted."""
         body = self._server.find(TRAIN_JOBS, workload.plan.name, workload.plan.namespace)
         if body is None or body["metadata"]["uid"] != workload.uid or "deletionTimestamp" in body["metadata"]:
             return None
@@ -106,7 +106,7 @@ class Admissions:
             self._reconcile(uid)
 
     def _reconcile(self, uid: str) -> None:
-        """`spec.suspend` follows from the admission, no matter who has changed it."""
+        """Sets `spec.suspend` to match the admission, no matter who has changed it."""
         workload = self._workloads.get(uid)
         body = self._body(workload) if workload is not None else None
         if workload is None or body is None or _finished(body):
@@ -122,9 +122,9 @@ class Admissions:
             self._let_go(workload, body)
 
     def _let_go(self, workload: _Workload, body: Body) -> None:
-        """It is evicted: its entry goes once no Job is active, and then it waits for the next admission."""
+        """Removes Kueue's entry from an evicted job once no Job is active, and schedules the next admission."""
         if any(job["active"] for job in body.get("status", {}).get("jobsStatus", ())):
-            return  # The change that says otherwise brings it here again.
+            return  # The change that shows no active Job calls this again.
         if _is_patched(body):
             self._merge(workload, {"runtimePatches": None})
         assert workload.readmitted_at is not None, "it was evicted"
@@ -139,7 +139,7 @@ class Admissions:
         )
 
     def _patch(self, job: JobPlan) -> Body:
-        """Its entry of `runtimePatches`: where the pods may run."""
+        """Kueue's entry in `runtimePatches`: where the pods may run."""
         pods = {"spec": {"nodeSelector": {FLAVOR_LABEL: FLAVOR}}}
         names = [each["name"] for each in runtime_of(job)["spec"]["template"]["spec"]["replicatedJobs"]]
         replicated = [{"name": name, "template": {"spec": {"template": pods}}} for name in names]

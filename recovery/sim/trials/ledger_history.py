@@ -1,4 +1,4 @@
-"""What the controller wrote down and did during a trial: ledgers with those that they replaced, and actions."""
+"""What the controller recorded and did in a trial: each ledger with the ledger that it replaced, and the actions."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ _SUSPENDED_BY = SUSPENDED_BY_ANNOTATION.removeprefix(OWN_ANNOTATION_PREFIX).enco
 _BY_FORCE = b'"gracePeriodSeconds":0'
 _TORN_DOWN_BY = TORN_DOWN_BY_ANNOTATION.removeprefix(OWN_ANNOTATION_PREFIX).encode()
 _TOUCHED = TOUCHED_ANNOTATION.removeprefix(OWN_ANNOTATION_PREFIX).encode()
-"""Of a patch: the whole name stands there in either of two spellings, as a key and as a part of a path."""
+"""Without the prefix, because a patch spells the whole name in two ways: as a key, and as part of a path."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class LedgerWrite:
 
 
 def ledger_writes(evidence: TrialEvidence) -> Iterator[LedgerWrite]:
-    """In order. A workload that was made again under its name begins with an empty ledger."""
+    """All writes of ledgers, in order. A workload that was recreated under its name starts with an empty ledger."""
     known: dict[str, Ledger] = {}
     for change, at in zip(evidence.changes, evidence.change_times, strict=True):
         if change.resource != RECOVERY_GROUPS or change.type == "DELETED" or "status" not in change.body:
@@ -65,7 +65,7 @@ _DELETES = {JOBS: actions.DeleteJob, PODS: actions.DeletePods, JOB_SETS: actions
 
 
 def action_of(record: RequestRecord) -> type | None:
-    """The action of `core.plan.actions` that a request carries out. None: none, or it was not applied."""
+    """The action of `core.plan.actions` that a request carries out. None: it carries out none, or was not applied."""
     request = record.request
     body = request.body or b""
     if request.verb == "list":

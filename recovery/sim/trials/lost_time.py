@@ -1,9 +1,9 @@
-"""Holds the time that incidents book against the time that the training really lost.
+"""Compares the time that incidents book with the time that the training really lost.
 
 The training model knows when all ranks stopped and when they met again. The ledgers know which time they book, and on
-which phase. Both accounts must agree: every second in which a training stood still belongs to an incident or to a named
-account beside it, and every second that an incident books is one in which the training stood still, or belongs to a
-named account as well. Nothing here asks the controller, and nothing knows the API server.
+which phase. The two must agree. Every second in which a training was stopped belongs to an incident or to a named
+account. In every second that an incident books, the training was stopped, or the second belongs to a named account too.
+Nothing here reads from the controller or from the API server.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -18,7 +18,7 @@ from recovery.core.model.ledger import Incident, Outcome, Phase, PhaseSpan
 from recovery.sim.training.rounds import Round, TrainingOutcome
 
 API_TIME = timedelta(seconds=1)
-"""The API dates in whole seconds: a start may be this much too early, an end this much too late."""
+"""The API's times are whole seconds, so a start may be this much too early, and an end this much too late."""
 ROUNDING_GPU_SECONDS = 0.001
 """Each span is booked in thousandths of a GPU-second."""
 
@@ -26,74 +26,78 @@ ROUNDING_GPU_SECONDS = 0.001
 class Account(StrEnum):
     """What a stretch of time belongs to."""
 
-    # Time in which the training stood still.
+    # Time in which the training was stopped.
     BOOKED = "booked by an incident"
     UNDATED = "undated"
-    """From the stop to the first evidence of it that bears a date: a node that has gone silent, a hang."""
+    """From the stop to the first dated evidence of it. The cause is a silent node, or a hang."""
     REPLACED = "dated by a replacement alone"
-    """The pod that took the place of the lost one is the only sign of it, and was lost as well before anybody watched:
-    the controller counts from the second loss."""
+    """The only sign of the loss is the pod that replaced the lost one. That pod was lost too before any controller
+    watched, so the controller counts from the second loss."""
     UNVERIFIED = "Recovered by Ready alone"
-    """All pods were Ready, which says that they run. They had not met: one was on a node that had just gone silent."""
+    """All pods were Ready, which only shows that they run. The ranks had not met: one was on a node that had just gone
+    silent."""
     UNREADABLE = "dated by what no controller could read"
-    """When the incident was opened, the object that bore the date was gone, or was a pod whose rank a user had removed
-    from its Job. Or its kubelet reported the date later."""
+    """When the incident was opened, the object with the date did not exist any more, or it was a pod whose rank a user
+    had removed from its Job. Or its kubelet reported the date later."""
     UNWATCHED = "over before a controller could act"
-    """A fault held all controllers up from the stop until something else ended the group, or until the last of its pods
-    was gone and with it all that showed that it ever trained. A stop that a kubelet reports late counts from then on:
-    its ranks may have met again by then, until the Job fails by its own policy."""
+    """A fault held up all controllers from the stop until something else ended the group, or until the last of its pods
+    was deleted, after which nothing showed that the group had ever trained. A stop that a kubelet reports late counts
+    from the report: the ranks may have met again by then, until the Job fails by its own policy."""
     ASKED = "stopped before a person asked for a restart"
-    """The controller read the request before it read the loss: the incident begins with the request."""
+    """The controller read the request before it read the loss, so the incident begins with the request."""
     INCOMPLETE = "without a rank that a resize has added"
-    """There was no room for that rank. The others train without it, and all that the API shows is a group of which not
-    all members have run yet: its Job replaces what it loses."""
+    """There was no room for that rank. The others train without it. The API only shows a group whose members have not
+    all run yet, and the Job of such a group replaces the pods that it loses."""
     UNEXPLAINED = "unexplained"
     # Time that an incident books although the training ran.
     EARLY = "ran on after the evidence"
-    """From the start of an incident to the first stop in it: a pod that dies slowly, a fault that stops no rank yet."""
+    """From the start of an incident to the first stop in it: a pod ends slowly, or a fault does not stop a rank yet."""
     MEETING = "a member was lost before all had met"
-    """The others wait for it and meet when its replacement comes. Their processes are older than the loss, so without a
-    probe such a group looks like one that hangs, and the restart that waits for its backoff is made."""
+    """The others wait for it, and meet when its replacement starts. Their processes are older than the loss, so without
+    a probe the group looks as if it hung. The controller then makes the restart that waits for its backoff."""
     LATE = "trains before the incident ends"
     BETWEEN = "trained for a while during the incident"
     NEVER = "the training did not stop"
     BACKDATED = "trained before the incident was opened"
-    """No controller led at that time, or a pause was on. The incident is dated by the first loss since then, whatever
-    the training did before the incident was opened."""
+    """No controller led at that time, or the job was paused. The incident is dated by the first loss since then, no
+    matter what the training did before the incident was opened."""
     LIVED = "the processes of a lost pod lived on"
-    """Its node was cut off, or it could not be ended: the API shows a loss, and the training goes on."""
+    """Its node was cut off, or its processes could not be ended. The API shows a loss, but the training continues."""
     ADDED = "a rank that a resize has added failed"
-    """The ranks from before train on without it. Whether they have taken it in, and hang, nothing in the API shows."""
+    """The earlier ranks continue to train without it. Nothing in the API shows whether they have let it join and now
+    hang."""
     OUTLIVES = "trains before a held incident is over"
-    """It is held for an error of its own, so it stays open until the group has outlived that error. If the group loses
-    a member before, or the incident ends in another way, its end is not dated back to when the training went on."""
+    """The incident is held for an error of the job itself, so it stays open until the group has outlived that error. If
+    the group loses a member before, or the incident ends in another way, its end is not dated back to when the training
+    continued."""
     UNREPORTED = "trains before it reports progress"
-    """In phase Resuming: the ranks have met, and the training is still to report again. Only that report shows when it
-    makes steps again, so the time until then counts as lost."""
+    """In phase Resuming the ranks have met, but the training has not reported progress again. Only that report shows
+    that it makes steps, so the time until then counts as lost."""
     ENDED = "after the training has ended"
-    """Nothing trains, and nothing is lost: all ranks have made their last step. Their pods can still fail, by another
-    container, and their Jobs make them again: the group then needs a recovery in order to be Completed."""
+    """All ranks have made their last step, so nothing trains and nothing is lost. Another container can still make
+    their pods fail, and their Jobs recreate the pods. The group then needs a recovery to become Completed."""
     NOT_YET = "before the ranks had ever met"
-    """All of them have run at once, which is all that the API shows, and wait for one another: a user has changed how
-    many they are, and not the number in their settings."""
+    """All ranks have run at once, and the API shows no more than that. They wait for one another, because a user has
+    changed how many ranks there are, but not the number in their settings."""
     UNSEEN = "trains, though it seems not to have started"
-    """Nothing says which container trains, and one that cannot start keeps its pods from being Running."""
+    """Nothing says which container trains, and another container, which cannot start, keeps the pods from being
+    Running."""
     CLOCK = "a wrong clock of the controller's"
     UNMARKED = "undated, and no container is known to train"
 
 
 @dataclass(frozen=True)
 class Outage:
-    """A training stood still."""
+    """A time in which a training was stopped."""
 
     since: datetime
     """When it made its last step."""
     until: datetime
     """When all ranks met again, or the end of the trace."""
     over: bool = True
-    """They did meet again."""
+    """The ranks did meet again."""
     formed_at: datetime | None = None
-    """When the ranks had met that made that step. None: not known."""
+    """When the ranks that made this last step had met. None: not known."""
 
 
 @dataclass(frozen=True)
@@ -107,33 +111,33 @@ class Booked:
     ending: str = ""
     """Outcome and reason, as in `Observed/LeftToKubernetes`. Empty: it is open."""
     outlives: tuple[tuple[datetime, datetime], ...] = ()
-    """Its phases Held for an error of its own, each from and until when."""
+    """The start and end of each phase Held for an error of the job itself."""
     withheld: tuple[tuple[datetime, datetime], ...] = ()
-    """Its phases Backoff, each from and until when: a restart waits."""
+    """The start and end of each phase Backoff, in which a restart waits."""
     size_kept: tuple[tuple[datetime, datetime], ...] = ()
-    """Its phases Held because a user has resized a Job, each from and until when: until a person decides."""
+    """The start and end of each phase Held because a user has resized a Job. It lasts until a person decides."""
     verified: bool = False
-    """All ranks have said that they have met."""
+    """All ranks have reported that they have met."""
     manual: bool = False
     """A person's request opened it."""
     opened_at: datetime | None = None
-    """When it was opened. None: not known; it could read everything."""
+    """When it was opened. None: not known, so every date counts as readable then."""
     resuming: tuple[tuple[datetime, datetime], ...] = ()
-    """Its phases Resuming, each from and until when."""
+    """The start and end of each phase Resuming."""
     settles: timedelta = timedelta()
-    """How long its policy has the verdict wait for late evidence (`settle`)."""
+    """How long its policy makes the verdict wait for late evidence (`settle`)."""
 
 
 @dataclass(frozen=True)
 class Dated:
-    """A moment that an object gives for a loss, and while it could be read."""
+    """The date that an object gives for a loss, and the time in which that date could be read."""
 
     at: datetime
     seen_at: datetime
     gone_at: datetime | None = None
-    """When the object was gone. None: it is there."""
+    """When the object was deleted, or no longer showed the date. None: it still does."""
     inferred: bool = False
-    """It is the creation of the pod that took the place of a lost one."""
+    """The date is the creation of the pod that replaced the lost one."""
 
     def readable_at(self, moment: datetime) -> bool:
         return self.seen_at <= moment and (self.gone_at is None or moment < self.gone_at)
@@ -141,17 +145,17 @@ class Dated:
 
 @dataclass(frozen=True)
 class Circumstance:
-    """What is known of the workload from a moment on, whether or not its training stands still then."""
+    """What is known of the workload from a moment on, whether its training runs then or not."""
 
     since: datetime
     excuse: str = ""
-    """Why no incident can be expected. Empty: one can."""
+    """Why no incident is expected. Empty: one is."""
     takes_down: bool = False
-    """It ends the ranks: no incident can be expected until they have met again either."""
+    """It ends the ranks, so no incident is expected before they have met again."""
     for_good: bool = False
-    """And it ends all ranks that had met before it, at whatever time."""
+    """It ends all ranks that met before it, even if they stop only after it is over."""
     baseline_until: datetime | None = None
-    """Losses from before this moment are a baseline. None: none are."""
+    """Losses from before this moment are a baseline. None: no loss is."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +167,7 @@ class Stretch:
     account: str
     """An `Account`, or an excuse."""
     incident: str = ""
-    """Which one books it, or ended before it. Empty: none."""
+    """The incident that books the stretch, or that ended before it. Empty: none."""
 
     @property
     def seconds(self) -> float:
@@ -171,7 +175,7 @@ class Stretch:
 
 
 def outages(rounds: Sequence[Round], ends_at: datetime) -> Iterator[Outage]:
-    """The times in which a training stood still, from its first round on. The end of a finished one is no outage."""
+    """The outages of a training, from its first round on. The end of a finished training is none."""
     for number, each in enumerate(rounds, 1):
         after = rounds[number] if number < len(rounds) else None
         if each.ended_at is not None and each.outcome is not TrainingOutcome.FINISHED:
@@ -180,7 +184,7 @@ def outages(rounds: Sequence[Round], ends_at: datetime) -> Iterator[Outage]:
 
 
 def after_the_end(rounds: Sequence[Round], ends_at: datetime) -> Iterator[tuple[datetime, datetime]]:
-    """From when and until when a training had ended: until its ranks met once more, or the end of the trace."""
+    """The spans in which a training had ended: until its ranks met once more, or to the end of the trace."""
     for number, each in enumerate(rounds, 1):
         if each.ended_at is not None and each.outcome is TrainingOutcome.FINISHED:
             yield each.ended_at, rounds[number].formed_at if number < len(rounds) else ends_at
@@ -194,8 +198,8 @@ def booked(
     resized: Collection[datetime] = (),
 ) -> Booked:
     """The time of an incident, open or closed. `ends_at`: of the trace. `opened_at`: by the server's clock. `judged`:
-    when those of its phases Held began that are for an error of its own; `resized`: those that keep a user's size; a
-    restart takes both from the ledger."""
+    starts of its phases Held for an error of the job itself. `resized`: starts of those that keep a user's size. The
+    ledger loses both with a restart."""
     closing = incident.closing
     return Booked(
         incident=incident.id,
@@ -233,8 +237,8 @@ def lost_time(
 ) -> Iterator[Stretch]:
     """The whole outage as stretches, each on one account.
 
-    `incidents`: of that training, oldest first. `dated`: what the objects of that training ever said about losses.
-    `circumstances`: oldest first.
+    `incidents`: those of that training, oldest first. `dated`: all dates that the objects of that training ever gave
+    for losses. `circumstances`: oldest first.
     """
     mine = [each for each in dated if outage.since - API_TIME <= each.at < outage.until]
     opened = next((each for each in incidents if each.since < outage.until and each.until > outage.since), None)
@@ -256,12 +260,12 @@ def lost_time(
 
 
 def _first(outage: Outage, dated: Iterable[Dated]) -> datetime:
-    """The earliest of these moments within the outage; its end: there is none."""
+    """The earliest of these dates within the outage. The end of the outage: there is none."""
     return min((max(each.at, outage.since) for each in dated), default=outage.until)
 
 
 def stopped_unseen(outage: Outage, incident: Booked, at: datetime, dated: Iterable[Dated]) -> bool:
-    """The ranks had met within the incident, and nothing dates before that moment that they have stopped since."""
+    """The ranks met during the incident and stopped again, and no date up to `at` shows the new stop."""
     met_at = outage.formed_at
     if met_at is None or not incident.since < met_at <= outage.since < incident.until:
         return False
@@ -275,7 +279,7 @@ def _account(
     circumstances: Sequence[Circumstance],
     dated: Sequence[Dated],
 ) -> tuple[str, str]:
-    """Account and incident of the stretch that begins at that moment; dates only of what stopped in an incident."""
+    """Account and incident of the stretch that begins at `at`. `dated` is used only for a stop during an incident."""
     holding = next((each for each in incidents if each.since <= at < each.until), None)
     if holding is not None:
         return Account.BOOKED, holding.incident
@@ -309,8 +313,8 @@ def _account(
 def beyond(
     incident: Booked, stops: Sequence[Outage], ended: Sequence[tuple[datetime, datetime]] = ()
 ) -> Iterator[Stretch]:
-    """The stretches of an incident that are no part of an outage. `ended`: from when and until when the training had
-    ended (`after_the_end`)."""
+    """The stretches of an incident that are not part of an outage. `ended`: the spans in which the training had ended
+    (`after_the_end`)."""
     for stretch in _outside(incident, stops):
         cuts = {cut for span in ended for cut in span if stretch.since < cut < stretch.until}
         for since, until in pairwise(sorted({stretch.since, stretch.until, *cuts})):
@@ -332,7 +336,7 @@ def _outside(incident: Booked, stops: Sequence[Outage]) -> Iterator[Stretch]:
 
 
 def _trained(since: datetime, until: datetime, account: Account, incident: Booked) -> Iterator[Stretch]:
-    """Separates the parts that had passed when the incident was opened, those in phase Resuming, and those in which the
+    """Splits off the part before the incident was opened, the parts in phase Resuming, and the parts in which the
     incident waits until the group has outlived an error."""
     opened_at = min(max(incident.opened_at or since, since), until)
     if since < opened_at:
@@ -349,8 +353,8 @@ def _trained(since: datetime, until: datetime, account: Account, incident: Booke
 
 
 def broken_sums(incident: Incident) -> Iterator[str]:
-    """What is wrong with the books of one closed incident, in words: its phases tile it, and every GPU-second of it is
-    on one of them."""
+    """What is wrong with the books of one closed incident, in words. Its phases must cover it without gaps, and hold
+    every GPU-second of it."""
     closing, spans = incident.closing, incident.phases
     assert closing is not None, "an open incident is not booked yet"
     if not spans or spans[0].started_at != incident.started_at or spans[-1].ended_at != closing.ended_at:
@@ -361,7 +365,7 @@ def broken_sums(incident: Incident) -> Iterator[str]:
             yield f"the phases of incident {incident.id} are not contiguous: {gap}"
     seconds = (closing.ended_at - incident.started_at).total_seconds()
     spent = sum(gpu_seconds(span) for span in spans)
-    # Spans with fewer nodes, or with more, hold other GPUs than the incident began with.
+    # Spans with fewer or more nodes hold a different number of GPUs than the incident began with.
     resized = sum(
         (span.ended_at - span.started_at).total_seconds() * (incident.gpus_in(span) - incident.gpus)
         for span in spans
@@ -372,10 +376,10 @@ def broken_sums(incident: Incident) -> Iterator[str]:
 
 
 def broken_totals(incidents: Iterable[Incident], totals: Totals) -> Iterator[str]:
-    """What is wrong with the totals of a group, in words: they are the sums over the spans of its incidents that are
-    over. `incidents`: all of them that the group ever had.
+    """What is wrong with the totals of a group, in words. They must be the sums over the ended spans of its incidents.
+    `incidents`: all that the group ever had.
 
-    Not by phase: the two oldest spans of a long incident become one (`phases.MAX_SPANS`).
+    They are not compared by phase, because long incidents merge their two oldest spans (`phases.MAX_SPANS`).
     """
     spans = [span for incident in incidents for span in incident.phases if span.ended_at is not None]
     total = sum(totals.idle_gpu_seconds.values()) + totals.released_gpu_seconds
@@ -385,15 +389,15 @@ def broken_totals(incidents: Iterable[Incident], totals: Totals) -> Iterator[str
 
 
 def gpu_seconds(span: PhaseSpan) -> float:
-    """Of a span that is over, idle and released."""
+    """Idle and released GPU-seconds of a span that has ended."""
     return span.idle_gpu_seconds + span.released_gpu_seconds
 
 
 def recovered_late(incident: Booked, stops: Sequence[Outage]) -> timedelta | None:
-    """From when all ranks had met to when the incident says that they are back; negative: it says so too early. None:
-    it does not say so, or no stop lies in it.
+    """The time from when all ranks had met to when the incident says that they had. Negative: it says so too early.
+    None: the incident did not end as recovered, or no stop lies in it.
 
-    Its end may be dated a second late. So a rank that is lost again in that second was lost after it.
+    The end of the incident may be dated a second late. So a rank that is lost within that second was lost after it.
     """
     if not incident.ending.startswith(Outcome.RECOVERED):
         return None

@@ -1,4 +1,4 @@
-"""The objects of a plan's jobs: runtime, workload, policy, as users write them."""
+"""The objects of a plan's jobs as users write them: runtime, workload and policy."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ REPLICATED_JOB_LABEL = "jobset.sigs.k8s.io/replicatedjob-name"
 STEP_LABEL = "trainer.kubeflow.org/trainjob-ancestor-step"
 INITIALIZER = "dataset-initializer"
 TRAINER = "node"
-"""The ReplicatedJob that trains, and its container: Trainer knows both by that name."""
+"""The name of the ReplicatedJob that trains, and of its container. Trainer finds both by this name."""
 WORKERS = "workers"
 """The ReplicatedJob of a bare JobSet."""
 NATIVE_CODE = 42
@@ -26,9 +26,9 @@ CONTAINER_ANNOTATION = "recovery.trainjob.dev/container"
 """On a pod template: the name of the container that trains."""
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 NO_IMAGE = "example.com/never-pushed"
-"""What a broken sidecar asks for; the trial's kubelets never find it."""
+"""The image of a broken sidecar. The trial's kubelets cannot pull it."""
 HELPER_SECONDS = 5
-"""What a helper takes before it exits with 0."""
+"""How long a helper runs before it exits with 0."""
 _NAMES = {
     Sidecar.HELPER: "helper",
     Sidecar.BROKEN: "broken-sidecar",
@@ -40,7 +40,7 @@ KILLABLE = tuple(_NAMES[sidecar] for sidecar in (Sidecar.SHIPPER, Sidecar.NATIVE
 
 
 def resized_job(job: JobPlan) -> str:
-    """Name of the Job whose size a user of the job would change: the one that trains."""
+    """Name of the Job whose size a user would change: the one that trains."""
     return f"{job.name}-{WORKERS if job.runtime is PlannedRuntime.BARE_JOBSET else TRAINER}-0"
 
 
@@ -49,7 +49,7 @@ def runtime_name(job: JobPlan) -> str:
 
 
 def objects_of(job: JobPlan) -> list[tuple[Resource, Body]]:
-    """Everything that has to be there, in the order in which it is made."""
+    """All objects of the job, in the order in which they are created."""
     made: list[tuple[Resource, Body]] = []
     if job.runtime is not PlannedRuntime.BARE_JOBSET:
         made.append((CLUSTER_TRAINING_RUNTIMES, runtime_of(job)))
@@ -70,7 +70,7 @@ def config_of(plan: TrialPlan) -> Body:
 
 
 def policy_of(job: JobPlan) -> Body:
-    """Its RecoveryPolicy, which selects this job alone."""
+    """The job's RecoveryPolicy, which selects only this job."""
     spec = {"selector": {"matchLabels": {SELECTED_BY: job.name}}, **(job.policy or {})}
     return {
         "apiVersion": "recovery.trainjob.dev/v1alpha1",
@@ -81,7 +81,7 @@ def policy_of(job: JobPlan) -> Body:
 
 
 def workload_of(job: JobPlan) -> tuple[Resource, Body]:
-    """The TrainJob, or the JobSet of the user's own."""
+    """The job's TrainJob or, for a bare JobSet, its JobSet."""
     labels = {SELECTED_BY: job.name}
     if job.admission is JobAdmission.BY_KUEUE:
         labels[QUEUE_LABEL] = "training"
@@ -107,7 +107,7 @@ def workload_of(job: JobPlan) -> tuple[Resource, Body]:
 
 
 def runtime_of(job: JobPlan) -> Body:
-    """The ClusterTrainingRuntime that this job alone uses."""
+    """The ClusterTrainingRuntime that only this job uses."""
     replicated = [_replicated_job(job, TRAINER, step="trainer", pods=1)]
     spec: Body = {"replicatedJobs": replicated}
     match job.runtime:
@@ -168,7 +168,7 @@ def container_name(sidecar: Sidecar) -> str:
 
 
 def _add_sidecars(template: Body, job: JobPlan) -> None:
-    """A helper comes before the container that trains, the others after it: its place in the list says nothing."""
+    """Adds helpers before the container that trains and others after it, so its place in the list shows nothing."""
     spec = template["spec"]
     if job.marking is Marking.ANNOTATION:
         template["metadata"]["annotations"] = {CONTAINER_ANNOTATION: TRAINER}
@@ -187,7 +187,7 @@ def _add_sidecars(template: Body, job: JobPlan) -> None:
 
 
 def training_container(job: JobPlan) -> str | None:
-    """The container whose exits a controller must judge the job by. None: no rule says which one that is."""
+    """The container by whose exits a controller must judge the job. None: no rule says which container that is."""
     marked = job.marking is not Marking.NOTHING or not any(each is not Sidecar.NATIVE for each in job.sidecars)
     return TRAINER if marked else None
 
@@ -202,9 +202,9 @@ def _tolerated(taint: str) -> Body:
 
 
 def members(server: ApiServer, job: JobPlan) -> dict[int, Body]:
-    """Its pods that are neither being deleted nor over, by index; initializers left out.
+    """The job's pods that have not ended and are not being deleted, by index, without initializers.
 
-    The index is the completion index; in a group of several Jobs the second Job's go on from the first one's.
+    The index is the completion index. In a group of several Jobs, those of the second Job follow those of the first.
     """
     found = {}
     for pod in server.objects(PODS, job.namespace):

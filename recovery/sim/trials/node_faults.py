@@ -1,4 +1,4 @@
-"""What happens to nodes in a trial, and what monitors, operators and racks have to do with it."""
+"""The faults of nodes and racks in a trial, and what monitors and operators write to nodes because of them."""
 
 from collections.abc import Callable, Iterable
 
@@ -19,15 +19,15 @@ from recovery.sim.trials.trial_log import TrialLog
 
 RACK_LABEL = "topology.kubernetes.io/rack"
 OUT_OF_SERVICE_SECONDS = 90.0
-"""From the loss of a node until an operator who has seen that its power is off says so."""
+"""From the loss of a node until an operator, who has seen that its power is off, adds the out-of-service taint."""
 DRAIN_SECONDS = 4.0
 """From one node of a drain to the next."""
 RACK_SECONDS = 5.0
-"""Within which the nodes of a rack lose power one after the other."""
+"""The nodes of a rack lose power one after the other within this time."""
 
 
 class NodeFaults:
-    """Carries out the faults of nodes. `pods_of` finds the pods that a fault names."""
+    """Injects the faults of nodes. `pods_of` finds the pods that a fault names."""
 
     def __init__(
         self,
@@ -45,9 +45,9 @@ class NodeFaults:
         self._actors = actors
         self._pods_of = pods_of
         self._taken: set[str] = set()
-        """Nodes whose machines are gone. Pods may be bound to them for a while; none of that name joins again."""
+        """Nodes whose machines were removed. Pods may stay bound to them for a while. None of their names is reused."""
         self._lost: dict[str, int] = {}
-        """How many faults keep each node from the network; it is back when the last of them ends."""
+        """How many faults keep each node off the network. The node is back when the last of them ends."""
         self.acts: dict[FaultKind, Callable[[TrialFault], None]] = {
             FaultKind.NODE_POWER_LOSS: self._lose_node,
             FaultKind.NODE_PARTITION: self._lose_node,
@@ -64,7 +64,7 @@ class NodeFaults:
         }
 
     def _nodes_of(self, fault: TrialFault) -> list[str]:
-        """The one that it names, else where its pods run, each once."""
+        """The node that the fault names, or the nodes where its pods run, each once."""
         if fault.node:
             return [fault.node] if self._actors.node(fault.node) is not None else []
         nodes = (pod["spec"].get("nodeName") for pod in self._pods_of(fault))
@@ -99,7 +99,7 @@ class NodeFaults:
             self._cluster.kubelets.revive_node(node)
 
     def _rack_of(self, fault: TrialFault) -> tuple[str, list[str]]:
-        """The rack of the fault's first node, and all its nodes; empty: there is none."""
+        """The rack of the fault's first node, and all nodes of that rack. Empty: the fault has no node."""
         first = self._actors.node(self._nodes_of(fault)[0]) if self._nodes_of(fault) else None
         if first is None:
             return "", []
@@ -194,7 +194,7 @@ class NodeFaults:
             self._actors.cordon(USER, node, True)
         self._actors.after(fault.seconds, lambda: self._uncordon(free))
 
-    # Nodes that are ill.
+    # Nodes with bad hardware.
 
     def _say_unhealthy(self, fault: TrialFault) -> None:
         nodes = self._nodes_of(fault)[:1]
@@ -267,7 +267,7 @@ class NodeFaults:
         self._spoil(fault, "makes no container", self._cluster.kubelets.break_runtime)
 
     def _spoil(self, fault: TrialFault, what: str, spoil: Callable[[str, bool], None]) -> None:
-        """The node is a black hole from now on, and a pod of it is deleted, so that another one comes there."""
+        """Breaks the node for new pods, and deletes one of its pods so that a replacement lands there."""
         nodes, pods = self._nodes_of(fault)[:1], self._pods_of(fault)[:1]
         if not nodes or nodes[0] in self._taken:
             return

@@ -1,4 +1,4 @@
-"""Trials side by side: one process for each core, none of which outlives the command."""
+"""Runs trials in parallel, in worker processes that never outlive the command."""
 
 import gc
 import multiprocessing
@@ -16,17 +16,17 @@ T = TypeVar("T")
 
 
 class WorkerError(Exception):
-    """Work that failed, or a process that died in it; the message says which, and how."""
+    """The work for a seed failed, or the process that did it died. The message says which seed, and how."""
 
 
 def in_processes(work: Callable[[int], T], seeds: Sequence[int], workers: int) -> Generator[tuple[int, T], None, None]:
-    """Seeds with what came of them, in the order in which they are done. Raises WorkerError.
+    """Yields each seed with its result, in the order in which they finish. Raises WorkerError.
 
-    `work` is a function of a module, and its results can be pickled. When the iteration ends, for whatever reason, so
-    have the processes: close it (`contextlib.closing`) if it may be left early.
+    `work` must be a module-level function, and its results must be picklable. The processes end with the iteration, for
+    whatever reason it ends. Close it (`contextlib.closing`) if you may leave it early.
     """
     context = multiprocessing.get_context("spawn")  # Forking a process that may have threads is not safe.
-    resource_tracker.ensure_running()  # Started with the first process, it would unblock the signals that we block.
+    resource_tracker.ensure_running()  # If the first process started it, it would unblock the signals that we block.
     waiting = iter(seeds)
     busy: dict[Connection, int] = {}
     processes = []
@@ -71,10 +71,10 @@ def _received(connection: Connection, seed: int) -> Any:
 
 
 def _serve(connection: Connection, work: Callable[[int], object]) -> None:
-    """Until the other side is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; ours are ended by ours.
+    """Works until the parent closes the connection."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal. The parent ends ours.
     _end_with_parent()
-    gc.freeze()  # Each trial collects garbage before it begins; what is imported is none.
+    gc.freeze()  # Each trial collects garbage before it begins, and imported modules are never garbage.
     while True:
         try:
             seed = connection.recv()
@@ -93,7 +93,7 @@ def _serve(connection: Connection, work: Callable[[int], object]) -> None:
 
 
 def _end_with_parent() -> None:
-    """A parent that is killed cannot end its processes, and none of them would notice before its trial is over."""
+    """Ends this process when its parent dies. A killed parent cannot do it, and the trial would run to its end."""
     parent = multiprocessing.parent_process()
     assert parent is not None, "this is a process of ours"
 
@@ -106,7 +106,7 @@ def _end_with_parent() -> None:
 
 @contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """A process begins with its parent's signal mask: Ctrl-C while it is still loading would end in a traceback."""
+    """Blocks SIGINT. A new process inherits this mask, so Ctrl-C while it still loads does not end in a traceback."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

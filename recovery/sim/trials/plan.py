@@ -1,4 +1,4 @@
-"""All that decides a trial, as data: the same plan gives the same trial, byte for byte."""
+"""The plan of a trial, as data. The same plan gives the same trial, byte for byte."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -22,7 +22,7 @@ class PlannedRuntime(StrEnum):
     SEVERAL_JOBS = "several-jobs"
     """A launcher and nodes: a group of two Jobs."""
     INITIALIZED = "initialized"
-    """As shipped, with an initializer before it."""
+    """As shipped, with an initializer that runs first."""
     NATIVE = "native"
     """As prepared, with a podFailurePolicy that fails the Job on exit code 42, and maxRestarts 1."""
     BARE_JOBSET = "bare-jobset"
@@ -35,9 +35,9 @@ class Sidecar(StrEnum):
     HELPER = "helper"
     """Exits with 0 some seconds after its start."""
     BROKEN = "broken"
-    """Its image cannot be pulled: it stays in ImagePullBackOff for as long as its pod exists."""
+    """Its image cannot be pulled, so it stays in ImagePullBackOff for as long as its pod exists."""
     SHIPPER = "shipper"
-    """A log shipper: it runs until its pod is deleted, or until something kills it."""
+    """A log shipper, which runs until its pod is deleted or something kills it."""
     NATIVE = "native"
     """An init container with restartPolicy Always (KEP-753)."""
 
@@ -46,15 +46,15 @@ class Marking(StrEnum):
     """How a controller knows which container of a JobSet without a TrainJob trains."""
 
     ACCELERATORS = "accelerators"
-    """It is the only one that asks for accelerators."""
+    """It is the only container that requests accelerators."""
     ANNOTATION = "annotation"
-    """An annotation names it; no container asks for accelerators."""
+    """An annotation names it. No container requests accelerators."""
     NOTHING = "nothing"
-    """It cannot."""
+    """Nothing shows it."""
 
 
 class JobAdmission(StrEnum):
-    """Who lets a job start."""
+    """Who starts a job."""
 
     AT_ONCE = "at-once"
     """It starts when it is created."""
@@ -63,7 +63,7 @@ class JobAdmission(StrEnum):
     BY_KUEUE = "by-kueue"
     """Kueue keeps it suspended until there is quota, and undoes what others do to `spec.suspend`. TrainJobs only."""
     BY_KUEUE_WITHOUT_QUEUE = "by-kueue-without-queue"
-    """The same under `manageJobsWithoutQueueName`: no label says so, only what Kueue writes when it admits the job."""
+    """As by-kueue, under `manageJobsWithoutQueueName`: no label shows it, only what Kueue writes on admission."""
 
 
 class JobPlan(msgspec.Struct, frozen=True):
@@ -79,18 +79,18 @@ class JobPlan(msgspec.Struct, frozen=True):
     total_steps: int | None = None
     """None: it trains until the trial ends."""
     reports_every_seconds: float | None = None
-    """How often its training reports progress. None: it reports none. TrainJobs only."""
+    """How often its training reports progress. None: it does not. TrainJobs only."""
     policy: Mapping[str, Any] | None = {}
-    """Spec of its RecoveryPolicy, less the selector. None: it has none."""
+    """Spec of its RecoveryPolicy without the selector. None: it has no policy."""
     sidecars: tuple[Sidecar, ...] = ()
-    """In each of its pods."""
+    """Sidecars in each of its pods."""
     marking: Marking = Marking.ACCELERATORS
-    """Of a bare JobSet; in a TrainJob the name of the container says it."""
+    """Only for a bare JobSet. In a TrainJob the name of the container shows which one trains."""
     admission: JobAdmission = JobAdmission.AT_ONCE
     admitted_after_seconds: float = 0.0
     """From its creation until it is first resumed, if it is created suspended."""
     deadline_seconds: int | None = None
-    """`spec.activeDeadlineSeconds` of the TrainJob. None: it may take any time."""
+    """`spec.activeDeadlineSeconds` of the TrainJob. None: it has no deadline."""
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -117,9 +117,9 @@ class TrialPlan(msgspec.Struct, frozen=True):
     seed: int
     jobs: tuple[JobPlan, ...]
     faults: tuple[TrialFault, ...] = ()
-    """Those that are given; those of processes, requests and watches happen when their key's moment comes."""
+    """The given faults. Those of processes, requests and watches happen at the event that their key names."""
     rates: FaultRates = FaultRates()
-    """Further ones are drawn from the seed while it runs. The plan of an outcome has all as `faults`, and no rates."""
+    """More faults are drawn from the seed during the trial. An outcome's plan lists all in `faults`, without rates."""
     active_seconds: float = 5400.0
     healing_seconds: float = 3600.0
     replicas: int = 2
@@ -130,24 +130,23 @@ class TrialPlan(msgspec.Struct, frozen=True):
     spare_nodes: int = 2
     node_gpus: int = 8
     manager_requests_per_second: float = 20.0
-    """Of each of kube-controller-manager's controllers (`--kube-api-qps`); large clusters give them more."""
+    """The limit of each controller in kube-controller-manager (`--kube-api-qps`). Large clusters set it higher."""
     birth_settings: bool = False
     """The admission policy that applies settings at birth is installed."""
     manager_burst: int = 30
-    """Requests that each of them may send at once. Fewer: the other Jobs of a busy cluster have used up the rest."""
+    """The burst of each of them. A low value stands for a busy cluster, where other Jobs have used up the rest."""
 
 
 RACK_NODES = 4
-"""So many nodes share a rack."""
+"""How many nodes share a rack."""
 
 
 def rack_of(number: int) -> str:
-    """The rack of the node of that number."""
     return f"rack-{number // RACK_NODES}"
 
 
 def nodes_needed(jobs: Iterable[JobPlan], node_gpus: int) -> int:
-    """Nodes that hold all pods of all jobs at once, the largest pods placed first."""
+    """How many nodes hold all pods of all jobs at once, if the largest pods are placed first."""
     free: list[int] = []
     sizes = Counter[int]()
     for job in jobs:

@@ -1,7 +1,7 @@
-"""Draws a trial from a seed: which jobs, under which policies, what happens to them, and how bad the network is.
+"""Draws a trial from a seed: the jobs, their policies, the faults, and how bad the network is.
 
-Everything is drawn with a purpose: several trials in ten have no API fault at all (so that bounds on time can be held
-against them), some have no other fault (so that restraint can), and the rest mix everything.
+Three trials in ten have no API fault at all, so that they can be held to time limits. One in ten has no other fault,
+to show that the controller leaves healthy jobs alone. The rest mix everything.
 """
 
 import random
@@ -58,7 +58,7 @@ _OF_JOBS: tuple[tuple[FaultKind, float, _Seconds], ...] = (
     (FaultKind.PROCESS_KILL, 2, (0.5, 120)),
     (FaultKind.PROCESS_FREEZE, 2, (5, 90)),
 )
-"""Kind, weight, and least and most seconds that it lasts."""
+"""Kind of fault, its weight, and the least and most seconds that it lasts."""
 _CODES = (1, 1, 137, 139, 143, 255, NATIVE_CODE)
 _SIGNS = (Sign.NONE, Sign.NONE, Sign.NONE, Sign.TRACEBACK, Sign.CUDA_OOM, Sign.HOST_OOM, Sign.XID, Sign.XID)
 RULES: tuple[dict[str, object], ...] = (
@@ -67,7 +67,7 @@ RULES: tuple[dict[str, object], ...] = (
         "when": {"onExitCodes": {"operator": "In", "values": [139]}},
         "action": "FailJob",
     },
-    # A trap: 134 is what the survivors of another loss exit with, and must never end a job by itself.
+    # A trap: survivors of another loss exit with 134, so this code must never end a job by itself.
     {"name": "abort-is-final", "when": {"onExitCodes": {"operator": "In", "values": [134]}}, "action": "FailJob"},
     {"name": "user-error", "when": {"onMessagePattern": "KeyError: '[a-z]+'"}, "action": "FailJob"},
     {"name": "sigterm-is-nothing", "when": {"onExitCodes": {"operator": "In", "values": [143]}}, "action": "Ignore"},
@@ -94,10 +94,10 @@ RULES: tuple[dict[str, object], ...] = (
     },
     {"name": "out-of-memory", "when": {"onClass": ["OutOfMemory"]}, "action": "FailJob", "charge": False},
 )
-"""What policies choose their rules from, in this order."""
+"""The rules that policies choose from, in this order."""
 _TRAP = 1
 _GIVES_UP = frozenset({PlannedRuntime.SHIPPED, PlannedRuntime.INITIALIZED})
-"""Runtimes whose JobSet has failed for good some seconds after eight exits."""
+"""Runtimes whose JobSet fails permanently some seconds after eight exits."""
 _LEAVES_SIGNS = frozenset({FaultKind.CONTAINER_KILL, FaultKind.CASCADE, FaultKind.CRASH_LOOP})
 _SHARES: Mapping[str, float] = {
     "sidecars": 0.3,
@@ -107,8 +107,8 @@ _SHARES: Mapping[str, float] = {
     "unmarked": 0.3,
     "reports": 0.25,
 }
-"""Of the jobs: that have containers beside the training, that are created suspended, that have a deadline, whose size
-their users change; of bare JobSets: in which no container asks for accelerators; of TrainJobs: that report progress."""
+"""The share of the jobs that have sidecars, are created suspended, have a deadline, and are resized by their users; of
+the bare JobSets in which no container requests accelerators; of the TrainJobs that report progress."""
 _SIDECARS: tuple[tuple[Sidecar, ...], ...] = (
     (Sidecar.HELPER,),
     (Sidecar.BROKEN,),
@@ -119,11 +119,11 @@ _SIDECARS: tuple[tuple[Sidecar, ...], ...] = (
 )
 _DEADLINES_SECONDS = (2400, 6000, 20_000, 20_000)
 _BUSY_PER_SECOND, _BUSY_BURST = 5.0, 4
-"""What other Jobs leave of the requests of kube-controller-manager: creating the pods of a group takes seconds."""
+"""What other Jobs leave of the request limit of kube-controller-manager. The pods of a group take seconds to create."""
 _LARGE_TRIAL_ONE_IN = 25
 _NAMESPACES = ("team-a", "team-b")
 _MARGIN_SECONDS = 61.0
-"""A fault that takes no time by itself may come with one that does."""
+"""A fault without a duration may come with one that lasts up to this long."""
 ACTIVE_SECONDS = 4500.0
 HEALING_SECONDS = 2700.0
 
@@ -135,7 +135,7 @@ def draw_plan(seed: int) -> TrialPlan:
     replicas = chance.choice((1, 2, 2))
     calm_api, calm_world = chance.random() < 0.3, chance.random() < 0.1
     faults = () if calm_world else _faults(chance, jobs, replicas)
-    # Drawn from a source of its own, so that trials without any of it stay what they were.
+    # Drawn from a separate generator, so that trials without these features stay the same.
     more = random.Random(f"features {seed}")
     jobs = tuple(_with_features(more, job) for job in jobs)
     reports = random.Random(f"progress {seed}")
@@ -167,7 +167,7 @@ def draw_plan(seed: int) -> TrialPlan:
 
 
 def _with_features(more: random.Random, job: JobPlan) -> JobPlan:
-    """The job, perhaps with sidecars, suspended when it is created, or with a deadline."""
+    """The job, perhaps with sidecars, with a deadline, or suspended when it is created."""
     found: dict[str, object] = {}
     bare = job.runtime is PlannedRuntime.BARE_JOBSET
     if more.random() < _SHARES["sidecars"]:
@@ -185,7 +185,7 @@ def _with_features(more: random.Random, job: JobPlan) -> JobPlan:
 
 
 def _with_reports(chance: random.Random, job: JobPlan) -> JobPlan:
-    """The job, perhaps with a training that reports progress; some of them less often than is waited for it."""
+    """The job, perhaps with a training that reports progress, sometimes less often than the controller waits for it."""
     if job.runtime is PlannedRuntime.BARE_JOBSET or chance.random() >= _SHARES["reports"]:
         return job
     found: dict[str, object] = {"reports_every_seconds": chance.choice((5.0, 30.0, 30.0, 240.0))}
@@ -198,7 +198,7 @@ def _with_reports(chance: random.Random, job: JobPlan) -> JobPlan:
 def _faults_of_features(
     more: random.Random, jobs: tuple[JobPlan, ...], others: tuple[TrialFault, ...]
 ) -> Iterator[TrialFault]:
-    """What happens to sidecars, what Kueue evicts, what users resize; some of it close to the other faults."""
+    """Sidecar kills, Kueue evictions and resizes by users, some of them close to the other faults."""
     wanted: list[tuple[JobPlan, FaultKind]] = []
     for job in jobs:
         if any(name in KILLABLE for name in map(container_name, job.sidecars)):
@@ -226,7 +226,7 @@ def _faults_of_features(
 
 
 def _config(chance: random.Random) -> dict[str, object]:
-    """The RecoveryConfig: with and without each permission, caps from none to many, a breaker in one of four."""
+    """The RecoveryConfig: with or without each permission, with low or high caps, with a breaker in one of four."""
     quarantine: dict[str, object] = {"maxPercent": chance.choice((5, 30, 30, 60))}
     if chance.random() < 0.4:
         quarantine["maxNodes"] = chance.choice((0, 1, 2))
@@ -247,7 +247,7 @@ def _config(chance: random.Random) -> dict[str, object]:
 
 
 def _with_trust(chance: random.Random, config: dict[str, object]) -> dict[str, object]:
-    """The RecoveryConfig, perhaps with namespaces whose messages blame a node by themselves."""
+    """The RecoveryConfig, perhaps with trusted namespaces, whose messages alone may quarantine a node."""
     trusted = chance.choice(((), (), ("team-a",), _NAMESPACES))
     if not trusted:
         return config
@@ -331,14 +331,14 @@ def _faults(chance: random.Random, jobs: tuple[JobPlan, ...], replicas: int) -> 
         else:
             indexes = tuple(sorted(chance.sample(range(job.pods), chance.choice((1, 1, 2)))))
         if kind is FaultKind.CONTAINER_KILL and job.runtime in _GIVES_UP and job.pods >= 8 and chance.random() < 0.5:
-            # All ranks end while no controller runs: the shipped runtime gives up before the controller is back.
+            # All ranks end while no controller runs. The shipped runtime gives up before the controller is back.
             indexes = tuple(range(job.pods))
             away = TrialFault(
                 FaultKey("world", len(found), FaultKind.PROCESS_KILL), 60.0, at_seconds, "", tuple(range(replicas))
             )
             found.append(away)
         if kind is FaultKind.JOB_WITHOUT_PODS and chance.random() < 0.8:
-            # It shows in a Job that is made while it lasts.
+            # The fault shows only in a Job that is created while it lasts, so kill a pod too.
             key = FaultKey("world", len(found), FaultKind.POD_KILL)
             found.append(TrialFault(key, 0.0, round(at_seconds + chance.uniform(0.5, 5.0), 1), str(job), (0,)))
         sign = chance.choice(_SIGNS) if kind in _LEAVES_SIGNS else Sign.NONE
@@ -348,10 +348,10 @@ def _faults(chance: random.Random, jobs: tuple[JobPlan, ...], replicas: int) -> 
 
 
 def _moment(chance: random.Random, seconds: float, before: TrialFault | None) -> float:
-    """When it begins, so that it is over before the healing.
+    """When a fault begins, so that it ends before the healing.
 
-    A third of them come close to the one before, where two failures are one incident, or one breaks into the recovery
-    from the other, or a person asks for something about it.
+    A third of the faults come close to the one before. Then two failures may be one incident, one failure may interrupt
+    the recovery from the other, or a person may request something about it.
     """
     last = ACTIVE_SECONDS - seconds - _MARGIN_SECONDS
     at_seconds = chance.uniform(30.0, last)

@@ -1,6 +1,6 @@
-"""What trials may miss of the state machine, because chance seldom brings it about, and the unit test that takes it.
+"""The parts of the state machine that trials may miss because chance rarely reaches them, each with its unit test.
 
-A thousand trials need not take these, but `recovery simulate` and `make seeds` name those that none took.
+A thousand trials need not reach these. `recovery simulate` and `make seeds` list those that no trial reached.
 """
 
 from collections.abc import Mapping
@@ -67,4 +67,4 @@ RARELY_HIT: Mapping[str, str] = {
     "becomes:Grow>Adopted": _OVERTAKEN_WITH_SETTINGS,
     "becomes:RecreateJobSet>Adopted": f"{_ATTEMPTS}test_so_does_that_of_a_jobset_whose_jobs_outlive_it",
 }
-"""By key of `coverage.ALL`: seen fewer than five times in 200 trials."""
+"""Unit test by key of `coverage.ALL`. These keys were seen fewer than five times in 200 trials."""

@@ -1,4 +1,4 @@
-"""Which of a controller's requests, and of the lines that its watches get, meet with a fault."""
+"""Decides which requests of a controller, and which lines of its watches, get a fault."""
 
 from collections.abc import Callable, Iterable
 
@@ -13,7 +13,7 @@ from recovery.sim.trials.plan import FaultRates
 _WITHOUT_ANSWER = frozenset({FaultKind.TIMEOUT, FaultKind.TIMEOUT_APPLIED})
 
 _Spread = tuple[FaultKind, float, float, float]
-"""A kind, its weight among the others, and the least and most seconds that it lasts."""
+"""A kind, its weight, and the least and most seconds that it lasts."""
 
 OF_PROCESSES: tuple[_Spread, ...] = (
     (FaultKind.PROCESS_KILL, 3, 0.5, 120),
@@ -43,18 +43,18 @@ OF_LINES: tuple[_Spread, ...] = (
     (FaultKind.WATCH_LAG, 2, 0.2, 10),
 )
 LEASE_SHARE = 0.05
-"""Nearly all requests renew or read the Lease; one of them meets with a fault so much more seldom than another."""
+"""The share of the rates that applies to requests for the Lease, because nearly all requests renew or read it."""
 HIT_REQUESTS = frozenset(spread[0] for spreads in (OF_PROCESSES, OF_WRITES, OF_READS) for spread in spreads)
 HIT_LINES = frozenset(spread[0] for spread in OF_LINES)
 
 
 class RequestFaults:
-    """Given ones by their key, others drawn by their rates; none that would last into the healing."""
+    """Finds given faults by their key, and draws others by their rates. No fault lasts into the healing."""
 
     def __init__(
         self, seed: int, given: Iterable[TrialFault], rates: FaultRates, seconds_left: Callable[[], float]
     ) -> None:
-        """`seconds_left`: until the healing begins."""
+        """`seconds_left`: how long until the healing begins."""
         self._seed = seed
         self._rates = rates
         self._seconds_left = seconds_left
@@ -76,7 +76,7 @@ class RequestFaults:
         return None
 
     def over(self) -> bool:
-        """The healing has begun: what lasts for an unknown time ends now."""
+        """The healing has begun. Faults without a fixed end stop now."""
         return self._seconds_left() <= 0
 
     def of_line(self, actor: str, number: int) -> TrialFault | None:
@@ -97,11 +97,11 @@ class RequestFaults:
         raise AssertionError("the weights do not add up")
 
     def _in_time(self, fault: TrialFault) -> TrialFault | None:
-        """The fault. None: it would outlast the time for faults, as a given one may after others were struck out."""
+        """The fault. None: it would last into the healing. A given one may, after others were removed from the plan."""
         lasts_seconds = REQUEST_SECONDS_MAX if fault.key.kind in _WITHOUT_ANSWER else abs(fault.seconds)
         return fault if lasts_seconds < self._seconds_left() else None
 
 
 def took_place(fault: TrialFault, at_seconds: float) -> TrialFault:
-    """The fault as it happened: its moment filled in, for people; its key is what replays it."""
+    """The fault with its moment filled in. The moment is for people to read: a replay uses only the key."""
     return msgspec.structs.replace(fault, at_seconds=round(at_seconds, 3))

@@ -1,4 +1,4 @@
-"""A scenario file as a trial's plan, or everything that is wrong with it."""
+"""Turns a scenario file into a trial's plan, or reports everything that is wrong with it."""
 
 import math
 import re
@@ -22,18 +22,18 @@ from recovery.sim.trials.strict_input import read_what_is_right
 T = TypeVar("T")
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
-"""An RFC 1123 label; of its 63 characters some are left for what JobSet adds to name Jobs and pods."""
+"""An RFC 1123 label of at most 40 characters. The other 23 are for what JobSet adds to name Jobs and pods."""
 
 
 class Scenario(msgspec.Struct, frozen=True):
     name: str
     plan: TrialPlan
     warnings: tuple[str, ...] = ()
-    """What to know before it is run."""
+    """What a person should know before the trial runs."""
 
 
 def read_scenario(text: str, *, free_mib: float = math.inf) -> Scenario:
-    """Raises BadScenarioError: nothing of a file is used if anything in it is wrong.
+    """The scenario of a file. Raises BadScenarioError if anything in the file is wrong.
 
     `free_mib`: the memory that its trial may take.
     """
@@ -76,7 +76,7 @@ def read_scenario(text: str, *, free_mib: float = math.inf) -> Scenario:
 
 @dataclass(frozen=True)
 class _Readable:
-    """What of a file can be judged, though something in it may be wrong."""
+    """The parts of a file that can be checked, although something in it may be wrong."""
 
     file: ScenarioFile
     jobs: Mapping[str, ScenarioJob]
@@ -84,18 +84,18 @@ class _Readable:
     chaos: Mapping[str, AnyChaos]
     """By path."""
     other_chaos: Mapping[str, object]
-    """What is no chaos as it stands, by path."""
+    """The entries of `chaos` that cannot be read as chaos, by path."""
     all_jobs: bool
     """No job is left out."""
 
 
 def _readable(body: object, wrong: Problems) -> _Readable | None:
-    """None: nothing can be judged."""
+    """The parts that can be checked. None: none can."""
     reading = read_what_is_right(body, ScenarioFile)
     wrong.found += reading.problems
     if not isinstance(body, Mapping):
         return None
-    # Without a name or without jobs the rest can be judged all the same.
+    # The rest can be checked even if the name or the jobs are missing.
     instead: tuple[dict[str, object], ...] = ({"name": ""}, {"jobs": []}, {"name": "", "jobs": []})
     readings = (reading, *(read_what_is_right({**body, **missing}, ScenarioFile) for missing in instead))
     file = next((each.value for each in readings if each.value is not None), None)
@@ -113,14 +113,14 @@ def _readable(body: object, wrong: Problems) -> _Readable | None:
 
 
 def _places(field: str, items: int, left_out: frozenset[str]) -> tuple[list[str], list[str]]:
-    """The paths of those items of a list that are there, and of those that are left out."""
+    """The paths of the items of a list that were read, and of those that were left out."""
     others = [path for path in left_out if re.fullmatch(rf"{field}\[\d+\]", path)]
     paths = [f"{field}[{number}]" for number in range(items + len(others))]
     return [path for path in paths if path not in left_out], sorted(others)
 
 
 def _seconds(text: str, field: str, wrong: Problems) -> float:
-    """0: it is wrong."""
+    """0: the duration is wrong."""
     return 0.0 if wrong.is_wrong(field) else wrong.seconds(text, field)
 
 
@@ -135,7 +135,7 @@ def _size(readable: _Readable, hours: float) -> ScenarioSize:
 
 
 def _restarts(chaos: AnyChaos, job: ScenarioJob) -> int:
-    """Of the job, at most, for one entry of chaos."""
+    """How many restarts of the job one entry of chaos can cause, at most."""
     if chaos.selector.job not in {job.name, f"{job.namespace}/{job.name}"}:
         return 0
     if not isinstance(chaos, PodChaos) or chaos.action is not PodAction.POD_FAILURE:
@@ -208,7 +208,7 @@ def _check_start_and_end(job: ScenarioJob, path: str, wrong: Problems) -> None:
 
 
 def _admitted_after_seconds(job: ScenarioJob, path: str, wrong: Problems) -> float:
-    """0: it starts when it is created."""
+    """0: the job starts when it is created."""
     if job.admission is JobAdmission.AT_ONCE:
         wrong.unfit(path, "a job that starts at once", admitted_after=job.admitted_after)
         return 0.0
@@ -216,7 +216,7 @@ def _admitted_after_seconds(job: ScenarioJob, path: str, wrong: Problems) -> flo
 
 
 def _check_policy(policy: dict[str, Any] | None, path: str, wrong: Problems) -> None:
-    """By the rules that admission and the controller go by."""
+    """Checks a policy by the same rules as admission and the controller."""
     if policy is None:
         return
     if "selector" in policy:
@@ -238,14 +238,14 @@ def _config(file: ScenarioFile, wrong: Problems) -> dict[str, Any]:
 
 
 def _read_part(body: dict[str, Any], kind: type[T], path: str, wrong: Problems) -> T | None:
-    """None: nothing of it can be judged."""
+    """None: nothing of the part can be checked."""
     reading = read_what_is_right(body, kind, path)
     wrong.found += reading.problems
     return reading.value
 
 
 def _add(found: Iterable[str], path: str, wrong: Problems) -> None:
-    """What was said of a `spec`, where nothing was said of the field before: its default is in its place."""
+    """Adds the problems of a `spec`, except of fields that have one already: the spec has their defaults instead."""
     for problem in found:
         here = problem.replace("spec.", f"{path}.")
         if not wrong.is_wrong(here.partition(": ")[0]):
@@ -275,7 +275,7 @@ def _check_world(readable: _Readable, wrong: Problems) -> None:
 
 
 def _spare_nodes(readable: _Readable, jobs: Iterable[JobPlan], wrong: Problems) -> int:
-    """Nodes beyond what the jobs need."""
+    """Nodes beyond those that the jobs need."""
     cluster = readable.file.cluster
     if cluster.nodes is None:
         spares = 2 if cluster.spares is None else cluster.spares

@@ -1,8 +1,8 @@
-"""The words of a scenario file: its fields, their meaning and their defaults. `scenario.py` says what they come to.
+"""The fields of a scenario file, their meaning and their defaults. `scenario.py` turns them into a plan.
 
-Kinds, actions, modes and the fields of chaos are called as in Chaos Mesh (api/v1alpha1: PodChaos, NetworkChaos,
-HTTPChaos, TimeChaos, StressChaos, PhysicalMachineChaos) where it has the thing; ClusterChaos, KueueChaos and UserChaos
-are ours.
+Kinds, actions, modes and fields of chaos have their names from Chaos Mesh (api/v1alpha1: PodChaos, NetworkChaos,
+HTTPChaos, TimeChaos, StressChaos, PhysicalMachineChaos) where it has an equivalent. ClusterChaos, KueueChaos and
+UserChaos are ours.
 Pods are selected by job and completion index, because their names differ from one incarnation to the next.
 """
 
@@ -27,17 +27,17 @@ class ScenarioControllers(ScenarioPart, frozen=True):
 
 class ScenarioCluster(ScenarioPart, frozen=True):
     nodes: int | None = None
-    """Nodes in all. None: what the jobs need, and the spares."""
+    """All nodes of the cluster. None: those that the jobs need, and the spares."""
     spares: int | None = None
     """Nodes beyond what the jobs need. None: 2, if `nodes` does not say otherwise."""
     gpus_per_node: int = 8
     allow_fail_job: bool = True
-    """What the RecoveryConfig allows policies, where `config` is not said."""
+    """The RecoveryConfig's `allow.failJob`, if `config` is not set."""
     config: dict[str, Any] | None = None
-    """Spec of the RecoveryConfig. None: it says no more than `allowFailJob`."""
+    """Spec of the RecoveryConfig. None: it sets only `allowFailJob`."""
     birth_settings: bool | None = None
-    """The component birth-settings is installed, without which no group changes its size. None: where a policy has
-    `elastic`."""
+    """The component birth-settings is installed. No group changes its size without it. None: it is installed if a
+    policy has `elastic`."""
 
 
 class ScenarioJob(ScenarioPart, frozen=True):
@@ -50,23 +50,23 @@ class ScenarioJob(ScenarioPart, frozen=True):
     total_steps: int | None = None
     """None: it trains until the trial ends."""
     policy: dict[str, Any] | None = None
-    """Spec of its RecoveryPolicy, less the selector; {} is all defaults, mode Observe among them. None: no policy."""
+    """Spec of its RecoveryPolicy without the selector. {}: all defaults, including mode Observe. None: no policy."""
     sidecars: tuple[Sidecar, ...] = ()
     """Containers beside the one that trains, in each pod."""
     training_container: Marking = Marking.ACCELERATORS
-    """Of a bare JobSet: how the controller knows which container trains."""
+    """How the controller knows which container of a bare JobSet trains."""
     admission: JobAdmission = JobAdmission.AT_ONCE
     admitted_after: str | None = None
-    """With `admission` by-user or by-kueue: it is created suspended, and resumed so long after. None: 30s."""
+    """With `admission` by-user or by-kueue: how long after its suspended creation the job is resumed. None: 30s."""
     active_deadline_seconds: int | None = None
-    """Of the TrainJob. None: it may take any time."""
+    """`spec.activeDeadlineSeconds` of the TrainJob. None: it has no deadline."""
 
 
 class ScenarioRates(ScenarioPart, frozen=True):
-    """Chaos beyond what is listed, drawn from the seed: how probable a fault is, for each event it could affect."""
+    """Further chaos, drawn from the seed: the probability of a fault, for each event that it could affect."""
 
     process: float = 0.0
-    """Per request of a controller: it dies, freezes, its clock jumps."""
+    """Per request of a controller: its process dies or freezes, or its clock jumps."""
     request: float = 0.0
     """Per request: it fails."""
     line: float = 0.0
@@ -74,7 +74,7 @@ class ScenarioRates(ScenarioPart, frozen=True):
 
 
 class SelectionMode(StrEnum):
-    """How many of the selected are affected: chosen by the scenario's seed."""
+    """How many of the selected are affected. The scenario's seed decides which."""
 
     ONE = "one"
     ALL = "all"
@@ -85,7 +85,7 @@ class SelectionMode(StrEnum):
 
 
 class Component(StrEnum):
-    """What of the platform can stand still."""
+    """A controller of the platform that can stall."""
 
     MANAGER = "kube-controller-manager"
     JOBSET = "jobset-controller"
@@ -93,25 +93,25 @@ class Component(StrEnum):
 
 
 class ChaosSelector(ScenarioPart, frozen=True):
-    """One of `job`, `controller` and `component`."""
+    """What is affected: one of `job`, `controller` and `component`."""
 
     job: str = ""
     """`namespace/name`, or the name alone where no other job has it."""
     indexes: tuple[int, ...] = ()
-    """With `job`: completion indexes of the pods. Empty: all."""
+    """With `job`: completion indexes of the pods. Empty: all pods."""
     controller: int | None = None
     """A replica of the controller, from 0."""
     component: Component | None = None
 
 
 class Chaos(ScenarioPart, frozen=True, tag_field="kind"):
-    """What happens, and when: one of `at` and `event`."""
+    """What happens, and when. The moment is one of `at` and `event`."""
 
     at: str = ""
     """From the start of the trial."""
     event: int | None = None
-    """Which of a controller's requests, or of the lines that its watches get, from 0, over all its processes. What
-    happens to a request or a watch is known by that number, and is best taken from a trial that was seen."""
+    """The number of a controller's request, or of a line that its watches receive. It counts from 0, over all processes
+    of the replica. Take the number from a trial that has run."""
     selector: ChaosSelector = ChaosSelector()
 
 
@@ -121,53 +121,53 @@ class PodAction(StrEnum):
     POD_FAILURE = "pod-failure"
     """For `duration`, rank 0 exits with `exitCode` a moment after each start."""
     CASCADE = "cascade"
-    """Ours: one rank exits with `exitCode` and `sign`, and the others abort one after the other because of it."""
+    """Ours: one rank exits with `exitCode` and `sign`. The others then abort one after the other."""
     POD_EVICT = "pod-evict"
     """Ours: the eviction API."""
     POD_PREEMPT = "pod-preempt"
     """Ours: the scheduler preempts them for a pod of higher priority."""
     POD_STUCK = "pod-stuck"
-    """Ours: deleted, and its processes do not end before `duration` has passed."""
+    """Ours: the pod is deleted, but its processes do not end before `duration` has passed."""
 
 
 class ChaosTarget(StrEnum):
-    """Which half of an exchange is struck. WATCH is ours: a watch of the controller's."""
+    """Which part of an exchange is affected. WATCH is ours: a watch of the controller."""
 
     REQUEST = "Request"
-    """Before the server has applied it."""
+    """Before the server applies the request."""
     RESPONSE = "Response"
-    """After."""
+    """After the server has applied it."""
     WATCH = "Watch"
 
 
 class PodChaos(Chaos, frozen=True, kw_only=True, tag="PodChaos"):
-    """Of a job's pods; `container-kill` also of a controller's, which is started again after `duration`."""
+    """Affects a job's pods. `container-kill` can also affect a controller, which starts again after `duration`."""
 
     action: PodAction
     mode: SelectionMode | None = None
-    """Must be said of a job's pods, but not of `pod-failure`."""
+    """Required for a job's pods, except with `pod-failure`."""
     value: int | str | None = None
     duration: str | None = None
     grace_period: int | None = None
-    """`pod-kill`: 0 deletes by force. None: the pod's own grace, as kubectl deletes (Chaos Mesh: by force)."""
+    """With `pod-kill`. 0: force-delete. None: the pod's own grace period, as with kubectl (Chaos Mesh: by force)."""
     exit_code: int | None = None
-    """None: that of `sign`, else 137 of `container-kill`, 1 of the others."""
+    """None: the code of `sign` if it has one, else 137 for `container-kill` and 1 for the others."""
     sign: Sign | None = None
-    """What the exits leave behind (ours). None: nothing but the code."""
+    """What the exits leave behind (ours). None: only the code."""
     target: ChaosTarget | None = None
-    """`container-kill` of a controller at an `event`: before that request is sent, or when it has been applied."""
+    """With `container-kill` of a controller at an `event`: before that request is sent, or after it is applied."""
     container_names: tuple[Sidecar, ...] = ()
-    """`container-kill` of the job's sidecars, by the kernel for want of memory. Empty: of the containers that train."""
+    """With `container-kill`: the kernel's OOM killer ends these sidecars. Empty: the containers that train end."""
 
 
 class MachineAction(StrEnum):
-    """Ours: Chaos Mesh switches off machines through virsh and cloud APIs."""
+    """All ours: Chaos Mesh switches off machines through virsh and cloud APIs."""
 
     POWER_LOSS = "power-loss"
     REMOVE = "remove"
-    """Machine and Node are taken away; another one joins after `duration`."""
+    """The machine and its Node are removed. Another node joins after `duration`."""
     OUT_OF_SERVICE = "out-of-service"
-    """Power is lost, and an operator taints the node out-of-service a while later."""
+    """The node loses power. A while later an operator taints it out-of-service."""
     DRAIN = "drain"
     """The nodes are cordoned and their pods evicted, one node after the other."""
     UNHEALTHY = "unhealthy"
@@ -175,9 +175,9 @@ class MachineAction(StrEnum):
     MONITORED = "monitored"
     """A monitor cordons and taints the node."""
     BLACK_HOLE = "black-hole"
-    """A pod is deleted, and its node lets every new one fail."""
+    """A pod is deleted, and every new pod fails on its node."""
     BROKEN_RUNTIME = "broken-runtime"
-    """A pod is deleted, and its node makes no container: new pods wait there."""
+    """A pod is deleted, and its node creates no containers, so new pods wait there."""
     RACK_POWER_LOSS = "rack-power-loss"
     """All nodes of the rack (four each) lose power within seconds."""
     RACK_OVERHEATS = "rack-overheats"
@@ -195,9 +195,9 @@ class PhysicalMachineChaos(Chaos, frozen=True, kw_only=True, tag="PhysicalMachin
 
 class NetworkAction(StrEnum):
     PARTITION = "partition"
-    """The nodes of the selected pods are cut off; what runs there goes on."""
+    """The nodes of the selected pods are cut off from the network. Their processes continue to run."""
     LOSS = "loss"
-    """A controller's watch: nothing arrives for `duration`, then all of it."""
+    """A controller's watch: nothing arrives for `duration`, then everything arrives."""
     DUPLICATE = "duplicate"
     """A controller's watch: a line arrives twice."""
 
@@ -205,22 +205,22 @@ class NetworkAction(StrEnum):
 class NetworkChaos(Chaos, frozen=True, kw_only=True, tag="NetworkChaos"):
     action: NetworkAction
     mode: SelectionMode | None = None
-    """Must be said of a partition."""
+    """Required for a partition."""
     value: int | str | None = None
     duration: str | None = None
 
 
 class HttpAction(StrEnum):
     ABORT = "abort"
-    """No answer; a watch is disconnected."""
+    """A request gets no response. A watch is disconnected."""
     DELAY = "delay"
-    """A request travels for `delay`; a watch runs that much behind the others."""
+    """A request takes `delay` to arrive. A watch lags that far behind the others."""
     REPLACE = "replace"
-    """The answer is `code`."""
+    """The response has the status `code`."""
 
 
 class HttpChaos(Chaos, frozen=True, kw_only=True, tag="HTTPChaos"):
-    """A request or a watch of a controller."""
+    """Affects a request or a watch of a controller."""
 
     action: HttpAction
     target: ChaosTarget = ChaosTarget.REQUEST
@@ -232,14 +232,14 @@ class HttpChaos(Chaos, frozen=True, kw_only=True, tag="HTTPChaos"):
 
 
 class TimeChaos(Chaos, frozen=True, kw_only=True, tag="TimeChaos"):
-    """A controller's wall clock."""
+    """Sets a controller's wall clock wrong."""
 
     time_offset: str
-    """May begin with a minus."""
+    """A duration, which may begin with a minus."""
 
 
 class StressChaos(Chaos, frozen=True, kw_only=True, tag="StressChaos"):
-    """A controller or a component of the platform gets no CPU, and then goes on as if nothing had been."""
+    """A controller or a component of the platform gets no CPU. Afterwards it continues where it stopped."""
 
     duration: str
 
@@ -259,7 +259,7 @@ class ClusterChaos(Chaos, frozen=True, kw_only=True, tag="ClusterChaos"):
 
 class KueueAction(StrEnum):
     EVICT = "evict"
-    """The quota goes to another job, and comes back after `duration`."""
+    """Kueue gives the job's quota to another job, and admits the job again after `duration`."""
 
 
 class KueueChaos(Chaos, frozen=True, kw_only=True, tag="KueueChaos"):
@@ -274,15 +274,15 @@ class UserAction(StrEnum):
     DELETE = "delete"
     RECREATE = "recreate"
     RESIZE = "resize"
-    """Of the Job that trains, to `value` pods more, or fewer."""
+    """The Job that trains gets `value` more pods, or fewer if it is negative."""
     PAUSE = "pause"
     RESTART = "restart"
     RETRY = "retry"
     RESET_BUDGET = "reset-budget"
     QUARANTINE = "quarantine"
-    """Of the node of the job's first pod."""
+    """The node of the job's first pod."""
     RELEASE = "release"
-    """Of all nodes that are quarantined."""
+    """All quarantined nodes."""
     UNTAINT = "untaint"
     """A user removes our taint from a quarantined node by hand."""
     RESET_BREAKER = "reset-breaker"
@@ -296,7 +296,7 @@ class UserChaos(Chaos, frozen=True, kw_only=True, tag="UserChaos"):
     action: UserAction
     duration: str | None = None
     value: int | None = None
-    """With `resize`: how many pods more; negative: fewer."""
+    """With `resize`: how many more pods. Negative: fewer."""
 
 
 AnyChaos = (
@@ -319,9 +319,9 @@ class ScenarioFile(ScenarioPart, frozen=True):
     jobs: tuple[ScenarioJob, ...]
     seed: int = 0
     duration: str = "90m"
-    """In which chaos begins and ends."""
+    """All chaos begins and ends within this time."""
     healing: str = "60m"
-    """After it: everything returns, and nothing breaks."""
+    """Time after `duration`, in which everything returns and nothing breaks."""
     controllers: ScenarioControllers = ScenarioControllers()
     cluster: ScenarioCluster = ScenarioCluster()
     chaos: tuple[AnyChaos, ...] = ()

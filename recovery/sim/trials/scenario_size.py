@@ -1,9 +1,9 @@
-"""What the trial of a scenario needs of this machine, and whether it has that.
+"""Estimates the memory and time that the trial of a scenario needs.
 
-A trial keeps all that happened until its end, for the invariants and the timeline. So memory grows with the pods that
-are made and with the requests of the controllers. Time grows faster than the square of the pods: for each pod that
-changes the controller looks at its whole group, and the scheduler at all nodes. docs/simulation.md has the measurements
-behind these figures.
+A trial keeps everything that happened until its end, for the invariants and the timeline. So memory grows with the pods
+that are created and with the requests of the controllers. Time grows faster than the square of the pods, because for
+each pod that changes the controller reads its whole group, and the scheduler all nodes. docs/simulation.md has the
+measurements behind these figures.
 """
 
 import os
@@ -14,24 +14,24 @@ from pathlib import Path
 BASE_MIB = 110.0
 """The program itself."""
 POD_MIB = 0.13
-"""Each pod that is made: those of a job, and those of each of its restarts."""
+"""For each pod that is created: those of a job, and those of each of its restarts."""
 RESTART_MIB = 0.7
-"""Each restart of a job, besides its pods."""
+"""For each restart of a job, in addition to its pods."""
 JOB_MIB = 0.3
 NODE_MIB = 0.03
 NODE_HOUR_MIB = 0.01
 REPLICA_HOUR_MIB = 5.0
-"""Each controller, for the requests of a simulated hour."""
+"""For the requests of each controller in a simulated hour."""
 
 REPLICA_HOUR_SECONDS = 0.35
 JOB_SECONDS = 0.06
 PAIR_SECONDS = 3e-5
-"""Each pod that is made, for each pod that there is."""
+"""For each created pod, times the number of pods."""
 TRIPLE_SECONDS = 3e-8
-"""The same, for each two pods that there are."""
+"""For each created pod, times the square of the number of pods."""
 
 REFUSED_SHARE = 0.9
-"""Of the memory that is free: what a trial may need at most. The figures above are good to about a fifth."""
+"""The share of the free memory that a trial may need at most. The figures above are accurate to about a fifth."""
 WARNED_SHARE = 0.5
 WARNED_SECONDS = 600.0
 
@@ -42,7 +42,7 @@ class SizedJob:
     """In the file."""
     pods: int
     restarts: int
-    """That its chaos can lead to."""
+    """How many restarts its chaos can cause, at most."""
 
     @property
     def mib(self) -> float:
@@ -55,7 +55,7 @@ class ScenarioSize:
 
     jobs: tuple[SizedJob, ...]
     more_nodes: int
-    """Besides one for each pod."""
+    """Nodes in addition to one for each pod."""
     hours: float
     replicas: int
 
@@ -65,7 +65,7 @@ class ScenarioSize:
 
     @property
     def seconds(self) -> float:
-        """Of one core of x86-64 in 2026. Good to a factor of two."""
+        """On one x86-64 core of 2026. Accurate to a factor of two."""
         pods = sum(job.pods for job in self.jobs)
         made = sum(job.pods * (1 + job.restarts) for job in self.jobs)
         return (
@@ -75,7 +75,7 @@ class ScenarioSize:
         )
 
     def parts(self) -> Iterator[tuple[str, float]]:
-        """What each field adds, by its path."""
+        """The MiB that each field adds, by path."""
         for job in self.jobs:
             yield f"{job.path}.pods", job.mib + job.pods * (NODE_MIB + NODE_HOUR_MIB * self.hours)
         yield "cluster", self.more_nodes * (NODE_MIB + NODE_HOUR_MIB * self.hours)
@@ -83,9 +83,9 @@ class ScenarioSize:
 
 
 def too_large(size: ScenarioSize, free_mib: float) -> dict[str, float]:
-    """The fields that need the memory that is not there: each that does alone, else the one that needs most.
+    """The fields that need too much memory: each field that does by itself, else the one that needs most.
 
-    With the share of it that would fit; 0: the rest alone needs too much.
+    The value is the share of the field that would fit. 0: the rest by itself needs too much.
     """
     parts, most_mib = dict(size.parts()), free_mib * REFUSED_SHARE
     if size.mib <= most_mib:
@@ -96,7 +96,7 @@ def too_large(size: ScenarioSize, free_mib: float) -> dict[str, float]:
 
 
 def warnings(size: ScenarioSize, free_mib: float) -> Iterator[str]:
-    """About a scenario that is not refused."""
+    """Warnings about a scenario that is not refused."""
     if size.mib > free_mib * WARNED_SHARE:
         yield f"this trial needs about {in_gib(size.mib)} of memory, and {in_gib(free_mib)} are free"
     if size.seconds > WARNED_SECONDS:
@@ -104,7 +104,7 @@ def warnings(size: ScenarioSize, free_mib: float) -> Iterator[str]:
 
 
 def free_memory_mib() -> float:
-    """What this process can still get, by the machine and by its container."""
+    """What this process can still get within the limits of the machine and its container."""
     return min(_in_all_mib(), *_of_machine(), *_of_container())
 
 
@@ -120,7 +120,7 @@ def _of_machine() -> Iterator[float]:
 
 
 def _of_container() -> Iterator[float]:
-    """By cgroup version 2."""
+    """What the limit of cgroup version 2 leaves."""
     folder = Path("/sys/fs/cgroup")
     most, used = _text_of(folder / "memory.max").strip(), _text_of(folder / "memory.current").strip()
     if most.isdecimal() and used.isdecimal():
@@ -128,7 +128,7 @@ def _of_container() -> Iterator[float]:
 
 
 def _text_of(path: Path) -> str:
-    """Empty: it cannot be read, as on systems other than Linux."""
+    """The text of a file. Empty: it cannot be read, as on systems other than Linux."""
     try:
         return path.read_text(encoding="ascii")
     except OSError:

@@ -9,7 +9,7 @@ from recovery.sim.trials.strict_input import BadInputError
 
 
 class BadScenarioError(BadInputError):
-    """A file that is refused. `lines`: of each of the problems, from 1."""
+    """The file is refused. `lines`: the line of each problem, from 1."""
 
     def __init__(self, *problems: tuple[int, str]) -> None:
         super().__init__(*(problem for _, problem in problems))
@@ -20,24 +20,24 @@ class BadScenarioError(BadInputError):
 class ScenarioText:
     body: object
     lines: Mapping[str, int]
-    """By path."""
+    """The line of each field, by path."""
     repeated: tuple[str, ...]
-    """A problem for each field that stands there twice: YAML lets the last one win, which drops what was written."""
+    """A problem for each field that is written twice. YAML keeps only the last one, so the other would be lost."""
 
     def refusal(self, problems: list[str]) -> BadScenarioError:
-        """All of them, in the order of the file."""
+        """An error with all problems, in the order of the file."""
         found = [(self._line(problem.partition(": ")[0]), problem) for problem in dict.fromkeys(problems)]
         return BadScenarioError(*sorted(found, key=lambda each: each[0]))
 
     def _line(self, path: str) -> int:
-        """That of the nearest part around it, where the field itself is missing."""
+        """The line of a field, or of the nearest part around it if the field is missing."""
         while path and path not in self.lines:
             path = path[: max(path.rfind("."), path.rfind("["), 0)]
         return self.lines.get(path, 1)
 
 
 def load(text: str) -> ScenarioText:
-    """Raises BadScenarioError: it is not YAML."""
+    """Raises BadScenarioError if the text is not YAML."""
     try:
         loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
@@ -50,7 +50,7 @@ def load(text: str) -> ScenarioText:
         mark = error.problem_mark or error.context_mark
         why = ", ".join(part for part in (error.context, error.problem) if part)
         raise BadScenarioError((mark.line + 1 if mark is not None else 1, f"the file is not YAML: {why}")) from None
-    except (yaml.YAMLError, ValueError) as error:  # A date that is none, as 2026-13-01.
+    except (yaml.YAMLError, ValueError) as error:  # For example an invalid date such as 2026-13-01.
         raise BadScenarioError((1, f"the file is not YAML: {' '.join(str(error).split())}")) from None
     except RecursionError:
         raise BadScenarioError((1, "the file is nested too deeply, or an alias in it refers to itself")) from None

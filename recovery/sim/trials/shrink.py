@@ -1,8 +1,8 @@
-"""A counterexample made small: the fewest faults, jobs and minutes that still break the same invariant.
+"""Shrinks a counterexample to few faults, jobs and minutes that still break the same invariant.
 
-Delta debugging (Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", 2002): leave out ever
-smaller parts of the faults, and keep whatever breaks as well. At the end no single fault can be left out. Faults are
-known by their keys, so those that are left mean what they meant.
+Delta debugging (Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", 2002): leave out smaller
+and smaller parts of the faults, and keep each plan that still breaks the invariant. In the end no single fault can be
+left out. Faults have keys, so the remaining ones keep their meaning.
 """
 
 import itertools
@@ -19,15 +19,15 @@ from recovery.sim.virtual_time import BEGIN
 
 MAX_RUNS = 200
 _SHARES = (0.125, 0.25, 0.5, 0.75)
-"""Of the time for faults, and of healing: what is tried, the shortest first."""
+"""The shares of the time for faults and of the healing that are tried, the shortest first."""
 
 
 class Tried(Protocol):
-    """What came of running a plan."""
+    """The outcome of running a plan."""
 
     @property
     def plan(self) -> TrialPlan:
-        """With all faults that took place, and no rates by which further ones are drawn."""
+        """The plan with all faults that took place, and without rates, so that no further faults are drawn."""
         ...
 
     @property
@@ -42,22 +42,23 @@ class Shrunk(msgspec.Struct, Generic[T], frozen=True):
     """Of the smallest plan found that breaks the invariant."""
     runs: int
     replays: bool
-    """The faults that took place, given as a list, break the invariant again. False: nothing could be left out."""
+    """The faults that took place break the invariant again when they are given as a list. False: shrinking was not
+    possible."""
     complete: bool
     """No fault can be left out any more. False: the runs were used up first."""
 
 
 def shrink(outcome: T, run: Callable[[TrialPlan], T], *, max_runs: int = MAX_RUNS) -> Shrunk[T]:
-    """`outcome` has violations; the invariant of the first is the one that has to break. At most `max_runs` trials."""
+    """Shrinks an outcome with violations. The invariant of the first one must break. Runs at most `max_runs` trials."""
     search = _Search(outcome, run, max_runs)
     if not search.breaks(outcome.plan):
         return Shrunk(outcome, search.runs, replays=False, complete=False)
     try:
-        search.shorten()  # First, because all further runs are shorter by it.
+        search.shorten()  # First, because it makes all further runs shorter.
         search.drop_faults()
         search.drop_jobs()
         search.shorten()
-        search.drop_faults()  # What a dropped job or a shorter trial has made needless.
+        search.drop_faults()  # A dropped job or a shorter trial may have made more faults unnecessary.
     except _UsedUpError:
         return Shrunk(search.smallest, search.runs, replays=True, complete=False)
     return Shrunk(search.smallest, search.runs, replays=True, complete=True)
@@ -73,16 +74,17 @@ class _Search(Generic[T]):
         self.runs = 0
         self._invariant = outcome.violations[0].invariant
         self._before_healing = _is_before_healing(outcome.violations[0], outcome.plan)
-        """What broke before it has to break before it again: with less healing, what healing is for is soon broken."""
+        """An invariant that broke before the healing must break before it again: with less healing, the invariants
+        about it break easily."""
         self._run = run
         self._max_runs = max_runs
         self._known: dict[bytes, bool] = {}
-        """By the plan's encoding: whether it breaks the invariant."""
+        """Whether a plan breaks the invariant, by its encoding."""
         self._plan = outcome.plan
-        """The smallest that breaks, as it was given: its outcome may lack faults that found nothing to affect."""
+        """The smallest plan that breaks it, as given. Its outcome lacks the faults that found nothing to affect."""
 
     def breaks(self, plan: TrialPlan) -> bool:
-        """Run it, unless it was run before. One that breaks the invariant is the smallest from now on."""
+        """Runs the plan, unless it ran before. If it breaks the invariant, it is the smallest plan from now on."""
         name = msgspec.json.encode(plan)
         if name in self._known:
             return self._known[name]
@@ -107,7 +109,8 @@ class _Search(Generic[T]):
             parts = self._next_parts(parts)
 
     def _next_parts(self, parts: int) -> int | None:
-        """Leave out what can be left out of the faults in so many parts. None: no single one can be left out."""
+        """Tries to leave out some of the faults, split into `parts`. Returns the next number of parts. None: no single
+        fault can be left out."""
         faults = self._plan.faults
         if len(faults) < 2:
             return None
@@ -131,7 +134,7 @@ class _Search(Generic[T]):
             self.breaks(msgspec.structs.replace(self._plan, jobs=jobs, faults=faults))
 
     def shorten(self) -> None:
-        """No fault is cut off by it."""
+        """Cuts off no fault."""
         last_seconds = max(
             ((fault.at_seconds or 0.0) + max(0.0, fault.seconds) for fault in self._plan.faults), default=0.0
         )
@@ -152,5 +155,5 @@ def _is_before_healing(violation: Violation, plan: TrialPlan) -> bool:
 
 
 def _whole_minutes(seconds: float) -> float:
-    """At least that long, and longer than a fault that ends then."""
+    """The next whole minute, later than a fault that ends at `seconds`."""
     return 60.0 * (seconds // 60 + 1)

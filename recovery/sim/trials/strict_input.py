@@ -1,7 +1,7 @@
-"""Data that people wrote, read strictly: everything that is wrong with it, each with its path and how to fix it.
+"""Reads data that people wrote strictly: reports everything that is wrong, each with its path and how to fix it.
 
-Reading does not stop at the first mistake. What is wrong is left out, or taken for what was probably meant, so that
-the rest can be judged as well; such a value is never used for anything else.
+Reading does not stop at the first mistake. A wrong value is left out, or replaced by what was probably meant, so that
+the rest can be checked too. Such a value is used for nothing else.
 """
 
 import difflib
@@ -17,11 +17,11 @@ import msgspec
 T = TypeVar("T")
 
 _WRONG = object()
-"""In place of a value that is wrong, and of which nothing can be guessed."""
+"""Stands for a wrong value when the intended one cannot be guessed."""
 
 
 class BadInputError(ValueError):
-    """Input that is refused. `problems`: a line for each thing that is wrong, the path of the field first."""
+    """The input is refused. `problems`: one line for each mistake, which begins with the path of the field."""
 
     def __init__(self, *problems: str) -> None:
         super().__init__("; ".join(problems))
@@ -30,20 +30,20 @@ class BadInputError(ValueError):
 
 @dataclass(frozen=True)
 class StrictReading(Generic[T]):
-    """What could be made of a body."""
+    """What could be read of a body."""
 
     value: T | None
-    """Only what is right, and what was probably meant. None: too much is wrong."""
+    """The value, made of what is right and what was probably meant. None: too much is wrong."""
     problems: tuple[str, ...]
     left_out: frozenset[str]
-    """Paths of the items of lists that are not in `value`."""
+    """Paths of the list items that are not in `value`."""
 
     def __post_init__(self) -> None:
         assert self.value is not None or self.problems, "what has no value says why"
 
 
 def read(body: object, kind: type[T], path: str = "") -> T:
-    """`body`, as YAML gives it, as a `kind`. Raises BadInputError; `path` stands before those of the fields."""
+    """`body`, as parsed from YAML, as a `kind`. `path` prefixes the paths of the fields. Raises BadInputError."""
     reading = read_what_is_right(body, kind, path)
     if reading.problems:
         raise BadInputError(*reading.problems)
@@ -52,7 +52,7 @@ def read(body: object, kind: type[T], path: str = "") -> T:
 
 
 def read_what_is_right(body: object, kind: type[T], path: str = "") -> StrictReading[T]:
-    """The same, but it goes on after a mistake."""
+    """The same, but it continues after a mistake."""
     reader = _Reader()
     right = reader.read(body, kind, path)
     value: T | None = None
@@ -65,14 +65,14 @@ def read_what_is_right(body: object, kind: type[T], path: str = "") -> StrictRea
 
 
 def none_of(found: object, known: Iterable[str]) -> str:
-    """What there is instead, and what was probably meant: the end of a sentence about a word that is not known."""
+    """The end of a sentence about an unknown word: what was probably meant, or all known words."""
     words = list(known)
     near = nearest(found, words)
     return f"did you mean {near!r}?" if near else f"known: {', '.join(words) or 'none'}"
 
 
 def nearest(found: object, known: Iterable[str]) -> str | None:
-    """Which of the words was probably meant. None: none of them is near."""
+    """The known word that was probably meant. None: none is similar."""
     by_letters = {word.casefold(): word for word in known}
     near = difflib.get_close_matches(str(found).casefold(), by_letters, n=1)
     return by_letters[near[0]] if near else None
@@ -84,7 +84,7 @@ class _Reader:
         self.left_out: set[str] = set()
 
     def read(self, body: object, kind: Any, path: str) -> object:
-        """The body without what is wrong in it; _WRONG: nothing is left of it."""
+        """The body without what is wrong in it. _WRONG: nothing of it can be used."""
         origin, arguments = typing.get_origin(kind), typing.get_args(kind)
         if origin in (typing.Union, types.UnionType):
             return self._union(body, kind, arguments, path)
@@ -151,7 +151,7 @@ class _Reader:
         fields = {each.encode_name: each for each in msgspec.structs.fields(kind)}
         tag_field = kind.__struct_config__.tag_field
         meant: dict[str, str] = {}
-        """What each field is probably called in the body."""
+        """The name that each field probably has in the body."""
         for name in body:
             if name in fields:
                 meant[name] = name
@@ -176,7 +176,7 @@ class _Reader:
 
 
 def _tag(kind: Any) -> str:
-    """Empty: not a struct, or one without a tag."""
+    """The tag of a struct. Empty: `kind` is not a struct, or has no tag."""
     config = getattr(kind, "__struct_config__", None)
     return str(config.tag) if config is not None and config.tag else ""
 

@@ -1,4 +1,4 @@
-"""What is said of trials when they are over: each in short, all together, and of a broken one the counterexample."""
+"""Reports on finished trials: each one in short, all together, and the counterexample of a broken one."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -17,7 +17,7 @@ from recovery.sim.trials.trial import TrialOutcome, run_trial
 
 
 class Report(msgspec.Struct, frozen=True):
-    """One trial. Small enough to travel between processes."""
+    """The result of one trial, small enough to send between processes."""
 
     seed: int
     trace_hash: str
@@ -28,17 +28,16 @@ class Report(msgspec.Struct, frozen=True):
     cpu_seconds: float
     coverage: Mapping[str, int]
     lost_seconds: Mapping[str, float]
-    """Time in which trainings stood still, and what incidents book besides, by account (`lost_time.Account`)."""
+    """Time in which trainings were stopped, and other time that incidents book, by account (`lost_time.Account`)."""
     violations: tuple[str, ...]
-    """Invariant, moment and sentence of each."""
+    """Invariant, moment and sentence of each violation."""
     invariant: str
-    """The first that was broken. Empty: all held."""
+    """The first invariant that broke. Empty: all held."""
     invariants: tuple[str, ...] = ()
-    """All that were broken, in that order."""
+    """All that broke, in order."""
 
 
 def try_seed(seed: int) -> Report:
-    """Run the trial of that seed."""
     return report(run_trial(draw_plan(seed)))
 
 
@@ -67,7 +66,7 @@ def report(outcome: TrialOutcome) -> Report:
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """Of all trials together."""
+    """The results of all trials together."""
 
     trials: int
     simulated_hours: float
@@ -79,7 +78,7 @@ class Summary(msgspec.Struct, frozen=True):
     cpu_seconds: float
     coverage: Mapping[str, int]
     lost_seconds: Mapping[str, float]
-    """As in the reports, largest first."""
+    """Sums over the reports by account, largest first."""
 
     def rows(self) -> Iterator[tuple[str, str]]:
         """Name and value of each figure."""
@@ -116,7 +115,7 @@ def _lost_seconds(reports: Sequence[Report]) -> Mapping[str, float]:
 
 
 def verdict(reports: Sequence[Report], checked: int) -> str:
-    """The last line: whether all invariants held, or which did not. `checked`: how many there are."""
+    """The last line: whether all invariants held, or which ones broke. `checked`: how many there are."""
     broken = dict.fromkeys(name for each in reports for name in each.invariants)
     if broken:
         return f"not all {checked} invariants held; broken: {', '.join(broken)}"
@@ -124,7 +123,7 @@ def verdict(reports: Sequence[Report], checked: int) -> str:
 
 
 def counterexample(outcome: TrialOutcome, replay: str, shrunk: Shrunk[TrialOutcome] | None = None) -> Iterator[str]:
-    """Lines about a trial with violations. `replay`: the command that shows it again. `shrunk` None: not tried."""
+    """Lines about a trial with violations. `replay`: the command that runs it again. `shrunk` None: not tried."""
     smallest = shrunk.outcome if shrunk is not None else outcome
     first, *others = report(outcome).violations
     yield f"seed {outcome.plan.seed} breaks {first}"
@@ -169,7 +168,7 @@ def _plan_lines(plan: TrialPlan) -> Iterator[str]:
 
 
 def _features_words(job: JobPlan) -> str:
-    """What few jobs have, each after a comma."""
+    """Features that few jobs have, each after a comma."""
     words = [f"with {', '.join(job.sidecars)}"] if job.sidecars else []
     if job.marking is not Marking.ACCELERATORS:
         words.append(f"marked by {job.marking}")
@@ -181,7 +180,7 @@ def _features_words(job: JobPlan) -> str:
 
 
 def fault_words(fault: TrialFault) -> str:
-    """Key, moment, and what else is known of it."""
+    """Key and moment of a fault, and its other fields that are set."""
     parts = [str(fault.key)]
     if fault.at_seconds is not None:
         parts.append(f"at {fault.at_seconds:g} s")

@@ -1,4 +1,4 @@
-"""A trial as text: what happened to whom, what the controller decided and did, and where an invariant broke."""
+"""A trial as text: what happened to its objects, what the controller decided and did, and where an invariant broke."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,11 +17,11 @@ from recovery.sim.trials.trial_evidence import RequestRecord, TrialEvidence, Vio
 
 MAX_LINES = 80
 AFTER_LINES = 8
-"""Of those, how many follow the violation."""
+"""How many of those lines follow the violation."""
 QUIET_SECONDS = 60.0
-"""A pause without any lines: what happened before it is over."""
+"""After so long without any lines, what happened before is over."""
 _TOGETHER_SECONDS = 10.0
-"""Like things that happen within this time of one another are one line."""
+"""Similar things that happen within this time are merged into one line."""
 _HOLDER = re.compile(rb'"holderIdentity":"([^"]*)"')
 _WORKLOADS = (TRAIN_JOBS, JOB_SETS, JOBS)
 _ENDS = ("Complete", "Completed", "Failed", "FailureTarget", "SuccessCriteriaMet")
@@ -37,16 +37,17 @@ class Line:
     at: datetime
     text: str
     group: str = ""
-    """Namespace and name of the job that it is about, joined by a slash. Empty: all."""
+    """Namespace and name of the job that it is about, joined by a slash. Empty: all jobs."""
     counts: str = ""
-    """What it is one of, as in `pods of team-a/llm deleted`: such lines are merged. Empty: it stands alone."""
+    """What a merged line counts, as in `pods of team-a/llm deleted`. Empty: the line is never merged."""
     number: int = 1
-    """How many it reports."""
+    """How many of these the line reports."""
     mark: str = " "
 
 
 def timeline(evidence: TrialEvidence, violation: Violation | None = None) -> list[str]:
-    """The whole trial; of a violation what led to it, from the last quiet moment before it, in at most 80 lines."""
+    """The lines of the whole trial. `violation`: only what led to it, from the last quiet moment before it, in at most
+    80 lines."""
     lines = _together(sorted(_lines(evidence), key=lambda line: line.at))
     if violation is not None:
         lines = _around(lines, violation)
@@ -54,7 +55,7 @@ def timeline(evidence: TrialEvidence, violation: Violation | None = None) -> lis
 
 
 def offset(since_start: timedelta) -> str:
-    """`+01:23:45.678`."""
+    """As in `+01:23:45.678`."""
     milliseconds = round(since_start / timedelta(milliseconds=1))
     seconds, milliseconds = divmod(milliseconds, 1000)
     return f"+{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{milliseconds:03}"
@@ -65,7 +66,7 @@ def _text(line: Line) -> str:
 
 
 def _together(lines: Iterable[Line]) -> list[Line]:
-    """Lines of one kind become one, at the place of the first, though others stand between them."""
+    """Merges lines of one kind into one, at the place of the first, even if other lines are between them."""
     merged: list[Line] = []
     places: dict[str, int] = {}
     for line in lines:
@@ -83,7 +84,7 @@ def _together(lines: Iterable[Line]) -> list[Line]:
 
 
 def _around(lines: Sequence[Line], violation: Violation) -> list[Line]:
-    """Leaves out other jobs, and of what came before shows only what belongs to it."""
+    """The violation with the lines around it, without other jobs and what came before the last pause."""
     group = str(violation.group) if violation.group is not None else ""
     about = [line for line in lines if not group or line.group in ("", group)]
     marked = Line(violation.at, f"{violation.invariant}: {violation.sentence}", group, mark=">")
@@ -99,7 +100,7 @@ def _around(lines: Sequence[Line], violation: Violation) -> list[Line]:
 
 
 def _last_quiet(lines: Sequence[Line], at: datetime) -> int:
-    """The first line after the last pause that something bad followed; faults are what a story begins with."""
+    """Index of the first line after the last pause that a fault followed. A story begins with a fault."""
     found = 0
     for number in range(len(lines) - 1, 0, -1):
         pause_seconds = (lines[number].at - lines[number - 1].at).total_seconds()
@@ -134,14 +135,15 @@ def _lines(evidence: TrialEvidence) -> Iterator[Line]:
         yield from _of_request(record, evidence.jobs)
     replicas = {record.actor for record in evidence.requests}
     for change, at in zip(evidence.changes, evidence.change_times, strict=True):
-        if change.actor not in replicas:  # Theirs are reported as requests.
+        if change.actor not in replicas:  # The changes of replicas are reported as requests.
             yield from _of_change(change, at)
     for event in evidence.trace.records:
         yield from _of_training(event)
 
 
 def _of_ledgers(writes: Iterable[LedgerWrite]) -> Iterator[Line]:
-    """What they say that is new: of a sentence that only counts on, the first; of one that goes on, the new part."""
+    """What is new in the ledgers. A sentence in which only numbers change is shown once, and a longer one only from its
+    new part on."""
     sentences: dict[GroupKey, str] = {}
     for write in writes:
         incident, before = write.after.incident, write.before
@@ -157,7 +159,7 @@ def _of_ledgers(writes: Iterable[LedgerWrite]) -> Iterator[Line]:
 
 
 def _news(sentence: str, known: str) -> str:
-    """The sentence from the first of its parts that is new. Empty: all of them are known."""
+    """The sentence from its first new part on. Empty: all its parts are known."""
     parts, old = sentence.split("; "), known.split("; ")
     same = 0
     while same < min(len(parts), len(old)) and parts[same] == old[same]:
@@ -187,7 +189,7 @@ def _about_election(record: RequestRecord) -> bool:
 
 
 def _of_request(record: RequestRecord, jobs: Iterable[GroupKey]) -> Iterator[Line]:
-    """What was asked for about the workload; ledgers, leases and Events are reported elsewhere, or not at all."""
+    """A write to the workload or its pods. Ledgers, Leases and Events are reported elsewhere, or not at all."""
     request = record.request
     if not request.writes or request.resource not in (*_WORKLOADS, PODS):
         return
@@ -204,7 +206,7 @@ def _of_request(record: RequestRecord, jobs: Iterable[GroupKey]) -> Iterator[Lin
 
 
 def _owner(namespace: str, name: str, jobs: Iterable[GroupKey]) -> str:
-    """The job whose object is called so. Empty: none."""
+    """The job that an object of that name belongs to. Empty: none."""
     owners = [
         key for key in jobs if key.namespace == namespace and (name == key.name or name.startswith(f"{key.name}-"))
     ]

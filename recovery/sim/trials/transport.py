@@ -1,7 +1,7 @@
-"""The way between a controller process and the API server, and all that can happen on it.
+"""The connection between a controller process and the API server, and all faults that can happen on it.
 
-It stands where HTTP stands in the real program, below the production client's retries and above its errors, so that
-both are exercised. Everything that travels takes a moment, drawn by key.
+It takes the place of HTTP in the real program, below the retries of the production client and above its errors, so
+both are exercised. Every message takes a moment to travel, drawn by key.
 """
 
 import asyncio
@@ -25,12 +25,12 @@ from recovery.sim.trials.trial_evidence import RequestRecord
 from recovery.sim.trials.trial_log import TrialLog
 
 Answer = tuple[bytes, ApiError | None]
-"""What the sender hears: a body, or the error in place of one."""
+"""What the sender receives: a body, or an error in its place."""
 
 TRAVEL_SECONDS = (0.0005, 0.005)
 """Least and most, each way."""
 LINE_SECONDS = (0.001, 0.02)
-"""Least and most from a change until a watch reports it; each stream has its own."""
+"""Least and most from a change until a watch reports it. Each stream has its own delay."""
 GONE_LINE = (
     b'{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",'
     b'"message":"too old resource version","reason":"Expired","code":410}}'
@@ -128,7 +128,7 @@ class TrialTransport:
         return b"", error_from(request, failure)
 
     async def _delayed(self, request: ApiRequest, number: int, fault: TrialFault) -> Answer:
-        """It arrives late, even if its sender has died or given up."""
+        """The request arrives late, even if its sender has died or given up by then."""
         arrived: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
         def arrive() -> None:
@@ -170,14 +170,14 @@ class TrialTransport:
         )
 
     def _heard(self, code: int | None, fault: TrialFault) -> int | None:
-        """What the sender hears of an answer with that code. None: nothing."""
+        """The code that the sender receives if the server answers with `code`. None: no response."""
         match fault.key.kind:
             case FaultKind.SERVER_ERROR_APPLIED:
                 return 500
             case FaultKind.TIMEOUT | FaultKind.TIMEOUT_APPLIED | FaultKind.PROCESS_KILL_AFTER:
                 return None
             case FaultKind.DELAYED if self._process.how or fault.seconds > REQUEST_SECONDS_MAX:
-                return None  # It has died, or given up.
+                return None  # The sender has died, or given up.
         return code
 
     def _words(self, fault: TrialFault, request: ApiRequest) -> str:
@@ -186,7 +186,7 @@ class TrialTransport:
         return f"{self._replica.name}: {fault.key.kind}{lasting} at its {where} {fault.key.number}, {request}"
 
     async def _live(self) -> None:
-        """The dead do not go on."""
+        """Never returns if the process has ended."""
         if self._process.how:
             await never()
 
@@ -202,8 +202,8 @@ class TrialTransport:
             async with aclosing(lines(self._server, request)) as coming:
                 async for line in coming:
                     if self._faults.over():
-                        late_seconds = own_seconds  # It lags no longer.
-                    # What came in meanwhile is reported together with what was waited for.
+                        late_seconds = own_seconds  # The stream lags no longer.
+                    # Lines that came in during the last delay have no delay of their own.
                     if self._clock.monotonic_seconds() > delivered_at_seconds:
                         await self._clock.sleep(late_seconds)
                         delivered_at_seconds = self._clock.monotonic_seconds()

@@ -38,30 +38,31 @@ from recovery.sim.virtual_time import VirtualClock, run_in_virtual_time
 
 NCCL_TIMEOUT_SECONDS = 600.0
 NODE_STATUS_SECONDS = 3600.0
-"""Kubelets write the status of their nodes every 300 s though nothing has changed: a fifth of what a trial costs."""
+"""Real kubelets write the status of their nodes every 300 s even if nothing has changed. That would cost a fifth of a
+trial's time."""
 STOP_SECONDS = 60.0
-"""For the controller to stop at the end."""
+"""How long the controller may take to stop at the end."""
 
 
 @dataclass(frozen=True)
 class TrialOutcome:
-    """What came of a trial."""
+    """The outcome of a trial."""
 
     plan: TrialPlan
-    """With all faults that took place, and no rates: it replays."""
+    """The plan with all faults that took place, and without rates. It replays the trial."""
     evidence: TrialEvidence
     violations: tuple[Violation, ...]
     trace_hash: str
-    """Equal for equal trials, whatever process they ran in."""
+    """Equal for equal trials, no matter in which process they ran."""
     requests: int
-    """Of controller processes."""
+    """Made by controller processes."""
     simulated_seconds: float
     cpu_seconds: float
     coverage: Mapping[str, int]
 
 
 def run_trial(plan: TrialPlan) -> TrialOutcome:
-    """Run it to its end, in virtual time. Raises what is a bug of the simulation itself."""
+    """Runs a trial to its end, in virtual time. An exception is a bug of the simulation itself."""
     began_seconds = time.process_time()
     with _nothing_logged(), _no_collection():
         evidence, checker_set, log, ran_seconds = run_in_virtual_time(_run(plan))
@@ -78,7 +79,8 @@ def run_trial(plan: TrialPlan) -> TrialOutcome:
 
 
 def _as_given(plan: TrialPlan, log: TrialLog) -> tuple[TrialFault, ...]:
-    """Those of the plan that took place, in its order, then those that were drawn meanwhile, in theirs."""
+    """The faults of the plan that took place, in the plan's order, then the drawn ones, in the order in which they
+    happened."""
     happened = {fault.key: fault for fault in log.faults}
     given = tuple(fault for fault in plan.faults if fault.key in happened)
     known = {fault.key for fault in given}
@@ -86,7 +88,7 @@ def _as_given(plan: TrialPlan, log: TrialLog) -> tuple[TrialFault, ...]:
 
 
 async def _run(plan: TrialPlan) -> tuple[TrialEvidence, CheckerSet, TrialLog, float]:
-    """What is known of it in the end, and for how many seconds it ran."""
+    """The evidence, the checkers, the log, and how many seconds the trial ran."""
     clock = VirtualClock()
     cluster = _cluster(plan, clock)
     cluster.kubelets.withhold_image(NO_IMAGE)
@@ -168,7 +170,7 @@ def _cluster(plan: TrialPlan, clock: VirtualClock) -> EmbeddedCluster:
 
 @contextmanager
 def _nothing_logged() -> Iterator[None]:
-    """What the controller logs would drown the report; its errors are found again as failed reconciles."""
+    """Turns off the controller's logs, which would bury the report. Its errors are recorded as failed reconciles."""
     before = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     try:
@@ -179,7 +181,8 @@ def _nothing_logged() -> Iterator[None]:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """A trial makes much that lives until its end: looking for garbage meanwhile costs a fifth of its time."""
+    """Turns off garbage collection. Most objects of a trial live until its end, so collection would waste a fifth of
+    its time."""
     gc.collect()
     gc.disable()
     try:

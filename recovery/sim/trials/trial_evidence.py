@@ -1,4 +1,4 @@
-"""What is known of a trial besides the server's state: what the checkers judge by, and the timeline shows."""
+"""The evidence of a trial besides the server's state. The checkers judge by it, and the timeline shows it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,18 +23,18 @@ class RequestRecord:
     actor: str
     """The replica: `controller-0`."""
     process: int
-    """Which of its processes, from 0."""
+    """Number of the replica's process, from 0."""
     number: int
     """Counts the replica's requests over all its processes, from 0."""
     request: ApiRequest
     code: int | None
-    """As the sender heard it. None: it heard nothing."""
+    """As the sender received it. None: it received no response."""
     applied: bool
-    """It was a write and changed the server's state, or found it as it was to be."""
+    """The request was a write that changed the server's state, or found it already as it should be."""
     revision: int
-    """The server's newest resourceVersion after it."""
+    """The server's newest resourceVersion after the request."""
     fault: TrialFault | None = None
-    """What was done to it. None: nothing."""
+    """The fault that affected the request. None: no fault did."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Happening:
     until: datetime | None
     """None: it has no duration."""
     sentence: str
-    """`pod team-a/llm-node-0-3 was deleted`: what the timeline says."""
+    """What the timeline says, as in `pod team-a/llm-node-0-3 was deleted`."""
     pod_uids: tuple[str, ...] = ()
     """The pods that it affected."""
     node: str = ""
@@ -65,19 +65,19 @@ class FailedReconcile:
 
 @dataclass(frozen=True)
 class ProcessLife:
-    """One process of a replica. `ended_at` None: it runs."""
+    """One process of a replica. `ended_at` None: it still runs."""
 
     actor: str
     process: int
     started_at: datetime
     ended_at: datetime | None = None
     how: str = ""
-    """killed, stopped, or the exception that ended it."""
+    """How it ended: killed, stopped, or the exception. Empty: it still runs."""
 
 
 @dataclass
 class TrialEvidence:
-    """Grows while the trial runs. Lists are in the order in which things happened."""
+    """The evidence, which grows while the trial runs. Lists are in the order in which things happened."""
 
     plan: TrialPlan
     server: ApiServer
@@ -86,24 +86,24 @@ class TrialEvidence:
     jobs: Mapping[GroupKey, JobPlan]
     began_at: datetime
     healing_from: datetime
-    """No fault begins or lasts after it."""
+    """All faults have ended by then, and none begins later."""
     ends_at: datetime
     changes: list[ObjectChange] = field(default_factory=list)
     change_times: list[datetime] = field(default_factory=list)
     """When each of `changes` was made."""
     requests: list[RequestRecord] = field(default_factory=list)
-    """Of controller processes, leases and reads included, watches not."""
+    """Requests of controller processes, including reads and those for Leases, without watches."""
     happenings: list[Happening] = field(default_factory=list)
     failed_reconciles: list[FailedReconcile] = field(default_factory=list)
     processes: list[ProcessLife] = field(default_factory=list)
     rounds: Callable[[str], Sequence[Round]] = lambda training: ()
-    """Of a training by its name, oldest first: when it stopped, and when all ranks met again."""
+    """The rounds of a training by its name, oldest first: when all ranks met, and when they stopped."""
     lost_seconds: dict[str, float] = field(default_factory=dict)
-    """At the end: seconds in which trainings stood still, and those that incidents book besides, by account."""
+    """Set at the end: seconds in which trainings were stopped, and others that incidents book, by account."""
     metrics: dict[str, Mapping[str, float]] = field(default_factory=dict)
-    """At the end, by replica: samples of its /metrics, as `name{label="value",…}`."""
+    """Set at the end, by replica: samples of its /metrics, as `name{label="value",…}`."""
     indexes: dict[type, object] = field(default_factory=dict, repr=False)
-    """What several checkers look up, by the class of the index: made and fed once for all of them."""
+    """Indexes that several checkers share, by class. Each one is created and updated once for all of them."""
 
 
 @dataclass(frozen=True)
@@ -113,15 +113,15 @@ class Violation:
     invariant: str
     at: datetime
     sentence: str
-    """What should have held, what was found instead: names, numbers, moments."""
+    """What should have held and what was found instead, with names, numbers and moments."""
     group: GroupKey | None = None
 
 
 class Checker(Protocol):
-    """One invariant. Made for each trial with the evidence that grows; hears each event as it is recorded."""
+    """Checks one invariant. Each trial makes its own with the evidence, and reports each event to it when recorded."""
 
     name: str
-    """As in `OneIncarnation`: what a counterexample is called."""
+    """The name of the invariant in a counterexample, such as `OneIncarnation`."""
 
     def changed(self, change: ObjectChange, at: datetime) -> Iterable[Violation]:
         """After each revision."""

@@ -1,7 +1,8 @@
-"""Writes the evidence of a trial down as it happens, shows it to the checkers, and takes its fingerprint.
+"""Records the evidence of a trial as it happens, passes it to the checkers, and computes its fingerprint.
 
 The fingerprint is a hash over every fault, every revision of the server with its author and its body, and every request
-of a controller process with its body and what became of it. Two runs of one plan that differ in anything differ in it.
+of a controller process with its body and its outcome. Two runs of one plan that differ in anything have different
+fingerprints.
 """
 
 from datetime import timedelta
@@ -20,12 +21,12 @@ _encode = msgspec.json.Encoder().encode
 
 
 class TrialLog:
-    """Everything that is reported goes through here, once and in order."""
+    """Takes in everything that a trial reports, once and in order."""
 
     def __init__(self, evidence: TrialEvidence, checker_set: CheckerSet, clock: Clock) -> None:
         self.evidence = evidence
         self.faults: list[TrialFault] = []
-        """Those that took place, as a plan would name them."""
+        """The faults that took place, as a plan would name them."""
         self._checker_set = checker_set
         self._clock = clock
         self._hash = blake2b(digest_size=16)
@@ -38,7 +39,8 @@ class TrialLog:
     def applied(
         self, fault: TrialFault, sentence: str, *, pod_uids: tuple[str, ...] = (), node: str = "", lasting: bool = True
     ) -> TrialFault:
-        """A fault takes place now; returns it with its moment. `lasting` False: its seconds are no time of trouble."""
+        """Records a fault that takes place now, and returns it with its moment. `lasting` False: nothing is disturbed
+        during its seconds."""
         now = self._clock.now()
         until = now + timedelta(seconds=abs(fault.seconds)) if fault.seconds and lasting else None
         happened = took_place(fault, (now - self.evidence.began_at).total_seconds())
@@ -58,7 +60,7 @@ class TrialLog:
 
     def _changed(self, change: ObjectChange) -> None:
         now = self._clock.now()
-        if change.resource != LEASES:  # the election's: the requests show it
+        if change.resource != LEASES:  # Leases are for the election, which the requests show.
             self.evidence.changes.append(change)
             self.evidence.change_times.append(now)
         self._hash.update(f"{now} {change.actor} {change.type} {change.resource.plural} {change.revision}\n".encode())

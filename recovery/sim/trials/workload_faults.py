@@ -1,4 +1,4 @@
-"""What happens to a job as a whole and to containers beside its training: resizes, Kueue evictions, sidecar exits."""
+"""Faults of a whole job and of its sidecars: resizes, deleted Jobs, Kueue evictions, killed sidecars."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ from recovery.sim.trials.trial_log import TrialLog
 
 
 class WorkloadFaults:
-    """Carries them out. `pods_of` finds the pods that a fault names."""
+    """Injects these faults. `pods_of` finds the pods that a fault names."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class WorkloadFaults:
             self._log.applied(fault, words, pod_uids=uids, lasting=False)
 
     def _job_that_trains(self, fault: TrialFault) -> Body | None:
-        """None: it is not there, or on its way out."""
+        """None: it does not exist, or is being deleted."""
         job = self._jobs[fault.job]
         body = self._actors.server.find(JOBS, resized_job(job), job.namespace)
         return None if body is None or "deletionTimestamp" in body["metadata"] else body

@@ -1,6 +1,6 @@
-"""The invariants of a trial as code: each checker is one, and its docstring is the rule.
+"""The invariants of a trial as code. Each checker is one invariant, and its docstring is the rule.
 
-Names are what a counterexample is called, and what planted bugs are found by.
+A counterexample carries the name of the checker that found it, and so do the tests that plant bugs.
 """
 
 from collections.abc import Callable
@@ -88,7 +88,7 @@ ALL: tuple[Callable[[TrialEvidence], Checker], ...] = _RULES
 PENDING: dict[str, str] = {
     "SpareBoundOnce": "spares: each bound to at most one group, none leaked",
 }
-"""Invariants of features that are not built yet: name to what is waited for."""
+"""Invariants of features that are not built yet: what is still missing, by name."""
 
 
 def describe() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The time that incidents book, against the time in which the trainings stood still."""
+"""The rule that compares the time that incidents book with the time in which the trainings were stopped."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -47,32 +47,33 @@ from recovery.sim.trials.trial_evidence import TrialEvidence, Violation
 
 _OF_GROUPS = frozenset({TRAIN_JOBS, JOB_SETS, RECOVERY_POLICIES, CLUSTER_RECOVERY_POLICIES, RECOVERY_CONFIGS})
 _TOLERANCE = API_TIME + timedelta(milliseconds=100)
-"""Besides, a kubelet takes a moment to report."""
+"""The 100 ms are for the kubelet, which takes a moment to report."""
 _WHOLE_SECONDS = timedelta(seconds=1)
-"""The API and the kubelets date in these: a loss may be dated so long before it."""
+"""The API and the kubelets write times in whole seconds, so a loss may be dated this much too early."""
 _PROBES_EACH = timedelta(seconds=1)
-"""A joined probe succeeds, at the latest, so long after all ranks have met."""
+"""The longest time from when all ranks have met until a joined probe succeeds."""
 _MEETS_IN = timedelta(seconds=2)
-"""Ready without a joined probe says that the ranks run. How long they take to meet, in the training model, at most."""
+"""The longest time that ranks take to meet in the training model. Without a joined probe, Ready only shows that they
+run."""
 _OPENS_IN = timedelta(seconds=2)
-"""An incident is open so soon after a clear loss, where nothing holds a controller up (`TimelyAction`)."""
+"""The longest time from a clear loss until an incident is open, if nothing holds up a controller (`TimelyAction`)."""
 _SETTLES_IN = timedelta(seconds=15)
-"""How long an incident may last on although the training goes on, where nothing holds a controller up: it waits for the
-rest of a cascade before it decides, and again before it believes that all is well."""
+"""How long an incident may continue although the training runs, if nothing holds up a controller. The controller waits
+for the rest of a cascade before it decides, and again before it accepts that all is well."""
 
 
 _RECOVERED = f"after {Outcome.RECOVERED}"
 _TRAINS = frozenset({Account.EARLY, Account.LATE, Account.BETWEEN, Account.NEVER, Account.UNREPORTED})
-"""An incident lasts, and the training runs."""
+"""Accounts of time in which an incident lasts and the training runs."""
 _BY_DATES = _TRAINS | {Account.UNEXPLAINED}
-"""What a wrong clock of the controller's can bring about."""
+"""Accounts of time that a wrong clock of the controller can cause."""
 _BY_LOSSES = _TRAINS - {Account.UNREPORTED}
-"""What the loss of a member can bring about without which the training goes on."""
+"""Accounts of time that the loss of a member can cause if the training continues without it."""
 _ENDS_IN = timedelta(seconds=1)
-"""A process that heeds SIGTERM, or that the controller has taken down, has stopped so soon (`term_seconds` of the
-training model, and a moment for the kubelet)."""
+"""The longest time in which a process stops if it obeys SIGTERM or the controller has taken it down (`term_seconds` of
+the training model, and a moment for the kubelet)."""
 _MADE_AGAIN_IN = timedelta(minutes=10)
-"""A Job makes a pod that failed again so soon at the latest (MaxJobPodFailureBackOff)."""
+"""The longest time until a Job recreates a failed pod (MaxJobPodFailureBackOff)."""
 
 
 _OUTLIVED = frozenset({FaultKind.NODE_PARTITION, FaultKind.POD_STUCK})
@@ -87,9 +88,9 @@ class _Opened:
     incident: Incident
     at: datetime
     judged: frozenset[datetime] = frozenset()
-    """When those of its phases Held began that a verdict asked for: an error of the job itself."""
+    """Starts of its phases Held that a verdict asked for because of an error of the job itself."""
     resized: frozenset[datetime] = frozenset()
-    """When those of its phases Held began that keep the size which a user gave a Job."""
+    """Starts of its phases Held that keep the size which a user gave a Job."""
 
 
 class LostTimeBooked(CheckerRule):
@@ -109,7 +110,7 @@ class LostTimeBooked(CheckerRule):
         self._dated: dict[GroupKey, dict[tuple[str, datetime], Dated]] = {}
         self._circumstances: dict[GroupKey, list[Circumstance]] = {}
         self._whole: dict[GroupKey, list[tuple[datetime, bool]]] = {}
-        """From when on all members of its Jobs were Ready, or were no longer."""
+        """When all members of a group's Jobs became Ready (True), or no longer were (False)."""
 
     # While the trial runs.
 
@@ -137,7 +138,8 @@ class LostTimeBooked(CheckerRule):
         )
 
     def _note_dates(self, change: ObjectChange, at: datetime) -> None:
-        """What an object says of a loss, until it is gone, or is a pod whose rank a user has removed."""
+        """Notes how an object dates a loss. The date is readable until the object is deleted, or a user removes the
+        pod's rank."""
         uid = change.body["metadata"]["uid"]
         job = self.world.jobs.get(controller_uid(change.body) if change.resource == PODS else uid)
         if job is None:
@@ -150,7 +152,7 @@ class LostTimeBooked(CheckerRule):
         if dated is not None and any(loss.revision == change.revision for loss in job.losses[-1:]):
             known.setdefault((uid, dated), Dated(dated, seen_at=at, inferred=change.type == "ADDED"))
         if dated is not None and change.resource == PODS:
-            # While a container waits to start again its status shows its last exit alone (`lastState`).
+            # While a container waits to restart, its status shows only its last exit (`lastState`).
             for key in [key for key in known if key[0] == uid and key[1] < dated]:
                 known[key] = replace(known[key], gone_at=known[key].gone_at or at)
         if change.type == "DELETED":
@@ -158,7 +160,7 @@ class LostTimeBooked(CheckerRule):
 
     @staticmethod
     def _note_no_longer(known: dict[tuple[str, datetime], Dated], uids: Iterable[str], at: datetime) -> None:
-        """These objects say nothing of a loss any more: they are gone, or pods of ranks that a user has removed."""
+        """These objects no longer date a loss: they were deleted, or are pods of ranks that a user removed."""
         uids = set(uids)
         for key in [key for key in known if key[0] in uids]:
             known[key] = replace(known[key], gone_at=known[key].gone_at or at)
@@ -185,13 +187,13 @@ class LostTimeBooked(CheckerRule):
                 excuse = "paused"
         known = self._circumstances.setdefault(group.key, [])
         baseline = group.since if group.since > self.evidence.began_at else None
-        # One of the same name may be there before the processes of this one have ended.
+        # A new workload of the same name may exist before the processes of this one have ended.
         gone = group.workload is None
         now = Circumstance(at, excuse, takes_down=takes_down, for_good=gone, baseline_until=baseline)
         if not known or replace(known[-1], since=at) != now:
             known.append(now)
 
-    # When it is over.
+    # When the trial is over.
 
     def ended(self) -> Iterator[Violation]:
         for key in self.evidence.jobs:
@@ -213,21 +215,21 @@ class LostTimeBooked(CheckerRule):
                 yield from (self.found(at, sentence, key) for sentence in broken_totals(mine, state.ledger.totals))
 
     def _wrong_size(self, key: GroupKey, opened: _Opened) -> str:
-        """An incident is of all GPUs of its group, lost members included. Empty: it is."""
+        """Reports an incident that does not have all GPUs of its group, including lost members. Empty: it has."""
         job, incident = self.evidence.jobs[key], opened.incident
         asks = job.gpus_per_pod if job.marking is Marking.ACCELERATORS else 0
         if self._happened(FaultKind.USER_RESIZE, key) or incident.gpus == job.pods * asks:
             return ""
         if (job.policy or {}).get("elastic") is not None and incident.gpus == self._pods_at(key, opened.at) * asks:
             return ""
-        # Of a training that had ended by then, a Job that is Complete has given its GPUs back.
+        # If the training had ended by then, a Job that is Complete has released its GPUs.
         over = after_the_end(self.evidence.rounds(str(key)), self.evidence.ends_at)
         if incident.gpus < job.pods * asks and any(since <= incident.detected_at < until for since, until in over):
             return ""
         return f"incident {incident.id} is of {incident.gpus} GPUs, the group has {job.pods * asks}"
 
     def _pods_at(self, key: GroupKey, at: datetime) -> int:
-        """Of the newest Job of an elastic group, by the server's clock. 0: there was none."""
+        """The number of pods of an elastic group's newest Job, by the server's clock. 0: there was no Job."""
         made = (job for job in self.world.jobs.values() if job.group == key and job.began_at <= at)
         newest = max(made, key=lambda job: job.began_at, default=None)
         return newest.wanted if newest is not None else 0
@@ -249,7 +251,7 @@ class LostTimeBooked(CheckerRule):
             late = recovered_late(each, [stop for stop in stops if not stopped_unseen(stop, each, each.until, dated)])
             for stretch in beyond(each, stops, ended):
                 yield from self._judge(key, stretch, each)
-            # By Ready alone it may be wrong; the time that this costs is counted (`Account.UNVERIFIED`).
+            # An incident that ends by Ready alone may be wrong. That time is counted (`Account.UNVERIFIED`).
             early = late is not None and late < timedelta() and each.verified
             if early and not self.world.undisturbed.clock_was_off(each.since, each.until):
                 sentence = f"incident {each.incident} says that it is verified before all ranks have met"
@@ -263,15 +265,15 @@ class LostTimeBooked(CheckerRule):
     def _named(
         self, key: GroupKey, stretch: Stretch, incident: Booked | None = None, *, unseen: bool, asked: bool
     ) -> str:
-        """The account, by facts that only a trial knows.
+        """The account of a stretch, by facts that only a trial knows.
 
-        `incident`: the one that books the stretch although the training ran. `unseen`: no incident is about that
-        outage. `asked`: the first that is begins with a person's request.
+        `incident`: the one that books the stretch although the training ran. `unseen`: no incident books a part of this
+        outage. `asked`: a person's request opened the first incident during the outage.
         """
         unknown = self._unknown(key, stretch)
         if unknown is not None:
             return unknown
-        # The end of a recovery is dated by Ready, whatever was lost before.
+        # The end of a recovery is dated by Ready, no matter what was lost before.
         recovered = stretch.account == Account.LATE and self._recovered(incident)
         if stretch.account in _BY_LOSSES and not recovered and self._outlived_until(key, stretch) is not None:
             return Account.LIVED
@@ -295,7 +297,7 @@ class LostTimeBooked(CheckerRule):
         return stretch.account
 
     def _unknown(self, key: GroupKey, stretch: Stretch) -> Account | None:
-        """The account of what nothing in the API shows. None: it is another one's."""
+        """The account of time whose cause nothing in the API shows. None: another account applies."""
         if stretch.account == Account.NEVER and self._never_met(key, stretch):
             return Account.NOT_YET
         if self.evidence.jobs[key].marking is not Marking.NOTHING:
@@ -323,7 +325,7 @@ class LostTimeBooked(CheckerRule):
             yield self.found(stretch.since, f"{stretch.seconds:.3f} s: {account}{of}", key)
 
     def _reports_every(self, key: GroupKey) -> timedelta:
-        """Zero: the training reports no progress."""
+        """Zero: the training does not report progress."""
         return timedelta(seconds=self.evidence.jobs[key].reports_every_seconds or 0.0)
 
     def _most(self, key: GroupKey, stretch: Stretch, account: str, incident: Booked | None) -> timedelta:
@@ -335,14 +337,14 @@ class LostTimeBooked(CheckerRule):
         if account == Account.LATE and self._recovered(incident):
             return _TOLERANCE + _PROBES_EACH
         rules = {
-            # What runs on while its verdict waits: on a node with a fault, or in a pod that was asked to go.
+            # The training may run while the verdict waits: on a node with a fault, or in a pod that is being deleted.
             Account.EARLY: _TOLERANCE + _OPENS_IN + _ENDS_IN + (incident.settles if incident else timedelta()),
             Account.LATE: _SETTLES_IN,
             Account.BETWEEN: _SETTLES_IN,
             Account.NEVER: _SETTLES_IN,
             Account.NOT_YET: _SETTLES_IN + (self._first_met(key) - stretch.since),
-            # Two reports: where the one of 0 % that announces a training is not seen, a first one that says 0 % is
-            # taken for it.
+            # Two reports. A report of 0 % announces a training. If the controller missed it, it mistakes a first
+            # progress report of 0 % for the announcement.
             Account.UNREPORTED: _SETTLES_IN + 2 * self._reports_every(key),
             Account.OUTLIVES: OUTLIVES_IN,
             Account.LIVED: _SETTLES_IN + ((self._outlived_until(key, stretch) or stretch.since) - stretch.since),
@@ -360,27 +362,26 @@ class LostTimeBooked(CheckerRule):
         return incident is not None and incident.ending.startswith(Outcome.RECOVERED)
 
     def _outlived_until(self, key: GroupKey, stretch: Stretch) -> datetime | None:
-        """Until when processes of the job outlive their pods, because of something that happened to the job before.
-        None: nothing did."""
+        """Until when processes of the job outlive their pods because of an earlier fault. None: no fault makes them."""
         mine = {record.pod_uid for record in self.evidence.trace.records if record.training == str(key)}
         lasts = (
             each.at + timedelta(seconds=each.fault.seconds)
             for each in self.evidence.happenings
             if each.fault.key.kind in _OUTLIVED
-            # A node that is cut off because one job runs on it may hold pods of another.
+            # A fault of one job may cut off a node on which pods of another job run.
             if each.fault.job in {"", str(key)} or not mine.isdisjoint(each.pod_uids)
             if each.at <= stretch.since + API_TIME or self._came_before_its_end(stretch, each.at)
         )
         return max((until for until in lasts if until > stretch.since), default=None)
 
     def _came_before_its_end(self, stretch: Stretch, at: datetime) -> bool:
-        """The incident had no time to end, although the training went on: what was wrong then keeps it open. A group is
-        not whole with a pod on a node that is silent."""
+        """The fault came before the incident had time to end, and keeps it open although the training continued: a
+        group with a pod on a silent node is not whole."""
         waits_to_end = stretch.account in {Account.BETWEEN, Account.LATE}
         return waits_to_end and self.world.undisturbed.seconds(stretch.since, at) <= _SETTLES_IN.total_seconds()
 
     def _was_meeting(self, key: GroupKey, incident: Booked) -> bool:
-        """The training stood still since before the loss, and nothing shows when its ranks meet."""
+        """The training was stopped since before the loss, and nothing shows when its ranks met."""
         stops = outages(self.evidence.rounds(str(key)), self.evidence.ends_at)
         before = (each for each in stops if each.since + _WHOLE_SECONDS < incident.since < each.until)
         return not incident.verified and any(before)
@@ -391,19 +392,19 @@ class LostTimeBooked(CheckerRule):
         return rounds[0].formed_at if rounds else self.evidence.ends_at
 
     def _never_met(self, key: GroupKey, stretch: Stretch) -> bool:
-        """Its ranks had not met before it began, though all of them had been Ready at once."""
+        """The ranks had not met before the stretch began, although all of them had been Ready at once."""
         was_whole = any(whole and at <= stretch.since for at, whole in self._whole.get(key, ()))
         return was_whole and stretch.since < self._first_met(key)
 
     def _seems_not_started(self, key: GroupKey, stretch: Stretch) -> bool:
-        """The pods of those who train have never all been Running, as far as their phases show."""
+        """The phases of the pods of the ranks that train never showed all of them Running at once."""
         met = [each for each in self.evidence.rounds(str(key)) if each.formed_at <= stretch.since]
         jobs = self.world.jobs_of(met[-1].job_uids if met else ())
         return bool(met) and all(job.container is None and not job.ran for job in jobs)
 
     def _made_larger(self, key: GroupKey, stretch: Stretch) -> bool:
-        """A person has added ranks to the job that those who train on have not taken in: they met before, or they are
-        given their number by a literal of their own, and meet without the others."""
+        """A person has added ranks to the job, and the others train without them. They met before, or a literal in
+        their settings gives their number, so they meet without the new ranks."""
         met = [each for each in self.evidence.rounds(str(key)) if each.formed_at <= stretch.since]
         if not met:
             return False
@@ -418,15 +419,16 @@ class LostTimeBooked(CheckerRule):
         )
 
     def _waits(self, key: GroupKey, incident: Booked | None) -> Sequence[tuple[datetime, datetime]]:
-        """While no incident about an added rank can end: it is held for the size, or a member is not Ready."""
+        """The spans in which no incident about an added rank can end: it is held for the size, or a member is not
+        Ready."""
         known = self._whole.get(key, [])
         ends = (*(at for at, _ in known[1:]), self.evidence.ends_at)
         spans = [(at, until) for (at, whole), until in zip(known, ends, strict=True) if not whole] if known else []
         return _united((*spans, *(incident.size_kept if incident is not None else ())))
 
     def _readable(self, key: GroupKey, stretch: Stretch) -> tuple[datetime, datetime]:
-        """From and until when a controller could read of the stop. The kubelet of a node without power reports the ends
-        of its containers when it is back, and their pods may be gone a moment later."""
+        """The span in which a controller could read of the stop. The kubelet of a node that lost power reports the ends
+        of its containers when it is back, and their pods may be removed a moment later."""
         within = (stretch.since - API_TIME, stretch.until)
         mine = [each for each in self._dated.get(key, {}).values() if within[0] <= each.at < within[1]]
         gone = [each.gone_at for each in mine if each.gone_at is not None]
@@ -435,8 +437,8 @@ class LostTimeBooked(CheckerRule):
         return max(stretch.since, min(each.seen_at for each in mine)), max(stretch.until, *gone)
 
     def _gone_by(self, key: GroupKey, stretch: Stretch) -> datetime | None:
-        """When all pods that trained were gone, and were known to no controller process. None: one of them is there, a
-        Job shows the loss itself, or a process that lived on remembers them."""
+        """When all pods that trained were removed and no controller process remembered them. None: one of them exists,
+        a Job shows the loss itself, or a process that was not restarted remembers them."""
         trained: set[str] = set()
         for record in self.evidence.trace.records:
             if record.training == str(key) and record.at <= stretch.since:
@@ -458,14 +460,14 @@ class LostTimeBooked(CheckerRule):
         return gone_by
 
     def _never_whole(self, key: GroupKey, stretch: Stretch) -> bool:
-        """Its members had not all been Ready at once from when those who trained met until they stopped."""
+        """The members were never all Ready at once between the meeting of the ranks that trained and their stop."""
         met = [each.formed_at for each in self.evidence.rounds(str(key)) if each.formed_at <= stretch.since]
         known = self._whole.get(key, [])
         before = [whole for at, whole in known if met and at <= met[-1]]
         return not any((*before[-1:], *(whole for at, whole in known if met and met[-1] < at <= stretch.since)))
 
     def _deleted_by_user(self, key: GroupKey, stretch: Stretch) -> bool:
-        """A person has deleted the Job: no one else brings it back, however long its pods take to go."""
+        """A person has deleted the Job. Only JobSet recreates it, no matter how long its pods take to end."""
         return any(
             each.fault.key.kind is FaultKind.USER_DELETE_JOB
             and each.fault.job == str(key)
@@ -478,7 +480,7 @@ class LostTimeBooked(CheckerRule):
 
 
 def _united(spans: Iterable[tuple[datetime, datetime]]) -> list[tuple[datetime, datetime]]:
-    """The same time, none of it twice."""
+    """The same time as spans that do not overlap."""
     found: list[tuple[datetime, datetime]] = []
     for since, until in sorted(spans):
         if found and since <= found[-1][1]:

@@ -1,4 +1,4 @@
-"""What all checkers have in common: they share the index, and hear only of what they judge."""
+"""The base class of all checkers. They share one index, and receive only what they judge."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -13,7 +13,7 @@ from recovery.sim.trials.trial_evidence import RequestRecord, TrialEvidence, Vio
 
 
 class CheckerRule:
-    """A `Checker`. Its docstring is the rule, and docs/simulation.md has the same words."""
+    """A `Checker`. The docstring of a subclass is its rule, and docs/simulation.md has the same words."""
 
     hears: ClassVar[frozenset[Resource]] = frozenset()
     """The resources whose changes it judges."""
@@ -38,11 +38,11 @@ class CheckerRule:
         return ()
 
     def saw(self, change: ObjectChange, at: datetime) -> Iterable[Violation]:
-        """A change of what it hears; the index knows of it already."""
+        """Judges a change of a resource in `hears`. The index already contains it."""
         return ()
 
     def heard(self, record: RequestRecord) -> Iterable[Violation]:
-        """A request; the index knows of it already."""
+        """Judges a request. The index already contains it."""
         return ()
 
     def written(self, change: ObjectChange) -> LedgerChange | None:

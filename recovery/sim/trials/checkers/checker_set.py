@@ -1,4 +1,4 @@
-"""All checkers as one: the runner of a trial reports everything to it."""
+"""All checkers of a trial as one object. The trial reports everything to it."""
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
@@ -11,7 +11,7 @@ from recovery.sim.trials.checkers.observed_world import world_of
 from recovery.sim.trials.trial_evidence import Checker, RequestRecord, TrialEvidence, Violation
 
 MOST = 20
-"""So many violations are kept: one bug breaks an invariant again and again."""
+"""At most this many violations are kept, because one bug breaks an invariant many times."""
 
 
 class CheckerSet:
@@ -19,7 +19,7 @@ class CheckerSet:
 
     def __init__(self, evidence: TrialEvidence, checkers: Sequence[Callable[[TrialEvidence], Checker]] = ALL) -> None:
         self.violations: list[Violation] = []
-        """The first of them, in the order in which they were found."""
+        """The first `MOST` violations, in the order in which they were found."""
         self._world = world_of(evidence)
         self._checkers = [make(evidence) for make in checkers]
         self._by_resource: dict[Resource, list[Checker]] = {}

@@ -1,4 +1,4 @@
-"""That controller processes neither break nor run in circles."""
+"""Rules about controller processes: they neither crash nor loop without progress."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ _ENDS_WELL = frozenset({"", "killed", "stopped"})
 
 
 def _names(error: type[Exception]) -> frozenset[str]:
-    """The class and all that are made of it."""
+    """The names of the class and of all its subclasses."""
     return frozenset({error.__name__}).union(*(_names(each) for each in error.__subclasses__()))
 
 

@@ -1,4 +1,4 @@
-"""What a controller may write to a group, and when."""
+"""Rules about what a controller may write to a group, and when."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
@@ -29,7 +29,7 @@ WORKLOADS = frozenset({TRAIN_JOBS, JOB_SETS})
 _GROUP = frozenset({TRAIN_JOBS, JOB_SETS, JOBS, PODS})
 _DELETED = frozenset({JOB_SETS, JOBS, PODS})
 _NOTICED_WITHIN_SECONDS = 5.0
-"""A pause, or another mode, is obeyed before the next write: by a controller that knows of it, through its watch."""
+"""A controller obeys a pause or a new mode before its next write. Its watch may take this long to report the change."""
 
 _decode: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
@@ -39,7 +39,7 @@ def suspended(body: Body | None) -> bool:
 
 
 def mark_of(body: Body | None) -> str:
-    """The incident whose suspension it carries; empty: none."""
+    """The incident that suspended this workload. Empty: none did."""
     annotations = (body["metadata"].get("annotations") or {}) if body is not None else {}
     return str(annotations.get(SUSPENDED_BY_ANNOTATION, ""))
 
@@ -50,7 +50,7 @@ def title(change: ObjectChange) -> str:
 
 
 def destructive(change: ObjectChange) -> str | None:
-    """What this write does to a job, in words. None: nothing that costs it anything."""
+    """What this write does to a job, in words. None: it does no harm."""
     before, body = change.before, change.body
     if change.resource in _DELETED and deletion_begins(change):
         return "deletes"
@@ -90,7 +90,7 @@ class LedgerBeforeAction(CheckerRule):
             yield self.found(at, sentence, group)
 
     def _known_at(self, change: ObjectChange, what: str) -> int | None:
-        """The first revision that records the action. None: none does."""
+        """The first revision in which a ledger records the action. None: no ledger does."""
         ledgers, body = self.world.ledgers, change.body
         if what in {"ends", "sets a deadline for"}:
             key = self.world.group_of(change.resource, body)
@@ -169,16 +169,16 @@ class _Unless(CheckerRule, ABC):
 
     @abstractmethod
     def _barred(self, group: GroupView, change: ObjectChange) -> tuple[datetime, str] | None:
-        """Since when the write is forbidden, and why. None: it is not."""
+        """Since when the write is forbidden, and why. None: it is allowed."""
 
     def _forced(self, key: GroupKey) -> bool:
-        """A person insisted, who knew of the mode and of the pause."""
+        """A person forced the incident, knowing of the mode and of the pause."""
         state = self.world.ledgers.of_group(key)
         incident = state.ledger.incident if state is not None else None
         return incident is not None and incident.forced
 
     def _releases(self, change: ObjectChange) -> bool:
-        """It ends a suspension of ours, which is never forbidden, or takes the rest of one away."""
+        """The write ends a suspension of ours or removes the rest of one. That is never forbidden."""
         return change.resource in WORKLOADS and bool(mark_of(change.before)) and not mark_of(change.body)
 
 

@@ -1,4 +1,4 @@
-"""How a trial has to end, and how soon a controller has to begin."""
+"""Rules about how a trial must end, and how soon a controller must act."""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
@@ -22,7 +22,7 @@ from recovery.sim.trials.checkers.ledger_changes import LedgerState
 from recovery.sim.trials.trial_evidence import TrialEvidence, Violation
 
 _KEPT_RUNNING = "PodKeptRunning"
-"""The condition of a RecoveryGroup that names the container by which a failed pod stays Running."""
+"""The condition of a RecoveryGroup that names the container that keeps a failed pod Running."""
 _TRAINS = frozenset({EventKind.ROUND_FORMED, EventKind.FINISHED})
 
 
@@ -32,7 +32,7 @@ class ConvergesAfterHealing(CheckerRule):
     only the Lease."""
 
     QUIET_LONGEST = timedelta(minutes=15)
-    """Quiet for the last quarter of the healing, at most for so long."""
+    """The quiet time at the end is a quarter of the healing, but at most this long."""
 
     def ended(self) -> Iterator[Violation]:
         at = self.evidence.ends_at
@@ -47,7 +47,7 @@ class ConvergesAfterHealing(CheckerRule):
         yield from self._restless()
 
     def _not_converged(self, group: GroupView) -> str | None:
-        """What is wrong with it; None: nothing is, or there is a reason."""
+        """Why the group has not converged. None: it has, or there is a reason."""
         if group.ended is not None or group.paused_since is not None or self._has_reason(group):
             return None
         if self._never_began(group):
@@ -69,9 +69,8 @@ class ConvergesAfterHealing(CheckerRule):
     def _never_began(self, group: GroupView) -> bool:
         """One of its Jobs never had a pod, or its ranks have never met, and no incident is about that.
 
-        What never trained is left to its Jobs, and so is what has not trained since others resumed it.
-
-        So is what a user has taken over in the middle of one.
+        A group that never trained is left to its Jobs. So is a group that has not trained since others resumed it, and
+        one that a user took over in the middle of an incident.
         """
         assert group.workload is not None, "one that is gone has ended"
         state = self.world.ledgers.of(group.workload["metadata"]["uid"])
@@ -79,7 +78,7 @@ class ConvergesAfterHealing(CheckerRule):
         if state is not None and state.open_incident is not None:
             return False
         if any(not job.indexes and job.began_at < group.since for job in group.jobs.values()):
-            return True  # It was so before the policy was there: a baseline.
+            return True  # It had no pods before the policy existed, so this is a baseline.
         if (state is None or not state.spans) and not self._has_met(group):
             return True
         if any(self._not_since_resumed(group, job, state) for job in group.jobs.values()):
@@ -96,23 +95,23 @@ class ConvergesAfterHealing(CheckerRule):
         return not all(began.values())
 
     def _not_since_resumed(self, group: GroupView, job: JobView, state: LedgerState | None) -> bool:
-        """Others have resumed this Job since the last incident, and its ranks have not all run at once since then."""
+        """Others resumed this Job after the last incident, and its ranks have not all run at once since then."""
         if not job.member or not group.owns(job) or not job.resumed or job.ran:
             return False
         ends = state.closed_at.values() if state is not None else ()
         return all(closed_at < job.began_at for closed_at in ends)
 
     def _is_left_to_the_user(self, group: GroupView, members: list[JobView]) -> bool:
-        """The policies of the Job or of the JobSet have decided about a loss of it, and the user lets them."""
+        """The policies of the Job or of the JobSet have decided about a loss, and the policy lets them decide."""
         overridden = (self.evidence.jobs[group.key].policy or {}).get("overrideNative")
         return not overridden and any(job.decisions for job in members)
 
     def _has_no_room(self, group: GroupView, members: list[JobView]) -> bool:
-        """Not all its members run, and during the healing the scheduler has found no node for one of them, because
-        users have given the jobs more pods than the nodes hold.
+        """Not all its members run. During the healing the scheduler found no node for one of them, because users gave
+        the jobs more pods than the nodes hold.
 
-        The ranks that have a node give their rendezvous up and fail, and another one takes that node. So at any moment
-        it may be that no pod waits for a node, but only for its Job, which delays pods after failures.
+        The ranks that have a node give up their rendezvous and fail, and another rank takes the node. So at some
+        moments no pod waits for a node: the missing ones wait for their Job, which delays pods after failures.
         """
         if all(job.running for job in members) or not self._was_unplaced(group.key, members):
             return False
@@ -125,7 +124,7 @@ class ConvergesAfterHealing(CheckerRule):
         return needed > len(self.world.nodes)
 
     def _was_unplaced(self, key: GroupKey, members: list[JobView]) -> bool:
-        """The scheduler has found no node for a pod of it during the healing."""
+        """During the healing the scheduler found no node for a pod of the group."""
         if any(is_false(pod, "PodScheduled") is not None for job in members for pod in job.pods.values()):
             return True
         for change, at in zip(reversed(self.evidence.changes), reversed(self.evidence.change_times), strict=True):
@@ -143,7 +142,7 @@ class ConvergesAfterHealing(CheckerRule):
         return any(record.kind is EventKind.ROUND_FORMED and record.job_uid in uids for record in records)
 
     def _has_reason(self, group: GroupView) -> bool:
-        """Held, only observed, or left to Kubernetes: and the policy or the ledger says why."""
+        """The group is held, only observed, or left to Kubernetes, and the policy or the ledger says why."""
         if group.policy is not None and group.policy.restart is Restart.NONE:
             return True
         state = self.world.ledgers.of_group(group.key)
@@ -171,10 +170,10 @@ class ConvergesAfterHealing(CheckerRule):
         return f"Job {job.name} has {len(job.pods)} of {job.wanted} pods, and they have not met"
 
     def _seems_whole(self, group: GroupView, job: JobView) -> bool:
-        """All its pods are Running, and no controller can know more, because nothing says which container trains.
+        """All its pods are Running. No controller can know more, because nothing says which container trains.
 
-        Pods that were lost have been replaced. Each of those losses was part of an incident in which no restart was
-        allowed: it was Held, or only observed. A rank that a user has taken away is no loss.
+        Lost pods have been replaced. Each loss was part of an incident in which no restart was allowed, because it was
+        Held or only observed. A rank that a user removed is no loss.
         """
         if job.container is not None or not job.ran or not job.running:
             return False
@@ -187,7 +186,8 @@ class ConvergesAfterHealing(CheckerRule):
         return not job.losses or (unrestarted and all(loss.at <= ended_at for loss in job.losses))
 
     def _restless(self) -> Iterator[Violation]:
-        """Writes in the last stretch, reported once per group; a Held one may go on when its budget's window does."""
+        """Writes in the quiet time at the end, reported once per group. A Held group may continue when its budget's
+        window moves on."""
         healing = self.evidence.ends_at - self.evidence.healing_from
         since = self.evidence.ends_at - min(self.QUIET_LONGEST, healing / 4)
         writes: dict[GroupKey | None, list[tuple[datetime, ObjectChange]]] = {}
@@ -204,7 +204,7 @@ class ConvergesAfterHealing(CheckerRule):
             if key is not None and (self._goes_on_failing(key) or self._seems_not_to_start(key)):
                 continue
             if key is not None and self._has_no_room(self.world.group(key), self._members(key)):
-                continue  # its other ranks give their rendezvous up one after the other, and each end is written down
+                continue  # Its other ranks give up their rendezvous one after the other, and each end is recorded.
             at, change = made[-1]
             sentence = f"{len(made)} writes since {since:%H:%M:%S}, the first at {at:%H:%M:%S}: {change.actor} to"
             yield self.found(at, f"{sentence} {change.resource.plural} {change.body['metadata']['name']}", key)
@@ -213,8 +213,8 @@ class ConvergesAfterHealing(CheckerRule):
         return [job for job in self.world.group(key).jobs.values() if job.member]
 
     def _counted_group(self, change: ObjectChange) -> GroupKey | None:
-        """The group whose closed incident this write of the RecoveryConfig adds to the totals, or whose recovery it
-        notes as one in vain, for which it may open the circuit breaker. None: of none."""
+        """The group of a write of the RecoveryConfig that adds a closed incident to the totals, or that notes a futile
+        recovery, for which it may open the circuit breaker. None: the write does neither."""
         if change.resource != RECOVERY_CONFIGS or change.type == "DELETED":
             return None
         after, before = (
@@ -229,7 +229,7 @@ class ConvergesAfterHealing(CheckerRule):
         return state.group if state is not None else None
 
     def _goes_on_failing(self, key: GroupKey) -> bool:
-        """It is left alone, so its hung ranks end one after the other, and each end is reconciled and written down."""
+        """The group is left alone, so its hung ranks end one after the other. Each end leads to a write."""
         group, since = self.world.group(key), self.evidence.healing_from
         acted_on = group.mode == Mode.ENFORCE and group.policy is not None and group.policy.restart is not Restart.NONE
         acted_on = acted_on and group.paused_since is None
@@ -237,35 +237,36 @@ class ConvergesAfterHealing(CheckerRule):
         return any(loss.at >= since for job in jobs if job.decisions or not acted_on for loss in job.losses)
 
     def _seems_not_to_start(self, key: GroupKey) -> bool:
-        """Its ranks have met, and no controller can know: nothing says which container trains, and another one, which
-        cannot start, keeps its pods from being Running. So it is restarted after each `timeouts.start`."""
+        """The group's ranks have met, but no controller can know that. Nothing says which container trains, and another
+        container, which cannot start, keeps the pods from being Running. So each `timeouts.start` leads to a restart.
+        """
         jobs = self._members(key)
         met = {record.job_uid for record in self.evidence.trace.of(str(key), EventKind.ROUND_FORMED)}
         return bool(jobs) and all(job.container is None and not job.ran and job.uid in met for job in jobs)
 
 
 def _by_time_or_announced(change: ObjectChange) -> bool:
-    """The end of BudgetExhausted between incidents, which the budget's window dates; or an Event about the
-    RecoveryConfig: it says what a write of that has done, and the write itself is judged."""
+    """The write ends BudgetExhausted between incidents, when the budget's window moves on. Or it is an Event about the
+    RecoveryConfig: the Event describes another write, which is judged itself."""
     if change.resource == RECOVERY_GROUPS:
         return _exhausted(change.before) is True and _exhausted(change.body) is False
     return bool((change.body.get("involvedObject") or {}).get("kind") == RECOVERY_CONFIGS.kind)
 
 
 def _exhausted(group: Mapping[str, Any] | None) -> bool | None:
-    """Whether the ledger has the condition BudgetExhausted. None: an incident is open, or it says nothing of it."""
+    """The status of the condition BudgetExhausted. None: an incident is open, or the ledger has no such condition."""
     status = (group or {}).get("status") or {}
     found = [each["status"] == "True" for each in status.get("conditions", ()) if each["type"] == BUDGET_EXHAUSTED]
     return found[0] if found and not status.get("incident") else None
 
 
 def _waits_for_a_person(state: LedgerState) -> bool:
-    """The native policies have decided, but a sidecar keeps the pod Running, and the ledger names it."""
+    """The native policies have decided, but a sidecar keeps the pod Running. The ledger names the sidecar."""
     return any(each.type == _KEPT_RUNNING and each.status == "True" for each in state.ledger.conditions)
 
 
 def _was_only_observed(group: GroupView, state: LedgerState) -> bool:
-    """Its last incident was: the circuit breaker was open, or its policy observed. Nothing was lost after its end."""
+    """Its last incident was only observed, by mode or by an open circuit breaker, and no member was lost after it."""
     last = state.ledger.history[0] if state.ledger.history else None
     if last is None or last.outcome_reason is not Reason.OBSERVE_MODE:
         return False
@@ -274,8 +275,8 @@ def _was_only_observed(group: GroupView, state: LedgerState) -> bool:
 
 
 def _ended_unseen(record: TraceRecord, job: JobView) -> bool:
-    """A rank that waited for the others has ended, and nothing shows it: the training container is unknown, and
-    another one keeps the pod Running."""
+    """A rank that waited for the others has ended, but nothing shows it: the training container is unknown, and another
+    container keeps the pod Running."""
     if job.container is not None or record.kind is not EventKind.PROCESS_EXITED:
         return False
     pod = job.pods.get(record.pod_uid)
@@ -284,8 +285,8 @@ def _ended_unseen(record: TraceRecord, job: JobView) -> bool:
 
 
 def _is_hidden(record: TraceRecord, job: JobView) -> bool:
-    """No controller can know that a rank was lost: the training container is unknown, and the pod lives; or the pods
-    have never all been Running, as far as their phases show."""
+    """No controller can know that a rank was lost, because the training container is unknown. The pod has not failed or
+    been deleted, or the phases never showed all pods Running at once."""
     if job.container is not None or record.kind is not EventKind.RANK_LOST:
         return False
     pod = job.pods.get(record.pod_uid)
@@ -295,7 +296,7 @@ def _is_hidden(record: TraceRecord, job: JobView) -> bool:
 
 
 def _held_lately(state: LedgerState | None, since: datetime) -> bool:
-    """It is Held, or was within the stretch: then its writes are those of a window that has moved on."""
+    """The group is Held, or was Held after `since`. Its writes then follow from a budget window that has moved on."""
     if state is None:
         return False
     return state.ledger.phase is Phase.HELD or (state.left_hold_at is not None and state.left_hold_at >= since)
@@ -335,7 +336,7 @@ class TimelyAction(CheckerRule):
                     yield self.found(loss.at, f"{loss.text}, and {late}", loss.group)
 
     def _late(self, loss: ClearLoss) -> str | None:
-        """What was not done in time, in words. None: all was."""
+        """What was not done in time, in words. None: everything was."""
         state = self.world.ledgers.of(loss.workload_uid)
         opened = [at for _, at in state.spans if at >= loss.at] if state is not None else []
         if state is None or not (opened or state.open_at(loss.at)):
@@ -346,7 +347,7 @@ class TimelyAction(CheckerRule):
         if aimed_at is None:
             return None
         deleted_at = self._deleted_at.get(loss.job_uid)
-        # A restart may be a later one, for something else, and have its own troubles.
+        # The restart may be a later one, for another reason, and may have been disturbed itself.
         if self.world.undisturbed.seconds(aimed_at, aimed_at + self.CALM_BEFORE) < self.CALM_BEFORE.total_seconds():
             return None
         if deleted_at is None:

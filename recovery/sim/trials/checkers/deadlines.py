@@ -1,4 +1,4 @@
-"""How long a job may train: what its user, or Kueue, has asked for."""
+"""The rule about how long a job may train: as long as its user, or Kueue, has asked for."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from recovery.sim.trials.trial_evidence import TrialEvidence, Violation
 _QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 _KUEUE_MANAGER = "kueue.x-k8s.io/manager"
 _LATE = timedelta(seconds=10)
-"""Trainer counts in whole seconds, and takes a moment to act."""
+"""How late Trainer may act: it counts in whole seconds, and takes a moment."""
 
 
 @dataclass
@@ -25,7 +25,7 @@ class _Clock:
 
     deadline: timedelta
     since: datetime | None = None
-    """When others than a controller of ours last let it run. None: they keep it suspended."""
+    """When someone other than our controller last let it run. None: they keep it suspended."""
     suspended_by_us: bool = False
 
 
@@ -38,7 +38,7 @@ class DeadlineHolds(CheckerRule):
     def __init__(self, evidence: TrialEvidence) -> None:
         super().__init__(evidence)
         self._clocks: dict[str, _Clock] = {}
-        """By UID, of those that have a deadline and have not ended."""
+        """The TrainJobs that have a deadline and have not ended, by UID."""
 
     def saw(self, change: ObjectChange, at: datetime) -> Iterator[Violation]:
         if change.resource == JOB_SETS and controller_uid(change.body):
@@ -78,7 +78,7 @@ class DeadlineHolds(CheckerRule):
             yield self.found(at, f"{sentence}; its deadline is {clock.deadline.total_seconds():.0f} s", key)
 
     def _stalled(self) -> timedelta:
-        """For how long Trainer could not act."""
+        """How long Trainer could not act."""
         stalls = (each.fault for each in self.evidence.happenings if each.fault.key.kind is FaultKind.TRAINER_STALL)
         return timedelta(seconds=sum(fault.seconds for fault in stalls))
 
@@ -93,7 +93,7 @@ class DeadlineHolds(CheckerRule):
 
 
 def _not_ours_to_suspend(body: Body) -> str | None:
-    """Why, in words. None: it may be suspended."""
+    """Why the controller must not suspend it, in words. None: it may."""
     spec = body["spec"]
     if spec.get("activeDeadlineSeconds") is not None:
         return f"its deadline of {spec['activeDeadlineSeconds']} s counts from the last resume"

@@ -1,4 +1,4 @@
-"""The totals of the fleet, against the records of the incidents that they count."""
+"""The rule that compares the totals of the fleet with the records of the incidents that they count."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -74,7 +74,7 @@ class FleetTotalsFold(CheckerRule):
         self._recorded[name] = _Recorded(at, self.world.group_of(RECOVERY_INCIDENTS, change.body), adds)
 
     def _record_shared(self, change: ObjectChange, at: datetime) -> None:
-        """One more incident is in the record: what it adds is what the sums of the record rise by."""
+        """Notes one more incident in a shared record. It adds what the sums of the record rise by."""
         spec, fold = change.body["spec"], msgspec.convert(change.body["status"], FoldedIncidents)
         old = (change.before or {}).get("status")
         uid = spec["workloadRef"]["uid"]

@@ -1,4 +1,4 @@
-"""What is known of a Job and of a group at a moment of the trial, and small questions to raw objects."""
+"""What is known of a Job and of a group at a moment of the trial, and helpers that read raw objects."""
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -14,27 +14,27 @@ from recovery.sim.trials.checkers.member_losses import container_of
 from recovery.workloads.jobset import COMPLETION_INDEX_LABEL, REPLICATED_JOB_LABEL, RESTART_ATTEMPT_LABEL
 
 CONTROLLERS = "controller-"
-"""How the actors that are controller processes are called, followed by the replica's number."""
+"""The prefix of the actors that are controller processes. The replica's number follows it."""
 INITIALIZERS = frozenset({"dataset-initializer", "model-initializer"})
-"""ReplicatedJobs that prepare: no members of the group."""
+"""ReplicatedJobs that prepare the training. They are no members of the group."""
 
 
 LONGEST_RECONCILE = timedelta(seconds=90)
-"""From a controller's reads until the write that follows from them has arrived, at most: requests may be late, or sent
-again."""
+"""The longest time from a controller's reads until the write that follows from them arrives. Requests may be late or
+repeated."""
 
 
 BRIEF_SUSPENSION = timedelta(seconds=5)
-"""A suspension that others undo within this time: its deletions of pods look like any others."""
+"""If others undo a suspension within this time, the pods that it deletes look like any other deleted pods."""
 
 
 def ours(actor: str) -> bool:
-    """A controller process did it."""
+    """The actor is a controller process."""
     return actor.startswith(CONTROLLERS)
 
 
 def controller_uid(body: Body) -> str:
-    """UID of the object that manages this one; empty: none does."""
+    """UID of the object that controls this one. Empty: none does."""
     owners = body["metadata"].get("ownerReferences", ())
     return next((owner["uid"] for owner in owners if owner.get("controller")), "")
 
@@ -60,14 +60,14 @@ def _condition(body: Body, types: tuple[str, ...], status: str) -> Body | None:
 
 
 def deletion_begins(change: ObjectChange) -> bool:
-    """The object was asked to go in this revision, or went without having been asked."""
+    """This revision requested the deletion of the object, or removed it without an earlier request."""
     asked_before = change.before is not None and "deletionTimestamp" in change.before["metadata"]
     return not asked_before and (change.type == "DELETED" or "deletionTimestamp" in change.body["metadata"])
 
 
 @dataclass(frozen=True)
 class Loss:
-    """A member was lost, as far as the API server shows."""
+    """The loss of a member, as far as the API server shows it."""
 
     at: datetime
     revision: int
@@ -75,19 +75,19 @@ class Loss:
 
 
 class Force(StrEnum):
-    """What a decision stands against."""
+    """The restarts that a decision rules out."""
 
     FIRST = "First"
-    """The first attempt of an incident only: a later one may be for another reason than the loss."""
+    """Only the first attempt of an incident. A later attempt may have another reason than the loss."""
     EVERY = "Every"
-    """Every attempt of ours, but not what a person wants."""
+    """Every attempt of ours, but not one that a person requests."""
     SUCCESS = "Success"
-    """Everything: the training is finishing."""
+    """Every attempt, because the training is finishing."""
 
 
 @dataclass(frozen=True)
 class NativeDecision:
-    """What the Job's or the JobSet's own policies, or success, have decided about an incarnation."""
+    """What the policies of the Job or the JobSet, or the success of the training, have decided about an incarnation."""
 
     revision: int
     text: str
@@ -96,12 +96,12 @@ class NativeDecision:
 
 @dataclass(frozen=True)
 class ClearLoss:
-    """A loss that must become part of an incident, unless `spoiled` comes true."""
+    """A loss that must become part of an incident, unless it is `spoiled`."""
 
     SETTLED: ClassVar[timedelta] = timedelta(seconds=10)
-    """So long before it the group had trained undisturbed."""
+    """How long the group had trained undisturbed before the loss."""
     NOTICED_WITHIN: ClassVar[timedelta] = timedelta(seconds=30)
-    """So long after it the group must stay undisturbed."""
+    """How long the group must stay undisturbed after the loss."""
 
     group: GroupKey
     workload_uid: str
@@ -113,42 +113,42 @@ class ClearLoss:
 
 @dataclass
 class JobView:
-    """One incarnation: a Job, and the pods of that very UID."""
+    """One incarnation: a Job, and the pods of exactly that Job UID."""
 
     uid: str
     name: str
     group: GroupKey
     body: Body
     began_at: datetime
-    """When it was made, or last resumed."""
+    """When the Job was created, or last resumed."""
     container: str | None
-    """The container of its pods that trains. None: nothing shows a controller which one that is."""
+    """The container of its pods that trains. None: nothing shows a controller which container that is."""
     pods: dict[str, Body] = field(default_factory=dict)
-    """Those that exist, by UID."""
+    """The pods that exist, by UID."""
     indexes: set[str] = field(default_factory=set)
-    """Those that ever had a pod."""
+    """The indexes that ever had a pod."""
     lost_pods: set[str] = field(default_factory=set)
-    """Those whose end is no loss any more: a controller deleted them, or the Job did on purpose."""
+    """The pods whose end is no loss, because a controller deleted them, or the Job did on purpose."""
     losses: list[Loss] = field(default_factory=list)
-    """Since it was made, or last resumed."""
+    """The losses since the Job was created, or last resumed."""
     late: list[Loss] = field(default_factory=list)
-    """From shortly before it was last resumed: what was on its way then may have arrived after it. So are the pods that
-    a suspension of a few seconds deletes: the Job controller may do that after it is over."""
+    """Losses from shortly before the last resume: the writes about them may have arrived after it. Also the pods that a
+    suspension of a few seconds deletes, because the Job controller may do that after the suspension is over."""
     suspended_at: datetime | None = None
     """When it was last suspended. None: never."""
     taken: list[Loss] = field(default_factory=list)
-    """The pods that it has deleted on purpose since then."""
+    """The pods that the Job has deleted on purpose since then."""
     troubles: list[Loss] = field(default_factory=list)
-    """What has happened to nodes that members run on: the members themselves may live."""
+    """What has happened to nodes on which members run. The members themselves may still run."""
     decisions: list[NativeDecision] = field(default_factory=list)
     ran: bool = False
-    """All its pods have run at once, since it was made or last resumed."""
+    """All its pods have run at once since the Job was created, or last resumed."""
     deleted_by: str = ""
-    """The actor that first asked for it to go; empty: none has."""
+    """The actor that first requested its deletion. Empty: none has."""
     gone: bool = False
 
     def begin_again(self, at: datetime) -> None:
-        """It is resumed: what the pods of its last run did is no loss of this one."""
+        """Notes that the Job is resumed. What happened to the pods of its last run is no loss of this run."""
         self.began_at = at
         self.ran = False
         self.indexes.clear()
@@ -156,14 +156,14 @@ class JobView:
         if self.suspended_at is not None and at - self.suspended_at <= BRIEF_SUSPENSION:
             self.late += self.taken
         self.losses = []
-        # Nor do the user's policies decide about it. A pod that has succeeded is not made again, so that stands.
+        # Nor do decisions of the user's policies apply to it, except success: such a pod is not recreated.
         self.decisions = [each for each in self.decisions if each.force is Force.SUCCESS]
-        # What is on its way out by now may take long to end: a process that cannot be killed, or a node that is away.
+        # Pods that are being deleted may take long to end: a process cannot be killed, or a node does not answer.
         self.lost_pods.update(uid for uid, pod in self.pods.items() if "deletionTimestamp" in pod["metadata"])
 
     @property
     def resumed(self) -> bool:
-        """It has been suspended, and runs again."""
+        """The Job was suspended and resumed."""
         return self.suspended_at is not None and self.began_at > self.suspended_at
 
     @property
@@ -180,7 +180,7 @@ class JobView:
 
     @property
     def wanted(self) -> int:
-        """How many pods make it whole."""
+        """How many pods the Job has when it is complete."""
         spec = self.body["spec"]
         parallelism: int = spec.get("parallelism", 1)
         completions: int | None = spec.get("completions")
@@ -188,7 +188,7 @@ class JobView:
 
     @property
     def ready(self) -> bool:
-        """The training of all its pods runs and is ready; the containers beside it hold nothing up."""
+        """The training container of all its pods is ready. The containers beside it do not count."""
         fit = [pod for pod in self.pods.values() if self._is_ready(pod) and "deletionTimestamp" not in pod["metadata"]]
         return len(fit) >= self.wanted
 
@@ -200,7 +200,7 @@ class JobView:
 
     @property
     def running(self) -> bool:
-        """The training of all its pods runs."""
+        """The training container of all its pods runs."""
         if self.container is None:
             states = [(pod.get("status") or {}).get("phase") == "Running" for pod in self.pods.values()]
         else:
@@ -209,44 +209,44 @@ class JobView:
         return states.count(True) >= self.wanted
 
     def is_scaled_away(self, pod: Body) -> bool:
-        """Its Job is to have fewer pods than that by now."""
+        """The index of the pod is beyond the present size of the Job."""
         index = pod["metadata"].get("labels", {}).get(COMPLETION_INDEX_LABEL)
         return index is not None and int(index) >= self.wanted
 
 
 @dataclass
 class GroupView:
-    """A workload with all that carries its name."""
+    """A workload and all objects that carry its name."""
 
     key: GroupKey
     since: datetime
-    """When its policy last became what it is."""
+    """When its policy, or the policy's mode, last changed."""
     workload: Body | None = None
     workload_resource: Resource | None = None
     facts: WorkloadFacts | None = None
     jobset: Body | None = None
     jobset_made_at: datetime | None = None
     jobs: dict[str, JobView] = field(default_factory=dict)
-    """Those that exist, by UID."""
+    """The Jobs that exist, by UID."""
     policy: Policy | None = None
-    """None: none applies, or it cannot be used."""
+    """None: no policy applies, or the policy is invalid."""
     paused_since: datetime | None = None
-    """By its annotation or by the RecoveryConfig. None: it is not."""
+    """Since when its annotation or the RecoveryConfig pauses it. None: it is not paused."""
     hit: str = ""
-    """What first happened to it, in words; empty: nothing has."""
+    """What first happened to it, in words. Empty: nothing has."""
     asked: bool = False
-    """A person has asked for something by an annotation, ever."""
+    """A person has at some time requested something by an annotation."""
     disturbances: list[datetime] = field(default_factory=list)
     """When a person, a change of the policy, or a client that deletes its Jobs disturbed it."""
     restarts: list[tuple[int, int]] = field(default_factory=list)
-    """Revision and new count of each of the JobSet's own restarts."""
+    """Revision and new count of each restart that the JobSet made itself."""
     failed_jobsets: set[str] = field(default_factory=set)
     removed_at: datetime | None = None
-    """When a Job or a pod of it was last gone."""
+    """When a Job or a pod of it was last removed."""
 
     @property
     def mode(self) -> str | None:
-        """None: no policy applies."""
+        """The mode of its policy. None: no policy applies."""
         return str(self.policy.mode) if self.policy is not None else None
 
     @property
@@ -258,7 +258,7 @@ class GroupView:
         return (self.workload["metadata"].get("annotations") or {}) if self.workload is not None else {}
 
     def owns(self, job: JobView) -> bool:
-        """It is a Job of this very workload, not one that an earlier one of the same name has left behind."""
+        """The Job belongs to this workload, not to an earlier workload of the same name."""
         if self.workload is None or self.jobset is None:
             return False
         jobset_uid, workload_uid = self.jobset["metadata"]["uid"], self.workload["metadata"]["uid"]
@@ -267,7 +267,7 @@ class GroupView:
 
     @property
     def ended(self) -> str | None:
-        """Why it no longer concerns any controller. None: it lives."""
+        """Why it no longer concerns any controller. None: it has not ended."""
         if self.workload is None:
             return "gone"
         if "deletionTimestamp" in self.workload["metadata"]:

@@ -1,4 +1,4 @@
-"""What a quarantine may not take: the last nodes on which groups can run that wait for nodes."""
+"""The rule that a quarantine must not take the last nodes on which waiting groups can run."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -25,9 +25,9 @@ class LastNodesSpared(CheckerRule):
     def __init__(self, evidence: TrialEvidence) -> None:
         super().__init__(evidence)
         self._takes_pods: dict[str, tuple[bool, datetime]] = {}
-        """Whether each node does, and since when."""
+        """Whether each node takes pods, and since when."""
         self._entered: dict[str, datetime] = {}
-        """Nodes in the ledger, and since when."""
+        """Nodes in the fleet's ledger, and since when."""
 
     def saw(self, change: ObjectChange, at: datetime) -> Iterator[Violation]:
         if change.resource == NODES:
@@ -63,7 +63,7 @@ class LastNodesSpared(CheckerRule):
         return LONGEST_RECONCILE + self.world.undisturbed.watch_lag()
 
     def _waiting(self, group: GroupView, known: datetime) -> Iterator[JobView]:
-        """Its Jobs with a pod that has been without a node since before then."""
+        """The group's Jobs with a pod that has waited for a node since before `known`."""
         if group.ended is not None or group.suspended or (group.jobset or {}).get("spec", {}).get("suspend"):
             return
         for job in group.jobs.values():
@@ -73,14 +73,14 @@ class LastNodesSpared(CheckerRule):
                 yield job
 
     def _counts(self, node: str, known: datetime) -> bool:
-        """A controller may have taken it for one that takes pods: it does, or did until lately."""
+        """A controller may have counted the node as one that takes pods. It takes pods, or did so until recently."""
         takes, since = self._takes_pods[node]
         entered_at = self._entered.get(node)
         return (takes and (entered_at is None or entered_at > known)) or (not takes and since > known)
 
 
 def _takes_pods(node: Body) -> bool:
-    """A taint of any kind but for preferences keeps the pods of a trial off."""
+    """Any taint keeps the pods of a trial off, except with effect PreferNoSchedule."""
     kept_off = any(taint["effect"] != "PreferNoSchedule" for taint in taints_of(node))
     return is_true(node, "Ready") is not None and not cordoned(node) and not kept_off
 

@@ -1,4 +1,4 @@
-"""What the ledgers say, each against the one before it and all of them against the world."""
+"""Rules about the ledgers: each must fit the one before it, and all must fit what really happened."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -22,12 +22,12 @@ from recovery.telemetry.catalogue.label_values import COUNTED_REASONS, badput_of
 _decode: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 _ROUNDING = 0.01
 _TOLD_AHEAD = 2.0 * 64
-"""GPU-seconds: a phase that runs is reported up to now and booked up to its end, at most two seconds before; what a
-scrape has reported never falls. So much for each incident of a group of 64 GPUs."""
+"""By how many GPU-seconds the metrics may exceed the ledger, for each incident of a group of 64 GPUs. A running phase
+is reported up to now, but may be booked to an end up to two seconds earlier, and a reported counter never falls."""
 
 
 def sample(name: str, **labels: str) -> str:
-    """A sample as `Evidence.metrics` names it."""
+    """The name of a sample in `TrialEvidence.metrics`."""
     inner = ",".join(f'{label}="{value}"' for label, value in sorted(labels.items()))
     return f"{name}{{{inner}}}" if inner else name
 
@@ -60,7 +60,7 @@ class LedgerSuccession(CheckerRule):
 
 
 def _swapped_against(body: bytes | None) -> str | None:
-    """The resourceVersion that a patch insists on. None: on none."""
+    """The resourceVersion that a patch requires. None: it requires none."""
     patch = _decode.decode(body) if body else {}
     if isinstance(patch, dict):
         return (patch.get("metadata") or {}).get("resourceVersion")
@@ -114,12 +114,12 @@ def _attempts(made: LedgerChange) -> Iterator[str]:
     if trigger is None or incident is None or made.by_hand:
         return
     if made.same is not None and not made.same.charged:
-        return  # Only a person, or the platform, has restarted it so far: this attempt is the one that is charged.
+        return  # So far only a person or the platform has restarted it. This is the attempt that is charged.
     since = trigger.started_at - timedelta(seconds=incident.pinned.budget_window_seconds)
     if made.after.budget.reset_at is not None:
         since = max(since, made.after.budget.reset_at)
     rule = rule_of(incident)
-    free = rule is not None and not rule.charge  # what costs no budget is bounded by no budget
+    free = rule is not None and not rule.charge  # The budget does not limit attempts that are not charged to it.
     most = MAX_ATTEMPTS if free else min(incident.pinned.budget_limit, MAX_ATTEMPTS)
     attempts = [each for each in incident.attempts if each.action in OURS and each.started_at > since]
     if len(attempts) > most:
@@ -181,7 +181,7 @@ class RecordedOnce(CheckerRule):
     def __init__(self, evidence: TrialEvidence) -> None:
         super().__init__(evidence)
         self._recorded: dict[tuple[str, int], str] = {}
-        """Names of the RecoveryIncidents by the workload's UID and the number."""
+        """Names of the RecoveryIncidents, by UID of the workload and number of the incident."""
 
     def saw(self, change: ObjectChange, at: datetime) -> Iterator[Violation]:
         if change.resource == RECOVERY_INCIDENTS:
@@ -227,9 +227,9 @@ class RecordedOnce(CheckerRule):
                 yield self.found(at, f"incident {number} of {owed} has no record", state.group)
 
     def _must_be_recorded(self, state: LedgerState) -> bool:
-        """The incident that was open when the ledger went with its workload: the leader saw both go, and it in time.
+        """The incident that was open when the ledger was deleted with its workload needs a record.
 
-        If controllers were held up just then, the ledger may have taken it along: it is deleted with its job.
+        If controllers were held up at that moment, the incident may be lost with the ledger.
         """
         if state.gone_at is None:
             return False
@@ -281,6 +281,6 @@ def _differences(metrics: Any, group: GroupKey, ledger: Ledger) -> Iterator[str]
     )
     booked = sum(totals.idle_gpu_seconds.values())
     open_ = ledger.incident is not None and ledger.incident.closing is None
-    # While an incident lasts, its running phase is counted up to now; so it may only be more.
+    # While an incident is open, the metric includes its running phase up to now, so it may only be higher.
     if idle < booked - _ROUNDING or (not open_ and idle > booked + _TOLD_AHEAD * totals.incidents + _ROUNDING):
         yield f"{idle:.3f} idle GPU-seconds are reported, the ledger has booked {booked:.3f}"

@@ -1,4 +1,4 @@
-"""The ledgers of a trial as they were written, each decoded once for all checkers."""
+"""The ledgers of a trial as they were written. Each is decoded once for all checkers."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -28,14 +28,14 @@ class LedgerChange:
     """An empty one if the RecoveryGroup has just been created."""
     after: Ledger
     replaced_version: str
-    """The resourceVersion that it took the place of; empty: the RecoveryGroup was created."""
+    """The resourceVersion that the write replaced. Empty: the RecoveryGroup was created."""
     revision: int
     at: datetime
     actor: str
 
     @property
     def added(self) -> Attempt | None:
-        """The restart, ours or adopted, that this write entered. None: it entered none."""
+        """The restart that this write entered, ours or an adopted one. None: it entered none."""
         if self.after.epoch <= self.before.epoch or self.after.incident is None:
             return None
         restarts = [a for a in self.after.incident.attempts if a.action is not AttemptAction.NONE]
@@ -43,7 +43,7 @@ class LedgerChange:
 
     @property
     def trigger(self) -> Attempt | None:
-        """The attempt by which we ourselves take the group down. None: this write entered none."""
+        """The attempt by which the controller takes the group down. None: this write entered none."""
         added = self.added
         return added if added is not None and added.action in OURS else None
 
@@ -58,7 +58,7 @@ class LedgerChange:
 
     @property
     def same(self) -> Incident | None:
-        """The incident of before, if it is the one of after. None: this write opened one, or there is none."""
+        """The incident as it was before this write. None: this write opened one, or there is none."""
         old, new = self.before.incident, self.after.incident
         return old if old is not None and new is not None and old.id == new.id else None
 
@@ -75,25 +75,25 @@ class LedgerChange:
 
 @dataclass
 class LedgerState:
-    """What the ledgers of one workload have said up to now."""
+    """What the ledgers of one workload have said so far."""
 
     group: GroupKey
     workload_uid: str
     ledger: Ledger = field(default_factory=Ledger)
     gone_at: datetime | None = None
-    """When the RecoveryGroup was collected. None: it is there."""
+    """When the RecoveryGroup was garbage-collected. None: it exists."""
     aimed: dict[str, int] = field(default_factory=dict)
-    """UIDs of Jobs and JobSets that a trigger was aimed at, with the revision that first said so."""
+    """UIDs of Jobs and JobSets that were the target of a trigger, with the revision that first said so."""
     suspensions: dict[str, int] = field(default_factory=dict)
     """Ids of incidents that wanted the workload suspended, with the revision that first said so."""
     failed_at_revision: int | None = None
-    """When a ledger first said that the JobSet is made to fail. None: none has."""
+    """The revision in which a ledger first said that the controller fails the JobSet. None: none has."""
     closed_at: dict[str, datetime] = field(default_factory=dict)
     """When each incident ended, by the server's clock."""
     spans: list[tuple[str, datetime]] = field(default_factory=list)
     """Id of each incident and when it opened, by the server's clock."""
     left_hold_at: datetime | None = None
-    """When the group last ceased to be Held. None: never."""
+    """When the group last left the phase Held. None: never."""
 
     @property
     def exists(self) -> bool:
@@ -105,7 +105,7 @@ class LedgerState:
         return found if found is not None and found.closing is None else None
 
     def open_at(self, moment: datetime) -> bool:
-        """An incident was open then."""
+        """An incident was open at that moment."""
         return any(
             opened_at <= moment and (incident_id not in self.closed_at or self.closed_at[incident_id] >= moment)
             for incident_id, opened_at in self.spans
@@ -113,19 +113,19 @@ class LedgerState:
 
 
 class Ledgers:
-    """Fed with each change of a RecoveryGroup, in order."""
+    """Takes in each change of a RecoveryGroup, in order."""
 
     def __init__(self) -> None:
         self.newest: LedgerChange | None = None
         self._states: dict[str, LedgerState] = {}
         self._present: dict[GroupKey, str] = {}
-        """UID of the workload whose ledger was written last under that name."""
+        """UID of the workload whose ledger was written last, by group."""
 
     def __iter__(self) -> Iterator[LedgerState]:
         return iter(self._states.values())
 
     def of(self, workload_uid: str) -> LedgerState | None:
-        """None: it never had a ledger."""
+        """The ledger of a workload. None: it never had one."""
         return self._states.get(workload_uid)
 
     def of_group(self, group: GroupKey) -> LedgerState | None:
@@ -180,7 +180,7 @@ def _remember(state: LedgerState, made: LedgerChange) -> None:
     restarts = [a for a in incident.attempts if a.action is not AttemptAction.NONE]
     if not restarts or restarts[-1].action not in OURS:
         return
-    for uid in incident.target.job_uids:  # what a restart of ours has taken over from the JobSet's own as well
+    for uid in incident.target.job_uids:  # Includes what our restart took over from one that the JobSet made itself.
         state.aimed.setdefault(uid, made.revision)
     if restarts[-1].job_set_uid:
         state.aimed.setdefault(restarts[-1].job_set_uid, made.revision)

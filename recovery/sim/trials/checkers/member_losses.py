@@ -1,7 +1,7 @@
 """Signs that a member was lost, and what a user's own policies decide about it, read from raw objects.
 
-Written apart from `recovery.core`, which is judged by it. Sources: KEP-3329 (podFailurePolicy), KEP-262 (JobSet
-failurePolicy), the fields of v1.PodStatus.
+It is independent of `recovery.core`, because it is used to judge that. Sources: KEP-3329 (podFailurePolicy), KEP-262
+(JobSet failurePolicy), the fields of v1.PodStatus.
 """
 
 from datetime import datetime, timedelta
@@ -11,15 +11,15 @@ from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.store import ObjectChange
 
 _ORDINARY = frozenset({"node.kubernetes.io/unschedulable"})
-"""Taints that only say again what the node's spec says."""
+"""Taints that only repeat what the node's spec says."""
 DECIDED_BY_USER = frozenset({"PodFailurePolicy", "DeadlineExceeded", "FailedIndexes", "MaxFailedIndexesExceeded"})
-"""Reasons of a failing Job that only a setting of the user's can bring about."""
+"""Reasons of a failing Job that only a setting of the user can cause."""
 
 
 def how_lost(change: ObjectChange, container: str | None) -> str | None:
-    """How this change of a pod takes a member away, in words. None: it does not.
+    """How this change of a pod loses a member, in words. None: it loses none.
 
-    `container`: the one that trains, whose exits alone count. None: nothing shows which one that is; no exit counts.
+    `container`: the container that trains; only its exits count. None: nothing shows which one trains, so none counts.
     """
     body, before = change.body, change.before
     if change.type == "ADDED" or before is None:
@@ -32,7 +32,7 @@ def how_lost(change: ObjectChange, container: str | None) -> str | None:
     if "deletionTimestamp" in body["metadata"] and "deletionTimestamp" not in before["metadata"]:
         return f"was deleted by {change.actor}"
     if "deletionTimestamp" in before["metadata"]:
-        return None  # It was lost when it was asked to go, however late a silent node reports its end.
+        return None  # It was lost when its deletion was requested, no matter how late a silent node reports its end.
     if status is old:
         return None
     if _fails(status, old) and not has_succeeded(body, container):
@@ -43,9 +43,10 @@ def how_lost(change: ObjectChange, container: str | None) -> str | None:
 
 
 def dated_at(change: ObjectChange, container: str | None, at: datetime) -> datetime | None:
-    """The earliest moment that this pod or Job, as the change leaves it, bears for a loss. None: it bears none.
+    """The earliest date of a loss in this pod or Job after the change. None: it has none.
 
-    `container`: as for `how_lost`. `at`: when the change was made, which dates an object that goes without a word.
+    `container`: as for `how_lost`. `at`: when the change was made; this dates an object that is removed without a
+    deletionTimestamp.
     """
     metadata, status = change.body["metadata"], change.body.get("status") or {}
     texts = [each["lastTransitionTime"] for each in status.get("conditions") or () if _says_lost(each)]
@@ -73,19 +74,19 @@ def _fails(status: Body, old: Body) -> bool:
 
 
 def container_of(pod: Body, name: str | None) -> Body | None:
-    """The status of its container of that name. None: it has none yet, or it has no such container."""
+    """The status of the pod's container of that name. None: it has no status yet, or there is no such container."""
     found = (pod.get("status") or {}).get("containerStatuses") or ()
     return next((each for each in found if each["name"] == name), None)
 
 
 def has_succeeded(pod: Body, container: str | None) -> bool:
-    """The container that trains has exited with 0, whatever the others did."""
+    """The container that trains has exited with 0. The others do not count."""
     ended = ((container_of(pod, container) or {}).get("state") or {}).get("terminated")
     return ended is not None and ended["exitCode"] == 0
 
 
 def node_trouble(change: ObjectChange) -> str | None:
-    """What has become wrong with a node in this change, in words. None: nothing."""
+    """What went wrong with a node in this change, in words. None: nothing."""
     if change.type == "ADDED":
         return None
     if change.type == "DELETED":
@@ -114,13 +115,13 @@ def _disrupted(status: Body) -> bool:
 
 
 def _ends(status: Body, container: str | None) -> int:
-    """How many processes of that container have ended otherwise than well."""
+    """How many processes of that container have failed, as far as the status shows."""
     found = (each for each in status.get("containerStatuses") or () if each["name"] == container)
     return sum(each.get("restartCount", 0) + _is_over(each) for each in found)
 
 
 def _is_over(container: Body) -> bool:
-    """Its latest process has not ended well. If it waits for its restart, the status may have shown only that wait."""
+    """The container's latest process has failed. While the container waits to restart, only `lastState` shows it."""
     state = container.get("state") or {}
     ended = state.get("terminated")
     if ended is None and "waiting" in state:
@@ -129,10 +130,10 @@ def _is_over(container: Body) -> bool:
 
 
 def decision_about_pod(job: Body, change: ObjectChange, container: str | None) -> str | None:
-    """What has been decided about the whole Job by how this pod, or the container that trains in it, ended.
+    """What the end of this pod, or of its training container, has decided about the whole Job. None: nothing.
 
-    The Job controller asks its podFailurePolicy once the pod is Failed. Where containers beside the training keep it
-    Running, the training has ended before that, and no rule can judge it otherwise later. None: nothing.
+    The Job controller applies the podFailurePolicy once the pod is Failed. If other containers keep it Running, the
+    training has ended before that, and later no rule can decide differently.
     """
     assert change.resource == PODS
     status, old = change.body.get("status") or {}, (change.before or {}).get("status") or {}
@@ -178,7 +179,7 @@ def _code_matches(codes: Body, container: Body) -> bool:
 
 
 def decision_about_job(job: Body, jobset: Body | None, reason: str) -> str | None:
-    """Who has decided about a Job that has begun to fail for this reason. None: no one, it only ran out of retries."""
+    """Which policy decided about a Job that begins to fail for this reason. None: none did; it ran out of retries."""
     name = job["metadata"]["name"]
     if reason in DECIDED_BY_USER:
         return f"Job {name} is failing with reason {reason}, as its own spec asks"

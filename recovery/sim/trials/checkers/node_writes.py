@@ -1,4 +1,4 @@
-"""What controllers may do to nodes, and to the pods on nodes that are lost: quarantine, its caps, and force."""
+"""Rules about what controllers do to nodes, and to pods on lost nodes: quarantine, its caps, and force-deletes."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -16,9 +16,9 @@ from recovery.sim.trials.checkers.group_views import CONTROLLERS, ours
 from recovery.sim.trials.trial_evidence import RequestRecord, TrialEvidence, Violation
 
 _LONGEST_RECONCILE = timedelta(seconds=90)
-"""From a reconcile's reads until its write has arrived, at most: its requests may be late, or repeated."""
+"""The longest time from a reconcile's reads until its write arrives. Requests may be late or repeated."""
 _COUNTED_WITHIN = timedelta(minutes=5)
-"""So long ago a controller may have counted the nodes."""
+"""A controller's count of the nodes may be this old."""
 
 _decode: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
@@ -28,7 +28,7 @@ def taints_of(node: Body | None) -> list[Body]:
 
 
 def quarantined(node: Body | None) -> bool:
-    """It carries our taint."""
+    """The node carries our taint."""
     return any(taint["key"] == QUARANTINE_TAINT for taint in taints_of(node))
 
 
@@ -37,7 +37,7 @@ def cordoned(node: Body | None) -> bool:
 
 
 def fleet_of(config: Body | None) -> FleetLedger:
-    """Its status, as the controller wrote it."""
+    """The fleet's ledger in the status of the RecoveryConfig."""
     return msgspec.convert((config or {}).get("status") or {}, FleetLedger)
 
 
@@ -56,10 +56,10 @@ class QuarantineWithinCap(CheckerRule):
         self._by_hand: set[str] = set()
         """Nodes that another client has quarantined."""
         self._noted: set[str] = set()
-        """Nodes that stand in the fleet's ledger."""
+        """Nodes in the fleet's ledger."""
         self._tainted: dict[str, None] = {}
         self._counts: list[tuple[datetime, int]] = []
-        """How many nodes there were, each with the moment from which on."""
+        """How many nodes there were, and from which moment on."""
         self._nodes = 0
 
     def saw(self, change: ObjectChange, at: datetime) -> Iterator[Violation]:
@@ -77,7 +77,7 @@ class QuarantineWithinCap(CheckerRule):
                 self._by_hand.add(name)
                 return
             cap = self._cap(at)
-            # What a person has quarantined in this half a minute the controller cannot know of yet.
+            # The controller does not know yet what a person has quarantined in the last half minute.
             known = [node for node in self._tainted if node not in self._by_hand or node in self._noted]
             if len(known) > max(cap, len(self._by_hand)):
                 names = ", ".join(known)
@@ -101,7 +101,7 @@ class QuarantineWithinCap(CheckerRule):
             yield self.found(at, f"{sentence}: now {len(after)} nodes are, of {cap} allowed: {names}")
 
     def _cap(self, at: datetime) -> int:
-        """The largest that a controller may have reckoned with: nodes join and go while it counts."""
+        """The largest cap that a controller may have computed. Nodes join and leave while it counts."""
         quarantine = self.evidence.plan.config.get("quarantine", {})
         percent = quarantine.get("maxPercent", 5)
         lately = [count for since, count in self._counts if since >= at - _COUNTED_WITHIN]
@@ -157,7 +157,7 @@ class ForeignKept(CheckerRule):
                 by = self._cordoned_by.get(name, "another client")
                 yield self.found(at, f"{change.actor} uncordons {name}, which {by} had cordoned")
         if cordoned(body) and not cordoned(before):
-            by_quarantine = quarantined(body) and not quarantined(before)  # a person's, which the controller may end
+            by_quarantine = quarantined(body) and not quarantined(before)  # The controller may end one by a person.
             self._cordoned_by[name] = f"{CONTROLLERS}0" if by_quarantine else change.actor
 
 
@@ -170,7 +170,7 @@ class QuarantineReleased(CheckerRule):
     def __init__(self, evidence: TrialEvidence) -> None:
         super().__init__(evidence)
         self._due: dict[str, tuple[datetime, str]] = {}
-        """When each node that carries our taint is to be let in, and why then."""
+        """When each node with our taint must be released, and why at that time."""
 
     def saw(self, change: ObjectChange, at: datetime) -> Iterator[Violation]:
         if change.resource == RECOVERY_CONFIGS:
@@ -218,9 +218,9 @@ class ForceOnlyTheDead(CheckerRule):
     def __init__(self, evidence: TrialEvidence) -> None:
         super().__init__(evidence)
         self._proven_until: dict[str, datetime | None] = {}
-        """Nodes that are proven dead (None), or were until then."""
+        """Until when each node was proven dead. None: it still is."""
         self._silent: dict[str, tuple[datetime, datetime | None]] = {}
-        """Since when each node has not answered, and until when (None: up to now)."""
+        """Since when and until when each node did not answer. Until None: it still does not."""
         self._node_of: dict[tuple[str, str], str] = {}
 
     def saw(self, change: ObjectChange, at: datetime) -> Iterator[Violation]:

@@ -1,8 +1,8 @@
-"""What the changes of a trial amount to, kept once for all checkers.
+"""What the changes of a trial mean, kept once for all checkers.
 
-A checker must not learn from the controller what happened to a group. So losses, native decisions and the policy in
-force are concluded here, from the objects alone and without the code that is judged by them; only the policies are
-selected by the production's own pure function, which no controller process has a say in.
+A checker must not learn from the controller what happened to a group. So this module derives losses, native decisions
+and the policy in force from the objects, without the code that is judged by them. It only uses the production code's
+pure function to select policies, because no controller process can influence that.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -58,20 +58,20 @@ _encode = msgspec.json.Encoder().encode
 
 
 class ObservedWorld:
-    """Fed by the CheckerSet, or by any checker, with each change and request in order; it takes each of them once."""
+    """The CheckerSet or any checker reports each change and request to it, in order. It takes in each of them once."""
 
     def __init__(self, evidence: TrialEvidence) -> None:
         self.ledgers = Ledgers()
         self.undisturbed = UndisturbedTime(evidence)
         self.groups: dict[GroupKey, GroupView] = {}
         self.jobs: dict[str, JobView] = {}
-        """Every Job that ever was, by UID, in the order in which they were made."""
+        """Every Job that ever existed, by UID, in the order in which they were created."""
         self.nodes: dict[str, Body] = {}
-        """Those that exist, by name."""
+        """The nodes that exist, by name."""
         self._wrongs: dict[str, tuple[datetime, str]] = {}
-        """What was last seen to go wrong with a node, by its name, and when."""
+        """When something last went wrong with a node, and what, by name of the node."""
         self.fleet = FleetLedger()
-        """What the RecoveryConfig says of all nodes at present."""
+        """The fleet's ledger in the RecoveryConfig at present."""
         self.breaker_open_since: datetime | None = None
         """None: the circuit breaker is closed."""
         self.clear_losses: list[ClearLoss] = []
@@ -103,7 +103,7 @@ class ObservedWorld:
         return self.groups[key]
 
     def group_of(self, resource: Resource, body: Body) -> GroupKey | None:
-        """Whose object this is. None: no group's."""
+        """The group that an object belongs to. None: no group."""
         metadata = body["metadata"]
         namespace, name = metadata.get("namespace", ""), metadata["name"]
         if resource in (TRAIN_JOBS, JOB_SETS):
@@ -112,7 +112,7 @@ class ObservedWorld:
         if label:
             return GroupKey(namespace, label)
         about = body.get("involvedObject", {})
-        if about.get("kind") == RECOVERY_CONFIGS.kind:  # the cluster's, though its Events are in a namespace
+        if about.get("kind") == RECOVERY_CONFIGS.kind:  # It has no group, although its Events are in a namespace.
             return None
         group = body.get("spec", {}).get("group") or about.get("name")
         return GroupKey(namespace, group) if group else None
@@ -129,31 +129,31 @@ class ObservedWorld:
         return GroupKey(namespace, name) if name else None
 
     def read_at(self, record: RequestRecord, group: GroupKey) -> int | None:
-        """The revision that the process which sent this had surely read of all the group's Jobs and pods, and of its
-        JobSet. None: it has not read them."""
+        """The revision up to which the process that sent this had surely read the group's Jobs, its pods and its
+        JobSet. None: it has not read all of them."""
         plurals = (PODS.plural, JOBS.plural, JOB_SETS.plural)
         found = [self._reads.get((record.actor, record.process, plural, group)) for plural in plurals]
         known = [revision for revision in found if revision is not None]
         return min(known) if len(known) == len(found) else None
 
     def spoiled(self, loss: ClearLoss) -> bool:
-        """Another client suspended or deleted the group, or it finished, before a controller had had its time."""
+        """Another client suspended or deleted the group, or the group finished, before a controller had time to act."""
         until = loss.at + loss.NOTICED_WITHIN
         group = self.group(loss.group)
         return until > self._evidence.ends_at or any(loss.at <= at <= until for at in group.disturbances)
 
     def quarantine_of(self, node: str) -> Quarantined | None:
-        """What the fleet's ledger says of it. None: nothing."""
+        """The entry of a node in the fleet's ledger. None: it has none."""
         return next((entry for entry in self.fleet.quarantined if entry.node == node), None)
 
     def jobs_of(self, uids: Iterable[str]) -> Iterator[JobView]:
-        """Those of them that ever were."""
+        """The Jobs with these UIDs that ever existed."""
         return (self.jobs[uid] for uid in uids if uid in self.jobs)
 
     # What is reported to it.
 
     def note(self, change: ObjectChange, at: datetime) -> None:
-        """Take a change in; one that was taken already changes nothing."""
+        """Takes in a change, unless it was taken in before."""
         if change.revision <= self._revision:
             return
         self._revision = change.revision
@@ -162,7 +162,7 @@ class ObservedWorld:
             take(change, at)
 
     def heard(self, record: RequestRecord) -> None:
-        """Take a request in; one that was taken already changes nothing."""
+        """Takes in a request, unless it was taken in before."""
         if record is self._request:
             return
         self._request = record
@@ -190,11 +190,11 @@ class ObservedWorld:
             job.indexes.add(index)
         self._placed(job, change, at)
         lost = how_lost(change, job.container)
-        # The garbage collector may end the pods of a Job after the Job is gone.
+        # The garbage collector may delete the pods of a Job after the Job itself.
         going = "deletionTimestamp" in job.body["metadata"] or job.gone
         expected = going or job.suspended or job.is_scaled_away(change.body)
         if deletion_begins(change) and (expected or ours(change.actor)):
-            job.lost_pods.add(uid)  # what it ends of from now on is its Job's doing, or our own
+            job.lost_pods.add(uid)  # The Job or our controller ends it, so it is no loss from now on.
             if job.suspended:
                 job.taken.append(Loss(at, change.revision, f"pod {metadata['name']} was deleted by a suspension"))
         elif lost is not None and not expected and uid not in job.lost_pods:
@@ -232,13 +232,13 @@ class ObservedWorld:
             job.decisions.append(NativeDecision(loss.revision, text, Force.FIRST))
 
     def _is_clear(self, job: JobView, group: GroupView, loss: Loss) -> bool:
-        """A controller must open an incident for this first loss of an incarnation, if nothing else comes soon."""
+        """A controller must open an incident for this first loss of an incarnation, if nothing else happens soon."""
         quiet_since = loss.at - ClearLoss.SETTLED
         disturbed = any(at > quiet_since for at in group.disturbances[-1:])
         if group.policy is None or group.paused_since is not None or disturbed or group.since > quiet_since:
             return False
         if any(each.node and each.until and each.at < group.since <= each.until for each in self._evidence.happenings):
-            return False  # What ended on that node is dated before its policy was what it is: a baseline.
+            return False  # The kubelet may date what ended on that node before the policy changed: a baseline.
         if group.suspended or group.ended is not None or group.failed_jobsets or not group.owns(job):
             return False
         members = [each for each in group.jobs.values() if each.member]
@@ -255,7 +255,7 @@ class ObservedWorld:
     # Nodes.
 
     def _node(self, change: ObjectChange, at: datetime) -> None:
-        """What is wrong with a node is in itself no loss of a member, but may be a reason to take it for one."""
+        """Notes what goes wrong with a node. It is no loss of a member, but may give reason to assume one."""
         name = change.body["metadata"]["name"]
         if change.type == "DELETED":
             self.nodes.pop(name, None)
@@ -273,9 +273,9 @@ class ObservedWorld:
                 job.troubles.append(Loss(at, change.revision, f"node {name} {wrong}"))
 
     def _placed(self, job: JobView, change: ObjectChange, at: datetime) -> None:
-        """A pod made before its node went wrong, and bound after that, looks like one that ran there.
+        """A pod that was created before its node went wrong, and bound after that, looks as if it had run there.
 
-        Where a rule waits until a condition has lasted for a while, the node has gone wrong for that rule only then.
+        If a rule waits until a condition has lasted for a while, the node goes wrong for that rule only then.
         """
         node, before = change.body["spec"].get("nodeName"), change.before or {"spec": {}}
         if node not in self._wrongs or before["spec"].get("nodeName") == node:
@@ -323,7 +323,7 @@ class ObservedWorld:
             group.removed_at = at
 
     def _note_run(self, job: JobView, group: GroupView, before: Body | None, at: datetime) -> None:
-        """It is suspended, resumed, or has got another size in this change."""
+        """Notes that this change suspends, resumes or resizes the Job."""
         was_suspended = before is not None and bool(before["spec"].get("suspend"))
         if job.suspended and not was_suspended:
             job.suspended_at, job.taken = at, []
@@ -351,7 +351,7 @@ class ObservedWorld:
             return
         if change.type == "ADDED":
             group.jobset_made_at = at
-            group.restarts.clear()  # One that was recreated counts from 0 again.
+            group.restarts.clear()  # A recreated JobSet counts from 0 again.
         before, group.jobset = change.before, change.body
         status = change.body.get("status") or {}
         restarts = status.get("restarts", 0)
@@ -383,7 +383,7 @@ class ObservedWorld:
         )
         suspended = before is not None and before["spec"].get("suspend") != change.body["spec"].get("suspend")
         if before is not None and not ours(change.actor) and (changed or suspended or deletion_begins(change)):
-            if changed or deletion_begins(change):  # A healthy job that is suspended or resumed stays a healthy one.
+            if changed or deletion_begins(change):  # A healthy job stays healthy when it is suspended or resumed.
                 group.hit = group.hit or f"{change.actor} changed its {resource.kind}"
             group.asked = group.asked or changed
             group.disturbances.append(at)
@@ -436,14 +436,14 @@ class ObservedWorld:
 
 
 def _longest_wait(group: GroupView) -> timedelta:
-    """How long the rules of its policy have a condition of a node last, at most (`for`)."""
+    """The longest `for` of a node condition in the rules of the group's policy."""
     rules = group.policy.rules if group.policy is not None else ()
     waits = (parse_duration(each.held_for, "for") for rule in rules for each in rule.when.on_node_conditions)
     return max(waits, default=timedelta())
 
 
 def _exhausted(jobset: Body) -> bool:
-    """Its failurePolicy allows no more restarts (KEP-262)."""
+    """The JobSet's failurePolicy allows no more restarts (KEP-262)."""
     policy = jobset["spec"].get("failurePolicy")
     if policy is None:
         return False
@@ -458,7 +458,7 @@ def _succeeds(change: ObjectChange) -> bool:
 
 
 def world_of(evidence: TrialEvidence) -> ObservedWorld:
-    """The one of this trial, made when it is first asked for."""
+    """The index of this trial, created at the first call."""
     found = evidence.indexes.get(ObservedWorld)
     if not isinstance(found, ObservedWorld):
         found = evidence.indexes[ObservedWorld] = ObservedWorld(evidence)

@@ -1,4 +1,4 @@
-"""What the processes of a training did, from the trace that only the model can write."""
+"""The rule about the processes of a training, judged by the trace that only the training model writes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ _OUT_OF_REACH = frozenset(
         FaultKind.NODE_REMOVE,
     }
 )
-"""After these the API server and the machine no longer agree on what runs, no matter who acts."""
+"""After these faults the API server and the machine no longer agree on what runs, no matter who acts."""
 
 _WORKS_TOGETHER = frozenset({EventKind.ROUND_FORMED, EventKind.CHECKPOINT})
 
 
 @dataclass(frozen=True)
 class _Rank:
-    """One place in a training, no matter which pod fills it."""
+    """A rank of a training, no matter which pod has it."""
 
     training: str
     job_name: str
@@ -74,7 +74,7 @@ class OneIncarnation(CheckerRule):
 
     def _overlaps(self, started: TraceRecord, alive: dict[tuple[str, int], TraceRecord]) -> Iterator[Violation]:
         if started.pod_uid in self._out_of_reach:
-            return  # Its kubelet starts it again, and has not heard that it is to go.
+            return  # Its kubelet restarts it, because it does not know yet that the pod is being deleted.
         for other in alive.values():
             job = self.world.jobs[other.job_uid]
             if other.job_uid == started.job_uid or other.pod_uid in self._out_of_reach or self._has_no_grace(job):
@@ -87,12 +87,12 @@ class OneIncarnation(CheckerRule):
                 yield self.found(started.at, sentence, _key(started.training))
 
     def _has_no_grace(self, job: JobView) -> bool:
-        """Its pods have a grace of 0 of their own: any delete removes the object before its processes end."""
+        """The grace period of its pods is 0, so any delete removes the object before the processes end."""
         plan = self.evidence.jobs.get(job.group)
         return plan is not None and plan.grace_seconds == 0
 
     def _ours(self, job: JobView) -> bool:
-        """A controller took it down, by itself or with its JobSet."""
+        """A controller deleted the Job itself, or its JobSet."""
         return ours(job.deleted_by) or self.world.ledgers.aimed(controller_uid(job.body)) is not None
 
 

@@ -1,4 +1,4 @@
-"""Waits that a controller has to end: a Job that gets no pods, and a suspension of its own."""
+"""Rules about waits that a controller must end: a Job without pods, and a suspension of its own."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ from recovery.sim.trials.trial_evidence import RequestRecord, TrialEvidence, Vio
 
 _WORKLOADS = frozenset({TRAIN_JOBS, JOB_SETS})
 _REACTS_IN_SECONDS = 15.0
-"""From when something is due until it is done: a live read, a write, and the API's whole seconds."""
+"""How long something that is due may take: a live read, a write, and the API's whole seconds."""
 
 
 @dataclass
 class _Wait:
-    """A group whose Jobs have no pods, and whose turn it is to have them."""
+    """A group whose Jobs should have pods by now, but have none."""
 
     jobs: frozenset[str]
     since: datetime
@@ -44,7 +44,7 @@ class WatchdogTouches(CheckerRule):
         super().__init__(evidence)
         self._waits: dict[GroupKey, _Wait] = {}
         self._refused: set[str] = set()
-        """Jobs whose pods are refused."""
+        """UIDs of Jobs whose pods are refused."""
 
     def saw(self, change: ObjectChange, at: datetime) -> Iterator[Violation]:
         if change.resource == EVENTS:
@@ -79,12 +79,12 @@ class WatchdogTouches(CheckerRule):
             self._waits[key] = _Wait(jobs, at, attempt)
 
     def _empty(self, group: GroupView, state: LedgerState | None) -> frozenset[str]:
-        """The Jobs that the watchdog has to watch; none, where it is not its turn."""
+        """The Jobs that the watchdog must watch. Empty: it has nothing to do in this state."""
         incident = state.open_incident if state is not None else None
         if state is None or incident is None or state.ledger.phase is not Phase.SCHEDULING:
             return frozenset()
         if group.workload is None or group.workload["metadata"]["uid"] != state.workload_uid:
-            return frozenset()  # That ledger is of one that had the name before.
+            return frozenset()  # The ledger belongs to an earlier workload of that name.
         if incident.mode != Mode.ENFORCE or incident.pinned.restart == Restart.NONE:
             return frozenset()
         if group.mode != Mode.ENFORCE or group.paused_since is not None or group.suspended or group.ended is not None:
@@ -107,7 +107,7 @@ class WatchdogTouches(CheckerRule):
 
 
 def _is_touched(jobs: Iterator[JobView]) -> bool:
-    """One of them is: the watchdog sees to the oldest first."""
+    """One of the Jobs is touched. The watchdog handles the oldest one first."""
     return any(TOUCHED_ANNOTATION in (job.body["metadata"].get("annotations") or {}) for job in jobs)
 
 
@@ -126,7 +126,7 @@ class SuspensionReleased(CheckerRule):
     def __init__(self, evidence: TrialEvidence) -> None:
         super().__init__(evidence)
         self._since: dict[GroupKey, tuple[datetime, Body]] = {}
-        """Since when our mark is on a workload, and the workload as it was marked."""
+        """Since when a workload carries our mark, and the workload as it was then."""
 
     def saw(self, change: ObjectChange, at: datetime) -> Iterator[Violation]:
         if change.resource == RECOVERY_GROUPS or (change.resource == JOB_SETS and controller_uid(change.body)):
@@ -183,7 +183,7 @@ class SuspensionReleased(CheckerRule):
             yield self.found(at, sentence, key)
 
     def _due(self, key: GroupKey, since: datetime, body: Body) -> tuple[datetime | None, str]:
-        """When it should have ended, and why. None: not by anything that is known here."""
+        """When the suspension should have ended, and why. None: nothing known here ends it."""
         group, mark = self.world.group(key), mark_of(body)
         state = self.world.ledgers.of(body["metadata"]["uid"])
         closed_at = state.closed_at.get(mark) if state is not None else None
@@ -192,7 +192,7 @@ class SuspensionReleased(CheckerRule):
         until = str((body["metadata"].get("annotations") or {}).get(RESUME_AT_ANNOTATION, ""))
         if not until or until == "never":
             return None, ""
-        # It is resumed once the old group is gone, and a recreated JobSet is there again.
+        # The controller resumes it once the old Jobs are deleted and a recreated JobSet exists.
         old = [job for job in group.jobs.values() if self.world.ledgers.aimed(job.uid) is not None]
         if old or group.jobset is None:
             return None, ""

@@ -1,4 +1,4 @@
-"""What the rules of a policy say, against what was done and what really happened."""
+"""Rules that compare what a policy says with what was done and what really happened."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -15,7 +15,7 @@ from recovery.sim.trials.failure_signs import LEFT, PEERS
 from recovery.sim.trials.trial_evidence import Violation
 
 _CONSEQUENCES = frozenset(LEFT[sign].code for sign in PEERS if LEFT[sign].code not in {None, 1})
-"""Exit codes that only the survivors of another loss end with in a trial: no fault has them."""
+"""Exit codes that only the survivors of another loss have in a trial. No fault has them."""
 
 
 def rule_of(incident: Incident | None) -> PolicyRule | None:
@@ -38,7 +38,7 @@ class ChargedByRule(CheckerRule):
         if made is None or incident is None or rule is None:
             return
         if made.trigger is not None and made.trigger.action is AttemptAction.RECREATE_JOB_SET:
-            return  # The JobSet has failed since, and about that onTerminalFailure decides.
+            return  # The JobSet has failed since, so onTerminalFailure decides.
         ignored = rule.action is RuleAction.IGNORE
         if made.after.totals.charged > made.before.totals.charged and (ignored or not rule.charge):
             what = "ignores it" if ignored else "says charge: false"
@@ -86,7 +86,7 @@ class FailJobForItsCause(CheckerRule):
             yield f"though all that ended with a code of rule {rule.name} were survivors of another loss"
 
     def _exits(self, made: LedgerChange, incident: Incident) -> list[TraceRecord]:
-        """Of the Jobs that the incident is about; once it has restarted the group, of those that came after as well."""
+        """The exits in the Jobs that the incident is about, and in those that its restarts have created."""
         targets = {*incident.target.job_uids}
         return [
             record
@@ -100,7 +100,7 @@ class FailJobForItsCause(CheckerRule):
         ]
 
     def _is_known(self, survivor: TraceRecord, made: LedgerChange) -> bool:
-        """The loss that it follows from was to be seen: another container had ended before."""
+        """The loss behind the survivor's exit was visible, because another container had ended before."""
         return any(
             record.kind is EventKind.RANK_LOST
             and record.job_uid == survivor.job_uid

@@ -1,4 +1,4 @@
-"""What is claimed of the progress of a training."""
+"""The rule about the progress that ends an incident."""
 
 from collections.abc import Iterator
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""Whether a restart was called for."""
+"""Rules about whether a restart was justified."""
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
@@ -27,8 +27,8 @@ from recovery.workloads.jobset import REPLICATED_JOB_LABEL
 _GIVEN_UP_WITHOUT_PODS_SECONDS = 120.0
 _CLOCKS_DIFFER = timedelta(seconds=10)
 _STALE_AFTER = timedelta(minutes=16)
-"""A loss of a group that runs whole is a baseline after 15 minutes; one more for clocks and for reconciles on their
-way."""
+"""A loss of a group that runs whole is a baseline after 15 minutes. One more minute allows for clocks and for
+reconciles under way."""
 _ON_THE_WAY = frozenset({Phase.SCHEDULING, Phase.STARTING, Phase.RENDEZVOUS})
 
 
@@ -42,7 +42,7 @@ class JustifiedRestart(CheckerRule):
     def __init__(self, evidence: TrialEvidence) -> None:
         super().__init__(evidence)
         self._judged: set[str] = set()
-        """Jobs whose restart has been judged by its ledger."""
+        """UIDs of Jobs whose restart was judged when the ledger entered it."""
 
     def saw(self, change: ObjectChange, at: datetime) -> Iterator[Violation]:
         if change.resource == JOBS:
@@ -85,10 +85,10 @@ class JustifiedRestart(CheckerRule):
             return None
         if made.same is not None:
             if made.before.phase is Phase.HELD:
-                return None  # what it was held for has been judged before
+                return None  # The reason for holding it was judged before.
             late = any(_took_too_long(job, incident.pinned, made.at) for job in targets)
             before = made.before.incident
-            # There may have been no leader since the old group went: the ledger still says that it is being taken down.
+            # Perhaps no replica led since the old group was deleted, so the ledger still says that it is taken down.
             others = before is not None and not set(before.target.job_uids) & set(incident.target.job_uids)
             on_its_way = made.before.phase in _ON_THE_WAY or (made.before.phase in phases.GOING_DOWN and others)
             if on_its_way and (late or self.world.undisturbed.clocks_jumped()):
@@ -123,14 +123,14 @@ class JustifiedRestart(CheckerRule):
 
 
 def _ends_avoidance(made: LedgerChange) -> bool:
-    """A group that avoided nodes gives that up, as its pods find none."""
+    """The restart ends the avoidance of nodes, because the pods find no others."""
     added = made.added
     ended = added is not None and added.reason is Reason.AVOIDANCE_ENDED
     return ended and bool(made.before.avoided) and not made.after.avoided
 
 
 def _took_too_long(job: JobView, pinned: PinnedPolicy, at: datetime) -> bool:
-    """As long as the shortest time after which an attempt is given up. A timeout of 0: there is none."""
+    """The Job has not been ready for the shortest time after which an attempt is given up. A timeout of 0 is none."""
     timeouts = (pinned.start_timeout_seconds, pinned.rendezvous_timeout_seconds)
     shortest = min((_GIVEN_UP_WITHOUT_PODS_SECONDS, *(seconds for seconds in timeouts if seconds)))
     return at - job.began_at >= timedelta(seconds=shortest) - _CLOCKS_DIFFER and not job.ready
@@ -147,7 +147,7 @@ class BaselineUntouched(CheckerRule):
         if made is None or made.trigger is None or made.after.incident is None or not made.opened or made.by_hand:
             return
         if made.trigger.action is AttemptAction.GROW:
-            return  # for room: it would be made whatever was lost before
+            return  # The restart uses new room. It does not depend on earlier losses.
         incident, group = made.after.incident, self.world.group(made.group)
         targets = list(self.world.jobs_of(incident.target.job_uids))
         newest = max(
@@ -156,13 +156,13 @@ class BaselineUntouched(CheckerRule):
             default=None,
         )
         if newest is None:
-            return  # `JustifiedRestart` has its say
+            return  # `JustifiedRestart` judges this.
         lag = self.world.undisturbed.watch_lag()
         if not self._runs_whole(targets):
             return
         if newest.at < group.since.replace(microsecond=0) - lag:
             if at - group.since <= LONGEST_RECONCILE and self._is_held_up(group.since - LONGEST_RECONCILE, at):
-                return  # It may have been read, and the write have been sent, before that.
+                return  # The controller may have read the group and sent the write before the policy changed.
             what = f"its policy has been what it is since {group.since:%H:%M:%S}"
         elif at - newest.at > _STALE_AFTER + lag and not self.world.undisturbed.clocks_jumped():
             what = "all its members run"
@@ -172,8 +172,8 @@ class BaselineUntouched(CheckerRule):
         yield self.found(at, sentence, made.group)
 
     def _runs_whole(self, targets: Iterable[JobView]) -> bool:
-        """No rank is missing. Of a node that does not answer the containers show what its kubelet said last, and the
-        ranks on it count as lost, however long ago the policy changed."""
+        """No rank is missing. Ranks on a node that does not answer count as lost, no matter how long ago the policy
+        changed, because their containers only show what its kubelet reported last."""
         return all(job.ready and not any(map(self._is_on_silent_node, job.pods.values())) for job in targets)
 
     def _is_on_silent_node(self, pod: Body) -> bool:
@@ -203,7 +203,7 @@ class ResizeKept(CheckerRule):
         yield self.found(at, sentence, job.group)
 
     def _is_sized(self, job: JobView) -> bool:
-        """Its successor gets its size, or a size of its own, as the ledger says."""
+        """By the ledger, the Job's successor gets the same size, or a size that the controller chose."""
         state = self.world.ledgers.of_group(job.group)
         if state is None:
             return False
@@ -215,7 +215,7 @@ class ResizeKept(CheckerRule):
 
 
 def _template_size(group: GroupView, job: JobView) -> int | None:
-    """How many pods the successor of the Job is to have. None: nothing shows it."""
+    """How many pods the JobSet's template gives the Job's successor. None: there is no such template."""
     replicated = (group.jobset or {"spec": {}})["spec"].get("replicatedJobs", ())
     name = job.body["metadata"]["labels"].get(REPLICATED_JOB_LABEL)
     template = next((each.get("template") for each in replicated if each["name"] == name), None)
@@ -250,8 +250,8 @@ class NativeFirst(CheckerRule):
             yield self.found(record.at, f"{sentence}, and it had read the group at {read_at}", made.group)
 
     def _is_over(self, job: JobView, made: LedgerChange) -> bool:
-        """The incidents about its losses are closed: the platform has had its say, and the Job lives on. So this
-        restart is for something else, such as a fault of a node."""
+        """The incidents about the Job's losses are closed: the platform has decided, and the Job still runs. So this
+        restart has another reason, such as a fault of a node."""
         state = self.world.ledgers.of_group(made.group)
         closed_at = max(state.closed_at.values(), default=None) if state is not None else None
         return closed_at is not None and all(loss.at <= closed_at for loss in job.losses)
@@ -265,7 +265,7 @@ class NativeFirst(CheckerRule):
         assert incident is not None, "it has a trigger"
         targets = list(self.world.jobs_of(incident.target.job_uids))
         first = sum(attempt.action is not AttemptAction.NONE for attempt in incident.attempts) == 1
-        # Nor does what was decided about a loss say anything of a growth, which is for room.
+        # A decision about a loss does not concern a growth either, because that only uses new room.
         asked = made.by_hand or (made.trigger is not None and made.trigger.action is AttemptAction.GROW)
         for job in targets:
             for each in job.decisions:
@@ -281,5 +281,5 @@ class NativeFirst(CheckerRule):
 
 
 def _stands(force: Force, *, first: bool, by_hand: bool) -> bool:
-    """The decision stands against this attempt."""
+    """The decision rules out this attempt."""
     return force is Force.SUCCESS or (not by_hand and (first or force is Force.EVERY))

@@ -1,4 +1,4 @@
-"""What the jobs of one namespace may cause to all others: quarantined nodes and the circuit breaker, within bounds."""
+"""Rules that limit what the jobs of one namespace can do to all others by quarantines and by the circuit breaker."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -17,14 +17,14 @@ from recovery.sim.trials.failure_signs import GPU_CONDITION, MONITOR_TAINT
 from recovery.sim.trials.trial_evidence import TrialEvidence, Violation
 
 _HARDWARE_WORD = "Xid"
-"""What a message of a trial says that blames a node."""
+"""A message of a trial blames a node if it contains this word."""
 _QUICK = timedelta(seconds=60)
-"""What ends sooner in a group that starts counts as an exit, whatever it says."""
+"""A process that ends sooner in a starting group counts as an exit, no matter what its message says."""
 
 
 @dataclass(frozen=True)
 class _Exit:
-    """A process of a pod has failed."""
+    """A failed process of a pod."""
 
     seen_at: datetime
     message: str
@@ -40,9 +40,9 @@ class _OfTenants(CheckerRule):
     def __init__(self, evidence: TrialEvidence) -> None:
         super().__init__(evidence)
         self.incidents: dict[str, tuple[str, Incident]] = {}
-        """By id: the group, as `namespace/name`, and the incident as it opened."""
+        """The group, as `namespace/name`, and the incident as it was opened, by its id."""
         self._ill: dict[str, datetime | None] = {}
-        """When each node last bore a sign. None: it does now."""
+        """When each node last showed a sign of a fault. None: it shows one now."""
         self._entered: set[tuple[str, str]] = set()
 
     def saw(self, change: ObjectChange, at: datetime) -> Iterator[Violation]:
@@ -56,25 +56,25 @@ class _OfTenants(CheckerRule):
             yield from self.fleet_changed(change, at)
 
     def fleet_changed(self, change: ObjectChange, at: datetime) -> Iterator[Violation]:
-        """A controller has written the fleet's ledger."""
+        """Judges a write of the fleet's ledger by a controller."""
         raise NotImplementedError
 
     def entered(self, change: ObjectChange) -> list[Quarantined]:
-        """What the write quarantines for an incident; not what a ledger that was lost takes in again."""
+        """The nodes that the write quarantines for an incident, without those that it restores to a lost ledger."""
         entries = {(each.node, each.incident): each for each in fleet_of(change.body).quarantined if not each.by}
         new = [each for key, each in entries.items() if key not in self._entered]
         self._entered |= entries.keys()
         return new
 
     def namespace_of(self, incident: str) -> str:
-        """Empty: it is no incident of the ledgers, as the start of a group."""
+        """Empty: no ledger has the incident, as for the start of a group."""
         return self.incidents[incident][0].partition("/")[0] if incident in self.incidents else ""
 
     def is_trusted(self, namespace: str) -> bool:
         return namespace in self.evidence.plan.config.get("quarantine", {}).get("trustedNamespaces", ())
 
     def was_ill(self, node: str, at: datetime) -> bool:
-        """The node bore a sign of a fault when the controller read it."""
+        """The node may have shown a sign of a fault when the controller read it."""
         until = self._ill.get(node, datetime.min.replace(tzinfo=at.tzinfo))
         return until is None or at - until <= LONGEST_RECONCILE
 
@@ -100,9 +100,9 @@ class MessagesConfirmed(_OfTenants):
     def __init__(self, evidence: TrialEvidence) -> None:
         super().__init__(evidence)
         self._exits: dict[tuple[str, str], dict[tuple[str, str, str], _Exit]] = {}
-        """By namespace and node: each exit, by pod, container and the moment that the kubelet says."""
+        """By namespace and node: each exit, by pod, container and the end that the kubelet reports."""
         self._suspected_by: dict[str, set[str]] = {}
-        """The namespaces that ever held something against each node."""
+        """The namespaces whose jobs ever caused a suspicion against each node."""
 
     def saw(self, change: ObjectChange, at: datetime) -> Iterator[Violation]:
         if change.resource == PODS:
@@ -157,9 +157,9 @@ class NamespaceWithinShare(_OfTenants):
     def __init__(self, evidence: TrialEvidence) -> None:
         super().__init__(evidence)
         self._nodes: set[str] = set()
-        """All that ever were: a controller counts no more than these."""
+        """All nodes that ever existed. A controller counts no more than these."""
         self._proven: set[tuple[str, str]] = set()
-        """Nodes and incidents whose quarantine came with a sign of the node."""
+        """Node and incident of each quarantine at which the node showed a sign of a fault."""
 
     def saw(self, change: ObjectChange, at: datetime) -> Iterator[Violation]:
         if change.resource == NODES:

@@ -1,4 +1,4 @@
-"""How long a controller could work undisturbed: what a bound on its time is held against."""
+"""How long a controller could work undisturbed. The checkers hold it to time limits only for this time."""
 
 from datetime import datetime, timedelta
 
@@ -6,9 +6,9 @@ from recovery.sim.trials.faults import FaultKind
 from recovery.sim.trials.trial_evidence import Happening, TrialEvidence
 
 _RECONCILES_AGAIN_IN = timedelta(seconds=45)
-"""After a fault a process lists all there is again, and a reconcile that failed waits for its turn: 30 s at most."""
+"""After a fault a process lists everything again, and a failed reconcile waits for its requeue, at most 30 s."""
 STREAM_LASTS = timedelta(seconds=900)
-"""A watch that lags does so until it is opened again."""
+"""How long a watch may lag, because it lags until it is reopened."""
 
 _WATCHES_LATE = frozenset({FaultKind.WATCH_LAG, FaultKind.WATCH_STALL})
 
@@ -16,24 +16,24 @@ _WATCHES_LATE = frozenset({FaultKind.WATCH_LAG, FaultKind.WATCH_STALL})
 _OF_PROCESSES = frozenset(
     {FaultKind.PROCESS_KILL, FaultKind.PROCESS_KILL_AFTER, FaultKind.PROCESS_FREEZE, FaultKind.CLOCK_JUMP}
 )
-"""They affect a controller process even where the world's plan has set their moment."""
+"""They affect a controller process even if their actor is `world`, as the plan sets their moment."""
 
 
 def holds_up(happening: Happening) -> bool:
-    """It affected a controller process, or its way to the API server."""
+    """The fault affected a controller process, or its connection to the API server."""
     return happening.fault.key.actor != "world" or happening.fault.key.kind in _OF_PROCESSES
 
 
 class UndisturbedTime:
-    """Reads the happenings of a trial."""
+    """Computed from the faults that happened in a trial."""
 
     def __init__(self, evidence: TrialEvidence) -> None:
         self._evidence = evidence
-        # Besides, the lease has to run out, and the standby to notice.
+        # In addition, the lease must expire, and the standby must notice that.
         self._recovers_in = _RECONCILES_AGAIN_IN + timedelta(seconds=1.5 * evidence.plan.lease_seconds)
 
     def seconds(self, since: datetime, until: datetime) -> float:
-        """Of the time from `since` until then, that in which no fault held up any controller process."""
+        """The seconds from `since` to `until` in which no fault held up any controller process."""
         undisturbed = max(timedelta(), until - since)
         reached = since
         for begins, ends in sorted(self._troubles()):
@@ -44,11 +44,11 @@ class UndisturbedTime:
         return undisturbed.total_seconds()
 
     def clocks_jumped(self) -> bool:
-        """Some process's dates were wrong."""
+        """The clock of some process was wrong at some time."""
         return any(each.fault.key.kind is FaultKind.CLOCK_JUMP for each in self._evidence.happenings)
 
     def clock_was_off(self, since: datetime, until: datetime) -> bool:
-        """Some process may have given a wrong date to something in that time."""
+        """Some process may have written a wrong date in that time."""
         jumps = (each for each in self._evidence.happenings if each.fault.key.kind is FaultKind.CLOCK_JUMP)
         for jump in jumps:
             off = timedelta(seconds=abs(jump.fault.seconds))
@@ -68,7 +68,7 @@ class UndisturbedTime:
 
     def _end(self, happening: Happening) -> datetime:
         match happening.fault.key.kind:
-            case FaultKind.CLOCK_JUMP:  # until it is started again
+            case FaultKind.CLOCK_JUMP:  # It lasts until the process restarts.
                 starts = (
                     life.started_at for life in self._evidence.processes if life.actor == happening.fault.key.actor
                 )
