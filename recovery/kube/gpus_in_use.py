@@ -73,7 +73,7 @@ class GpusInUse:
             self._by_others.pop(node, None)
             if use.by_others:
                 self._by_others[node] = _Others(use.by_others, now + OTHERS_KNOWN_FOR)
-            self._tell(node, before)
+            self._report(node, before)
 
     def forget(self, now: datetime) -> None:
         """Drop what was seen on nodes too long ago to count."""
@@ -83,7 +83,7 @@ class GpusInUse:
                 break
             before = self._on(node)
             del self._by_others[node]
-            self._tell(node, before)
+            self._report(node, before)
 
     def _set_groups(self, node: str, gpus: int) -> None:
         before = self._on(node)
@@ -91,13 +91,13 @@ class GpusInUse:
             self._by_groups[node] = gpus
         else:
             self._by_groups.pop(node, None)
-        self._tell(node, before)
+        self._report(node, before)
 
     def _on(self, node: str) -> int:
         others = self._by_others.get(node)
         return self._by_groups.get(node, 0) + (others.gpus if others is not None else 0)
 
-    def _tell(self, node: str, before: int) -> None:
+    def _report(self, node: str, before: int) -> None:
         after = self._on(node)
         if self._follower is not None and after != before:
             self._follower(node, before, after)

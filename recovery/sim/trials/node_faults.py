@@ -94,8 +94,10 @@ class NodeFaults:
         self._cluster.lose_node(node, how)
 
     def _revive(self, node: str) -> None:
+        if node in self._taken:  # perhaps before its power loss, in a rack whose nodes are lost one by one
+            return
         self._lost[node] -= 1
-        if not self._lost[node] and node not in self._taken:
+        if not self._lost[node]:
             self._cluster.kubelets.revive_node(node)
 
     def _rack_of(self, fault: TrialFault) -> tuple[str, list[str]]:
@@ -203,8 +205,8 @@ class NodeFaults:
         node = nodes[0]
         words = f"a monitor says {GPU_CONDITION} of node {node} for {fault.seconds:g} s"
         self._log.applied(fault, words, node=node, pod_uids=self._uids_on(node))
-        self._tell(node, "True")
-        self._actors.after(fault.seconds, lambda: self._tell(node, "False"))
+        self._report(node, "True")
+        self._actors.after(fault.seconds, lambda: self._report(node, "False"))
 
     def _overheat(self, fault: TrialFault) -> None:
         rack, names = self._rack_of(fault)
@@ -217,8 +219,8 @@ class NodeFaults:
         self._log.applied(fault, words, pod_uids=uids)
         left = LEFT[Sign.XID]
         for node in names:
-            self._tell(node, "True")
-            self._actors.after(fault.seconds, lambda node=node: self._tell(node, "False"))  # type: ignore[misc]
+            self._report(node, "True")
+            self._actors.after(fault.seconds, lambda node=node: self._report(node, "False"))  # type: ignore[misc]
         for pod in self._actors.server.objects(PODS):
             metadata = pod["metadata"]
             if metadata["uid"] in uids:
@@ -231,7 +233,7 @@ class NodeFaults:
                     container=TRAINER,
                 )
 
-    def _tell(self, node: str, status: str) -> None:
+    def _report(self, node: str, status: str) -> None:
         now = timestamp(self._clock.now())
         condition = {
             "type": GPU_CONDITION,

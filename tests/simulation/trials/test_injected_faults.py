@@ -392,3 +392,15 @@ def test_a_rack_is_lost_as_a_whole() -> None:
     assert down == {"node-0", "node-1", "node-2"}, "all that there are"
     leases = {each["metadata"]["name"] for each in found(outcome, LEASES) if "renewTime" in each["spec"]}
     assert leases >= down, "the last renewal of each stands in its Lease"
+
+
+def test_a_node_of_a_lost_rack_is_removed_before_its_own_power_loss() -> None:
+    """The nodes of a rack are lost one by one. This one does not come back with the rack."""
+    rack = in_world(FaultKind.RACK_POWER_LOSS, FAULT, 60.0)
+    removed = in_world(FaultKind.NODE_REMOVE, FAULT + 0.1, 30.0, number=1, indexes=(1,))
+    outcome = outcome_of(rack, removed)
+    node = happening(outcome, FaultKind.NODE_REMOVE).node
+    assert node in happening(outcome, FaultKind.RACK_POWER_LOSS).sentence
+    assert node not in {body["metadata"]["name"] for body in found(outcome, NODES)}
+    assert runs_at_the_end(outcome)
+    assert outcome.violations == ()

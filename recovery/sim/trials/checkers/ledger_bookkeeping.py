@@ -21,7 +21,7 @@ from recovery.telemetry.catalogue.label_values import COUNTED_REASONS, badput_of
 
 _decode: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 _ROUNDING = 0.01
-_TOLD_AHEAD = 2.0 * 64
+_BOOKED_AHEAD = 2.0 * 64
 """By how many GPU-seconds the metrics may exceed the ledger, for each incident of a group of 64 GPUs. A running phase
 is reported up to now, but may be booked to an end up to two seconds earlier, and a reported counter never falls."""
 
@@ -282,5 +282,5 @@ def _differences(metrics: Any, group: GroupKey, ledger: Ledger) -> Iterator[str]
     booked = sum(totals.idle_gpu_seconds.values())
     open_ = ledger.incident is not None and ledger.incident.closing is None
     # While an incident is open, the metric includes its running phase up to now, so it may only be higher.
-    if idle < booked - _ROUNDING or (not open_ and idle > booked + _TOLD_AHEAD * totals.incidents + _ROUNDING):
+    if idle < booked - _ROUNDING or (not open_ and idle > booked + _BOOKED_AHEAD * totals.incidents + _ROUNDING):
         yield f"{idle:.3f} idle GPU-seconds are reported, the ledger has booked {booked:.3f}"
