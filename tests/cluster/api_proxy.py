@@ -64,7 +64,7 @@ Matches = Callable[[SeenRequest], bool]
 
 @dataclass
 class Hold:
-    """Requests that are to be held. `after`: they reach the server, and their answers are held."""
+    """Requests to hold. `after`: they reach the server, and their answers are held. `matches` then sees the status."""
 
     matches: Matches
     after: bool
@@ -201,13 +201,10 @@ class ApiProxy:
         """Cancelled when its sender is gone: what is held then never happens, and no watch is left open for no one."""
         seen = SeenRequest(request.method, request.path, request.query_string, await request.read())
         self.requests.append(seen)
-        hold = next((hold for hold in self._holds if hold.holds(seen)), None)
-        if hold is not None and not hold.after:
-            await hold.reach()
+        await self._held(seen, after=False)
         if not seen.is_write:
             async with self._sent(request, seen) as answer:
-                if hold is not None and hold.after:
-                    await hold.reach()
+                await self._held(seen, after=True)
                 if not seen.is_watch:
                     return await self._pass_on(request, answer)
                 self._watches[answer] = request
@@ -220,9 +217,14 @@ class ApiProxy:
         self._writing.add(writing)
         writing.add_done_callback(self._writing.discard)
         response = await asyncio.shield(writing)
-        if hold is not None and hold.after:
-            await hold.reach()
+        await self._held(seen, after=True)
         return response
+
+    async def _held(self, seen: SeenRequest, *, after: bool) -> None:
+        """Wait as long as a hold wants the request, or its answer, held."""
+        hold = next((hold for hold in self._holds if hold.after is after and hold.holds(seen)), None)
+        if hold is not None:
+            await hold.reach()
 
     @asynccontextmanager
     async def _sent(self, request: web.Request, seen: SeenRequest) -> AsyncIterator[aiohttp.ClientResponse]:

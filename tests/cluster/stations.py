@@ -34,6 +34,11 @@ def is_trigger(seen: SeenRequest) -> bool:
     return (seen.method, seen.resource) == ("DELETE", "jobs")
 
 
+def has_triggered(seen: SeenRequest) -> bool:
+    """A trigger that was carried out. One that meets a Job which has just changed is refused, and sent again."""
+    return is_trigger(seen) and seen.status == 200
+
+
 def takes_down(seen: SeenRequest) -> bool:
     """The trigger, or the claim that comes before it where pods go before their Job: the first of them commits."""
     claims = (seen.method, seen.resource) == ("PATCH", "jobs") and TORN_DOWN_BY_ANNOTATION.encode() in seen.body

@@ -22,7 +22,7 @@ from recovery import api_verbs
 from recovery.ports import NODES, PODS, NotFoundError, PatchKind
 from recovery.sim.kubelets.node_run import NodeDeath
 from recovery.sim.training.trace import EventKind
-from tests.cluster.acts import incidents_of, until_said
+from tests.cluster.acts import incidents_of, set_room, until_said
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.conftest import StartsController, StartsTraining
 from tests.cluster.controller_record import has_reconciled, workload_writes
@@ -307,8 +307,12 @@ async def test_without_leave_to_assume_it_waits_and_finishes_when_the_node_retur
             said = await waits_for_proof(job, proxy, before, dead)
             assert "RecoveryConfig does not allow assumeDead" in said["message"]
             since = job.fleet.clock.now()
-        await until("it trains", lambda: job.fleet.world.passed(job.training, before.step, since))
-        [closed] = await job.closed_incidents(1)
+            # The new group runs elsewhere: a pod that comes before the node's NoExecute taint has gone is evicted.
+            await set_room(job.fleet, [dead.node], room=False)
+            job.fleet.kubelets.revive_node(dead.node)
+            await until("it trains", lambda: job.fleet.world.passed(job.training, before.step, since))
+            [closed] = await job.closed_incidents(1)
+            await set_room(job.fleet, [dead.node], room=True)
     assert closed["outcome"] == "Recovered"
     assert forced(proxy) == []
     assert_one_trigger(proxy)

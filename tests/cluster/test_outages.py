@@ -22,7 +22,7 @@ from tests.cluster.controller_record import ask, has_reconciled, recovery, workl
 from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import ControllerProcess, Job, Object, apply, install, policy, until
-from tests.cluster.stations import PASSING, in_phase, is_trigger, policy_for, takes_down
+from tests.cluster.stations import PASSING, has_triggered, in_phase, policy_for, takes_down
 
 OURS = "recovery.trainjob.dev/suspended-by"
 GROUP = "recovery.trainjob.dev"
@@ -36,11 +36,6 @@ DEFINITIONS = (
 )
 WATCHED = len(DEFINITIONS) - 1
 """RecoveryIncidents are written and not watched."""
-
-
-def triggers(proxy: ApiProxy) -> list[SeenRequest]:
-    """Those that the server took."""
-    return [seen for seen in proxy.writes(is_trigger) if seen.status == 200]
 
 
 def resumes(proxy: ApiProxy) -> list[SeenRequest]:
@@ -65,7 +60,7 @@ async def assert_each_recovered_once(job: Job, proxy: ApiProxy, failures: int) -
     totals = ledger["totals"]
     assert (totals["incidents"], totals["charged"], totals["restarts"]) == (failures, failures, failures)
     assert len(await incidents_of(job)) == failures
-    uids = [json.loads(seen.body)["preconditions"]["uid"] for seen in triggers(proxy)]
+    uids = [json.loads(seen.body)["preconditions"]["uid"] for seen in proxy.writes(has_triggered)]
     assert len(uids) == len(set(uids)) == failures
     await job.trains(past=job.fleet.world.step_of(job.training))
 
@@ -233,7 +228,7 @@ async def test_the_definitions_are_deleted_and_applied_again_in_tearing_down(
     job = await training(ranks=2, gpus=1, **policy_for("TearingDown"))
     async with controller() as process, definitions_put_back(installed):
         async with in_phase("TearingDown", job, proxy):
-            assert len(triggers(proxy)) == 1
+            assert len(proxy.writes(has_triggered)) == 1
             await undefine(installed, GROUPS)
             await until_ready(process, 503)
             await undefine(installed, *DEFINITIONS)
@@ -254,7 +249,7 @@ async def test_the_definitions_are_deleted_and_applied_again_in_tearing_down(
         await lose(job, 1)
         [closed] = await job.closed_incidents(1)
         assert (closed["outcome"], (await job.ledger())["epoch"]) == ("Recovered", 1)
-        assert len(triggers(proxy)) == 2, "one for each failure"
+        assert len(proxy.writes(has_triggered)) == 2, "one for each failure"
 
 
 async def test_no_trigger_is_sent_while_the_definition_of_the_ledgers_is_on_its_way_out(
@@ -335,7 +330,7 @@ async def test_the_definitions_are_deleted_and_applied_again_in_backoff(
         assert (found["spec"]["suspend"], OURS in found["metadata"].get("annotations", {})) == (False, False)
         await has_reconciled(process, job)
         assert len(resumes(proxy)) == 1
-        assert len(triggers(proxy)) == 2, "one for each failure"
+        assert len(proxy.writes(has_triggered)) == 2, "one for each failure"
         assert await job.groups() == []
 
 
