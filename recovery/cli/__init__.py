@@ -1,1 +1,1 @@
-"""What people type. Each command is one module; they are imported when they are called, so that help comes at once."""
+"""The command line. Each command is one module, imported when it is called, so that help appears at once."""

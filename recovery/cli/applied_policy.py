@@ -11,7 +11,7 @@ from recovery.ports import CLUSTER_RECOVERY_POLICIES, RECOVERY_POLICIES
 
 
 class AppliedPolicy(msgspec.Struct, frozen=True):
-    """The answer. `policy` None: none applies, or the one that applies cannot be read."""
+    """The policy that applies, and why. `policy` None: none applies, or the one that applies cannot be used."""
 
     why: str
     kind: str = ""
@@ -23,12 +23,12 @@ class AppliedPolicy(msgspec.Struct, frozen=True):
 
     @property
     def decides(self) -> Policy | PolicyError | None:
-        """As `decide` takes it."""
+        """The policy argument of `decide`."""
         return self.policy if self.error is None else self.error
 
 
 def policy_of(laid_down: PolicySet, workload: WorkloadFacts) -> AppliedPolicy:
-    """`laid_down`: for the workload's namespace."""
+    """The policy for the workload. `laid_down`: the policies for its namespace."""
     chosen = select(laid_down.policies, workload)
     wanted = workload.annotations.get(POLICY_ANNOTATION)
     if chosen is None:

@@ -1,4 +1,4 @@
-"""What people write on the command line, read: addresses, seeds, time spans."""
+"""Parses arguments of the command line: addresses, seeds, time spans."""
 
 import re
 from datetime import timedelta
@@ -25,7 +25,7 @@ class ServerOptions(NamedTuple):
     context: str | None = None
     """None: the current one."""
     request_seconds: float | None = None
-    """For one request. 0: without a limit. None: no option sets it, and the limit is the transport's own."""
+    """The time limit of one request. 0: no limit. None: no option sets it, and the transport's own limit applies."""
 
 
 def parse_address(text: str) -> Address:
@@ -49,7 +49,7 @@ def parse_seeds(text: str) -> range:
 
 
 REQUEST_SECONDS = 10.0
-"""What a person waits for an answer where no option says otherwise."""
+"""How long a command waits for an answer if no option sets it."""
 
 _NUMBER = r"(?:\d{1,9}(?:\.\d{0,9})?|\.\d{1,9})"
 _REQUEST_TIMEOUT = re.compile(rf"\d{{1,9}}|(?:{_NUMBER}(?:ns|us|µs|μs|ms|s|m|h))+", re.ASCII)

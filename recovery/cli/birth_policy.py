@@ -1,4 +1,4 @@
-"""Whether the API server applies settings at birth: by the admission policy of `birth-settings`, or by the webhook of
+"""Whether the API server applies birth settings: by the admission policy of `birth-settings`, or by the webhook in
 `manifests/admission/birth-settings`."""
 
 from enum import StrEnum
@@ -25,7 +25,7 @@ BINDING_NAME = "recovery-birth-settings"
 
 
 class BirthPolicy(StrEnum):
-    """Whether it is installed, or the webhook in its place."""
+    """Whether the admission policy is installed, or the webhook in its place."""
 
     INSTALLED = "Installed"
     WEBHOOK = "Webhook"
@@ -33,18 +33,18 @@ class BirthPolicy(StrEnum):
     MISSING = "Missing"
     """Neither."""
     NOT_SERVED = "NotServed"
-    """Neither, and the API server has no such policies."""
+    """Neither, and the API server does not serve such policies."""
     UNKNOWN = "Unknown"
-    """One of them may not be read, and the other is missing."""
+    """Neither is found, and the user may not read at least one of them."""
 
     @property
     def missing(self) -> bool:
-        """No size is ever changed."""
+        """Neither is installed, so no size ever changes."""
         return self in {BirthPolicy.MISSING, BirthPolicy.NOT_SERVED}
 
 
 async def read_birth_policy(client: ApiClient) -> BirthPolicy:
-    """By its binding, or the configuration of the webhook. Raises ApiError."""
+    """Reads the binding of the policy, and the configuration of the webhook. Raises ApiError."""
     policy = await _found(client, BINDINGS)
     if policy is BirthPolicy.INSTALLED:
         return policy

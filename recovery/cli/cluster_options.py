@@ -1,4 +1,4 @@
-"""The options that name an API server and a namespace, checked, as what the commands ask with."""
+"""Checks the options for an API server and a namespace, and converts them for the commands."""
 
 from typing import TYPE_CHECKING
 
@@ -36,12 +36,12 @@ def runtime_source(
 
 
 def server_options(kubeconfig: str | None, context: str | None, request_timeout: float | None) -> ServerOptions:
-    """`request_timeout` None: the default."""
+    """The API server of the options. `request_timeout` None: the default."""
     seconds = REQUEST_SECONDS if request_timeout is None else request_timeout
     return ServerOptions(kubeconfig, context, seconds)
 
 
 def one_scope(namespace: str | None, *, all_namespaces: bool) -> None:
-    """Refuse a namespace beside all namespaces."""
+    """Refuse `--namespace` together with `--all-namespaces`."""
     if all_namespaces and namespace is not None:
         raise typer.BadParameter("--namespace and --all-namespaces exclude each other")

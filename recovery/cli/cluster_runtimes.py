@@ -1,4 +1,4 @@
-"""The runtimes of given TrainJobs, as they stand in a cluster: `--cluster` of `recovery lint` and `explain-launch`."""
+"""Reads the runtimes of given TrainJobs from a cluster: `--cluster` of `recovery lint` and `explain-launch`."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, NamedTuple
@@ -26,7 +26,7 @@ _RESOURCES = {each.kind: each for each in (TRAINING_RUNTIMES, CLUSTER_TRAINING_R
 
 
 def _decode_body(raw: msgspec.Raw) -> dict[str, Any]:
-    """No deeper than any field that is judged."""
+    """The object, without values nested deeper than any field that is judged."""
     return msgspec.json.decode(shallow(bytes(raw)), type=dict[str, Any])
 
 
@@ -35,15 +35,15 @@ class _Wanted(NamedTuple):
 
     resource: Resource
     namespace: str
-    """As the TrainJob has it; empty: it names none, or the runtime is the cluster's."""
+    """The namespace of the TrainJob. Empty: it names none, or the runtime is cluster-scoped."""
     name: str
 
 
 async def with_runtimes(
     manifests: Manifests, cluster: RuntimeSource, work: Callable[[Manifests], int], failed: Callable[[str], None]
 ) -> int:
-    """The work on the manifests, and on the runtimes that their TrainJobs name and that the cluster has. One that it
-    has not is a line on stderr. Raises ApiError, SessionError, CommandError, and calls `failed` before it does."""
+    """Do the work on the manifests and on those runtimes of their TrainJobs that the cluster has. A missing one is a
+    line on stderr. Raises ApiError, SessionError and CommandError, after a call of `failed`."""
     wanted = dict.fromkeys(_wanted(manifests))
     if wanted:
         try:
@@ -71,7 +71,7 @@ def _wanted(manifests: Manifests) -> Iterator[_Wanted]:
 async def _read(
     client: ApiClient, wanted: dict[_Wanted, None], manifests: Manifests, namespace: str
 ) -> AsyncIterator[Document]:
-    """`namespace`: of those whose TrainJob names none."""
+    """The runtimes that the cluster has. `namespace`: for TrainJobs that name none."""
     number = manifests.documents[-1].number
     for each in wanted:
         within = (each.namespace or namespace) if each.resource.namespaced else None
@@ -84,7 +84,7 @@ async def _read(
             continue
         except NoSuchResourceError as error:
             raise CommandError("Kubeflow Trainer is not installed in the cluster, so it has no runtimes") from error
-        # As the TrainJob's file has it, so that the two are found to belong together.
+        # The namespace is that of the TrainJob's file, so that the two match.
         metadata = body.get("metadata")
         body["metadata"] = {**(metadata if isinstance(metadata, dict) else {}), "namespace": each.namespace}
         number += 1

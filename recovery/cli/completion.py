@@ -1,6 +1,6 @@
-"""What a shell may complete a word to: names from the cluster, within two seconds, and in silence where it cannot.
+"""Completes names from the cluster for a shell, within two seconds. If that fails, it completes nothing, silently.
 
-A person who presses Tab did not ask for an error. The cluster is loaded only when a name of it is wanted.
+A person who presses Tab did not ask for an error. The client of the cluster is loaded only for names from the cluster.
 """
 # ruff: noqa: PLC0415
 
@@ -81,14 +81,14 @@ def _server(context: typer.Context) -> ServerOptions:
 
 
 def _ask(context: typer.Context, read: Callable[["ApiClient"], Awaitable[Iterable[str]]], incomplete: str) -> list[str]:
-    """Sorted; empty whatever goes wrong."""
+    """The matching names, sorted. Empty if anything goes wrong."""
     import asyncio
 
     try:
         from recovery.cli.connection import CommandError, connect
         from recovery.kube.session import SessionError
         from recovery.ports import ApiError
-    except ModuleNotFoundError:  # the base installation has nothing that talks to a cluster
+    except ModuleNotFoundError:  # the base installation has no client of a cluster
         return []
 
     async def ask() -> Iterable[str]:

@@ -1,4 +1,4 @@
-"""From a command to the API server, and from whatever goes wrong on the way to one clear line and an exit code."""
+"""Connects a command to the API server, and turns every error into one clear line and an exit code."""
 
 import asyncio
 import random
@@ -39,11 +39,11 @@ from recovery.telemetry.server_error import ServerError
 _FORBIDDEN = re.compile(
     r'(User ".*" cannot (\S+) resource "([^"]+)" in API group "([^"]*)"(?: in the namespace "([^"]+)")?.*)', re.DOTALL
 )
-"""What the API server's RBAC authorizer answers."""
+"""The message of the API server's RBAC authorizer."""
 
 
 class CommandError(Exception):
-    """The command cannot do what it was asked for; the message is one line for stderr."""
+    """The command cannot do what it was asked for. The message is one line for stderr."""
 
 
 class Connection(msgspec.Struct, frozen=True):
@@ -51,18 +51,18 @@ class Connection(msgspec.Struct, frozen=True):
 
     client: ApiClient
     server: str
-    """URL."""
+    """Its URL."""
     clock: Clock
     entropy: Entropy
     contact: ApiContact | None = None
-    """Whether it is reached. None: no one keeps count."""
+    """Whether the API server answers. None: this is not tracked."""
 
 
 @asynccontextmanager
 async def connect(server: ServerOptions, observer: RequestObserver | None = None) -> AsyncIterator[Connection]:
-    """A session for as long as the context lasts. Raises SessionError.
+    """Open a session for the context. Raises SessionError.
 
-    What is not installed, and a server that does not answer in the time that an option sets, it names by CommandError.
+    Raises CommandError for a resource that is not installed, and for an answer that exceeds the time an option sets.
     """
     clock, entropy = SystemClock(), random.Random()  # noqa: S311 - spreads retries, guards no secret
     kubeconfig, context = server.kubeconfig, server.context
@@ -82,7 +82,7 @@ async def connect(server: ServerOptions, observer: RequestObserver | None = None
 def _client(
     session: Session, observer: RequestObserver, request_seconds: float | None, clock: Clock, entropy: Entropy
 ) -> KubeApiClient:
-    """`request_seconds` as in ServerOptions. Who waits no longer for an answer does not wait for another try."""
+    """`request_seconds`: as in ServerOptions. It also limits how long a request is retried."""
     if request_seconds is None:
         transport = HttpTransport(session, clock=clock, observer=observer)
         return KubeApiClient(transport, clock=clock, entropy=entropy)
@@ -93,7 +93,7 @@ def _client(
 
 
 async def chosen_namespace(server: ServerOptions, namespace: str | None) -> str:
-    """What was asked for, else what the context says."""
+    """The namespace that was asked for, else that of the context."""
     return namespace if namespace is not None else await default_namespace(server.kubeconfig, server.context)
 
 
@@ -133,7 +133,7 @@ def error_words(error: ApiError) -> str:
 
 
 def _permission_words(message: str) -> str:
-    """The permission as a role would grant it, before what the API server says of it."""
+    """The permission as a role would grant it, followed by the API server's message."""
     found = _FORBIDDEN.search(message)
     if found is None:
         return message

@@ -1,4 +1,4 @@
-"""Whether a controller acts: what the Leases of the election show, in whatever namespace they are."""
+"""Whether a controller leads: what the Leases of the election show, in any namespace."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -14,13 +14,13 @@ from recovery.kube.response_envelopes import read_page
 from recovery.ports import LEASES, ApiClient, ApiError, Clock, ForbiddenError, NotFoundError, UndecodableError
 
 SHIPPED_NAMESPACE = "recovery-system"
-"""Where the manifests install the controller, unless an overlay says otherwise. A user who may not list Leases in all
-namespaces sees only this one."""
+"""Where the manifests install the controller, unless an overlay changes it. Only the Lease here is read for users who
+may not list Leases in all namespaces."""
 _FIELDS = f"metadata.name={LEASE_NAME}"
 _TERM_SECONDS = 15
-"""Of a Lease that does not say how long it lasts: the default of `recovery run`."""
+"""The duration of a Lease that does not state one: the default of `recovery run`."""
 _RENEWED_WITHIN = 0.2
-"""A leader renews its Lease after 2/15 of its duration, up to half as much later."""
+"""As a fraction of the duration. A leader renews its Lease after 2/15 of it, plus jitter of up to half as much."""
 _READ_AGAIN_SECONDS_MAX = 10.0
 _NOT_ELECTED = "a controller that runs with --no-leader-election has none"
 
@@ -43,7 +43,7 @@ _OF_A_LEADER = frozenset(
         ProtectionReason.TRAINING_CONTAINER_UNKNOWN,
     }
 )
-"""Answers about jobs that a controller restarts, after some losses at least."""
+"""Answers about jobs that a controller restarts, at least after some losses. Without a leader they are wrong."""
 
 
 class Leader(msgspec.Struct, frozen=True):
@@ -52,10 +52,10 @@ class Leader(msgspec.Struct, frozen=True):
     leads: bool | None = None
     """None: the Leases cannot be read."""
     detail: str = ""
-    """Why it does not lead, or why that is not known. Empty: it leads."""
+    """Why no controller leads, or why that is not known. Empty: one leads."""
 
     def words(self) -> str:
-        """In one line, what that means for a listing. Empty: a controller leads."""
+        """What that means for a listing, in one line. Empty: a controller leads."""
         if self.leads is None:
             return f"it is not known whether a controller leads: {self.detail}"
         if self.leads:
@@ -66,7 +66,7 @@ class Leader(msgspec.Struct, frozen=True):
         )
 
     def protects(self, found: Protection) -> Protection:
-        """The answer about a job, where it depends on a controller that leads."""
+        """The answer about a job, replaced if it needs a leader and there is none."""
         if self.leads is not False or found.reason not in _OF_A_LEADER:
             return found
         return Protection(
@@ -75,20 +75,20 @@ class Leader(msgspec.Struct, frozen=True):
 
 
 class LeaderProbe:
-    """Looks for a leader, once or again and again.
+    """Looks for a leader, once or repeatedly.
 
-    A Lease whose time is not now may be one that no controller renews, or the clock here may be wrong. What decides is
-    whether it is renewed: as candidates do, it is read again after a while.
+    If the time of a Lease is far from now, no controller may renew it, or the clock here may be wrong. So the probe
+    does what candidates do: it reads the Lease again after a while.
     """
 
     def __init__(self, client: ApiClient, clock: Clock) -> None:
         self._client = client
         self._clock = clock
         self._still: dict[str, LeaseRecord] = {}
-        """By namespace: what was read twice, and was not renewed in between."""
+        """By namespace: the Lease that was read twice without a renewal in between."""
 
     async def leader(self) -> Leader:
-        """Never raises ApiError."""
+        """Whether a controller leads. Never raises ApiError."""
         shipped, unseen = await self._shipped()
         if shipped and await self._is_renewed(shipped[0]):
             return Leader(leads=True)
@@ -102,7 +102,7 @@ class LeaderProbe:
         return await self._judged(_readable(items))
 
     async def _judged(self, leases: list[_FoundLease]) -> Leader:
-        """By all that there are."""
+        """The answer from all Leases."""
         answers = [await self._is_renewed(lease) for lease in leases]
         if True in answers:
             return Leader(leads=True)
@@ -113,7 +113,7 @@ class LeaderProbe:
         return Leader(leads=False, detail=f"there is no Lease {LEASE_NAME} in any namespace ({_NOT_ELECTED})")
 
     async def _shipped(self) -> tuple[list[_FoundLease], str]:
-        """The Lease of the shipped namespace, or why there is none to judge by."""
+        """The Lease of the shipped namespace, and why it cannot be judged if the list is empty."""
         name = f"Lease {SHIPPED_NAMESPACE}/{LEASE_NAME}"
         try:
             raw = await api_verbs.get(self._client, LEASES, LEASE_NAME, namespace=SHIPPED_NAMESPACE)
@@ -128,7 +128,7 @@ class LeaderProbe:
         return read_page(LEASES, answer).items or ()
 
     async def _is_renewed(self, lease: _FoundLease) -> bool | None:
-        """None: it cannot be read again."""
+        """Whether a leader renews the Lease. None: the Lease cannot be read again."""
         record, namespace = lease.spec, lease.metadata.namespace
         if not record.holder_identity or self._still.get(namespace) == record:
             return False
@@ -163,7 +163,7 @@ def _readable(raw: Iterable[bytes | msgspec.Raw]) -> list[_FoundLease]:
 
 
 def _renewed_at(record: LeaseRecord) -> datetime | None:
-    """None: it does not say, or not in the words of the API."""
+    """When the Lease was renewed. None: it has no time, or not one in the format of the API."""
     try:
         at = datetime.fromisoformat(record.renew_time or "")
     except ValueError:
@@ -181,7 +181,7 @@ def _last_words(lease: _FoundLease) -> str:
 
 
 async def holder_words(client: ApiClient) -> str:
-    """Who holds the Lease, or why that is not known. Several installations: of each."""
+    """Who holds the Lease, or why that is not known. With several installations: the same for each."""
     try:
         page = read_page(LEASES, await api_verbs.list_page(client, LEASES, field_selector=_FIELDS))
     except ForbiddenError:

@@ -1,6 +1,6 @@
 """What the loss of nodes would mean for an elastic group, before any is lost.
 
-Which sizes are allowed, and whether the size can be changed at all, `core.incident.sizes` says, as in a decision.
+As in a decision, `core.incident.sizes` determines which sizes are allowed, and whether the size can change at all.
 """
 
 from collections import Counter
@@ -23,17 +23,17 @@ LOSSES = (1, 2, 4)
 
 
 class NodeLoss(msgspec.Struct, frozen=True):
-    """So many nodes are lost at once, those with the most pods of the group first."""
+    """The loss of this many nodes at once: those with the most pods of the group."""
 
     nodes: int
     pods: int
-    """Of the group, that ran on them."""
+    """The pods of the group on these nodes."""
     replaced: bool | None
     """There is room for all of these pods. None: it is not known."""
     placed: int
-    """Pods that have a node then: those that are left, and those for which there is room, as far as that is known."""
+    """Pods that then have a node: those that are left, and those for which there is room, as far as that is known."""
     size: int | None
-    """With how many nodes the group goes on if the lost ones are not replaced. None: it waits for nodes."""
+    """The number of nodes that the group continues with if the lost ones are not replaced. None: it waits for nodes."""
 
 
 class ElasticOutlook(msgspec.Struct, frozen=True):
@@ -41,23 +41,23 @@ class ElasticOutlook(msgspec.Struct, frozen=True):
 
     nodes: int
     wanted_nodes: int
-    """How many it is to have."""
+    """How many nodes it wants."""
     least: int
     """The smallest allowed size."""
     room: int | None
-    """For how many more pods there is room. None: it is not known."""
+    """How many more pods there is room for. None: it is not known."""
     shrink_after: timedelta
     at_once: tuple[str, ...]
-    """Rules that do not wait for that."""
+    """Rules that shrink the group without that wait."""
     fixed: Explanation | None
     """Why the size cannot be changed. None: it can."""
     quota_kept: Explanation | None
-    """That Kueue keeps the quota of the full size. None: Kueue does not manage the job."""
+    """The note that Kueue keeps the quota of the full size. None: Kueue does not manage the job."""
     losses: tuple[NodeLoss, ...]
 
 
 def elastic_outlook(snapshot: Snapshot, ledger: Ledger, policy: Policy | None) -> ElasticOutlook | None:
-    """None: the policy lets the group not go on with fewer nodes, an incident is open, or the group has not trained."""
+    """None: the policy does not let the group shrink, an incident is open, or no single Job has trained."""
     job, workload = sizes.only_job(snapshot), snapshot.workload
     if policy is None or policy.elastic is None or policy.mode is not Mode.ENFORCE or ledger.incident is not None:
         return None

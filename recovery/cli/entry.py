@@ -1,4 +1,4 @@
-"""The console scripts. Each loads its program within `run_program`, where a Ctrl-C is an end like any other."""
+"""The console scripts. Each imports its program within `run_program`, which also handles Ctrl-C during the import."""
 # ruff: noqa: PLC0415
 
 import os
@@ -7,7 +7,7 @@ from typing import NoReturn
 from recovery.program import run_program
 
 _COMPLETION = "_RECOVERY_COMPLETE"
-"""The variable by which a shell asks `recovery` for completions."""
+"""The variable with which a shell asks `recovery` for completions."""
 
 
 def main() -> NoReturn:

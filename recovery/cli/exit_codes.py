@@ -1,7 +1,7 @@
-"""How commands end: with an exit code, and with one line on stderr where something went wrong.
+"""How commands end: with an exit code, and after a failure with one line on stderr.
 
-Apart from `connection`, so that a command which needs no cluster does not load what talks to one. The ends that no
-command decides about, such as Ctrl-C, are in `recovery.program`.
+This is apart from `connection`, so that a command that needs no cluster does not load the client of one.
+`recovery.program` has the ends that no command decides about, such as Ctrl-C.
 """
 
 import sys
@@ -13,5 +13,5 @@ EXIT_USAGE = 2
 
 
 def print_error(line: str) -> None:
-    """One line on stderr, whatever line breaks and control characters others have put into it."""
+    """Print one line on stderr. Line breaks and control characters in the text become spaces."""
     print(f"recovery: {printable(' '.join(line.split()))}", file=sys.stderr)

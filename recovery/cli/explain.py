@@ -1,7 +1,7 @@
 """`recovery explain JOB`: what the controller sees of a job, what it decides right now, and what it has done before.
 
-The decision is the controller's own function, applied to objects read for this answer and to the ledger as it stands.
-Nothing of it is carried out or written.
+The controller's own function decides, from objects that are read for this answer and the current ledger. Nothing is
+carried out or written.
 """
 
 from collections.abc import Iterable, Iterator
@@ -47,7 +47,7 @@ def show_explanation(
     incident_id: str | None,
     output: AccountOutput,
 ) -> None:
-    """Print the account; a job or incident that is not there is one line and exit code 1."""
+    """Print the explanation. If the job or the incident does not exist: one line, and exit code 1."""
     execute(_explain(server, namespace, job, incident_id, output))
 
 
@@ -91,12 +91,12 @@ async def _explain(
 
 
 def _kind(reading: JobReading) -> str:
-    """A record does not say of what kind its job was."""
+    """The kind of the job. An incident does not show it, so a deleted job is only `job`."""
     return reading.snapshot.workload.kind if reading.snapshot.workload is not None else "job"
 
 
 async def _incident(connection: Connection, key: GroupKey, reading: JobReading, incident_id: str) -> Incident:
-    """The incident from the ledger while it is there, else as it was recorded; a record outlives its job."""
+    """The incident from the ledger, else from its record, which outlives the job."""
     incident = reading.group.ledger.incident if reading.group is not None else None
     if incident is not None and incident.id == incident_id:
         return incident
@@ -118,7 +118,7 @@ class _Explanation:
         now: datetime,
         birth_policy: BirthPolicy | None = None,
     ) -> None:
-        """`birth_policy` None: it was not asked for."""
+        """`birth_policy` None: it was not read."""
         self._birth_policy = birth_policy
         self._key = key
         self._workload = workload
@@ -130,9 +130,9 @@ class _Explanation:
         self._ledger = reading.group.ledger if reading.group is not None and not self._unreadable else Ledger()
 
         self._plan = None if self._unreadable else self._decided(workload, self._selection.decides)
-        """None: without a readable ledger nothing is decided."""
+        """None: the ledger cannot be read, so nothing is decided."""
         self._after_pause = None if self._unreadable else self._decided_without_pause()
-        """What would be decided if the pause ended now. None: there is none."""
+        """What would be decided if the pause ended now. None: there is none, or nothing is decided."""
 
     def _decided(self, workload: WorkloadFacts, policy: Policy | PolicyError | None) -> Plan:
         snapshot = msgspec.structs.replace(self._reading.snapshot, workload=workload)
@@ -150,24 +150,23 @@ class _Explanation:
 
     @property
     def asks_the_fleet(self) -> bool:
-        """What is shown depends on all nodes of the cluster."""
+        """The answer depends on all nodes of the cluster."""
         return self._decided_by_fleet or self.outlook is not None
 
     @property
     def _decided_by_fleet(self) -> bool:
-        """They have a say in the decision: an incident is open, or would be opened, or the group has fewer nodes than
-        it is to have."""
+        """The decision depends on all nodes: an incident is open or would be opened, or the group has too few nodes."""
         plans = [plan for plan in (self._plan, self._after_pause) if plan is not None]
         return bool(plans) and (any(plan.ledger.incident is not None for plan in plans) or self._grows)
 
     @property
     def _grows(self) -> bool:
-        """It is to grow once there is room for it."""
+        """The group grows once there is room for it."""
         return self._ledger.elastic is not None and self._ledger.incident is None
 
     @property
     def seeks_room(self) -> bool:
-        """It is shown whether there is room for more pods of the group."""
+        """The answer shows whether the group has room for more pods."""
         return self._grows or self.outlook is not None
 
     @property
@@ -180,11 +179,11 @@ class _Explanation:
 
     @property
     def _enforces(self) -> bool:
-        """What Enforce would have done is of interest only until it is chosen."""
+        """In mode Enforce, what Enforce would have done is no longer of interest."""
         return self._selection.policy is not None and self._selection.policy.mode is Mode.ENFORCE
 
     def _not_asked(self) -> str:
-        """What the decision leaves out; empty: nothing."""
+        """What the decision leaves out. Empty: nothing."""
         left_out = self._decided_by_fleet and self._reading.snapshot.fleet is None
         return "nodes may not be listed, so caps, feasible nodes and storms were not asked" if left_out else ""
 
@@ -195,7 +194,7 @@ class _Explanation:
 
     @property
     def about_leader(self) -> str:
-        """Empty: a controller leads, or it is not known, and no controller restarts the job anyway."""
+        """Empty: a controller leads, or that is not known and no controller would restart the job anyway."""
         return self._leader.words() if self._leader.leads is False or self._protection().protected else ""
 
     def print(self) -> None:
@@ -229,7 +228,7 @@ class _Explanation:
             _print("History", explain_lines.history_lines(ledger.history, now))
 
     def _print_after_pause(self) -> None:
-        """With all that was lost during it, by name."""
+        """The decision names everything that was lost during the pause."""
         plan = self._after_pause
         if plan is None:
             return
@@ -260,7 +259,7 @@ class _Explanation:
         yield from explain_nodes_and_deadlines.avoided_lines(self._ledger, self._now)
 
     def as_data(self) -> dict[str, Any]:
-        """The row of `status -o json` and what the text shows beyond it. `decision` null: nothing is decided."""
+        """The row of `status -o json`, and what the text shows beyond it. `decision` null: nothing is decided."""
         plan, ledger, snapshot = self._plan, self._ledger, self._reading.snapshot
         after = self._after_pause
         opened = after.ledger.incident if after is not None and ledger.incident is None else None
@@ -301,7 +300,7 @@ def _decision_data(plan: Plan) -> dict[str, Any]:
 
 
 def _policy_data(selection: AppliedPolicy, ledger: Ledger, now: datetime) -> dict[str, Any]:
-    """What the row does not say of it."""
+    """What the row lacks about the policy."""
     policy = selection.policy
     if policy is None:
         return {"why": selection.why, "error": str(selection.error or "")}
@@ -316,7 +315,7 @@ def _policy_data(selection: AppliedPolicy, ledger: Ledger, now: datetime) -> dic
 
 
 def _message(why: Explanation | None) -> str:
-    """Empty: there is nothing to explain."""
+    """The sentence. Empty: there is nothing to explain."""
     return render(why) if why is not None else ""
 
 

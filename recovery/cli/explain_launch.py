@@ -1,5 +1,5 @@
-"""`recovery explain-launch FILE...`: with which values a job would start, what set each of them, and what would happen
-to it today if it lost a pod, all ranks or a node."""
+"""`recovery explain-launch FILE...`: the values that a job would start with, what set each of them, and what would
+happen to the job today if it lost a pod, all ranks or a node."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
@@ -24,7 +24,7 @@ from recovery.launch.views import VolcanoJob
 from recovery.telemetry.logs import configure_logs
 
 _VALUE_MAX = 72
-"""Characters of a value in a table; JSON has all of them."""
+"""A table shows at most this many characters of a value. JSON has all of them."""
 
 _log = structlog.get_logger("recovery.cli")
 
@@ -34,7 +34,7 @@ class _Start(msgspec.Struct, frozen=True):
 
     document: Document
     runtime: Document | None
-    """None: it is not known, or there is none to know."""
+    """None: it is not known, or the object uses none."""
     group: Launch | VolcanoJob
     settings: tuple[Setting, ...]
     processes: Processes | None
@@ -45,9 +45,9 @@ class _Start(msgspec.Struct, frozen=True):
 def show_launch(
     names: Sequence[str], job: str | None, output: LaunchFormat, log_level: str, cluster: RuntimeSource | None
 ) -> NoReturn:
-    """Print what the objects of these files would start, or the one called `job`. 1: something in them is an error, or
-    the cluster cannot be asked; 2: a file cannot be read, or nothing in it starts a job. `cluster` None: no cluster is
-    asked for the runtimes that no file has."""
+    """Print what the objects in these files would start, or only the one called `job`. Exit code 1: a finding is an
+    error, or the cluster cannot be read. 2: a file cannot be read, or nothing in the files starts a job. `cluster`
+    None: runtimes that no file has are not looked up."""
     configure_logs(log_level)
     with_manifests(names, cluster, lambda manifests: _show(manifests, job, output, cluster_asked=cluster is not None))
 
@@ -81,7 +81,7 @@ def _show(manifests: Manifests, job: str | None, output: LaunchFormat, *, cluste
 def _findings(
     chosen: Sequence[Subject], documents: Mapping[int, Document], *, cluster_asked: bool
 ) -> tuple[LintFinding, ...]:
-    """Of those alone."""
+    """The findings in the chosen objects alone."""
     found: list[LintFinding] = []
     for each in chosen:
         others = [document for number, document in documents.items() if number != each.document.number]
@@ -90,7 +90,7 @@ def _findings(
 
 
 def _is_shown(each: Located) -> bool:
-    """What keeps the job from starting, and why there is nothing to explain; the rest is for `recovery lint`."""
+    """What keeps the job from starting, or why there is nothing to explain. The rest is for `recovery lint`."""
     return each.finding.code.severity is Severity.ERROR or each.finding.code == UNKNOWN_RUNTIME
 
 
@@ -162,7 +162,7 @@ def _shortened(value: str) -> str:
 
 
 def _where(place: Place | None, documents: Mapping[int, Document]) -> str:
-    """`llama.yaml:12`; of an object of the cluster its title. Empty: no field sets it."""
+    """`llama.yaml:12`, or the title of an object of the cluster. Empty: no field sets the value."""
     if place is None:
         return ""
     document = documents[place.document]
@@ -205,7 +205,7 @@ def _process_data(processes: Processes) -> dict[str, Any]:
 
 
 def _at(place: Place | None, documents: Mapping[int, Document]) -> dict[str, Any]:
-    """All null: no field sets it. `file` and `line` null: the object came from the cluster."""
+    """All null: no field sets the value. `file` and `line` null: the object came from the cluster."""
     if place is None:
         return {"file": None, "line": None, "path": None}
     document = documents[place.document]

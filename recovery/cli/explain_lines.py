@@ -1,4 +1,4 @@
-"""What `explain` prints, line by line: pure functions from what was read to what is said."""
+"""The lines that `explain` prints, as pure functions of what was read."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -52,7 +52,7 @@ def protection_line(found: Protection) -> str:
 
 
 def policy_lines(selection: AppliedPolicy, ledger: Ledger, now: datetime) -> Iterator[str]:
-    """Which policy applies, why, and what of its budget is left."""
+    """Which policy applies, why, and how much of its budget is left."""
     if not selection.name:
         yield f"none: {selection.why}"
         return
@@ -77,7 +77,7 @@ def policy_lines(selection: AppliedPolicy, ledger: Ledger, now: datetime) -> Ite
 def readiness_lines(
     snapshot: Snapshot, workload: WorkloadFacts, ledger: Ledger, found: Protection, now: datetime
 ) -> Iterator[str]:
-    """What the objects say right now, and nothing against `found`, which is what the account begins with."""
+    """What the objects show right now. Nothing contradicts `found`, which the output begins with."""
     yield from (each.sentence for each in snapshot.undecodable)
     if paused(workload):
         reason = workload.annotations[PAUSED_ANNOTATION]
@@ -115,7 +115,7 @@ def _deadline_line(kind: str, seconds: int) -> str:
 
 
 _OTHERS_MAX = 8
-"""States of other containers that are shown for one Job."""
+"""At most this many states of other containers are shown for one Job."""
 
 _NOT_TRAINED = (
     "its pods do not show that all of them have run at once; until they have, its Job replaces a lost one, and nothing "
@@ -124,7 +124,7 @@ _NOT_TRAINED = (
 
 
 def _untrained_words(job: JobFacts, ledger: Ledger, found: Protection) -> str:
-    """What it means for the Job where its pods do not show that all of them have run at once."""
+    """What it means for the Job if its pods do not show that all of them have run at once."""
     if not found.protected:
         return _NOT_TRAINED
     if found.incident and job.uid not in ledger.current_incident.target.job_uids:
@@ -161,7 +161,7 @@ def _job_lines(snapshot: Snapshot, job: JobFacts, untrained: str, now: datetime)
 
 
 def _container_lines(snapshot: Snapshot, job: JobFacts, pods: Sequence[PodFacts]) -> Iterator[str]:
-    """Which containers train, where pods have more than one, and how the others are."""
+    """Which containers train if pods have more than one, and the states of the others."""
     selection = select(job, snapshot.workload)
     if selection.by is SelectedBy.UNKNOWN:
         yield (
@@ -209,7 +209,7 @@ def _rules(rules: Sequence[Rule]) -> list[str]:
 
 
 def decision_lines(plan: Plan) -> Iterator[str]:
-    """The sentence, and what would be done about it."""
+    """The sentence of the decision, and the actions that it would take."""
     yield plan.message
     for words in action_lines(plan):
         yield f"it would {words}"
@@ -221,7 +221,7 @@ def action_lines(plan: Plan) -> list[str]:
 
 
 def _action_words(action: Action) -> str:
-    """Empty: it is no action. Records and Events report a decision."""
+    """Empty: the action only reports a decision, as records and Events do."""
     match action:
         case DeletePods():
             return f"delete {len(action.pods)} pods"
@@ -264,7 +264,7 @@ def _change_words(change: FleetChange) -> str:
 
 
 def request_lines(workload: WorkloadFacts, ledger: Ledger) -> Iterator[str]:
-    """What people have asked for, with the answers."""
+    """The requests of people, with the answers."""
     for given in ledger.requests:
         verdict = "accepted" if given.accepted else "refused"
         yield f"{given.verb}, requested at {moment(given.at)}: {verdict}: {given.message}"
@@ -307,7 +307,7 @@ def incident_lines(incident: Incident, now: datetime) -> Iterator[str]:
 
 
 def _decided_by(incident: Incident) -> str:
-    """Whose restart it is, or would be under Enforce. Empty: there is none of ours, and the sentence says why."""
+    """What decides the restart, or would under Enforce. Empty: no rule or default does, and the message says why."""
     pinned = incident.pinned
     policy = f"policy {pinned.policy_name}, generation {pinned.policy_generation}"
     if incident.rule:
@@ -320,14 +320,14 @@ def _decided_by(incident: Incident) -> str:
 
 
 def _idle_gpu_seconds(span: PhaseSpan, gpus: int, now: datetime) -> float:
-    """What is booked; what runs, up to now."""
+    """The GPU-seconds of an ended phase as booked, of the current phase up to now."""
     if span.ended_at is not None:
         return span.idle_gpu_seconds
     return 0.0 if span.released else (now - span.started_at).total_seconds() * gpus
 
 
 def _released_gpu_seconds(span: PhaseSpan, gpus: int, now: datetime) -> float:
-    """The same of what our own suspension has freed."""
+    """The same for the GPUs that our own suspension has released."""
     if span.ended_at is not None:
         return span.released_gpu_seconds
     return (now - span.started_at).total_seconds() * gpus if span.released else 0.0
@@ -346,7 +346,7 @@ def _suspects(suspects: Sequence[Suspect]) -> list[str]:
 
 
 def _log_lines(log: SuspectLog | None) -> Iterator[str]:
-    """What it wrote about its end comes first. Each line is one of the output: no tenant's line may begin one."""
+    """The termination message comes first. All lines are indented, so that a tenant cannot forge other output."""
     if log is None:
         return
     if log.termination_message:
@@ -386,7 +386,7 @@ def _phases(incident: Incident, now: datetime) -> list[str]:
 
 
 def last_incident_lines(closed: ClosedIncident, key: GroupKey, now: datetime) -> Iterator[str]:
-    """The last incident of a job without an open one, as far as the ledger has it, and where all of it is."""
+    """The last closed incident, as far as the ledger has it, and the command that shows all of it."""
     length, ago = duration(closed.ended_at - closed.started_at), age(closed.ended_at, now)
     yield f"{closed.id}, {closed.outcome} ({closed.outcome_reason}) {ago} ago, after {length}, cause {closed.cause}"
     if closed.message:
@@ -395,7 +395,7 @@ def last_incident_lines(closed: ClosedIncident, key: GroupKey, now: datetime) ->
 
 
 def history_lines(history: Sequence[ClosedIncident], now: datetime) -> Iterator[str]:
-    """The last incidents in short, newest first."""
+    """The last incidents as a table, newest first."""
     header = ("ID", "OUTCOME", "CAUSE", "AGE", "DURATION", "ATTEMPTS", "IDLE-GPU-SECONDS")
     rows = [
         (

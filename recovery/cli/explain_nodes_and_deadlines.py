@@ -1,4 +1,4 @@
-"""What `explain` says of a job's nodes, and of what comes next by time alone, line by line."""
+"""The lines of `explain` about a job's nodes, and about what comes next by time alone."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -15,15 +15,15 @@ from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import PolicyError
 
 Deciding = Policy | PolicyError | None
-"""What `decide` takes for the policy."""
+"""The policy argument of `decide`."""
 
 
 def node_lines(
     snapshot: Snapshot, policy: Deciding, fleet: FleetLedger, incident: Incident | None, now: datetime
 ) -> Iterator[str]:
-    """What is held against the nodes of the job: those of its pods, of the incident's suspects, and those replaced.
+    """The evidence against nodes of the job: those of its pods, of the incident's suspects, and those replaced.
 
-    `fleet`: as RecoveryConfig.status has it. Nothing is said of nodes against which nothing is held.
+    `fleet`: the ledger in RecoveryConfig.status. A node without such evidence gets no line.
     """
     names = _names(snapshot, incident)
     fates = fencing.fates_of_nodes(snapshot, policy, now)
@@ -49,7 +49,7 @@ def node_lines(
 
 
 def avoided_lines(ledger: Ledger, now: datetime) -> Iterator[str]:
-    """The nodes that this group alone stays off, though no other group is kept off them."""
+    """The nodes that this group avoids. Other groups may use them."""
     for each in ledger.avoided:
         if now < each.until:
             why = f": {each.reason}" if each.reason else ""
@@ -85,7 +85,7 @@ def _release_words(entry: Quarantined) -> str:
 
 
 def next_lines(plan: Plan, snapshot: Snapshot, policy: Deciding, now: datetime) -> Iterator[str]:
-    """What happens by time alone, and what is waited for. Nothing where no incident is open and no time is set."""
+    """What happens by time alone, and what the job waits for. Empty if no incident is open and no time is set."""
     ledger = plan.ledger
     known = set()
     if ledger.next_attempt_at is not None:

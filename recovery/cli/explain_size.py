@@ -1,4 +1,4 @@
-"""What `explain` says of the size of an elastic group, line by line: how it is, and what a loss would make of it."""
+"""The lines of `explain` about the size of an elastic group: its size now, and its size after a loss."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +19,7 @@ _WITHOUT = "so the size does not change, and the group waits for its nodes"
 
 
 def size_lines(ledger: Ledger, outlook: ElasticOutlook | None, policy: BirthPolicy | None) -> Iterator[str]:
-    """Nothing of a group that is not elastic. `policy`: whether the admission policy is there; None: not asked for."""
+    """Empty for a group that is not elastic. `policy`: whether it is installed. None: it was not read."""
     if ledger.elastic is not None:
         yield from _smaller_lines(ledger.elastic)
     if outlook is None:
@@ -96,7 +96,7 @@ def _nodes(count: int) -> str:
 
 
 def size_data(ledger: Ledger, outlook: ElasticOutlook | None, policy: BirthPolicy | None) -> dict[str, Any] | None:
-    """The same for `-o json` and `-o yaml`. None: the group is not elastic."""
+    """The same as data, for `-o json` and `-o yaml`. None: the group is not elastic."""
     state = ledger.elastic
     if state is None and outlook is None:
         return None

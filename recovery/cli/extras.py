@@ -1,7 +1,7 @@
 """What the base installation leaves out.
 
-`pip install trainjob-recovery` brings what judges manifests, so that it is quick to install in CI. The extra
-`controller` brings the rest: what talks to a cluster, and what the controller runs on.
+`pip install trainjob-recovery` installs only what judges manifests, so that it is quick to install in CI. The extra
+`controller` installs the rest: the client of a cluster, and what the controller needs.
 """
 
 import sys
@@ -14,14 +14,14 @@ from recovery.cli.exit_codes import EXIT_FAILURE, print_error
 CONTROLLER_MODULES = frozenset(
     {"aiohttp", "cryptography", "kopf", "kubernetes_asyncio", "prometheus_client", "tenacity", "yarl"}
 )
-"""What is imported of the packages of that extra."""
+"""The modules that are imported from the packages of that extra."""
 
 
 class CommandGroup(TyperGroup):
-    """The commands, of which the base installation has all, and can run a few."""
+    """The commands. The base installation has all of them, but can run only a few."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command. One that needs the extra says so in a line, and ends with 1."""
+        """Run the command. If it needs the extra and that is not installed: one line, and exit code 1."""
         try:
             return super().invoke(ctx)
         except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Times, tables and data as people and their tools read them."""
+"""Formats times, tables and data for people and for tools."""
 
 import json
 import os
@@ -40,30 +40,30 @@ def duration(length: timedelta) -> str:
 
 
 def moment(at: datetime) -> str:
-    """A point in time, to the tenth of a second where it has one."""
+    """A point in time, to the tenth of a second if it is not a whole second."""
     text = at.strftime("%Y-%m-%d %H:%M:%S")
     return f"{text}.{at.microsecond // 100000}Z" if at.microsecond else f"{text}Z"
 
 
 def time_of_day(at: datetime, now: datetime) -> str:
-    """A moment near by: the time alone if it is of the same day, else with its date."""
+    """A moment close to `now`: the time alone on the same day, else with the date."""
     return at.strftime("%H:%M:%SZ") if at.date() == now.date() else at.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def printable(text: str) -> str:
-    """What pods, policies and annotations say about themselves must not move the cursor of the user who reads it."""
+    """The text without control characters: pods, policies and annotations must not move the user's cursor."""
     return "".join(character if character.isprintable() else " " for character in text)
 
 
 def aligned(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """A table as plain lines, columns two or more spaces apart, so that awk can read it."""
+    """A table as plain lines, with columns at least two spaces apart, so that awk can read it."""
     table = [tuple(header), *(tuple(cell or "-" for cell in row) for row in rows)]
     widths = widths_of(table)
     return [_line(row, widths) for row in table]
 
 
 def widths_of(rows: Sequence[Sequence[str]]) -> list[int]:
-    """Of each column the longest cell."""
+    """For each column, the length of the longest cell."""
     return [max(map(len, column)) for column in zip(*rows, strict=True)]
 
 
@@ -72,36 +72,36 @@ def _line(row: Sequence[str], widths: Sequence[int]) -> str:
 
 
 class Cell(NamedTuple):
-    """One cell of a table. `style`: as rich calls it; empty: plain."""
+    """One cell of a table. `style`: as in rich. Empty: plain."""
 
     text: str
     style: str = ""
     short: str = ""
-    """What stands in its place on a terminal that the table does not fit. Empty: there is nothing shorter."""
+    """Shown on a terminal that the table does not fit. Empty: there is nothing shorter."""
 
 
 class Narrowing(NamedTuple):
-    """How a column becomes narrower where the table does not fit the terminal. Its cells then take several lines."""
+    """How a column becomes narrower if the table does not fit the terminal. Its cells then take several lines."""
 
     share: int
-    """The columns that may become narrower end up in proportion to these."""
+    """The columns are narrowed towards widths in proportion to their shares."""
     least: int
-    """It becomes no narrower."""
+    """The least width."""
 
 
 _GAP = "  "
 _ELLIPSIS = "..."
 _COLUMNS_MIN = 80
-"""A terminal that is narrower shows a table of this width: no column would be left to read."""
+"""The width of a table on any narrower terminal, where its columns would be unreadable."""
 _WITHIN_A_WORD = re.compile(r"(?<=[/.-])(?=.)|(?<=[a-z])(?=[A-Z][a-z])")
-"""Where a word may break that is longer than a line: in names of objects, and in codes."""
+"""Where a word that is longer than a line may break: in names of objects, and in codes."""
 
 
 class TerminalTable:
-    """A table on stdout that can grow: rows that come later keep the columns of those before, as far as they fit.
+    """A table on stdout that can grow: later rows keep the columns of earlier ones, as far as they fit.
 
-    `narrowings`: of each column, so that the table fits the terminal; None: this one stays as wide as its longest cell.
-    None in place of them: the table is as wide as it is. A pipe always gets whole lines.
+    `narrowings`: one for each column, so that the table fits the terminal. None in place of one: that column stays as
+    wide as its longest cell. None in place of all: the table is not narrowed. A pipe always gets whole lines.
     """
 
     def __init__(self, header: Sequence[str], narrowings: Sequence[Narrowing | None] | None = None) -> None:
@@ -111,7 +111,7 @@ class TerminalTable:
         self._coloured = is_coloured()
 
     def print(self, rows: Iterable[Sequence[Cell]]) -> None:
-        """The first call prints the header as well."""
+        """Print the rows. The first call also prints the header."""
         found = [[Cell(printable(cell.text) or "-", cell.style, printable(cell.short)) for cell in row] for row in rows]
         widths = self._grown(found)
         if self._narrowings is not None:
@@ -125,7 +125,7 @@ class TerminalTable:
             self._print_row(row)
 
     def _grown(self, rows: Sequence[Sequence[Cell]]) -> list[int]:
-        """Of each column the longest cell, of the rows before as well."""
+        """For each column, the length of the longest cell in these and all earlier rows."""
         widths = widths_of([[cell.text for cell in row] for row in (self._header, *rows)])
         return [max(pair) for pair in zip(widths, self._widths or widths, strict=True)]
 
@@ -139,11 +139,11 @@ class TerminalTable:
         if not self._coloured:
             print(line, flush=True)
             return
-        # Loaded here: what writes into a pipe does not need it.
+        # Loaded here, because output into a pipe does not need it.
         from rich.console import Console  # noqa: PLC0415
         from rich.text import Text  # noqa: PLC0415
 
-        # Not a rich table: that one squeezes columns into a narrow terminal until no name can be read.
+        # Not a rich table, because that narrows columns until no name can be read.
         text = Text(line)
         begin = 0
         for cell, width in zip(cells, self._widths, strict=True):
@@ -153,9 +153,9 @@ class TerminalTable:
 
 
 def fitted(widths: Sequence[int], narrowings: Sequence[Narrowing | None], columns: int) -> list[int]:
-    """The widths for a table of that many columns: the widest for its share becomes narrower first.
+    """The widths for a terminal of that many columns. The column that is widest for its share is narrowed first.
 
-    A table that does not fit with the least widths either stays wider.
+    A table that does not fit even at the least widths stays wider.
     """
     found = list(widths)
     while _total(found) > columns:
@@ -175,7 +175,7 @@ def _total(widths: Sequence[int]) -> int:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """The lines of a cell. Words stay whole where they fit; a part without a place to break is cut in the middle."""
+    """The lines of a cell. Words stay whole if they fit. A part that cannot break is cut in the middle."""
     if len(text) <= width:
         return [text]
     lines: list[str] = []
@@ -191,18 +191,18 @@ def wrapped(text: str, width: int) -> list[str]:
 
 
 def shortened(text: str, width: int) -> str:
-    """Cut in the middle: names differ at both ends."""
+    """The text, cut in the middle, because names differ at both ends."""
     kept = width - len(_ELLIPSIS)
     return text[: kept // 2] + _ELLIPSIS + text[len(text) - (kept - kept // 2) :]
 
 
 def is_coloured() -> bool:
-    """On a terminal only, and not where NO_COLOR (no-color.org) or the terminal says that it is not wanted."""
+    """Whether output is coloured: on a terminal only, and not if NO_COLOR (no-color.org) or TERM=dumb forbids it."""
     return _is_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def terminal_columns() -> int | None:
-    """How wide the terminal is. None: stdout is no terminal, or one that does not say."""
+    """The width of the terminal. None: stdout is no terminal, or its width is not known."""
     return shutil.get_terminal_size((0, 0)).columns or None if _is_terminal() else None
 
 
@@ -245,7 +245,7 @@ class AccountOutput(StrEnum):
 
 
 def print_data(found: object, *, as_yaml: bool) -> None:
-    """As YAML, else as JSON."""
+    """Print the data as YAML, else as JSON."""
     if as_yaml:
         import yaml  # noqa: PLC0415 - only where it is asked for
 

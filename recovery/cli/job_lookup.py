@@ -1,4 +1,4 @@
-"""The job that a user named: found, or an error of one line that says why not and what may have been meant."""
+"""Finds the job that a user named. If there is none, the error is one line, with names that may have been meant."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -36,9 +36,10 @@ def title_of(key: GroupKey, workload: WorkloadFacts) -> str:
 
 
 async def find(client: ApiClient, key: GroupKey) -> WorkloadFacts:
-    """The TrainJob of that name, else the JobSet that nothing controls. Raises ApiError; CommandError: there is none.
+    """The TrainJob of that name, else the JobSet that nothing controls. Raises ApiError, or CommandError for no such
+    job.
 
-    Reads these two alone: the definitions of this project may be gone already.
+    Reads only these two, because the CRDs of this project may be gone already.
     """
     train_job, jobset = await asyncio.gather(
         _object(client, TRAIN_JOBS, key, decode_train_job), _object(client, JOB_SETS, key, decode_job_set)
@@ -50,7 +51,7 @@ async def find(client: ApiClient, key: GroupKey) -> WorkloadFacts:
 
 
 async def absence(client: ApiClient, key: GroupKey, undecodable: Sequence[UndecodableObject] = ()) -> CommandError:
-    """Says that there is no such job; names its namespace if that is what is missing, and names that are near.
+    """The error for a job that does not exist. It names the namespace if that is missing, and suggests similar names.
 
     `undecodable`: objects of the group that cannot be read. The job itself may be one.
     """
@@ -69,7 +70,7 @@ async def absence(client: ApiClient, key: GroupKey, undecodable: Sequence[Undeco
 
 
 async def namespace_is_missing(client: ApiClient, namespace: str) -> bool:
-    """A user who may not read namespaces does not learn that one is missing."""
+    """Whether the namespace does not exist. False if the user may not read namespaces."""
     try:
         await api_verbs.get(client, NAMESPACES, namespace)
     except NotFoundError:

@@ -20,21 +20,20 @@ _MILDER = tuple(Severity)
 
 
 class LintOptions(NamedTuple):
-    """What is printed, and what fails."""
+    """What to print, and what counts as a failure."""
 
     output: LintFormat
     fail_on: str
-    """The mildest severity with which the exit code is 1."""
+    """The mildest severity that makes the exit code 1."""
     ignored: frozenset[str]
     """Names of codes."""
     skip_others: bool
-    """Files without anything that is judged are skipped, also those that are named."""
+    """Skip files in which nothing is judged, even files that are named."""
 
 
 def show_lint(names: Sequence[str], options: LintOptions, cluster: RuntimeSource | None) -> NoReturn:
-    """Print the findings. 1: one of them is at least as severe as `fail_on`, or the cluster cannot be asked; 2: a file
-    cannot be read, or there is nothing to judge. `cluster` None: no cluster is asked for the runtimes that no file
-    has."""
+    """Print the findings. Exit code 1: one is at least as severe as `fail_on`, or the cluster cannot be read. 2: a file
+    cannot be read, or there is nothing to judge. `cluster` None: runtimes that no file has are not looked up."""
     with_manifests(
         names,
         cluster,
@@ -58,7 +57,7 @@ def _lint(manifests: Manifests, options: LintOptions, *, cluster_asked: bool) ->
 
 
 def _print(found: Sequence[Located] | None, problems: Sequence[Problem], code: int, options: LintOptions) -> None:
-    """`found` None: nothing was judged. As text the problems are on stderr only, where they are reported at once."""
+    """`found` None: nothing was judged. The text omits the problems, because they are on stderr already."""
     match options.output:
         case LintFormat.TEXT:
             print_text(found or ())

@@ -1,4 +1,4 @@
-"""What `recovery lint` checks: what starts, by `launch`, and our own kinds."""
+"""All checks of `recovery lint`: those in `launch` for what starts jobs, and those for our own kinds."""
 
 from collections.abc import Sequence
 

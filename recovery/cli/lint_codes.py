@@ -1,6 +1,6 @@
-"""Codes as people write them on the command line: read, refused with the nearest one, completed.
+"""Reads and completes codes on the command line. An unknown code is refused, with the nearest ones as suggestions.
 
-The checks are imported when a code is read: `--help` takes less time than they take to load.
+The checks are imported only when a code is read, because they take longer to load than `--help` may take.
 """
 # ruff: noqa: PLC0415
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from recovery.launch.findings import Code
 
 _NEAR_MAX = 3
-"""So many codes are named in place of one that does not exist."""
+"""At most this many codes are suggested for one that does not exist."""
 
 
 def parse_codes(context: typer.Context, given: list[str] | None) -> list[str]:
@@ -51,7 +51,7 @@ def _code(name: str) -> "Code":
 
 
 def _near(name: str, known: list[str]) -> list[str]:
-    """The nearest one; else those that have it as one of their words."""
+    """The nearest code, else the codes that contain the name as a word."""
     from difflib import get_close_matches
 
     lower = name.lower()

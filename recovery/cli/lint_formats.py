@@ -1,4 +1,4 @@
-"""Findings as scripts, GitHub Actions and GitLab read them. `lint_sarif` has code scanning's, `lint_text` people's."""
+"""Findings for scripts, GitHub Actions and GitLab. `lint_sarif` has those for code scanning, `lint_text` for people."""
 
 import json
 import os
@@ -12,15 +12,15 @@ from recovery.cli.manifest_files import Located, Problem, title
 from recovery.launch.findings import Severity
 
 _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
-"""Of GitHub Actions."""
+"""Workflow commands of GitHub Actions."""
 _GRADES = {Severity.ERROR: "critical", Severity.WARNING: "major", Severity.NOTE: "info"}
-"""Of GitLab's code quality report; a problem is a `blocker`."""
+"""Severities in GitLab's code quality report. A problem is a `blocker`."""
 NOT_JUDGED = "not-judged"
-"""In place of a code where a problem needs a name. No code has this one: it is no finding."""
+"""The name of a problem in formats that need one. A problem is no finding, so no code has this name."""
 
 
 def as_data(found: Sequence[Located]) -> list[dict[str, Any]]:
-    """`file` and `line` null: the object came from the cluster."""
+    """The findings as data. `file` and `line` null: the object came from the cluster."""
     return [
         {
             "file": each.document.file or None,
@@ -37,7 +37,7 @@ def as_data(found: Sequence[Located]) -> list[dict[str, Any]]:
 
 
 def problem_data(problem: Problem) -> dict[str, Any]:
-    """The same fields. `code` null: it is no finding; `file` null: it is about no file."""
+    """A problem with the fields of a finding. `code` is null, because it is none. `file` null: it is about no file."""
     return {
         "file": problem.file or None,
         "line": None,
@@ -51,8 +51,8 @@ def problem_data(problem: Problem) -> dict[str, Any]:
 
 
 def print_github(found: Sequence[Located], problems: Sequence[Problem]) -> None:
-    """Workflow commands, which Actions shows at the line of the change (`packages/core/src/command.ts` of its toolkit
-    has the escapes). A finding in an object of the cluster is shown without a line."""
+    """Print workflow commands, which Actions shows at the line of the change (`packages/core/src/command.ts` of its
+    toolkit has the escapes). A finding in an object of the cluster has no line."""
     for problem in problems:
         properties = {"file": _relative(problem.file)} if problem.file else {}
         _print_command("error", properties | {"title": NOT_JUDGED}, problem.message)
@@ -78,13 +78,13 @@ def _property(text: str) -> str:
 
 
 def _relative(file: str) -> str:
-    """`./llm.yaml` is not found in the repository."""
+    """The normalized path: `./llm.yaml` is not found in the repository."""
     return os.path.normpath(file)
 
 
 def as_gitlab(found: Sequence[Located], problems: Sequence[Problem]) -> list[dict[str, Any]]:
-    """A code quality report. GitLab shows no finding without a file, so what lies in an object of the cluster is
-    shown under that object's name."""
+    """A code quality report. GitLab shows no finding without a file, so the title of an object of the cluster stands
+    for its file."""
     return list(_gitlab(found, problems))
 
 
@@ -95,7 +95,7 @@ def _gitlab(found: Sequence[Located], problems: Sequence[Problem]) -> Iterator[d
     times: Counter[str] = Counter()
     for each in found:
         code, file = each.finding.code, each.document.file or title(each.document)
-        # Without the line, so that a finding stays the same one when those above it change.
+        # Without the line, so that a finding keeps its fingerprint when the lines above it change.
         identity = f"{code.name}\n{_relative(file)}\n{title(each.document)}\n{each.path}\n{each.finding.message}"
         times[identity] += 1
         fingerprint = _fingerprint(f"{identity}\n{times[identity]}")

@@ -20,7 +20,7 @@ FromCluster = Annotated[
 
 
 class FailOn(StrEnum):
-    """The mildest finding with which the exit code is 1."""
+    """The mildest severity that makes the exit code 1."""
 
     ERROR = "error"
     WARNING = "warning"

@@ -1,4 +1,4 @@
-"""The pages of docs/lint: for a terminal, and for tools that show findings where no repository is at hand."""
+"""The pages of docs/lint, for a terminal and for tools that show findings without the repository."""
 
 import re
 from functools import cache
@@ -10,26 +10,26 @@ from recovery.cli.formatting import is_coloured, terminal_columns
 from recovery.launch.findings import Code
 
 _PACKAGED = "lint-pages"
-"""Folder of this package in an installed wheel, which has no repository around it."""
+"""The folder of this package in an installed wheel, which has no repository around it."""
 _FOLDER = "docs/lint"
 _REPOSITORY = Path(__file__).resolve().parents[2]
 
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)]+)\)")
 _BASE = re.compile(r"^# base: \w+\n", re.MULTILINE)
-"""Which manifest completes an example, for the tests that try it."""
+"""The manifest that completes an example, for the tests that run it."""
 _EMPHASIS = re.compile(r"(?<![`*])\*{1,2}(\w[^*`]*)\*{1,2}")
 _EXAMPLE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _LABELS = ("Bad:", "Good:")
-"""What stands above the examples."""
+"""The lines above the examples."""
 _COLUMNS_DEFAULT = 80
-"""Where the output is no terminal."""
+"""The width if the output is no terminal."""
 _COLUMNS_MAX = 100
 """Longer lines are hard to read."""
 
 
 @cache
 def page(code: Code) -> str:
-    """As Markdown. Links to other pages are names, because they lead nowhere outside of the repository."""
+    """The page as Markdown. Links to other pages become names, because they lead nowhere outside the repository."""
     text = (_pages() / f"{code.name}.md").read_text(encoding="utf-8")
     return _LINK.sub(_link_as_name, _BASE.sub("", text))
 
@@ -42,8 +42,8 @@ def prose(code: Code) -> tuple[str, ...]:
 
 
 def print_page(code: Code) -> int:
-    """Rendered for the terminal, or for whatever reads the output. The exit code."""
-    # Loaded here: findings are printed without it.
+    """Print the page, rendered for the terminal or another reader. Returns the exit code."""
+    # Loaded here, because findings are printed without it.
     from rich.console import Console  # noqa: PLC0415
 
     from recovery.cli.terminal_markdown import THEME, TerminalMarkdown  # noqa: PLC0415

@@ -19,8 +19,8 @@ SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schem
 def as_sarif(
     found: Sequence[Located] | None, problems: Sequence[Problem], exit_code: int, ignored: Collection[str]
 ) -> dict[str, Any]:
-    """All codes are rules, so that a closed alert is known to have been checked for. `found` None: nothing was
-    judged, and there are no results (3.14.23): an empty list would close all alerts."""
+    """All codes are listed as rules, which shows that a closed alert was checked for. `found` None: nothing was judged.
+    Then `results` is absent (3.14.23), because an empty list would close all alerts."""
     turns = {code.name: turn for turn, code in enumerate(CODES)}
     driver = {
         "name": "recovery-lint",
@@ -45,8 +45,7 @@ def as_sarif(
 
 
 def _rule(code: Code) -> dict[str, Any]:
-    """The page is in `help`: `helpUri` has to be absolute (3.49.12), and where this repository lies is not ours to
-    say."""
+    """The page is in `help`, because `helpUri` must be absolute (3.49.12), and this repository has no fixed address."""
     first, *_ = paragraphs = prose(code)
     return {
         "id": code.name,
@@ -89,7 +88,7 @@ def _notification(problem: Problem) -> dict[str, Any]:
 
 
 def _message(text: str) -> dict[str, str]:
-    return {"text": text.replace("{", "{{").replace("}", "}}")}  # else a placeholder (3.11.5)
+    return {"text": text.replace("{", "{{").replace("}", "}}")}  # a single brace begins a placeholder (3.11.5)
 
 
 def _uri(file: str) -> str:

@@ -1,4 +1,4 @@
-"""Findings as people read them."""
+"""Prints findings for people to read."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -12,9 +12,9 @@ _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE
 _INDENT = " " * 4
 _FIX = f"{_INDENT}fix: "
 _COLUMNS_MIN = 40
-"""On a narrower terminal lines are as long, and the terminal breaks them."""
+"""The least width of lines. A narrower terminal wraps them itself."""
 _PLACES_MAX = 4
-"""So many places of a folded finding are listed, beside the first."""
+"""This many places of a folded finding are listed after the first, or all if they are one more."""
 
 
 class _Piece(NamedTuple):
@@ -22,12 +22,12 @@ class _Piece(NamedTuple):
 
     text: str
     style: str = ""
-    """As rich calls it; empty: plain."""
+    """The style in rich. Empty: plain."""
 
 
 def print_text(found: Sequence[Located]) -> None:
-    """`file:line: severity: code: message`, and the fix below it. Equal findings are printed once, with all places. On
-    a terminal lines are wrapped to its width; elsewhere they are whole, for grep."""
+    """Print `file:line: severity: code: message`, and the fix below it. Equal findings are printed once, with their
+    places. On a terminal, lines are wrapped to its width. Elsewhere they stay whole, for grep."""
     columns = terminal_columns()
     width = max(columns, _COLUMNS_MIN) if columns is not None else None
     for places in _folded(found):
@@ -36,7 +36,7 @@ def print_text(found: Sequence[Located]) -> None:
 
 
 def _folded(found: Sequence[Located]) -> list[list[Located]]:
-    """Those that say the same, in the order of the first of each."""
+    """Groups of equal findings, in the order of their first ones."""
     equal: dict[tuple[str, str, str], list[Located]] = {}
     for each in found:
         finding = each.finding
@@ -66,7 +66,7 @@ def _elsewhere(others: Sequence[Located]) -> str:
 
 
 def _wrapped(pieces: Sequence[_Piece], indent: str, width: int | None) -> Iterator[list[_Piece]]:
-    """Lines of at most that width, where no word is longer; the second and later ones with that indentation."""
+    """Lines of at most that width, unless a word is longer. All lines but the first get the indentation."""
     line: list[_Piece] = []
     used = 0
     for piece in pieces:
@@ -84,7 +84,7 @@ def _print(line: Sequence[_Piece]) -> None:
     if not is_coloured():
         print("".join(piece.text for piece in line).rstrip())
         return
-    # Loaded here: what writes into a pipe does not need it.
+    # Loaded here, because output into a pipe does not need it.
     from rich.console import Console  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 

@@ -1,6 +1,6 @@
 """The options of every command, and nothing else.
 
-The commands are imported when they are called: what talks to a cluster takes longer to load than `--help` may take.
+Each command is imported when it is called: the client of a cluster takes longer to load than `--help` may take.
 """
 # ruff: noqa: PLC0415
 
@@ -60,7 +60,7 @@ app = _typer("recovery", add_completion=True)
 
 
 class LogLevel(StrEnum):
-    """Lines below it are dropped."""
+    """Log lines below this level are dropped."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -69,7 +69,7 @@ class LogLevel(StrEnum):
 
 
 class LogFormat(StrEnum):
-    """How lines look."""
+    """The format of log lines."""
 
     CONSOLE = "console"
     JSON = "json"
@@ -491,6 +491,6 @@ def simulate(
 
 
 plugin = _typer("kubectl recovery", add_completion=False)
-"""The same commands. kubectl completes for its plugins itself (`recovery.cli.plugin`)."""
+"""The same commands for kubectl, which completes words for its plugins itself (`recovery.cli.plugin`)."""
 plugin.registered_commands = app.registered_commands
 plugin.registered_callback = app.registered_callback

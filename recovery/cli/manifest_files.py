@@ -1,4 +1,4 @@
-"""Manifests as users name them: files, folders and stdin, as documents that are judged together."""
+"""Reads the files, folders and stdin that users name as manifests. Their documents are judged together."""
 
 import os
 import sys
@@ -19,51 +19,51 @@ from recovery.launch.places import written
 STDIN = "-"
 STDIN_NAME = "<stdin>"
 SUFFIXES = (".yaml", ".yml", ".json")
-"""Of the files that are taken from a folder; a file that is named itself may be called anything."""
+"""Suffixes of the files that are read from a folder. A file that is named itself may have any name."""
 
 
 class Problem(NamedTuple):
-    """Why something is not judged, though it was asked for."""
+    """Why something that was named is not judged."""
 
     message: str
-    """One line, which names what cannot be read."""
+    """One line that names what cannot be read."""
     file: str = ""
-    """As the user named it; empty: it is no file."""
+    """The file as the user named it. Empty: the problem is not about a file."""
 
 
 class Manifests(msgspec.Struct, frozen=True):
-    """What was given."""
+    """What was read."""
 
     documents: tuple[Document, ...]
     files: int
-    """How many were read."""
+    """How many files were read."""
     passed_over: int = 0
-    """Of those, how many were found in a folder and hold nothing that is judged."""
+    """How many of them were skipped, because nothing in them is judged."""
     problems: tuple[Problem, ...] = ()
     """What could not be read."""
     templates: tuple[str, ...] = ()
-    """Of the files of folders that were passed over, those that are to be rendered first."""
+    """The skipped files of folders that are templates and must be rendered first."""
 
 
 class Located(msgspec.Struct, frozen=True):
-    """A finding, and the object in which it lies."""
+    """A finding, and the object that it is in."""
 
     finding: LintFinding
     document: Document
 
     @property
     def line(self) -> int:
-        """0: the object came from no file."""
+        """The line in the file. 0: the object came from no file."""
         return self.document.line_of(self.finding.place.path)
 
     @property
     def path(self) -> str:
-        """Of the field; empty: the document itself."""
+        """The path of the field. Empty: the document itself."""
         return written(self.finding.place.path)
 
     @property
     def where(self) -> str:
-        """`llm.yaml:12`; in an object of the cluster, which has no lines, `TrainingRuntime/torch:spec.template`."""
+        """`llm.yaml:12`, or `TrainingRuntime/torch:spec.template` in an object of the cluster, which has no lines."""
         if self.document.file:
             return f"{self.document.file}:{self.line}"
         return f"{title(self.document)}:{self.path}" if self.path else title(self.document)
@@ -75,7 +75,7 @@ class Located(msgspec.Struct, frozen=True):
 
 
 def located(findings: Iterable[LintFinding], documents: Iterable[Document]) -> tuple[Located, ...]:
-    """`documents`: those that were judged."""
+    """The findings with their documents. `documents`: those that were judged."""
     by_number = {document.number: document for document in documents}
     return tuple(Located(finding, by_number[finding.place.document]) for finding in findings)
 
@@ -88,11 +88,11 @@ def title(document: Document) -> str:
 
 
 class RuntimeSource(NamedTuple):
-    """Where the runtimes are asked for that no file has."""
+    """Where to look up runtimes that no file has."""
 
     server: ServerOptions
     namespace: str | None
-    """Of TrainJobs that name none. None: that of the context."""
+    """The namespace of TrainJobs that name none. None: that of the context."""
 
 
 def _say_nothing(_problems: Sequence[Problem], _code: int) -> None:
@@ -107,11 +107,11 @@ def with_manifests(
     without_work: Callable[[Sequence[Problem], int], None] = _say_nothing,
     skip_others: bool = False,
 ) -> NoReturn:
-    """Do the work on these files, folders, and stdin (`-`), and exit with the code that it returns; with 2 where one of
-    them cannot be read, though the others are worked on, or where there is nothing to work on. `cluster` None: none is
-    asked. `without_work` is called in place of the work where there is nothing to work on, or the cluster does not
-    answer, with why, and the exit code. `skip_others`: files without anything that is judged are skipped, also those
-    that are named, and it is no failure if all are."""
+    """Do the work on these files, folders and stdin (`-`), and exit with the code that it returns. Exit with 2 if one
+    of them cannot be read, after the work on the others, or if there is nothing to work on. `cluster` None: none is
+    read. `without_work` is called instead, with the problems and the exit code, if there is nothing to work on or the
+    cluster does not answer. `skip_others`: files in which nothing is judged are skipped, even those that are named, and
+    it is no failure if all are."""
 
     def read_and_work() -> int:
         manifests = _read(names, skip_others)
@@ -126,7 +126,7 @@ def with_manifests(
             without_work(problems, EXIT_USAGE)
             return EXIT_USAGE
         if cluster is not None:
-            # Loaded here: what talks to a cluster takes longer to load than most files take to be judged.
+            # Loaded here, because the client of a cluster takes longer to load than most files take to be judged.
             from recovery.cli.cluster_runtimes import with_runtimes  # noqa: PLC0415
             from recovery.cli.connection import execute  # noqa: PLC0415
 
@@ -148,7 +148,7 @@ def _nothing_in(names: Sequence[str]) -> Problem:
 
 
 def _read(names: Sequence[str], skip_others: bool) -> Manifests:
-    """All objects; what is named twice is read once."""
+    """All objects. A file that is named twice is read once."""
     problems: list[Problem] = []
     found: list[Document] = []
     templates: list[str] = []
@@ -175,7 +175,7 @@ def _unrendered(names: Sequence[str]) -> str:
 
 
 def _files(names: Sequence[str], problems: list[Problem]) -> Iterator[tuple[str, bool]]:
-    """Each file once, and whether it was not named: it was found in a folder."""
+    """Each file once. True: the file was not named, but found in a folder."""
     named = {_identity(name) for name in names}
     seen: set[str] = set()
     for name in names:
@@ -187,7 +187,7 @@ def _files(names: Sequence[str], problems: list[Problem]) -> Iterator[tuple[str,
 
 
 def _identity(name: str) -> str:
-    """Without links, so that a file which is named in two ways is one."""
+    """The path without links, so that two names of one file have one identity."""
     return name if name == STDIN else os.path.realpath(name)
 
 
@@ -199,7 +199,7 @@ def _folder(name: str, problems: list[Problem]) -> list[str]:
 
 
 def _below(folder: str, problems: list[Problem]) -> Iterator[str]:
-    """Of that folder and those in it; not what is hidden, and not through links to folders."""
+    """The files of that folder and its subfolders. Hidden ones are skipped, and links to folders are not followed."""
 
     def unreadable(error: OSError) -> None:
         problems.append(_cannot_be_read(str(error.filename), error))
@@ -212,7 +212,7 @@ def _below(folder: str, problems: list[Problem]) -> Iterator[str]:
 
 
 def _text(name: str, problems: list[Problem]) -> str | None:
-    """None: it cannot be read. Of a text that is too long, only as much as shows that it is."""
+    """The text. None: it cannot be read. A text that is too long is read only one character over the limit."""
     try:
         if name != STDIN:
             with open(name, "rb") as file:
@@ -242,8 +242,8 @@ def _cannot_be_read(name: str, error: OSError) -> Problem:
 
 
 def _is_meant(document: Document) -> bool:
-    """A folder also holds Secrets, templates and values of charts, and workflows, which are not meant. What is half
-    an object, or nearly of a kind that is judged, is reported all the same."""
+    """Whether the document is to be judged. A folder also holds Secrets, templates and values of charts, and workflows,
+    which are not. An incomplete object, or one of nearly a kind that is judged, is."""
     if document.body:
         kind = (document.kind, document.api_version)
         return kind_of(*kind) is not None or nearest(*kind) is not None

@@ -1,4 +1,4 @@
-"""What comes next for a job of the listing, and how much it needs a person. Nothing is decided for it."""
+"""What comes next for a listed job, and how much the job needs a person. Nothing is decided here."""
 
 from datetime import datetime, timedelta
 from enum import IntEnum
@@ -14,7 +14,7 @@ from recovery.core.model.ledger import Ledger, Phase
 from recovery.core.model.protection import Protection, ProtectionReason
 
 _OVERDUE_AFTER = timedelta(minutes=1)
-"""A controller that runs is not that late."""
+"""A step this late is overdue. A running controller is not that late."""
 
 
 class Need(IntEnum):
@@ -25,10 +25,9 @@ class Need(IntEnum):
     IN_PROGRESS = 1
     """An incident is being recovered, or the job starts, or one of its nodes is silent."""
     FAILED = 2
-    """It has ended, and its owner may want to know."""
+    """The job has failed, and its owner may want to know."""
     UNPROTECTED = 3
-    """It runs. A loss would leave it hanging, an earlier one may have done so, or it has fewer nodes than it is to
-    have."""
+    """The job runs. A loss would leave it hanging, an earlier one may have done so, or it wants more nodes."""
     NOTHING = 4
     """It runs."""
     OVER = 5
@@ -36,29 +35,29 @@ class Need(IntEnum):
 
 
 class NextStep(msgspec.Struct, frozen=True):
-    """What comes next. Empty: nothing, for all that is known."""
+    """What comes next. Empty: nothing, as far as is known."""
 
     what: str = ""
     """What the job or the controller does. Empty: nothing without a person."""
     at: datetime | None = None
     """When, or when at the latest. None: when the state of the cluster allows it."""
     otherwise: str = ""
-    """What is done if it has not come by then. Empty: nothing."""
+    """What happens if it has not come by then. Empty: nothing."""
     verb: str = ""
     """The command that a person runs. Empty: none."""
 
     def command(self, job: str, namespace: str) -> str:
-        """As it is typed; empty: there is none. `namespace` empty: it is the one of the context."""
+        """The command line. Empty: there is none. `namespace` empty: the one of the context."""
         if not self.verb or self.verb in _OF_THE_CLUSTER:
             return f"recovery {self.verb}" if self.verb else ""
         return f"recovery {self.verb} {job}{f' -n {namespace}' if namespace else ''}"
 
     def words(self, command: str, now: datetime) -> str:
-        """In one line, with the command as the caller would have it."""
+        """One line, with the command in the form that the caller chooses."""
         return " or ".join(part for part in (self._by_itself(now), self.otherwise, command) if part)
 
     def short_words(self, now: datetime) -> str:
-        """The same without what can be looked up. JOB stands for the name."""
+        """A shorter line, without `otherwise`. JOB stands for the name."""
         return " or ".join(part for part in (self._by_itself(now), self.command("JOB", "")) if part)
 
     def _by_itself(self, now: datetime) -> str:
@@ -83,7 +82,7 @@ _COMMANDS = {
     ProtectionReason.TRAINING_CONTAINER_UNKNOWN: "explain",
     ProtectionReason.NO_CONTROLLER: "explain",
 }
-"""What a person runs first about a job that is not protected. None for the other reasons: a policy says so."""
+"""What a person runs first for a job that is not protected. The other reasons follow from a policy."""
 
 ON_ITS_WAY = {
     Phase.DETECTED: "decides",
@@ -96,35 +95,35 @@ ON_ITS_WAY = {
     Phase.RENDEZVOUS: "waits for Ready",
     Phase.RESUMING: "waits for progress",
 }
-"""Of an incident that the controller acts on, where no time is known."""
+"""The next step of an incident that the controller acts on, if its time is not known."""
 
 
 def next_step(
     phase: str, ledger: Ledger, found: Protection, *, resumes_at: datetime | None, suspended: bool, silent: bool
 ) -> NextStep:
-    """`suspended`: by the controller, `resumes_at` None: for no set time. `silent`: a node does not answer."""
+    """`suspended`: by the controller. `resumes_at` None: for no set time. `silent`: a node does not answer."""
     open_ = ledger.incident
     if phase in {UNREADABLE, NOT_STARTED} or silent:
         return NextStep(verb="explain")
     if open_ is not None and open_.closing is None:
         return _of_incident(ledger, found, resumes_at, suspended=suspended)
-    if suspended:  # its incident is over or forgotten; a controller that runs resumes it
+    if suspended:  # its incident is over or forgotten; a running controller resumes it
         return NextStep("resumes", resumes_at, verb="resume")
     if phase == STARTING:
         return NextStep("waits for pods")
-    if phase == PAUSED:  # whatever the policy says besides
+    if phase == PAUSED:  # whatever else the policy says
         return NextStep(verb="resume")
     if found.reason in _COMMANDS:
         return NextStep("budget frees" if found.until else "", found.until, verb=_COMMANDS[found.reason])
     if found.protected is not None and ledger.elastic is not None:
         return NextStep("grows when there is room")
     if found.protected is not None and earlier_loss(ledger):
-        return NextStep(verb="explain")  # not restart: whether the ranks hang is for a person to say
+        return NextStep(verb="explain")  # not restart: only a person can judge whether the ranks hang
     return NextStep()
 
 
 def earlier_loss(ledger: Ledger) -> str:
-    """What the controller says of a loss about which it does nothing: its ranks may hang. Empty: there is none, or an
+    """The controller's message about a loss that it does not act on, whose ranks may hang. Empty: there is none, or an
     incident is open."""
     if ledger.incident is not None and ledger.incident.closing is None:
         return ""
@@ -160,14 +159,14 @@ def _of_held(ledger: Ledger) -> NextStep:
     if open_.fail_job:
         return NextStep("fails the job")
     if open_.held is not None:
-        return NextStep(verb="explain")  # for the reason: it comes back until a person has removed it
+        return NextStep(verb="explain")  # shows the reason, which recurs until a person has removed it
     if ledger.next_attempt_at is not None:
         return NextStep("restarts", ledger.next_attempt_at, verb="retry")
     return NextStep(verb="retry")
 
 
 def waits_for_a_person(found: Protection) -> bool:
-    """Of a job with an open incident: it is not recovered. One with an exhausted budget has its last attempt."""
+    """The open incident waits for a person. With an exhausted budget, its last attempt still continues."""
     return found.protected is False and found.reason is not ProtectionReason.BUDGET_EXHAUSTED
 
 

@@ -1,7 +1,7 @@
-"""`recovery nodes`: the nodes that are quarantined or suspected, one line each, with what is held against them.
+"""`recovery nodes`: lists the quarantined and suspected nodes with the evidence, one line each.
 
-The nodes say what is in force, also where there is no RecoveryConfig. The ledger in its status adds suspicions, and
-quarantines that are decided and not in force yet.
+The nodes show the quarantines in force, even without a RecoveryConfig. The ledger in its status adds suspicions, and
+quarantines that are decided but not in force yet.
 """
 
 from collections.abc import Iterable, Sequence
@@ -34,27 +34,27 @@ _HEADER = ("NODE", "STATE", "SINCE", "BY", "ENDS", "EVIDENCE")
 
 
 class NodeRow(msgspec.Struct, frozen=True, rename="camel"):
-    """A node against which something is held."""
+    """A quarantined or suspected node."""
 
     node: str
     state: str
     """Quarantined; Quarantining or Releasing, while the node does not show it yet; or Suspected."""
     since: datetime | None
-    """None: the node does not say."""
+    """None: the node does not show it."""
     by: str
     """The user, or the incidents."""
     ends: tuple[str, ...]
-    """What ends it: each of them does."""
+    """What ends it. Each of them is enough."""
     evidence: tuple[str, ...]
     """Why, in sentences."""
     suspicions: int = 0
-    """Incidents that suspect it and still count."""
+    """How many incidents suspect it and still count."""
     suspicions_needed: int = 0
-    """So many would quarantine it."""
+    """How many of them would quarantine it."""
 
 
 def show_nodes(server: ServerOptions, output: AccountOutput) -> None:
-    """Print the list. Exit code 0, also when there is nothing to list."""
+    """Print the list. Exit code 0, even if there is nothing to list."""
     execute(_show(server, output))
 
 
@@ -90,7 +90,7 @@ async def _config(connection: Connection) -> ConfigFacts | None:
 
 
 async def _nodes(connection: Connection) -> Sequence[NodeFacts] | None:
-    """None: they may not be listed."""
+    """The nodes. None: the user may not list them."""
     try:
         listed: Listing[NodeFacts] = await read_all(connection.client, NODES, None, decode_node)
     except ForbiddenError as error:
@@ -102,7 +102,7 @@ async def _nodes(connection: Connection) -> Sequence[NodeFacts] | None:
 
 
 def node_rows(nodes: Iterable[NodeFacts] | None, config: ConfigFacts | None, now: datetime) -> tuple[NodeRow, ...]:
-    """Quarantined ones first, then the suspected, each by name. `nodes` None: they were not read."""
+    """The rows: quarantined nodes, then suspected ones, each sorted by name. `nodes` None: they were not read."""
     fleet, limits = (config.fleet, _limits(config)) if config is not None else (FleetLedger(), FleetLimits())
     entries = {entry.node: entry for entry in fleet.quarantined}
     held = [each for each in fleet.suspicions if suspicion.counts(each.at, limits, now)]
@@ -123,7 +123,7 @@ def node_rows(nodes: Iterable[NodeFacts] | None, config: ConfigFacts | None, now
 
 
 def _limits(config: ConfigFacts) -> FleetLimits:
-    """The defaults where the spec cannot be used: the controller then pauses, and says why."""
+    """The defaults if the spec cannot be used: the controller then pauses and reports why."""
     return FleetLimits() if config.unreadable or any(config_problems(config.spec)) else fleet_limits(config.spec)
 
 
@@ -141,7 +141,7 @@ def _by_ledger(entry: Quarantined, *, unseen: bool) -> NodeRow:
 
 
 def _by_node(node: NodeFacts) -> NodeRow:
-    """One that is in no ledger: a person has quarantined it where there is no RecoveryConfig, or a moment ago."""
+    """The row of a node that is in no ledger: a person quarantined it a moment ago, or there is no RecoveryConfig."""
     mark = parsed_mark(node.annotations.get(QUARANTINE_ANNOTATION))
     if mark is None:
         why = f"it has the taint of a quarantine, and its annotation {QUARANTINE_ANNOTATION} cannot be read"

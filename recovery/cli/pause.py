@@ -1,7 +1,7 @@
-"""`recovery pause` and `recovery resume`: what keeps the controller from a job, and what lets the job go on.
+"""`recovery pause` keeps the controller from acting on a job. `recovery resume` ends a pause or a suspension.
 
-Neither needs a controller, nor the definitions of this project: they write to the workload alone. `resume --all` is
-therefore what follows once the controller has been stopped for good: nothing else would ever resume what it suspended.
+Both write only to the workload, so they need neither a controller nor the CRDs of this project. Run `resume --all`
+after the controller has been removed: nothing else resumes the jobs that it suspended.
 """
 
 from collections.abc import Sequence
@@ -23,11 +23,11 @@ from recovery.ports import ApiError, NotFoundError, PatchKind, ReadAgainError
 from recovery.workloads import resource_of
 
 _TRIES_MAX = 3
-"""A controller at work may resume a job at the very moment when a person does."""
+"""Several, because a running controller may resume a job at the same moment as a person."""
 
 
 def pause(server: ServerOptions, namespace: str | None, jobs: Sequence[str], reason: str | None) -> None:
-    """Annotate the jobs. `reason` None: none is given, and one that is there already stays."""
+    """Annotate the jobs. `reason` None: no reason is given, and one that is there already stays."""
 
     async def one(connection: Connection, key: GroupKey) -> str:
         workload = await find(connection.client, key)
@@ -44,7 +44,7 @@ def pause(server: ServerOptions, namespace: str | None, jobs: Sequence[str], rea
 
 
 def resume(server: ServerOptions, namespace: str | None, jobs: Sequence[str]) -> None:
-    """Take away the pause and our own suspension of the jobs that are named."""
+    """Remove the pause and our own suspension from the named jobs."""
 
     async def one(connection: Connection, key: GroupKey) -> str:
         workload = await _released(connection, key)
@@ -63,7 +63,7 @@ def resume(server: ServerOptions, namespace: str | None, jobs: Sequence[str]) ->
 
 
 def resume_all(server: ServerOptions, namespace: str | None, *, all_namespaces: bool) -> None:
-    """Release every suspension of ours in the namespace, or everywhere. What people have paused stays paused."""
+    """Release every suspension of ours in the namespace, or everywhere. Jobs that people have paused stay paused."""
     execute(_resume_all(server, namespace, all_namespaces=all_namespaces))
 
 
@@ -85,7 +85,7 @@ async def _resume_all(server: ServerOptions, namespace: str | None, *, all_names
 
 
 async def _release_one(connection: Connection, key: GroupKey, workload: WorkloadFacts) -> bool:
-    """Whether it is released now; what went wrong has been printed."""
+    """Release one job. False: this failed, and the error was printed."""
     title = title_of(key, workload)
     try:
         await _released(connection, key)
@@ -99,7 +99,7 @@ async def _release_one(connection: Connection, key: GroupKey, workload: Workload
 
 
 async def _released(connection: Connection, key: GroupKey) -> WorkloadFacts:
-    """The workload as it was before our suspension was taken from it, if it carried one. Raises as `find`."""
+    """Release our suspension, if there is one. Returns the workload as it was before. Raises as `find`."""
     for left in reversed(range(_TRIES_MAX)):
         workload = await find(connection.client, key)
         mark = workload.annotations.get(SUSPENDED_BY_ANNOTATION)
@@ -117,7 +117,7 @@ async def _released(connection: Connection, key: GroupKey) -> WorkloadFacts:
 
 
 async def _annotate(connection: Connection, key: GroupKey, workload: WorkloadFacts, value: str | None) -> None:
-    """The UID sees to it that a job of the same name that was made meanwhile is not annotated in its place."""
+    """Set the pause annotation, or remove it (None). The UID ensures that a new job of the same name is not changed."""
     body = {"metadata": {"uid": workload.uid, "annotations": {PAUSED_ANNOTATION: value}}}
     await api_verbs.patch(
         connection.client, resource_of(workload), key.name, body, kind=PatchKind.MERGE, namespace=key.namespace

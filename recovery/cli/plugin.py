@@ -1,9 +1,9 @@
 """`kubectl recovery`: the console scripts that kubectl looks for on the PATH.
 
-kubectl runs `kubectl-recovery` with what stands after the plugin's name. To complete a word it runs
-`kubectl_complete-recovery` with the words so far, the one to complete last (empty: a new one), and reads candidates,
-one a line, each with a description after a tab as it likes; a last line `:NUMBER` is cobra's directive for the shell
-(kubectl 1.36 `pkg/cmd/plugin/plugin_completion.go`). It passes on what is written to stderr.
+kubectl runs `kubectl-recovery` with the arguments after the plugin's name. To complete a word it runs
+`kubectl_complete-recovery` with the words so far. The last of them is the word to complete, empty for a new one.
+kubectl reads one candidate a line, with an optional description after a tab. A last line `:NUMBER` is cobra's directive
+for the shell (kubectl 1.36 `pkg/cmd/plugin/plugin_completion.go`). kubectl passes on stderr.
 """
 
 import os
@@ -16,13 +16,13 @@ from recovery.cli.main import app, plugin
 
 PROGRAM = "kubectl recovery"
 DIRECTIVE_FILES = 0
-"""cobra's ShellCompDirectiveDefault: where there are no candidates, files are."""
+"""cobra's ShellCompDirectiveDefault: without candidates, the shell offers files."""
 DIRECTIVE_NO_FILES = 4
 """cobra's ShellCompDirectiveNoFileComp."""
 
 _FILE_OPTIONS = frozenset({"--kubeconfig", "--admission-certificates"})
 _FILE_COMMANDS = frozenset({"lint", "explain-launch"})
-"""Whose arguments are files."""
+"""Commands whose arguments are files."""
 _INSTRUCTION = "_KUBECTL_RECOVERY_COMPLETE"
 
 
@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def complete() -> None:
-    """`kubectl_complete-recovery`. Answers by typer's own completion, which for fish writes what cobra reads."""
+    """`kubectl_complete-recovery`. Uses typer's completion for fish, which writes the format that cobra reads."""
     *before, begun = sys.argv[1:] or [""]
     line = [PROGRAM, *before, *([begun] if begun else [])]
     os.environ |= {
@@ -40,7 +40,7 @@ def complete() -> None:
         "_TYPER_COMPLETE_FISH_ACTION": "get-args",
         "_TYPER_COMPLETE_ARGS": shlex.join(line) + ("" if begun else " "),
     }
-    get_command(app)  # typer knows of shells only once it has built a command that offers completion
+    get_command(app)  # typer registers its shells when it builds a command that offers completion
     try:
         plugin(args=[], prog_name=PROGRAM, complete_var=_INSTRUCTION)
     except SystemExit:

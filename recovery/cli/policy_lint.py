@@ -1,7 +1,7 @@
 """Lint of RecoveryPolicies, ClusterRecoveryPolicies and the RecoveryConfig.
 
-The API server judges them in the same way: by the schema and the rules of their CRDs, then by the rules of the webhook.
-The controller goes by the same rules. What a cluster allows is left to its webhook, which knows the RecoveryConfig.
+It checks what the API server checks: first the schema and the rules of the CRDs, then the rules of the webhook. The
+controller applies the same rules. Only the webhook checks what its cluster allows, because it knows the RecoveryConfig.
 """
 
 import difflib
@@ -26,13 +26,13 @@ _LOOK_UP = "see docs/reference.md for what the field takes"
 _BESIDE_THE_FIELDS = frozenset({"apiVersion", "kind", "metadata", "status"})
 _ALLOWS_ALL: Mapping[str, Any] = {"allow": {"failJob": True, "cordon": True, "assumeDead": True}}
 _NO_FIELD = "<nil>"
-"""In place of a path: a rule of the whole object is broken."""
+"""Stands for a path when a rule of the whole object is broken."""
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _TYPE = re.compile(r"must be of type ([a-z,]+)")
 
 
 def check(documents: Sequence[Document]) -> Iterator[LintFinding]:
-    """What is wrong with those of ours, without what their annotations silence."""
+    """The findings in our own kinds, without those that the objects' annotations ignore."""
     ignored = {document.number: ignored_codes(document) for document in documents}
     yield from (each for each in _found(documents) if each.code.name not in ignored[each.place.document])
 
@@ -49,8 +49,8 @@ def _found(documents: Sequence[Document]) -> Iterator[LintFinding]:
 
 
 def _by_schema(document: Document) -> tuple[Mapping[str, Any], list[LintFinding]]:
-    """The object as the API server completes it, and why it does not admit it."""
-    # Loaded here: manifests of jobs do without the embedded API server.
+    """The object with the API server's defaults, and why the API server refuses it."""
+    # Loaded here, because manifests of jobs do not need the embedded API server.
     from recovery.sim.api.kinds.recovery import definition, recovery_kinds  # noqa: PLC0415
 
     kind = next(each for each in recovery_kinds() if each.resource.kind == document.kind)
@@ -73,8 +73,8 @@ def _by_schema(document: Document) -> tuple[Mapping[str, Any], list[LintFinding]
 
 
 def _causes(kind: "ServedKind", completed: dict[str, Any], body: Mapping[str, Any]) -> "list[FieldCause]":
-    """Why the API server refuses it. Where a value breaks the schema, it does not ask the rules: they are asked of an
-    object without that value, so that all mistakes come at once."""
+    """Why the API server refuses the object. If a value breaks the schema, it does not evaluate the rules. Here they
+    are evaluated without that value, so that all mistakes are shown at once."""
     from recovery.sim.api.schemas import RULES_NOT_ASKED  # noqa: PLC0415
 
     found = list(kind.validate(completed, None))
@@ -90,7 +90,7 @@ def _causes(kind: "ServedKind", completed: dict[str, Any], body: Mapping[str, An
 
 
 def _remove(body: dict[str, Any], path: Path) -> None:
-    """The items of a list that follow keep their indexes, so none is removed from a list."""
+    """Remove the value at the path. Items of a list stay, so that the items after them keep their indexes."""
     parent: Any = body
     for step in path[:-1]:
         parent = parent[step]
@@ -99,13 +99,13 @@ def _remove(body: dict[str, Any], path: Path) -> None:
 
 
 def _advice(sentence: str) -> tuple[str, str]:
-    """The sentence, and what to do, which follows a semicolon in many of them."""
+    """The message, and the advice that follows the last semicolon in many sentences."""
     message, semicolon, advice = sentence.rpartition("; ")
     return (message, advice) if semicolon else (sentence, _LOOK_UP)
 
 
 def _fix_of(field: str, reason: str, message: str) -> str:
-    """Where the words of the API server do not say it. Empty: they do."""
+    """The fix that follows from the API server's reason. Empty: none does, so the advice applies."""
     if reason == "FieldValueRequired":
         return f"write {field}"
     if reason == "FieldValueNotSupported":
@@ -124,7 +124,8 @@ def _as_written(types: str) -> str:
 
 
 def _unknown_fields(parent: Mapping[str, Any], value: Any, place: Place) -> Iterator[LintFinding]:
-    """`parent`: the schema of the object that has this field. The API server drops such a field, and what is below."""
+    """The fields that the schema lacks, here and below. The API server drops them. `parent`: the schema of the object
+    that has this field."""
     known = parent.get("properties", {})
     name = str(place.path[-1])
     if known and name not in known:
@@ -145,7 +146,7 @@ def _below(schema: Mapping[str, Any], value: Any, place: Place) -> Iterator[Lint
 
 
 def _path_of(field: str, body: Mapping[str, Any]) -> Path:
-    """Of a field as the API server writes it: keys of maps may have dots in them. As far as it is there."""
+    """The path of a field that the API server names, as far as the body has it. Keys of maps may contain dots."""
     path: list[str | int] = []
     value: Any = body
     rest = field
@@ -172,7 +173,7 @@ def _begins(text: str, key: str) -> bool:
 
 
 def _by_webhook(admitted: Sequence[tuple[Document, Mapping[str, Any]]]) -> Iterator[LintFinding]:
-    """`admitted`: by the schema, and the objects as it completes them."""
+    """`admitted`: the documents that the schema admits, and their objects with defaults."""
     from recovery.admission.objects import JUDGED, JudgedObject  # noqa: PLC0415
     from recovery.admission.verdict import judge  # noqa: PLC0415
     from recovery.ports import RECOVERY_CONFIGS  # noqa: PLC0415

@@ -1,6 +1,6 @@
-"""What has to be there before the controller may start: resources and permissions; what is missing is named at once.
+"""The resources and permissions that the controller needs. Everything that is missing is reported before it starts.
 
-Kubeflow Trainer need not be: without it JobSets that nothing controls are the workloads. Without JobSet there is none.
+Kubeflow Trainer is optional: without it the workloads are the JobSets that nothing controls. JobSet is required.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ from recovery.ports import (
 _OURS = (RECOVERY_POLICIES, CLUSTER_RECOVERY_POLICIES, RECOVERY_CONFIGS, RECOVERY_GROUPS)
 
 WATCHED = (TRAIN_JOBS, JOB_SETS, JOBS, PODS, NODES, *_OURS)
-"""What the controller keeps track of, where Trainer is installed."""
+"""What the controller watches if Trainer is installed."""
 
 _ACCESS_REVIEWS = Resource(
     "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False
@@ -51,11 +51,11 @@ class Permission(msgspec.Struct, frozen=True):
     namespace: str = ""
     """Empty: all namespaces."""
     name: str = ""
-    """Of the one object that is meant. Empty: all."""
+    """The name of the only object. Empty: all objects."""
 
     @property
     def target(self) -> str:
-        """As RBAC rules are spoken of: `recoverygroups.recovery.trainjob.dev/status`."""
+        """In the notation of RBAC rules: `recoverygroups.recovery.trainjob.dev/status`."""
         return f"{_name(self.resource)}{'/' + self.subresource if self.subresource else ''}"
 
 
@@ -69,25 +69,25 @@ OBSERVE = (
     Permission("create", EVENTS),
     Permission("list", EVENTS),
 )
-"""What the controller cannot do without, whatever the policies say."""
+"""Permissions that the controller needs whatever the policies say."""
 
 ACCOUNTING = (
     Permission("get", RECOVERY_INCIDENTS),
     Permission("patch", RECOVERY_CONFIGS, "status"),
 )
-"""What the totals of the fleet need, and the circuit breaker and the ledger of quarantined nodes with them. Roles of an
-earlier version lack it. It does not keep the controller from starting: jobs are recovered without it."""
+"""Permissions for the totals of the fleet, the circuit breaker and the ledger of quarantined nodes. Roles of an earlier
+version lack them. Without them the controller starts and recovers jobs."""
 
 RECORDS = (
     Permission("delete", RECOVERY_INCIDENTS),
     Permission("patch", RECOVERY_INCIDENTS, "status"),
 )
-"""What keeps records few: their retention (RecoveryConfig `spec.incidents`), and one record for several incidents under
-Observe. Roles of an earlier version lack it. All else works without it."""
+"""Permissions that keep records few: their retention (RecoveryConfig `spec.incidents`), and one record for several
+incidents under Observe. Roles of an earlier version lack them. All else works without them."""
 
 POLICY_STATUS = tuple(Permission("patch", each, "status") for each in (RECOVERY_POLICIES, CLUSTER_RECOVERY_POLICIES))
-"""What keeps the moment since which a policy enforces. Roles of an earlier version lack it. Without it any edit of the
-policy makes a baseline of the losses before the edit."""
+"""Permissions to store since when a policy enforces. Roles of an earlier version lack them. Without them, any edit of
+the policy makes the losses before the edit a baseline."""
 
 ENFORCE = (
     Permission("delete", JOBS),
@@ -98,23 +98,24 @@ ENFORCE = (
     Permission("patch", JOB_SETS, "status"),
     Permission("delete", JOB_SETS),
 )
-"""What only policies in mode Enforce need. A cluster may withhold it, to be sure that nothing is touched."""
+"""What only policies in mode Enforce need. A cluster may withhold these, to be sure that nothing is touched."""
 
 
 QUARANTINE = (Permission("patch", NODES),)
 """What only a RecoveryConfig with `allow.cordon` needs."""
 
 NODE_LEASES = (Permission("get", LEASES, namespace=NODE_LEASE_NAMESPACE),)
-"""When the kubelet of a silent node was last heard. Without it AssumeDead goes by the node's Ready condition alone."""
+"""Shows when the kubelet of a silent node last renewed its Lease. Without it, AssumeDead uses the Ready condition
+alone."""
 
 
 LOGS = (Permission("get", PODS, "log"),)
-"""What the evidence from the logs of suspects needs (manifests/components/pod-logs). To have it is to ask for that
-evidence: without it no log is read, and nothing is missing."""
+"""Switches on the evidence from the logs of suspects (manifests/components/pod-logs). Without it no log is read, and it
+is not reported as missing."""
 
 
 def to_lead(namespace: str) -> tuple[Permission, ...]:
-    """What election by the Lease in that namespace needs. RBAC cannot limit `create` to a name."""
+    """What an election with the Lease in that namespace needs. RBAC cannot limit `create` to a name."""
     return (
         Permission("create", LEASES, namespace=namespace),
         *(Permission(verb, LEASES, namespace=namespace, name=LEASE_NAME) for verb in ("get", "patch")),
@@ -130,14 +131,14 @@ async def absent_resources(client: ApiClient) -> tuple[Resource, ...]:
         except NoSuchResourceError:
             absent.append(resource)
         except ForbiddenError:
-            continue  # permissions are asked for by themselves
+            continue  # permissions are checked separately
     return tuple(absent)
 
 
 def install_words(absent: Sequence[Resource]) -> str:
-    """One line that names what is not installed and how to install it; empty if nothing is absent that is needed.
+    """One line that names what is not installed and how to install it. Empty: everything required is installed.
 
-    Trainer is named only where JobSet is absent too: installing the one brings the other.
+    Trainer is named only if JobSet is absent too, because Trainer brings JobSet.
     """
     absent = [resource for resource in absent if resource != TRAIN_JOBS or JOB_SETS in absent]
     if not absent:
@@ -152,7 +153,7 @@ def install_words(absent: Sequence[Resource]) -> str:
 
 
 def needed(permissions: Iterable[Permission], *, train_jobs: bool) -> tuple[Permission, ...]:
-    """Those of the permissions that are of use. `train_jobs` False: Trainer is not installed."""
+    """The permissions that are of use. `train_jobs` False: Trainer is not installed."""
     return tuple(each for each in permissions if train_jobs or each.resource != TRAIN_JOBS)
 
 
@@ -165,7 +166,7 @@ def permission_words(permissions: Iterable[Permission]) -> str:
 
 
 async def denied(client: ApiClient, permissions: Iterable[Permission]) -> tuple[Permission, ...]:
-    """Those of the permissions that the API server says we do not have. Raises ApiError."""
+    """The permissions that the API server denies to us. Raises ApiError."""
     asked = tuple(permissions)
     allowed = await asyncio.gather(*(_allowed(client, permission) for permission in asked))
     return tuple(permission for permission, granted in zip(asked, allowed, strict=True) if not granted)

@@ -1,7 +1,7 @@
-"""`recovery quarantine`, `release` and `reset-breaker`: what a person says about nodes, and about the brake for all.
+"""`recovery quarantine` and `release` for nodes, and `reset-breaker` for the circuit breaker.
 
-Quarantine and release are done here, on the node itself, so that they hold at once and where no controller runs. The
-controller's ledger follows: its FleetReconciler takes in what it finds on a node, and drops what is no longer there.
+Quarantine and release change the node itself, so they take effect at once, even if no controller runs. The controller's
+ledger follows: its FleetReconciler adds the quarantines that it finds on nodes, and drops those that are gone.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -39,11 +39,11 @@ from recovery.ports import (
 )
 
 _SECONDS = 30
-"""Within which the controller sees what was done (`controller.fleet_reconciler.REVIEW_SECONDS`)."""
+"""The controller sees a change within this time (`controller.fleet_reconciler.REVIEW_SECONDS`)."""
 
 
 def quarantine(server: ServerOptions, nodes: Sequence[str], reason: str) -> None:
-    """Cordon, taint and annotate the nodes as a person. Exit code 1: one of them could not be."""
+    """Cordon, taint and annotate the nodes for a person. Exit code 1: this failed for one of them."""
 
     async def work() -> int:
         async with connect(server) as connection:
@@ -54,7 +54,7 @@ def quarantine(server: ServerOptions, nodes: Sequence[str], reason: str) -> None
 
 
 def release(server: ServerOptions, nodes: Sequence[str]) -> None:
-    """Take away what is ours on the nodes, and have the controller's ledger follow. Exit code 1 as `quarantine`."""
+    """Remove our quarantine from the nodes. The controller's ledger follows. Exit codes as `quarantine`."""
 
     async def work() -> int:
         async with connect(server) as connection:
@@ -64,7 +64,7 @@ def release(server: ServerOptions, nodes: Sequence[str]) -> None:
 
 
 def reset_breaker(server: ServerOptions) -> None:
-    """Annotate the RecoveryConfig, so that the controller that leads closes the circuit breaker."""
+    """Annotate the RecoveryConfig, so that the leader closes the circuit breaker."""
 
     async def work() -> int:
         async with connect(server) as connection:
@@ -75,7 +75,7 @@ def reset_breaker(server: ServerOptions) -> None:
 
 
 async def _each(nodes: Sequence[str], one: Callable[[str], Awaitable[str]]) -> int:
-    """Print what `one` says of each node, or on stderr why not. What no other node would escape is raised."""
+    """Print the result of `one` for each node, or its error on stderr. An error that all nodes share is raised."""
     code = 0
     for name in dict.fromkeys(nodes):
         try:
@@ -156,7 +156,7 @@ async def _node(connection: Connection, name: str) -> NodeFacts:
 
 
 async def _fleet(connection: Connection) -> FleetLedger:
-    """What the controller's ledger holds about nodes, for those who may read it; else it is empty."""
+    """The controller's ledger about nodes. Empty if there is none, or the user may not read it."""
     try:
         config = await _config(connection)
     except (ForbiddenError, NoSuchResourceError):
@@ -186,5 +186,5 @@ def _who(mark: Mark | None) -> str:
 
 
 def _moment(at: datetime) -> str:
-    """To the microsecond: a quarantine of the same second must be older."""
+    """RFC 3339, to the microsecond, so that a quarantine of the same second counts as older."""
     return str(msgspec.to_builtins(at))

@@ -1,4 +1,4 @@
-"""What `status` shows of a group that is not all Ready although no incident is open: the ledger knows nothing of it.
+"""What `status` shows of a group that is not fully Ready and has no open incident. The ledger does not record that.
 
 Nothing here is written or decided: the functions are the controller's own, applied to what was read for the listing.
 """
@@ -19,17 +19,17 @@ from recovery.core.policy.spec import PolicyError
 from recovery.core.sentences import render
 
 NOT_STARTED = "NotStarted"
-"""The phase of a job that has not run whole, and something is known that keeps it from it."""
+"""The phase of a job whose members have not all run at once, for a known reason."""
 UNREADABLE = "Unreadable"
-"""The phase of one of whose objects, or whose ledger, one cannot be read: nothing is done about it."""
+"""The phase of a job with a ledger or another object that cannot be read. The controller does not act on it."""
 STARTING = "Starting"
-"""The phase of one of which nothing is known but that it has not run whole yet; the same word as an incident's."""
+"""The phase of a job whose members have not all run at once, for no known reason. Also a phase of incidents."""
 PAUSED = "Paused"
-"""The phase of one that users have paused, and that runs or is on its way: a loss would be left to them."""
+"""The phase of a job that users have paused and that runs or starts. The controller would leave a loss to them."""
 
 
 class Readiness(msgspec.Struct, frozen=True):
-    """What there is to show. Empty: it is as it is without this."""
+    """What Jobs, pods and nodes add to a row. Empty: nothing."""
 
     phase: str = ""
     cause: str = ""
@@ -44,7 +44,7 @@ def readiness_of(
     policy: Policy | PolicyError | None,
     now: datetime,
 ) -> Readiness:
-    """`ledger` None: there is none. The result does not depend on who may act on the group: a pause changes nothing."""
+    """`ledger` None: there is none. Who may act on the group does not matter, so a pause changes nothing."""
     if (why := unread(snapshot)) is not None:
         first = snapshot.undecodable[0]
         return Readiness(UNREADABLE, f"{first.kind} {first.name} cannot be read", 0, render(why))
@@ -77,7 +77,7 @@ def _silent_words(nodes: tuple[str, ...]) -> str:
 
 
 def _reason(silent: tuple[str, ...], found: NotStarted | None) -> str:
-    """The controller's own sentences, and how many run."""
+    """The controller's own sentence, and how many pods run."""
     if silent:
         return f"no failure yet: {silent[0]}"
     if found is None:

@@ -31,12 +31,12 @@ def report_on_job(
     incident_id: str | None,
     output: ReportFormat,
 ) -> NoReturn:
-    """Print the report of a job, or of one of its incidents. One that is not there is one line and exit code 1."""
+    """Print the report of a job, or of one of its incidents. If it does not exist: one line, and exit code 1."""
     execute(_on_job(server, namespace, job, incident_id, output))
 
 
 def report_on_fleet(server: ServerOptions, namespace: str | None, since: timedelta, output: ReportFormat) -> NoReturn:
-    """Print the report of all jobs of the namespace; None: of all namespaces."""
+    """Print the report of all jobs of the namespace. `namespace` None: of all namespaces."""
     execute(_on_fleet(server, namespace, since, output))
 
 
@@ -63,7 +63,7 @@ async def _on_job(
         ids = dict.fromkeys(record.incident.id for record in sorted(mine, key=_began, reverse=True))
         has = f"it has {', '.join(ids)}" if ids else "it has none"
         raise CommandError(f"there is no incident {incident_id!r} of job {key}: {has}")
-    # Ids count from 1 again where a RecoveryGroup was deleted: the newest is meant, as recorded if it has been.
+    # After a RecoveryGroup is deleted, ids start from 1 again. This takes the newest incident, and prefers its record.
     record = max(named, key=lambda each: (each.incident.started_at, each.incident.closing is not None))
     _print(incident_report(record, now), output, left_out)
     return 0
@@ -84,7 +84,7 @@ def _began(record: IncidentRecord) -> datetime:
 
 
 async def _read(client: ApiClient, namespace: str | None, left_out: list[str]) -> RecordsFound:
-    """Ledgers first: an incident that is recorded while this reads is then in both, and never in neither.
+    """Read the ledgers first: an incident that is recorded meanwhile is then in both, and never in neither.
 
     Adds a line to `left_out` for each thing that the report lacks. The caller prints them with the report: a run that
     fails prints only why it failed.

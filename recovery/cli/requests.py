@@ -1,8 +1,8 @@
 """`recovery restart`, `retry` and `reset-budget`: a request to the controller, and its answer.
 
-The request is an annotation (`core.incident.requests`), so that the leader sees it, after a crash as well. Before
-it is written it is put to the controller's own decision, here and on the objects as they are now: what would be refused
-anyway is refused at once, with the same sentence, also where no controller runs.
+The request is an annotation (`core.incident.requests`), so the leader sees it even after a crash. Before the command
+writes it, it applies the controller's own decision to the current objects. A request that the controller would refuse
+is refused at once, with the same sentence, even if no controller runs.
 """
 
 import asyncio
@@ -36,11 +36,11 @@ from recovery.ports import PatchKind, TryLaterError
 from recovery.workloads import resource_of
 
 _POLL_SECONDS = 0.5
-"""Between two reads of the answer."""
+"""The interval between reads of the answer."""
 
 
 class RequestOptions(msgspec.Struct, frozen=True):
-    """What is asked of every job that is named."""
+    """The request to every named job."""
 
     verb: Verb
     reason: str = ""
@@ -48,11 +48,11 @@ class RequestOptions(msgspec.Struct, frozen=True):
     confirmed: bool = True
     """False: a person at a terminal is asked first."""
     wait_seconds: float = 15.0
-    """For the answer. 0: it is not waited for."""
+    """How long to wait for the answer. 0: do not wait."""
 
 
 class _RequestTarget(msgspec.Struct, frozen=True):
-    """A job that is to be asked about."""
+    """A job that the request goes to."""
 
     key: GroupKey
     workload: WorkloadFacts
@@ -93,7 +93,7 @@ async def _send_requests(
 
 
 def login() -> str:
-    """The name of this machine's user. The number where it has no name, as in a container: `uid 65532`."""
+    """The name of this machine's user, or `uid 65532` if the user has no name, as in a container."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):  # KeyError: before Python 3.13
@@ -101,7 +101,7 @@ def login() -> str:
 
 
 async def _prepare(connection: Connection, key: GroupKey, verb: Verb, request: Request) -> _RequestTarget | str:
-    """The job, if the request can be carried out as far as can be seen; a word if there is nothing to do."""
+    """The job, if nothing seems to prevent the request. A string: there is nothing to do. Raises CommandError."""
     reading = await read_job(connection.client, key)
     for line in reading.unreadable:
         print_error(line)
@@ -121,7 +121,7 @@ async def _prepare(connection: Connection, key: GroupKey, verb: Verb, request: R
     selection = policy_of(reading.policies, workload)
     if selection.error is not None:
         raise CommandError(f"{title}: {verb} is refused: {selection.error}, so nothing would act on the request")
-    if selection.policy is None and not reading.unreadable:  # a policy that may not be read here may apply all the same
+    if selection.policy is None and not reading.unreadable:  # a policy that the user may not read can apply
         why = f"no policy applies to it ({selection.why})"
         raise CommandError(f"{title}: {verb} is refused: {why}, so nothing would act on the request")
     why_not = _refusal(reading, workload, ledger, selection, verb, request)
@@ -134,7 +134,7 @@ async def _prepare(connection: Connection, key: GroupKey, verb: Verb, request: R
 def _refusal(
     reading: JobReading, workload: WorkloadFacts, ledger: Ledger, selection: AppliedPolicy, verb: Verb, request: Request
 ) -> str | None:
-    """Why a controller would refuse it now. None: it would not, or cannot say before it has done something else."""
+    """Why the controller would refuse the request now. None: it would not, or it must do something else first."""
     if workload.condition("Failed") is not None:
         return f"the {workload.kind} has failed for good"
     others = {name: value for name, value in workload.annotations.items() if name not in ANNOTATIONS.values()}
@@ -161,7 +161,7 @@ def _confirmed(jobs: Sequence[_RequestTarget]) -> bool:
 
 
 async def _put(connection: Connection, job: _RequestTarget, options: RequestOptions, request: Request) -> bool:
-    """Write the request, wait for the answer, print it: whether it was accepted, or not waited for."""
+    """Write the request, wait for the answer and print it. True: the request was accepted, or no answer was awaited."""
     body = {"metadata": {"uid": job.workload.uid, "annotations": {ANNOTATIONS[options.verb]: encode(request)}}}
     resource = resource_of(job.workload)
     await api_verbs.patch(
@@ -189,7 +189,7 @@ async def _put(connection: Connection, job: _RequestTarget, options: RequestOpti
 async def _wait(
     connection: Connection, job: _RequestTarget, options: RequestOptions, request: Request
 ) -> RequestAnswer | None:
-    """None: none came in time."""
+    """The answer. None: none came in time."""
     reader = LiveReader(connection.client)
     deadline = connection.clock.monotonic_seconds() + options.wait_seconds
     while True:

@@ -1,4 +1,4 @@
-"""`recovery run`: puts the controller together and runs it until a signal ends it."""
+"""`recovery run`: assembles the controller and runs it until a signal ends it."""
 
 import asyncio
 import secrets
@@ -53,7 +53,7 @@ _log = structlog.get_logger("recovery.cli")
 
 
 class StopSignal:
-    """SIGTERM and SIGINT as an event. After the first of them Ctrl-C is again what it was before."""
+    """SIGTERM and SIGINT as an event. After the first signal, Ctrl-C has its previous effect again."""
 
     def __init__(self) -> None:
         self.event = asyncio.Event()
@@ -61,7 +61,7 @@ class StopSignal:
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[None]:
-        """Signals are noted meanwhile."""
+        """Handle the signals within the context."""
         loop, before = asyncio.get_running_loop(), signal.getsignal(signal.SIGINT)
 
         def stop(name: str, exit_code: int) -> None:
@@ -81,17 +81,17 @@ class StopSignal:
             signal.signal(signal.SIGINT, before)
 
     async def result_before(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """Do the work and give what it results in. None: the stop came first."""
+        """The result of the work. None: the stop signal came first."""
         doing, stopping = asyncio.create_task(work), asyncio.create_task(self.event.wait())
         await first_of(doing, stopping)
         return None if self.event.is_set() else doing.result()
 
 
 class Election(msgspec.Struct, frozen=True):
-    """How replicas agree who leads."""
+    """How replicas elect a leader."""
 
     lease_namespace: str | None
-    """None: the pod's own, or that of the context."""
+    """None: the pod's own namespace, or that of the context."""
     lease_seconds: int
 
 
@@ -113,7 +113,7 @@ def run_controller(
     election: Election | None,
     admission: AdmissionSettings | None,
 ) -> None:
-    """Run until SIGTERM (exit code 0) or SIGINT (130); whatever keeps it from running, or ends it, is one line and 1.
+    """Run until SIGTERM (exit code 0) or SIGINT (130). A failure to start or to continue is one line, and exit code 1.
 
     `election` None: this is the only controller. `admission` None: no webhooks are served.
     """
@@ -132,7 +132,7 @@ async def _run(
     stop, server = StopSignal(), ServerOptions(kubeconfig, context)
     telemetry = Telemetry(clock=SystemClock(), version=version("trainjob-recovery"))
     telemetry.follow_process()
-    # A plugin for credentials may take long, so until it is done a signal ends the process as it does any other.
+    # A credential plugin may take long. Until it is done, a signal ends the process as usual.
     async with connect(server, telemetry) as connection, stop.listening():
         namespace = await chosen_namespace(server, election.lease_namespace) if election else None
         watched = await stop.result_before(check(connection, namespace, telemetry))
@@ -171,10 +171,10 @@ async def _run(
 async def check(
     connection: Connection, lease_namespace: str | None = None, telemetry: Telemetry | None = None
 ) -> tuple[Resource, ...]:
-    """The resources to watch. Raises CommandError for what is not there, before anything is watched or served.
+    """The resources to watch. Raises CommandError if a needed one is missing, before anything is watched or served.
 
-    `lease_namespace`: where the election is to be held; None: there is none. `telemetry` exports what is missing and
-    not needed for a start; None: it is not exported.
+    `lease_namespace`: where the election is held. None: there is none. `telemetry` exports the missing permissions that
+    the start does not need. None: they are not exported.
     """
     absent = await absent_resources(connection.client)
     if words := install_words(absent):
@@ -200,7 +200,7 @@ async def check(
 
 
 async def may_read_logs(connection: Connection) -> bool:
-    """The evidence from logs is switched on by its permission alone, so nothing warns where that is not there."""
+    """The permission alone switches the evidence from logs on, so nothing warns if it is missing."""
     allowed = not await denied(connection.client, LOGS)
     if allowed:
         _log.info("the logs of suspects are read and kept in their incidents")
@@ -217,11 +217,11 @@ _OPTIONAL = (
         "fencing AssumeDead will go by the Ready condition of nodes alone",
     ),
 )
-"""Permissions without which something is missing and no job is worse off: which, where, and what is missing then."""
+"""Permissions that no recovery needs: which ones, where, and what is missing without them."""
 
 
 async def _not_needed_for_a_start(connection: Connection, *, train_jobs: bool) -> list[Permission]:
-    """The permissions that are missing and that the start does not need; each is logged."""
+    """The missing permissions that the start does not need. Each is logged."""
     to_enforce = await denied(connection.client, needed(ENFORCE, train_jobs=train_jobs))
     to_quarantine = await denied(connection.client, QUARANTINE)
     if to_enforce:
@@ -244,10 +244,10 @@ async def standing(
     lease_seconds: int | None,
     telemetry: Telemetry | None = None,
 ) -> AsyncIterator[Leadership]:
-    """Stand for election on a session of its own. `namespace` or `lease_seconds` None: this is the only controller.
+    """Take part in the election. `namespace` or `lease_seconds` None: this is the only controller.
 
-    A renewal has seconds. On the session of the recoveries it would wait for a connection and for a place among the
-    requests in flight, behind whatever a storm has the groups read.
+    The session is separate, because a renewal has only seconds. In the session of the recoveries it would wait for a
+    connection and a place among the requests in flight, behind everything that the groups read in a storm.
     """
     if namespace is None or lease_seconds is None:
         yield SoleLeader(SystemClock())
@@ -257,7 +257,7 @@ async def standing(
 
 
 def _candidate(connection: Connection, namespace: str, lease_seconds: int) -> Elector:
-    """A process that starts again in the same pod is another candidate."""
+    """The identity is random, so that a process that restarts in the same pod is another candidate."""
     identity = f"{socket.gethostname()}_{secrets.token_hex(4)}"
     _log.info("standing for election", identity=identity, lease_namespace=namespace, lease_seconds=lease_seconds)
     return Elector(
@@ -279,14 +279,14 @@ async def _admitting(
     connection: Connection,
     telemetry: Telemetry,
 ) -> AsyncIterator[Callable[[], str | None]]:
-    """Serve the webhooks meanwhile, whether this process leads or not.
+    """Serve the webhooks within the context, whether this process leads or not.
 
-    Gives a function that says why they are not served. It returns None while they are, and if none are asked for.
+    Yields a function that returns why they are not served. None: they are, or none are asked for.
     """
     if settings is None:
         yield lambda: None
         return
-    from recovery.admission.serve import WEBHOOKS, ClusterAccess, serve_admission  # noqa: PLC0415 - kopf is long in loading
+    from recovery.admission.serve import WEBHOOKS, ClusterAccess, serve_admission  # noqa: PLC0415 - kopf loads slowly
 
     cluster = ClusterAccess(namespace, kubeconfig, context)
     metrics = telemetry.admission(WEBHOOKS)
@@ -345,13 +345,13 @@ def waits_for(
     stale: Mapping[str, datetime],
     unserved: str | None,
 ) -> Sequence[str]:
-    """What keeps this process from being ready, for `/readyz`; empty: it is ready.
+    """What keeps this process from being ready, for `/readyz`. Empty: it is ready.
 
     A Service sends webhooks to ready pods only, so a replica that serves none must not be ready. Nothing else depends
-    on this answer: the process stands for election and recovers jobs all the same, and `/healthz` does not restart it.
+    on this answer: a process that is not ready can still lead and recover jobs, and `/healthz` does not restart it.
 
-    `listed`: plurals of the resources. `stale`: those of which nothing is heard any more, and since when.
-    `unserved`: why no webhooks are served; None: they are, or none are asked for.
+    `listed`: plurals of the listed resources. `stale`: plurals of those whose watch is silent, and since when.
+    `unserved`: why no webhooks are served. None: they are, or none are asked for.
     """
     unlisted = [] if synced else [resource.plural for resource in watched if resource.plural not in listed]
     if not synced and not unlisted:

@@ -1,4 +1,4 @@
-"""One verb for several jobs: each by itself, reported in a line, and an exit code for all of them."""
+"""Applies one verb to several jobs: one line for each job, and one exit code for all."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
@@ -18,7 +18,7 @@ async def for_each_job(
     jobs: Sequence[str],
     one: Callable[[Connection, GroupKey], Awaitable[str]],
 ) -> int:
-    """Print what `one` says of each job, or on stderr why not; 1 if any of them failed. A name counts once."""
+    """Print the result of `one` for each job, once, or its error on stderr. Returns 1 if any job failed."""
     code = 0
     async with connect(server) as connection:
         where = await chosen_namespace(server, namespace)
@@ -33,7 +33,7 @@ async def for_each_job(
 
 
 async def attempted(key: GroupKey, work: Awaitable[T]) -> T | None:
-    """What the work gives. None: it failed, and why has been printed. What no other job would escape is raised."""
+    """The result of the work. None: it failed, and the error was printed. An error that all jobs share is raised."""
     try:
         return await work
     except CommandError as error:

@@ -1,4 +1,4 @@
-"""`recovery simulate`: trials of the controller in a modelled cluster, and what broke in them."""
+"""`recovery simulate`: runs trials of the controller in a simulated cluster, and shows the invariants that broke."""
 
 import os
 import shlex
@@ -24,17 +24,17 @@ from recovery.sim.trials.timeline import timeline
 from recovery.sim.trials.trial import TrialOutcome, run_trial
 
 MAX_COUNTEREXAMPLES = 5
-"""Printed in full, each of another invariant; of the other broken trials only what broke."""
+"""At most this many are printed in full, one for each invariant. Other broken trials are a line each."""
 
 
 def simulate_seed(seed: int, *, shrinking: bool, coverage: bool) -> NoReturn:
-    """One trial, with its timeline. `coverage`: also what it met with."""
+    """Run one trial and print its timeline. `coverage`: also print what it covered."""
     replay = f"recovery simulate --seed {seed}"
     _end(lambda: _simulate_plan(draw_plan(seed), replay, shrinking=shrinking, coverage=coverage))
 
 
 def simulate_scenario(path: Path, *, shrinking: bool, coverage: bool) -> NoReturn:
-    """The trial of a file, with its timeline. A file is refused with all that is wrong with it: exit code 2."""
+    """Run the trial of a file and print its timeline. Exit code 2: the file is refused, with all of its problems."""
     try:
         scenario = read_scenario(path.read_text(encoding="utf-8"), free_mib=free_memory_mib())
     except BadScenarioError as error:
@@ -51,12 +51,12 @@ def simulate_scenario(path: Path, *, shrinking: bool, coverage: bool) -> NoRetur
 
 
 def simulate_seeds(seeds: Sequence[int], *, workers: int | None, shrinking: bool, coverage: bool) -> NoReturn:
-    """A trial for each. `workers` None: as many processes as there are cores."""
+    """Run a trial for each seed. `workers` None: as many processes as there are cores."""
     _end(lambda: _simulate_seeds(seeds, workers or os.cpu_count() or 1, shrinking=shrinking, coverage=coverage))
 
 
 def _end(work: Callable[[], Sequence[Report]]) -> NoReturn:
-    """0: all invariants held. 1: one did not."""
+    """Do the work and exit. 0: all invariants held. 1: one did not, or a worker failed."""
     try:
         reports = work()
     except WorkerError as error:
@@ -108,7 +108,7 @@ def _simulate_seeds(seeds: Sequence[int], workers: int, *, shrinking: bool, cove
 
 
 def _tried(seeds: Sequence[int], workers: int) -> Generator[tuple[int, Report], None, None]:
-    """A process for one seed would take longer to start than the trial takes."""
+    """A single seed is tried in this process: another process would take longer to start than the trial takes."""
     if min(workers, len(seeds)) > 1:
         yield from in_processes(try_seed, seeds, workers)
         return
@@ -134,7 +134,7 @@ def _shrunk(outcome: TrialOutcome) -> Shrunk[TrialOutcome]:
 
 @contextmanager
 def _progress(what: str, steps: int) -> Iterator[Callable[[], None]]:
-    """A bar on stderr, if that is a terminal."""
+    """A progress bar on stderr, if that is a terminal."""
     if not sys.stderr.isatty():
         yield lambda: None
         return
@@ -157,6 +157,6 @@ def _print_summary(reports: Sequence[Report], *, coverage: bool) -> None:
 
 
 def _print(lines: Iterable[str]) -> None:
-    """Names and messages in them come from files."""
+    """Without control characters, because names and messages in the lines come from files."""
     for line in lines:
         print(printable(line))

@@ -1,4 +1,4 @@
-"""`recovery status`: the workloads of a namespace, or of all, one line each; with `--watch` what changes of it."""
+"""`recovery status`: lists the workloads of one or all namespaces, one line each. `--watch` then prints the changes."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -35,13 +35,13 @@ from recovery.ports import TryLaterError
 from recovery.report.enforce_words import enforce_sentence
 
 WATCH_SECONDS = 2.0
-"""Between two readings of `--watch`."""
+"""The interval between readings of `--watch`."""
 
 Rows = Mapping[GroupKey, JobRow]
 
 
 class Only(msgspec.Struct, frozen=True):
-    """Which jobs are listed: those of any kind that is asked for. None is asked for: all."""
+    """Which jobs are listed: those in one of the requested states. None is requested: all jobs."""
 
     paused: bool = False
     suspended: bool = False
@@ -50,7 +50,7 @@ class Only(msgspec.Struct, frozen=True):
         return {key: row for key, row in rows.items() if self._has(row)}
 
     def words(self) -> str:
-        """What no job is; empty: all are listed."""
+        """The requested states, in which no job is. Empty: all jobs are listed."""
         return " or ".join(word for word, asked in (("paused", self.paused), ("suspended", self.suspended)) if asked)
 
     def _has(self, row: JobRow) -> bool:
@@ -71,7 +71,7 @@ def show_status(
     watch: bool,
     only: Only = ALL_JOBS,
 ) -> None:
-    """Print the listing. Exit code 0, also when there is nothing to list; `watch` goes on until Ctrl-C."""
+    """Print the listing. Exit code 0, even if there is nothing to list. `watch`: print changes until Ctrl-C."""
     execute(_status(server, namespace, all_namespaces=all_namespaces, output=output, watch=watch, only=only))
 
 
@@ -106,9 +106,9 @@ async def _status(
 
 
 async def _read(connection: Connection, where: str | None, probe: LeaderProbe) -> tuple[Rows, tuple[str, ...]]:
-    """The rows, and in words what keeps them from being all there is to show, or is true of all of them.
+    """The rows, and lines about what could not be read and about what is true of all jobs.
 
-    A job without an open incident is Healthy only if its group runs whole, or did, which only Jobs and pods show.
+    A job without an open incident is Healthy only if its whole group runs, or has run. Only Jobs and pods show that.
     """
     fleet = await read_fleet(connection.client, where)
     now = connection.clock.now()
@@ -128,14 +128,14 @@ async def _read(connection: Connection, where: str | None, probe: LeaderProbe) -
 
 
 def _about_leader(leader: Leader, rows: Rows) -> tuple[str, ...]:
-    """That it is not known matters where a row says that a controller protects the job."""
+    """An unknown leader matters only if a row shows a job as protected."""
     if leader.leads is None and not any(row.protection.protected for row in rows.values()):
         return ()
     return (leader.words(),) if leader.words() else ()
 
 
 def _complain(lines: Sequence[str], said: Sequence[str]) -> None:
-    """Print to stderr; what was said before is not said again."""
+    """Print the lines to stderr, without those that were printed before."""
     for line in lines:
         if line not in said:
             print_error(line)
@@ -163,7 +163,7 @@ class _Changes:
         self._known: Rows = {}
 
     def show(self, every: Rows, now: datetime) -> None:
-        """A row that is no longer one of those asked for is printed once more, as it is now."""
+        """A row that is no longer one of those asked for is printed once more, in its current state."""
         rows = self._only.of(every)
         ended = {key: every.get(key) or gone(row) for key, row in self._known.items() if key not in rows}
         changed = [
@@ -183,7 +183,7 @@ class _Changes:
             )
 
     def _shown(self, row: JobRow | None) -> JobRow | None:
-        """The narrow table has no sentences; a scheduler words in another way with each try why a pod has no node."""
+        """The row without the sentences. A scheduler rewords with each try why a pod has no node."""
         if row is None or self._output is not Output.TABLE:
             return row
         code = Protection(row.protection.reason, row.kind, row.job)
@@ -198,7 +198,7 @@ async def _watch(
     rows: Rows,
     said: Sequence[str],
 ) -> NoReturn:
-    """Until Ctrl-C. An API server that is away for a while is reported once and asked again."""
+    """Print changes until Ctrl-C. If the API server does not answer, report this once and ask again."""
     away = False
     while True:
         changes.show(rows, connection.clock.now())

@@ -1,4 +1,4 @@
-"""A workload as `status` shows it: put together from what was read, and turned into cells or data."""
+"""A workload as `status` shows it: its row, and the row as cells of a table or as data."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -39,16 +39,16 @@ _WIDTHS = {
     "PROTECTED": Narrowing(12, 9),
     "NEXT": Narrowing(21, 9),
 }
-"""The columns that may become narrower. With the least widths all of them fit 80 columns."""
+"""The columns that may become narrower. At the least widths the table fits 80 columns."""
 
 MEANT_TO_RUN = frozenset({"Healthy", "NoPolicy", PAUSED})
-"""The phases of a job without an open incident that no one has suspended: it runs, or has not started."""
+"""The phases of a job without an open incident that is not suspended. It runs, or has not started."""
 
 IN_PART = "in part"
-"""In place of a no: rules that charge nothing still restart the group."""
+"""Shown instead of `no`: rules that charge nothing still restart the group."""
 
 GONE = "Deleted"
-"""The phase of a job that was there when it was last looked for."""
+"""The phase of a job that existed at the previous reading."""
 
 _STYLES = {
     "Healthy": "green",
@@ -72,74 +72,74 @@ class JobRow(msgspec.Struct, frozen=True):
     job: str
     kind: str
     phase: str
-    """The incident's phase; without an incident Healthy, that it has not started, or why the job is not watched."""
+    """The phase of the open incident. Without one: Healthy, that the job has not started, or why it is not watched."""
     cause: str
-    """Of the open incident; what keeps the job from starting, or which node is silent; how many of its nodes a smaller
-    group has; that a loss of before Enforce may hang it; of the last incident. Empty: none of them, or the job is
-    paused."""
+    """The first that applies: what keeps the job from starting, or which node is silent; the size of a group with fewer
+    nodes than it wants; EarlierLoss, for a loss before Enforce that may hang the job; the cause of the open or last
+    incident. Empty: none applies. Phase Paused hides the last two."""
     action: str
     idle_gpus: int
-    """Of the open incident; of a job that has not started those that its pods hold already."""
+    """The idle GPUs of the open incident, or the GPUs that pods already hold while the job has not started."""
     restarts: int
     budget_left: int | None
-    """None: no policy, no budget."""
+    """None: no policy applies, so there is no budget."""
     budget_limit: int | None
     policy_kind: str
     policy: str
     mode: str
     paused: bool
     suspended_by: str
-    """The incident in whose name the controller has suspended the workload. Empty: it has not."""
+    """The incident for which the controller has suspended the workload. Empty: it has not."""
     resume_at: datetime | None
-    """When that suspension is meant to end. None: it is not known yet, or there is none."""
+    """When that suspension is due to end. None: this is not known yet, or there is no suspension."""
     next_attempt_at: datetime | None
     created_at: datetime
     since: datetime | None
-    """When the open incident began, else since when the job is in its phase. None: not known, as of a pause."""
+    """When the open incident began, else since when the job is in its phase. None: not known, as for a pause."""
     reason: str
-    """The latest reason of its ledger. Empty: nothing has been decided."""
+    """The latest reason in its ledger. Empty: nothing has been decided."""
     message: str
-    """The sentence that goes with the cause; empty if there never was an incident, and nothing else is to be said."""
+    """The sentence that belongs to the cause. Empty: no incident ever was, and there is nothing else to report."""
     next_step: NextStep
     need: Need
     protection: Protection
     """Whether a loss starts a recovery, and if not, why not."""
     enforce_estimate: EnforceEstimate
-    """Of its incidents in mode Observe."""
+    """The estimate for its incidents in mode Observe."""
     leader: Leader
     """Whether a controller leads."""
     nodes: int | None = None
-    """Of an elastic group that has fewer than it is to have. None: it has all of them."""
+    """The nodes of an elastic group that wants more. None: it has all of them."""
     wanted_nodes: int | None = None
-    """How many that group is to have."""
+    """How many nodes that group wants."""
     quota_reserved: bool = False
-    """Kueue keeps the quota of all of them reserved for that group."""
+    """Kueue keeps quota reserved for all nodes that the group wants."""
 
     @property
     def suspended(self) -> bool:
-        """By users, by Kueue or by the controller."""
+        """Users, Kueue or the controller have suspended the job."""
         return self.phase == "Suspended" or bool(self.suspended_by)
 
 
 def by_need(rows: Iterable[JobRow]) -> list[JobRow]:
-    """What waits for a person first, then what is under way, then what is well; more idle GPUs first."""
+    """The rows in the order of `Need`, which begins with jobs that wait for a person. Then by idle GPUs, most first."""
     return sorted(rows, key=lambda row: (row.need, -row.idle_gpus, row.namespace, row.job))
 
 
 def gone(row: JobRow) -> JobRow:
-    """The row of a job that is there no more."""
+    """The row of a job that no longer exists."""
     return msgspec.structs.replace(row, phase=GONE, since=None, next_step=NextStep(), need=Need.OVER)
 
 
 def rows_of(fleet: Fleet, leader: Leader, now: datetime) -> dict[GroupKey, JobRow]:
-    """By name within namespace, without what only pods and nodes show."""
+    """The rows, sorted by namespace and name, without the facts that only pods and nodes show."""
     return {key: _fleet_row(fleet, key, leader, now) for key in sorted(fleet.workloads)}
 
 
 def with_readiness(
     rows: Mapping[GroupKey, JobRow], fleet: Fleet, snapshots: Mapping[GroupKey, Snapshot], now: datetime
 ) -> dict[GroupKey, JobRow]:
-    """The rows again. `snapshots`: of the groups that are meant to run."""
+    """The rows, completed from snapshots. `snapshots`: those of the groups that are meant to run."""
     seen = {key: _fleet_row(fleet, key, rows[key].leader, now, snapshot) for key, snapshot in snapshots.items()}
     return {key: seen.get(key, row) for key, row in rows.items()}
 
@@ -159,8 +159,8 @@ def job_row(
     now: datetime,
     snapshot: Snapshot | None = None,
 ) -> JobRow:
-    """`group` None: there never was an incident. `laid_down`: for the job's namespace. `snapshot` None: nothing is
-    known beyond the workload and its ledger."""
+    """The row of one job. `group` None: there never was an incident. `laid_down`: the policies for the job's namespace.
+    `snapshot` None: only the workload and its ledger are known."""
     selection = policy_of(laid_down, workload)
     ledger = group.ledger if group is not None and group.readable else None
     policy = selection.policy
@@ -172,7 +172,7 @@ def job_row(
     phase, seen = _phase(workload, group, selection), Readiness()
     if snapshot is not None and phase in MEANT_TO_RUN:
         seen = readiness_of(snapshot, workload, ledger, selection.decides, now)
-    # The last incident was one of a run before: beside the phase of this one it would read like its cause.
+    # The last incident belongs to an earlier run. Beside the phase of this run it would look like its cause.
     last = ledger if ledger is not None and not seen.phase else Ledger()
     size = ledger.elastic if ledger is not None else None
     found = leader.protects(protection(workload, snapshot, group, selection.decides, now))
@@ -226,7 +226,7 @@ def _paused_words(workload: WorkloadFacts, seen: Readiness) -> str:
 
 
 def _size_words(ledger: Ledger) -> str:
-    """Of a group that runs with fewer nodes than it is to have. Empty: it has all of them, or an incident is open."""
+    """The size of a group with fewer nodes than it wants. Empty: it has all of them, or an incident is open."""
     size = ledger.elastic
     if size is None or ledger.incident is not None:
         return ""
@@ -234,7 +234,7 @@ def _size_words(ledger: Ledger) -> str:
 
 
 def _smaller_words(ledger: Ledger, workload: WorkloadFacts) -> str:
-    """The sentence of such a group. Empty: it has all of its nodes, or an incident is open."""
+    """The sentence about such a group. Empty: it has all of its nodes, or an incident is open."""
     size = ledger.elastic
     if size is None or ledger.incident is not None:
         return ""
@@ -252,7 +252,7 @@ def _smaller_words(ledger: Ledger, workload: WorkloadFacts) -> str:
 
 
 def _restrained_words(ledger: Ledger) -> str:
-    """What the controller says of objects of the group that it cannot read. Empty: it can read all."""
+    """The controller's message about objects of the group that it cannot read. Empty: it can read all."""
     said = next((each for each in ledger.conditions if each.type == UNDECODABLE and each.status == "True"), None)
     return said.message if said is not None else ""
 
@@ -269,7 +269,7 @@ def ledger_problem(group: LedgerObject | None) -> str:
 
 
 def resume_at(workload: WorkloadFacts) -> datetime | None:
-    """What the annotation says of the end of our suspension. None: it is not known yet, or it cannot be read."""
+    """When our suspension ends, by the annotation. None: this is not known yet, or it cannot be read."""
     try:
         found = datetime.fromisoformat(workload.annotations.get(RESUME_AT_ANNOTATION, ""))
     except ValueError:
@@ -293,7 +293,7 @@ def _phase(workload: WorkloadFacts, group: LedgerObject | None, selection: Appli
 
 
 def _shown_phase(workload: WorkloadFacts, phase: str, seen: Readiness) -> str:
-    """With what pods show, and a pause. An incident, and what keeps a job from starting, are more to a person."""
+    """The phase, with what pods show and a pause. An incident, or what keeps a job from starting, hides the pause."""
     shown = seen.phase or phase
     return PAUSED if paused(workload) and phase in MEANT_TO_RUN and shown in {"Healthy", STARTING} else shown
 
@@ -316,7 +316,7 @@ def _since(phase: str, workload: WorkloadFacts, ledger: Ledger) -> datetime | No
 
 
 def as_data(row: JobRow) -> dict[str, Any]:
-    """What `-o json` and `-o yaml` hold; a field that is null is not known or does not apply."""
+    """The data for `-o json` and `-o yaml`. A field that is null is not known or does not apply."""
     return {
         "namespace": row.namespace,
         "job": row.job,
@@ -356,7 +356,7 @@ def as_data(row: JobRow) -> dict[str, Any]:
 
 
 def _still_recovered_data(found: Protection) -> dict[str, Any] | None:
-    """The losses after which the group is restarted all the same. None: none is, or all are."""
+    """The losses that still restart the group. None: none does, or all do."""
     if not found.free_rules and not found.free_preemptions:
         return None
     return {"rules": list(found.free_rules), "preemptions": found.free_preemptions}
@@ -375,14 +375,14 @@ def stamp(at: datetime | None) -> str | None:
 
 
 def table(*, wide: bool, with_namespace: bool) -> TerminalTable:
-    """A wide one has sentences, and is as wide as they are. The other fits the terminal."""
+    """A wide table has sentences, and is as wide as they are. The other one fits the terminal."""
     header = WIDE_HEADER if wide else HEADER
     columns = ("NAMESPACE", *header) if with_namespace else header
     return TerminalTable(columns, None if wide else tuple(map(_WIDTHS.get, columns)))
 
 
 def cells_of(row: JobRow, now: datetime, *, wide: bool, with_namespace: bool) -> tuple[Cell, ...]:
-    """In the order of the headers."""
+    """The cells of a row, in the order of the headers."""
     namespace = row.namespace if with_namespace else ""
     step = row.next_step
     narrow = (

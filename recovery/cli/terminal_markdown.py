@@ -9,7 +9,7 @@ from rich.theme import Theme
 
 _INDENT = " " * 4
 THEME = Theme({"markdown.code": "cyan"})
-"""Rich's own puts words on a black ground, which stands out on a light terminal."""
+"""Rich's own style has a black background, which stands out on a light terminal."""
 
 
 class LeftHeading(Heading):
@@ -20,7 +20,7 @@ class LeftHeading(Heading):
 
 
 class IndentedCode(CodeBlock):
-    """An example with each of its lines whole, however narrow the terminal is."""
+    """An example whose lines stay whole, however narrow the terminal is."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for line in str(self.text).rstrip().splitlines():
@@ -37,4 +37,4 @@ class TerminalMarkdown(Markdown):
     }
 
     def __init__(self, text: str) -> None:
-        super().__init__(text, justify="default")  # rich fills up the lines that it is to put to the left
+        super().__init__(text, justify="default")  # with `left`, rich pads the lines with spaces
