@@ -1,6 +1,6 @@
-"""Writes the CRDs and the field reference from the structs of `recovery.core`. For developers: nothing else imports it.
+"""Generates the CRDs and the field reference from the structs of `recovery.core`. For developers: nothing imports it.
 
-`python -m recovery.crds` writes, `--check` names what has drifted. What a struct cannot say (limits, CEL rules, fields
-that are declared and not built) stands in `policy_overlay`, `config_overlay` and `ledger_schemas`, each
-by the path of its field.
+`python -m recovery.crds` writes the files, and `--check` names those that have drifted. What a struct cannot express
+(limits, CEL rules, values that are declared but not built) is in `policy_overlay`, `config_overlay` and
+`ledger_schemas`, by the path of the field.
 """

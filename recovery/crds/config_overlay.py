@@ -1,4 +1,4 @@
-"""What the schema of the RecoveryConfig says beyond `core.model.config.ConfigSpec`: bounds."""
+"""What the schema of the RecoveryConfig has in addition to `core.model.config.ConfigSpec`: bounds."""
 
 from recovery.core.model.config import CircuitBreakerSpec
 from recovery.crds import docstrings

@@ -1,4 +1,4 @@
-"""The five CustomResourceDefinitions: names, scope, printer columns, and the schemas put together."""
+"""The five CustomResourceDefinitions: names, scope, printer columns and schemas."""
 
 import msgspec
 
@@ -36,13 +36,13 @@ class Definition(msgspec.Struct, frozen=True):
     resource: Resource
     short_name: str
     preface: str
-    """What the file's head says to its reader."""
+    """The comment at the top of the file."""
     description: str
     columns: tuple[Column, ...]
     spec: Schema
     status: Schema | None = None
     rules: tuple[Schema, ...] = ()
-    """CEL rules of the whole object."""
+    """CEL rules for the whole object."""
 
     @property
     def kind(self) -> str:
@@ -58,7 +58,7 @@ class Definition(msgspec.Struct, frozen=True):
         }
         if self.status is not None:
             properties["status"] = self.status
-        # An optional spec could be removed and set again, and rules about its old self would not be asked.
+        # If spec were optional, a client could remove it and set it again, which no rule with `oldSelf` would see.
         schema: Schema = {
             "type": "object",
             "description": self.description,
@@ -104,9 +104,9 @@ class Definition(msgspec.Struct, frozen=True):
 
 
 def _printed(column: Column, schema: Schema) -> Schema:
-    """Raises GeneratorError where the column shows a field that is not there."""
+    """The column as the CRD has it. Raises GeneratorError if the field that it shows does not exist."""
     node = schema
-    # A filter such as `conditions[?(@.type=="Accepted")]` has dots of its own.
+    # A filter such as `conditions[?(@.type=="Accepted")]` contains dots.
     for name in column.path.partition("[?")[0].removeprefix(".").split("."):
         if node is not schema["properties"]["metadata"]:
             if name not in node.get("properties", {}):
@@ -155,7 +155,7 @@ the workload, so that it outlives it.
 
 
 def definitions() -> tuple[Definition, ...]:
-    """All of them, in the order in which they are applied. Raises GeneratorError if the data and the structs differ."""
+    """All CRDs, in the order of their application. Raises GeneratorError if the overlays do not fit the structs."""
     return (*_policies(), _config(), _group(), _incident())
 
 

@@ -1,7 +1,7 @@
-"""Pictures of the state machine, docs/images, from the tables of `core.incident.transitions`.
+"""Diagrams of the state machine in docs/images, drawn from the tables of `core.incident.transitions`.
 
-A chart has a column for each phase and a row for each line of a table. A row has its words, and below them a lane with
-a dot in each column that the line names. Every coordinate follows from these two, so that nothing can overlap.
+A chart has a column for each phase and a row for each line of a table. A row has its text, and below it a lane with a
+dot in each column that the line names. Every coordinate follows from the column and the row, so nothing can overlap.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,7 +22,7 @@ from recovery.core.model.ledger import Phase
 from recovery.core.policy.spec import Mode
 
 PITCH, MARGIN, GAP = 94, 20, 26
-"""Pixels: from column to column, around all, and between groups of columns."""
+"""Pixels: from column to column, around the chart, and between groups of columns."""
 HEAD_TOP, HEAD_HEIGHT = 94, 28
 WORDS_HEIGHT, LANE_HEIGHT = 22, 24
 BOX_WIDTH = 84
@@ -55,7 +55,7 @@ _STYLE = """\
 
 
 class NodeGroup(msgspec.Struct, frozen=True):
-    """Columns side by side under one heading."""
+    """Adjacent columns under one heading."""
 
     heading: str
     columns: tuple[str, ...]
@@ -69,7 +69,7 @@ class Row(msgspec.Struct, frozen=True):
     dots: frozenset[str]
     """Columns, as `heading/column`."""
     target: str = ""
-    """The column that ways lead to from the dots. Empty: there are no ways."""
+    """The column to which arrows lead from the dots. Empty: the row has no arrows."""
     by_restart: bool = False
 
 
@@ -77,15 +77,15 @@ class Chart(msgspec.Struct, frozen=True):
     title: str
     description: str
     lines: tuple[str, ...]
-    """Below the title."""
+    """Lines of text below the title."""
     groups: tuple[NodeGroup, ...]
     rows: tuple[Row, ...]
     usual: tuple[tuple[str, str], ...] = ()
-    """Neighbouring columns between which an arrow stands in the head."""
+    """Pairs of adjacent columns with an arrow between them in the header."""
 
 
 def diagrams() -> dict[str, str]:
-    """The pictures by their paths in the repository."""
+    """The diagrams by their paths in the repository."""
     return {
         "docs/images/phases.svg": _svg(_phases()),
         "docs/images/attempts.svg": _svg(_attempts()),
@@ -278,6 +278,6 @@ def _row(row: Row, columns: dict[str, float], top: float, width: float) -> Itera
 
 
 def _tip(x: float, y: float, *, from_left: bool, reach: float, kind: str = "") -> str:
-    """The head of an arrow that ends there."""
+    """The head of an arrow that ends at that point."""
     back = x - reach if from_left else x + reach
     return f'  <path class="tip{kind}" d="M{x:g} {y:g}L{back:g} {y - 5:g}V{y + 5:g}Z"/>'

@@ -1,4 +1,4 @@
-"""What the source says about its structs, enums and constants: the docstrings; Python itself keeps not all of them."""
+"""The docstrings of structs, enums and constants, read from the source, because Python does not keep all of them."""
 
 import ast
 import inspect
@@ -10,7 +10,7 @@ import msgspec
 
 
 def of_fields(struct: type[msgspec.Struct]) -> dict[str, str]:
-    """The docstring beneath each attribute, by the attribute's Python name; attributes without one are missing."""
+    """The docstring below each attribute, by the Python name of the attribute. Attributes without one are omitted."""
     [definition] = ast.parse(inspect.getsource(struct)).body
     assert isinstance(definition, ast.ClassDef)
     return {name: text for name, text in _documented(definition.body) if text}
@@ -22,14 +22,14 @@ def of_type(described: type[msgspec.Struct] | EnumType) -> str:
 
 
 def of_constants(module: ModuleType, suffixes: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """Value and docstring of each constant of the module whose name ends so, in the order of the source."""
+    """Value and docstring of each constant of the module whose name has one of the suffixes, in source order."""
     for name, text in _documented(ast.parse(inspect.getsource(module)).body):
         if name.endswith(suffixes):
             yield str(getattr(module, name)), text
 
 
 def _documented(body: Iterable[ast.stmt]) -> Iterator[tuple[str, str]]:
-    """Every name that is assigned to, with the string that stands right beneath it, or with an empty one."""
+    """Every name that is assigned to, with the string directly below it. Empty: there is no such string."""
     statements = list(body)
     for statement, following in zip(statements, [*statements[1:], None], strict=True):
         if isinstance(statement, ast.AnnAssign):

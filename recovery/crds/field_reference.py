@@ -1,4 +1,4 @@
-"""The field reference, docs/reference.md, from the very schemas that the API server is given."""
+"""The field reference, docs/reference.md, generated from the schemas in the CRDs."""
 
 import re
 import textwrap
@@ -46,7 +46,7 @@ _ANNOTATIONS = """\
 
 
 class _Field(msgspec.Struct, frozen=True):
-    """An entry of a list."""
+    """One field in the reference."""
 
     path: str
     type: str
@@ -147,7 +147,7 @@ def _default(node: Schema) -> str:
 
 
 def _allowed(node: Schema) -> Iterator[str]:
-    """Values, bounds, what the rules say; of a list or a map, its size and its items."""
+    """Values, bounds and rules of a field, and for a list or a map the limits of its size and of its items."""
     if "enum" in node:
         yield "one of " + ", ".join(f"`{value}`" for value in node["enum"])
     if "minimum" in node:
@@ -172,7 +172,7 @@ def _text_limits(node: Schema) -> Iterator[str]:
 
 
 def _tells_something(rule: Schema) -> bool:
-    """Not the rules that say `duration`, which is the type here."""
+    """The rule is not the one for the format of a duration, which the type in the reference shows already."""
     return bool(rule["rule"] != f"self.matches('{DURATION}')")
 
 
@@ -199,7 +199,7 @@ def _facts(field: _Field) -> str:
 
 
 def _entry(title: str, meaning: str) -> str:
-    """An item of a list, in lines that fit; what is in backticks stays in one line."""
+    """An item of a list, wrapped. Text in backticks stays on one line."""
     return f"{_wrapped(title, '- ')}\n" + (f"\n{_wrapped(meaning, '  ')}\n" if meaning else "") + "\n"
 
 

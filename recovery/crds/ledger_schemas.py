@@ -1,6 +1,6 @@
-"""The schemas of what the controller itself writes: ledgers (RecoveryGroup, RecoveryConfig), records, conditions.
+"""The schemas of what the controller writes: ledgers (RecoveryGroup, RecoveryConfig), records and conditions.
 
-Numbers and texts carry no limits here: a ledger that is refused would stop the recovery that it stands for.
+Numbers and texts have no limits here, because a refused write of a ledger would stop the recovery.
 """
 
 import msgspec
@@ -15,7 +15,7 @@ from recovery.crds.schema_keywords import one_of, rule, text
 
 _LATER_PHASES = ("Recovered", "Failed", "Superseded")
 _LATER_ACTIONS = tuple(UNBUILT_ACTIONS)
-"""Of rules, which an incident's terms keep as they were."""
+"""Actions of rules, which `terms` of an incident keep as they were."""
 _CONDITION_STATUS: Schema = {"enum": ["True", "False", "Unknown"]}
 _MAP_BY_TYPE: Schema = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
 
@@ -41,7 +41,7 @@ _LEDGER = Overlay(
         "status.incident.terms.rules[].action": _LATER_ACTIONS,
     },
     earlier={"status.incident.considered": _CONSIDERED},
-    # The ledger omits its defaults; these are filled in so that a printer column shows 0 and not an empty cell.
+    # The ledger omits defaults. The API server fills in these, so that a printer column shows 0, not an empty cell.
     defaults=frozenset(
         ("status.phase", "status.totals", "status.totals.restarts", "status.budget", "status.budget.remaining")
     )
@@ -56,7 +56,7 @@ _INCIDENT = Overlay(
 )
 
 _RECORD_REQUIRED = ("id", "outcome", "outcomeReason", "class", "cause", "startedAt", "detectedAt", "endedAt")
-"""Without these a record says nothing. The rest is omitted where it is the default."""
+"""A record without these fields is useless. Other fields are omitted if they have the default value."""
 
 
 def ledger() -> Schema:
@@ -65,7 +65,7 @@ def ledger() -> Schema:
 
 
 def workload_and_group(description: str) -> Schema:
-    """Whose incidents they are."""
+    """The schema of an object with the workload and the group to which incidents belong."""
     reference: Schema = {
         "type": "object",
         "required": ["kind", "name", "uid"],
@@ -92,9 +92,9 @@ def owned_group() -> Schema:
 
 
 def record() -> Schema:
-    """`spec` of a RecoveryIncident: an incident, with the fields of its closing beside the others.
+    """`spec` of a RecoveryIncident: an incident, with the fields of its closing beside its own.
 
-    So columns and queries find outcome and end where they find the start.
+    So columns and queries find the outcome and the end at the same level as the start.
     """
     incident = of_struct(Incident, "spec", _INCIDENT)
     fields: dict[str, Schema] = incident["properties"]
@@ -120,7 +120,7 @@ def record() -> Schema:
 
 
 def folded() -> Schema:
-    """`status` of a RecoveryIncident: absent until another incident shares the record."""
+    """`status` of a RecoveryIncident. It is absent until another incident shares the record."""
     return of_struct(FoldedIncidents, "status", Overlay(says={"status.count": {"minimum": 1}}, defaults=frozenset()))
 
 
@@ -133,7 +133,7 @@ class _Status(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 def accepted_status() -> Schema:
-    """`status` of what people write: whether it is accepted."""
+    """`status` of an object that users write: whether the controller accepts it."""
     limits: dict[str, Schema] = {
         "status.observedGeneration": {"minimum": 0},
         "status.conditions": _MAP_BY_TYPE
@@ -148,7 +148,7 @@ def accepted_status() -> Schema:
 
 
 def policy_status() -> Schema:
-    """`status` of a policy: whether it is accepted, and since when it enforces."""
+    """`status` of a policy: whether it is accepted, and since when it is in mode Enforce."""
     status = accepted_status()
     limits: dict[str, Schema] = {"status.enforcedGeneration": {"minimum": 0}}
     own = of_struct(Enforcement, "status", Overlay(says=limits, defaults=frozenset()))["properties"]
@@ -156,7 +156,7 @@ def policy_status() -> Schema:
 
 
 def fleet_status() -> Schema:
-    """`status` of the RecoveryConfig: whether it is accepted, and the ledger of all that spans groups."""
+    """`status` of the RecoveryConfig: whether it is accepted, and the ledger that spans groups."""
     status = accepted_status()
     fleet = of_struct(FleetLedger, "status", Overlay(defaults=frozenset()))["properties"]
     return status | {"description": "Written by the controller only.", "properties": status["properties"] | fleet}

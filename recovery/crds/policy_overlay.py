@@ -1,6 +1,6 @@
-"""What the schema of a RecoveryPolicy says beyond `core.policy.spec.PolicySpec`: bounds, CEL rules, values for later.
+"""What the schema of a RecoveryPolicy has beyond `core.policy.spec.PolicySpec`: bounds, CEL rules, later values.
 
-A value that is declared and not built is refused by name, with what to use instead.
+A CEL rule refuses each value that is declared but not built, and names what to use instead.
 """
 
 from recovery.core.policy import rule_validation
@@ -41,8 +41,8 @@ SAYS: dict[str, Schema] = {
     "spec.backoff": {
         RULES: [
             rule(
-                # What is no duration has been reported at its own field; duration() would only fail over it once more.
-                # Every object has both; the API server asks the rule about the default `{}` itself, too.
+                # Another rule reports a text that is not a duration. duration() would only fail on it again.
+                # Every object has both fields, but the API server also evaluates the rule for the default `{}`.
                 "!has(self.initial) || !has(self.max)"
                 f" || ![self.initial, self.max].all(text, text.matches('{DURATION}'))"
                 " || duration(self.initial) <= duration(self.max)",
@@ -70,7 +70,7 @@ SAYS: dict[str, Schema] = {
 UNBUILT_ACTIONS = {
     "RestartInPlace": "pods are always recreated; use RecreateGroup",
 }
-"""The actions that are declared and not built: why, and what to use."""
+"""Actions that are declared but not built: why, and what to use instead."""
 
 _RULE = "spec.rules[]"
 _WHEN = f"{_RULE}.when"

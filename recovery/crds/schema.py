@@ -1,4 +1,4 @@
-"""A struct of `recovery.core` as an OpenAPI v3 schema, completed by what stands beside it in an `Overlay`."""
+"""A struct of `recovery.core` as an OpenAPI v3 schema, completed by an `Overlay`."""
 
 from collections.abc import Mapping
 from enum import Enum
@@ -22,26 +22,27 @@ _ORDER = (
 
 
 class GeneratorError(Exception):
-    """The data of this package does not fit the structs; the message names the path."""
+    """The data of this package does not fit the structs. The message names the path."""
 
 
 class Overlay(msgspec.Struct, frozen=True):
-    """What a schema says beyond its struct, by path; `[]` stands for the items of a list, `.*` for a map's values."""
+    """What a schema has in addition to its struct, by path. `[]` stands for the items of a list, `.*` for the values of
+    a map."""
 
     says: Mapping[str, Schema] = {}
-    """Keywords that are added to the field's own, or put in their place."""
+    """Keywords that are added to those of the field, or replace them."""
     further_values: Mapping[str, tuple[str, ...]] = {}
-    """Of enums: what a later controller may write. An older CRD must not refuse a newer ledger for its words."""
+    """Values of enums that a later controller may write. An older CRD must not refuse a newer ledger for them."""
     earlier: Mapping[str, Schema] = {}
-    """Fields that earlier versions of the controller write and read, and that no struct has any more. While the
-    replicas are replaced one after the other, one of those versions may lead under this CRD: what it would drop, that
-    version would miss, and what it would refuse, that version could not write."""
+    """Fields that only earlier versions of the controller write and read: no struct has them any more. During a rolling
+    update such a version may lead with this CRD. It would miss fields that the CRD drops, and could not write what the
+    CRD refuses."""
     defaults: frozenset[str] | None = None
-    """The fields whose default the API server fills in. None: all that have one."""
+    """The fields whose default the API server fills in. None: all fields with a default."""
 
 
 def of_struct(struct: type[msgspec.Struct], path: str, overlay: Overlay) -> Schema:
-    """The schema of what the struct encodes to. Raises GeneratorError for a path of the overlay that leads nowhere."""
+    """The schema of the encoded struct. Raises GeneratorError if no field has a path of the overlay."""
     builder = _Builder(overlay)
     schema = builder.completed(builder.struct(struct, path), path)
     builder.complain_of_the_rest()
@@ -49,7 +50,7 @@ def of_struct(struct: type[msgspec.Struct], path: str, overlay: Overlay) -> Sche
 
 
 def ordered(schema: Schema) -> Schema:
-    """The same with its keywords in the order in which people read them, all the way down."""
+    """The same schema with its keywords in reading order, at every level."""
     unknown = schema.keys() - set(_ORDER)
     if unknown:
         raise GeneratorError(f"{schema.get('description', '')!r}: no keywords of a schema: {sorted(unknown)}")
@@ -97,7 +98,7 @@ class _Builder:
         info, optional = _without_none(field.type)
         schema = self._type(info, path)
         if said:
-            # What is None in Python is a field that is not there.
+            # None in Python is an absent field in the object.
             schema["description"] = said.replace("None: ", "Absent: ") if optional else said
         given = self._overlay.defaults
         default = _plain_default(field, schema)
@@ -140,7 +141,7 @@ class _Builder:
         return {"type": "string", "description": docstrings.of_type(enum), "enum": [*known, *further]}
 
     def completed(self, schema: Schema, path: str) -> Schema:
-        """With what the overlay says of it; its rules stand beside those that refuse."""
+        """The schema with the keywords of the overlay. CEL rules are added to those that it has."""
         self._used.add(path)
         said = self._overlay.says.get(path, {})
         rules = [*schema.get(RULES, []), *said.get(RULES, [])]
@@ -148,12 +149,12 @@ class _Builder:
 
 
 def _open(enum: type[Enum]) -> bool:
-    """It takes words that it does not know: those of a newer controller. No CRD may refuse them."""
+    """The enum accepts unknown values, which a newer controller may write. No CRD may refuse them."""
     return "_missing_" in vars(enum)
 
 
 def _without_none(info: inspect.Type) -> tuple[inspect.Type, bool]:
-    """The type that is meant by `X | None`, and whether None is allowed."""
+    """The type X of `X | None`, and whether None is allowed."""
     if not isinstance(info, inspect.UnionType):
         return info, False
     [meant] = [member for member in info.types if not isinstance(member, inspect.NoneType)]
@@ -161,7 +162,7 @@ def _without_none(info: inspect.Type) -> tuple[inspect.Type, bool]:
 
 
 def _plain_default(field: inspect.Field, schema: Schema) -> object:
-    """The default as it stands in a manifest; None: there is none. An object whose fields have defaults is empty."""
+    """The default as written in a manifest. An object whose fields have defaults is `{}`. None: there is no default."""
     if isinstance(field.default, msgspec.Struct):
         return {} if any("default" in child for child in schema["properties"].values()) else None
     if field.default is msgspec.NODEFAULT or field.default in (None, "", ()):

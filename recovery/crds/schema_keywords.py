@@ -1,20 +1,20 @@
-"""Keywords of a schema that several fields share: durations, names, numbers with their bounds, CEL rules."""
+"""Keywords of a schema that several fields share: durations, names, bounds of numbers, CEL rules."""
 
 from recovery.crds.schema import RULES, Schema
 
 DURATION = "^([0-9]{1,5}h)?([0-9]{1,7}m)?([0-9]{1,9}s)?([0-9]{1,9}ms)?$"
-"""What `core.model.durations.parse_duration` reads; with at least two characters, so that it is not empty."""
+"""What `core.model.durations.parse_duration` reads. It also matches an empty text, which `minLength` refuses."""
 DNS_LABEL = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 INT32_MAX = 2**31 - 1
 
 
 def rule(cel: str, message: str, field_path: str = "") -> Schema:
-    """A CEL rule; `field_path`: of the culprit, where that is not the field that the rule stands at."""
+    """A CEL rule. `field_path`: the path of the invalid field, if that is not the field with the rule."""
     return {"rule": cel, **({"fieldPath": field_path} if field_path else {}), "message": message}
 
 
 def only(cel: str, message: str) -> Schema:
-    """A CEL rule that refuses values which are not built."""
+    """A CEL rule that refuses values that are not built."""
     return {"rule": cel, "reason": "FieldValueForbidden", "message": message}
 
 
@@ -38,18 +38,18 @@ def integer(least: int, most: int) -> Schema:
 
 
 def limits(longest: int, *, pattern: str = "") -> Schema:
-    """Of a text that the structs have, and that is not empty."""
+    """Limits of a text that is not empty. The struct provides its type."""
     return {"minLength": 1, "maxLength": longest} | ({"pattern": pattern} if pattern else {})
 
 
 def sized(most: int, *, least: int = 0, unique: bool = False) -> Schema:
-    """Of a list that the structs have."""
+    """Limits of a list. The struct provides its type."""
     kind: Schema = {"x-kubernetes-list-type": "set"} if unique else {}
     return {"maxItems": most} | ({"minItems": least} if least else {}) | kind
 
 
 def bounded_duration(*rules: Schema) -> Schema:
-    """Of a field that the structs have: refused in words, which a `pattern` alone does not give."""
+    """Limits of a duration. A CEL rule explains in words what is wrong, which a `pattern` does not."""
     format_rule = rule(f"self.matches('{DURATION}')", "not a duration; write it like 24h, 15m, 10s or 500ms")
     return {"minLength": 2, "maxLength": 16, RULES: [format_rule, *rules]}
 
@@ -59,6 +59,7 @@ def longer_than_nothing(why: str) -> Schema:
 
 
 def no_longer_than(longest: str, because: str) -> Schema:
-    """What is no duration has been reported by another rule; duration() would only fail over it once more."""
+    """A CEL rule for the longest duration. Another rule reports a text that is not a duration: duration() would only
+    fail on it again."""
     cel = f"!self.matches('{DURATION}') || duration(self) <= duration('{longest}')"
     return rule(cel, f"must not be longer than {longest}: {because}")

@@ -1,1 +1,1 @@
-"""What is known and what is remembered: facts, ledgers, configuration, rules. Frozen records that decide nothing."""
+"""The data that decisions read and write: facts, ledgers, configuration, rules. Frozen records without logic."""

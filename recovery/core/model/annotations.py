@@ -1,32 +1,33 @@
-"""Our annotations that facts and their diagnosis read; those that a policy or a verb gives meaning to stand there."""
+"""The annotations and labels that the controller reads and writes. Their docstrings go into docs/reference.md."""
 
 OWN_ANNOTATION_PREFIX = "recovery.trainjob.dev/"
-"""Annotations that the controller or its users write; no others are read."""
+"""The prefix of the annotations that the controller or its users write. Facts of workloads and nodes contain no
+others."""
 
 TRAINING_CONTAINER_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}container"
 """On a pod template, or on the workload for all of its Jobs: the name of the container that trains."""
 
 
 QUARANTINE_ANNOTATION = "recovery.trainjob.dev/quarantine"
-"""On the node, beside the taint: `Mark` as JSON."""
+"""On a quarantined node, in addition to the taint: why and since when it is quarantined, as JSON."""
 
 
 RELEASE_ANNOTATION = "recovery.trainjob.dev/release"
-"""On the node, set by a user (`recovery release`): an RFC 3339 time. A quarantine from before it ends."""
+"""On a node, set by a user (`recovery release`): an RFC 3339 time. It ends a quarantine that began before that time."""
 
 
 RESET_BREAKER_ANNOTATION = "recovery.trainjob.dev/reset-breaker"
-"""On the RecoveryConfig, set by a user (`recovery reset-breaker`): an RFC 3339 time. A circuit breaker that opened
-before it closes."""
+"""On the RecoveryConfig, set by a user (`recovery reset-breaker`): an RFC 3339 time. It closes a circuit breaker
+that opened before that time."""
 
 
 POLICY_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}policy"
-"""On the workload, set by a user: the name of the policy to use. A RecoveryPolicy of the namespace with that name goes
-before a ClusterRecoveryPolicy."""
+"""On the workload, set by a user: the name of the policy to use. A RecoveryPolicy of the namespace with that name takes
+precedence over a ClusterRecoveryPolicy."""
 
 
 PAUSED_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}paused"
-"""On the workload, set by a user (`recovery pause`): the controller does nothing about the job."""
+"""On the workload, set by a user (`recovery pause`): the controller takes no action on the job."""
 
 
 SUSPENDED_BY_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}suspended-by"
@@ -35,26 +36,29 @@ suspension: the controller never resumes what it did not suspend."""
 
 
 RESUME_AT_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}resume-at"
-"""Beside it, for people: the RFC 3339 time at which the suspension should end, or `never` if that is not known."""
+"""On a workload that the controller has suspended, for people: the RFC 3339 time at which the suspension should end, or
+`never` if that time is not known."""
 
 
 RESTART_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}restart"
-"""On the workload, set by a user: a request to recreate the group now, which is not charged to the budget. Its value is
-an RFC 3339 time, or JSON with `at` and optionally `reason`, `by` and `force`. `status.requests` of the RecoveryGroup
-has the answer."""
+"""On the workload, set by a user: a request to recreate the group now, which is not charged to the budget. The value is
+an RFC 3339 time, or JSON with `at` and optionally `reason`, `by` and `force`. The answer is in `status.requests` of the
+RecoveryGroup."""
 
 
 RETRY_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}retry"
-"""On the workload, set by a user: a request to leave Held or Backoff now. Written as for `restart`."""
+"""On the workload, set by a user: a request to leave phase Held or Backoff now. The value has the format of
+`recovery.trainjob.dev/restart`."""
 
 
 RESET_BUDGET_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}reset-budget"
-"""On the workload, set by a user: a request to forget what has been charged to the budget. Written as for `restart`."""
+"""On the workload, set by a user: a request to forget what has been charged to the budget. The value has the format of
+`recovery.trainjob.dev/restart`."""
 
 
 JOINED_PROBE_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}joined-probe"
-"""On the pod template of a prepared runtime: `readiness` says that a pod becomes Ready only when its rank has joined
-all others. Ready then ends Rendezvous, and not only the start."""
+"""On the pod template of a prepared runtime: `readiness` means that a pod becomes Ready only when its rank has joined
+all others. Ready pods then end phase Rendezvous, not only phase Starting."""
 
 
 KUEUE_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
@@ -62,38 +66,38 @@ KUEUE_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 
 
 KUEUE_PATCH_MANAGER = "kueue.x-k8s.io/manager"
-"""The manager of Kueue's entry in `spec.runtimePatches` of a TrainJob. It patches ReplicatedJobs once the job is
-admitted, also one without a queue label (`manageJobsWithoutQueueName`)."""
+"""The manager of Kueue's entry in `spec.runtimePatches` of a TrainJob. The entry patches ReplicatedJobs once the job is
+admitted, even a job without a queue label (`manageJobsWithoutQueueName`)."""
 
 
 TORN_DOWN_BY_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}torn-down-by"
-"""On a living Job whose pods the controller deletes before the Job: the attempt that does so, because one attempt does
-it once. From then on a pod of it that succeeds has been asked to go, and is no sign of a training that finishes."""
+"""On a Job whose pods the controller deletes before it deletes the Job: the attempt that does so. Each attempt does it
+once. A pod that succeeds after that was asked to terminate, so it does not show that the training is finishing."""
 
 
 TOUCHED_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}touched"
-"""On a Job that got no pods, set by the watchdog so that the Job controller reconciles it: the attempt for which
-that was done, because one attempt touches once."""
+"""On a Job that got no pods, set by the watchdog so that the Job controller reconciles it: the attempt for which it was
+set. Each attempt sets it once."""
 
 
 BIRTH_SETTINGS_LABEL = f"{OWN_ANNOTATION_PREFIX}birth-settings"
 """On a RecoveryGroup, with the value `true`: its status has birth settings. The API server evaluates the admission
-policy for each labelled RecoveryGroup of the namespace whenever a Job is created there, so no other carries it."""
+policy for each labelled RecoveryGroup of the namespace whenever a Job is created there, so no others have the label."""
 BIRTH_SETTINGS_LABELLED = "true"
 
 
 BIRTH_SETTINGS_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}birth-settings"
-"""On a Job: the revision of the birth settings that it was created with."""
+"""On a Job: the revision of the birth settings with which it was created."""
 
 
 NODES_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}nodes"
-"""On a Job with a size of its own, and on its pods: how many nodes the group has. A launch that does not read
-`PET_NNODES` reads it through the downward API."""
+"""On a Job whose size the birth settings set, and on its pods: how many nodes the group has. A launch command that does
+not read `PET_NNODES` reads this through the downward API."""
 
 
 HOSTNAME_LABEL = "kubernetes.io/hostname"
-"""On a node, by its kubelet: what a required node affinity names it by."""
+"""On a node, set by its kubelet: the host name by which a required node affinity selects the node."""
 
 
 SPARE_LABEL = f"{OWN_ANNOTATION_PREFIX}spare"
-"""On a node, set by a user: the node is kept free for groups that have lost one. The value does not matter."""
+"""On a node, set by a user: the node is kept free for groups that have lost a node. The value does not matter."""

@@ -1,9 +1,9 @@
-"""What the Jobs of a group are created with, beside what the template in their JobSet says.
+"""Settings with which the Jobs of a group are created, in addition to the template in their JobSet.
 
 A MutatingAdmissionPolicy (`manifests/components/birth-settings`), or below Kubernetes 1.36 a webhook
-(`manifests/admission/birth-settings`), reads the settings from `status.birthSettings` of a RecoveryGroup that carries
-`BIRTH_SETTINGS_LABEL`, and applies them whenever JobSet creates the Job. So they hold for every restart, no matter who
-makes it.
+(`manifests/admission/birth-settings`), reads the settings from `status.birthSettings` of a RecoveryGroup with
+`BIRTH_SETTINGS_LABEL`, and applies them whenever JobSet creates the Job. So they apply to every restart, including
+those by the platform.
 """
 
 from datetime import datetime
@@ -13,53 +13,53 @@ import msgspec
 
 
 class BirthSettings(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Settings for the Jobs of one ReplicatedJob. Nothing of the template is changed but what is set here."""
+    """Settings for the Jobs of one ReplicatedJob. They change only these fields of the template."""
 
     revision: int
-    """The number of these settings in the ledger. A Job that was created with them carries the number in
-    `BIRTH_SETTINGS_ANNOTATION`."""
+    """Number of these settings. A Job that was created with them has it in its annotation
+    `recovery.trainjob.dev/birth-settings`."""
     job_set_uid: str = msgspec.field(name="jobSetUID")
     replicated_job: str
     since: datetime
-    """When they were entered in the ledger."""
+    """When these settings were written to the ledger."""
     nodes: int | None = None
-    """How many pods the Job has: its parallelism and its completions, `PET_NNODES` of its containers, and
-    `NODES_ANNOTATION`. None: as many as the template says."""
+    """How many pods the Job has: sets its parallelism and completions, `PET_NNODES` of its containers, and the
+    annotation `recovery.trainjob.dev/nodes`. None: as many as the template says."""
     avoid_hosts: tuple[str, ...] = ()
-    """Its pods go to no node whose label `kubernetes.io/hostname` has one of these values."""
+    """Pods of the Job are not scheduled to nodes whose label `kubernetes.io/hostname` has one of these values."""
 
     def same_as(self, other: "BirthSettings | None") -> bool:
-        """The other ones create the same Jobs, whatever their revision and date."""
+        """The other settings create the same Jobs, apart from revision and date."""
         return other is not None and self == msgspec.structs.replace(other, revision=self.revision, since=self.since)
 
     @property
     def revision_text(self) -> str:
-        """The revision as annotations carry it."""
+        """The revision as written in annotations."""
         return str(self.revision)
 
 
 class BirthOutcome(StrEnum):
-    """What a dry run of creating a Job with its birth settings has shown."""
+    """The result of a dry run that creates a Job with its birth settings."""
 
     APPLIED = "Applied"
     """The API server would create the Job with the settings."""
     NOT_APPLIED = "NotApplied"
-    """It would create the Job without them: the admission policy is not installed, or has not read them yet; or no
-    replica serves the webhook in its place."""
+    """The API server would create the Job without them. The admission policy is not installed or has not read them
+    yet, or no replica serves the webhook that replaces it."""
     REFUSED = "Refused"
-    """It would refuse the Job with them."""
+    """The API server would refuse the Job with them."""
     OVERRULED = "Overruled"
-    """It would create the Job with the settings, and JobSet would give it the size of its template at once (JobSet's
-    feature gate ElasticJobSet, `syncJobScaling`)."""
+    """The API server would create the Job with the settings, but JobSet would set the size of its template again at
+    once (JobSet's feature gate ElasticJobSet, `syncJobScaling`)."""
     NOT_ALLOWED = "NotAllowed"
-    """The controller may not ask: its role lacks `create` on Jobs, which the component grants for dry runs."""
+    """The controller may not make a dry run: its role lacks `create` on Jobs, which the component grants for it."""
 
 
 class BirthTrial(msgspec.Struct, frozen=True):
     """The latest dry run for a group."""
 
     settings: BirthSettings
-    """As they stood in the ledger."""
+    """The settings in the ledger at that time."""
     outcome: BirthOutcome
     message: str = ""
-    """Refused, NotAllowed: what the API server says."""
+    """Refused, NotAllowed: the message of the API server."""

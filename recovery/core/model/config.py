@@ -1,7 +1,7 @@
-"""The RecoveryConfig as data: what the platform's SRE allows policies to do at most, and the brake for all of them.
+"""The RecoveryConfig as data: the most that policies may do, and the pause and circuit breaker for all of them.
 
-There is one in a cluster, and its name is fixed. Without it the defaults hold. Only what this version acts on stands
-here; the CRD declares the rest and refuses it by name.
+There is one in a cluster, and its name is fixed. Without it the defaults apply. It has only the fields that this
+version acts on. The CRD declares the others and refuses them by name.
 """
 
 from datetime import datetime
@@ -19,7 +19,7 @@ class AllowSpec(msgspec.Struct, frozen=True, rename="camel"):
     """What policies may do at most."""
 
     fail_job: bool = False
-    """Policies may fail a job for good (`budget.onExhausted: FailJob`, a rule with action FailJob)."""
+    """Policies may fail a job permanently (`budget.onExhausted: FailJob`, a rule with action FailJob)."""
     cordon: bool = False
     """The controller may quarantine nodes: cordon and taint them (a rule with action ReplaceNode, a node that is
     suspected twice)."""
@@ -31,15 +31,16 @@ class QuarantineSpec(msgspec.Struct, frozen=True, rename="camel"):
     """How many nodes may be quarantined at once, and when they are released."""
 
     max_nodes: int | None = None
-    """0 allows no quarantine. None: only `maxPercent` counts."""
+    """The most nodes that may be quarantined at once. 0 allows none. None: only `maxPercent` counts."""
     max_percent: int = 5
-    """Of all nodes of the cluster, rounded down, but at least one node. The smaller of both caps applies."""
+    """The most nodes that may be quarantined at once, in percent of all nodes: rounded down, but at least one unless
+    this is 0. If `maxNodes` is smaller, it applies instead."""
     release_after: str | None = None
     """How long a quarantine lasts if nothing releases it earlier. None: 24h if no condition, taint or device of the
     node confirmed it. Otherwise it lasts until the node is healthy, or until someone releases it."""
     trusted_namespaces: tuple[str, ...] = ()
-    """Namespaces whose jobs may blame a node only by a message, and that may use up the cap of the cluster. Any other
-    namespace needs a condition, taint or device of the node, or a job of a second namespace, that confirms the message.
+    """Namespaces whose jobs may blame a node only by a message, and that may use up the cap of the cluster. For any
+    other namespace a condition, taint or device of the node, or a job of a second namespace, must confirm the message.
     Without such a sign of the node, each other namespace may cause at most a tenth of the cap, but at least one
     quarantine."""
 
@@ -48,18 +49,19 @@ class SuspicionSpec(msgspec.Struct, frozen=True, rename="camel"):
     """When a node is quarantined without proof."""
 
     suspicions: int = 2
-    """How many incidents must suspect the node."""
+    """How many incidents must suspect a node before it is quarantined."""
     within: str = "24h"
     """How long a suspicion counts."""
 
 
 class CircuitBreakerSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """If this many recoveries bring no progress, every policy of the cluster counts as mode Observe until someone runs
-    `recovery reset-breaker`. Absent: there is no circuit breaker."""
+    """If too many recoveries bring no progress, every policy of the cluster counts as mode Observe until someone runs
+    `recovery reset-breaker`."""
 
     recoveries: int
-    """How many, of all jobs together. At most a third of them counts from one job, and half from one namespace unless
-    policies enforce in no other. More than 1000 counts as 1000."""
+    """How many recoveries without progress, of all jobs together, open the circuit breaker. At most a third of this
+    number counts from one job, and half from one namespace unless policies enforce in no other. More than 1000 counts
+    as 1000."""
     within: str = "1h"
     """How long a recovery without progress counts."""
 
@@ -68,9 +70,9 @@ class IncidentsSpec(msgspec.Struct, frozen=True, rename="camel"):
     """How many RecoveryIncidents are kept, and for how long. The oldest are deleted first."""
 
     ttl: str = "720h"
-    """How long a record is kept after its incident ended."""
+    """How long a RecoveryIncident is kept after its incident ended."""
     max_per_namespace: int = 1000
-    """If a namespace has more, its oldest are deleted earlier."""
+    """The most RecoveryIncidents of one namespace. If there are more, the oldest are deleted before `ttl`."""
 
 
 class ConfigSpec(msgspec.Struct, frozen=True, rename="camel"):
@@ -89,7 +91,7 @@ class ConfigSpec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ConfigFacts(msgspec.Struct, frozen=True):
-    """The RecoveryConfig. One that cannot be read pauses everything: whatever it was meant to forbid stays undone."""
+    """The RecoveryConfig. If it cannot be read, all recoveries are paused, because what it forbids is not known."""
 
     name: str
     uid: str
@@ -98,7 +100,7 @@ class ConfigFacts(msgspec.Struct, frozen=True):
     unreadable: str = ""
     """Why it cannot be read; empty: it can."""
     fleet: FleetLedger = FleetLedger()
-    """Its status."""
+    """`status` of the RecoveryConfig."""
     resource_version: str = ""
     reset_breaker_at: datetime | None = None
     """When a person last asked to close the circuit breaker (`annotations.RESET_BREAKER_ANNOTATION`). None: never."""

@@ -6,7 +6,7 @@ import msgspec
 
 
 class FailureMark(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """How the root of a failure showed, so that the same failure is recognised after a restart."""
+    """How the root of a failure looked, so that the same failure is recognised after a restart."""
 
     incident: str
     attempt: int
@@ -17,19 +17,19 @@ class FailureMark(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     """The last line of the termination message, without the numbers that change from run to run."""
     node: str = ""
     ran_seconds: float | None = None
-    """How long the process had run. None: not known."""
+    """How long the process had run, in seconds. None: not known."""
     step: int | None = None
-    """The training step that the message names. None: it names none."""
+    """The training step that the message names. None: the message names no step."""
 
 
 class Handled(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Evidence that belongs to an earlier incident, or that is a baseline. It never opens an incident again."""
+    """Evidence that belongs to an earlier incident or is a baseline. It never opens an incident again."""
 
     keys: tuple[str, ...] = ()
-    """Evidence keys, only of what can still be seen."""
+    """Keys of the evidence, only as long as it can still be seen."""
     earlier: int = 0
-    """How many of the keys, from the front, belong to earlier incidents, which are not judged again."""
+    """How many of the first `keys` belong to earlier incidents, which are not judged again."""
     until: datetime | None = None
-    """When the last incident closed. Losses that are only inferred (a replacement pod) and older are dealt with."""
+    """When the last incident closed. An older loss that is only inferred, from a replacement pod, opens no incident."""
     terminal_jobset_uid: str = msgspec.field(name="terminalJobSetUID", default="")
-    """A JobSet whose failure has been reported."""
+    """UID of a JobSet whose failure has been reported."""

@@ -6,15 +6,15 @@ import msgspec
 
 
 class EnforceEstimate(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What Enforce would have done in incidents of mode Observe. The GPU-seconds are an estimate. They leave out what
-    is the same in both modes."""
+    """What Enforce would have done in incidents of mode Observe. The GPU-seconds are an estimate. They omit what is
+    the same in both modes."""
 
     restarts: int = 0
     """Restarts of the group that Enforce would have made."""
     idle_gpu_seconds: float = 0.0
-    """Idle GPU-seconds of these incidents with the restarts of Enforce."""
+    """Estimated idle GPU-seconds of incidents of mode Observe if Enforce had restarted the group."""
     platform_idle_gpu_seconds: float = 0.0
-    """Idle GPU-seconds of these incidents without them."""
+    """Estimated idle GPU-seconds of the same incidents without restarts by Enforce."""
 
     @property
     def saved_gpu_seconds(self) -> float:

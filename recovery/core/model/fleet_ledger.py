@@ -1,5 +1,5 @@
-"""`RecoveryConfig.status`: the ledger of all that spans groups. Written by compare-and-swap, so that two leaders cannot
-both fill a cap. It exists only where there is a RecoveryConfig; without one nothing of this is done.
+"""`RecoveryConfig.status`: the ledger of everything that spans groups. It is written by compare-and-swap, so that two
+leaders cannot both fill a cap. Without a RecoveryConfig it does not exist, and the controller does none of this.
 """
 
 from datetime import datetime, timedelta
@@ -12,36 +12,36 @@ from recovery.core.model.reason import Reason
 
 
 class Quarantined(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A node that is kept free of new pods by our own cordon and taint. In the ledger before the node is touched, and
-    out of it only after the node has been released."""
+    """A node that the controller keeps free of new pods by a cordon and a taint. The entry is written before the node
+    is changed, and removed only after the node has been released."""
 
     node: str
     node_uid: str = msgspec.field(name="nodeUID")
     reason: str
-    """What was seen, as a sentence."""
+    """Why the node is quarantined, as a sentence."""
     since: datetime
     incident: str = ""
-    """The id of the incident. Empty: a user asked for the quarantine."""
+    """Id of the incident that caused the quarantine. Empty: a user requested it."""
     by: str = ""
-    """The user. Empty: the controller."""
+    """The user who requested the quarantine. Empty: the controller decided it."""
     release_at: datetime | None = None
-    """None: by health or by hand only."""
+    """When the quarantine ends. None: only when the node is healthy, or when a user releases it."""
     release_when: str = ""
-    """The conditions and taints of the node whose end releases it, all of them: `GpuUnhealthy, vendor.example/bad`;
-    empty: none."""
+    """The conditions and taints of the node that must all end before it is released, such as `GpuUnhealthy,
+    vendor.example/bad`. Empty: none."""
     applied: bool = False
     """The controller has seen the node with its taint. If the taint is missing later, another client has released the
     node."""
     cordoned: bool = True
-    """The controller has cordoned the node too: it was schedulable before."""
+    """The controller has also cordoned the node, which was schedulable before."""
     namespace: str = ""
-    """The namespace of the job whose incident caused it. Empty: a user asked for it, or an older controller wrote
-    it."""
+    """Namespace of the job whose incident caused the quarantine. Empty: a user requested it, or an older controller
+    wrote the entry."""
     node_sign: str = ""
-    """What proved a fault of the node then: a row of the signature table that blames the node, or conditions and taints
-    of an administrator's rule. Empty: only jobs, or what jobs can cause, blamed it."""
+    """What proved a fault of the node: a row of the signature table that blames the node, or conditions and taints of
+    an administrator's rule. Empty: only jobs, or signs that jobs can cause, blamed the node."""
     releasing: str = ""
-    """Why it is being released; empty: it is not."""
+    """Why the node is being released. Empty: it is not being released."""
 
 
 class Suspicion(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -52,21 +52,23 @@ class Suspicion(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
     at: datetime
     reason: str = ""
     namespace: str = ""
-    """Of the job. Empty: an older controller wrote it."""
+    """Namespace of the job. Empty: an older controller wrote the entry."""
     by_message: bool = False
-    """Only a message of the job shows it, and any process of the job can write one."""
+    """Only a message of the job blames the node, and any process of the job can write one."""
 
 
 class Futile(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A recovery that brought no progress: its group was lost again before it had run for `backoff.resetAfter`. It
-    and the restart that followed both cost budget: a preemption, or a person, takes nothing in vain."""
+    """A recovery that brought no progress: its group lost a member again before it had run for `backoff.resetAfter`.
+    Both this recovery and the next restart were charged to the budget, so neither a preemption nor a restart that a
+    user requested counts."""
 
     incident: str
-    """The id of the incident that followed."""
+    """Id of the incident that followed the recovery."""
     at: datetime
     namespace: str = ""
     workload: str = ""
-    """Name of the workload, which a job that is submitted again keeps. Both empty: an older controller wrote it."""
+    """Name of the workload, which stays the same when the job is submitted again. Empty, like `namespace`: an older
+    controller wrote the entry."""
 
 
 class Breaker(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -74,15 +76,15 @@ class Breaker(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
     opened_at: datetime
     reason: Reason
-    """Why it opened."""
+    """Why the circuit breaker opened."""
     recoveries: int = 0
-    """How many recoveries had brought no progress when it opened."""
+    """How many recoveries had brought no progress when the circuit breaker opened."""
     within_seconds: float = 0.0
-    """The time within which they counted."""
+    """`spec.circuitBreaker.within` of the RecoveryConfig when the circuit breaker opened, in seconds."""
     limit: int = 0
-    """`spec.circuitBreaker.recoveries` of the RecoveryConfig at that time."""
+    """`spec.circuitBreaker.recoveries` of the RecoveryConfig when the circuit breaker opened."""
     message: str = ""
-    """Why it opened, where an older controller wrote that as a sentence. Empty: the other fields say it."""
+    """Why the circuit breaker opened, as a sentence of an older controller. Empty: the other fields say why."""
 
 
 class CountedIncident(msgspec.Struct, frozen=True, rename="camel"):
@@ -92,38 +94,38 @@ class CountedIncident(msgspec.Struct, frozen=True, rename="camel"):
     number: int
     """The number of the incident within its workload."""
     started_at: datetime
-    """When its failure happened."""
+    """When the failure of the incident happened."""
     counted_at: datetime
 
 
 class FleetTotals(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """All closed incidents recorded since the RecoveryConfig exists, each counted once. The counts only rise."""
+    """Counts of all closed incidents since the RecoveryConfig was created, each counted once. They only rise."""
 
     incidents: dict[str, dict[str, dict[str, int]]] = {}
-    """How many, by class, then by outcome, then by handling (automatic, manual, held)."""
+    """Number of incidents by class, then by outcome, then by handling (automatic, manual, held)."""
     idle_gpu_seconds_by_class: dict[str, dict[str, float]] = {}
-    """By class, then by phase."""
+    """Idle GPU-seconds by class of the incident, then by phase."""
     released_gpu_seconds: float = 0.0
     """GPU-seconds in which suspensions by the controller had freed the GPUs. They do not count as idle."""
     restarts: int = 0
-    """Restarts of groups, by the controller or adopted from the platform."""
+    """Restarts of groups: by the controller, or adopted from the platform."""
     enforce_estimate: EnforceEstimate = EnforceEstimate()
     counted: tuple[CountedIncident, ...] = ()
-    """What must not be counted again, oldest first. An incident is dropped ten minutes after it was counted, unless
-    its RecoveryGroup has not forgotten it by then; beyond 4000 the oldest are dropped."""
+    """Incidents that must not be counted again, oldest first. An incident is dropped after ten minutes, but not while
+    its RecoveryGroup still has it. Beyond 4000 the oldest are dropped."""
 
 
 class FleetLedger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """`RecoveryConfig.status`."""
 
     quarantined: tuple[Quarantined, ...] = ()
-    """Oldest first."""
+    """Nodes that are quarantined, oldest first."""
     suspicions: tuple[Suspicion, ...] = ()
-    """Oldest first. Those that no longer count are dropped with the next write."""
+    """Suspicions against nodes, oldest first. Those that no longer count are dropped with the next write."""
     futile: tuple[Futile, ...] = ()
-    """Recoveries that brought no progress. Oldest first."""
+    """Recoveries that brought no progress, oldest first."""
     breaker: Breaker | None = None
-    """None: closed."""
+    """The open circuit breaker: every policy counts as mode Observe. None: the circuit breaker is closed."""
     totals: FleetTotals = FleetTotals()
 
 
@@ -142,17 +144,18 @@ class FleetLimits(msgspec.Struct, frozen=True):
 
     may_cordon: bool = False
     max_nodes: int | None = None
-    """None: `max_percent` alone."""
+    """None: only `max_percent` counts."""
     max_percent: int = 5
-    """Of all nodes of the cluster, rounded down, but one node where that would be none. The smaller of both caps
-    holds."""
+    """Percent of all nodes of the cluster: rounded down, but at least one node unless this is 0. The smaller of the two
+    caps applies."""
     release_after_seconds: float | None = None
     """None: no quarantine ends by time alone."""
     suspicions: int = 2
-    """So many incidents within the time below make a suspected node one to be replaced."""
+    """A node is replaced if this many incidents suspect it within `suspected_within_seconds`."""
     suspected_within_seconds: float = 86400.0
     trusted_namespaces: frozenset[str] = frozenset()
-    """What messages of jobs in these say of a node needs no confirmation, and the cap of a namespace is not theirs."""
+    """Namespaces whose messages about a node need no confirmation, and to which the cap of a namespace does not
+    apply."""
     breaker_recoveries: int | None = None
     """None: there is no circuit breaker."""
     breaker_within_seconds: float = 3600.0
@@ -166,12 +169,14 @@ TAINT_EFFECT = "NoSchedule"
 
 
 BY_HAND = "by-hand"
-"""Value of the taint where a person asked for the quarantine."""
+"""Value of the taint if a user requested the quarantine."""
 
 
 REMEMBERED_MAX = 1000
-"""So many are remembered, and as many futile recoveries: the newest. An object of the API server has its limits."""
+"""At most this many suspicions, and as many futile recoveries, are kept: the newest. The size of an object is
+limited."""
 
 
 CLOCK_AHEAD_MAX = timedelta(minutes=15)
-"""By how much a person's clock may be ahead. A time further ahead would release, or close, for ever whatever comes."""
+"""By how much a user's clock may be ahead. A later time in a request would release every future quarantine, or close
+every future circuit breaker."""

@@ -19,36 +19,36 @@ class FoldedNode(msgspec.Struct, frozen=True, rename="camel"):
 
     incidents: int
     idle_gpu_seconds: float
-    """Of those incidents, whole."""
+    """All idle GPU-seconds of those incidents, not only those of the node."""
 
 
 class FoldedIncidents(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Incidents of one fingerprint that followed each other within `backoff.resetAfter`, each counted. `spec` describes
-    the first of them."""
+    """Incidents with the same fingerprint, each of which followed the one before within `backoff.resetAfter`. `spec`
+    describes the first of them."""
 
     fingerprint: str
     numbers: tuple[NumberRange, ...]
-    """Of these incidents within their workload, in order."""
+    """Numbers of these incidents within their workload, in order."""
     count: int
     started_at: datetime
-    """When the first failure happened."""
+    """When the first of these failures happened."""
     latest_started_at: datetime
     latest_evidence: str
-    """Key of the evidence that opened the latest one: the same one is never added twice."""
+    """Key of the evidence that opened the latest of these incidents, so that it is never added twice."""
     ended_at: datetime
-    """When the latest one ended."""
+    """When the latest of these incidents ended."""
     duration_seconds: float = 0.0
-    """Of all of them together, without the time between them."""
+    """Duration of all these incidents together, without the time between them."""
     idle_gpu_seconds: dict[str, float] = {}
-    """By phase."""
+    """Idle GPU-seconds of these incidents by phase."""
     released_gpu_seconds: float = 0.0
     restarts: int = 0
     would: dict[str, int] = {}
-    """In how many of them Enforce would have taken each action. Those that it would have left to Kubernetes are left
-    out."""
+    """In how many of these incidents Enforce would have taken each action. Incidents that it would have left to
+    Kubernetes are not counted."""
     enforce_estimate: EnforceEstimate = EnforceEstimate()
     nodes: dict[str, FoldedNode] = {}
-    """By name: the nodes on which the failures showed first."""
+    """The nodes on which these failures showed first, by name."""
 
     @property
     def first_number(self) -> int:

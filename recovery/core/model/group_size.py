@@ -6,35 +6,37 @@ import msgspec
 
 
 class AvoidedNode(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A node that this group alone stays off."""
+    """A node that only this group avoids."""
 
     node: str
     host: str
-    """The value of its label `kubernetes.io/hostname`."""
+    """Value of the label `kubernetes.io/hostname` of the node."""
     since: datetime
     until: datetime
-    """As long as a suspicion counts (`suspicion.within` of the RecoveryConfig)."""
+    """Until when the group avoids the node: as long as a suspicion counts (`suspicion.within` of the
+    RecoveryConfig)."""
     reason: str = ""
-    """Why, as a sentence."""
+    """Why the group avoids the node, as a sentence."""
 
 
 class ElasticState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A group that runs with fewer nodes than it is to have, or is being given another size."""
+    """The size of an elastic group that runs with fewer nodes than wanted, or whose size is being changed."""
 
     nodes: int
-    """How many nodes it has, or will have after the restart in progress."""
+    """How many nodes the group has, or will have after the restart in progress."""
     wanted_nodes: int
-    """How many it wants: the size in its JobSet, or the size that its user has set."""
+    """How many nodes the group should have: the size in its JobSet, or the size that a user has set."""
     since: datetime
-    """Since when it has had fewer."""
+    """Since when the group has had fewer nodes than wanted."""
     gpus: int = 0
-    """The GPUs of the group with `nodes`."""
+    """GPUs of the group at the size `nodes`."""
     running_since: datetime | None = None
-    """Since when it has run with that size; what it computes since then is not in the totals yet. None: it does not
-    run, because an incident is open."""
+    """Since when the group has run with this size. The totals do not include the time since then yet. None: the group
+    does not run, because an incident is open."""
     room_since: datetime | None = None
-    """Since when there has been room for `roomNodes` without a break. None: there is no room for a larger size."""
+    """Since when there has been room for `roomNodes` nodes without a break. None: there is no room for a larger
+    size."""
     room_nodes: int | None = None
-    """The larger allowed size that there is room for. None: there is none."""
+    """The larger allowed size for which there is room. None: there is no room for a larger size."""
     failed_growths: int = 0
-    """Growths in a row that had to be undone. Each doubles the wait before the next one."""
+    """Growths in a row that had to be undone. Each doubles the wait before the next growth."""

@@ -1,4 +1,4 @@
-"""The counts of a group that outlast its incidents: its totals, and its budget."""
+"""The counts of a group that outlast its incidents: its totals and its budget."""
 
 from datetime import datetime
 
@@ -16,18 +16,18 @@ class Totals(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     charged: int = 0
     """Incidents that were charged to the budget."""
     failures: dict[str, int] = {}
-    """By class."""
+    """Incidents by class."""
     idle_gpu_seconds: dict[str, float] = {}
-    """By phase."""
+    """Idle GPU-seconds by phase."""
     idle_gpu_seconds_by_class: dict[str, dict[str, float]] = {}
-    """The same GPU-seconds by class of the incident, then by phase. For each phase the classes add up to the entry
-    above. GPU-seconds that an earlier version recorded have no class, and are read as class Unknown."""
+    """Idle GPU-seconds by class of the incident, then by phase. For each phase the classes add up to `idleGpuSeconds`.
+    GPU-seconds that an earlier version recorded without a class count as class Unknown."""
     released_gpu_seconds: float = 0.0
     """GPU-seconds in which a suspension by the controller had freed the GPUs. They do not count as idle."""
     reduced_seconds: float = 0.0
-    """Seconds in which the group ran with fewer nodes than wanted."""
+    """Seconds that the group ran with fewer nodes than wanted."""
     gained_gpu_seconds: float = 0.0
-    """GPU-seconds that the group ran in that time instead of waiting for nodes."""
+    """GPU-seconds that the group ran with fewer nodes than wanted, instead of waiting for nodes."""
     enforce_estimate: EnforceEstimate = EnforceEstimate()
 
 
@@ -35,10 +35,10 @@ class BudgetState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     """How much of the budget is used, and how much is left."""
 
     charges: tuple[datetime, ...] = ()
-    """When it was charged, newest last; entries older than the window are dropped."""
+    """When the budget was charged, newest last. Entries older than the window are dropped."""
     limit: int = 0
-    """The limit of the policy."""
+    """`budget.limit` of the policy."""
     remaining: int = 0
     """Recoveries left in this window."""
     reset_at: datetime | None = None
-    """When a user last reset it. Attempts from before do not count either. None: never."""
+    """When a user last reset the budget. Neither charges nor attempts from before then count. None: never."""

@@ -1,4 +1,4 @@
-"""The record of an incident, as reports read it."""
+"""The record of an incident in the form that reports read."""
 
 import msgspec
 
@@ -19,29 +19,29 @@ class IncidentRecord(msgspec.Struct, frozen=True):
     workload_uid: str
     """Empty: the record does not say."""
     incident: Incident
-    """Of several that share the record the first."""
+    """If several incidents share the record, the first of them."""
     fold: FoldedIncidents | None = None
-    """All that share the record. None: it is the record of one."""
+    """All incidents that share the record. None: it is the record of one incident."""
 
     @property
     def count(self) -> int:
-        """How many incidents it describes."""
+        """How many incidents the record describes."""
         return 1 if self.fold is None else self.fold.count
 
     @property
     def enforce_estimate(self) -> EnforceEstimate:
-        """Of all of them."""
+        """The estimate for all incidents of the record."""
         return self.incident.enforce_estimate if self.fold is None else self.fold.enforce_estimate
 
     def has_id(self, incident_id: str) -> bool:
-        """It describes the incident of that id."""
+        """The record describes the incident with that id."""
         return has_id(incident_id, self.incident.id, self.fold)
 
 
 def has_id(incident_id: str, own_id: str, fold: FoldedIncidents | None) -> bool:
-    """The record of the incident `own_id` describes that incident: it is the same, or one that shares the record.
+    """The record of the incident `own_id` describes the incident `incident_id`: the same one, or one that shares it.
 
-    An id is the beginning of the workload's UID, and the number of the incident.
+    An id consists of the beginning of the workload's UID and the number of the incident.
     """
     if own_id == incident_id:
         return True
@@ -52,7 +52,7 @@ def has_id(incident_id: str, own_id: str, fold: FoldedIncidents | None) -> bool:
 
 class _Version(msgspec.Struct, frozen=True, rename="camel"):
     schema_version: int = ledger_v3.NEWEST_VERSION
-    """Records of ledgers up to that version carry none."""
+    """Records of ledgers up to that version have no `schemaVersion`."""
 
 
 _decode_version = msgspec.json.Decoder(_Version).decode
@@ -61,9 +61,10 @@ _decode_closing = msgspec.json.Decoder(Closing).decode
 
 
 def decode_recorded(spec: bytes | msgspec.Raw) -> Incident:
-    """The spec of a RecoveryIncident of this version or an earlier one: the incident, with its closing beside it.
+    """The incident in the spec of a RecoveryIncident, whose closing has its fields beside those of the incident.
 
-    Raises ValueError or OverflowError as msgspec does, and ValueError where a figure is out of bounds.
+    Reads this version and earlier ones. Raises ValueError or OverflowError as msgspec does, and ValueError if a number
+    or a date is out of bounds.
     """
     incident = (
         ledger_v3.decode_record(spec)

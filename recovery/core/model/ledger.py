@@ -1,8 +1,8 @@
 """What `RecoveryGroup.status` remembers: the ledger that makes a recovery happen exactly once.
 
 It is written by compare-and-swap before the first destructive call, and read by the next leader. Everything that
-must survive a crash stands here: the target UIDs of the trigger, what was charged, which evidence has been dealt with.
-Times are RFC 3339 on the wire; structs omit defaults so that the object stays readable with kubectl.
+must survive a crash is here: the target UIDs of the trigger, what was charged, which evidence has been handled.
+Times are RFC 3339 on the wire. Structs omit defaults, except those from a factory, so that the object stays readable.
 """
 
 from datetime import datetime
@@ -23,19 +23,19 @@ from recovery.core.model.suspect_log import SuspectLog
 OLDEST_SCHEMA_VERSION = 1
 SCHEMA_VERSION = 6
 """2 added suspensions, backoff and requests; 3 rules, classes of causes, fencing and nodes that are replaced; 4 writes
-reasons as codes beside their messages; 5 has the phase Resuming; 6 has sizes and birth settings. `core.model.ledger_v3`
-reads the versions before 4.
+reasons as codes beside their messages; 5 added the phase Resuming; 6 added sizes and birth settings.
+`core.model.ledger_v3` reads the versions before 4.
 """
 WITHOUT_SIZES = 5
-"""The version of a ledger that has the phase Resuming and no birth settings, no elastic size and no attempt that came
-with version 6: those a controller of version 5 would drop, or could not read."""
+"""The version of a ledger that has the phase Resuming, but no birth settings, no elastic size and no attempt of version
+6. A controller of version 5 would drop those, or could not read them."""
 WITHOUT_RESUMING = 4
-"""The version of a ledger whose incident has never been in Resuming. A controller that knows only 4 cannot read that
-phase, and can read all else: so the others are labelled 4, and it holds only the groups whose ledger has that phase."""
+"""The version of a ledger whose incident has never been in Resuming. A controller of version 4 can read everything but
+that phase. So the other ledgers are labelled 4, and it holds only the groups whose ledger has that phase."""
 
 
 class Phase(StrEnum):
-    """The phase of an incident. Phases are contiguous. Healthy is the phase between incidents."""
+    """The phase of an incident. Phases are contiguous. Healthy: no incident is open."""
 
     HEALTHY = "Healthy"
     DETECTED = "Detected"
@@ -61,22 +61,23 @@ class Outcome(StrEnum):
 
 
 class IncidentHandling(StrEnum):
-    """Who ended the incident, for statistics: the controller, a user, or no one while it was held."""
+    """Who handled the incident, for statistics. automatic: the controller or the platform, without a person. manual: a
+    person requested a restart or a retry. held: it was in phase Held at some time."""
 
     AUTOMATIC = "automatic"
-    """The controller, or the platform, without a person."""
+    """The controller or the platform, without a person."""
     MANUAL = "manual"
-    """A person asked for a restart or a retry in it."""
+    """A person requested a restart or a retry during the incident."""
     HELD = "held"
-    """It was in phase Held at some time, no matter what ended that."""
+    """The incident was in phase Held at some time, no matter what ended that phase."""
 
 
 class AttemptAction(StrEnum):
     """RecreateGroup: the controller recreates the group. ReplaceNode: it quarantines the suspect's node first.
-    AvoidNode: it excludes the suspect's node for this group only. Shrink: the group comes back with fewer nodes. Grow:
-    with more. RecreateJobSet: the controller recreates a JobSet that had failed for good. Adopted: the platform
-    restarts the group. None: the loss is left to the platform, because its own policy or a rule decides so, or because
-    the Job replaces the member."""
+    AvoidNode: it excludes the suspect's node for this group only. Shrink: it recreates the group with fewer nodes.
+    Grow: it recreates the group with more nodes. RecreateJobSet: it recreates a JobSet that had failed permanently.
+    Adopted: the platform restarts the group. None: the loss is left to the platform, because its own policy or a rule
+    says so, or because the Job replaces the member."""
 
     RECREATE_GROUP = "RecreateGroup"
     REPLACE_NODE = "ReplaceNode"
@@ -89,51 +90,51 @@ class AttemptAction(StrEnum):
 
 
 RESIZES = frozenset({AttemptAction.SHRINK, AttemptAction.GROW})
-"""Attempts after which the group has another number of nodes."""
+"""Attempts that change the number of nodes of the group."""
 JOB_TRIGGERS = frozenset({AttemptAction.RECREATE_GROUP, AttemptAction.REPLACE_NODE, AttemptAction.AVOID_NODE}) | RESIZES
 """Attempts that delete the child Jobs."""
 
 
 class MessageRelation(StrEnum):
-    """What the message of an incident says, beside what its latest attempt was made for."""
+    """How the message of an incident relates to the message of its latest attempt."""
 
     ATTEMPT = "Attempt"
-    """That, and nothing else: nothing was said since."""
+    """The same message: nothing was added since the attempt."""
     MORE = "More"
-    """That, and more."""
+    """The same message with additions."""
     ELSE = "Else"
-    """Something else."""
+    """A different message."""
 
 
 class Target(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What the trigger is aimed at. A UID dies only once, which is what makes the trigger harmless when repeated."""
+    """The objects that the trigger deletes. A UID can be deleted only once, so repeating the trigger is harmless."""
 
     job_set_uid: str = msgspec.field(name="jobSetUID", default="")
     job_uids: tuple[str, ...] = msgspec.field(name="jobUIDs", default=())
     from_restarts: int = 0
-    """`status.restarts` of the JobSet at that time."""
+    """Restart attempt of the target Jobs. A higher `status.restarts` shows that JobSet has restarted them."""
 
 
 class Attempt(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One attempt to bring the group back."""
+    """One attempt to recover the group."""
 
     number: int
-    """Within its incident, from 1."""
+    """Number of the attempt within its incident, starting at 1."""
     epoch: int
-    """The ledger's epoch from this attempt on."""
+    """`status.epoch` of the RecoveryGroup from this attempt on."""
     action: AttemptAction
     started_at: datetime
     reason: Reason
-    """Why it was made."""
+    """Why the attempt was made."""
     message: str = ""
-    """The same as a sentence."""
+    """Why the attempt was made, as a sentence."""
     then: str = ""
-    """What the controller reported when it left a further loss to the platform. Empty: there was none."""
+    """What the controller reported when it left another loss to the platform. Empty: there was no other loss."""
     job_set_uid: str = msgspec.field(name="jobSetUID", default="")
-    """RecreateJobSet: the JobSet that the controller deletes. While it is also the target, the new one does not exist
-    yet."""
+    """RecreateJobSet: UID of the JobSet that the controller deletes. While `target` has the same UID, the new JobSet
+    does not exist yet."""
     nodes: tuple[str, ...] = ()
-    """ReplaceNode: the nodes that are quarantined for it."""
+    """ReplaceNode: the nodes that are quarantined for this attempt."""
 
     @property
     def whole_message(self) -> str:
@@ -141,187 +142,195 @@ class Attempt(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class Suspension(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Our own suspension of the workload: in the ledger before it is asked for, and out of it before it is ended."""
+    """A suspension of the workload by the controller. It is written to the ledger before the workload is suspended, and
+    removed before the workload is resumed."""
 
     until: datetime | None = None
-    """When the controller resumes the workload. None: at no set time (`onExhausted: Suspend`)."""
+    """When the controller resumes the workload. None: no time is set (`onExhausted: Suspend`)."""
     landed: bool = False
-    """The controller has seen the suspension in force. If it has ended since, another client ended it, and the
-    controller does not renew it."""
+    """The controller has seen the workload suspended. If the suspension has ended since, another client ended it, and
+    the controller does not renew it."""
 
 
 class Withheld(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A restart that is decided and waits for its backoff while the job is not suspended: its pods keep their GPUs."""
+    """A restart that waits for its backoff while the job is not suspended, so its pods keep their GPUs."""
 
     until: datetime
-    """When the restart is made, unless the group has recovered by itself."""
+    """When the controller restarts the group, unless the group has recovered by itself."""
     lost_at: datetime
-    """When the first member was lost. Members that have run since before then still wait for that member."""
+    """When the first member was lost. Members whose processes started earlier still wait for it."""
 
 
 class Held(msgspec.Struct, frozen=True):
-    """The verdict for which an incident is held, whatever the budget."""
+    """The verdict for which an incident is held, regardless of the budget."""
 
     reason: Reason
     message: str
 
 
 class Considered(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What was considered and not done."""
+    """An action that was considered and not taken."""
 
     action: str
     """RecreateGroup, ReplaceNode or FailJob."""
     reason: Reason
-    """Why it was not done."""
+    """Why the action was not taken."""
     message: str = ""
-    """The same as a sentence."""
+    """Why the action was not taken, as a sentence."""
     node: str = ""
-    """ReplaceNode: which. Empty: none is known."""
+    """ReplaceNode: name of the node. Empty: no node is known."""
 
     @property
     def key(self) -> tuple[str, str, Reason]:
-        """The same thing is considered again, whatever the figures in its message."""
+        """What identifies the same consideration when it is made again, even if the figures in its message differ."""
         return self.action, self.node, self.reason
 
 
 class Suspect(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The pods that failed first."""
+    """A pod that failed first."""
 
     pod: str
     node: str = ""
-    """Empty: it had none yet."""
+    """Node of the pod. Empty: the pod had none yet."""
     index: int | None = None
-    """The completion index within its Job."""
+    """Completion index of the pod within its Job."""
     exit_code: int | None = None
-    """None: no exit was seen."""
+    """Exit code of the container that failed. None: no exit was seen."""
 
 
 class PhaseSpan(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One phase as it passed."""
+    """One phase that the incident has been in, or is in."""
 
     phase: Phase
     started_at: datetime
     ended_at: datetime | None = None
-    """None: it lasts."""
+    """When the phase ended. None: it has not ended."""
     idle_gpu_seconds: float = 0.0
-    """0 while it lasts: a span is counted when it ends."""
+    """Idle GPU-seconds of the phase, counted when it ends. 0 until then."""
     released: bool = False
-    """A suspension by the controller had freed the GPUs of the group: the GPU-seconds count as released, not as idle. A
-    phase in which that changes has a span for each."""
+    """A suspension by the controller had freed the GPUs of the group, so the GPU-seconds count as released, not as
+    idle. If that changes during a phase, the phase has several entries."""
     released_gpu_seconds: float = 0.0
-    """Beside idle ones only in the oldest span, which may be several merged into one."""
+    """GPU-seconds in which a suspension by the controller had freed the GPUs. Only the oldest entry can also have idle
+    GPU-seconds, because several older entries may be merged into it."""
     gpus: int | None = None
-    """GPUs of the group in it, where an attempt has changed the size of the group. None: as many as when the incident
-    opened."""
+    """GPUs of the group in this phase, if an attempt has changed the size of the group. None: as many as when the
+    incident opened."""
 
 
 class Closing(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The end of an incident."""
+    """How an incident ended."""
 
     outcome: Outcome
     outcome_reason: Reason
-    """Why it ended that way."""
+    """Why the incident ended that way."""
     ended_at: datetime
     source: str = ""
     """What shows the recovery: `progress`, `joined-probe` or `ready`. Empty: the incident did not get that far."""
     verified: bool = False
-    """The training has confirmed it. Ready only shows that all ranks run."""
+    """The training has confirmed the recovery. Ready pods only show that all ranks run."""
 
 
 class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One disruption from its first evidence to verified recovery."""
+    """One disruption, from its first evidence to its end."""
 
     id: str
-    """Names the incident, the same after any crash."""
+    """Id of the incident. It stays the same after a crash of the controller."""
     number: int
-    """Counts the incidents of the group, from 1."""
+    """Number of the incident within its group, starting at 1."""
     started_at: datetime
-    """When the failure happened, as far as the evidence dates it."""
+    """When the failure happened, as far as the evidence shows it."""
     detected_at: datetime
     disruption_class: str = msgspec.field(name="class")
-    """What kind of loss it was."""
+    """Class of the disruption, such as NodeLost or Crashed."""
     cause: str
-    """What was lost first, in one word."""
+    """Cause of the disruption, in one word such as Exit137 or Evicted."""
     mode: str
-    """Observe or Enforce, as it was when the incident opened."""
+    """Mode of the policy when the incident opened: Observe or Enforce."""
     pinned: PinnedPolicy = msgspec.field(name="terms")
     fingerprint: str = ""
-    """Distinguishes its failure: class, cause, signature, rank. Never parsed. Empty: an older version opened it."""
+    """Identifies failures of the same kind, by class, cause, signature and rank. Never parsed. Empty: an older version
+    opened the incident."""
     opened_by: str = ""
-    """Key of the evidence that opened it."""
+    """Key of the evidence that opened the incident."""
     target: Target = Target()
     """The objects that the latest restart deletes, or would delete."""
     gpus: int = 0
-    """GPUs of the whole group: all of them idle while one member is missing."""
+    """GPUs of the whole group. All of them are idle while one member is missing."""
     ranks: int = 0
-    """Members of the group, as the latest attempt that has resized it left them."""
+    """Number of members of the group, after the latest attempt that changed it."""
     suspects: tuple[Suspect, ...] = ()
+    """The pods that failed first."""
     suspect_log: SuspectLog | None = None
-    """The last output of the first suspect, for people. No decision reads it. None: nothing was restarted, it has not
-    been read yet, or the controller may not read logs."""
+    """The last log lines of the first suspect, for people. No decision reads them. None: nothing was restarted, the log
+    has not been read yet, or the controller may not read logs."""
     evidence: tuple[str, ...] = ()
-    """What was seen, in words."""
+    """What the controller has seen of the disruption, in words."""
     attempts: tuple[Attempt, ...] = ()
+    """Attempts to recover the group, newest last."""
     restarts: int = 0
-    """Restarts in the incident, by the controller or adopted, including those of attempts that have been dropped."""
+    """Restarts in the incident, by the controller or adopted, including attempts that are no longer listed."""
     handling: IncidentHandling = IncidentHandling.AUTOMATIC
-    """Who has handled the incident so far."""
+    """Who has handled the incident so far: automatic, manual or held."""
     phases: tuple[PhaseSpan, ...] = ()
-    """Contiguous, from the failure on. The last one has no end while it lasts."""
+    """Phases of the incident, contiguous from the failure on. The last one has no end while it lasts."""
     charged: bool = False
-    """It was charged to the budget."""
+    """The incident was charged to the budget."""
     suspension: Suspension | None = None
-    """None: the controller does not suspend the workload, and ends a suspension that has its annotation."""
+    """The suspension of the workload by the controller. None: the controller does not suspend the workload, and ends
+    any suspension that has its annotation."""
     withheld: Withheld | None = None
-    """None: no restart is withheld. Only in phase Backoff."""
+    """A restart that waits in phase Backoff while the job is not suspended. None: there is no such restart."""
     resumed_by_others: bool = False
-    """Another client has ended a suspension by the controller: this incident does not suspend the workload again."""
+    """Another client has ended a suspension by the controller, so the controller does not suspend the workload again in
+    this incident."""
     probe_proven: bool = False
-    """A member had joined by its probe when the incident opened, so the training script reports it. Only then does
-    `timeouts.rendezvous` apply."""
+    """When the incident opened, a member was Ready by its joined probe, so the training script reports that it has
+    joined. Only then does `timeouts.rendezvous` apply."""
     progress_at: datetime | None = None
-    """The date of the progress that the training had shown when the incident opened; in Resuming, that of a report that
-    only says that the new incarnation begins. None: it had shown none, and Resuming has no length."""
+    """Date of the latest progress report when the incident opened. In Resuming, the date of a report that only says
+    that the new processes begin. None: there was no report, so the incident does not wait in Resuming."""
     forced: bool = False
-    """A user forced the latest restart: neither mode Observe nor a pause of the job prevents it."""
+    """A user forced the latest restart, so neither mode Observe nor a pause of the job prevents it."""
     fail_job: bool = False
-    """A rule or the exhausted budget says FailJob: the controller is failing the JobSet."""
+    """The controller is failing the JobSet, because a rule or the exhausted budget says FailJob."""
     rule: str = ""
-    """Name of the rule that decided last; empty: the default (`restart`) did."""
+    """Name of the rule that decided last. Empty: the default (`restart`) decided."""
     would: str = ""
-    """What Enforce would have done (RecreateGroup, ReplaceNode, FailJob, Hold), decided once, on the facts of then.
-    Empty: it has not been decided, it would be left to Kubernetes, or mode is Enforce."""
+    """What Enforce would have done (RecreateGroup, ReplaceNode, FailJob, Hold), decided once, from the facts at that
+    time. Empty: not decided yet, the loss would be left to Kubernetes, or the mode is Enforce."""
     would_message: str = ""
-    """The sentence for `would`: it stays when the platform restarts the group. Empty: there is none."""
+    """`would` as a sentence. It stays when the platform restarts the group. Empty: `would` is empty."""
     enforce_estimate: EnforceEstimate = EnforceEstimate()
-    """Of a closed one: what `would` would have saved."""
+    """Estimate of what Enforce would have saved in this incident, once it is closed."""
     too_late: bool = False
-    """The policy was switched to Enforce after the loss: the controller has reported that it leaves the loss to a
+    """The policy was switched to Enforce after the loss, and the controller has reported that it leaves the loss to a
     user."""
     exhausted: Reason | None = None
-    """BudgetExhausted or AttemptsExhausted, while it is held by its budget. None: it is not."""
+    """BudgetExhausted or AttemptsExhausted, while the budget holds the group. None: it does not hold the group."""
     held_message: str = msgspec.field(name="held", default="")
     """The verdict for which the group is held, as a sentence. The hold ends with `recovery retry`, or when the JobSet
-    has failed. Empty: it is not held, or only by its budget."""
+    has failed. Empty: the group is not held, or only by its budget."""
     held_reason: Reason | None = None
-    """The same as a code. None: it is not held, or only by its budget."""
+    """The verdict for which the group is held, as a code. None: the group is not held, or only by its budget."""
     considered: tuple[Considered, ...] = msgspec.field(name="alternatives", default=())
-    """What was considered and not done. Newest last."""
+    """Actions that were considered and not taken, newest last."""
     storm: str = ""
-    """Id of the storm that it is part of; empty: none."""
+    """Id of the storm of node losses that the incident is part of. Empty: none."""
     storm_what: str = ""
-    """That storm in words, as it was known at the latest verdict, or at the end; empty: none."""
+    """The storm in words, as known at the latest verdict or when the incident ended. Empty: no storm."""
     storm_latest_at: datetime | None = None
-    """The latest loss of that storm known at that time. It identifies a storm that continues. None: no storm."""
+    """When the latest node loss of the storm happened, as known at that time. It identifies a storm that continues.
+    None: no storm."""
     reason: Reason = Reason.MEMBER_LOST
-    """Why the latest action was taken, or not taken."""
+    """Why the controller took, or did not take, the latest action."""
     message: str = ""
-    """The sentence: what was seen, which rule or default decided, what was done, what comes next."""
+    """What was seen, which rule or default decided, what was done and what comes next, as a sentence."""
     told: MessageRelation = msgspec.field(default_factory=lambda: MessageRelation.ATTEMPT)
-    """How the message relates to the latest attempt. Without an attempt it has no meaning. Always written (a default
-    from a factory is never omitted), so that its absence shows that an older CRD has dropped it."""
+    """How `message` relates to the latest attempt: it is the message of the attempt (Attempt), has additions (More), or
+    is another one (Else). Always written, so that its absence shows that an older CRD has dropped it."""
     closing: Closing | None = None
-    """How it ended. None: it is open. It stays until its RecoveryIncident has been recorded."""
+    """How the incident ended. None: it is open. A closed incident stays until its RecoveryIncident is recorded."""
 
     @property
     def attempt(self) -> Attempt | None:
@@ -338,13 +347,13 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
     @property
     def held(self) -> Held | None:
-        """The verdict for which it is held. None: it is not held, or by its budget only."""
+        """The verdict for which the incident is held. None: it is not held, or only by its budget."""
         # An older CRD drops `held_reason`; the reason of the incident was the same when it became held.
         return Held(self.held_reason or self.reason, self.held_message) if self.held_message else None
 
 
 class ClosedIncident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """An incident in short, for `status.history`."""
+    """Summary of a closed incident, for `status.history`."""
 
     id: str
     outcome: Outcome
@@ -356,9 +365,9 @@ class ClosedIncident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     attempts: int
     idle_gpu_seconds: float
     reason: Reason
-    """Why its latest action was taken."""
+    """Why the controller took the latest action of the incident."""
     message: str = ""
-    """The whole sentence."""
+    """What was seen, what decided, what was done and how the incident ended, as a sentence."""
     source: str = ""
     """What shows the recovery: `progress`, `joined-probe` or `ready`. Empty: the incident did not get that far."""
     verified: bool = False
@@ -366,43 +375,44 @@ class ClosedIncident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     released_gpu_seconds: float = 0.0
     """GPU-seconds in which a suspension by the controller had freed the GPUs. They do not count as idle."""
     charged: bool = False
-    """It was charged to the budget."""
+    """The incident was charged to the budget."""
     storm: str = ""
-    """Id of the storm that it was part of; empty: none."""
+    """Id of the storm of node losses that the incident was part of. Empty: none."""
     storm_latest_at: datetime | None = None
-    """The latest loss of that storm that it knew of. None: no storm."""
+    """When the latest node loss of the storm happened, as far as the incident knew. None: no storm."""
 
 
 class IncidentTotals(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What one closed incident adds to the totals of the fleet (`core.fleet.totals`)."""
+    """What one closed incident adds to the totals of all groups in the status of the RecoveryConfig."""
 
     workload_uid: str = msgspec.field(name="workloadUID")
     number: int
     """The number of the incident within its workload."""
     started_at: datetime
-    """Names the incident together with the two above: a RecoveryGroup that was deleted counts from 1 again."""
+    """When the failure happened. With `workloadUID` and `number` it identifies the incident, because a RecoveryGroup
+    that was deleted starts again with number 1."""
     disruption_class: str = msgspec.field(name="class")
     outcome: Outcome
     handling: IncidentHandling = IncidentHandling.AUTOMATIC
     idle_gpu_seconds: dict[str, float] = {}
-    """By phase."""
+    """Idle GPU-seconds by phase."""
     released_gpu_seconds: float = 0.0
     restarts: int = 0
     enforce_estimate: EnforceEstimate = EnforceEstimate()
 
 
 class RequestAnswer(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What became of a person's request (`core.incident.requests`). `at` shows whether a request is new."""
+    """The answer to a user's request (`core.incident.requests`). `at` shows whether a request is new."""
 
     verb: str
-    """restart, retry or reset-budget."""
+    """What was requested: restart, retry or reset-budget."""
     at: datetime
-    """When it was requested."""
+    """When the user made the request."""
     accepted: bool
     reason: Reason = Reason.UNKNOWN
     """What was done, or why the request was refused."""
     message: str = msgspec.field(name="answer", default_factory=str)
-    """What was done, or why not. Always written (a default from a factory is never omitted): older CRDs require it."""
+    """What was done, or why the request was refused, as a sentence. Always written, because older CRDs require it."""
 
 
 class LedgerCondition(msgspec.Struct, frozen=True, rename="camel"):
@@ -420,65 +430,66 @@ class Ledger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """`RecoveryGroup.status`."""
 
     schema_version: int = msgspec.field(default_factory=lambda: WITHOUT_RESUMING)
-    """A controller that knows only smaller versions holds the group and reports that. Always written: a default from a
-    factory is never omitted."""
+    """Version of the format. A controller that knows only smaller versions takes no action on the group and reports
+    that. Always written."""
     epoch: int = 0
-    """Rises by one with each restart, by the controller or adopted from the platform."""
+    """Number that rises by one with each restart, by the controller or adopted from the platform."""
     phase: Phase = Phase.HEALTHY
     incident: Incident | None = None
-    """The open incident, or the last one until it has been recorded. None: there is none."""
+    """The open incident, or the last one until its RecoveryIncident is recorded. None: there is none."""
     totals: Totals = Totals()
     budget: BudgetState = BudgetState()
     attempts_in_row: int = 0
-    """Restarts by the controller since the group last ran whole for `backoff.resetAfter`. Backoff counts them."""
+    """Restarts by the controller since the group last ran whole for `backoff.resetAfter`. The backoff depends on it."""
     charged_in_row: int = 0
-    """Restarts in a row since the same moment that are charged to the budget. A restart that is not charged, or that a
-    user asked for, begins a new row. From the second on the recovery before it brought no progress, which the circuit
-    breaker counts."""
+    """Restarts in a row that cost budget, since the group last ran whole for `backoff.resetAfter`. A restart without a
+    charge, or that a user requested, begins a new row. From the second on, the circuit breaker counts the recovery
+    before it as one without progress."""
     next_attempt_at: datetime | None = None
-    """When the group is resumed, a withheld restart is made, or the budget's window lets the next attempt through.
-    None: nothing is waited for."""
+    """When the controller resumes the workload, makes a restart that waits for its backoff, or may make the next
+    attempt by the budget's window. None: no time is set."""
     requests: tuple[RequestAnswer, ...] = ()
-    """The newest answer for each verb."""
+    """The newest answer to each kind of request: restart, retry and reset-budget."""
     birth_revisions: int = 0
-    """How many birth settings there have been: the revision of the latest."""
+    """How many birth settings the group has had: the revision of the latest."""
     birth_settings: BirthSettings | None = None
-    """What the Jobs of the group are created with. None: what their template says."""
+    """Settings with which the Jobs of the group are created. None: Jobs are created as their template says."""
     avoided: tuple[AvoidedNode, ...] = ()
-    """Nodes that the group avoids, at most 16. The API server learns of them from the birth settings."""
+    """Nodes that the group avoids, at most 16. The birth settings exclude them when the API server creates the Jobs."""
     elastic: ElasticState | None = None
-    """None: the group has all the nodes it wants, or is not elastic."""
+    """The size of an elastic group that runs with fewer nodes than wanted, or whose size is being changed. None: the
+    group has all the nodes that it wants, or is not elastic."""
     handled: Handled = Handled()
     failures: tuple[FailureMark, ...] = ()
-    """The latest failures, oldest first, at most 4."""
+    """The latest failures, oldest first, at most 4, to recognise a failure that repeats."""
     history: tuple[ClosedIncident, ...] = ()
-    """Newest first, at most 10."""
+    """Closed incidents, newest first, at most 10."""
     uncounted: tuple[IncidentTotals, ...] = ()
-    """Closed incidents that could not be added to the totals of the fleet when they were recorded, oldest first, at
-    most 20. The controller adds them as soon as the API server accepts the write."""
+    """Closed incidents that could not be added to the totals in the RecoveryConfig when they were recorded, oldest
+    first, at most 20. The controller adds them as soon as the API server accepts the write."""
     folds: tuple[FoldedIncidents, ...] = ()
-    """Incidents under Observe whose record later ones of the same kind share, at most 8."""
+    """Incidents of mode Observe that share a RecoveryIncident with later ones of the same kind, at most 8."""
     conditions: tuple[LedgerCondition, ...] = ()
     cause: str = ""
     """For the printer column: the cause of the open incident, or of the last one."""
     action: str = ""
-    """For the printer column: the action that it needed."""
+    """For the printer column: the latest action in the open incident, or in the last one."""
     idle_gpus: int = msgspec.field(name="idleGPUs", default=0)
-    """For the printer column: GPUs that idle because of the open incident."""
+    """For the printer column: GPUs that are idle because of the open incident."""
     reason: Reason | None = None
-    """The latest reason. None: nothing has been decided yet."""
+    """Reason of the latest decision about the group. None: nothing has been decided yet."""
     message: str = ""
-    """The latest sentence."""
+    """The latest decision about the group, as a sentence."""
 
     @property
     def holds_gpus_idle(self) -> bool:
-        """An incident is open, and it is not one whose GPUs our own suspension has released."""
+        """An incident is open, and no suspension by the controller has released its GPUs."""
         found = self.incident
         return found is not None and found.closing is None and not (found.phases and found.phases[-1].released)
 
     @property
     def current_incident(self) -> Incident:
-        """The incident, where the caller knows that there is one; else it is a programmer's error."""
+        """The incident. The caller must know that there is one."""
         assert self.incident is not None, "no incident is open"
         return self.incident
 

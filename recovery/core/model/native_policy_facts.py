@@ -4,7 +4,7 @@ import msgspec
 
 
 class ExitCodesRequirement(msgspec.Struct, frozen=True):
-    """`onExitCodes`; `container_name` None: any container."""
+    """`onExitCodes` of a rule. `container_name` None: any container."""
 
     operator: str
     values: tuple[int, ...]
@@ -19,7 +19,7 @@ class PodConditionPattern(msgspec.Struct, frozen=True):
 
 
 class PodFailureRule(msgspec.Struct, frozen=True):
-    """One rule of a Job's podFailurePolicy: exactly one of the two requirements is set."""
+    """One rule of a Job's podFailurePolicy. Exactly one of the two requirements is set."""
 
     action: str
     on_exit_codes: ExitCodesRequirement | None = None
@@ -27,7 +27,7 @@ class PodFailureRule(msgspec.Struct, frozen=True):
 
 
 class FailurePolicyRule(msgspec.Struct, frozen=True):
-    """One rule of a JobSet's failurePolicy; an empty list of requirements matches everything."""
+    """One rule of a JobSet's failurePolicy. An empty list matches everything."""
 
     name: str
     action: str

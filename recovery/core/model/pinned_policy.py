@@ -1,4 +1,4 @@
-"""What the policy said when an incident opened."""
+"""The policy as it was when an incident opened."""
 
 import msgspec
 
@@ -11,7 +11,8 @@ class PinnedElastic(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
     min_nodes: int
     max_nodes: int
     allowed_sizes: tuple[int, ...] = ()
-    """Empty: every one."""
+    """Sizes from `minNodes` to `maxNodes` that the training can run with. Empty: all that are a multiple of
+    `multipleOf`."""
     multiple_of: int = 1
     shrink_after_seconds: float = 120.0
     grow_back_after_seconds: float = 300.0
@@ -19,7 +20,7 @@ class PinnedElastic(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
 
 
 class PinnedPolicy(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What the policy said when the incident opened; later edits of it count from the next incident on."""
+    """The policy as it was when the incident opened. Later edits count from the next incident on."""
 
     policy_name: str
     policy_uid: str = msgspec.field(name="policyUID")
@@ -29,22 +30,22 @@ class PinnedPolicy(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     budget_window_seconds: float
     start_timeout_seconds: float
     grace_seconds: int | None = None
-    """Grace for the deletes of old pods. None: the pod's own."""
+    """Grace period in seconds for deletes of old pods. None: the grace period of each pod."""
     on_exhausted: str = "Hold"
     on_terminal_failure: str = "Leave"
     backoff_initial_seconds: float = 0.0
-    """0: no backoff."""
+    """Delay before the second attempt in a row, in seconds. 0: no backoff."""
     backoff_factor: float = 2.0
     backoff_max_seconds: float = 0.0
     rendezvous_timeout_seconds: float = 0.0
-    """0: none (an incident of schema version 1)."""
+    """`timeouts.rendezvous` in seconds. 0: no timeout (an incident of schema version 1)."""
     resume_timeout_seconds: float = 900.0
-    """0: the incident does not wait for progress."""
+    """`timeouts.resume` in seconds. 0: the incident does not wait for progress."""
     finish_timeout_seconds: float = 600.0
     rules: tuple[Rule, ...] = ()
     override_native: bool = False
     settle_seconds: float = 0.0
     elastic: PinnedElastic | None = None
-    """None: the group always comes back with all of its nodes."""
+    """`elastic` of the policy with its durations in seconds. None: the group always restarts with all of its nodes."""
     reset_after_seconds: float = 0.0
-    """0: an older version opened the incident."""
+    """`backoff.resetAfter` in seconds. 0: an older version opened the incident."""

@@ -1,4 +1,4 @@
-"""Whether a job is protected, as a record: the code of the answer, and what its sentence names."""
+"""Whether a job is protected, as a record: a code, and the details of its sentence."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -10,32 +10,32 @@ from recovery.core.model.reason import Explanation
 
 
 class ProtectionReason(StrEnum):
-    """The answer as a code. Where several hold, the first of this list is given."""
+    """The answer as a code. If several apply, the answer is the first in this order."""
 
     DELETING = "Deleting"
     """The job is being deleted."""
     FINISHED = "Finished"
     """The job is complete."""
     JOB_SET_FAILED = "JobSetFailed"
-    """The job has failed for good, and no incident is open that brings it back."""
+    """The job has failed permanently, and no open incident restores it."""
     SUSPENDED = "Suspended"
     """A user or Kueue keeps the job suspended, so it has no pods to lose."""
     FINISHING = "Finishing"
-    """A member has succeeded. The controller never restarts such a group, because that discards its result."""
+    """A member has succeeded. The controller never restarts such a group, because that would discard the result."""
     NO_POLICY = "NoPolicy"
     """No policy selects the job, or the policy that its annotation names does not exist."""
     POLICY_UNUSABLE = "PolicyUnusable"
-    """The policy that applies, or the RecoveryConfig, has a wrong field."""
+    """The policy that applies, or the RecoveryConfig, has an invalid field."""
     LEDGER_UNREADABLE = "LedgerUnreadable"
-    """This version cannot read the job's RecoveryGroup, and decides nothing without it."""
+    """This version cannot read the RecoveryGroup of the job, so the controller takes no action on the job."""
     OBJECT_UNDECODABLE = "ObjectUndecodable"
-    """An object of the job cannot be read, and the controller does nothing about the others."""
+    """An object of the job cannot be read, so the controller takes no action on the job."""
     OBSERVE = "Observe"
     """The policy is in mode Observe."""
     BREAKER_OPEN = "BreakerOpen"
-    """The policy is in mode Enforce, and the open circuit breaker makes every policy observe."""
+    """The policy is in mode Enforce, but the circuit breaker is open, so every policy counts as mode Observe."""
     PAUSED_BY_ANNOTATION = "PausedByAnnotation"
-    """The job is paused."""
+    """The annotation on the job pauses it."""
     PAUSED_GLOBALLY = "PausedGlobally"
     """The RecoveryConfig pauses all recoveries, or cannot be read."""
     RESTART_NONE = "RestartNone"
@@ -43,28 +43,28 @@ class ProtectionReason(StrEnum):
     RULE_IGNORES_ALL = "RuleIgnoresAll"
     """The first rule of the policy that matches every loss has the action Ignore."""
     HELD = "Held"
-    """An incident is Held, by its budget or by its verdict."""
+    """The open incident is Held, because of its budget or its verdict."""
     INCIDENT_OBSERVED = "IncidentObserved"
-    """An incident opened while the policy did not act. The controller takes no action in it, whatever the policy says
-    now."""
+    """The incident opened while the policy was not in mode Enforce. The controller takes no action in it, even if the
+    policy is in mode Enforce now."""
     POD_KEPT_RUNNING = "PodKeptRunning"
-    """The Job's own policy decides on a failed pod, and another container keeps that pod Running."""
+    """The Job's own policy decides on a failed pod, but another container keeps that pod Running."""
     NO_CONTROLLER = "NoController"
-    """No controller leads, so nothing restarts the group. A command finds that, no controller does."""
+    """No controller is the leader, so nothing restarts the group. Only a command can report this."""
     BUDGET_EXHAUSTED = "BudgetExhausted"
-    """The budget allows no further recovery now, so the next loss is Held."""
+    """The budget allows no further recovery now, so the incident of the next loss would be Held."""
     TRAINING_CONTAINER_UNKNOWN = "TrainingContainerUnknown"
-    """No rule selects the training container of a Job, so the exits of its containers are no losses."""
+    """No rule selects the training container of a Job, so exits of its containers do not count as losses."""
     NO_JOB_SET = "NoJobSet"
-    """The job has no JobSet, or it is being deleted."""
+    """The job has no JobSet, or its JobSet is being deleted."""
     NOT_STARTED = "NotStarted"
-    """The group has not run whole. Its Jobs replace a lost member until then."""
+    """The group has not run whole yet. Until then its Jobs replace lost members."""
     PROTECTED = "Protected"
-    """A loss starts a recovery."""
+    """The controller recovers the job after a loss."""
 
     @property
     def needs_attention(self) -> bool:
-        """A loss leaves the job hanging until a person acts. False: it is protected, or needs no protection now."""
+        """After a loss the job would hang until a person acts. False: it is protected, or needs no protection now."""
         return self in UNPROTECTED or self is ProtectionReason.NO_CONTROLLER
 
 
@@ -85,12 +85,12 @@ UNPROTECTED = (
     ProtectionReason.BUDGET_EXHAUSTED,
     ProtectionReason.TRAINING_CONTAINER_UNKNOWN,
 )
-"""The reasons that need attention: those of the metric `unprotected_jobs`. Each is a "no" of `recovery status`, which
-has one more: a controller cannot report that none leads."""
+"""The reasons that need attention, which the metric `unprotected_jobs` has. `recovery status` answers "no" for each,
+and for NoController, which no controller can report."""
 
 
 class Protection(msgspec.Struct, frozen=True):
-    """The answer for one job, with what its sentence names."""
+    """The answer for one job, with the details of its sentence."""
 
     reason: ProtectionReason
     kind: str
@@ -98,7 +98,7 @@ class Protection(msgspec.Struct, frozen=True):
     job: str
     """Name of the workload."""
     policy: str = ""
-    """Kind and name of the policy that applies. NoPolicy: the name that the job's annotation asks for. Empty: none."""
+    """Kind and name of the policy that applies. NoPolicy: the name in the annotation of the job. Empty: none."""
     rule: str = ""
     """RuleIgnoresAll: name of the rule."""
     incident: str = ""
@@ -110,17 +110,17 @@ class Protection(msgspec.Struct, frozen=True):
     schema_version: int = SCHEMA_VERSION
     """LedgerUnreadable: as found in the RecoveryGroup."""
     why: Explanation | None = None
-    """BreakerOpen, PausedGlobally: why it is so. None: `detail` says it."""
+    """BreakerOpen, PausedGlobally: why the breaker is open, or why recoveries are paused. None: `detail` says why."""
     detail: str = ""
-    """What a person or the API says about it: the reason of a pause, the error in a field, the verdict of a Hold, the
-    object that cannot be read, the Lease that no controller renews.
-    Empty: nothing, or the Hold is the budget's."""
+    """Details from a person or the API: the reason of a pause, the error in a field, the verdict of a Hold, the object
+    that cannot be read, the Lease that no controller renews. Empty: no details, or the budget holds the incident."""
     until: datetime | None = None
-    """Held, BudgetExhausted: when the budget's window allows the next recovery. None: time alone does not."""
+    """Held, BudgetExhausted: when the budget's window allows the next recovery. None: the window alone never allows
+    it."""
     free_rules: tuple[str, ...] = ()
-    """BudgetExhausted: names of rules that restart the group all the same, because they charge nothing."""
+    """BudgetExhausted: names of rules that still restart the group, because they charge nothing."""
     free_preemptions: bool = False
-    """BudgetExhausted: the policy restarts the group all the same after a preemption that no rule matches."""
+    """BudgetExhausted: the policy still restarts the group after a preemption that no rule matches."""
 
     @property
     def protected(self) -> bool | None:

@@ -1,7 +1,7 @@
-"""Why something is decided: a code for programs, and the details from which people get a sentence.
+"""Why something is decided: a code for programs, and the details from which a sentence for people is rendered.
 
 `Reason` follows the convention of Kubernetes conditions and Events: one CamelCase word that metrics, alerts and tests
-compare, beside a message that only people read. `core.sentences` renders the message; no code reads it.
+compare, and a message that only people read. `core.sentences` renders the message; no code reads it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,10 +13,10 @@ import msgspec
 
 
 class Reason(StrEnum):
-    """The codes, in the order of a decision. Names never change meaning; new ones may be added at any time."""
+    """The codes, in the order of a decision. A code never changes its meaning. New codes may be added at any time."""
 
     UNKNOWN = "Unknown"
-    """Written by another version of the controller: see the message."""
+    """Another version of the controller wrote the reason. The message describes it."""
 
     # --- not managed, or nothing to do --------------------------------------------------------------------------
     WORKLOAD_GONE = "WorkloadGone"
@@ -24,7 +24,7 @@ class Reason(StrEnum):
     UNDECODABLE = "Undecodable"
     """An object of the group cannot be read, so nothing is done about the group."""
     STALE_FACTS = "StaleFacts"
-    """The watch of a resource is silent, so nothing new begins on what is known of it."""
+    """The watch of a resource is silent, so nothing new begins on the basis of its cached objects."""
     NO_POLICY = "NoPolicy"
     """No RecoveryPolicy selects the job."""
     POLICY_INVALID = "PolicyInvalid"
@@ -46,7 +46,7 @@ class Reason(StrEnum):
     JOB_SUSPENDED = "JobSuspended"
     """A user or Kueue has suspended the workload, or its JobSet is suspended."""
     JOB_FINISHING = "JobFinishing"
-    """The training is about to be complete; a restart would discard what is done."""
+    """The training is about to complete, and a restart would discard its result."""
     NO_JOB_SET = "NoJobSet"
     """The workload has no JobSet."""
     JOB_SET_DELETED = "JobSetDeleted"
@@ -54,37 +54,38 @@ class Reason(StrEnum):
     JOB_SET_REPLACED = "JobSetReplaced"
     """Another JobSet replaced the one of the incident."""
     JOB_SET_FAILED = "JobSetFailed"
-    """The JobSet is Failed, and there is nothing left to report or to do."""
+    """The JobSet is Failed, and nothing is left to report or to do."""
     NO_JOB = "NoJob"
     """There is no Job to restart."""
     NO_FAILURE = "NoFailure"
     """Nothing has failed."""
     BASELINE = "Baseline"
-    """A loss came before the policy was in mode Enforce, or long ago, and its rank runs again: nothing is done."""
+    """A loss dates from before the policy was in mode Enforce, or from long ago, and its rank runs again: nothing is
+    done."""
     NOT_STARTED = "NotStarted"
     """Not all ranks have run yet, and something keeps the group from starting."""
     NODE_SILENT = "NodeSilent"
-    """A node of the group does not answer; whether its pods are lost is not known yet."""
+    """A node of the group does not answer. It is not known yet whether its pods are lost."""
     SUSPENSION_OVER = "SuspensionOver"
-    """A suspension of ours is left from an incident that has ended: the workload is resumed."""
+    """A suspension by the controller remains from an incident that has ended, so the workload is resumed."""
     INCIDENT_RECORDED = "IncidentRecorded"
     """A closed incident is written as a RecoveryIncident."""
 
-    # --- what opened it, or came in later -----------------------------------------------------------------------------
+    # --- what opened it, or arrived later -----------------------------------------------------------------------------
     MEMBER_LOST = "MemberLost"
     """A member of the group was lost."""
     MEMBER_LOST_AGAIN = "MemberLostAgain"
     """A member was lost again before the incident was over."""
     MEMBER_REPLACED = "MemberReplaced"
-    """A member was lost before all ranks ran: its Job replaces it, and no restart is needed."""
+    """A member was lost before all ranks ran. Its Job replaces it, and no restart is needed."""
     MEMBERS_RUN_AGAIN = "MembersRunAgain"
-    """What opened the incident is over, and all ranks run."""
+    """The condition that opened the incident is over, and all ranks run."""
 
     # --- who else decides ---------------------------------------------------------------------------------------------
     POD_FAILURE_POLICY = "PodFailurePolicy"
     """A rule of the Job's podFailurePolicy decides on the failure (KEP-3329)."""
     JOB_FAILS_BY_ITS_SPEC = "JobFailsByItsSpec"
-    """The Job fails for a reason that only its own spec can bring about, a deadline for instance."""
+    """The Job fails for a reason that only its own spec can cause, for example a deadline."""
     MAX_RESTARTS = "MaxRestarts"
     """The JobSet's failurePolicy allows no more restarts."""
     FAILURE_POLICY = "FailurePolicy"
@@ -94,13 +95,13 @@ class Reason(StrEnum):
     INDEX_FAILED = "IndexFailed"
     """The Job gives up an index by its backoffLimitPerIndex (KEP-3850)."""
     TRAINED_TO_THE_END = "TrainedToTheEnd"
-    """The training container of the lost pod had exited 0: its Job decides what that means."""
+    """The training container of the lost pod had exited with 0, so its Job decides what that means."""
     PLATFORM_RESTART = "PlatformRestart"
-    """JobSet, or something else, restarts the group: that restart is adopted as the incident's action."""
+    """JobSet or another client restarts the group. The controller adopts that restart as the action of the incident."""
     PLATFORM_GAVE_UP = "PlatformGaveUp"
     """The JobSet is Failed because nothing was left to restart it."""
     TRAINER_RESUMES = "TrainerResumes"
-    """The TrainJob is resumed and its JobSet is not yet: the controller waits for Trainer."""
+    """The TrainJob is resumed, but its JobSet is not yet: the controller waits for Trainer."""
 
     # --- verdicts -----------------------------------------------------------------------------------------------------
     RESTART_NONE = "RestartNone"
@@ -114,7 +115,8 @@ class Reason(StrEnum):
     RULE_AVOID_NODE = "RuleAvoidNode"
     """A rule says AvoidNode."""
     RULE_SHRINK = "RuleShrink"
-    """A rule says Shrink: the group is recreated, and goes on with fewer nodes at once where not all come back."""
+    """A rule says Shrink: the group is recreated, and continues with fewer nodes at once if not all pods find a
+    node."""
     RULE_FAIL_JOB = "RuleFailJob"
     """A rule says FailJob, and RecoveryConfig allows it."""
     RULE_FAIL_JOB_NOT_ALLOWED = "RuleFailJobNotAllowed"
@@ -122,69 +124,69 @@ class Reason(StrEnum):
     RULE_IGNORE = "RuleIgnore"
     """A rule says Ignore, so the failure is left to Kubernetes."""
     NODE_PROVEN = "NodeProven"
-    """The failure is proof enough against the node, so the node is replaced."""
+    """The failure proves a fault of the node, so the node is replaced."""
     NODE_SUSPECTED = "NodeSuspected"
     """Enough incidents suspect the node, so it is replaced."""
     NODE_SUSPECTED_TWICE = "NodeSuspectedTwice"
     """The node is the suspect of this incident for the second time, so it is replaced."""
     SAME_ERROR_AGAIN = "SameErrorAgain"
-    """The same error comes back early wherever it runs: a restart does not help."""
+    """The same error recurs early on any node: a restart does not help."""
     USER_RESIZED = "UserResized"
-    """A user has given a Job another size than its JobSet's template has, and a restart would undo that."""
+    """A user has resized a Job, and a restart would restore the size in the template of its JobSet."""
     FINISH_OVERDUE = "FinishOverdue"
     """The training was finishing when a member was lost, and it has not ended within `timeouts.finish`."""
     BAD_CHECKPOINT = "BadCheckpoint"
-    """The same error comes back at the same training step: a checkpoint is suspected."""
+    """The same error recurs at the same training step, so the checkpoint is suspected."""
     SETTLING = "Settling"
-    """Late evidence may still change what the rules say: the verdict waits for `settle`."""
+    """Late evidence may still change the decision of the rules, so the verdict waits for `settle`."""
     STORM = "Storm"
-    """Nodes are being lost right now: the restart waits until no more are."""
+    """Nodes are being lost right now. The restart waits until no more are lost."""
     GROUP_PENDING = "GroupPending"
     """RecreateGroupAfterStart: a pod is Pending, so the restart waits until the group has started."""
     ENFORCED_TOO_LATE = "EnforcedTooLate"
-    """The loss came before the policy was in mode Enforce: it is left to a person."""
+    """The loss dates from before the policy was in mode Enforce, so it is left to a person."""
     MODE_SWITCHED = "ModeSwitched"
-    """The policy was switched to Enforce, or the breaker closed, and another member was lost since."""
+    """The policy was switched to Enforce, or the breaker closed, and another member has been lost since."""
 
     # --- why a node is not quarantined --------------------------------------------------------------------------------
     QUARANTINE_CAP = "QuarantineCap"
-    """As many nodes are quarantined as RecoveryConfig allows."""
+    """The number of quarantined nodes has reached the limit of RecoveryConfig."""
     QUARANTINE_NOT_ALLOWED = "QuarantineNotAllowed"
     """RecoveryConfig does not allow quarantine."""
     QUARANTINE_LAST_NODES = "QuarantineLastNodes"
     """The node is among the last on which a group can run."""
     FEASIBLE_NODES_UNKNOWN = "FeasibleNodesUnknown"
-    """It is not known yet which nodes the group, or one that waits, could run on without the node."""
+    """It is not known yet on which other nodes the group, or a group that waits, could run."""
     QUARANTINE_NAMESPACE_CAP = "QuarantineNamespaceCap"
-    """As many nodes are quarantined for jobs of the namespace as one namespace may cause without a sign of the node."""
+    """Jobs of the namespace have caused as many quarantines as one namespace may without a sign of the node."""
     MESSAGE_UNCONFIRMED = "MessageUnconfirmed"
-    """Only messages of one namespace blame the node, and nothing of the node confirms them."""
+    """Only messages of one namespace blame the node, and no sign of the node confirms them."""
     NODE_UNKNOWN = "NodeUnknown"
     """No node is known for the failure."""
 
-    # --- the size of an elastic group, and settings at birth ----------------------------------------------------------
+    # --- the size of an elastic group, and birth settings -------------------------------------------------------------
     NODE_NOT_AVOIDED = "NodeNotAvoided"
     """The group cannot avoid the node."""
     AVOIDANCE_ENDED = "AvoidanceEnded"
-    """Pods of the group find no node while it avoids some: it avoids none any more."""
+    """Pods of the group find no node while it avoids some, so it no longer avoids any."""
     NODES_NOT_REPLACED = "NodesNotReplaced"
-    """Lost nodes were not replaced in time: the group goes on with fewer."""
+    """Lost nodes were not replaced in time, so the group continues with fewer."""
     BELOW_MIN_NODES = "BelowMinNodes"
-    """Fewer nodes are left than the smallest allowed size takes: the group waits for capacity."""
+    """Fewer nodes are left than the smallest allowed size needs, so the group waits for capacity."""
     ROOM_AGAIN = "RoomAgain"
-    """There has been room for more nodes long enough: the group grows."""
+    """There has been room for more nodes for long enough, so the group grows."""
     WAITING_FOR_ROOM = "WaitingForRoom"
-    """The group runs with fewer nodes than it is to have, and waits for room to grow."""
+    """The group runs with fewer nodes than wanted, and waits for room to grow."""
     GROWTH_UNDONE = "GrowthUndone"
-    """Not all nodes of a growth were there: the group goes back to a smaller size."""
+    """Not all nodes of a growth were available, so the group returns to a smaller size."""
     SIZE_FIXED = "SizeFixed"
     """The size of the group cannot be changed."""
     INDEX_SUCCEEDED = "IndexSucceeded"
-    """A member has succeeded already, so another size would end the Job or lose what it has done."""
+    """A member has already succeeded, so a different size would end the Job or lose the result of that member."""
     TRYING_BIRTH_SETTINGS = "TryingBirthSettings"
-    """A dry run shows whether the Job can be created with its birth settings."""
+    """A dry run is in progress that shows whether the Job can be created with its birth settings."""
     BIRTH_SETTINGS_REFUSED = "BirthSettingsRefused"
-    """The API server refuses the Job with its birth settings: they are withdrawn."""
+    """The API server refuses the Job with its birth settings, so they are withdrawn."""
     BIRTH_SETTINGS_NOT_APPLIED = "BirthSettingsNotApplied"
     """The API server creates the Job without its birth settings: the component is not installed."""
     BIRTH_SETTINGS_OVERRULED = "BirthSettingsOverruled"
@@ -194,9 +196,9 @@ class Reason(StrEnum):
     BUDGET_EXHAUSTED = "BudgetExhausted"
     """The budget of the policy is used up within its window."""
     ATTEMPTS_EXHAUSTED = "AttemptsExhausted"
-    """The incident has had all the attempts that it may have."""
+    """The incident has used all the attempts that it may make."""
     FAILING_JOB_SET = "FailingJobSet"
-    """The JobSet is being made to fail."""
+    """The controller is failing the JobSet."""
 
     # --- on the way back ----------------------------------------------------------------------------------------------
     FENCING = "Fencing"
@@ -204,51 +206,51 @@ class Reason(StrEnum):
     WAITING_FOR_TEARDOWN = "WaitingForTeardown"
     """Old pods, or old Jobs, are still there."""
     WAITING_FOR_RESUME = "WaitingForResume"
-    """The workload is resumed, and Trainer or JobSet has not carried that out yet."""
+    """The workload is resumed, but Trainer or JobSet has not acted on it yet."""
     WAITING_FOR_PODS = "WaitingForPods"
     """JobSet, or the Job controller, has not created all Jobs and pods yet."""
     PODS_REFUSED = "PodsRefused"
-    """The API server refuses the pods of the Job: a quota, a webhook."""
+    """The API server refuses the pods of the Job, for example because of a quota or a webhook."""
     WAITING_FOR_CAPACITY = "WaitingForCapacity"
     """The scheduler finds no node for a pod."""
     WAITING_FOR_START = "WaitingForStart"
-    """All pods have a node, and something keeps a container from starting."""
+    """All pods have a node, but something keeps a container from starting."""
     WAITING_FOR_READY = "WaitingForReady"
-    """All ranks run, and not all of them are Ready."""
+    """All ranks run, but not all of them are Ready."""
     WAITING_FOR_PROGRESS = "WaitingForProgress"
-    """All ranks are Ready, and the training has reported no progress since."""
+    """All ranks are Ready, but the training has reported no progress since."""
     WAITING_FOR_JOB_SET = "WaitingForJobSet"
-    """Trainer is to create the JobSet again."""
+    """Trainer has not created the JobSet again yet."""
     JOB_WITHOUT_PODS = "JobWithoutPods"
-    """The new Job got no pods for too long: another attempt."""
+    """The new Job got no pods for too long, so another attempt is made."""
     START_TIMEOUT = "StartTimeout"
-    """Not all ranks ran within `timeouts.start`: another attempt."""
+    """Not all ranks ran within `timeouts.start`, so another attempt is made."""
     RENDEZVOUS_TIMEOUT = "RendezvousTimeout"
-    """Not all ranks joined within `timeouts.rendezvous`: another attempt."""
+    """Not all ranks joined within `timeouts.rendezvous`, so another attempt is made."""
     BUDGET_WINDOW_PASSED = "BudgetWindowPassed"
-    """The budget's window lets the next attempt of a held group through."""
+    """The budget's window allows the next attempt of a held group."""
     NODE_SWALLOWS_PODS = "NodeSwallowsPods"
-    """Whatever is placed on the node fails or never starts, while others run elsewhere."""
+    """Every pod that is placed on the node fails or never starts, while other pods run elsewhere."""
     API_REFUSES = "ApiRefuses"
-    """The API server refuses what was decided: a permission, a webhook."""
+    """The API server refuses the action that was decided, for example because of a permission or a webhook."""
     SUSPENSION_RELEASED = "SuspensionReleased"
-    """A suspension of ours ends because the controller may no longer act on the job."""
+    """A suspension by the controller ends, because the controller may no longer act on the job."""
     RESUMED_BY_OTHERS = "ResumedByOthers"
-    """Another client has ended a suspension of ours."""
+    """Another client has ended a suspension by the controller."""
     NOT_SUSPENDED_IN_TIME = "NotSuspendedInTime"
-    """The new group was on its way before it could be suspended."""
+    """The new group was starting before it could be suspended."""
 
     # --- why no suspension, and why the restart cannot wait -----------------------------------------------------------
     KUEUE = "Kueue"
-    """Kueue manages the job: it owns its suspension and its quota."""
+    """Kueue manages the job, and owns its suspension and its quota."""
     DEADLINE = "Deadline"
     """A suspension would reset the deadline of the TrainJob or of the JobSet."""
     JOB_FAILING = "JobFailing"
     """A Job of the group is failing."""
     BACKOFF_LIMIT = "BackoffLimit"
-    """A Job does not survive that every rank exits once more, or it is not known whether it does."""
+    """A Job would not survive one more exit of every rank, or that is not known."""
     TIME_TO_START = "TimeToStart"
-    """The group has been given its time to start."""
+    """The group has already had its time to start."""
 
     # --- how an incident ended ----------------------------------------------------------------------------------------
     ALL_RANKS_READY = "AllRanksReady"
@@ -256,11 +258,11 @@ class Reason(StrEnum):
     TRAINING_PROGRESSES = "TrainingProgresses"
     """After a restart all ranks are Ready, and the training has reported progress since."""
     PROGRESS_NOT_SEEN = "ProgressNotSeen"
-    """After a restart all ranks are Ready, and the training reported no progress within `timeouts.resume`."""
+    """After a restart all ranks are Ready, but the training reported no progress within `timeouts.resume`."""
     RUNS_WHOLE_AGAIN = "RunsWholeAgain"
     """All ranks are Ready again without the restart that was due."""
     LEFT_TO_KUBERNETES = "LeftToKubernetes"
-    """All ranks are Ready again, and the controller did nothing for it."""
+    """All ranks are Ready again without an action of the controller."""
     NATIVE_POLICY = "NativePolicy"
     """The JobSet failed because the user's own policies decided so."""
     FAIL_JOB_RULE = "FailJobRule"
@@ -268,7 +270,7 @@ class Reason(StrEnum):
 
     # --- what a person asked for --------------------------------------------------------------------------------------
     RESTARTED_BY_HAND = "RestartedByHand"
-    """A person asked for a restart, or for another attempt."""
+    """A person requested a restart or another attempt."""
     BUDGET_RESET = "BudgetReset"
     """A person emptied the budget's window."""
     BACKOFF_SKIPPED = "BackoffSkipped"
@@ -276,19 +278,19 @@ class Reason(StrEnum):
     REQUEST_EXPIRED = "RequestExpired"
     """The request is too old to be carried out."""
     REQUEST_PREMATURE = "RequestPremature"
-    """The request is dated further ahead than clocks differ."""
+    """The date of the request is further in the future than a wrong clock explains."""
     NO_INCIDENT = "NoIncident"
     """No incident is open, so there is nothing to retry."""
     NOTHING_HELD_BACK = "NothingHeldBack"
-    """Neither a hold nor a backoff keeps the group from its restart."""
+    """Neither a hold nor a backoff delays a restart of the group."""
     HELD_FOR_GOOD = "HeldForGood"
     """The group is held until its JobSet has failed."""
     RESTART_UNDER_WAY = "RestartUnderWay"
-    """A restart is under way already."""
+    """A restart is already in progress."""
 
     # --- the fleet ----------------------------------------------------------------------------------------------------
     RECOVERIES_IN_VAIN = "RecoveriesInVain"
-    """Too many recoveries brought no progress: the circuit breaker opens."""
+    """Too many recoveries brought no progress, so the circuit breaker opens."""
 
     @classmethod
     def _missing_(cls, value: object) -> "Reason":
@@ -297,10 +299,10 @@ class Reason(StrEnum):
 
 
 class Sentence(StrEnum):
-    """Variants of a reason's sentence where the reason alone does not choose it. `core.sentences` has the texts."""
+    """Sentences that the reason alone does not determine. `core.sentences` has the texts."""
 
     AS_SAID = auto()
-    """A message that was rendered before."""
+    """A message that was already rendered."""
     ACCEPTED = auto()
     ADOPTED = auto()
     ALL_JOINED = auto()
@@ -405,11 +407,11 @@ Detail: TypeAlias = "str | int | Explanation"
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """A reason with what its sentence needs."""
+    """A reason with the details of its sentence."""
 
     reason: Reason
     sentence: Sentence | Reason
-    """Which sentence it has; the reason itself where there is only one."""
+    """Which sentence is rendered. The reason itself, if it has only one."""
     details: Mapping[str, Detail]
 
 
@@ -419,15 +421,15 @@ def because(reason: Reason, **details: Detail) -> Explanation:
 
 
 def explained(sentence: Sentence, reason: Reason, **details: Detail) -> Explanation:
-    """The reason, with a sentence that several reasons share, or that is one of several for it."""
+    """The reason, with a sentence that several reasons share, or with one of its several sentences."""
     return Explanation(reason, sentence, details)
 
 
 def as_said(reason: Reason, message: str) -> Explanation:
-    """A reason whose message is at hand: from the ledger, or in a person's own words."""
+    """A reason whose message exists already: from the ledger, or in a person's own words."""
     return explained(Sentence.AS_SAID, reason, message=message)
 
 
 def all_of(explanations: Sequence[Explanation]) -> Explanation:
-    """All of them, one after the other, under the reason of the last one."""
+    """One explanation of all of them, in this order, with the reason of the last one."""
     return reduce(lambda first, more: explained(Sentence.BOTH, more.reason, first=first, more=more), explanations)

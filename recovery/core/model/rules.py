@@ -1,8 +1,8 @@
-"""The rules of a policy as data: what a user wants done about which kind of disruption; nothing is judged here.
+"""The rules of a policy as data: which action a user wants for which kind of disruption.
 
 Names, operators and limits are those of a Job's podFailurePolicy (KEP-3329) and of a JobSet's failurePolicy (KEP-262)
-where they overlap. `core.diagnosis.matching` asks them about a disruption; `core.policy.rule_validation` says what is
-wrong with them.
+where they overlap. `core.diagnosis.matching` matches them with a disruption. `core.policy.rule_validation` reports what
+is wrong with them.
 """
 
 from enum import StrEnum
@@ -14,11 +14,10 @@ class RuleAction(StrEnum):
     """What the controller does about a disruption that the rule matches.
 
     RecreateGroup: it recreates all pods of the group. ReplaceNode: it quarantines the node of the pod that failed
-    first, then recreates the group, which comes back on other nodes. AvoidNode: it recreates the group, which comes
-    back on other nodes, and other jobs may still use that node. Shrink: it recreates the group, and if not all pods
-    find a node, the group continues with fewer at once, as `elastic` allows. FailJob: it fails the JobSet, if
-    RecoveryConfig allows that, and holds the group otherwise. Ignore: it leaves the failure to Kubernetes, and charges
-    no budget.
+    first, then recreates the group on other nodes. AvoidNode: it recreates the group on other nodes, and other jobs may
+    still use that node. Shrink: it recreates the group, and if not all pods find a node, the group continues with fewer
+    nodes at once, as `elastic` allows. FailJob: it fails the JobSet if RecoveryConfig allows that, and otherwise holds
+    the group. Ignore: it leaves the failure to Kubernetes, and charges no budget.
     """
 
     RECREATE_GROUP = "RecreateGroup"
@@ -37,12 +36,12 @@ class Operator(StrEnum):
 
 
 class ExitCodes(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """As in the podFailurePolicy of a Job. Exit code 0 never matches. A sidecar matches only if `containerName` names
-    it."""
+    """Exit codes, as in the podFailurePolicy of a Job. Exit code 0 never matches. A sidecar matches only if
+    `containerName` names it."""
 
     operator: Operator
     values: tuple[int, ...]
-    """At most 255, in order, without duplicates. Not 0 with In."""
+    """At most 255 exit codes, in order, without duplicates. 0 is not allowed with In."""
     container_name: str | None = None
     """The container whose exit code counts. None: any training or init container."""
 
@@ -53,7 +52,7 @@ class PodConditionRule(msgspec.Struct, frozen=True, rename="camel", omit_default
     type: str
     status: str = "True"
     reason: str = ""
-    """Empty: any."""
+    """Reason of the condition. Empty: any reason."""
 
 
 class NodeConditionRule(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -62,9 +61,9 @@ class NodeConditionRule(msgspec.Struct, frozen=True, rename="camel", omit_defaul
     type: str
     status: str = "True"
     reason: str = ""
-    """Empty: any."""
+    """Reason of the condition. Empty: any reason."""
     held_for: str = msgspec.field(name="for", default="0s")
-    """How long the condition must have held."""
+    """How long the condition must have had this status."""
 
 
 class NodeTaintRule(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -72,13 +71,14 @@ class NodeTaintRule(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
 
     key: str
     value: str | None = None
-    """None: any."""
+    """Value of the taint. None: any value."""
     effect: str | None = None
-    """None: any."""
+    """Effect of the taint. None: any effect."""
 
 
 class When(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """When the rule matches: each field that is set must hold, of a list any item. An empty `when` always matches."""
+    """When the rule matches. Every field that is set must match. A list matches if any item does. An empty `when`
+    always matches."""
 
     on_exit_codes: ExitCodes | None = None
     on_pod_conditions: tuple[PodConditionRule, ...] = ()
@@ -86,15 +86,16 @@ class When(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     on_node_taints: tuple[NodeTaintRule, ...] = ()
     on_message_pattern: str | None = None
     """A regular expression (RE2) that matches the termination message, the waiting reason or the waiting message of a
-    container of that pod, or the message of the pod. Only the first 4,096 characters of each are searched."""
+    container of the pod that failed first, or the message of that pod. Only the first 4,096 characters of each are
+    searched."""
     on_class: tuple[str, ...] = ()
     """The class of the disruption, as in `status.incident.class` of the RecoveryGroup."""
     target_replicated_jobs: tuple[str, ...] = ()
-    """As in the failurePolicy of a JobSet. Empty: all."""
+    """The ReplicatedJobs that the rule applies to, as in the failurePolicy of a JobSet. Empty: all."""
 
 
 class Rule(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One rule of `spec.rules`; the first that matches decides."""
+    """One rule of `spec.rules`. The first rule that matches decides."""
 
     name: str
     """The name of the rule in status, Events and logs."""

@@ -18,13 +18,13 @@ class LogAbsence(StrEnum):
     """Why an incident has no log of its suspect."""
 
     FORBIDDEN = "Forbidden"
-    """The API server refuses it: the permission to read logs was revoked after the controller started."""
+    """The API server refuses the request: the permission to read logs was revoked after the controller started."""
     TIMED_OUT = "TimedOut"
-    """It did not arrive within the deadline, for example from a node that does not answer."""
+    """The log did not arrive within the deadline, for example from a node that does not answer."""
     UNREACHABLE = "Unreachable"
-    """The API server could not get it from the node."""
+    """The API server could not get the log from the node."""
     NOT_FOUND = "NotFound"
-    """The pod is gone."""
+    """The pod does not exist any more."""
     NO_LOGS = "NoLogs"
     """The container has written nothing, has not started, or its log no longer exists."""
     NO_TRAINING_CONTAINER = "NoTrainingContainer"
@@ -32,21 +32,21 @@ class LogAbsence(StrEnum):
 
 
 class SuspectLog(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The end of the log of the first suspect's training container, read once, beside the trigger."""
+    """The end of the log of the first suspect's training container, read once when the group is restarted."""
 
     pod: str
     container: str = ""
-    """Empty: the training container is not known, or the pod was gone."""
+    """Name of the training container. Empty: it is not known, or the pod was gone."""
     previous: bool = False
-    """It is the log of the instance before the one that runs now: the container had restarted in place."""
+    """The log is from the previous instance of the container, which had restarted in place."""
     termination_message: str = ""
-    """Of the exit, as the kubelet has it: at most 4 KiB. Empty: the container wrote none."""
+    """Termination message of the container, at most 4 KiB. Empty: the container wrote none."""
     tail: str = ""
-    """The last 64 lines, at most 4 KiB in UTF-8. Control characters are replaced."""
+    """The last 64 lines of the log, at most 4 KiB in UTF-8. Control characters are replaced."""
     incomplete: bool = False
-    """More than 256 KiB stood in the last 64 lines, and what came after these was not read."""
+    """The last 64 lines had more than 256 KiB, and the rest was not read."""
     absent: LogAbsence | None = None
-    """Why there is no `tail`. None: there is one."""
+    """Why there is no `tail`. None: there is a tail."""
 
 
 def tail_of(raw: bytes) -> str:

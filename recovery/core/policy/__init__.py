@@ -1,1 +1,1 @@
-"""The RecoveryPolicy as data: its fields and defaults, what is wrong with one, which one applies to a workload."""
+"""The RecoveryPolicy as data: its fields and defaults, its validation, and which policy applies to a workload."""

@@ -1,8 +1,8 @@
-"""Since when a policy enforces, as its own status keeps it.
+"""Since when a policy is in mode Enforce, as recorded in its status.
 
-The API server dates the owners of `spec.mode` (managedFields), not the mode. Any later write of such an owner, a chart
-label included, moves that date, and so does a second owner who applies the same mode. Evidence from before it would
-count as a baseline, so a failure that no one has seen would never be recovered. The status keeps the moment instead.
+The API server dates the owners of `spec.mode` (managedFields), not the mode. Any later write of such an owner, even of
+a chart label, moves that date, and so does a second owner who applies the same mode. Evidence from before that date
+would count as a baseline, so a new failure might never be recovered. So the status records the moment itself.
 """
 
 from datetime import datetime
@@ -14,18 +14,18 @@ class Enforcement(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     """What the controller keeps in the status of a policy."""
 
     enforced_since: datetime | None = None
-    """When `spec.mode` became Enforce. Evidence from before that moment is a baseline. Absent while it is Observe."""
+    """When `spec.mode` became Enforce. Earlier evidence is a baseline. Absent while the mode is Observe."""
     enforced_generation: int | None = None
-    """The newest generation of which the controller has seen that it enforces. Absent while the mode is Observe."""
+    """The newest generation that the controller has seen in mode Enforce. Absent while the mode is Observe."""
 
 
 def enforcement(
     recorded: Enforcement, *, enforces: bool, generation: int, created_at: datetime, mode_since: datetime
 ) -> Enforcement:
-    """What the status has to say. The same facts give the same answer, so two writers agree.
+    """What the status should say. The same facts give the same answer, so two writers agree.
 
-    `mode_since`: when an owner of `spec.mode` last wrote. It is taken over where nothing is recorded. It also counts
-    where the spec has changed twice or more unseen: two changes are enough to leave Enforce and to come back.
+    `mode_since`: when an owner of `spec.mode` last wrote. It is used if nothing is recorded. It also counts if the spec
+    has changed twice or more unseen, because two changes are enough to leave Enforce and return to it.
     """
     if not enforces:
         return Enforcement()

@@ -1,11 +1,11 @@
-"""What of a policy is pinned when an incident opens: later edits of it count from the next incident on."""
+"""The part of a policy that is pinned when an incident opens. Later edits count from the next incident on."""
 
 from recovery.core.model.pinned_policy import PinnedPolicy
 from recovery.core.policy.resolved import Policy
 
 
 def pinned_policy_of(policy: Policy) -> PinnedPolicy:
-    """What is pinned for the incident."""
+    """The part of the policy that an incident pins."""
     return PinnedPolicy(
         policy_name=policy.name,
         policy_uid=policy.uid,

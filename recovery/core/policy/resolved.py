@@ -1,4 +1,4 @@
-"""A RecoveryPolicy as the controller acts by it: parsed, and within what the RecoveryConfig allows."""
+"""A RecoveryPolicy in the form that decisions use: parsed, and limited to what the RecoveryConfig allows."""
 
 from datetime import datetime, timedelta
 
@@ -34,7 +34,7 @@ class Backoff(msgspec.Struct, frozen=True):
 
 
 class PolicyFacts(msgspec.Struct, frozen=True):
-    """A RecoveryPolicy or a ClusterRecoveryPolicy with what the rules about time need to know of it."""
+    """A RecoveryPolicy or a ClusterRecoveryPolicy, with the dates that decide since when it is in mode Enforce."""
 
     name: str
     namespace: str
@@ -44,7 +44,7 @@ class PolicyFacts(msgspec.Struct, frozen=True):
     spec: PolicySpec
     created_at: datetime
     mode_since: datetime
-    """When an owner of `spec.mode` last wrote, whatever it wrote."""
+    """When an owner of `spec.mode` last wrote any field."""
     deleting: bool = False
     resource_version: str = ""
     recorded: Enforcement = Enforcement()
@@ -52,7 +52,7 @@ class PolicyFacts(msgspec.Struct, frozen=True):
 
     @property
     def enforcement(self) -> Enforcement:
-        """What the status has to say about the mode."""
+        """What the status should say about the mode."""
         return enforcement(
             self.recorded,
             enforces=self.spec.mode is Mode.ENFORCE,
@@ -70,7 +70,7 @@ class PolicyFacts(msgspec.Struct, frozen=True):
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """A policy resolved for deciding: durations parsed, every default in place."""
+    """A policy resolved for decisions: durations parsed, all defaults filled in."""
 
     name: str
     title: str
@@ -93,7 +93,7 @@ class Policy(msgspec.Struct, frozen=True):
     on_terminal_failure: OnTerminalFailure = OnTerminalFailure.LEAVE
     backoff: Backoff = Backoff()
     global_pause: Explanation | None = None
-    """Why RecoveryConfig pauses all recoveries. None: it does not."""
+    """Why RecoveryConfig pauses all recoveries. None: they are not paused."""
     breaker: Explanation | None = None
     """Why the mode is Observe although the policy says Enforce: the circuit breaker is open. None: the mode is the
     policy's own."""
@@ -105,18 +105,18 @@ class Policy(msgspec.Struct, frozen=True):
     fencing: FencingMode = FencingMode.PROVEN
     assume_dead_after: timedelta = timedelta(seconds=60)
     may_assume_dead: bool = False
-    """RecoveryConfig allows to assume that a pod is dead."""
+    """RecoveryConfig allows policies to assume that a pod is dead."""
     limits: FleetLimits = FleetLimits()
     fleet: FleetLedger = FleetLedger()
-    """What spans groups, as it was when this reconcile began."""
+    """The ledger that spans groups, as it was when this reconcile began."""
     elastic: PinnedElastic | None = None
-    """None: groups always come back with all of their nodes."""
+    """None: groups always restart with all of their nodes."""
     namespace: str = ""
-    """Of the RecoveryPolicy, whose rules a tenant may have written. Empty: a ClusterRecoveryPolicy."""
+    """Namespace of the RecoveryPolicy, whose rules a tenant may have written. Empty: a ClusterRecoveryPolicy."""
 
 
 def resolve(facts: PolicyFacts, config: ConfigFacts | None = None) -> Policy:
-    """Validate what a schema cannot, and parse. Raises PolicyError naming the first field that is wrong."""
+    """Validate what a schema cannot, and parse. Raises PolicyError that names the first invalid field."""
     spec = facts.spec
     for problem in problems(spec):
         raise PolicyError(problem)
@@ -178,7 +178,7 @@ def _elastic(spec: ElasticSpec) -> PinnedElastic:
 
 
 def fleet_limits(allowed: ConfigSpec) -> FleetLimits:
-    """Of a RecoveryConfig without problems."""
+    """The limits in a RecoveryConfig that has been validated."""
     quarantine, suspicion, breaker = allowed.quarantine, allowed.suspicion, allowed.circuit_breaker
     release, within = quarantine.release_after, parse_duration(suspicion.within, "spec.suspicion.within")
     released = None if release is None else parse_duration(release, "spec.quarantine.releaseAfter")

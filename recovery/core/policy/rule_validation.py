@@ -1,7 +1,7 @@
-"""What is wrong with the rules of a policy, beyond what a schema can see; the controller refuses all of such a policy.
+"""Validates the rules of a policy beyond what a schema can. If a rule is invalid, the controller refuses the policy.
 
-A rule that can never decide, or that decides everything, is a mistake of its author, and its cost is a job: such
-rules are refused with the others, not obeyed.
+A rule that can never decide, or that decides everything, is a mistake of its author that may cost a job. Such a rule is
+refused as well.
 """
 
 from collections.abc import Iterator
@@ -13,15 +13,15 @@ from recovery.core.model.rules import ExitCodes, NodeConditionRule, Operator, Po
 
 _NO_FAILURES = frozenset({DisruptionClass.MANUAL, DisruptionClass.GROWTH})
 CLASSES = tuple(str(each) for each in DisruptionClass if each not in _NO_FAILURES)
-"""Those that a rule can name: no rule is asked about what a person asks for, nor about a group that grows."""
+"""Classes that a rule can name. No rule is matched with a person's request, or with a group that grows."""
 EXIT_CODES_MAX = 255
 _PROGRESS = frozenset({"Initialized", "Ready", "ContainersReady", "PodReadyToStartContainers"})
-"""Conditions of a pod that say how far it has come; the facts leave them out."""
+"""Pod conditions that only show how far a pod has started. The facts do not contain them."""
 _WELL = frozenset({("Ready", "True"), ("MemoryPressure", "False"), ("DiskPressure", "False"), ("PIDPressure", "False")})
-"""Conditions of every node that is well."""
+"""Conditions that every healthy node has."""
 _INSTEAD = {
     RuleAction.IGNORE: "use `restart: None` to have nothing done at all",
-    # What is free of charge never asks the budget.
+    # A recovery that is not charged does not depend on the budget.
     RuleAction.FAIL_JOB: (
         "use `budget: {limit: 0, onExhausted: FailJob}` to have every failure end the job that costs budget: a "
         "preemption, and what a rule with `charge: false` matches, are restarted all the same"
@@ -30,7 +30,7 @@ _INSTEAD = {
 
 
 def problems(rules: tuple[Rule, ...], path: str) -> Iterator[str]:
-    """Everything that is wrong: a sentence for each, the field's path first and then how to fix it."""
+    """One sentence for each problem: the path of the field, what is wrong, and how to fix it."""
     for number, rule in enumerate(rules):
         here = f"{path}[{number}]"
         yield from _twice(rule, rules[:number], path, here)
@@ -44,14 +44,14 @@ def _twice(rule: Rule, before: tuple[Rule, ...], path: str, here: str) -> Iterat
             yield f"{here}.name: {path}[{number}] is called {rule.name} too; every rule needs a name of its own"
             break
     for other in before:
-        # Rules below one that asks for nothing are reported there.
+        # `_of_everything` reports rules below a rule with an empty `when`.
         if other.when == rule.when != When():
             yield f"{here}.when: rule {other.name} asks for the same and goes before it; remove one of them"
             break
 
 
 def _of_everything(rule: Rule, number: int, count: int, here: str) -> Iterator[str]:
-    """It asks for nothing, so that it decides about every disruption: right only for the rest that others leave."""
+    """A rule with an empty `when` matches every disruption. It must be the last, and not Ignore or FailJob alone."""
     if rule.when != When():
         return
     if number < count - 1:

@@ -12,20 +12,20 @@ from recovery.core.policy.spec import PolicyError
 
 
 class PolicySet(msgspec.Struct, frozen=True):
-    """What people have laid down for the workloads of one namespace."""
+    """The policies and the RecoveryConfig that apply to the workloads of one namespace."""
 
     policies: tuple[PolicyFacts, ...] = ()
-    """The namespace's own and the cluster's."""
+    """The RecoveryPolicies of the namespace, and all ClusterRecoveryPolicies."""
     config: ConfigFacts | None = None
-    """None: there is no RecoveryConfig, and its defaults hold."""
+    """None: there is no RecoveryConfig, so its defaults apply."""
 
 
 def select(policies: Iterable[PolicyFacts], workload: WorkloadFacts) -> PolicyFacts | None:
     """The policy that applies: the workload's annotation, else the highest priority, then the oldest, then by name.
 
-    A policy of the namespace goes before every policy of the cluster, whatever their priorities: the cluster gives the
-    default. An annotation that names no existing policy selects none: a user who asked for one policy is not given
-    another.
+    A policy of the namespace takes precedence over every policy of the cluster, regardless of priority, because cluster
+    policies are the default. An annotation that names no existing policy selects none, so that a user who asked for one
+    policy does not get another.
     """
     present = [policy for policy in policies if not policy.deleting]
     wanted = workload.annotations.get(POLICY_ANNOTATION)
@@ -45,7 +45,7 @@ def select(policies: Iterable[PolicyFacts], workload: WorkloadFacts) -> PolicyFa
 
 
 def applicable(laid_down: PolicySet, workload: WorkloadFacts) -> Policy | PolicyError | None:
-    """The policy that applies, resolved. None: none does; PolicyError: it cannot be used, and which one it is."""
+    """The policy that applies, resolved. None: none applies. PolicyError: it cannot be used. The error names it."""
     chosen = select(laid_down.policies, workload)
     if chosen is None:
         return None

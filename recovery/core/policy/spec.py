@@ -1,7 +1,7 @@
-"""The RecoveryPolicy as data: what a team's SRE allows to be done, its defaults, which policy applies to a workload.
+"""The RecoveryPolicy as data: its fields and their defaults.
 
-Only what this version acts on stands here. The CRD (`manifests/crd`) declares the whole spec and refuses by name,
-through CEL, what is not built yet, so that a policy never promises in silence what the controller does not do.
+It has only the fields that this version acts on. The CRD (`manifests/crd`) declares the whole spec. A CEL rule refuses
+each field or value that is not built yet, so that a policy never silently asks for what the controller does not do.
 """
 
 from enum import StrEnum
@@ -11,9 +11,9 @@ import msgspec
 from recovery.core.model.rules import Rule
 
 SETTLE_MAX = "30s"
-"""The longest `settle`: the shipped runtimes give a whole job up some seconds after a cascade of exits."""
+"""The longest `settle`. The shipped runtimes give up a whole job some seconds after a cascade of exits."""
 ASSUME_DEAD_AFTER_MAX = "24h"
-"""The longest `assumeDeadAfter`; a user who would wait longer means Proven."""
+"""The longest `assumeDeadAfter`. A user who wants to wait longer should use Proven."""
 
 
 class Mode(StrEnum):
@@ -50,10 +50,10 @@ class OnExhausted(StrEnum):
 
 
 class OnTerminalFailure(StrEnum):
-    """What the controller does about a JobSet that has failed for good.
+    """What the controller does about a JobSet that has failed permanently.
 
     Leave: the JobSet stays as it is, and the incident ends as Failed. RecreateJobSet: the controller deletes the JobSet
-    of a TrainJob, and Trainer creates it again; this counts as an attempt. It leaves a JobSet without a TrainJob.
+    of a TrainJob, and Trainer creates it again. This counts as an attempt. A JobSet without a TrainJob stays as it is.
     """
 
     LEAVE = "Leave"
@@ -72,14 +72,15 @@ class FencingMode(StrEnum):
 
 
 class PolicyError(ValueError):
-    """A policy that cannot be read; the message starts with the path of the field."""
+    """A policy that cannot be used. The message starts with the path of the field."""
 
 
 class Selector(msgspec.Struct, frozen=True, rename="camel"):
     """The workloads that the policy applies to: those of its namespace, or of every namespace if it is cluster-scoped.
 
     If several policies match a workload, the annotation recovery.trainjob.dev/policy on the workload decides. Without
-    it a RecoveryPolicy goes before a ClusterRecoveryPolicy, then the highest priority, the oldest, the first by name.
+    it a RecoveryPolicy takes precedence over a ClusterRecoveryPolicy. Among policies of one kind, the highest priority
+    applies, then the oldest, then the first by name.
     """
 
     match_labels: dict[str, str] = {}
@@ -90,9 +91,9 @@ class BudgetSpec(msgspec.Struct, frozen=True, rename="camel"):
     """How many incidents the policy may be charged for within a rolling window."""
 
     limit: int = 10
-    """0 allows only recoveries that use no budget."""
+    """How many incidents may be charged within `window`. 0 allows only recoveries that use no budget."""
     window: str = "24h"
-    """How long a charge counts. Longer than 0s."""
+    """How long a charge counts. Must be longer than 0s."""
     on_exhausted: OnExhausted = OnExhausted.HOLD
 
 
@@ -106,9 +107,9 @@ class BackoffSpec(msgspec.Struct, frozen=True, rename="camel"):
     initial: str = "10s"
     """The delay before the second attempt. 0s: no backoff."""
     factor: float = 2.0
-    """How many times as long each further delay is."""
+    """Each further delay is this many times as long as the one before."""
     max: str = "5m"
-    """The longest delay. Not shorter than `initial`."""
+    """The longest delay. Must not be shorter than `initial`."""
     reset_after: str = "30m"
     """After the group has run whole for this time, the next attempt counts as the first. The time counts from the end
     of the last incident. For a job that reports progress, that is the end of phase Resuming."""
@@ -119,7 +120,8 @@ class FencingSpec(msgspec.Struct, frozen=True, rename="camel"):
 
     mode: FencingMode = FencingMode.PROVEN
     assume_dead_after: str = "60s"
-    """Counts from when the node stopped answering. 0s: at once; processes of the pod may then still write."""
+    """How long the node must have been silent before AssumeDead applies. 0s: no wait, so processes of the pod may still
+    write."""
 
 
 class TeardownSpec(msgspec.Struct, frozen=True, rename="camel"):
@@ -135,18 +137,18 @@ class TimeoutsSpec(msgspec.Struct, frozen=True, rename="camel"):
     """How long a phase of an attempt may last. After `start` and `rendezvous` the controller makes a new attempt."""
 
     start: str = "15m"
-    """From when all pods of the attempt have a node until all run. Pulling images counts. Waiting for capacity does
-    not. Also from when a pod fails on the way until its Job creates the next one, which a Job delays after failures."""
+    """The time from when all pods of the attempt have a node until all run. Pulling images counts, waiting for capacity
+    does not. Also the time until a Job replaces a pod that failed while starting, which a Job delays after failures."""
     rendezvous: str = "15m"
-    """From when all pods run until all ranks have joined. Counts only if a joined probe reports that, and had reported
-    a member when the incident began."""
+    """The time from when all pods run until all ranks have joined. Counts only if a joined probe reports that, and had
+    reported a member when the incident began."""
     resume: str = "15m"
-    """From when all ranks have joined until the training reports progress in `TrainJob.status.trainerStatus`. Counts
-    only if the training had reported progress before the incident. After it the incident closes as Recovered, with
-    reason ProgressNotSeen, and the group is not restarted. 0s: incidents do not wait for progress."""
+    """The time from when all ranks have joined until the training reports progress in `TrainJob.status.trainerStatus`.
+    Counts only if the training had reported progress before the incident. When it expires, the incident closes as
+    Recovered with reason ProgressNotSeen, and the group is not restarted. 0s: incidents do not wait for progress."""
     finish: str = "10m"
     """How long a pod may stay Running after its training container has failed for good, because another container still
-    runs. After it a condition names that container, and the group is not restarted."""
+    runs. When it expires, a condition names that container, and the group is not restarted."""
 
 
 class ElasticSpec(msgspec.Struct, frozen=True, rename="camel"):
@@ -157,18 +159,19 @@ class ElasticSpec(msgspec.Struct, frozen=True, rename="camel"):
     """
 
     min_nodes: int
-    """The group never continues with fewer."""
+    """The smallest size. The group never continues with fewer nodes."""
     max_nodes: int
     """The largest size to shrink or grow to. The size that the job asks for is always allowed."""
     allowed_sizes: tuple[int, ...] = ()
     """The sizes from `minNodes` to `maxNodes` that the training can run with. Empty: all, or those of `multipleOf`."""
     multiple_of: int = 1
-    """Each size is a multiple of this, such as the nodes of one model replica."""
+    """Each size must be a multiple of this number, such as the number of nodes of one model replica."""
     shrink_after: str = "2m"
     """How long the group waits for lost nodes to be replaced, from the failure on. A rule with action Shrink does not
     wait."""
     grow_back_after: str = "5m"
-    """How long there must be room without a break before the group grows. A growth that fails doubles the time."""
+    """How long there must be room for more nodes without a break before the group grows. A growth that fails doubles
+    the time."""
     charge: bool = False
     """Whether a change of the size is charged to the budget."""
 
@@ -184,7 +187,7 @@ class PolicySpec(msgspec.Struct, frozen=True, rename="camel"):
     rules: tuple[Rule, ...] = ()
     """The first rule that matches decides. If none does, `restart` decides."""
     override_native: bool = False
-    """Act even if the policy of the Job or the JobSet decides about the failure, instead of standing aside."""
+    """Act even if the podFailurePolicy of the Job or the failurePolicy of the JobSet decides about the failure."""
     settle: str = "2s"
     """How long the controller waits for late evidence that could change a verdict. It waits only if a rule has action
     Ignore or FailJob."""
@@ -194,4 +197,5 @@ class PolicySpec(msgspec.Struct, frozen=True, rename="camel"):
     teardown: TeardownSpec = TeardownSpec()
     timeouts: TimeoutsSpec = TimeoutsSpec()
     elastic: ElasticSpec | None = None
-    """None: the group always comes back with all of its nodes."""
+    """Lets a group continue with fewer nodes if lost ones are not replaced. None: it always waits for all of its
+    nodes."""

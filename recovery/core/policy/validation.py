@@ -1,4 +1,4 @@
-"""What is wrong with a RecoveryPolicy or a RecoveryConfig beyond what a schema can see, each problem with its path."""
+"""Validates a RecoveryPolicy or a RecoveryConfig beyond what a schema can. Each problem starts with its path."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from recovery.core.policy.spec import ASSUME_DEAD_AFTER_MAX, SETTLE_MAX, Elastic
 
 
 def problems(spec: PolicySpec) -> Iterator[str]:
-    """Everything that is wrong with the spec: a sentence for each, the field's path first and then how to fix it."""
+    """One sentence for each problem of the spec: the path of the field, what is wrong, and how to fix it."""
     if spec.budget.limit < 0:
         yield f"spec.budget.limit: {spec.budget.limit} is negative; 0 allows only recoveries that use no budget"
     yield from _no_time(spec.budget.window, "spec.budget.window", "no recovery would ever count")
@@ -75,7 +75,7 @@ def _of_elastic(elastic: ElasticSpec) -> Iterator[str]:
 
 
 def config_problems(spec: ConfigSpec) -> Iterator[str]:
-    """Everything that is wrong with the spec of the RecoveryConfig, in the same way."""
+    """One sentence for each problem of the RecoveryConfig's spec, as in `problems`."""
     quarantine, suspicion, breaker = spec.quarantine, spec.suspicion, spec.circuit_breaker
     if quarantine.max_nodes is not None and quarantine.max_nodes < 0:
         yield f"spec.quarantine.maxNodes: {quarantine.max_nodes} is negative; 0 allows no quarantine at all"
@@ -103,7 +103,7 @@ def config_problems(spec: ConfigSpec) -> Iterator[str]:
 
 
 def _no_time(text: str, path: str, otherwise: str) -> Iterator[str]:
-    """A duration that cannot be read, or that is none; `otherwise` says what would come of that."""
+    """The problem of a duration that is invalid or zero. `otherwise`: what would happen with zero."""
     wrong = unreadable(text, path)
     yield from wrong
     if not wrong and not parse_duration(text, path):
@@ -111,7 +111,7 @@ def _no_time(text: str, path: str, otherwise: str) -> Iterator[str]:
 
 
 def _longer_than(longest: str, text: str, path: str, because: str) -> Iterator[str]:
-    """A duration that cannot be read, or that is longer than is good for a job."""
+    """The problem of a duration that is invalid or too long. `because`: why that is too long."""
     wrong = unreadable(text, path)
     yield from wrong
     if not wrong and parse_duration(text, path) > parse_duration(longest, path):
