@@ -15,7 +15,9 @@ CONFIG = Overlay(
         "spec.quarantine.trustedNamespaces[]": limits(63, pattern=DNS_LABEL),
         "spec.suspicion.suspicions": integer(1, 1000),
         "spec.suspicion.within": bounded_duration(longer_than_nothing("no suspicion would ever count")),
-        "spec.circuitBreaker": {"description": f"{docstrings.of_type(CircuitBreakerSpec)} Absent: there is none."},
+        "spec.circuitBreaker": {
+            "description": f"{docstrings.of_type(CircuitBreakerSpec)} Absent: there is no circuit breaker."
+        },
         "spec.circuitBreaker.recoveries": integer(1, 10000),
         "spec.incidents.ttl": bounded_duration(longer_than_nothing("every record would be deleted at once")),
         "spec.incidents.maxPerNamespace": integer(1, 100000),

@@ -134,23 +134,23 @@ _POLICY_COLUMNS = (
 )
 
 _DECLARED = """
-The whole design is declared here, so that what is written for a later version is never pruned in silence: what this
-version does not build is refused by name, each by one CEL rule (`not built yet`). Fields that stand nowhere here are
-pruned by the API server unless the client asks for strict field validation, which kubectl and server-side apply do.
+The schema declares the whole design, so that the API server never silently prunes a field of a later version: a CEL
+rule for each field that this version does not implement refuses it by name (`not built yet`). The API server prunes
+unknown fields unless the client asks for strict field validation, which kubectl and server-side apply do.
 """
 _LEDGER = """
-The ledger of one group of pods that fail and restart together. Written by the controller only, by compare-and-swap,
+The ledger of one group of pods that fail and restart together. Only the controller writes it, by compare-and-swap,
 before it acts.
 
-Strict on purpose: a newer controller that meets an older CRD is refused, or loses a field that it then misses in what
-it reads back; so apply the CRDs before the controller. `required` are the fields without which the ledger cannot be
-read; the few defaults are there so that a printer column shows 0 and not an empty cell. Numbers and texts carry no
-limits: a ledger that is refused would stop the recovery that it stands for.
+The schema is strict on purpose. An older CRD refuses the ledger of a newer controller, or drops a field, so apply the
+CRDs before the controller. `required` lists the fields without which the ledger cannot be read. The few defaults exist
+so that a printer column shows 0 instead of an empty cell. Numbers and texts have no limits, because a refused ledger
+would stop the recovery that it records.
 """
 _RECORD = """
-The record of one closed incident: what reports and replays read. Its spec is written once and never changed. Under
-Observe, incidents of one kind that follow each other share a record: its status counts them. A record is not owned by
-the workload, so that it outlives it.
+The record of one closed incident, which reports and replays read. Its spec is written once and never changes. Under
+Observe, incidents of one kind that follow each other share a record, and its status counts them. No workload owns the
+record, so that it outlives its workload.
 """
 
 
@@ -175,8 +175,9 @@ def _policies() -> tuple[Definition, ...]:
         Definition(
             CLUSTER_RECOVERY_POLICIES,
             "crpol",
-            "What holds for the jobs of every namespace that has no RecoveryPolicy for them.\n" + _DECLARED,
-            "ClusterRecoveryPolicy says the same for the jobs of every namespace; a RecoveryPolicy goes before it.",
+            "What the controller may do to the jobs of every namespace that has no RecoveryPolicy for them.\n"
+            + _DECLARED,
+            "ClusterRecoveryPolicy is a RecoveryPolicy for all namespaces. A RecoveryPolicy takes precedence.",
             _POLICY_COLUMNS,
             spec,
             status,
@@ -188,9 +189,9 @@ def _config() -> Definition:
     return Definition(
         RECOVERY_CONFIGS,
         "rcfg",
-        "What the platform's SRE allows policies to do at most, and the brake for all of them. There is one.\n"
+        "The limits that the platform's SRE sets for all policies, and a pause for all of them. There is one.\n"
         + _DECLARED,
-        "RecoveryConfig says what policies may do at most, and pauses all of them.",
+        "RecoveryConfig limits what policies may do, and can pause all of them.",
         (Column("Paused", ".spec.paused", "boolean"), _AGE, Column("Why", ".spec.pauseReason", wide=True)),
         of_struct(ConfigSpec, "spec", CONFIG),
         ledger_schemas.fleet_status(),

@@ -76,7 +76,7 @@ def workload_and_group(description: str) -> Schema:
             "uid": text(longest=128),
         },
     }
-    group = text("Which of the workload's groups.", longest=253)
+    group = text("Name of the group within its workload.", longest=253)
     return {
         "type": "object",
         "description": description,
@@ -101,7 +101,7 @@ def record() -> Schema:
     del fields["closing"]
     fields |= of_struct(Closing, "spec", Overlay(defaults=frozenset()))["properties"]
     closed = of_struct(ClosedIncident, "spec", Overlay(defaults=frozenset()))["properties"]
-    fields["idleGpuSeconds"] = closed["idleGpuSeconds"] | {"description": "Of all phases together."}
+    fields["idleGpuSeconds"] = closed["idleGpuSeconds"] | {"description": "Idle GPU-seconds of all phases."}
     fields["releasedGpuSeconds"] = closed["releasedGpuSeconds"]
     version = of_struct(Ledger, "spec", Overlay(defaults=frozenset()))["properties"]["schemaVersion"]
     fields["schemaVersion"] = version | {

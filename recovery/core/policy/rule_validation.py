@@ -24,7 +24,7 @@ _INSTEAD = {
     # A recovery that is not charged does not depend on the budget.
     RuleAction.FAIL_JOB: (
         "use `budget: {limit: 0, onExhausted: FailJob}` to have every failure end the job that costs budget: a "
-        "preemption, and what a rule with `charge: false` matches, are restarted all the same"
+        "preemption, and what a rule with `charge: false` matches, are still restarted"
     ),
 }
 
@@ -55,10 +55,10 @@ def _of_everything(rule: Rule, number: int, count: int, here: str) -> Iterator[s
     if rule.when != When():
         return
     if number < count - 1:
-        yield f"{here}.when: it matches every disruption, so that no rule below is ever asked; move it to the end"
+        yield f"{here}.when: it matches every disruption, so no later rule ever applies; move it to the end"
     elif count == 1 and rule.action in _INSTEAD:
         yield (
-            f"{here}.when: {rule.action} without any condition would swallow every disruption; say which ones it is "
+            f"{here}.when: {rule.action} without any condition would apply to every disruption; say which ones it is "
             f"about, or {_INSTEAD[rule.action]}"
         )
 

@@ -35,7 +35,7 @@ def problems(spec: PolicySpec) -> Iterator[str]:
     yield from _of_shrink_rules(spec)
     if spec.elastic is not None:
         yield from _of_elastic(spec.elastic)
-    yield from _longer_than(SETTLE_MAX, spec.settle, "spec.settle", "nothing is repaired while the cause settles")
+    yield from _longer_than(SETTLE_MAX, spec.settle, "spec.settle", "no recovery begins while the cause settles")
     yield from _longer_than(
         ASSUME_DEAD_AFTER_MAX,
         spec.teardown.fencing.assume_dead_after,

@@ -33,7 +33,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "reset": ({"backoff": {"resetAfter": "never"}}, "spec.backoff.resetAfter: 'never' is not a duration"),
     "rule": (
         {"rules": [{"name": "all", "action": "Ignore"}]},
-        "spec.rules[0].when: Ignore without any condition would swallow every disruption",
+        "spec.rules[0].when: Ignore without any condition would apply to every disruption",
     ),
     "pattern": (
         {"rules": [{"name": "a", "action": "Ignore", "when": {"onMessagePattern": "("}}]},

@@ -35,19 +35,19 @@ REFUSED: dict[str, tuple[list[dict[str, object]], str]] = {
     ),
     "everything, and more below": (
         [{"when": A}, {}, {"when": B}],
-        "spec.rules[1].when: it matches every disruption, so that no rule below is ever asked; move it to the end",
+        "spec.rules[1].when: it matches every disruption, so no later rule ever applies; move it to the end",
     ),
     "Ignore and nothing else": (
         [{"action": "Ignore"}],
-        "spec.rules[0].when: Ignore without any condition would swallow every disruption; say which ones it is about, "
+        "spec.rules[0].when: Ignore without any condition would apply to every disruption; say which ones it is about, "
         "or use `restart: None` to have nothing done at all",
     ),
     "FailJob and nothing else": (
         [{"action": "FailJob"}],
-        "spec.rules[0].when: FailJob without any condition would swallow every disruption; say which ones it "
+        "spec.rules[0].when: FailJob without any condition would apply to every disruption; say which ones it "
         "is about, or use `budget: {limit: 0, onExhausted: FailJob}` to have every failure end the job that "
-        "costs budget: a preemption, and what a rule with `charge: false` matches, are restarted all the "
-        "same",
+        "costs budget: a preemption, and what a rule with `charge: false` matches, are still "
+        "restarted",
     ),
     "no exit codes": (
         [{"when": codes("In")}],

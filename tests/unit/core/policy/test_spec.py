@@ -131,10 +131,10 @@ REFUSED = {
     "spec.teardown.graceSeconds: 0 would force-delete pods that may still write; use 1 or more": {
         "teardown": TeardownSpec(grace_seconds=0)
     },
-    "spec.rules[0].when: Ignore without any condition would swallow every disruption; say which ones it is about, or "
+    "spec.rules[0].when: Ignore without any condition would apply to every disruption; say which ones it is about, or "
     "use `restart: None` to have nothing done at all": {"rules": (Rule("all", RuleAction.IGNORE),)},
     "spec.settle: 'a bit' is not a duration; write it like 24h, 15m, 10s or 500ms": {"settle": "a bit"},
-    "spec.settle: 31s is longer than 30s, and nothing is repaired while the cause settles; use 30s or less": {
+    "spec.settle: 31s is longer than 30s, and no recovery begins while the cause settles; use 30s or less": {
         "settle": "31s"
     },
     "spec.teardown.fencing.assumeDeadAfter: 25h is longer than 24h, and the group waits all that time; use 24h or "
