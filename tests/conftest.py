@@ -1,4 +1,4 @@
-"""What every suite begins with."""
+"""Setup for all suites."""
 
 import pwd
 import signal
@@ -8,17 +8,17 @@ from hypothesis import settings
 
 
 def pytest_configure() -> None:
-    """A shell that runs the tests in the background has them, and every command that they start, ignore SIGINT."""
+    """Restore SIGINT: a shell that runs the tests in the background has them, and their children, ignore it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    # A deadline of an example measures the machine: beside other work it fails what is right.
+    # A deadline of an example measures the machine. Beside other work it would fail correct code.
     settings.register_profile("without a clock", deadline=None)
     settings.load_profile("without a clock")
 
 
 @pytest.fixture
 def nameless_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing says what our user is called: a container's UID has no passwd entry, and no variable names it either."""
+    """The user has no name, like a container's UID: there is no passwd entry, and no environment variable names it."""
 
     def unknown(uid: int) -> pwd.struct_passwd:
         raise KeyError(f"getpwuid(): uid not found: {uid}")

@@ -1,6 +1,6 @@
-"""Installs Debian's packages that real nodes and the image are made with, where root and apt are at hand.
+"""Installs the Debian packages needed for real nodes and the image, if root and apt are available.
 
-`python -m tests.debian_packages`. What is missing elsewhere is for the suites to report.
+`python -m tests.debian_packages`. Elsewhere the suites report what is missing.
 """
 
 import os
@@ -13,7 +13,7 @@ IMAGE = ("buildah", "mmdebstrap")
 
 
 def absent(packages: tuple[str, ...]) -> list[str]:
-    """Those that dpkg does not know as installed."""
+    """The packages that are not installed, according to dpkg."""
     asked = ["dpkg-query", "--show", "--showformat=${Package} ${db:Status-Status}\n", *packages]
     printed = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
     installed = {line.split()[0] for line in printed.splitlines() if line.endswith(" installed")}

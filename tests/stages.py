@@ -1,12 +1,12 @@
-"""Runs make targets one after the other, tells what each took, and believes a suite only if its tests really ran.
+"""Runs make targets one after the other, reports how long each took, and accepts a suite only if its tests really ran.
 
-A suite that collects nothing, or skips what it cannot run here, ends with success and proves nothing. So each suite's
-JUnit report is read: no tests, or a skipped one (an expected failure is one too), fail the run. From the same reports
-the end of the run names the slowest tests, so that minutes are cut where they go.
+A suite that collects nothing, or skips what it cannot run here, exits with success and proves nothing. So each suite's
+JUnit report is read: no tests, or a skipped one (an expected failure counts as one), fail the run. The end of the run
+also names the slowest tests from these reports, so that time is saved where it is spent.
 
 Targets joined by a plus run side by side, because they mostly wait. One side may be a chain: targets joined by commas,
-which run one after the other. What a target prints follows when it has ended. One behind a tilde runs beside all that
-follow it, on what these leave of the cores, and ends with them or after them.
+which run one after the other. A target's output is printed when it has ended. A target after a tilde runs beside all
+that follow it, on the CPU time that these leave, and ends with them or after them.
 
     python -m tests.stages lint+docs unit ~simulation ~seeds test-cluster+real-nodes,contract,walks
 """
@@ -40,31 +40,31 @@ SUITES = frozenset(
         "test-cluster",
     }
 )
-"""Targets that write a report of their name."""
+"""Targets that write a report named after them."""
 NOT_EVERYWHERE = frozenset({"real-nodes"})
-"""Suites that a developer's machine may skip, because they need root and cgroups. CI may not."""
+"""Suites that may be skipped on a developer's machine, because they need root and cgroups. CI may not skip them."""
 BACKGROUND = "~"
 GRACE_SECONDS = 20.0
-"""For an interrupted target to end what it has started."""
+"""How long an interrupted target may take to end its children."""
 SLOWEST_COUNT = 20
 SLOW_SECONDS = 1.0
-"""Faster tests are never named among the slowest."""
+"""Tests faster than this are never listed among the slowest."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One target that ended. `tests` None: not a suite. `complaint` empty: all is well."""
+    """A finished target. `tests` None: it is no suite. `complaint` empty: it succeeded."""
 
     name: str
     seconds: float
     cpu_seconds: float
-    """Of its processes that have ended and were waited for. Much less than `seconds`: it mostly waits."""
+    """CPU time of its processes that ended and were waited for. Much less than `seconds`: it mostly waits."""
     tests: int | None
     complaint: str
 
 
 def check_report(name: str, report: Path) -> tuple[int, str]:
-    """How many tests ran, and why that cannot be believed; an empty complaint means it can."""
+    """How many tests ran, and why the result is not acceptable. Empty: it is."""
     try:
         cases = list(ElementTree.parse(report).iter("testcase"))
     except (OSError, ElementTree.ParseError) as error:
@@ -81,7 +81,7 @@ def check_report(name: str, report: Path) -> tuple[int, str]:
 
 
 def run_side_by_side(chains: list[list[str]]) -> list[Stage]:
-    """All of them to their end, whether or not one has failed; those of a chain one after the other."""
+    """Run all chains to their end, even if a target fails. The targets of a chain run one after the other."""
     if sum(map(len, chains)) == 1:
         return [run_stage(chains[0][0])]
     REPORTS.mkdir(exist_ok=True)
@@ -102,7 +102,7 @@ def run_side_by_side(chains: list[list[str]]) -> list[Stage]:
 
 
 class Background:
-    """Targets that run at the lowest priority beside others, each in a session of its own."""
+    """Targets that run at the lowest priority beside others, each in its own session."""
 
     def __init__(self) -> None:
         REPORTS.mkdir(exist_ok=True)
@@ -116,7 +116,7 @@ class Background:
         self._running[name] = self._threads.submit(run_stage, name, log, background=self._targets)
 
     def results(self, *, waits: bool) -> list[Stage]:
-        """Prints what they printed. `waits` False: of those that have ended by now."""
+        """Prints their output. `waits` False: only of those that have ended by now."""
         stages = []
         for name, running in self._running.items():
             if waits or running.done():
@@ -125,7 +125,7 @@ class Background:
         return stages
 
     def end(self) -> None:
-        """Ends what still runs, by force in the end. Afterwards nothing of it is left."""
+        """Ends all targets that still run, if necessary by force. No process is left afterwards."""
         for how in (signal.SIGINT, signal.SIGINT, signal.SIGKILL):
             for target in self._targets:
                 if target.returncode is None:
@@ -137,10 +137,10 @@ class Background:
 
 
 def run_stage(name: str, log: Path | None = None, *, background: list[subprocess.Popen[bytes]] | None = None) -> Stage:
-    """`log`: a file for what it prints. None: that is printed. `background`: as for `run_target`."""
+    """`log`: a file for its output. None: the output is printed. `background`: as for `run_target`."""
     report = REPORTS / f"{name}.xml"
     report.unlink(missing_ok=True)
-    # Variables travel by the environment: MAKEFLAGS would also hand on a job server that ends at this process.
+    # Variables are passed in the environment: MAKEFLAGS would also pass on a job server that ends at this process.
     environment = {key: value for key, value in os.environ.items() if key not in {"MAKEFLAGS", "MFLAGS", "ARGS"}}
     began = time.monotonic()
     with log.open("w") if log else nullcontext() as output:
@@ -159,9 +159,10 @@ def run_target(
     output: TextIO | None,
     background: list[subprocess.Popen[bytes]] | None,
 ) -> tuple[int, float]:
-    """Its exit code, and how many seconds of CPU it took.
+    """Its exit code, and its CPU time in seconds.
 
-    `background`: run it at the lowest priority, in a session of its own, and add it to this list. None: as we run.
+    `background`: run it at the lowest priority, in its own session, and add it to this list. None: run it like this
+    process.
     """
     command = ["make", "--no-print-directory", name]
     if background is None:
@@ -170,27 +171,27 @@ def run_target(
         command = ["nice", "-n", "19", *command]
         target = subprocess.Popen(command, env=environment, stdout=output, stderr=output, start_new_session=True)
         background.append(target)
-        # Where Linux shares the cores among sessions first, `nice` counts only within one (sched(7), autogroup).
+        # Where Linux first shares the cores among sessions, `nice` counts only within a session (sched(7), autogroup).
         with suppress(OSError):
             Path(f"/proc/{target.pid}/autogroup").write_text("19")
     try:
         _, status, usage = os.wait4(target.pid, 0)
     except KeyboardInterrupt:
-        target.wait()  # Ctrl-C has reached it too; what it started ends before we do.
+        target.wait()  # Ctrl-C has reached it too; its children end before we do.
         raise
     target.returncode = os.waitstatus_to_exitcode(status)
     return target.returncode, usage.ru_utime + usage.ru_stime
 
 
 def slowest(report: Path) -> list[str]:
-    """The tests that took longest, each with its seconds: set-up, the test itself and tear-down."""
+    """The slowest tests, each with its seconds: set-up, the test itself and tear-down."""
     cases = [(float(case.get("time", "0")), case) for case in ElementTree.parse(report).iter("testcase")]
     slow = sorted((each for each in cases if each[0] >= SLOW_SECONDS), key=lambda each: -each[0])
     return [f"{seconds:>9.1f} s  {case.get('classname')}::{case.get('name')}" for seconds, case in slow[:SLOWEST_COUNT]]
 
 
 def table(stages: list[Stage], total_seconds: float) -> str:
-    """Minutes, those of CPU, and tests of each stage and of all. Stages side by side take less than their sum."""
+    """Minutes, CPU minutes and tests of each stage and of all. Stages side by side take less than their sum."""
     rows = [(stage.name, stage.seconds, stage.cpu_seconds, stage.tests) for stage in stages]
     cpu_seconds, tests_run = sum(stage.cpu_seconds for stage in stages), sum(stage.tests or 0 for stage in stages)
     rows.append(("total", total_seconds, cpu_seconds, tests_run))

@@ -1,6 +1,7 @@
-"""`make bench`: measurements of which each compares things side by side in one run.
+"""`make bench`: benchmarks. Each compares several arms side by side in one run.
 
-All parts, or those that are named: `make bench ARGS=simulation`. Each prints a table, and leaves its numbers in build/.
+Runs all parts, or those that are named: `make bench ARGS=simulation`. Each prints a table and writes its numbers to
+build/.
 """
 
 import argparse

@@ -1,8 +1,9 @@
-"""What clients of its servers can take from a leader: eight scrapers, and 150 webhook bodies that do not come whole.
+"""How much clients can slow down or bloat a leader: eight scrapers, and 150 clients that send only part of a webhook
+body.
 
-Each arm is a process of its own, with 500 ledgers and 50,000 pods in its store. The first arm of each attack serves as
-the libraries do by themselves: `generate_latest` in the event loop, and kopf's own webhook server. The lag is how much
-too late a sleeper of the same event loop wakes at worst; in front of it, the leader's trigger would wait as long.
+Each arm is a separate process with 500 ledgers and 50,000 pods in its store. The first arm of each attack uses what the
+libraries provide: `generate_latest` in the event loop, and kopf's own webhook server. The lag is how much too late a
+task that sleeps in the same event loop wakes in the worst case. On a leader, a trigger would wait as long.
 """
 
 import asyncio
@@ -53,14 +54,14 @@ class Row:
     arm: str
     worst_lag_milliseconds: float
     worst_work_milliseconds: float
-    """The CPU time that the event loop's thread spent at most between two turns of the sleeper: the lag without what
-    other processes of the machine took."""
+    """The most CPU time that the event loop's thread spent between two wake-ups of the probe: the lag without the time
+    that other processes took."""
     of_first: float
-    """The ratio of that work to that of the first arm of the attack."""
+    """The ratio of that work to the work of the attack's first arm."""
     answered: int
-    """Scrapes that came whole, or a review amid the bodies: 1 or 0."""
+    """Scrapes that arrived complete. For half bodies, whether a review was answered meanwhile: 1 or 0."""
     grown_megabytes: float
-    """By how much the resident memory grew at most."""
+    """How much the resident memory grew at most."""
 
 
 # --- the process that is attacked -------------------------------------------------------------------------------------
@@ -71,7 +72,7 @@ def _resident_bytes() -> int:
 
 
 class _Probe:
-    """Measures until it is told to end."""
+    """Measures until it is cancelled."""
 
     def __init__(self) -> None:
         self.worst_seconds = self.worst_work_seconds = 0.0
@@ -152,7 +153,7 @@ ARMS: dict[tuple[str, str], Callable[[], Any]] = {
 
 
 async def _attacked(attack: str, arm: str) -> None:
-    """The child: says its port, and when its input ends what it has measured."""
+    """The child process. It prints its port, and its measurements when its input ends."""
     logging.disable()  # the libraries' servers log a traceback for each client that goes away
     async with ARMS[attack, arm]() as port:
         if "in slices" in arm:
@@ -174,7 +175,7 @@ async def _attacked(attack: str, arm: str) -> None:
 
 
 async def _scrape(port: int) -> int:
-    """How many scrapes came whole."""
+    """How many scrapes arrived complete."""
     whole = 0
     until = asyncio.get_running_loop().time() + SCRAPES_SECONDS
 
@@ -192,7 +193,7 @@ async def _scrape(port: int) -> int:
 
 
 async def _send_half(port: int) -> int:
-    """Whether a review is answered while the others hold their bodies back."""
+    """Whether a review is answered while the other clients hold back the rest of their bodies. 1 or 0."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     head = f"POST /policies HTTP/1.1\r\nHost: a\r\nContent-Length: {BODY_BYTES - 1}\r\n\r\n".encode()
@@ -201,7 +202,7 @@ async def _send_half(port: int) -> int:
         for _ in range(BODIES):
             with suppress(OSError):
                 reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
-                held.append((reader, writer))  # a reader that is collected ends its connection
+                held.append((reader, writer))  # a reader that is garbage-collected closes its connection
                 writer.write(head + b"x" * SENT_BYTES)
                 await writer.drain()
         await asyncio.sleep(HELD_SECONDS)
@@ -220,14 +221,14 @@ ATTACKS: dict[str, Callable[[int], Awaitable[int]]] = {"scrapes": _scrape, "half
 
 
 async def _port(output: asyncio.StreamReader) -> int:
-    """After what its log has said."""
+    """Reads the port. Log lines may come before it."""
     while not (line := await output.readline()).startswith(b"port "):
         assert line, "the process has ended"
     return int(line.split()[1])
 
 
 async def measure() -> list[Row]:
-    """All arms: about a minute, without Go."""
+    """All arms. It takes about a minute and needs no Go."""
     rows: list[Row] = []
     for attack, arm in ARMS:
         child = await asyncio.create_subprocess_exec(

@@ -1,10 +1,10 @@
-"""For how long the event loop stands still while many pods wait: 5,000 nodes, 500 groups, 50,000 pods.
+"""How long the event loop is blocked while many pods wait: 5,000 nodes, 500 groups, 50,000 pods.
 
-Every pod names the node that it wants by its hostname, so that no two of a group ask for the same. Two arms in one run:
-the plain definition, in which a trigger compares every demand with every node (before), and the index (now). Counted is
-the longest callback while triggers come, a node changes before each, and pods go and come. The plain arm is measured on
-a few of the groups and multiplied: in full it takes minutes. CPU time counts, so that other programs on the machine do
-not.
+Every pod selects one node by its hostname, so no two pods of a group have the same demand. One run has two arms: the
+plain definition, where a trigger compares every demand with every node (before), and the index (now). The result is the
+longest callback while triggers come, a node changes before each, and pods come and go. The plain arm is measured on a
+few groups and multiplied, because all of them would take minutes. CPU time counts, so other programs on the machine do
+not affect it.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from tests.unit.kube.testing import FakeClock
 NODES = 5_000
 GROUPS = 500
 PODS = 100
-"""Of each group."""
+"""In each group."""
 PLAIN_GROUPS = 2
 TRIGGERS = 50
 CREATED_AT = datetime(2026, 11, 21, tzinfo=UTC)
@@ -42,11 +42,11 @@ class Row:
     longest_milliseconds: float
     """The longest callback of the event loop."""
     answered_milliseconds: float
-    """From the first question until it was known; 0 where one callback is the question and the answer."""
+    """From the first query until the answer was known; 0 where a single callback computes the answer."""
 
 
 class _Feed:
-    """The index, and what the informers would tell it."""
+    """The index, and the changes that informers would pass to it."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, NodeFacts] = {}
@@ -77,7 +77,7 @@ class _Feed:
 
 
 class _Clock(FakeClock):
-    """Sleeps no longer than it must: the pauses of the background are not what is measured."""
+    """Sleeps return at once: the pauses of the background work are not measured."""
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(0)
@@ -110,7 +110,7 @@ def _fed() -> _Feed:
 
 
 def _plainly(feed: _Feed) -> Row:
-    """As it was until now: one callback, for each trigger."""
+    """The definition before the index: one callback for each trigger."""
     keys = list(feed.pods)[:PLAIN_GROUPS]
     began_seconds = time.process_time()
     for key in keys:
@@ -129,7 +129,7 @@ class _Longest:
         self._handle = loop.call_soon(self._turn)
 
     def _turn(self) -> None:
-        """Every task that is ready runs once between two of these, so it is rather more than the longest."""
+        """Every ready task runs once between two turns, so the result is rather more than the longest callback."""
         now_seconds = time.process_time()
         self.milliseconds = max(self.milliseconds, (now_seconds - self._last_seconds) * 1000)
         self._last_seconds = now_seconds
@@ -154,7 +154,7 @@ async def _indexed(feed: _Feed) -> Row:
         feed.put_pod(key, msgspec.structs.replace(_pod(number, 0), node=f"gpu-{number:04}"))
         feed.index.facts(feed.snapshot(key))
         await asyncio.sleep(0)
-    # A node that joins: of every pod it has to be found out again whether it fits there.
+    # A node joins, so the index has to check again for every pod whether it fits there.
     feed.put_node(_node(NODES))
     while feed.index.facts(feed.snapshot(keys[0])).waiting is None:
         await _told(feed)

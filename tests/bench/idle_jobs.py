@@ -1,8 +1,8 @@
-"""How much memory of the controller a job takes that needs nothing of it.
+"""How much memory the controller uses for a job that needs nothing from it.
 
-Suspended TrainJobs without a policy, each with its JobSet and its Job, on a real control plane. Each row has a
-controller of its own, measured before and after the jobs are there. The ratio compares the growth with the JSON of the
-three objects as the API server lists them, so that it does not depend on how large a TrainJob is.
+Suspended TrainJobs without a policy, each with its JobSet and its Job, on a real control plane. Each row has its own
+controller, measured before and after the jobs exist. The ratio compares the growth with the JSON of the three objects
+as the API server lists them, so it does not depend on how large a TrainJob is.
 """
 
 import json
@@ -22,13 +22,13 @@ COUNTS = (100, 500)
 
 @dataclass
 class Row:
-    """What one controller measured."""
+    """The measurements of one controller."""
 
     jobs: int
     grown_bytes: int
-    """Of its resident memory."""
+    """Growth of its resident memory."""
     json_bytes: int
-    """Of all the objects."""
+    """Size of all the objects."""
 
     @property
     def bytes_per_job(self) -> float:
@@ -44,7 +44,7 @@ def _tell(text: str) -> None:
 
 
 def _resident_bytes(process: ControllerProcess) -> int:
-    """What the kernel says it holds in memory now."""
+    """Its resident memory now, as the kernel reports it."""
     lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
     [kib] = [line.split()[1] for line in lines if line.startswith("VmRSS:")]
     return int(kib) * 1024
@@ -68,7 +68,7 @@ async def _row(control_plane: ControlPlane, api: ApiClient, count: int, folder: 
 
 
 def table(rows: list[Row]) -> str:
-    """Markdown, for the README."""
+    """A Markdown table for the README."""
     lines = ["| jobs | MB more | bytes per job | of their JSON |", "|---|---|---|---|"]
     lines += [
         f"| {row.jobs} | {row.grown_bytes / 2**20:.1f} | {row.bytes_per_job:.0f} | {row.of_json:.2f} |" for row in rows

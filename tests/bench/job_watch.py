@@ -1,4 +1,4 @@
-"""When a pod's loss and its Job's deletion became visible on a watch: the two ends of detection to trigger."""
+"""When a pod's loss and its Job's deletion became visible on a watch: the start and the end of the time to trigger."""
 
 import asyncio
 import time
@@ -32,7 +32,7 @@ class _Event(msgspec.Struct):
 
 
 class JobWatch:
-    """One pod and one Job under watch."""
+    """Watches one pod and one Job."""
 
     def __init__(self) -> None:
         self._pod_lost: float | None = None
@@ -54,7 +54,7 @@ class JobWatch:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def trigger_milliseconds(self) -> float:
-        """From the pod's Failed phase to the Job's deletion; NaN if one of them was not seen."""
+        """Milliseconds from the pod's Failed phase to the Job's deletion; NaN if one of them was not seen."""
         if self._pod_lost is None or self._job_deleted is None:
             return float("nan")
         return (self._job_deleted - self._pod_lost) * 1000.0

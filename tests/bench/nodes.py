@@ -1,9 +1,9 @@
 """How long a group is down after one of its nodes has lost power, counted from when Kubernetes marks the node NotReady.
 
-16 pods, real control plane with stock request limits, modelled nodes. Four arms: JobSet's own restart (backoffLimit 0
-and a failurePolicy) of pods without a grace, and with the default of 30 s; then this controller, where it may assume
-that the node is dead, and where it may not and someone deletes the Node object as soon as it is NotReady. Pods
-tolerate a silent node for 5 s instead of Kubernetes' 300 s, which would come on top of JobSet's own arms.
+16 pods on a real control plane with stock request limits and modelled nodes. Four arms. Two use JobSet's own restart
+(backoffLimit 0 and a failurePolicy): of pods with a grace of 0, and with the default of 30 s. Two use this controller:
+one may assume that the node is dead; in the other it may not, and someone deletes the Node object as soon as it is
+NotReady. Pods tolerate a silent node for 5 s instead of Kubernetes' 300 s, which would be added to JobSet's own arms.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ ASSUME_AT_ONCE = {"mode": "AssumeDead", "assumeDeadAfter": "0s"}
 
 @dataclass(frozen=True)
 class Arm:
-    """One row: who restarts the group, and of what."""
+    """One row: what restarts the group, and the settings of its pods."""
 
     who: str
     grace_seconds: int
@@ -50,15 +50,15 @@ class Arm:
 
 @dataclass
 class Row:
-    """What one arm measured."""
+    """The measurements of one arm."""
 
     arm: Arm
     marked_seconds: float
-    """From the loss of power until NotReady."""
+    """From the power loss until NotReady."""
     seconds: float | None
-    """From NotReady until all ranks train; None: not within the patience."""
+    """From NotReady until all ranks train. None: they did not within the patience."""
     state: str
-    """What there was at the end, in words."""
+    """The state at the end, in words."""
 
 
 ARMS = [
@@ -70,7 +70,7 @@ ARMS = [
 
 
 def _runtime(name: str, arm: Arm) -> Object:
-    """A runtime that differs between the arms only in the grace, and in who restarts the group."""
+    """A runtime that differs between the arms only in the grace period and in what restarts the group."""
     lost = ("not-ready", "unreachable")
     pod = {
         "restartPolicy": "Never",
@@ -106,7 +106,7 @@ def _tell(text: str) -> None:
 
 
 class Bench:
-    """The arms, one after the other, on one control plane."""
+    """Runs the arms one after the other on one control plane."""
 
     def __init__(self, control_plane: ControlPlane, fleet: Fleet, folder: Path) -> None:
         self._control_plane = control_plane
@@ -136,7 +136,7 @@ class Bench:
         await job.remove(PATIENCE_SECONDS)
 
     async def _strike(self, job: Job, arm: Arm) -> Row:
-        """The node of one rank loses power; it is back afterwards."""
+        """Cuts the power of one rank's node. It is back on return."""
         fleet = self._fleet
         pod = await job.pod_of_rank(STRUCK_RANK)
         node = next(each["spec"]["nodeName"] for each in await job.pods() if each["metadata"]["name"] == pod)
@@ -154,7 +154,7 @@ class Bench:
         return Row(arm, (marked_at - lost_at).total_seconds(), seconds, state)
 
     async def _marked(self, name: str) -> datetime:
-        """Until the node lifecycle controller has given the node up."""
+        """Wait until the node lifecycle controller marks the node. Returns when that was seen."""
         async with asyncio.timeout(MARKED_WITHIN_SECONDS):
             while True:
                 node = json.loads(await api_verbs.get(self._fleet.api, NODES, name))
@@ -164,7 +164,7 @@ class Bench:
                 await asyncio.sleep(0.1)
 
     async def _trains_since(self, job: Job, since: datetime) -> float | None:
-        """From the model's trace: when the first round after `since` was formed."""
+        """Seconds until the first rendezvous after `since`, from the model's trace. None: not within the patience."""
         rounds = self._fleet.world.rounds
         try:
             await until(
@@ -187,7 +187,7 @@ def _config(arm: Arm) -> Object:
 
 
 async def _state(job: Job) -> str:
-    """Conditions of the Job, and its pods counted by how they are."""
+    """Conditions of the Job, and how many of its pods are in each state."""
     [child] = [each for each in await job.items(JOBS) if each["metadata"]["name"] == job.child]
     conditions = [each["type"] for each in child["status"].get("conditions", []) if each["status"] == "True"]
     pods = Counter(
@@ -198,7 +198,7 @@ async def _state(job: Job) -> str:
 
 
 def table(rows: list[Row]) -> str:
-    """Markdown, for the README."""
+    """A Markdown table for the README."""
     lines = ["| who restarts it | grace s | NotReady after s | trains again s | then |", "|---|---|---|---|---|"]
     for row in rows:
         again = f"> {PATIENCE_SECONDS:.0f}" if row.seconds is None else f"{row.seconds:.1f}"

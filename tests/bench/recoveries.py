@@ -1,9 +1,9 @@
 """How long a group is down after one rank is killed, side by side in one run.
 
 Three arms on the same real control plane and the same modelled nodes: JobSet's own restart (backoffLimit 0 and a
-failurePolicy), this controller, and a fresh start of the same TrainJob, the floor for any way that creates pods.
-Seconds depend on the machine; the ratios within a row are what counts. Between two runs 15 s pass, so that the
-controller-manager's request bucket is full again.
+failurePolicy), this controller, and a fresh start of the same TrainJob, which is the lower bound for any restart that
+creates pods. Seconds depend on the machine; the ratios within a row are what counts. 15 s pass between two runs, so
+that the controller-manager's request bucket is full again.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ NODES = 128
 
 @dataclass(frozen=True)
 class Case:
-    """One row. `grace_seconds` is the pods'; the controller's arm may ask for less."""
+    """One row. `grace_seconds` is the grace period of the pods; the controller's arm may ask for less."""
 
     limits: str
     pods: int
@@ -44,21 +44,21 @@ class Case:
 
 @dataclass
 class Row:
-    """What one case measured, in seconds from the kill until all ranks train; None: it did not within the patience."""
+    """Measurements of one case, in seconds from the kill until all ranks train. None: not within the patience."""
 
     case: Case
     fresh_start_seconds: float
     jobset_seconds: float | None
     controller_seconds: float | None
     trigger_milliseconds: float
-    """From the pod's event to the Job's deletionTimestamp, both as seen on a watch of their own."""
+    """From the pod's event to the Job's deletionTimestamp, both as seen on a separate watch."""
     api_reads: int
     api_writes: int
-    """Reads and writes of the controller."""
+    """Write requests of the controller; `api_reads` are its reads."""
     jobset_requests: int
     controller_requests: int
-    """Requests of all clients for single pods and Jobs, from the kill until all train: what the ways of deleting the
-    old pods cost the API server and the controller-manager, whose limits they share."""
+    """Requests of all clients for single pods and Jobs, from the kill until all ranks train: what each way of deleting
+    the old pods costs the API server and the controller-manager, whose limits they share."""
 
 
 CASES = [
@@ -70,7 +70,7 @@ CASES = [
 
 
 def _runtime(name: str, grace_seconds: int, *, own_restart: bool) -> Object:
-    """A runtime that differs between the arms only in who restarts the group."""
+    """A runtime that differs between the arms only in what restarts the group."""
     pod = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": grace_seconds,
@@ -96,7 +96,7 @@ def _tell(text: str) -> None:
 
 
 class Bench:
-    """The cases of one control plane."""
+    """Runs the cases of one control plane."""
 
     def __init__(self, control_plane: ControlPlane, fleet: Fleet, folder: Path) -> None:
         self._control_plane = control_plane
@@ -104,7 +104,7 @@ class Bench:
         self._folder = folder
 
     async def row(self, case: Case) -> Row:
-        """Both arms after each other, and the fresh start that each begins with."""
+        """Both arms, one after the other, each with the fresh start that it begins with."""
         name = f"bench-{case.pods}-{case.grace_seconds}"
         async with self._training(case, f"{name}-own", own_restart=True) as (job, fresh_own):
             jobset_seconds, _, jobset_requests = await self._kill(job)
@@ -134,7 +134,7 @@ class Bench:
 
     @asynccontextmanager
     async def _training(self, case: Case, name: str, *, own_restart: bool) -> AsyncIterator[tuple[Job, float]]:
-        """A TrainJob in which all ranks train, and the seconds that its start took. It is gone afterwards."""
+        """A TrainJob in which all ranks train, and the seconds that its start took. It is deleted on exit."""
         await asyncio.sleep(REFILL_SECONDS)
         await self._control_plane.kubectl("create", "namespace", name)
         await apply(self._control_plane, None, _runtime(name, case.grace_seconds, own_restart=own_restart))
@@ -151,8 +151,8 @@ class Bench:
                 await asyncio.sleep(0.5)
 
     async def _kill(self, job: Job) -> tuple[float | None, float, int]:
-        """Seconds from the kill of one rank until all train again, milliseconds from its event to the trigger, and
-        requests meanwhile."""
+        """Seconds from the kill of one rank until all train again, milliseconds from its event to the trigger, and the
+        number of requests meanwhile."""
         before = await _requests(self._control_plane)
         victim = await job.pod_of_rank(KILLED_RANK)
         async with JobWatch.running(self._fleet.api, job.namespace, victim, job.child) as watch:
@@ -163,7 +163,7 @@ class Bench:
             return seconds, watch.trigger_milliseconds(), requests
 
     async def _trains_since(self, job: Job, since: datetime) -> float | None:
-        """From the model's trace: when the first round after `since` was formed."""
+        """Seconds until the first rendezvous after `since`, from the model's trace. None: not within the patience."""
         rounds = self._fleet.world.rounds
         try:
             await until(
@@ -177,7 +177,7 @@ class Bench:
 
 
 async def _api_calls(controller: ControllerProcess) -> tuple[int, int]:
-    """Reads and writes of the controller so far, by its own metrics, but for the Lease, which it keeps at all times."""
+    """Reads and writes of the controller so far, by its own metrics, without those for the Lease."""
     async with aiohttp.ClientSession() as session, session.get(f"{controller.metrics_url()}/metrics") as answer:
         text = await answer.text()
     reads = writes = 0
@@ -193,7 +193,7 @@ async def _api_calls(controller: ControllerProcess) -> tuple[int, int]:
 
 
 async def _requests(control_plane: ControlPlane) -> int:
-    """For single pods and Jobs so far, by the API server's own metrics."""
+    """Requests for single pods and Jobs so far, by the API server's own metrics."""
     text = await control_plane.kubectl("get", "--raw", "/metrics")
     counted = 0
     for series, count in re.findall(r"^apiserver_request_total\{([^}]*)\} ([0-9.e+]+)", text, re.MULTILINE):
@@ -205,7 +205,7 @@ async def _requests(control_plane: ControlPlane) -> int:
 
 
 def table(rows: list[Row]) -> str:
-    """Markdown, for the README."""
+    """A Markdown table for the README."""
     lines = [
         "| limits | pods | grace s | fresh start s | JobSet s | controller s | share | trigger ms | "
         "API reads | API writes | JobSet's requests | all requests |",

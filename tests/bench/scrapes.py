@@ -1,8 +1,8 @@
-"""What metrics cost: CPU of a scrape by the number of jobs, and CPU of an event with metrics and without.
+"""What metrics cost: CPU of a scrape by the number of jobs, and CPU of an event with and without metrics.
 
-A scrape runs in the event loop, so its CPU time delays what the controller has to do meanwhile. An event is the
-reconcile of a healthy group of 128 pods, without the watch line before it and without any request: the facts are read,
-and it is decided that there is nothing to do. Milliseconds depend on the machine; the ratios count.
+A scrape runs in the event loop, so its CPU time delays the controller's other work. An event is the reconcile of a
+healthy group of 128 pods, without the watch line before it and without any request: it reads the facts and decides that
+there is nothing to do. Milliseconds depend on the machine; the ratios count.
 """
 
 import gc
@@ -25,12 +25,12 @@ from tests.unit.telemetry.world import SetClock
 PODS = 128
 EVENTS = 300
 TIMES = 5
-"""Each case is measured so often; the fastest counts."""
+"""Each case is measured this often; the fastest run counts."""
 
 
 @dataclass
 class Row:
-    """What one case measured."""
+    """The measurements of one case."""
 
     case: str
     milliseconds: float
@@ -50,7 +50,7 @@ def _telemetry(store: CountingStore) -> tuple[Telemetry, SetClock]:
 
 
 def _fastest(work: Callable[[], object]) -> float:
-    """CPU milliseconds. No garbage is collected meanwhile."""
+    """CPU milliseconds of the fastest run. The garbage collector is off meanwhile."""
     fastest = float("inf")
     for _ in range(TIMES):
         gc.collect()
@@ -102,7 +102,7 @@ def _events() -> list[Row]:
 def _reconcile(
     store: CountingStore, key: GroupKey, snapshot: Snapshot, clock: SetClock, telemetry: Telemetry | None
 ) -> None:
-    """What a reconcile computes, and what it reports."""
+    """What one reconcile computes and reports."""
     workload, now = snapshot.workload, clock.now()
     assert workload is not None
     policy = applicable(store.policies(NAMESPACE), workload)
@@ -119,12 +119,12 @@ def _reconcile(
 
 def measure() -> list[Row]:
     """All rows: some 10 s, without Go."""
-    configure_logs("error")  # as by default, decisions are no lines of the log
+    configure_logs("error")  # as by default, decisions are not logged
     return [*_scrapes(), *_events()]
 
 
 def table(rows: list[Row]) -> str:
-    """Markdown, for the README."""
+    """A Markdown table for the README."""
     lines = ["| case | ms of CPU | ratio | series | MB |", "|---|---|---|---|---|"]
     lines += [
         f"| {row.case} | {row.milliseconds:.2f} | {row.of_first:.2f} | {row.series} | {row.size_bytes / 1e6:.2f} |"

@@ -1,9 +1,9 @@
-"""How many hours the simulation gets through in a second of CPU time, in one process.
+"""How many hours the simulation covers in a second of CPU time, in one process.
 
-The same two hours four times over, each with one thing more than the one before: the embedded cluster alone, in which a
-job trains; with the production controller; with its Lease renewed less often; with members lost. From the second on it
-is a trial, checkers and fingerprint included. CPU seconds depend on the machine; the ratios to the first row of the
-same size are what counts, as are the counts, which are the same everywhere.
+The same two hours four times, each with one thing more than before: the embedded cluster alone, in which a job trains;
+with the production controller; with its Lease renewed less often; with members lost. From the second on, each run is a
+trial, checkers and fingerprint included. CPU seconds depend on the machine. What counts are the ratios to the first row
+of the same size, and the counts, which are the same everywhere.
 """
 
 import gc
@@ -27,11 +27,11 @@ from recovery.sim.virtual_time import VirtualClock, run_in_virtual_time
 
 SIZES = (8, 128)
 SIMULATED_SECONDS = ACTIVE_SECONDS + HEALING_SECONDS
-"""A drawn trial's, which is two hours."""
+"""The length of a drawn trial: two hours."""
 LOST_AT_SECONDS = (600.0, 2100.0, 3600.0)
-"""When a pod is deleted: after each there is time to recover and to train."""
+"""When a pod is deleted. After each there is time to recover and to train."""
 TIMES = 3
-"""Each case is measured so often, in turn with the others; the fastest counts: what else runs here only adds to it."""
+"""Each case is measured this often, in turn with the others. The fastest counts: other load only adds time."""
 
 
 @dataclass(frozen=True)
@@ -46,25 +46,25 @@ class Case:
 
 @dataclass(frozen=True)
 class Run:
-    """What came of a case once: the same each time."""
+    """The results of one run of a case. They are the same each time."""
 
     requests: int
-    """Of the controller; its watches are not counted."""
+    """Requests of the controller, without its watches."""
     revisions: int
-    """Writes of everybody that changed anything, as the server's newest resourceVersion counts them."""
+    """Writes of all clients that changed something, as the server's newest resourceVersion counts them."""
     trainings: int
     """How often all ranks met."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """What one case measured."""
+    """The measurements of one case."""
 
     case: Case
     run: Run
     cpu_seconds: float
     idle_cpu_seconds: float
-    """Of the cluster alone, with as many pods."""
+    """CPU seconds of the cluster alone, with as many pods."""
 
     @property
     def hours_per_cpu_second(self) -> float:
@@ -84,7 +84,7 @@ CASES = [
 
 
 def plan_of(case: Case) -> TrialPlan:
-    """One replica, no fault of the API."""
+    """One replica, no API faults."""
     job = JobPlan("team-a", "llm", pods=case.pods, policy={"mode": "Enforce"})
     lost = (
         TrialFault(FaultKey("world", number, FaultKind.POD_KILL), at_seconds=moment, job=str(job), indexes=(number,))
@@ -102,7 +102,7 @@ def plan_of(case: Case) -> TrialPlan:
 
 
 def run_case(case: Case) -> Run:
-    """Its two hours."""
+    """Run its two hours."""
     if case.lease_seconds is None:
         return run_in_virtual_time(_cluster_alone(plan_of(case)))
     outcome = run_trial(plan_of(case))
@@ -111,7 +111,7 @@ def run_case(case: Case) -> Run:
 
 
 async def _cluster_alone(plan: TrialPlan) -> Run:
-    """As a trial makes it, and for as long."""
+    """The cluster as a trial sets it up, for as long as a trial."""
     clock = VirtualClock()
     cluster = EmbeddedCluster(
         clock=clock,
@@ -136,7 +136,7 @@ def _trainings(trace: Trace) -> int:
 
 
 def _timed(case: Case) -> tuple[Run, float]:
-    """Its run, and the CPU seconds of that. No garbage is collected meanwhile, as in any trial."""
+    """Its run, and the CPU seconds that took. The garbage collector is off meanwhile, as in any trial."""
     gc.collect()
     gc.disable()
     try:
@@ -163,7 +163,7 @@ def measure() -> list[Row]:
 
 
 def table(rows: list[Row]) -> str:
-    """Markdown, for the README."""
+    """A Markdown table for the README."""
     head = (
         f"| {SIMULATED_SECONDS / 3600:g} simulated hours | pods | hours per CPU-second | of the cluster alone "
         "| API requests | revisions |"

@@ -1,4 +1,4 @@
-"""Objects as users write them, for the expectations. Every pod asks for a GPU, unless its node is named."""
+"""Objects as users write them, for the expectations. Every pod asks for a GPU unless it names its node."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ SHIPPED_RUNTIME = "torch-distributed"
 def pod_spec(
     image: str = OBEDIENT, *, restart: str = "Never", grace_seconds: int = 1, node: str = "", tolerated_seconds: int = 2
 ) -> Object:
-    """`node`: one of the scene's own. `tolerated_seconds`: how long the pod stays on a node that is lost."""
+    """`node`: one of the scene's own nodes. `tolerated_seconds`: how long the pod stays on a lost node."""
     container: Object = {"name": "node", "image": image}
     spec: Object = {
         "restartPolicy": restart,
@@ -44,7 +44,7 @@ def pod(name: str, *, finalizers: tuple[str, ...] = (), labels: dict[str, str] |
 
 
 def job_spec(pods: int, *, pod: Object | None = None, **fields: Any) -> Object:
-    """Indexed, `pods` at once and in all; `pod`: what `pod_spec` takes; `fields`: more of the Job's spec."""
+    """Indexed, `pods` is parallelism and completions. `pod`: arguments of `pod_spec`. `fields`: more of the spec."""
     template = {"spec": pod_spec(**(pod or {}))}
     whole = {"parallelism": pods, "completions": pods, "completionMode": "Indexed", "template": template}
     return {**whole, **fields}
@@ -55,7 +55,7 @@ def job(name: str, pods: int, *, pod: Object | None = None, **fields: Any) -> Ob
 
 
 def job_set(name: str, jobs: dict[str, Object], *, parts: dict[str, Object] | None = None, **fields: Any) -> Object:
-    """`jobs`: spec of each ReplicatedJob's Job; `parts`: more fields of a ReplicatedJob, of some."""
+    """`jobs`: the Job spec of each ReplicatedJob, by name. `parts`: further fields of some ReplicatedJobs, by name."""
     replicated = [
         {"name": each, "template": {"spec": spec}, **(parts or {}).get(each, {})} for each, spec in jobs.items()
     ]
@@ -63,7 +63,7 @@ def job_set(name: str, jobs: dict[str, Object], *, parts: dict[str, Object] | No
 
 
 def train_job(name: str, pods: int, *, runtime: str = SHIPPED_RUNTIME, image: str = "") -> Object:
-    """`image`: empty: the runtime's."""
+    """`image`: empty for the runtime's image."""
     gpu = {"nvidia.com/gpu": "1"}
     trainer: Object = {"numNodes": pods, "resourcesPerNode": {"limits": gpu, "requests": gpu}}
     trainer |= {"image": image} if image else {}
@@ -71,7 +71,7 @@ def train_job(name: str, pods: int, *, runtime: str = SHIPPED_RUNTIME, image: st
 
 
 def runtime(name: str, spec: Object) -> Object:
-    """A ClusterTrainingRuntime for torch whose one ReplicatedJob has this Job spec."""
+    """A ClusterTrainingRuntime for torch. Its only ReplicatedJob has this Job spec."""
     step = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
     replicated = {"name": "node", "template": {"metadata": {"labels": step}, "spec": spec}}
     return {
@@ -88,7 +88,7 @@ def recovery_policy(name: str = "default", **spec: Any) -> Object:
 
 
 def recovery_group(name: str = "llm") -> Object:
-    """As the controller makes it; the server takes its status in a second write only."""
+    """A RecoveryGroup as the controller creates it. The server accepts the status only in a second write."""
     workload = {"kind": "TrainJob", "name": "llm", "uid": "0b5e1a52-7f0a-4a5c-9d6e-000000000001"}
     return {
         "metadata": {"name": name},

@@ -1,7 +1,7 @@
-"""Which worlds the expectations are held against: `--world real`, `--world simulated`, or (nothing said) both.
+"""Selects the worlds that the expectations run in: `--world real`, `--world simulated`, or by default both.
 
-Tests of a world that was not asked for are not collected, rather than skipped: a skipped test means that something was
-to be seen and was not.
+Tests of a world that is not selected are not collected, rather than skipped: a skipped test means that something should
+have been checked and was not.
 """
 
 from collections.abc import Iterable, Iterator
@@ -35,7 +35,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
 
 
 def _wanted_of_the_real_world(items: Iterable[pytest.Item]) -> Iterator[Expectation]:
-    """All that the session will ask of it, so that they can begin together."""
+    """All expectations of the real world in this session, so that they can start together."""
     for item in items:
         found = expectation_of(getattr(item, "function", None))
         if found is not None and item.name.endswith("[real]"):

@@ -1,9 +1,9 @@
-"""An expectation: written once, met by every world.
+"""An expectation: written once, checked in every world.
 
     @expectation
     async def test_a_deleted_pod_is_replaced(scene: Scene) -> None: ...
 
-becomes a test for each of the worlds that are asked for (`--world`, see conftest.py).
+becomes one test for each selected world (`--world`, see conftest.py).
 """
 
 from collections.abc import Awaitable, Callable
@@ -15,15 +15,15 @@ Body = Callable[[Scene], Awaitable[None]]
 
 
 class World(Protocol):
-    """A cluster that can be read."""
+    """A cluster in which expectations are checked."""
 
     def meets(self, expectation: "Expectation") -> None:
-        """Raises AssertionError, or what else kept the expectation from being met."""
+        """Raises AssertionError, or any other error that kept the expectation from being met."""
         ...
 
 
 class Expectation:
-    """A coroutine function that asserts what it expects of the scene that it is given."""
+    """A coroutine function that asserts what it expects of the scene passed to it."""
 
     def __init__(self, body: Body, *, slow: bool = False, stock_limits: bool = False) -> None:
         self.name: str = getattr(body, "__name__", "")
@@ -31,26 +31,26 @@ class Expectation:
         """Unique."""
         self.body = body
         self.slow = slow
-        """Most of it is waiting, in real time tens of seconds."""
+        """It mostly waits, for tens of seconds in real time."""
         self.stock_limits = stock_limits
-        """The controller-manager sends 20 requests a second with bursts of 30, its default; else 500 and 1000."""
+        """The controller-manager has its default limits, 20 requests a second with bursts of 30. Else 500 and 1000."""
 
 
 Test = Callable[[World], None]
 
 
 def expectation(body: Body) -> Test:
-    """Make a test of it."""
+    """Make a test of the coroutine function."""
     return _test_of(Expectation(body))
 
 
 def slow_expectation(body: Body) -> Test:
-    """The same, of one that waits for what is slow by design: it is begun first, and all of them at once."""
+    """The same, for one that waits for something slow by design. Slow ones start first, all at once."""
     return _test_of(Expectation(body, slow=True))
 
 
 def stock_expectation(body: Body) -> Test:
-    """The same, of one that is about the controller-manager's own request limits: nothing else asks it meanwhile."""
+    """The same, for one about the controller-manager's own request limits. No other one runs meanwhile."""
     return _test_of(Expectation(body, stock_limits=True))
 
 
@@ -67,6 +67,6 @@ def _test_of(wanted: Expectation) -> Test:
 
 
 def expectation_of(test: object) -> Expectation | None:
-    """What the test function was made of. None: it is an ordinary one."""
+    """The expectation that the test function was made from. None: it is an ordinary test."""
     found = getattr(test, "expectation", None)
     return found if isinstance(found, Expectation) else None

@@ -1,8 +1,8 @@
 """The world of real programs: etcd, kube-apiserver, the controllers as shipped; only the kubelets are modelled.
 
-All expectations that are asked for begin together, the slow ones at once and the others a few at a time: the waiting of
-one is the working time of another. Those about stock request limits have a control plane of their own, where they come
-one after the other: its controllers have one budget of requests, which whoever works beside them would spend.
+All selected expectations start together, the slow ones at once and the others a few at a time, so that one can work
+while another waits. Those about stock request limits have their own control plane and run there one after the other:
+its controllers share one request budget, and anything that runs beside them would use it up.
 """
 
 import asyncio
@@ -32,13 +32,13 @@ from tests.contract.workload import KUBELET, NODES, ByImage
 
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 TOGETHER = 6
-"""Expectations that run at once, the slow ones apart: two cores serve both sides."""
+"""Expectations that run at the same time, besides the slow ones: two cores serve the tests and the control plane."""
 LIMIT_SECONDS = 240.0
-"""Of one expectation, from its own beginning."""
+"""For one expectation, counted from its own start."""
 
 
 class RealWorld:
-    """Runs on a loop of its own, which stands still between two tests."""
+    """The expectations run on an event loop of their own, which runs only while a test waits for one."""
 
     def __init__(self, runner: asyncio.Runner, results: dict[str, asyncio.Task[None]]) -> None:
         self._runner = runner
@@ -79,7 +79,7 @@ async def _begin(stack: AsyncExitStack, expectations: Sequence[Expectation]) -> 
 async def _running(
     expectations: Sequence[Expectation], limits: Literal["raised", "stock"], together: int
 ) -> AsyncIterator[dict[str, asyncio.Task[None]]]:
-    """As `begun`, on a control plane of their own."""
+    """Run `begun` on a new control plane."""
     async with ControlPlane.start(ControlPlaneSettings(request_limits=limits), provide()) as control_plane:
         await install(control_plane)
         await install_component(control_plane, "birth-settings")
@@ -91,7 +91,7 @@ async def _running(
 async def begun(
     stage: Scene, expectations: Sequence[Expectation], together: int
 ) -> AsyncIterator[dict[str, asyncio.Task[None]]]:
-    """The outcomes to come, by the keys of the expectations; at most `together` of those that are not slow at once."""
+    """The tasks that check the expectations, by key. At most `together` run at once, besides the slow ones."""
     slots = asyncio.Semaphore(together)
     ordered = sorted(expectations, key=lambda expectation: not expectation.slow)
     tasks = {each.key: asyncio.create_task(_meet(stage, each, slots)) for each in ordered}
@@ -107,7 +107,7 @@ async def begun(
 async def stage_on(
     control_plane: ControlPlane, kubelet: KubeletSettings = KUBELET, nodes: Sequence[NodeSpec] = NODES
 ) -> AsyncIterator[Scene]:
-    """A scene that is no one's: what all of them share."""
+    """A scene without a namespace: the parts that all scenes share."""
     clock, entropy = SystemClock(), random.Random(1)
     async with open_session(kubeconfig=str(control_plane.kubeconfig)) as session:
         api = KubeApiClient(HttpTransport(session, clock=clock), clock=clock, entropy=entropy)
@@ -130,7 +130,7 @@ class RealControls:
     """`scene.WorldControls`."""
 
     def forget_history(self) -> None:
-        """The server's memory of our own kinds begins when they are installed, long after revision 1."""
+        """Nothing to do: the server's history of our own kinds begins when they are installed, after revision 1."""
 
     async def refuse_pods(self, scene: Scene, refused: bool) -> None:
         if refused:
@@ -156,5 +156,5 @@ async def _meet_now(stage: Scene, expectation: Expectation) -> None:
         async with asyncio.timeout(LIMIT_SECONDS):
             await expectation.body(scene)
     finally:
-        # An expectation that was not met is told as such; a follower's death explains it only if nothing else does.
+        # A failed expectation is reported as such. The error of a follower is raised only if there is no other failure.
         await closing(scene, told=sys.exc_info()[0] is not None)

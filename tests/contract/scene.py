@@ -1,4 +1,4 @@
-"""Where an expectation meets a cluster, real or simulated: a namespace of its own, and what happens in it."""
+"""Where an expectation meets a cluster, real or simulated: a separate namespace, and what can be done in it."""
 
 import asyncio
 import json
@@ -40,17 +40,17 @@ class Event:
 
     @property
     def position(self) -> int:
-        """Its place in the order of all changes, of all kinds."""
+        """Its place in the order of all changes to objects of all kinds."""
         return int(self.object["metadata"]["resourceVersion"])
 
 
 @dataclass
 class Story:
-    """What a watch has told, in order, bookmarks left out."""
+    """What a watch has reported, in order, without bookmarks."""
 
     events: list[Event] = field(default_factory=list)
     present: dict[str, Object] = field(default_factory=dict)
-    """By UID, the objects that are there as far as it has told."""
+    """By UID, the objects that exist according to the watch."""
 
     def hear(self, event: Event) -> None:
         self.events.append(event)
@@ -60,7 +60,7 @@ class Story:
             self.present[event.uid] = event.object
 
     def named(self, name: str) -> Object | None:
-        """The object of that name. None: there is none now."""
+        """The object with that name. None: there is none now."""
         return next((each for each in self.present.values() if each["metadata"]["name"] == name), None)
 
     def states(self, uid: str) -> list[Object]:
@@ -68,15 +68,15 @@ class Story:
         return [event.object for event in self.events if event.uid == uid]
 
     def reports_of(self, uid: str, what: Callable[[Object], bool]) -> int:
-        """Position of the first state of that object which is so."""
+        """Position of the first state of that object for which `what` is true."""
         return self.first(lambda event: event.uid == uid and what(event.object))
 
     def first(self, what: Callable[[Event], bool]) -> int:
-        """Position of the first event that is so."""
+        """Position of the first event for which `what` is true."""
         return min(event.position for event in self.events if what(event))
 
     def last(self, what: Callable[[Event], bool]) -> int:
-        """Position of the last event that is so."""
+        """Position of the last event for which `what` is true."""
         return max(event.position for event in self.events if what(event))
 
     def conditions_in_order(self, uid: str) -> list[tuple[str, str]]:
@@ -91,14 +91,14 @@ class Story:
 
 
 class WorldControls(Protocol):
-    """What the worlds do differently."""
+    """What each world does in its own way."""
 
     def forget_history(self) -> None:
-        """Have the API server forget what was before, where it has not by itself."""
+        """Make the API server forget earlier revisions, where it has not done so by itself."""
         ...
 
     async def refuse_pods(self, scene: "Scene", refused: bool) -> None:
-        """No pod can be created in the scene's namespace, until it is taken back."""
+        """Refuse, or allow again, all new pods in the scene's namespace."""
         ...
 
 
@@ -110,15 +110,15 @@ class Scene:
     clock: Clock
     kubelets: Kubelets
     namespace: str
-    """Its own; empty at the beginning."""
+    """The scene's own namespace, empty at the start."""
     world: "WorldControls"
-    """What can be done to each world in a way of its own."""
+    """Controls that differ between the worlds."""
     followers: list[asyncio.Task[None]] = field(default_factory=list)
 
     # Doing.
 
     async def create(self, resource: Resource, body: Object) -> Object:
-        """In the scene's namespace. Gives the object as the server has it."""
+        """Create the object in the scene's namespace, and return it as the server has it."""
         whole = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
         namespace = self.namespace if resource.namespaced else None
         created: Object = json.loads(await api_verbs.create(self.api, resource, whole, namespace=namespace))
@@ -148,12 +148,12 @@ class Scene:
     async def json_patch(
         self, resource: Resource, name: str, *operations: tuple[str, str, object], subresource: str = ""
     ) -> Object:
-        """Operations as (op, path, value)."""
+        """Operations are (op, path, value)."""
         body = [{"op": op, "path": path, "value": value} for op, path, value in operations]
         return await self.patch(resource, name, body, PatchKind.JSON, subresource)
 
     async def add_nodes(self, *names: str) -> None:
-        """Nodes of the scene's own, for pods that ask for them by `kubernetes.io/hostname`; no other goes there."""
+        """Add nodes for this scene, for pods that select them by `kubernetes.io/hostname`. No other pods go there."""
         for name in names:
             self.kubelets.add_node(NodeSpec(name=name, gpus=0, labels={"kubernetes.io/hostname": name}))
         await self.kubelets.nodes_ready()
@@ -165,7 +165,7 @@ class Scene:
     # Reading.
 
     async def follow(self, resource: Resource) -> Story:
-        """Everything that happens to the objects of that kind in the namespace; nodes: in the cluster."""
+        """Watch all objects of that kind in the namespace, or in the cluster for kinds without a namespace."""
         story = Story()
         begun = asyncio.Event()
         self.followers.append(asyncio.create_task(self._follow(resource, story, begun)))
@@ -184,7 +184,7 @@ class Scene:
                 story.hear(event)
 
     async def until(self, what: str, holds: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
-        """Read until it holds; the error says what did not happen."""
+        """Poll until the condition holds. `what` names it in the error."""
         try:
             async with asyncio.timeout(seconds):
                 while not holds():
@@ -199,12 +199,12 @@ class Scene:
         await self.clock.sleep(seconds)
 
     async def running(self, pods: Story, count: int) -> list[Object]:
-        """Wait until so many pods are ready, no more and no fewer, and give them by index."""
+        """Wait until exactly this many pods are ready, and return them by index."""
         await self.until(f"{count} pods are ready", lambda: len(ready(pods)) == count)
         return by_index(ready(pods))
 
     async def others_run(self, pods: Story, count: int, *lost: Object) -> list[Object]:
-        """The same, of pods none of which is one of the `lost`."""
+        """The same, but none of the pods may be one of the `lost`."""
         await self.until(
             f"{count} pods are ready that are others",
             lambda: len(ready(pods)) == count and not uids(ready(pods)) & uids(lost),
@@ -212,7 +212,7 @@ class Scene:
         return by_index(ready(pods))
 
     async def has_condition(self, story: Story, name: str, type_: str, seconds: float = PATIENCE_SECONDS) -> Object:
-        """Wait until the object of that name has that condition; gives the condition."""
+        """Wait until the object with that name has that condition, and return the condition."""
         await self.until(
             f"{name} has the condition {type_}",
             lambda: condition(story.named(name) or {}, type_) is not None,
@@ -230,7 +230,7 @@ async def events_of(lines: Any) -> AsyncIterator[Event]:
 
 
 async def closing(scene: Scene, *, told: bool) -> None:
-    """End what follows for the scene; what a follower died of is raised, unless another failure is being `told`."""
+    """Stop the scene's followers. A follower's error is raised, unless another failure is being reported (`told`)."""
     for task in scene.followers:
         task.cancel()
     for ended in await asyncio.gather(*scene.followers, return_exceptions=True):
@@ -239,7 +239,7 @@ async def closing(scene: Scene, *, told: bool) -> None:
 
 
 def refused(kind: type[ApiError]) -> AbstractContextManager["pytest.ExceptionInfo[ApiError]"]:
-    """The request within ends with exactly this error of the port."""
+    """The request within the block must fail with exactly this error of the port."""
     return pytest.raises(kind, check=lambda error: type(error) is kind)
 
 
@@ -249,13 +249,13 @@ def answer(refusal: "pytest.ExceptionInfo[ApiError]") -> tuple[int | None, str]:
 
 
 def condition(body: Mapping[str, Any], type_: str) -> Object | None:
-    """The condition of that type, if it is true. None: it is not."""
+    """The condition of that type if its status is True. None: it is missing or not True."""
     conditions: Iterable[Object] = body.get("status", {}).get("conditions", [])
     return next((each for each in conditions if each["type"] == type_ and each["status"] == "True"), None)
 
 
 def ready(pods: Story) -> list[Object]:
-    """Those that are ready and that no one has asked to go."""
+    """The pods that are ready and not being deleted."""
     return [pod for pod in pods.present.values() if condition(pod, "Ready") and not deleting(pod)]
 
 

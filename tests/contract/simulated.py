@@ -1,4 +1,4 @@
-"""The world in memory: `recovery.sim`, each expectation in a cluster of its own, in virtual time."""
+"""The world in memory: `recovery.sim`. Each expectation has its own cluster, in virtual time."""
 
 import asyncio
 import random
@@ -25,11 +25,11 @@ Answer = TypeVar("Answer")
 
 TRAVEL_SECONDS = 0.002
 LIMIT_SECONDS = 1200.0
-"""Of one expectation."""
+"""For one expectation."""
 RAISED_LIMITS = ClusterSettings(
     manager_requests_per_second=500.0, manager_burst=1000, kubelets=KUBELET, birth_settings=True
 )
-"""As in the real world."""
+"""The same as in the real world."""
 STOCK_LIMITS = ClusterSettings(kubelets=KUBELET, birth_settings=True)
 
 
@@ -52,7 +52,7 @@ class SimulatedControls:
 
 
 class Remote:
-    """`ports.ApiClient`: requests travel for a while before the server in memory gets them."""
+    """`ports.ApiClient`: requests take some time to reach the server in memory."""
 
     def __init__(self, server: ApiServer, clock: Clock) -> None:
         self._client = ModelClient(server, "trainjob-recovery")
@@ -85,10 +85,10 @@ async def in_memory(
     seed: int = 1,
     workload: Callable[[Clock], Workload] = ByImage,
 ) -> Answer:
-    """What `play` returns of a cluster of its own. `seed` decides every delay and order. Runs in virtual time."""
+    """What `play` returns on a new cluster. `seed` decides every delay and order. Runs in virtual time."""
     clock, entropy = VirtualClock(), random.Random(seed)
     cluster = EmbeddedCluster(clock=clock, entropy=entropy, nodes=(), settings=settings)
-    # Here the pods do as their images say, or as the workload does; they do not train.
+    # Here the pods do what their images say, or what the workload does; they do not train.
     client = ModelClient(cluster.server, "kubelet")
     cluster.kubelets = Kubelets(client, clock, entropy, workload(clock), settings.kubelets)
     for node in NODES:
@@ -104,7 +104,7 @@ async def in_memory(
             await asyncio.wait({playing})
         finally:
             playing.cancel()
-    # Only now, so that it is raised as it is: what ends a running cluster comes in groups.
+    # Raised only here, so that it is raised as it is: the errors of a running cluster come in exception groups.
     return playing.result()
 
 

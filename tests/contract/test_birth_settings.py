@@ -1,6 +1,6 @@
-"""Settings at birth: what becomes of the Jobs that JobSet creates for a group whose RecoveryGroup has some.
+"""Settings at birth: how they change the Jobs that JobSet creates for a group whose RecoveryGroup has settings.
 
-By the shipped admission policy on the real control plane, by its model in the other.
+On the real control plane the shipped admission policy applies them; in the simulation its model does.
 """
 
 from datetime import UTC, datetime
@@ -36,16 +36,16 @@ EXCLUSION = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": lis
 ARCH = {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]}
 OTHER_ARCH = {"key": "kubernetes.io/arch", "operator": "In", "values": ["s390x"]}
 SEEN_SECONDS = 20.0
-"""For an API server to hear of the policy, and of a RecoveryGroup."""
+"""How long an API server may take to see the policy, and a RecoveryGroup."""
 
 
 def settings_for(made: Object, revision: int = 1, **fields: Any) -> BirthSettings:
-    """For the ReplicatedJob `node` of that JobSet."""
+    """Settings for the ReplicatedJob `node` of that JobSet."""
     return BirthSettings(revision, **{"job_set_uid": uid(made), "replicated_job": "node", "since": SINCE, **fields})
 
 
 async def enter(scene: Scene, settings: BirthSettings | None, name: str = "llm", *, labelled: bool = True) -> None:
-    """A RecoveryGroup with these settings; it belongs to no one, so no one collects it."""
+    """A RecoveryGroup with these settings. It has no owner, so it is not garbage-collected."""
     if not any(each["metadata"]["name"] == name for each in await scene.items(RECOVERY_GROUPS)):
         body = recovery_group(name)
         body["metadata"]["labels"] = {BIRTH_SETTINGS_LABEL: BIRTH_SETTINGS_LABELLED} if labelled else {}
@@ -55,7 +55,7 @@ async def enter(scene: Scene, settings: BirthSettings | None, name: str = "llm",
 
 
 async def tried(scene: Scene, settings: BirthSettings, job_set_name: str = "llm") -> BirthTrial:
-    """The dry run, when the API server has heard of the settings; at the latest after some seconds."""
+    """A dry run, once the API server has seen the settings. After some seconds the last one is returned in any case."""
     for _ in range(int(SEEN_SECONDS / 0.1)):
         found = await try_birth(scene.api, scene.namespace, TryBirth(job_set_name, settings))
         if found.outcome is not BirthOutcome.NOT_APPLIED:
@@ -65,13 +65,13 @@ async def tried(scene: Scene, settings: BirthSettings, job_set_name: str = "llm"
 
 
 async def apply(scene: Scene, settings: BirthSettings, job_set_name: str = "llm") -> None:
-    """Enter them and wait until a dry run shows them."""
+    """Enter the settings and wait until a dry run shows them."""
     await enter(scene, settings)
     assert (await tried(scene, settings, job_set_name)).outcome is BirthOutcome.APPLIED
 
 
 async def restart(scene: Scene, jobs: Story, name: str = "llm-node-0") -> Object:
-    """Delete the child Job as the controller does; gives the next one."""
+    """Delete the child Job as the controller does, and return the next one."""
     old = jobs.named(name)
     assert old is not None
     await api_verbs.delete(
@@ -82,7 +82,7 @@ async def restart(scene: Scene, jobs: Story, name: str = "llm-node-0") -> Object
 
 
 def told_size(count: int, **pod: Any) -> Object:
-    """A Job spec as Trainer has it: one container is told the size, the one beside it is not."""
+    """A Job spec as Trainer writes it: one container has the size in its environment, the one beside it does not."""
     spec = job_spec(count, pod=pod)
     template: Object = spec["template"]["spec"]
     node: Object = template["containers"][0]
@@ -102,7 +102,7 @@ def ours(body: Object) -> dict[str, str]:
 
 
 def but_for_size(job: Object) -> Object:
-    """What of the pod template has nothing to do with settings, nor with which Job it is."""
+    """The parts of the pod template that depend neither on settings nor on which Job it is."""
     template = job["spec"]["template"]
     spec = {key: value for key, value in template["spec"].items() if key not in {"containers", "affinity"}}
     containers = [
@@ -151,7 +151,7 @@ async def test_a_job_is_born_with_its_size_until_the_settings_are_withdrawn(scen
 @expectation
 async def test_whoever_restarts_the_group_it_has_the_size(scene: Scene) -> None:
     spec = {**told_size(4), "backoffLimit": 0}
-    del spec["template"]["spec"]["containers"][1]  # a pod ends with its last container
+    del spec["template"]["spec"]["containers"][1]  # a pod ends only when its last container has ended
     made, jobs, pods = await trains(scene, spec, 4, failurePolicy={"maxRestarts": 1})
     before = ready(pods)
     await apply(scene, settings_for(made, nodes=2))
@@ -195,7 +195,7 @@ async def test_its_pods_avoid_hosts_whichever_of_the_templates_terms_they_meet(s
 
 
 def as_job_set_makes_it(made: Object, affinity: Object | None) -> Object:
-    """A Job of that JobSet, for a dry run under a name of its own."""
+    """A Job of that JobSet, for a dry run under another name."""
     marks = {
         "jobset.sigs.k8s.io/jobset-name": made["metadata"]["name"],
         "jobset.sigs.k8s.io/jobset-uid": uid(made),
@@ -244,7 +244,7 @@ AFFINITIES: tuple[tuple[Object | None, Object], ...] = (
         terms({"matchExpressions": [EXCLUSION]}, {"matchExpressions": [OTHER_ARCH, EXCLUSION]}),
     ),
 )
-"""Of a template, and what becomes of it."""
+"""A template's affinity, and the one that the Job gets."""
 
 
 @expectation
@@ -266,7 +266,7 @@ async def test_settings_of_others_and_those_without_the_label_change_nothing(sce
     await enter(scene, None, "without-settings")
     await enter(scene, settings_for(made, nodes=1, job_set_uid="0b5e1a52-7f0a-4a5c-9d6e-00000000000a"), "of-another")
     await enter(scene, settings_for(made, nodes=1, replicated_job="launcher"), "of-another-replicated-job")
-    # Written after them, so that where these are seen, those are as well.
+    # These are written after the others, so once they are seen, the others are seen too.
     theirs = settings_for(another, nodes=2)
     await apply(scene, theirs, "other")
     job = await restart(scene, jobs)
@@ -294,7 +294,7 @@ async def test_a_job_set_that_was_made_again_under_its_name_is_another_one(scene
 
 
 async def stale_trial(scene: Scene, settings: BirthSettings) -> None:
-    """Of the JobSet that was there before."""
+    """A dry run for a new JobSet, with settings made for the one before it."""
     await scene.create(JOB_SETS, job_set("llm", {"node": told_size(2)}))
     await try_birth(scene.api, scene.namespace, TryBirth("llm", settings))
 
@@ -320,7 +320,7 @@ INVALID: tuple[tuple[Object, str], ...] = (
     ({"successPolicy": {"rules": [{"succeededCount": 4}]}}, "must be less than or equal to 3"),
     ({"backoffLimitPerIndex": 1, "maxFailedIndexes": 4}, "must be less than or equal to completions"),
 )
-"""What of a Job for four is invalid for three, and what the API server says."""
+"""Fields that are valid for four pods and invalid for three, with the API server's message."""
 
 
 @expectation

@@ -1,6 +1,8 @@
-"""What the API server answers: codes and reasons, as the production client's errors; what a write changes and what not.
+"""What the API server answers: codes and reasons, as the production client's errors; what a write changes and what it
+does not.
 
-The controller's exactly-once rests on these: a stale version must be refused, and by the error that says "read again".
+The controller's exactly-once guarantee rests on these: a stale version must be refused, with the error that means "read
+again".
 """
 
 import json

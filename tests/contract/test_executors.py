@@ -1,5 +1,5 @@
-"""The controller's own actions, by its own code, one after the other: what each brings about, and that twice is
-once."""
+"""The controller's own actions, run by its own code, one after the other: what each does, and that doing it twice is
+the same as once."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -44,7 +44,7 @@ ANOTHER_UID = "0d2f5c9e-5b1c-4f6e-9d6b-4f2f1c0a7b11"
 
 
 async def trains(scene: Scene, resource: Resource) -> tuple[Story, WorkloadFacts]:
-    """Two pods of a TrainJob, or of a bare JobSet, that run."""
+    """Two running pods of a TrainJob, or of a bare JobSet."""
     pods = await scene.follow(PODS)
     body = train_job("llm", 2) if resource == TRAIN_JOBS else job_set("llm", {"node": job_spec(2)})
     made = (await scene.create(resource, body))["metadata"]
@@ -55,7 +55,7 @@ async def trains(scene: Scene, resource: Resource) -> tuple[Story, WorkloadFacts
 
 
 async def patiently(operation: Callable[[], Awaitable[T]]) -> T:
-    """As a reconcile does it: what changed between reading and writing, a status that is counted on, is read again."""
+    """Retry on a conflict as a reconcile does: an object that changed between the read and the write is read again."""
     for _ in range(20):
         with suppress(ConflictError):
             return await operation()
@@ -67,7 +67,7 @@ async def suspend(scene: Scene, workload: WorkloadFacts, action: SuspendWorkload
 
 
 async def trigger(scene: Scene) -> DeleteJob:
-    """Delete the child Job as it is."""
+    """Delete the child Job in its present version."""
 
     async def once() -> DeleteJob:
         found = (await scene.read(JOBS, "llm-node-0"))["metadata"]

@@ -1,4 +1,4 @@
-"""What JobSet makes of its Jobs' fates, and of what the controller does to them."""
+"""How JobSet reacts when its Jobs complete or fail, and when the controller acts on them."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ FAIL_ON_42 = {"rules": [{"action": "FailJob", "onExitCodes": {"operator": "In", 
 
 
 class Group:
-    """A JobSet `llm` and the stories of all that came of it."""
+    """A JobSet `llm`, and the stories of all objects made for it."""
 
     def __init__(self, scene: Scene, sets: Story, jobs: Story, pods: Story) -> None:
         self.scene = scene
@@ -48,7 +48,7 @@ class Group:
         return found
 
     async def recreated(self, old: Object) -> Object:
-        """Wait until a Job has the name of the old one and is another."""
+        """Wait until the old Job's name belongs to another Job."""
         name = old["metadata"]["name"]
         await self.scene.until(
             f"Job {name} is made anew",
@@ -57,7 +57,7 @@ class Group:
         return self.job(name)
 
     def attempts(self) -> list[str]:
-        """Of the Job of the members, one for each time that it was made."""
+        """The restart attempts on the members' Job, one for each time that it was created."""
         made = [event for event in self.jobs.events if event.type == "ADDED"]
         return [event.object["metadata"]["labels"][ATTEMPT] for event in made if event.name == "llm-node-0"]
 
@@ -67,7 +67,7 @@ async def followed(scene: Scene) -> Group:
 
 
 async def started(scene: Scene, pods: int, *, job: Object | None = None, **fields: Any) -> tuple[Group, list[Object]]:
-    """One ReplicatedJob `node`; `job`: more of what `job_spec` takes; `fields`: more of the JobSet's spec."""
+    """One ReplicatedJob `node`. `job`: more arguments of `job_spec`. `fields`: more of the JobSet's spec."""
     group = await followed(scene)
     await scene.create(JOB_SETS, job_set("llm", {"node": job_spec(pods, **(job or {}))}, **fields))
     return group, await scene.running(group.pods, pods)
@@ -89,7 +89,7 @@ async def test_jobs_and_pods_of_a_job_set_say_whose_they_are(scene: Scene) -> No
         *((pod, pod["metadata"]["labels"]) for pod in pods),
     ):
         ours = {key.removeprefix(f"{PREFIX}/"): value for key, value in labels.items() if key.startswith(PREFIX)}
-        ours.pop("priority", None)  # of pods only, for exclusive placement, which nothing here reads
+        ours.pop("priority", None)  # set only on pods, for exclusive placement, which nothing here reads
         assert ours == {
             "global-replicas": "1",
             "group-name": "default",

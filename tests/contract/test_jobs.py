@@ -1,4 +1,4 @@
-"""What the Job controller makes of its pods' fates."""
+"""How the Job controller reacts when its pods end, fail or disappear."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What becomes of pods whose node is lost. All of it is slow by design, so the tests begin together."""
+"""What happens to pods whose node is lost. All of it is slow by design, so the tests start together."""
 
 from recovery.ports import JOBS, NODES, PODS, PatchKind
 from recovery.sim.kubelets.node_run import NodeDeath
@@ -7,9 +7,9 @@ from tests.contract.expectations import slow_expectation
 from tests.contract.scene import Object, Scene, Story, condition, deleting, ended, ready, uid, uids
 
 LOST_SECONDS = 100.0
-"""By then a node that has fallen silent is marked: 50 s of grace, the round of who marks it, one node in 10 s."""
+"""A silent node is marked by then: 50 s of grace, the interval of the node controller, one node in 10 s."""
 CLEANED_SECONDS = 150.0
-"""By then the pod garbage collector has looked twice, and has waited for its own certainty about a missing node."""
+"""By then the pod garbage collector has run twice, and has waited until it is sure that a node is missing."""
 UNREACHABLE = "node.kubernetes.io/unreachable"
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 
@@ -19,7 +19,7 @@ def node_name(scene: Scene) -> str:
 
 
 async def on_its_own_node(scene: Scene, **jobs: Object) -> tuple[Story, Story, list[Object]]:
-    """Stories of nodes and pods, and one pod for each Job (name: what `pod_spec` takes), on a node of the scene."""
+    """Stories of nodes and pods, and a pod for each Job (name -> arguments of `pod_spec`) on one node of the scene."""
     name = node_name(scene)
     await scene.add_nodes(name)
     nodes, pods = await scene.follow(NODES), await scene.follow(PODS)
@@ -36,7 +36,7 @@ def pods_of(pods: Story, job_name: str) -> list[Object]:
 
 
 def pod_of(pods: Story, job_name: str) -> Object:
-    """The one pod of that Job."""
+    """The only pod of that Job."""
     [found] = pods_of(pods, job_name)
     return found
 
@@ -59,7 +59,7 @@ def asked_to_go(pods: Story, one: Object) -> bool:
 
 
 def disruption(pod: Object) -> str:
-    """The reason of its DisruptionTarget; empty: it has none."""
+    """The reason of its DisruptionTarget condition. Empty: it has none."""
     return str((condition(pod, "DisruptionTarget") or {}).get("reason", ""))
 
 
@@ -107,7 +107,7 @@ async def test_a_pod_of_a_dead_node_stays_until_that_is_said_to_be_out_of_servic
     name = node_name(scene)
     nodes, pods, [one] = await on_its_own_node(scene, llm={"grace_seconds": 2, "tolerated_seconds": 1})
     scene.kubelets.kill_node(name, NodeDeath.POWER_LOSS)
-    # Said by whoever knows sooner than 50 s after; the node controller acts on it all the same.
+    # Reported by someone who knows within less than 50 s. The node controller acts on it as if it were its own.
     lost = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "power is off"}
     await scene.patch(NODES, name, {"status": {"conditions": [lost]}}, PatchKind.STRATEGIC, "status")
     await is_tainted(scene, nodes)

@@ -1,4 +1,4 @@
-"""How pods go: what their deletion writes, in which order, and what it takes for the object to be gone."""
+"""How pods are deleted: what a deletion writes, in which order, and what has to happen before the object is gone."""
 
 import json
 from datetime import datetime, timedelta
@@ -76,7 +76,7 @@ async def test_a_pod_that_has_no_node_goes_at_once(scene: Scene) -> None:
 
 
 def last_two(pods: Story) -> list[tuple[str, int]]:
-    """A pod's deletion is dated in a revision of its own, even where it is at once."""
+    """A pod's deletion is dated in a separate revision, even where it takes effect at once."""
     return [(event.type, event.object["metadata"]["deletionGracePeriodSeconds"]) for event in pods.events[-2:]]
 
 

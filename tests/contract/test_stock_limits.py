@@ -1,8 +1,7 @@
 """What shows only when a sync takes seconds: 64 pods, and a controller-manager that sends 20 requests a second.
 
-The Job controller makes or deletes all pods first and writes the Job's conditions afterwards, in the same sync. So the
-dates of a Job's conditions and of its pods are not those of one moment, and which of them are earlier is a promise that
-others build on.
+The Job controller first creates or deletes all pods and then writes the Job's conditions, in the same sync. So the
+dates of a Job's conditions and those of its pods differ, and other code relies on which of them come first.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +16,7 @@ from tests.contract.scene import Event, Object, Scene, Story, condition, deletin
 
 PODS_WANTED = 64
 BATCHES = (range(1), range(1, 3), range(3, 7), range(7, 15), range(15, 31), range(31, 63), range(63, 64))
-"""Indexes in the order in which they are asked for: each batch is twice as large as the one before."""
+"""Indexes in the order in which they are requested: each batch is twice as large as the one before."""
 
 
 def moment(text: str) -> datetime:
@@ -35,7 +34,7 @@ def asked_to_go(pod: Object) -> datetime:
 
 
 def first_state(states: Sequence[Object], holds: Callable[[Object], bool]) -> Object:
-    """The first of which that holds. A pod's end dates its deletion again, while a finalizer still keeps the pod."""
+    """The first state for which that holds. A pod's end dates its deletion again, while a finalizer keeps the pod."""
     return next(state for state in states if holds(state))
 
 
@@ -74,12 +73,12 @@ def is_resumed(story: Story, name: str) -> bool:
 
 
 def all_were(pods: Story, what: Callable[[Object], bool], of: Sequence[Object]) -> bool:
-    """Each of these pods was so at some time, as far as the watch has told."""
+    """Whether `what` was true of each of these pods at some time, as far as the watch has reported."""
     return all(any(map(what, pods.states(uid(pod)))) for pod in of)
 
 
 async def is_resumed_after_its_pods(scene: Scene, jobs: Story, name: str, pods: Story) -> None:
-    """Of a Job whose pods were all made by the sync that resumed it."""
+    """Assert that the Job is dated as resumed after all its pods, which the sync that resumed it created."""
     await scene.until("the Job is resumed", lambda: is_resumed(jobs, name))
     await scene.until("the watch of the pods has caught up", lambda: len(born(pods)) >= PODS_WANTED)
     made = found(jobs, name)

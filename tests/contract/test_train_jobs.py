@@ -1,4 +1,4 @@
-"""What Trainer makes of a TrainJob, with the runtime that it ships: the workload that the controller looks after."""
+"""What Trainer creates for a TrainJob with its shipped runtime: the workload that the controller looks after."""
 
 from recovery import api_verbs
 from recovery.ports import JOB_SETS, JOBS, PODS, TRAIN_JOBS, Propagation, RefusedError
@@ -9,7 +9,7 @@ from tests.contract.workload import leaves
 
 
 class Group:
-    """A TrainJob `llm` and the stories of all that came of it."""
+    """A TrainJob `llm`, and the stories of all objects made for it."""
 
     def __init__(self, trainings: Story, sets: Story, jobs: Story, pods: Story) -> None:
         self.trainings = trainings
@@ -31,7 +31,7 @@ async def followed(scene: Scene) -> Group:
 
 
 async def started(scene: Scene, pods: int, *, image: str = "") -> tuple[Group, list[Object]]:
-    """Under the runtime that Trainer ships. `image`: empty: the runtime's."""
+    """A TrainJob under the runtime that Trainer ships. `image`: empty for the runtime's image."""
     group = await followed(scene)
     await scene.create(TRAIN_JOBS, train_job("llm", pods, image=image))
     return group, await scene.running(group.pods, pods)

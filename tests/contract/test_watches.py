@@ -1,4 +1,4 @@
-"""What a watch tells, and in which order: the informers believe it blindly."""
+"""What a watch reports, and in which order: the informers rely on it without checking."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ from tests.contract.scene import INITIAL_EVENTS_END, Event, Scene, events_of
 
 
 async def told(scene: Scene, count: int, **query: Any) -> list[Event]:
-    """The first `count` lines of a watch on the scene's policies, or all if it ends before."""
+    """The first `count` lines of a watch on the scene's policies; all lines if it ends before."""
     lines = api_verbs.watch(scene.api, RECOVERY_POLICIES, namespace=scene.namespace, **query)
     heard: list[Event] = []
     async with asyncio.timeout(60):
@@ -29,7 +29,7 @@ def gist(events: list[Event]) -> list[tuple[str, str]]:
 
 
 async def two_policies(scene: Scene) -> str:
-    """Gives the position of a list after both were made."""
+    """Create two policies. Returns the position of a list made after that."""
     for name in ("a", "b"):
         await scene.create(RECOVERY_POLICIES, recovery_policy(name))
     listed = json.loads(await api_verbs.list_page(scene.api, RECOVERY_POLICIES, namespace=scene.namespace))

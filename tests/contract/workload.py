@@ -1,4 +1,4 @@
-"""What runs in the containers: nothing but what the image says, so that a pod does as its expectation wrote."""
+"""What runs in the containers: only what the image says, so that each pod does what its expectation needs."""
 
 import re
 
@@ -9,14 +9,14 @@ from recovery.sim.kubelets.processes import SIGTERM_CODE, ContainerProcess, Exit
 from recovery.sim.timers import Timers
 
 OBEDIENT = "obedient"
-"""Runs until SIGTERM, and ends a moment later. So does every image that is not named here."""
+"""Runs until SIGTERM, and exits a moment later. So does every image that is not named here."""
 DEAF = "deaf"
-"""Runs until it is killed."""
+"""Ignores SIGTERM: runs until it is killed."""
 LEAVE_SECONDS = 0.2
 
 KUBELET = KubeletSettings(start_seconds=(0.05, 0.3), restart_seconds=0.3)
 NODES = tuple(NodeSpec(name=f"common-{number}", gpus=64) for number in range(4))
-"""For the pods of all expectations, which ask for a GPU each; an expectation's own nodes have none (`add_nodes`)."""
+"""For the pods of all expectations, which ask for a GPU each. An expectation's own nodes have none (`add_nodes`)."""
 
 
 def exits(code: int) -> str:
@@ -25,7 +25,7 @@ def exits(code: int) -> str:
 
 
 def leaves(seconds: int) -> str:
-    """The image of a container that runs until SIGTERM, and ends so many seconds later."""
+    """The image of a container that exits with this code soon after its start."""
     return f"leaves-{seconds}"
 
 
@@ -53,4 +53,4 @@ class ByImage:
             self._timers.after(seconds, lambda: process.end(Exit(SIGTERM_CODE)))
 
     def process_exited(self, process: ContainerProcess) -> None:
-        """No one else depends on it."""
+        """No other process depends on this one."""

@@ -1,9 +1,9 @@
-"""The example trainings killed, and started again with fewer or more ranks, as the controller resizes a group.
+"""Kills the example trainings and starts them again with fewer or more ranks, as the controller resizes a group.
 
-The curve has to be that of four ranks which nothing stops. It is not so to the last bit: ranks add up their sequences
-in another order when there are more or fewer of them, and what the rounding of 32-bit floats changes grows from step to
-step: 3e-7 of the loss after 60 steps, 6e-4 after 300. Dropout is off, because its masks follow from the rank: they move
-the losses of 300 steps by up to 3e-2, below which no mistake would show.
+The curve has to match that of four uninterrupted ranks. It does not match to the last bit: with more or fewer ranks the
+sequences are added up in another order, and the rounding error of 32-bit floats grows from step to step: 3e-7 of the
+loss after 60 steps, 6e-4 after 300. Dropout is off, because its masks depend on the rank: they move the losses of 300
+steps by up to 3e-2, which would hide any smaller mistake.
 """
 
 import shutil
@@ -15,17 +15,18 @@ from tests.examples.torchrun import Launch, Training
 
 STEPS, EVERY = 60, 5
 APART_MAX = 3e-5
-"""Of a loss from that of the unbroken run, as a share.
+"""How far a loss may be from that of the unbroken run, relative to it.
 
-Up to 1.3e-6 was measured. Planted mistakes were off by more, at their worst step: the mean over a rank's own sequences,
-as if all had as many, by 8e-4; an optimizer that counts one step too many, by 7e-4; one that begins again, by 6e-3; a
-learning rate that follows the ranks, by 2e-2; batches drawn from a part of the data for each rank, by 2e-2.
+Up to 1.3e-6 was measured. Planted mistakes were off by more at their worst step: a mean over a rank's own sequences, as
+if all ranks had equally many, by 8e-4; an optimizer that counts one step too many, by 7e-4; an optimizer that starts
+over, by 6e-3; a learning rate that depends on the number of ranks, by 2e-2; batches drawn from a part of the data for
+each rank, by 2e-2.
 """
 TWICE_APART_MAX = 3e-6
-"""Of two losses of one step that two sizes have trained, a few steps after the checkpoint. 1.4e-7 was measured."""
+"""The same for two losses of one step, trained by two sizes a few steps after the checkpoint. 1.4e-7 was measured."""
 NO_DROPOUT = "--dropout=0"
 IN_PIECES = "--micro-batch-size=6"
-"""Of 32 sequences four ranks have 8 each, in two pieces; three have 11, 11 and 10, in two; two have 16, in three."""
+"""Four ranks have 8 of 32 sequences each, in two pieces. Three have 11, 11 and 10, in two. Two have 16, in three."""
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +44,7 @@ def newest(training: Training) -> int:
 
 
 def killed(training: Training, ranks: int, *, after_steps: int) -> None:
-    """All at once, some steps after its last checkpoint."""
+    """Run the training, and kill all ranks at the same moment, some steps after its last checkpoint."""
     done = newest(training)
     with training.launched(NO_DROPOUT, IN_PIECES, ranks=ranks) as launch:
         launch.until_step(done + after_steps)
@@ -65,7 +66,7 @@ def assert_began_after(launch: Launch, step: int, ranks: int) -> None:
 
 
 def assert_same_curve(training: Training, unbroken: Training) -> None:
-    """No step is missing after the first, and each time that one was trained its loss is the same."""
+    """No step is missing after the first. A step that was trained more than once has the same loss each time."""
     expected = unbroken.curve()
     losses: dict[int, list[float]] = {}
     for line in training.lines():

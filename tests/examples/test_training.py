@@ -1,6 +1,6 @@
-"""The example trainings under torchrun, on CPUs: whatever ends them, they go on as if nothing had been.
+"""The example trainings under torchrun, on CPUs: whatever ends them, they resume as if nothing had happened.
 
-"The same" is meant to the last bit: on CPUs, with one thread for each rank, nothing in them is left to chance.
+"The same" means equal to the last bit: on CPUs, with one thread for each rank, they are deterministic.
 """
 
 import os
@@ -14,8 +14,9 @@ from tests.examples.torchrun import Launch, Training
 
 STEPS, EVERY = 100, 10
 
-# What both scripts do by the same lines is tested with one of them; a unit test compares the lines. FSDP comes first in
-# `unbroken` too, because pytest groups tests by the position of a parameter and would train it twice otherwise.
+# Behaviour that both scripts implement with the same lines is tested with one of them; a unit test compares the lines.
+# FSDP comes first in `unbroken` too, because pytest groups tests by the position of a parameter and would train it
+# twice otherwise.
 with_fsdp_alone = pytest.mark.parametrize("unbroken", ["fsdp.py"], indirect=True)
 
 
@@ -30,12 +31,12 @@ def unbroken(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture
 def training(unbroken: Training, tmp_path: Path) -> Training:
-    """The same command, in a folder of its own."""
+    """The same command, in a new folder."""
     return Training(unbroken.script, tmp_path, STEPS, EVERY)
 
 
 def events(launch: Launch, name: str) -> list[int]:
-    """The steps of these events."""
+    """The steps of the events with that name."""
     return [line["step"] for line in launch.lines() if line.get("event") == name]
 
 
@@ -44,14 +45,14 @@ def steps_on_disk(training: Training) -> list[int]:
 
 
 def truncate(checkpoint: Path) -> None:
-    """As a disk that was full, or a write that was cut, leaves it: a file, or of a folder its largest file."""
+    """Truncate a file, or the largest file of a folder, as a full disk or an interrupted write leaves it."""
     files = [path for path in checkpoint.rglob("*") if path.is_file()] or [checkpoint]
     largest = max(files, key=lambda path: path.stat().st_size)
     os.truncate(largest, largest.stat().st_size // 2)
 
 
 def kill_writer(launch: Launch, training: Training) -> None:
-    """Rank 0 amid the write of a checkpoint: stopped first, to be sure that the write has not ended meanwhile."""
+    """Kill rank 0 while it writes a checkpoint. It is stopped first, so that the write cannot end meanwhile."""
     writer = launch.ranks()[0]
 
     def is_caught() -> bool:
@@ -142,7 +143,7 @@ def test_checkpoints_of_another_training_are_refused(training: Training, unbroke
 
 @with_fsdp_alone
 def test_a_rank_that_waits_for_a_dead_peer_obeys_sigterm(training: Training) -> None:
-    """A peer that is stopped stands for a node that has gone silent: no connection of its ends, so nothing fails."""
+    """A stopped peer stands for a node that has gone silent: its connections stay open, so nothing fails."""
     with training.launched() as launch:
         launch.until_step(5)
         ranks = launch.ranks()

@@ -1,7 +1,7 @@
 """A training of some ranks under torchrun, as a user starts it, and what the tests do to it.
 
-torchrun starts each rank in a session of its own, so that no process group ends them all: they are found and ended by
-their process ids.
+torchrun starts each rank in its own session, so no process group covers them all: they are found and ended by their
+process ids.
 """
 
 import json
@@ -20,7 +20,7 @@ from tests.cluster.controlplane.processes import die_with_parent
 REPOSITORY = Path(__file__).resolve().parents[2]
 SCRIPTS = REPOSITORY / "examples" / "training"
 GUARD_SECONDS = 180
-"""Above what any step of a test needs on a machine that does much else: importing torch takes most of it."""
+"""More than any step of a test needs on a busy machine. Importing torch takes most of it."""
 POLL_SECONDS = 0.05
 
 
@@ -44,7 +44,7 @@ class Launch:
         return self.output.read_text(errors="replace")
 
     def ranks(self) -> dict[int, int]:
-        """The process id of each rank that runs."""
+        """The process id of each running rank."""
         found: dict[int, int] = {}
         for folder in Path("/proc").glob("[0-9]*"):
             with suppress(OSError, ValueError):  # it has ended meanwhile
@@ -70,7 +70,7 @@ class Launch:
         os.kill(self.ranks()[rank], signal.SIGKILL)
 
     def kill(self) -> None:
-        """torchrun and all ranks at once, as nodes end them that are lost."""
+        """Kill torchrun and all ranks at once, as the loss of their nodes would."""
         left = self.ranks()
         for pid in (self.process.pid, *left.values()):
             with suppress(ProcessLookupError):
@@ -83,7 +83,7 @@ class Launch:
 
 @dataclass
 class Training:
-    """One command, in one folder, run as often as a test likes."""
+    """One command in one folder, run as often as a test likes."""
 
     script: str
     folder: Path
@@ -129,19 +129,19 @@ class Training:
             launch.kill()
 
     def runs_to_its_end(self, *options: str, ranks: int = 2) -> Launch:
-        """It ends by itself, however that is."""
+        """Run it until it ends by itself, with any exit code."""
         with self.launched(*options, ranks=ranks) as launch:
             launch.exit_code()
         return launch
 
     def lines(self) -> list[dict[str, Any]]:
-        """Of all launches. A line is there when its end is."""
+        """The log lines of all launches. A line counts only once its newline is written."""
         log = self.folder / "losses"
         text = log.read_text() if log.exists() else ""
         return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
     def curve(self) -> dict[int, float]:
-        """The loss of each step; a step that was trained twice, from a checkpoint, had the same loss both times."""
+        """The loss of each step. A step trained twice, from a checkpoint, must have the same loss both times."""
         losses: dict[int, float] = {}
         for line in self.lines():
             if "loss" in line:

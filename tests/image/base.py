@@ -1,8 +1,8 @@
-"""What the image is built on where no registry is reached: a Debian with Python, and the locked Python packages.
+"""The inputs of the image where no registry can be reached: a Debian with Python, and the locked Python packages.
 
-Both are made once and kept in the cache beside the control plane's programs, in a folder named after what they are made
-of. They come from the mirror that apt uses on this machine and from the index that pip uses on it. Neither address gets
-into the image.
+Both are made once and kept in the cache beside the control plane's programs, in a folder named after their inputs. They
+come from the mirror that apt uses on this machine and from the index that pip uses on it. Neither address gets into the
+image.
 """
 
 import fcntl
@@ -26,16 +26,16 @@ from tests.cluster.controlplane.build import cache_folder
 from tests.cluster.controlplane.processes import die_with_parent
 
 PROGRAMS = {"buildah": "buildah", "mmdebstrap": "mmdebstrap"}
-"""Each program that a build runs -> the Debian package that has it."""
+"""Each program that a build runs -> the Debian package that contains it."""
 LOCKS = ("requirements-build.lock", "requirements-runtime.lock")
 SUITE = "bookworm"
 PYTHON_VERSION = "3.11"
 GLIBC_MINOR = 36
-"""Of Debian bookworm's glibc 2.36: wheels for a newer one do not load."""
+"""Debian bookworm has glibc 2.36: wheels built for a newer one do not load."""
 PACKAGES = ("python3", "python3-venv", "python-is-python3", "libstdc++6")
-"""libstdc++6 is for google-re2. python-is-python3 gives `python` the name that the official images give it."""
+"""libstdc++6 is for google-re2. python-is-python3 adds the command `python`, which the official images have."""
 EPOCH_SECONDS = 1767225600
-"""The date of everything that is built. No file of the packages is younger, so that few have theirs changed."""
+"""The date of everything that is built. No file of the packages is younger, so few files need another date."""
 BASE_NAME = "localhost/python:3.11-debian"
 _UNWANTED = ("man", "locale", "doc", "info")
 _LAST_LINES = 20
@@ -68,7 +68,7 @@ def check_preconditions() -> None:
 
 
 def provide_ingredients(report: Report) -> Ingredients:
-    """Those of the cache, made if they are not there. Raises ImageError."""
+    """The inputs from the cache, made if they are missing. Raises ImageError."""
     return Ingredients(
         base=_kept("image-base", _base_key(), report, _make_base) / "base.tar",
         wheels=_kept("image-wheels", _wheels_key(), report, _make_wheels),
@@ -76,7 +76,7 @@ def provide_ingredients(report: Report) -> Ingredients:
 
 
 def run(command: Sequence[str], *, environment: dict[str, str] | None = None, cwd: Path | None = None) -> str:
-    """What the command prints. It dies with this process. Raises ImageError with its last lines."""
+    """The output of the command. It dies with this process. Raises ImageError with its last lines."""
     done = subprocess.run(
         command,
         cwd=cwd,
@@ -95,7 +95,7 @@ def run(command: Sequence[str], *, environment: dict[str, str] | None = None, cw
 
 @contextmanager
 def only_one(name: str, report: Report) -> Iterator[None]:
-    """One process on this machine at a time. The kernel lets go of the lock when its holder dies, however it dies."""
+    """Admits one process on this machine at a time. The kernel releases the lock when its holder dies, in any way."""
     cache_folder().mkdir(parents=True, exist_ok=True)
     with (cache_folder() / f"{name}.lock").open("w") as lock:
         try:
@@ -114,7 +114,7 @@ def _kept(name: str, key: str, report: Report, make: Callable[[Path], None]) -> 
         if finished.exists():
             return finished
         began = time.monotonic()
-        # The lock is ours, so whatever lies here was left by a run that was killed.
+        # We hold the lock, so anything found here was left by a run that was killed.
         unfinished = cache_folder() / f"unfinished-{name}"
         shutil.rmtree(unfinished, ignore_errors=True)
         try:
@@ -139,9 +139,9 @@ def _base_command(target: Path) -> list[str]:
         f"--include={','.join(PACKAGES)}",
         "--format=tar",
         *(f"--dpkgopt=path-exclude=/usr/share/{each}/*" for each in _UNWANTED),
-        # The name of the mirror, which is this machine's.
+        # The lists name the mirror, which belongs to this machine.
         '--customize-hook=rm -rf "$1"/etc/apt/sources.list "$1"/etc/apt/sources.list.d',
-        # Those of this machine, which mmdebstrap copies for the sake of the programs that it runs inside.
+        # mmdebstrap copies these from this machine for the programs that it runs inside.
         '--customize-hook=rm -f "$1"/etc/resolv.conf "$1"/etc/hostname',
         SUITE,
         str(target),
@@ -149,7 +149,7 @@ def _base_command(target: Path) -> list[str]:
 
 
 def _make_base(folder: Path) -> None:
-    """Without a mirror in the command, mmdebstrap takes those of this machine's apt."""
+    """Run mmdebstrap. Without a mirror in the command, it uses the mirrors of this machine's apt."""
     layer = folder / "layer.tar"
     run(_base_command(layer), environment={"SOURCE_DATE_EPOCH": str(EPOCH_SECONDS)})
     _write_archive(layer, folder / "base.tar")
@@ -157,7 +157,7 @@ def _make_base(folder: Path) -> None:
 
 
 def _write_archive(layer: Path, target: Path) -> None:
-    """A docker-archive whose only layer is that tar."""
+    """Write a docker-archive whose only layer is that tar."""
     with layer.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     created = "1970-01-01T00:00:00Z"
@@ -184,7 +184,7 @@ def _wheels_key() -> str:
 
 
 def _wheels_command(target: Path, lock: str) -> list[str]:
-    """Wheels that the Python of the base runs, whatever this machine's own is."""
+    """Downloads wheels for the Python of the base, whatever Python this machine has."""
     machine = platform.machine()
     platforms = [f"manylinux_2_{minor}_{machine}" for minor in range(GLIBC_MINOR, 4, -1)]
     platforms += [f"{each}_{machine}" for each in ("manylinux2014", "manylinux2010", "manylinux1")]

@@ -1,6 +1,6 @@
-"""`make image`: builds the Containerfile with buildah, where neither a registry nor a container runtime is at hand.
+"""`make image`: builds the Containerfile with buildah, where neither a registry nor a container runtime is available.
 
-The archive is what `podman save` writes: `ctr image import`, `podman load` and `docker load` read it.
+The archive has the format of `podman save`: `ctr image import`, `podman load` and `docker load` read it.
 """
 
 import hashlib
@@ -32,12 +32,12 @@ from tests.unit.manifests.image import copies, files_below, let_through
 
 ARCHIVE = REPOSITORY / "build/image/trainjob-recovery.tar"
 KEY = ARCHIVE.with_suffix(".key")
-"""What the archive beside it was built from."""
+"""The hash of what the archive beside it was built from."""
 _PIP_CONF = "[global]\nno-index = true\nfind-links = /wheels\n"
 
 
 def provide_image(report: Report = lambda _: None) -> Path:
-    """The docker-archive of the image, built if it is not there or anything that it is made of has changed.
+    """The docker-archive of the image. It is built if it is missing or any of its inputs has changed.
 
     Raises ImageError.
     """
@@ -57,7 +57,7 @@ def provide_image(report: Report = lambda _: None) -> Path:
 
 
 def build(context: Path, target: Path) -> None:
-    """Builds the Containerfile in that folder, whatever has been built before. Raises ImageError."""
+    """Builds the Containerfile in that folder, whether or not it was built before. Raises ImageError."""
     check_preconditions()
     ingredients = provide_ingredients(lambda _: None)
     with only_one("image", lambda _: None):
@@ -65,9 +65,9 @@ def build(context: Path, target: Path) -> None:
 
 
 def _build(context: Path, ingredients: Ingredients, target: Path) -> None:
-    """Nothing but `target` stays: no layers, no containers, no mounts."""
-    # Not below /tmp, which may be in memory: a build needs a gigabyte. The lock is ours, so what lies there was left by
-    # a run that was killed.
+    """Only `target` remains: no layers, no containers, no mounts."""
+    # Not below /tmp, which may be in memory: a build needs a gigabyte. We hold the lock, so anything found there was
+    # left by a run that was killed.
     scratch = cache_folder() / "unfinished-image"
     shutil.rmtree(scratch, ignore_errors=True)
     try:
@@ -91,7 +91,7 @@ def _build(context: Path, ingredients: Ingredients, target: Path) -> None:
 
 
 def _buildah(scratch: Path, *arguments: str, context: Path | None = None) -> None:
-    # What it mounts and starts is gone with it, even if it is killed.
+    # What it mounts and starts ends with it, even if it is killed.
     alone = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private")
     storage = ("--root", f"{scratch}/root", "--runroot", f"{scratch}/run", "--storage-driver", "overlay")
     environment = {"BUILDAH_ISOLATION": "chroot", "TMPDIR": str(scratch)}
@@ -99,7 +99,7 @@ def _buildah(scratch: Path, *arguments: str, context: Path | None = None) -> Non
 
 
 def reference() -> str:
-    """The name that containerd gives to what the Deployment asks for."""
+    """The name that containerd gives to the image that the Deployment names."""
     deployment = yaml.safe_load((REPOSITORY / "manifests/manager/deployment.yaml").read_text())
     [container] = deployment["spec"]["template"]["spec"]["containers"]
     name, version = container["image"].split(":")
@@ -110,7 +110,7 @@ def reference() -> str:
 
 
 def digest(archive: Path) -> str:
-    """The image's ID, which is a hash of its configuration and so of every layer. Images with one digest are equal."""
+    """The image's ID: a hash of its configuration and so of every layer. Images with the same digest are equal."""
     with tarfile.open(archive) as opened:
         manifest = opened.extractfile("manifest.json")
         assert manifest is not None

@@ -1,4 +1,4 @@
-"""One image for the whole suite: built from this working tree, and unpacked."""
+"""One image for the whole suite, built from this working tree and unpacked."""
 
 import os
 import tempfile
@@ -14,7 +14,7 @@ from tests.image.rootfs import Rootfs, unpack
 
 @pytest.fixture(scope="session", autouse=True)
 def _nothing_is_left() -> Iterator[None]:
-    """No mount, and no folder of a build."""
+    """Assert that no mount and no build folder is left."""
     before = _mounts()
     yield
     assert _mounts() == before
@@ -23,14 +23,14 @@ def _nothing_is_left() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def archive() -> Path:
-    """Fails, rather than skips, where the image cannot be built: then nothing is known of it."""
+    """Fails, rather than skips, if the image cannot be built: a skip would hide that nothing was tested."""
     return provide_image()
 
 
 @pytest.fixture(scope="session")
 def rootfs(archive: Path) -> Iterator[Rootfs]:
     with tempfile.TemporaryDirectory(prefix="image-rootfs-", dir=cache_folder()) as folder:
-        # A folder as a root file system has: others than root look into it.
+        # The mode of a root file system: users other than root look into it.
         os.chmod(folder, 0o755)
         yield unpack(archive, Path(folder))
 

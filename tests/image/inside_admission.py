@@ -1,4 +1,4 @@
-"""Runs inside the image, as `python -c`: serves the webhooks, has a bad policy judged, and prints the answer.
+"""Runs inside the image, as `python -c`: serves the webhooks, has a bad policy reviewed, and prints the answer.
 
 The input is JSON: the address of an API server, and the request of an AdmissionReview.
 """

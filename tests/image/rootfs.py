@@ -1,4 +1,4 @@
-"""The image's files in a folder, and its commands as a cluster runs them: unprivileged, the root read-only."""
+"""The image's files in a folder, and its commands run as in a cluster: unprivileged, with a read-only root."""
 
 import json
 import subprocess
@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.cluster.controlplane.processes import die_with_parent
 
-# In namespaces of its own: nothing of it outlives the command. Only /tmp can be written to, as in the Deployment.
+# In separate namespaces: nothing of it outlives the command. Only /tmp is writable, as in the Deployment.
 _IN_ROOT = """
 mount --bind "$ROOT" "$ROOT"
 mount -t proc proc "$ROOT/proc"
@@ -21,7 +21,7 @@ exec setpriv --no-new-privs chroot --userspec="$USERSPEC" --groups= "$ROOT" "$@"
 _TIMEOUT_SECONDS = 120
 
 NAMELESS = "1000660000:0"
-"""A user as OpenShift draws them: no passwd entry, in the group of root."""
+"""A user as OpenShift assigns them: without a passwd entry, in the root group."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,12 @@ class Rootfs:
         user: str | None = None,
         stdin: str = "",
     ) -> subprocess.CompletedProcess[str]:
-        """`entrypoint` and `user` None: the image's own."""
+        """`entrypoint` and `user`: None for the image's own."""
         command = [*(entrypoint if entrypoint is not None else self.config["Entrypoint"]), *arguments]
         return subprocess.run(
             [
                 *("unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"),
-                # Only what the image says, and what container runtimes add, reaches the command.
+                # Only what the image sets, and what container runtimes add, reaches the command.
                 *("sh", "-e", "-c", _IN_ROOT, "sh", "env", "-i", *self.config["Env"], "HOME=/", *command),
             ],
             env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "ROOT": str(self.folder), "USERSPEC": user or self.user},
@@ -62,7 +62,7 @@ class Rootfs:
 
 
 def unpack(archive: Path, folder: Path) -> Rootfs:
-    """As a container runtime does, but without whiteouts: no layer removes what an earlier one has."""
+    """Unpacks like a container runtime, but without whiteouts: no layer removes a file of an earlier one."""
     with tarfile.open(archive) as opened:
 
         def read(name: str) -> Any:

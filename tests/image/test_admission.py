@@ -1,4 +1,4 @@
-"""The webhooks are served in the image, whoever its user is: kopf asks what the user is called."""
+"""The image serves the webhooks under any user: kopf asks for the user's name, which may not exist."""
 
 import asyncio
 import json

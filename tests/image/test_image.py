@@ -1,4 +1,4 @@
-"""The image as shipped: equal whenever it is built, complete, and at work under any user on a read-only root."""
+"""The image as shipped: reproducible, complete, and able to run under any user on a read-only root."""
 
 import importlib.util
 import json
@@ -22,11 +22,11 @@ CHECKED_HASH = 0b11
 UNCHECKED_HASH = 0b01
 
 
-# --- what it is made of --------------------------------------------------------------------------------------------
+# --- inputs ----------------------------------------------------------------------------------------------------------
 
 
 def test_two_builds_are_equal_and_nothing_beside_the_inputs_matters(archive: Path, tmp_path: Path) -> None:
-    """Another folder, other times and modes of the files, and files that no build reads."""
+    """The second build has another folder, other times and modes of the files, and extra files that no build reads."""
     for name in inputs():
         copy = tmp_path / name
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -70,7 +70,7 @@ def test_it_holds_neither_what_only_builds_nor_what_only_tests(rootfs: Rootfs) -
 
 
 def test_it_names_neither_the_mirror_nor_the_index_that_it_was_made_from(rootfs: Rootfs) -> None:
-    """Addresses of the machine that built it would break whoever uses it, and tell where that was."""
+    """Addresses of the build machine would not work elsewhere, and would reveal where it was."""
     sources = Path("/etc/apt").glob("sources.list*/*")
     hosts = {host for path in sources for host in re.findall(r"https?://([^/\s]+)", path.read_text(errors="replace"))}
     assert hosts, "apt knows a mirror here, or the base could not be made"
@@ -98,7 +98,7 @@ def test_no_bytecode_is_stale_and_none_of_ours_is_missing(rootfs: Rootfs) -> Non
 
 
 def _is_fresh(bytecode: Path) -> bool:
-    """As Python's own import decides."""
+    """Whether Python's own import would use it."""
     source = Path(importlib.util.source_from_cache(str(bytecode)))
     if not source.exists():
         return False
@@ -162,7 +162,7 @@ def test_without_a_cluster_the_controller_says_so_and_ends(rootfs: Rootfs, user:
 
 
 def test_its_root_cannot_be_written(rootfs: Rootfs) -> None:
-    """Else the tests above would not show that nothing has to be."""
+    """Otherwise the tests above would not show that nothing needs to be written."""
     write = "import pathlib; pathlib.Path('/tmp/a').touch(); pathlib.Path('/opt/recovery/a').touch()"
     done = rootfs.run("-c", write, entrypoint=["python"], user="0:0")
     assert "Read-only file system: '/opt/recovery/a'" in done.stderr
@@ -174,7 +174,7 @@ def test_its_root_cannot_be_written(rootfs: Rootfs) -> None:
 def test_size_and_start_up_are_recorded(
     archive: Path, rootfs: Rootfs, record_testsuite_property: Callable[[str, object], None]
 ) -> None:
-    """In build/test-image.xml, for docs/benchmarks.md. No bound: machines differ."""
+    """Written to build/test-image.xml, for docs/benchmarks.md. There is no bound: machines differ."""
     record_testsuite_property("image megabytes", round(archive.stat().st_size / 1e6))
     began = time.monotonic()
     done = rootfs.run("-c", "import recovery.cli.run, recovery.admission.serve", entrypoint=["python"])

@@ -1,1 +1,1 @@
-"""Rules, alerts and monitors on real Prometheus, and the controller scraped by it."""
+"""Rules, alerts and monitors on a real Prometheus, which also scrapes the controller."""

@@ -15,12 +15,12 @@ from tests.prometheus.laid import Queries, Series
 BOARDS = ("fleet", "job")
 _LEGEND = re.compile(r"{{\s*(\w+)\s*}}")
 RATE_SECONDS = 4 * INTERVAL_SECONDS
-"""What Grafana puts in for `$__rate_interval` where the smallest step is the interval of the rules."""
+"""Grafana's value for `$__rate_interval` if the minimum step is the interval of the rules."""
 
 
 @dataclass(frozen=True)
 class Viewed:
-    """What a person has chosen: the time range, and the values of the variables. A missing variable is All."""
+    """The time range and the values of the variables that a person has chosen. A missing variable means All."""
 
     begin: datetime
     end: datetime
@@ -43,13 +43,13 @@ class Target:
         return server.over(expr, view.begin, view.end, INTERVAL_SECONDS)
 
     def name(self, series: Series) -> str:
-        """The name that the legend gives to a series."""
+        """The name of a series in the legend."""
         return _LEGEND.sub(lambda found: series.labels.get(found.group(1), ""), self.legend)
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One panel of a dashboard, rows left out."""
+    """One panel of a dashboard. Rows are left out."""
 
     board: str
     title: str
@@ -78,7 +78,7 @@ def panels(board: str) -> Iterator[Panel]:
 
 
 def substituted(expr: str, view: Viewed) -> str:
-    """Raises ValueError: a variable is left that Grafana would not know."""
+    """The query with its variables replaced. Raises ValueError if a variable is left that Grafana would not know."""
     seconds = round((view.end - view.begin).total_seconds())
     values = {"__rate_interval": f"{RATE_SECONDS}s", "__range": f"{seconds}s", "namespace": ".*", "job_name": ".*"}
     for name, value in {**values, **view.variables}.items():

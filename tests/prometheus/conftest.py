@@ -18,5 +18,5 @@ __all__ = ["control_plane", "controller", "fleet", "installed", "namespace", "pr
 
 @pytest.fixture(scope="session")
 def toolbox() -> Toolbox:
-    """Built here, in minutes and silence, if nothing is cached. The error says why it cannot be."""
+    """Builds the tools if nothing is cached, which takes minutes and prints nothing. The error says why it failed."""
     return provide(tools=(*CONTROL_PLANE, *MONITORING))

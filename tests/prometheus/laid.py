@@ -1,4 +1,4 @@
-"""A recording laid into the blocks of a Prometheus, its rules evaluated over it, and a server started on them."""
+"""Writes a recording into the blocks of a Prometheus, evaluates its rules over it, and starts a server on them."""
 
 import json
 import os
@@ -26,7 +26,7 @@ from tests.prometheus.recorder import Recording, Sample
 TARGET_NAMESPACE = "recovery-system"
 START_SECONDS = 30
 _LOOKBACK_SECONDS = INTERVAL_SECONDS + 1
-"""Blocks have no staleness markers, with which Prometheus ends a series that a scrape lacks. This ends it instead."""
+"""Blocks have no staleness markers to end a series that a scrape lacks. The short lookback ends it instead."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,12 @@ class Series:
 
 
 class PrometheusError(Exception):
-    """Prometheus refused a query, or did not start; the text says what it says."""
+    """Prometheus refused a query or did not start. The text has its message."""
 
 
 @dataclass(frozen=True)
 class Queries:
-    """Queries to a server that runs."""
+    """Sends queries to a running server."""
 
     url: str
 
@@ -86,7 +86,7 @@ class Laid:
 
     @contextmanager
     def served(self) -> Iterator[Queries]:
-        """A server on the data, on a free port of the loopback address."""
+        """Runs a server on the data, on a free port of the loopback address."""
         config = self.data.parent / "prometheus.yml"
         config.write_text("global: {}\n")
         claims = PortClaims()
@@ -110,7 +110,7 @@ class Laid:
             claims.close()
 
     def evaluate(self, rules: Sequence[Mapping[str, str | Mapping[str, str]]], begin: datetime, end: datetime) -> None:
-        """Record these rules over the data that is there. The server must not run."""
+        """Record these rules over the data so far. The server must not run."""
         file = self.data.parent / "now.rules.yaml"
         group = {"name": "now", "interval": f"{INTERVAL_SECONDS}s", "rules": list(rules)}
         file.write_text(yaml.safe_dump({"groups": [group]}))
@@ -137,7 +137,7 @@ class Laid:
 
 
 def lay(recording: Recording, *, prometheus: Path, promtool: Path, folder: Path, honors_labels: bool) -> Laid:
-    """Lay the recording down as a scrape with or without honorLabels would have, and evaluate all rules over it."""
+    """Write the recording as a scrape with or without honorLabels would have, and evaluate all rules over it."""
     laid = Laid(prometheus, promtool, folder / "data", honors_labels)
     laid.data.mkdir(parents=True)
     laid.import_text(_openmetrics(recording.samples, honors_labels=honors_labels))
@@ -152,7 +152,7 @@ def lay(recording: Recording, *, prometheus: Path, promtool: Path, folder: Path,
 
 
 def _explained_after_what_explains_them() -> Iterator[list[Alert]]:
-    """An alert that stays silent while another fires has to see it: the one is evaluated before the other."""
+    """An alert that stays silent while another fires has to see that one, so the other is evaluated first."""
     left = list(ALERTS)
     while left:
         names = {alert.name for alert in left}
@@ -172,7 +172,7 @@ def _as_recorded(alert: Alert) -> Mapping[str, str | Mapping[str, str]]:
 
 
 def scraped_labels(sample: Sample, *, honors_labels: bool) -> Mapping[str, str]:
-    """What a ServiceMonitor's scrape makes of the labels of a sample."""
+    """The labels of a sample after a ServiceMonitor's scrape."""
     labels = {str(key): str(value) for key, value in sample.labels.items()}
     if not honors_labels and "namespace" in labels:
         labels["exported_namespace"] = labels.pop("namespace")
@@ -189,7 +189,7 @@ def scraped_labels(sample: Sample, *, honors_labels: bool) -> Mapping[str, str]:
 
 
 def _openmetrics(samples: Sequence[Sample], *, honors_labels: bool) -> Iterator[str]:
-    """OpenMetrics text. Families stand together, as the format asks for."""
+    """OpenMetrics text. The samples of a family are adjacent, as the format requires."""
     for sample in sorted(samples, key=lambda sample: sample.name):
         labels = scraped_labels(sample, honors_labels=honors_labels)
         written = ",".join(f'{key}="{value}"' for key, value in labels.items())

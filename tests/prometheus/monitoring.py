@@ -1,4 +1,4 @@
-"""A Prometheus with our rules, that scrapes controllers as the operator would have it."""
+"""A Prometheus with our rules that scrapes controllers as the operator would configure it."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -27,16 +27,16 @@ class Monitoring:
     targets: Targets
 
     def scrape(self, **controllers: ControllerProcess) -> None:
-        """These replicas from now on, each as the pod of that name."""
+        """Scrape these replicas from now on, each as the pod of that name."""
         self.targets.set({pod: each.metrics_url().removeprefix("http://") for pod, each in controllers.items()})
 
     async def scraped_twice(self) -> None:
-        """The leader answers two more scrapes."""
+        """Wait until the leader has answered two more scrapes."""
         [(_, last)] = await self.prometheus.until("timestamp(recovery_leader == 1)", lambda found: len(found) == 1)
         await self.prometheus.until(f"timestamp(recovery_leader == 1) > {last + 1.5}")
 
     async def fires(self, name: str, job: Job | None = None) -> Mapping[str, str]:
-        """Until it fires; gives its annotations, filled in."""
+        """Wait until the alert fires. Returns its annotations, with the templates filled in."""
         await self.prometheus.until(firing(name, job))
         return next(
             each["annotations"]
@@ -53,7 +53,7 @@ class Monitoring:
 async def monitored(
     toolbox: Toolbox, folder: Path, *, kind: str = "ServiceMonitor", override: bool = False, members: str | None = None
 ) -> AsyncIterator[Monitoring]:
-    """`members`: the address of kube-state-metrics; None: it is not scraped."""
+    """`members`: the address of kube-state-metrics. None: it is not scraped."""
     folder.mkdir(parents=True, exist_ok=True)
     targets = Targets(folder / "targets.json")
     scrapes = [scrape_config(kind, targets.file, override_honor_labels=override)]

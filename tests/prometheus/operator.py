@@ -1,7 +1,7 @@
-"""The scrape configuration that the Prometheus operator makes of our monitors.
+"""The scrape configuration that the Prometheus operator generates from our monitors.
 
-Its relabelling is that of prometheus-operator's generated configurations (pkg/prometheus/testdata), with discovery by
-file in place of the API server. The labels that discovery would give are set by the targets, or here.
+The relabelling is that of prometheus-operator's generated configurations (pkg/prometheus/testdata). Targets are
+discovered by file instead of the API server. The labels that discovery would add are set by the targets, or here.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ _ENDPOINTS = {"ServiceMonitor": "endpoints", "PodMonitor": "podMetricsEndpoints"
 
 
 def scrape_config(kind: str, targets: Path, *, override_honor_labels: bool = False) -> Mapping[str, Any]:
-    """Of the committed monitor. `override_honor_labels`: the Prometheus object sets overrideHonorLabels."""
+    """For the committed monitor. `override_honor_labels`: the Prometheus object sets overrideHonorLabels."""
     monitor = yaml.safe_load((REPOSITORY / MONITORS[kind]).read_text())
     (endpoint,) = monitor["spec"][_ENDPOINTS[kind]]
     name = f"{monitor['metadata']['namespace']}/{monitor['metadata']['name']}"

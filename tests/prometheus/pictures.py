@@ -1,7 +1,7 @@
-"""`make pictures`: draws the dashboards on their recording, and photographs reports, into docs/images.
+"""`make pictures`: draws the dashboards on their recording, and takes screenshots of reports, into docs/images.
 
-The dashboards are drawn from the answers of Prometheus. The reports are pages in headless Chromium: of a rank that was
-killed on a real control plane, and of a week of a fleet, whose incidents are those of simulated trials.
+The dashboards are drawn from the answers of Prometheus. The reports are pages in headless Chromium: one of a rank that
+was killed on a real control plane, and one of a week of a fleet, with the incidents of simulated trials.
 """
 
 import json
@@ -36,10 +36,10 @@ from tests.unit.report.records import NOW, killed_rank
 CHOSEN = {"fleet": {}, "job": {"namespace": "team-a", "job_name": "llm"}}
 IMAGES = REPOSITORY / "docs/images"
 TRIALS = 40
-"""Each is the history of one job's cluster; together they are the fleet of the report."""
+"""Each trial is the history of one job's cluster; together they are the fleet of the report."""
 WEEK = timedelta(days=7)
 SIZES = {"incident": (900, 2920), "fleet": (900, 4800)}
-"""Of the pages in pixels: width, and a height that shows them whole."""
+"""The pages in pixels: width, and a height that shows the whole page."""
 
 
 def main() -> int:
@@ -86,7 +86,7 @@ def _reports(chromium: str, folder: Path) -> None:
 
 
 def _history(seed: int) -> list[IncidentRecord]:
-    """The incidents of a trial, moved to a moment of the week before `NOW`, each trial in a namespace of its own."""
+    """The incidents of a trial, moved to a moment of the week before `NOW`. Each trial has its own namespace."""
     begins = NOW - timedelta(hours=random.Random(seed).uniform(6, WEEK.total_seconds() / 3600))
     found = []
     for body in run_trial(draw_plan(seed)).evidence.server.objects(RECOVERY_INCIDENTS):
@@ -97,7 +97,7 @@ def _history(seed: int) -> list[IncidentRecord]:
 
 
 def _moved(value: Any, by: timedelta) -> Any:
-    """All dates in it, by so much."""
+    """The value with all of its dates shifted."""
     if isinstance(value, dict):
         return {key: _moved(each, by) for key, each in value.items()}
     if isinstance(value, list):

@@ -18,11 +18,11 @@ _ORDER = [*(group.name for group in recording_groups()), "recovery-alerts"]
 
 @dataclass(frozen=True)
 class Expected:
-    """What an expression gives at one time: the samples with their labels, as promtool writes them."""
+    """The result of an expression at one time: the samples with their labels, as promtool writes them."""
 
     expr: str
     at: str
-    """As in `7m10s`: never at the time of a sample, because versions differ about range ends."""
+    """A time as in `7m10s`. Never the time of a sample, because versions differ about the ends of ranges."""
     samples: Mapping[str, float]
 
 
@@ -41,7 +41,7 @@ def check(
 ) -> None:
     """Each series has a sample in each interval, in promtool's notation. `starts_at` None: at the epoch.
 
-    Raises AssertionError with what promtool says.
+    Raises AssertionError with promtool's message.
     """
     tests = [
         {

@@ -1,6 +1,6 @@
-"""Plays a story in the simulated cluster, and scrapes every controller of it as Prometheus does.
+"""Plays a story in the simulated cluster, and scrapes all of its controllers as Prometheus does.
 
-The controllers are the production program. What a scrape finds is what their registries tell at that moment.
+The controllers are the production program. A scrape finds what their registries show at that moment.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ SCRAPE_SECONDS = 15
 
 @dataclass(frozen=True)
 class Sample:
-    """One sample of one scrape. `labels` are those that the controller tells, without those of the scrape."""
+    """One sample of one scrape. `labels` are those that the controller sets, without those that a scrape adds."""
 
     at: datetime
     replica: str
@@ -52,7 +52,7 @@ class Recording:
     samples: list[Sample] = field(default_factory=list)
 
     def idle_spans(self, job: str) -> list[tuple[datetime, datetime]]:
-        """When the training of the job made no steps after it had once begun, up to the end of the recording."""
+        """When the training of the job made no steps after its first start, up to the end of the recording."""
         spans: list[tuple[datetime, datetime]] = []
         lost: datetime | None = None
         for record in self.evidence.trace.of(job, EventKind.RANK_LOST, EventKind.ROUND_FORMED):
@@ -67,7 +67,7 @@ class Recording:
 
 
 def _nothing(*_: object) -> None:
-    """Nothing happens besides."""
+    """Does nothing: the default hook."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,15 +78,15 @@ class Story:
     run_seconds: float
     nodes: int
     wire: Callable[[ControllerProcess], None] = _nothing
-    """Is called with each process of a controller when it starts."""
+    """Called with each controller process when it starts."""
     begins: Callable[[EmbeddedCluster], None] = _nothing
-    """Is called before the first node is there."""
+    """Called before the first node exists."""
     after_scrape: Callable[[EmbeddedCluster, Recording, datetime], None] = _nothing
-    """Is called after each scrape, with its time."""
+    """Called after each scrape, with its time."""
 
 
 def play(story: Story) -> Recording:
-    """Run it. Some seconds."""
+    """Run the story. It takes some seconds."""
     return run_in_virtual_time(_play(story))
 
 
@@ -139,7 +139,7 @@ async def _play(story: Story) -> Recording:
 
 
 class _ReportingTransport(TrialTransport):
-    """Reports each exchange, as the session of the real client does, which trials have no use for."""
+    """Reports each exchange, as the session of the real client does. Trials have no use for that."""
 
     async def send(self, request: ApiRequest) -> bytes:
         began = self._clock.monotonic_seconds()

@@ -1,6 +1,6 @@
-"""A recording as the input of `promtool test rules`, which runs Prometheus's own rule manager, with states of alerts.
+"""A recording as the input of `promtool test rules`, which runs Prometheus's own rule manager, so alerts have states.
 
-(The blocks on which dashboards are tested know no state of an alert: they are evaluated as recording rules.)
+(The blocks for the dashboard tests have no alert states: their alerts are evaluated as recording rules.)
 """
 
 import math
@@ -25,7 +25,7 @@ _MEMBERS = "kube-state-metrics"
 def replay(
     promtool: Path, folder: Path, recording: Recording, expected: Sequence[tuple[str, Mapping[str, float]]]
 ) -> None:
-    """The committed rules see the recording. Each expression gives these samples at its end, or AssertionError."""
+    """Run the rules on the recording. AssertionError unless each expression gives these samples at its end."""
     began_at = recording.evidence.began_at
     scrapes = int((recording.ends_at - began_at).total_seconds()) // SCRAPE_SECONDS
     read = {name for file in FILES for name in _METRIC.findall(Path(file).read_text())}
@@ -35,7 +35,7 @@ def replay(
             scrape = round((sample.at - began_at).total_seconds()) // SCRAPE_SECONDS
             values.setdefault(_series(sample), [None] * (scrapes + 1))[scrape] = sample.value
     series = {name: " ".join(_notation(told)) for name, told in values.items()}
-    at = f"{scrapes * SCRAPE_SECONDS - 5}s"  # not at the time of a sample: versions differ about the ends of ranges
+    at = f"{scrapes * SCRAPE_SECONDS - 5}s"  # not the time of a sample: versions differ about the ends of ranges
     wanted = [Expected(expr, at, samples) for expr, samples in expected]
     check(promtool, folder, series, wanted, interval_seconds=SCRAPE_SECONDS, starts_at=began_at)
 
@@ -47,7 +47,7 @@ def _series(sample: Sample) -> str:
 
 
 def _notation(told: Sequence[float | None]) -> Iterator[str]:
-    """In promtool's words. A scrape that lacks a series that the one before had marks it as stale."""
+    """Values in promtool's notation. A scrape without a series that the scrape before had marks the series as stale."""
     before: float | None = None
     for value in told:
         if value is not None:
@@ -58,8 +58,8 @@ def _notation(told: Sequence[float | None]) -> Iterator[str]:
 
 
 def scrape_members(cluster: EmbeddedCluster, recording: Recording, at: datetime) -> None:
-    """What kube-state-metrics tells of the pods, of that which the rules read (`tests.prometheus.test_end_to_end` has
-    the real one)."""
+    """The part of kube-state-metrics' pod metrics that the rules read (`tests.prometheus.test_end_to_end` has the real
+    one)."""
     for pod in cluster.server.objects(PODS):
         for name, labels, value in _of_pod(pod):
             named = {"namespace": pod["metadata"]["namespace"], "pod": pod["metadata"]["name"], **labels}

@@ -1,4 +1,4 @@
-"""The two hours of a modelled fleet that the dashboards are tested and drawn on."""
+"""Two hours of a modelled fleet: the data for testing and drawing the dashboards."""
 
 import asyncio
 from datetime import datetime, timedelta
@@ -45,8 +45,9 @@ JOBS = (
     JobPlan("team-b", "search", PlannedRuntime.PREPARED, pods=4, grace_seconds=5, policy=None),
     JobPlan("team-b", "late", PlannedRuntime.PREPARED, pods=2, grace_seconds=5, policy=_ENFORCED),
 )
-"""At the end llm waits for its last member, vision is held because its budget is spent, speech is only watched, no
-policy selects search, and late has never run whole: one of its pods does not start. llm alone reports progress."""
+"""At the end llm waits for its last member, and vision is held because its budget is used up. speech is only watched,
+and no policy selects search. late has never run whole, because one of its pods does not start. Only llm reports
+progress."""
 NEVER_STARTS = "late-node-0-1"
 
 
@@ -63,7 +64,7 @@ PLAN = TrialPlan(
         _fault(1, FaultKind.POD_KILL, 900, "team-a/vision", 1),
         _fault(2, FaultKind.NODE_POWER_LOSS, 1500, "team-a/llm", 2, seconds=900.0),
         _fault(4, FaultKind.CONTAINER_KILL, 3000, "team-a/llm", 5, sign=Sign.HOST_OOM),
-        # Whoever leads dies in the middle of that incident; another one goes on.
+        # The leader dies in the middle of that incident, and another replica takes over.
         _fault(5, FaultKind.PROCESS_KILL, 3004, "team-a/llm", 0, 1, seconds=60.0),
         _fault(6, FaultKind.USER_RESTART, 4200, "team-a/llm"),
         _fault(7, FaultKind.CRASH_LOOP, 5000, "team-a/vision", seconds=7200.0, code=1, sign=Sign.TRACEBACK),
@@ -77,7 +78,7 @@ PLAN = TrialPlan(
 )
 WEBHOOK = "/policies"
 REVIEWS = ("allowed", "allowed", "warned", "refused")
-"""What the webhooks of each process answer so long after its start."""
+"""What the webhooks of each process answer, `REVIEW_SECONDS` after its start."""
 REVIEW_SECONDS = 100.0
 CERTIFICATE_DAYS = 30
 MISSING_PERMISSION = ("patch", "nodes")
@@ -87,7 +88,7 @@ LATE_SECONDS = 3600.0
 
 
 def record() -> Recording:
-    """Run it. Some seconds."""
+    """Record the fleet. It takes some seconds."""
     return play(
         Story(plan=PLAN, run_seconds=RUN_SECONDS, nodes=NODES, wire=_wire, begins=_begins, after_scrape=_delays)
     )
@@ -103,7 +104,7 @@ def _delays(cluster: EmbeddedCluster, recording: Recording, at: datetime) -> Non
 
 
 def _wire(process: ControllerProcess) -> None:
-    """What the command `recovery run` adds to the program that trials run."""
+    """Add what the command `recovery run` adds to the program that trials run."""
     process.telemetry.follow_process()
     admission = process.telemetry.admission([WEBHOOK])
     expires_at = BEGIN + timedelta(days=CERTIFICATE_DAYS)

@@ -1,4 +1,4 @@
-"""For each alert: series that make it fire, when it must not fire yet, when it must, and when it must be over."""
+"""For each alert: series that make it fire, and when it must not fire yet, must fire, and must be resolved."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ def pod(metric: str, index: int, **labels: str) -> str:
 
 
 def members(dead_from_minute: int, until_minute: int) -> dict[str, str]:
-    """Two members as kube-state-metrics tells of them; member 0 dies, and its pod is deleted later."""
+    """The series of kube-state-metrics for two members. Member 0 dies, and its pod is deleted later."""
     label = {
         "label_jobset_sigs_k8s_io_jobset_name": "llm",
         "label_jobset_sigs_k8s_io_replicatedjob_name": "node",

@@ -1,4 +1,4 @@
-"""Processes beside the control plane: a Prometheus that scrapes what a file lists, and kube-state-metrics."""
+"""Processes beside the control plane: a Prometheus that scrapes the targets in a file, and kube-state-metrics."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ Sample = tuple[Mapping[str, str], float]
 
 @dataclass
 class PrometheusServer:
-    """A Prometheus on a port of its own. Its data and its log lie in one folder."""
+    """A Prometheus on its own port, with its data and its log in one folder."""
 
     process: ManagedProcess
     url: str
@@ -36,7 +36,7 @@ class PrometheusServer:
     async def running(
         cls, binary: Path, folder: Path, *, scrapes: Sequence[Mapping[str, Any]], rules: Mapping[str, Any] | None = None
     ) -> AsyncIterator["PrometheusServer"]:
-        """`scrapes`: scrape configurations. `rules` None: no rules. It is killed at the end."""
+        """`scrapes`: scrape configurations. `rules` None: no rules. The process is killed on exit."""
         folder.mkdir(parents=True, exist_ok=True)
         if rules is not None:
             (folder / "rules.yaml").write_text(yaml.safe_dump(rules))
@@ -66,7 +66,7 @@ class PrometheusServer:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """It scrapes nothing until this is over, and does not know."""
+        """Within the block the process is stopped: it scrapes nothing, and does not notice."""
         assert self.process.pid is not None, "it runs"
         os.kill(self.process.pid, signal.SIGSTOP)
         try:
@@ -75,18 +75,18 @@ class PrometheusServer:
             os.kill(self.process.pid, signal.SIGCONT)
 
     async def query(self, expr: str, at: float | None = None) -> list[Sample]:
-        """What the expression gives at that time (seconds since the epoch); `at` None: now."""
+        """The result of the expression at that time (seconds since the epoch). `at` None: now."""
         answer = await self._ask("query", {"query": expr, **({} if at is None else {"time": str(at)})})
         return [(each["metric"], float(each["value"][1])) for each in answer["result"]]
 
     async def values(self, expr: str, start: float, end: float, step: float = 1.0) -> list[list[float]]:
-        """For each series its values from start to end."""
+        """The values of each series from start to end."""
         window = {"query": expr, "start": str(start), "end": str(end), "step": str(step)}
         answer = await self._ask("query_range", window)
         return [[float(value) for _, value in each["values"]] for each in answer["result"]]
 
     async def until(self, expr: str, holds: Callable[[list[Sample]], bool] = bool) -> list[Sample]:
-        """The answer for which `holds` says yes; by default any sample. Raises AssertionError if it takes too long."""
+        """Wait for an answer for which `holds` is true, by default any sample. AssertionError if it takes too long."""
         answer: list[Sample] = []
         try:
             async with asyncio.timeout(WAIT_SECONDS):
@@ -118,7 +118,7 @@ class PrometheusServer:
 
 @asynccontextmanager
 async def kube_state_metrics(binary: Path, folder: Path, kubeconfig: Path) -> AsyncIterator[str]:
-    """The address of a kube-state-metrics of pods, with the label allowlist that docs/monitoring.md states."""
+    """Runs kube-state-metrics for pods, with the label allowlist that docs/monitoring.md states. Yields its address."""
     folder.mkdir(parents=True, exist_ok=True)
     claims = PortClaims()
     port, own = claims.claim(), claims.claim()
@@ -160,7 +160,7 @@ async def _until_it_answers(process: ManagedProcess, url: str) -> None:
 
 
 class Targets:
-    """What a scrape job scrapes. It may change while Prometheus runs: it reads the file again."""
+    """The targets of a scrape job. They may change while Prometheus runs, because it reads the file again."""
 
     def __init__(self, file: Path) -> None:
         self.file = file

@@ -1,4 +1,4 @@
-"""The committed rules, as they are but for their seconds: a test cannot wait ten minutes for an alert."""
+"""The committed rules with shorter times: a test cannot wait ten minutes for an alert."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,15 +9,15 @@ from recovery.dashboards.prometheus_files import ALERTS_FILE, RULES_FILE, rule_f
 
 FOR = "2s"
 _THRESHOLDS = {
-    # Of RecoveryOverdue.
+    # In RecoveryOverdue.
     " > 600": " > 5",
-    # Of RecoveryDeadMemberUnattended: how much later than its incident a member may have died.
+    # In RecoveryDeadMemberUnattended: how much later than its incident a member may have died.
     " - 60)": " - 5)",
 }
 
 
 def shortened() -> Mapping[str, Any]:
-    """All rules, evaluated each second, with a `for` of two."""
+    """All rules, evaluated each second, with a `for` of two seconds."""
     groups = [group for path in (RULES_FILE, ALERTS_FILE) for group in yaml.safe_load(rule_files()[path])["groups"]]
     for group in groups:
         group["interval"] = "1s"

@@ -1,5 +1,5 @@
-"""Each alert is silent before its `for`, fires after it, and is resolved at the end. One that another explains stays
-silent. Whole hours of a fleet, with and without alerts, are in `test_watched_fleet.py`."""
+"""Each alert is silent before its `for`, fires after it, and is resolved at the end. An alert that another one explains
+stays silent. `test_watched_fleet.py` has whole hours of a fleet, with and without alerts."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -62,7 +62,7 @@ EXPLAINED = [(alert, cause) for alert in ALERTS for cause in alert.explained_by]
 
 @pytest.mark.parametrize(("alert", "cause"), EXPLAINED, ids=lambda each: getattr(each, "name", each))
 def test_it_stays_silent_while_another_explains_it(alert: Alert, cause: str, promtool: Path, tmp_path: Path) -> None:
-    """The series that make it fire, with an alert that explains it: for this job, and then for another job."""
+    """The series that make it fire, with an alert that explains it: first for this job, then for another job."""
     scenario = SCENARIOS[alert.name]
     where = dict(JOB_LABELS) if BY_NAME[cause].per_job else {}
     fires = f'ALERTS{{alertname="{cause}", alertstate="firing"%s}}'
@@ -104,7 +104,7 @@ class TestADeadMember:
         check(promtool, tmp_path, series, [expected(self.name, "20m10s", None)])
 
     def test_a_closed_incident_has_attended_to_it(self, promtool: Path, tmp_path: Path) -> None:
-        """The platform replaced the member, and its failed pod stays."""
+        """The platform replaced the member, and its failed pod still exists."""
         series = {**members(5, 60), own("leader"): "1x90", self.opened: "_x5 300x5 stale"}
         check(promtool, tmp_path, series, [expected(self.name, "40m10s", None)])
 
@@ -117,7 +117,7 @@ class TestADeadMember:
         check(promtool, tmp_path, series, [expected(self.name, "30m10s", JOB_LABELS)])
 
     def test_a_container_that_restarted_in_place_is_one(self, promtool: Path, tmp_path: Path) -> None:
-        """The shipped runtime restarts containers: the pod never fails, and the other ranks hang all the same."""
+        """The shipped runtime restarts containers in place: the pod never fails, but the other ranks still hang."""
         alive = {name: values for name, values in members(90, 92).items() if "completion" not in name}
         restarted = pod("container_status_last_terminated_timestamp", 0, container="node")
         check(
@@ -144,7 +144,7 @@ class TestADeadMember:
 
 
 class TestAWaitForProgress:
-    """All ranks are Ready in phase Resuming. Whoever reports progress seldom may train in it already."""
+    """All ranks are Ready in phase Resuming. A training that seldom reports progress may already run in that phase."""
 
     def series(self, *, resumes_from_minute: int, until_minute: int) -> dict[str, str]:
         """Starting, then Resuming, then Starting again: a rank was lost in Resuming."""
@@ -183,7 +183,7 @@ class TestAWaitForProgress:
         check(promtool, tmp_path, series, shown)
 
     def test_gpus_that_idle_for_another_reason_count_alone(self, promtool: Path, tmp_path: Path) -> None:
-        """Without an open incident's age, so that RecoveryOverdue does not explain it."""
+        """There is no open incident's age, so RecoveryOverdue does not explain it."""
         series = self.series(resumes_from_minute=8, until_minute=20)
         del series[job("incident_start_timestamp_seconds")]
         shown = [

@@ -1,4 +1,4 @@
-"""Every query of every panel, asked of a real Prometheus that holds a recording, says what the training's trace says.
+"""Every query of every panel, run on a real Prometheus that holds a recording, agrees with the training's trace.
 
 Tolerances: the API's times are whole seconds, and recorded series have a sample every 30 s.
 """
@@ -46,7 +46,7 @@ _IDLE_AT_END = sum(gpus_of(job) for job in JOBS if str(job) in {JOB, "team-a/vis
 
 @dataclass(frozen=True)
 class Answer:
-    """Of one query: its series by the names of the legend."""
+    """The answer to one query: its series by their names in the legend."""
 
     named: Sequence[tuple[str, Series]]
 
@@ -89,7 +89,7 @@ def _sum_is(expected: Callable[[Truth], float], within: float = 0.0) -> Check:
 
 
 def _area_is(gpu_seconds: Callable[[Truth], float]) -> Check:
-    """The area under all lines together. A gauge misses a span by up to a scrape and a recording at each end."""
+    """Compares the area under all lines. A gauge misses a span by up to a scrape and a recording at each end."""
 
     def check(truth: Truth, answers: Sequence[Answer]) -> None:
         blur = sum(span.gpus for span in truth.spans) * (INTERVAL_SECONDS + SCRAPE_SECONDS)
@@ -99,7 +99,7 @@ def _area_is(gpu_seconds: Callable[[Truth], float]) -> Check:
 
 
 def _between(lowest: float, highest: float) -> Check:
-    """For what no trace knows: how a process feels."""
+    """For values that no trace knows: the load of a process."""
 
     def check(_truth: Truth, answers: Sequence[Answer]) -> None:
         values = [value for answer in answers for value in answer.values]
@@ -111,14 +111,14 @@ def _between(lowest: float, highest: float) -> Check:
 
 
 def _classes(job: str) -> list[str]:
-    """What the plan did to the job, in the order of time."""
+    """The classes of the faults that the plan injected into the job, in order of time."""
     struck = [fault for fault in PLAN.faults if fault.job == job and fault.key.kind not in _NO_INCIDENT]
     in_time = sorted(struck, key=lambda fault: fault.at_seconds or 0.0)
     return [_CLASSES.get(fault.key.kind) or _CLASS_OF_SIGN[str(fault.sign)] for fault in in_time]
 
 
 def _hours_by_class(truth: Truth) -> dict[str, float]:
-    """Of one job whose faults come one by one: each idle span is the consequence of one of them."""
+    """For one job whose faults come one after another: each idle span is the consequence of one fault."""
     hours: dict[str, float] = {}
     for name, span in zip(_classes(JOB), truth.spans, strict=True):
         hours[name] = hours.get(name, 0.0) + span.counted_gpu_seconds / 3600
@@ -134,7 +134,7 @@ def _ettr(truth: Truth) -> float:
 
 
 def _open_rows(truth: Truth, answers: Sequence[Answer]) -> None:
-    """The table of open incidents: since when, how many GPUs, and which job."""
+    """The table of open incidents: which job, since when, and how many GPUs."""
     jobs = {f"{series.labels['namespace']}/{series.labels['job_name']}": series.last for _, series in answers[0].named}
     ends_at = truth.recording.ends_at
     assert jobs == pytest.approx({span.job: (ends_at - span.begin).total_seconds() for span in truth.open}, abs=2)
@@ -142,7 +142,7 @@ def _open_rows(truth: Truth, answers: Sequence[Answer]) -> None:
 
 
 def _alerts(truth: Truth, answers: Sequence[Answer]) -> None:
-    """Whoever waits with all its GPUs for longer than any threshold has an alert, and none that another explains."""
+    """Each job that waits with all GPUs for longer than any threshold has an alert, and none that another explains."""
     found = {(series.labels.get("job_name", ""), series.labels["alertname"]) for _, series in answers[0].named}
     assert {span.job.split("/")[1] for span in truth.open} <= {job for job, _ in found}
     explained_by = {alert.name: alert.explained_by for alert in ALERTS}
@@ -154,7 +154,7 @@ def _incident_time(truth: Truth) -> float:
 
 
 def _phases(truth: Truth, answers: Sequence[Answer]) -> None:
-    """A job is in a phase of an incident for as long as its training stood still."""
+    """A job is in a phase of an incident for as long as its training was stopped."""
     busy = sum(value > 0 for value in answers[0].values) * INTERVAL_SECONDS
     assert busy == pytest.approx(_incident_time(truth), abs=2 * INTERVAL_SECONDS * len(truth.spans))
 
@@ -196,7 +196,7 @@ def _suspected(truth: Truth, answers: Sequence[Answer]) -> None:
 
 
 def _recovered(truth: Truth, answers: Sequence[Answer]) -> None:
-    """Every closed incident has one outcome; those that are open have none."""
+    """Every closed incident has one outcome; open ones have none."""
     assert sum(answers[0].last.values()) >= len(truth.spans) - len(truth.open)
 
 
@@ -217,7 +217,7 @@ def _requests(truth: Truth, answers: Sequence[Answer]) -> None:
 
 _WHOLE_SECONDS_HOURS = 2 * _SECOND_OF_EACH_GPU * len(PLAN.faults) / 3600 / 4
 _SLACK_HOURS = _WHOLE_SECONDS_HOURS + _IDLE_AT_END * INTERVAL_SECONDS / 3600
-"""Whole seconds at the ends of incidents, and what open ones lose after the last recorded sample."""
+"""Whole seconds at the ends of incidents, and the time of open incidents after the last recorded sample."""
 _LOST = _sum_is(lambda truth: truth.counted_gpu_hours, within=_SLACK_HOURS)
 _IDLE_NOW = _is(lambda truth: truth.idle_gpus)
 _COMMON: Mapping[str, Check] = {
@@ -259,7 +259,7 @@ _FLEET: Mapping[str, Check] = {
     "How rendezvous ended, whole cluster": _between(1, 20),
     "Quarantined nodes, whole cluster": _nodes,
     "Quarantines refused, whole cluster": _are(
-        # One log names a GPU fault, and nothing but that message blames the node.
+        # One log names a GPU fault, and only that message blames the node.
         lambda _: {**dict.fromkeys(REFUSALS, 0), "unconfirmed": 1}
     ),
     "GPUs of groups that never started": _are(lambda _: {"team-b/late: NoneKnown": gpus_of(JOBS[-1])}),
@@ -311,7 +311,7 @@ SILENT = {
     "job: GPUs of groups that never started": "the job has started",
     "job: Nodes of a smaller group": "the job never goes on with fewer nodes",
 }
-"""Panels that must be empty in this recording, and why."""
+"""Panels that must be empty in this recording, with the reason."""
 PANELS = [panel for board in BOARDS for panel in panels(board)]
 
 
@@ -324,7 +324,7 @@ def recording() -> Recording:
 def server(
     request: pytest.FixtureRequest, recording: Recording, toolbox: Toolbox, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Queries]:
-    """Prometheus with the recording in it, as a monitor that honours our labels has it, and as one that does not."""
+    """A Prometheus with the recording, once as a monitor with honorLabels scrapes it, and once without."""
     folder: Path = tmp_path_factory.mktemp("recorded")
     programs = {"prometheus": toolbox.binary("prometheus"), "promtool": toolbox.binary("promtool")}
     laid = lay(recording, **programs, folder=folder, honors_labels=request.param)
@@ -363,14 +363,14 @@ _NOT_RECORDED = frozenset(
         "recovery_group_failed_growths",
     }
 )
-"""No watch ends early in the recording, and no group goes on with fewer nodes."""
+"""No watch ends early in the recording, and no group continues with fewer nodes."""
 
 
 @pytest.mark.parametrize("record", CATALOGUE, ids=lambda record: str(record.name))
 def test_every_example_query_of_the_metrics_page_finds_something(
     record: MetricRecord, server: Queries, recording: Recording
 ) -> None:
-    """Whether a comparison holds is not asked; that its sides have labels in common is."""
+    """The test does not ask whether a comparison holds, but that its sides have labels in common."""
     asked = _COMPARISON.sub(r" \1 bool ", record.example)
     found = bool(server.instant(asked, recording.ends_at))
     assert found == (record.name not in _NOT_RECORDED), asked

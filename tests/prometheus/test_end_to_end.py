@@ -1,4 +1,5 @@
-"""The real controller on the real control plane, killed and restored, as real Prometheus and kube-state-metrics see it.
+"""The real controller on the real control plane, killed and restored, as seen by a real Prometheus and
+kube-state-metrics.
 
 The rules are the committed ones with shorter times (`tests.prometheus.shortened`).
 """
@@ -27,7 +28,7 @@ async def test_alerts_fire_and_are_resolved(
     controller: StartsController,
     tmp_path: Path,
 ) -> None:
-    """Five alerts, each with the commands of its runbook, as they stand there."""
+    """Five alerts. Each is handled with the commands of its runbook, exactly as written there."""
     job = await training(ranks=RANKS, budget={"limit": 1, "window": "24h"})
     config = {"apiVersion": "recovery.trainjob.dev/v1alpha1", "kind": "RecoveryConfig", "metadata": {"name": "default"}}
     async with (

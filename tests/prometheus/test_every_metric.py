@@ -1,7 +1,8 @@
-"""Every metric of the catalogue, and every series recorded of it, on the real control plane and real Prometheus.
+"""Every metric of the catalogue, and every series recorded from it, on the real control plane and a real Prometheus.
 
-One job is restarted and lacks a member that does not join, until a person restarts it once more by the runbook; another
-one has never run whole. The rules are the committed ones with shorter times (`tests.prometheus.shortened`).
+One job is restarted and waits for a member that does not join, until a person follows the runbook and restarts it once
+more. Another job has never run whole. The rules are the committed ones with shorter times
+(`tests.prometheus.shortened`).
 """
 
 from pathlib import Path
@@ -32,9 +33,9 @@ ABSENT = {
     "recovery_certificate_expiry_timestamp_seconds",
     # The shipped role lacks no permission.
     "recovery_missing_permissions",
-    # No container fails in the way of broken hardware, so no node is suspected.
+    # No container fails like one on broken hardware, so no node is suspected.
     "recovery_node_suspicions",
-    # No group goes on with fewer nodes.
+    # No group continues with fewer nodes.
     "recovery_group_nodes",
     "recovery_group_nodes_wanted",
     "recovery_group_reduced_start_timestamp_seconds",
@@ -74,7 +75,7 @@ async def test_every_metric_is_scraped(
 
 
 async def a_member_does_not_join(job: Job, monitoring: Monitoring) -> None:
-    """After a restart one rank runs and does not become Ready. The runbook is followed until it is."""
+    """After a restart one rank runs and does not become Ready. The test follows the runbook until it is."""
     prometheus, kubelets = monitoring.prometheus, job.fleet.kubelets
     prefix = f"{job.child}-{LATE}-"
     kubelets.delay_ready(prefix, LONG_SECONDS, namespace=job.namespace)
@@ -93,7 +94,7 @@ async def a_member_does_not_join(job: Job, monitoring: Monitoring) -> None:
     assert pod == await job.pod_of_rank(LATE)
     shown = await follow(job.control_plane, ALERT, "kubectl describe pod", job, POD=pod)
     assert "ContainersReady" in shown, shown
-    # Its log is not read: a modelled kubelet serves none.
+    # The pod's log is not read: a modelled kubelet serves none.
     try:
         await follow(job.control_plane, ALERT, "recovery quarantine", NODE=node)
         kubelets.delay_ready(prefix, 0.0, namespace=job.namespace)
@@ -108,7 +109,7 @@ async def a_member_does_not_join(job: Job, monitoring: Monitoring) -> None:
 
 
 async def a_job_does_not_start(job: Job, monitoring: Monitoring) -> None:
-    """One of its pods has a node and does not start; the training reports progress all the same."""
+    """One of its pods has a node and does not start, but the training reports progress."""
     job.fleet.kubelets.delay_start(f"{job.child}-0-", LONG_SECONDS, namespace=job.namespace)
     await apply(job.control_plane, job.namespace, train_job(job.name, ranks=job.ranks))
     waiting = of(job, job_series("recovery_gpus_not_started"))

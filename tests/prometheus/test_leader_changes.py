@@ -1,6 +1,6 @@
-"""What real Prometheus makes of the counters when the leader changes: nothing falls, and nothing counts twice.
+"""What a real Prometheus makes of the counters when the leader changes: nothing falls, and nothing counts twice.
 
-Prometheus takes a counter that falls for one that was restarted, so `increase()` would add its whole value once more.
+Prometheus treats a counter that falls as one that was restarted, so `increase()` would add its whole value again.
 """
 
 import asyncio
@@ -32,12 +32,12 @@ COUNTERS = [job_series(name) for name in JOB_METRICS if name.endswith("_total")]
 COUNTERS += [fleet_series(name) for name in FLEET_METRICS if name.endswith("_total")]
 FAILURES = job_series("recovery_failures_total")
 FLOATS = 1e-6
-"""Counters and ledger are in thousandths; their sums differ by what floats lose."""
+"""Counters and ledger are in thousandths; their sums differ by the rounding of floats."""
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def config(installed: ControlPlane) -> AsyncIterator[None]:
-    """A RecoveryConfig, in which the leaders keep the totals of the fleet; there is none before and after the test."""
+    """A RecoveryConfig, in which the leaders keep the fleet totals. It exists only during the test."""
     meaning = {"apiVersion": "recovery.trainjob.dev/v1alpha1", "kind": "RecoveryConfig"}
     await apply(installed, None, {**meaning, "metadata": {"name": "default"}, "spec": {}})
     yield
@@ -52,10 +52,10 @@ async def totals_of_fleet(control_plane: ControlPlane) -> Object:
 
 
 async def assert_booked(monitoring: Monitoring, series: str, label: str, booked: Mapping[str, float]) -> None:
-    """By the values of that label the counter comes to be what an object keeps; those at 0 are left out.
+    """Wait until the counter, by the values of that label, equals what an object has booked. Values of 0 are left out.
 
-    The counter is a recorded series, and a rule is evaluated some time after the scrape that it reads. A counter never
-    falls, so one that is too high is never right, however long this waits.
+    The counter is a recorded series, and its rule is evaluated some time after the scrape that it reads. A counter
+    never falls, so one that is too high stays wrong, however long this waits.
     """
     expected = pytest.approx({name: seconds for name, seconds in booked.items() if seconds > 0}, abs=FLOATS)
 
@@ -92,7 +92,7 @@ async def test_a_change_of_leader_in_mid_incident(
     controller: StartsController,
     tmp_path: Path,
 ) -> None:
-    """The leader is scraped while the write is under way that ends a phase, and does not live to see it arrive."""
+    """The leader is scraped during the write that ends a phase, and dies before the write arrives."""
     job = await training(ranks=RANKS)
     async with (
         monitored(toolbox, tmp_path / "prometheus") as monitoring,
@@ -130,7 +130,7 @@ async def test_a_change_of_leader_in_mid_incident(
         await assert_booked(monitoring, idle, "reason", by_reason(totals))
         of_classes = of(job, job_series("recovery_gpu_idle_by_class_seconds_total"))
         await assert_booked(monitoring, of_classes, "failure_class", by_class(totals))
-        rounded = pytest.approx(by_class(totals), abs=0.01)  # the ledger and the totals of the fleet round on their own
+        rounded = pytest.approx(by_class(totals), abs=0.01)  # the ledger and the fleet totals are rounded separately
         async with asyncio.timeout(GUARD_SECONDS):
             while (of_fleet := by_class(await totals_of_fleet(installed))) != rounded:
                 await asyncio.sleep(0.2)
@@ -198,5 +198,5 @@ async def test_an_incident_between_the_last_scrape_of_one_leader_and_the_first_o
             of(job, job_series("recovery_gpu_idle_seconds_total")),
             fleet_series("recovery_fleet_gpu_idle_seconds_total"),
         )
-        for each in idle:  # no one was scraped while a phase ran
+        for each in idle:  # no process was scraped while a phase ran
             await prometheus.until(f"abs(sum({each}) - {booked}) < {FLOATS}")

@@ -1,4 +1,4 @@
-"""What a scrape by our monitors gives: promlint has nothing to say, and the recorded series are the same either way."""
+"""A scrape by our monitors: promlint has no complaints, and the recorded series do not depend on the monitor's kind."""
 
 from pathlib import Path
 

@@ -1,6 +1,6 @@
-"""Hours of a simulated fleet under the committed rules: no alert where all goes well, the right ones where it does not.
+"""Hours of a simulated fleet under the committed rules: no alert if all goes well, the right ones if it does not.
 
-The controllers are the production program, and every scrape is what their registries tell at that moment.
+The controllers are the production program, and each scrape is what their registries show at that moment.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ JOBS = (
 NODES = sum(job.pods for job in JOBS)
 GPUS = {str(job): job.pods * job.gpus_per_pod for job in JOBS}
 FIRST_LEADER = 0
-"""Which replica leads at first, in this story."""
+"""The replica that leads at first in this story."""
 KILLED_AT_SECONDS = 3150.0
 FIRED = 'sum by (alertname, job_name) (count_over_time(ALERTS{alertstate="firing"}[3h])) > bool 0'
 FIRES_STILL = 'ALERTS{alertstate="firing"}'
@@ -75,8 +75,8 @@ def test_two_hours_with_a_recovery_of_each_job_in_each_raise_no_alert(promtool: 
 def test_a_node_that_nothing_replaces_fires_what_its_runbook_is_about_and_nothing_else(
     promtool: Path, tmp_path: Path
 ) -> None:
-    """The power of a node of the largest job is lost for 25 minutes, and there is no spare. In that hour it costs more
-    than a tenth of all GPU time."""
+    """A node of the largest job has no power for 25 minutes, and there is no spare. In that hour this costs more than a
+    tenth of all GPU time."""
     lost = _fault(6, FaultKind.NODE_POWER_LOSS, 2400, LARGE, 2, seconds=1500.0)
     recording = play(story(*HOURLY, lost, nodes=NODES))
     fired = {
@@ -87,8 +87,8 @@ def test_a_node_that_nothing_replaces_fires_what_its_runbook_is_about_and_nothin
 
 
 def test_a_leader_that_dies_in_mid_incident(promtool: Path, tmp_path: Path) -> None:
-    """The standby goes on. No counter falls, nothing counts twice, and each scrape of a leader tells what the ledgers
-    say, also the first one of the next."""
+    """The standby takes over. No counter falls and nothing counts twice. Each scrape of a leader agrees with the
+    ledgers, also the first scrape of the next leader."""
     told: list[_Told] = []
 
     def compare(cluster: EmbeddedCluster, recording: Recording, at: datetime) -> None:
@@ -123,7 +123,7 @@ def test_a_leader_that_dies_in_mid_incident(promtool: Path, tmp_path: Path) -> N
 
 @dataclass(frozen=True)
 class _Told:
-    """One scrape, by job: the phase that the ledger keeps, the one that the leader tells, and the GPUs that it calls
+    """One scrape, by job: the phase in the ledger, the phase that the leader shows, and the GPUs that it counts as
     idle."""
 
     at: datetime

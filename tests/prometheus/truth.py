@@ -1,4 +1,4 @@
-"""What really happened in the recording, from the training model's trace and from the plan: no metric is read."""
+"""What really happened in the recording, from the training model's trace and the plan. No metric is read."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,12 +14,12 @@ from tests.prometheus.scenario import GPUS_PER_POD, JOBS
 
 _BEHIND_SECONDS = (SETTLES_IN + BOOKED_WITHIN).total_seconds()
 _SIGN_SECONDS = 5
-"""A pod that is deleted says so this long, at most, before its process ends."""
+"""A deleted pod shows its deletion at most this long before its process ends."""
 
 
 @dataclass(frozen=True)
 class IdleSpan:
-    """GPUs that did nothing. `begin` is when the API first showed why: no object dates what lies before it."""
+    """GPUs that did nothing. `begin` is when the API first showed the cause: no object has an earlier date."""
 
     job: str
     begin: datetime
@@ -33,7 +33,7 @@ class IdleSpan:
 
     @property
     def counted_gpu_seconds(self) -> float:
-        """What the counters tell of it: while it lasts they are a little behind, by design."""
+        """The GPU-seconds that the counters show. While the span lasts they are a little behind, by design."""
         return self.gpu_seconds - (_BEHIND_SECONDS * self.gpus if self.open else 0.0)
 
 
@@ -42,7 +42,7 @@ def gpus_of(job: JobPlan) -> int:
 
 
 class Truth:
-    """Of some of the jobs."""
+    """The truth about some of the jobs."""
 
     def __init__(self, recording: Recording, jobs: tuple[JobPlan, ...] = JOBS) -> None:
         self.recording = recording
@@ -57,7 +57,7 @@ class Truth:
         self.held_gpu_hours = sum(gpus_of(job) for job in self.selected) * self.seconds / 3600
 
     def of(self, name: str) -> "Truth":
-        """Of one job alone."""
+        """The truth about one job."""
         return Truth(self.recording, tuple(job for job in self.jobs if str(job) == name))
 
     def _spans(self, job: JobPlan) -> list[IdleSpan]:
@@ -68,20 +68,20 @@ class Truth:
         ]
 
     def _resumed(self, job: JobPlan, met: datetime) -> datetime:
-        """When the training said that it progresses. Where it never says so, when all ranks met."""
+        """When the training reported progress again. For a training that never reports it: when all ranks met."""
         if job.reports_every_seconds is None:
             return met
         ends_at = self.recording.ends_at
         return next((min(at, ends_at) for at, _ in self.reports(job) if at > met), met)
 
     def reports(self, job: JobPlan) -> list[tuple[datetime, float]]:
-        """When the training reported progress, and how much of it, as it writes it: in whole percent."""
+        """When the training reported progress, and how much, in whole percent as the training writes it."""
         assert job.total_steps is not None
         reported = self.recording.evidence.trace.of(str(job), EventKind.REPORTED)
         return [(record.at, 100 * record.step // job.total_steps / 100) for record in reported]
 
     def _first_sign(self, job: JobPlan, lost: datetime, until: datetime) -> datetime:
-        """The first pod of the job that the API shows as deleted or failed because of this loss."""
+        """When the API first shows a pod of the job as deleted or failed because of this loss."""
         evidence = self.recording.evidence
         for change, at in zip(evidence.changes, evidence.change_times, strict=True):
             if change.resource != PODS or at > until or (lost - at).total_seconds() > _SIGN_SECONDS:

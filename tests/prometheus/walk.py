@@ -1,4 +1,4 @@
-"""Follows a runbook: takes a command from the page as it stands there, and runs it."""
+"""Follows a runbook: takes a command from the page exactly as written, and runs it."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ _COMMAND = re.compile(r"(?:^|`)((?:recovery|kubectl) [^`\n]+)", re.MULTILINE)
 
 
 def command_of(alert: str, beginning: str) -> str:
-    """The one command of the page that begins so. Raises ValueError if there is none, or more than one."""
+    """The only command of the page with this beginning. Raises ValueError if there is none, or more than one."""
     page = (REPOSITORY / "docs" / "runbooks" / f"{alert}.md").read_text()
     commands: list[str] = _COMMAND.findall(page)
     (found,) = {command for command in commands if command.startswith(beginning)}
@@ -23,8 +23,8 @@ def command_of(alert: str, beginning: str) -> str:
 
 
 async def follow(control_plane: ControlPlane, alert: str, beginning: str, job: Job | None = None, **names: str) -> str:
-    """Run that command with the names of the job, and with these in place of POD, NODE and the like, and give what it
-    printed. Raises AssertionError if it fails."""
+    """Run that command with the names of the job, and with `names` in place of POD, NODE and the like. Returns its
+    output. Raises AssertionError if it fails."""
     text = command_of(alert, beginning)
     if job is not None:
         names |= {"$JOB": job.name, "$NS": job.namespace, "JOB": job.name, "NS": job.namespace}

@@ -1,6 +1,6 @@
-"""One cluster of real nodes for the whole suite, in a network namespace of its own.
+"""One cluster of real nodes for the whole suite, in a separate network namespace.
 
-Where the machine cannot have such nodes, every test is skipped with the reason; in CI it fails.
+If the machine cannot run such nodes, every test is skipped with the reason; in CI it fails.
 """
 
 import os
@@ -28,12 +28,12 @@ from tests.real_nodes.unbroken import Unbroken
 NODES = 3
 RANKS = 3
 POD_WALKS = 8
-"""With the named pods three rounds on three nodes, each of which takes about 22 s."""
+"""With the named pods these are three rounds on three nodes. Each round takes about 22 s."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A token lives for ten minutes at least. Tests that end no kubelet and no node run first, while it grows old; then
-    comes the one that waits for its end."""
+    """A token lives for at least ten minutes. Tests that end no kubelet and no node run first, while the token grows
+    old. The test that waits for its expiry follows."""
     items.sort(key=_turn)
 
 
@@ -45,7 +45,7 @@ def _turn(item: pytest.Item) -> int:
 
 @pytest.fixture(scope="session")
 def toolbox() -> Toolbox:
-    """Everything is built, and fetched, before the network is left."""
+    """Everything is built and downloaded before the tests leave the machine's network."""
     missing = missing_preconditions()
     if missing:
         message = "this machine cannot have real nodes:\n" + "\n".join(missing)
@@ -58,13 +58,13 @@ def toolbox() -> Toolbox:
 
 @pytest.fixture(scope="session")
 def image(toolbox: Toolbox) -> Path:
-    """The controller's, as an archive."""
+    """The controller's image, as an archive."""
     return provide_image()
 
 
 @pytest.fixture(scope="session")
 def network(toolbox: Toolbox, image: Path) -> Iterator[None]:
-    """The test run's own network. Nothing of the cluster is left when the suite ends."""
+    """The network of the test run. Nothing of the cluster is left when the suite ends."""
     enter_network()
     before = Traces.now()
     yield
@@ -87,7 +87,7 @@ async def installation(cluster: RealCluster) -> Installation:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def token_reader(installation: Installation) -> TokenReader:
-    """Its token grows old beside the tests that use this fixture: none of them may end a kubelet or a node."""
+    """Its token grows old during the tests that use this fixture. None of them may end a kubelet or a node."""
     reader = TokenReader(installation.cluster)
     await reader.start()
     return reader
@@ -100,7 +100,7 @@ def unbroken(network: None, tmp_path_factory: pytest.TempPathFactory) -> Unbroke
 
 @pytest.fixture(scope="session")
 def measured_trainings() -> list[dict[str, Any]]:
-    """In the order of the tests."""
+    """Figures of the trainings, in the order of the tests."""
     return []
 
 

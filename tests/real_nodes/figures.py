@@ -1,4 +1,4 @@
-"""What one run of the suite measures, for docs/benchmarks.md. No bounds: machines differ."""
+"""Measurements of one run of the suite, for docs/benchmarks.md. There are no bounds: machines differ."""
 
 import json
 import os
@@ -16,7 +16,7 @@ FILE = REPOSITORY / "build" / "real-nodes.json"
 
 
 async def of_training(test: str, training: Training) -> dict[str, Any]:
-    """The phases of its incident as the record has them, and the rendezvous as its ranks had it, in seconds."""
+    """The phases of its incident according to the record, and the rendezvous as its ranks measured it, in seconds."""
     return {
         "test": test,
         "runtime": training.runtime,
@@ -26,7 +26,7 @@ async def of_training(test: str, training: Training) -> dict[str, Any]:
 
 
 async def phase_seconds(training: Training) -> dict[str, float]:
-    """Of the record of its one incident; a phase that came twice counts as one."""
+    """From the record of its only incident. Repeated phases are added up."""
     phases: dict[str, float] = {}
     for span in (await training.record())["phases"]:
         seconds = _seconds(span["startedAt"], span["endedAt"])
@@ -55,7 +55,7 @@ def _seconds(began: str, ended: str) -> float:
 
 
 async def rendezvous_seconds(training: Training) -> float:
-    """The ledger's definition, dated by the machine: from the start of the last rank until the last one has joined."""
+    """As in the ledger, but dated by the machine: from the start of the last rank until the last one has joined."""
     begun, joined = [], []
     for rank in range(training.ranks):
         process = (await training.processes_of_rank(rank))[0]
@@ -65,7 +65,7 @@ async def rendezvous_seconds(training: Training) -> float:
 
 
 def _started_at(process: int) -> float:
-    """As time.time() counts."""
+    """In seconds since the epoch, like time.time()."""
     ticks = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19])
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")
 

@@ -1,4 +1,4 @@
-"""The controller as users run it: the shipped manifests, unmodified, and the image, in the cluster."""
+"""The controller as users run it in the cluster: the image and the shipped manifests, unmodified."""
 
 import asyncio
 import json
@@ -17,15 +17,16 @@ _RUNTIMES = ("policies/runtime-prepared.yaml", "policies/runtime-joined-probe.ya
 
 
 class Installation:
-    """overlays/enforce, the right to read logs, and the prepared runtimes."""
+    """overlays/enforce, the permission to read logs, and the prepared runtimes."""
 
     def __init__(self, cluster: RealCluster) -> None:
         self.cluster = cluster
 
     async def apply(self) -> None:
-        """Ready on return: both replicas are, and a leader has been elected."""
+        """Returns when both replicas are ready and a leader has been elected."""
         kubectl = self.cluster.control_plane.kubectl
-        # First the optional right: the controller asks for it when it starts. The overlay makes its ServiceAccount.
+        # The optional permission comes first: the controller checks for it when it starts. The overlay creates its
+        # ServiceAccount.
         await kubectl("apply", "--server-side", "-f", str(REPOSITORY / "manifests/components/pod-logs/rbac.yaml"))
         await kubectl("apply", "--server-side", "-k", str(REPOSITORY / "manifests/overlays/enforce"))
         for runtime in _RUNTIMES:
@@ -42,18 +43,18 @@ class Installation:
             raise AssertionError(f"the replicas are not ready: {error}\n{await self.describe()}") from None
 
     async def pods(self) -> list[dict[str, Any]]:
-        """Of the controller, without those that are being deleted."""
+        """The controller's pods, without those that are being deleted."""
         found = json.loads(await self.cluster.control_plane.kubectl("get", "pods", "-n", SYSTEM, "-o", "json"))
         return [pod for pod in found["items"] if "deletionTimestamp" not in pod["metadata"]]
 
     async def leader(self) -> str:
-        """The holder of the Lease; it begins with the name of its pod. Empty: there is none."""
+        """The holder of the Lease, which begins with the name of its pod. Empty: there is none."""
         return await self.cluster.control_plane.kubectl(
             "get", "lease", LEASE, "-n", SYSTEM, "--ignore-not-found", "-o", "jsonpath={.spec.holderIdentity}"
         )
 
     async def next_leader(self, former: str) -> str:
-        """Until someone else than `former` holds the Lease."""
+        """Wait until a replica other than `former` holds the Lease."""
         try:
             async with asyncio.timeout(GUARD_SECONDS):
                 while (holder := await self.leader()) in {"", former}:
@@ -74,13 +75,13 @@ class Installation:
         return next(node for node in self.cluster.nodes if node.name == name)
 
     def processes_of(self, pod: dict[str, Any]) -> list[int]:
-        """Of the controller's container in that pod, as the machine counts them."""
+        """Process ids of the controller's container in that pod, in the machine's own PID namespace."""
         node = next(node for node in self.cluster.nodes if node.name == pod["spec"]["nodeName"])
         container = pod["status"]["containerStatuses"][0]["containerID"].partition("://")[2]
         return node.processes_of(pod["metadata"]["uid"], container)
 
     async def whole_again(self) -> None:
-        """Until two replicas are ready, as the API server sees them, and one of them leads."""
+        """Wait until two replicas are ready, as the API server sees them, and one of them leads."""
         kubectl = self.cluster.control_plane.kubectl
         try:
             async with asyncio.timeout(GUARD_SECONDS):
@@ -92,7 +93,7 @@ class Installation:
         await self.leading_pod()
 
     async def logs(self, pod: str) -> list[dict[str, Any]]:
-        """What that pod has logged, as far as it is JSON."""
+        """The JSON lines of that pod's log."""
         printed = await self.cluster.control_plane.kubectl("logs", pod, "-n", SYSTEM)
         return [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
 

@@ -1,6 +1,6 @@
 """Runs in a pod of the controller's image: asks the API server once a second, through the controller's own session.
 
-It prints a line of JSON for each request: when it was asked, and what was wrong; empty: it was answered.
+It prints a line of JSON for each request: when it was sent, and the error. An empty error means that it was answered.
 """
 
 import asyncio

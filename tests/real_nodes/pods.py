@@ -1,4 +1,4 @@
-"""Pods of busybox on a node of one's choice, and what the API server says of them."""
+"""Busybox pods on a chosen node, and what the API server reports about them."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ NAMESPACE = "default"
 def pod(
     name: str, node: RealNode, script: str = "sleep 3600", *, grace_seconds: int = 1, **spec: Any
 ) -> dict[str, Any]:
-    """One container `main` that runs this script. `spec`: more of the pod's spec."""
+    """One container `main` that runs this script. `spec`: further fields of the pod's spec."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -31,7 +31,7 @@ def pod(
 
 
 async def eventually(what: str, holds: Callable[[], Awaitable[bool]]) -> None:
-    """Poll until `holds`; the error says what did not happen."""
+    """Poll until the condition holds. `what` names it in the error."""
     try:
         async with asyncio.timeout(GUARD_SECONDS):
             while not await holds():
@@ -46,7 +46,7 @@ async def create(cluster: RealCluster, *manifests: dict[str, Any]) -> None:
 
 
 async def running(cluster: RealCluster, *names: str) -> None:
-    """Until all are Ready."""
+    """Wait until all are Ready."""
     await cluster.control_plane.kubectl(
         "wait", "--for=condition=Ready", f"--timeout={GUARD_SECONDS:.0f}s", *(f"pod/{name}" for name in names)
     )
@@ -58,7 +58,7 @@ async def get(cluster: RealCluster, name: str) -> dict[str, Any]:
 
 
 async def main_container(cluster: RealCluster, name: str) -> dict[str, Any]:
-    """The status of the container `main`, whose first state is Waiting."""
+    """The status of the container `main`. Before the container's first status it is Waiting."""
     statuses = (await get(cluster, name))["status"].get("containerStatuses", [])
     not_yet = {"name": "main", "restartCount": 0, "ready": False, "state": {"waiting": {}}, "lastState": {}}
     return next((status for status in statuses if status["name"] == "main"), not_yet)
@@ -69,21 +69,21 @@ async def is_in_phase(cluster: RealCluster, name: str, phase: str) -> bool:
 
 
 async def ended(cluster: RealCluster, name: str, *, exit_code: int, reason: str) -> bool:
-    """Whether `main` has ended so, in its present or its last instance."""
+    """Whether `main` has ended like this, in its present or its last instance."""
     status = await main_container(cluster, name)
     ends = [state["terminated"] for state in (status["state"], status["lastState"]) if "terminated" in state]
     return any((each["exitCode"], each["reason"]) == (exit_code, reason) for each in ends)
 
 
 async def processes(cluster: RealCluster, node: RealNode, name: str) -> list[int]:
-    """Of its container `main`, as the machine counts them."""
+    """Process ids of its container `main`, in the machine's own PID namespace."""
     uid = (await get(cluster, name))["metadata"]["uid"]
     container = (await main_container(cluster, name))["containerID"].partition("://")[2]
     return node.processes_of(uid, container)
 
 
 async def remove(cluster: RealCluster, *names: str) -> None:
-    """And wait until they are gone. By force, because the node of some may be silent."""
+    """Delete the pods and wait until they are gone. By force, because a pod's node may be silent."""
     await cluster.control_plane.kubectl(
         "delete", "pod", *names, "--ignore-not-found", "--force", "--grace-period=0", f"--timeout={GUARD_SECONDS:.0f}s"
     )

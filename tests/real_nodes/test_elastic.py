@@ -1,4 +1,4 @@
-"""Three real ranks on three nodes, one of which is lost: two go on from the checkpoint, three when it is back."""
+"""Three real ranks on three nodes. One node is lost: two ranks resume from a checkpoint, and three when it is back."""
 
 import secrets
 from collections.abc import AsyncIterator
@@ -15,7 +15,7 @@ from tests.real_nodes.trainings import EVERY, PREPARED, Training
 from tests.real_nodes.unbroken import Unbroken
 
 ALL_GPUS = 8
-"""Of a node: each rank has one of its own."""
+"""All GPUs of a node, so that each rank has a node to itself."""
 ELASTIC = {"minNodes": 2, "maxNodes": RANKS, "shrinkAfter": "10s", "growBackAfter": "10s"}
 
 

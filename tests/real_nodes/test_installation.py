@@ -1,4 +1,4 @@
-"""The controller in the cluster, as it is shipped: what it runs as, what it refuses, and who leads when one is lost."""
+"""The controller in the cluster as shipped: its user and restrictions, what it refuses, and who leads after a loss."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from tests.real_nodes.installation import LEASE, SYSTEM, Installation
 
 NO_CAPABILITIES = "0000000000000000"
 FILTERED = "2"
-"""Of the field Seccomp in /proc: system calls are filtered."""
+"""Value of the field Seccomp in /proc: system calls are filtered."""
 
 
 async def test_both_replicas_run_without_privileges_on_nodes_of_their_own(installation: Installation) -> None:
@@ -34,9 +34,9 @@ async def test_the_webhooks_are_asked_through_the_service(installation: Installa
 
 
 async def said_of_a_pause(installation: Installation) -> str:
-    """What the API server says when someone tries to pause the controller: these words are of our webhook alone.
+    """The API server's answer when someone tries to pause the controller. Only our webhook answers with these words.
 
-    Empty: it has admitted it without asking, as it does while no one serves.
+    Empty: the request was admitted without a review, as happens while no replica serves the webhook.
     """
     try:
         await installation.cluster.control_plane.kubectl(
@@ -53,7 +53,7 @@ async def said_of_a_pause(installation: Installation) -> str:
 
 
 async def test_both_replicas_serve_the_webhooks(installation: Installation) -> None:
-    """That Prometheus finds both is asked in test_monitors."""
+    """test_monitors checks that Prometheus finds both."""
     kubectl = installation.cluster.control_plane.kubectl
     slices = json.loads(await kubectl("get", "endpointslices", "-n", SYSTEM, "-o", "json"))["items"]
     ready = [

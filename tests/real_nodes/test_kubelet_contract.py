@@ -1,4 +1,4 @@
-"""What the controller and the kubelet model take for granted of kubelets, asked of a real one."""
+"""Assumptions about kubelets that the controller and the kubelet model make, checked against a real one."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ IGNORES_TERM = "trap '' TERM; while true; do sleep 0.2; done"
 
 
 async def gone(cluster: RealCluster, name: str) -> None:
-    """Until the API server knows no such pod."""
+    """Wait until the API server no longer has the pod."""
     await cluster.control_plane.kubectl("wait", "--for=delete", f"pod/{name}", f"--timeout={GUARD_SECONDS:.0f}s")
 
 
@@ -26,7 +26,7 @@ async def test_the_grace_of_the_first_delete_counts_and_a_shorter_one_later_chan
 ) -> None:
     """The API server takes the shorter grace; the kubelet does not (SyncTerminatingPod, kubernetes/kubernetes#113606).
 
-    So a teardown is short only if the short delete comes before anybody else's.
+    So a teardown is short only if the short delete comes before any other.
     """
     node, kubectl = cluster.nodes[0], cluster.control_plane.kubectl
     for name in ("long-first", "short-first"):
@@ -35,12 +35,12 @@ async def test_the_grace_of_the_first_delete_counts_and_a_shorter_one_later_chan
     await kubectl("delete", "pod", "long-first", "--wait=false")
     await kubectl("delete", "pod", "short-first", "--grace-period=1", "--wait=false")
     began = time.monotonic()
-    await asyncio.sleep(4)  # a kubelet that has much to do has not begun with the first after one
+    await asyncio.sleep(4)  # a busy kubelet may need longer than one second to begin with the first delete
     await kubectl("delete", "pod", "long-first", "--grace-period=1", "--wait=false")
     assert (await pods.get(cluster, "long-first"))["metadata"]["deletionGracePeriodSeconds"] == 1
     await kubectl("delete", "pod", "short-first", "--ignore-not-found", "--wait=false")
     await gone(cluster, "short-first")
-    # It is the order that is asserted: one ends while the other, whose grace is as short by now, still runs.
+    # The assertion is about the order: one pod ends while the other, which now has the same short grace, still runs.
     assert (await pods.get(cluster, "long-first"))["metadata"]["deletionGracePeriodSeconds"] == 1
     await gone(cluster, "long-first")
     assert time.monotonic() - began >= 15
@@ -60,7 +60,7 @@ async def test_the_pod_of_a_killed_process(cluster: RealCluster, policy: str, re
         phase = "Running" if restarts else "Failed"
 
         async def is_settled() -> bool:
-            """Of a pod that goes on, the end is its container's state for a while, and only then its last state."""
+            """If the container restarts, the end is its state for a while, and only later its last state."""
             restarted = "terminated" in (await pods.main_container(cluster, name))["lastState"]
             return restarted == restarts and await pods.is_in_phase(cluster, name, phase)
 
@@ -84,7 +84,7 @@ async def test_a_container_beyond_its_memory_is_oom_killed(cluster: RealCluster)
 
 @pytest.mark.usefixtures("token_reader")
 async def test_a_container_that_fails_is_restarted_at_once_and_then_after_ten_seconds(cluster: RealCluster) -> None:
-    """Meanwhile its state stays Terminated: CrashLoopBackOff is seen for the last moment of the wait only."""
+    """Meanwhile its state stays Terminated. CrashLoopBackOff is seen only in the last moment of the wait."""
     node, name = cluster.nodes[0], "crashes"
     await pods.create(cluster, pods.pod(name, node, "exit 3", restartPolicy="OnFailure"))
 

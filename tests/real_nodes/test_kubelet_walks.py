@@ -1,7 +1,7 @@
-"""The modelled kubelet does as a real one with pods that no one chose, and with some that someone did.
+"""The modelled kubelet behaves like a real one, with random pods and with some chosen ones.
 
-A seed is eight pods that live and end side by side on one node. `make real-nodes ARGS="-k seed --pod-walks=60"`: more
-of them. How the two are compared is written in `tests/real_nodes/walks/comparison.py`.
+A seed is eight pods that live and end side by side on one node. `make real-nodes ARGS="-k seed --pod-walks=60"` runs
+more of them. `tests/real_nodes/walks/comparison.py` describes how the two kubelets are compared.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ NAMED = "named"
 
 @pytest.fixture(scope="module")
 def modelled(request: pytest.FixtureRequest) -> dict[str, Modelled]:
-    """All that the session asks for."""
+    """All modelled walks of the session."""
     specs = [getattr(item, "callspec", None) for item in request.session.items]
     seeds = [spec.params["pod_seed"] for spec in specs if spec is not None and "pod_seed" in spec.params]
     return model({f"seed {seed}": draw(seed) for seed in seeds} | {NAMED: PODS})
@@ -31,7 +31,7 @@ def modelled(request: pytest.FixtureRequest) -> dict[str, Modelled]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def walks(cluster: RealCluster, modelled: dict[str, Modelled]) -> AsyncIterator[dict[str, asyncio.Task[Walked]]]:
-    """As many are under way as there are nodes."""
+    """The walks on real nodes. As many run at once as there are nodes."""
     async with walk_on_nodes(cluster, modelled) as under_way:
         yield under_way
 

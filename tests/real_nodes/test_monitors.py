@@ -1,7 +1,8 @@
-"""A real Prometheus scrapes the replicas in their pods, by the monitors as they are shipped.
+"""A real Prometheus scrapes the replicas in their pods, with the monitors as shipped.
 
-This Prometheus has no client of Kubernetes. So the test asks the API server for the targets, by the selector and the
-port of the monitor; all the rest of the scrape is Prometheus's, by the configuration that the operator would make.
+This Prometheus has no Kubernetes client. So the test asks the API server for the targets, with the selector and the
+port of the monitor. Everything else about the scrape is Prometheus's, with the configuration that the operator would
+generate.
 """
 
 import json
@@ -45,7 +46,7 @@ def pods_of(answer: list[Sample]) -> set[str]:
 
 
 async def discovered(installation: Installation, kind: str) -> Mapping[str, str]:
-    """Pod -> address, of all that the monitor selects."""
+    """Pod -> address, for all pods that the monitor selects."""
     monitor = yaml.safe_load((REPOSITORY / MONITORS[kind]).read_text())
     namespace, labels = monitor["metadata"]["namespace"], monitor["spec"]["selector"]["matchLabels"]
 

@@ -1,4 +1,4 @@
-"""What the real nodes are for: they can fail as machines do, they come back, and they leave nothing behind."""
+"""What the tests need of real nodes: they fail as machines do, they come back, and they leave nothing behind."""
 
 import os
 
@@ -86,7 +86,7 @@ async def test_a_node_that_lost_power_has_no_process_left_and_starts_its_pods_ag
 async def test_starts_and_losses_of_power_leave_nothing_behind(
     cluster: RealCluster, request: pytest.FixtureRequest
 ) -> None:
-    """`make real-nodes ARGS="-k leave --loops=20"`: more of them."""
+    """`make real-nodes ARGS="-k leave --loops=20"` repeats this more often."""
     node = cluster.nodes[2]
     node.lose_power()
     without = Traces.now()

@@ -1,4 +1,4 @@
-"""What is no failure, on real kubelets: the controller leaves it alone, and sees the failure that comes after it."""
+"""Events on real kubelets that are no failures: the controller ignores them, and sees the failure that follows."""
 
 import os
 import secrets
@@ -20,7 +20,7 @@ from tests.real_nodes.trainings import Training
 pytestmark = pytest.mark.usefixtures("token_reader")
 RANKS = 3
 ACCOMPANIED = "torch-accompanied"
-"""A runtime: beside each rank a helper that has done its work, and a sidecar that fails again and again."""
+"""A runtime that adds to each rank a helper that completes, and a sidecar that fails again and again."""
 
 
 def runtime() -> dict[str, Any]:
@@ -78,6 +78,6 @@ async def test_helpers_that_end_sidecars_that_fail_and_a_suspended_job_are_no_fa
 
 
 async def restarts(training: Training, rank: int) -> int:
-    """Of the sidecar of that rank."""
+    """Restarts of the sidecar of that rank."""
     statuses = (await training.pod_of_rank(rank))["status"]["containerStatuses"]
     return next(int(each["restartCount"]) for each in statuses if each["name"] == "broken")

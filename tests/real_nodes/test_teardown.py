@@ -43,7 +43,7 @@ def job_set() -> dict[str, Any]:
 
 
 def kill(installation: Installation, pod: dict[str, Any]) -> None:
-    """Its container's first process. The kernel ends the others with it, whichever there are by then."""
+    """Kill the container's first process. The kernel then kills all others in its PID namespace."""
     node = next(each for each in installation.cluster.nodes if each.name == pod["spec"]["nodeName"])
     container = pod["status"]["containerStatuses"][0]["containerID"].partition("://")[2]
     os.kill(node.processes_of(pod["metadata"]["uid"], container)[0], signal.SIGKILL)
@@ -52,7 +52,7 @@ def kill(installation: Installation, pod: dict[str, Any]) -> None:
 async def test_hung_ranks_that_give_themselves_a_day_are_gone_after_the_grace_of_the_policy(
     installation: Installation,
 ) -> None:
-    """And the Job, which survives one failed pod and no second, does not fail for those that are deleted before it."""
+    """The Job, which survives one failed pod but not a second, must not fail because of the pods deleted before it."""
     cluster, namespace = installation.cluster, f"deaf-{secrets.token_hex(3)}"
     kubectl = cluster.control_plane.kubectl
     await kubectl("create", "namespace", namespace)

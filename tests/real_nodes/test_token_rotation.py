@@ -1,4 +1,4 @@
-"""The kubelet exchanges a token before it expires, and the process goes on with the next one."""
+"""The kubelet replaces a token before it expires, and the process continues with the new one."""
 
 import asyncio
 import time
@@ -19,7 +19,7 @@ async def test_a_process_outlives_its_token(cluster: RealCluster, token_reader: 
     await asyncio.sleep(max(0.0, expires_at(first) - time.time()))
 
     async def is_refused() -> bool:
-        # The API server allows for a minute by which clocks may differ.
+        # The API server allows for a minute of clock skew.
         return not await is_accepted(control_plane, first)
 
     await eventually("the first token is refused", is_refused)

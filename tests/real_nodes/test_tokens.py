@@ -1,9 +1,9 @@
-"""The token of a replica is exchanged by its kubelet while the process runs, and the old one is refused.
+"""The kubelet replaces the token of a replica while its process runs, and the old token is refused.
 
-A projected token lives 600 s or more, and no kubelet and no API server has a setting for less; test_token_rotation
-waits for that. Here the old tokens are made invalid at once: their ServiceAccount is deleted and created, under another
-UID. A kubelet that starts has forgotten the tokens that it had fetched, fetches others and writes them into the
-volume of the pod that runs on.
+A projected token lives 600 s or more, and neither the kubelet nor the API server has a setting for less;
+test_token_rotation waits that long. Here the old tokens become invalid at once, because their ServiceAccount is deleted
+and created again with another UID. A kubelet that starts has no cached tokens. It requests new ones and writes them
+into the volume of the running pod.
 """
 
 import json
@@ -21,7 +21,7 @@ async def test_replicas_whose_tokens_are_refused_go_on_with_those_that_their_kub
     installation: Installation,
 ) -> None:
     cluster = installation.cluster
-    await installation.whole_again()  # the tests before this one take nodes and kubelets away
+    await installation.whole_again()  # the tests before this one take nodes and kubelets down
     pods = await installation.pods()
     processes = [installation.processes_of(pod)[0] for pod in pods]
     old = [token_of(process) for process in processes]
@@ -57,7 +57,7 @@ async def test_replicas_whose_tokens_are_refused_go_on_with_those_that_their_kub
 
 
 async def recreate_account(installation: Installation) -> None:
-    """Its name, its labels and its rights are the same."""
+    """The new account has the same name, labels and permissions."""
     kubectl = installation.cluster.control_plane.kubectl
     account: dict[str, Any] = json.loads(await kubectl("get", "serviceaccount", ACCOUNT, "-n", SYSTEM, "-o", "json"))
     for name in ("uid", "resourceVersion", "creationTimestamp", "managedFields"):
@@ -67,14 +67,14 @@ async def recreate_account(installation: Installation) -> None:
 
 
 async def renewed_at(installation: Installation) -> str:
-    """Times of one format: they sort as they follow each other."""
+    """The times have one format, so they sort in order of time."""
     return await installation.cluster.control_plane.kubectl(
         "get", "lease", LEASE, "-n", SYSTEM, "-o", "jsonpath={.spec.renewTime}"
     )
 
 
 async def watches_and_writes(installation: Installation) -> None:
-    """Until the leader has said of a new policy that it knows it."""
+    """Wait until the leader has reported that it knows a new policy."""
     control_plane = installation.cluster.control_plane
     await control_plane.kubectl("create", "namespace", "after-tokens")
     await apply(control_plane, "after-tokens", policy())

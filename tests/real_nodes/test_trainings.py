@@ -13,17 +13,17 @@ from tests.real_nodes.trainings import JOINED, PREPARED, SHIPPED, Training
 from tests.real_nodes.unbroken import Unbroken
 
 APART_MAX = 1e-9
-"""Of a loss from that of the unbroken run, as a share, also where the number of ranks changes in between.
+"""How far a loss may be from that of the unbroken run, relative to it, also if the number of ranks changes in between.
 
-The floats have 64 bits (`scripts/double_precision.py`): two and three ranks are 6.4e-16 apart after 1,500 steps. A
-resume without the optimizer's first moments is 1.6e-3 off after one step, one with the wrong data 7e-2, a learning rate
-that follows the ranks 1.7e-2.
+The floats have 64 bits (`scripts/double_precision.py`): two and three ranks differ by 6.4e-16 after 1,500 steps. A
+resume without the optimizer's first moments is off by 1.6e-3 after one step, one with the wrong data by 7e-2, and a
+learning rate that depends on the number of ranks by 1.7e-2.
 """
 
 RENDEZVOUS_APART_SECONDS = 2
-"""The kubelet asks the probe once a second, and Kubernetes dates Ready in whole seconds."""
+"""The kubelet runs the probe once a second, and Kubernetes dates Ready in whole seconds."""
 TELLING_STEPS = 5
-"""After a resume. Without the optimizer's state the first loss is still the same, and the second one is not."""
+"""Steps after a resume. Without the optimizer's state the first loss is still the same, and the second one is not."""
 
 
 def assert_one_recovery(incidents: list[dict[str, Any]]) -> None:
@@ -32,7 +32,7 @@ def assert_one_recovery(incidents: list[dict[str, Any]]) -> None:
 
 
 async def assert_same_curve(training: Training, unbroken: Unbroken) -> int:
-    """No step is missing, and each loss is the unbroken run's. Returns how many steps were trained twice."""
+    """No step is missing, and each loss is that of the unbroken run. Returns how many steps were trained twice."""
     losses = training.losses()
     assert sorted(losses) == list(range(1, max(losses) + 1))
     expected = dict(enumerate(await unbroken.losses(max(losses)), start=1))
@@ -50,7 +50,7 @@ def _share_apart(losses: list[float], expected: float) -> float:
 
 
 async def recovers(training: Training, unbroken: Unbroken, past: int) -> int:
-    """Trains past that step in its second start, by one recovery; returns how many steps were trained twice."""
+    """Train past that step in the second start, after one recovery. Returns how many steps were trained twice."""
     await training.trains(starts=2, past=past)
     await training.trains(starts=2, past=training.resumed_at() + TELLING_STEPS)
     assert_one_recovery(await training.closed_incidents(1))
@@ -65,7 +65,8 @@ async def test_a_killed_worker_brings_the_group_back_once(training: Training, un
     os.kill(processes[-1], signal.SIGKILL)
     assert await recovers(training, unbroken, training.step()) > 0
     log = (await training.record()).get("suspectLog", {})
-    # Half a second is not always enough here, where three nodes and all ranks share two cores. It says so then.
+    # Half a second is not always enough here, where three nodes and all ranks share two cores. The log entry says so
+    # then.
     assert "ChildFailedError" in log.get("tail", "") or log["absent"] == "TimedOut", log
 
 
@@ -86,14 +87,14 @@ async def test_a_killed_container_brings_the_group_back_once(training: Training,
 
 @pytest.mark.usefixtures("token_reader")
 async def test_a_deleted_pod_brings_the_group_back_once(training: Training, unbroken: Unbroken) -> None:
-    """All ranks hear of its SIGTERM in the next step and write a checkpoint: no step is lost."""
+    """All ranks learn of its SIGTERM in the next step and write a checkpoint, so no step is lost."""
     pod = (await training.pod_of_rank(1))["metadata"]["name"]
     await training.cluster.control_plane.kubectl("delete", "pod", pod, "-n", training.namespace, "--wait=false")
     assert await recovers(training, unbroken, training.step()) == 0
 
 
 async def test_a_kubelet_that_is_down_for_a_while_interrupts_nothing(training: Training) -> None:
-    """Containers do not need it. The node is lost from sight for less than the pods' tolerations."""
+    """Containers do not need the kubelet. The node is NotReady for less than the pods' tolerations."""
     node = await training.node_of_rank(1)
     node.kill_kubelet()
     await training.cluster.not_ready(node)
@@ -108,7 +109,7 @@ async def test_a_kubelet_that_is_down_for_a_while_interrupts_nothing(training: T
 async def test_a_node_without_power_holds_the_group_until_its_ranks_are_known_dead(
     training: Training, unbroken: Unbroken
 ) -> None:
-    """Its old rank might still write checkpoints. The node that comes back, without it, is the proof."""
+    """Its old rank might still write checkpoints. The proof comes when the node is back without that rank."""
     node = await training.node_of_rank(1)
     at = training.step()
     node.lose_power()
@@ -146,7 +147,7 @@ async def test_the_leader_s_node_and_a_worker_s_are_lost_at_once(
 ) -> None:
     leading = await installation.leading_node()
     ranks = {rank: await training.node_of_rank(rank) for rank in range(training.ranks)}
-    # Not that of the other replica, or no one is left to lead.
+    # Not the node of the other replica, or no replica is left to lead.
     replicas = {pod["spec"]["nodeName"] for pod in await installation.pods()}
     other = next(node for node in ranks.values() if node.name not in replicas)
     at, former = training.step(), await installation.leader()

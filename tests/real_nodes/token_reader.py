@@ -1,6 +1,6 @@
-"""A pod whose token lives for ten minutes, the least that the API server allows, and which uses it all the time.
+"""A pod that uses its token all the time. The token lives for ten minutes, the least that the API server allows.
 
-The controller's own pods keep the hour that Kubernetes gives them. This one has the controller's image and its session.
+The controller's own pods keep the hour that Kubernetes gives them. This pod has the controller's image and its session.
 """
 
 import base64
@@ -22,16 +22,16 @@ _PROGRAM = Path(__file__).with_name("lists_pods.py")
 
 
 class TokenReader:
-    """Made by `start`."""
+    """Created by `start`."""
 
     def __init__(self, cluster: RealCluster) -> None:
         self._cluster = cluster
         self.first_token = ""
         self.process = 0
-        """Its id, as the machine counts them."""
+        """Its process id, in the machine's own PID namespace."""
 
     async def start(self) -> None:
-        """It has asked the API server with its first token when this returns."""
+        """Returns once the pod has asked the API server with its first token."""
         kubectl = self._cluster.control_plane.kubectl
         await kubectl("create", "namespace", NAMESPACE)
         await kubectl("create", "serviceaccount", NAME, "-n", NAMESPACE)
@@ -50,14 +50,14 @@ class TokenReader:
         return node.processes_of(pod["metadata"]["uid"], container)
 
     async def requests(self) -> list[dict[str, Any]]:
-        """What it has printed; the session writes lines of its own log, which are shown if the test fails."""
+        """The lines that it has printed. The session also writes log lines, which are shown if the test fails."""
         printed = await self._cluster.control_plane.kubectl("logs", NAME, "-n", NAMESPACE)
         print(*(line for line in printed.splitlines() if not line.startswith("{")), sep="\n")
         return [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
 
 
 def expires_at(token: str) -> float:
-    """Seconds since the epoch, as the token itself says."""
+    """Seconds since the epoch, according to the token itself."""
     claims = token.split(".")[1]
     found: dict[str, Any] = json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))
     return float(found["exp"])

@@ -1,6 +1,6 @@
-"""The DDP example as a TrainJob whose ranks are real: torchrun on CPUs, checkpoints in a folder that all nodes share.
+"""The DDP example as a TrainJob with real ranks: torchrun on CPUs, and checkpoints in a folder that all nodes share.
 
-Python, torch and the system's libraries come by read-only hostPath volumes: the nodes share this machine's disk.
+Python, torch and the system's libraries come from read-only hostPath volumes: the nodes share this machine's disk.
 """
 
 import asyncio
@@ -20,26 +20,26 @@ from tests.cluster.scene import REPOSITORY, apply
 Object = dict[str, Any]
 
 TORCH = (REPOSITORY / os.environ.get("EXAMPLES_VENV", ".venv-examples")).resolve()
-"""The environment of the examples; `make real-nodes` installs it."""
+"""The virtual environment of the examples. `make real-nodes` installs it."""
 SCRIPTS = REPOSITORY / "examples" / "training"
 PRECISION = Path(__file__).parent / "scripts"
 EVERY = 20
 """Steps between two checkpoints."""
 SHIPPED, PREPARED, JOINED = "torch-distributed", "torch-recoverable", "torch-recoverable-joined"
-"""Runtimes: Trainer's own, and those of policies/."""
+"""Names of runtimes: Trainer's own, and those of policies/."""
 JOINED_FILE = "/tmp/recovery-joined"
 GRACE_SECONDS = 2
-"""Of each pod. A rank that has lost a peer waits in a collective and ends by itself 3 s after SIGTERM."""
+"""The grace of each pod. A rank that has lost a peer waits in a collective and ends by itself 3 s after SIGTERM."""
 GPUS = 4
-"""Of each rank, so that the ranks of a lost node find room on another."""
+"""GPUs of each rank, so few that the ranks of a lost node fit on another one."""
 RANK_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
 _SYSTEM = ("/usr", "/lib", "/lib64")
 
 
 def script_arguments(folder: Path, ranks: int, steps: int, dropout: float = 0.1) -> list[str]:
-    """The example and what decides on its curve; checkpoints and `losses.jsonl` go to the folder.
+    """The example, with everything that determines its curve. Checkpoints and `losses.jsonl` go to the folder.
 
-    `dropout` 0: the curve is the same with another number of ranks, and that of `ranks` says what it is.
+    `dropout` 0: the curve does not depend on the number of ranks, and the reference is the run with `ranks`.
     """
     return [
         str(PRECISION / "double_precision.py"),
@@ -64,7 +64,7 @@ class Training:
     runtime: str
     name: str = "llm"
     gpus: int = GPUS
-    """Of each rank."""
+    """GPUs of each rank."""
     dropout: float = 0.1
 
     async def start(self, *, steps: int = 1_000_000) -> None:
@@ -72,7 +72,7 @@ class Training:
         await apply(self.cluster.control_plane, self.namespace, self._train_job(steps))
 
     def lines(self) -> list[Object]:
-        """What rank 0 has logged, of all its incarnations, oldest first."""
+        """The log lines of rank 0 from all its incarnations, oldest first."""
         log = self.folder / "losses.jsonl"
         if not log.exists():
             return []
@@ -83,16 +83,16 @@ class Training:
         return next((line["step"] for line in reversed(self.lines()) if "loss" in line), 0)
 
     def starts(self) -> int:
-        """How often the ranks have met and begun, or gone on."""
+        """How often the ranks have met and started, from step 0 or from a checkpoint."""
         return sum(line.get("event") in {"began", "resumed"} for line in self.lines())
 
     def resumed_at(self) -> int:
-        """The step of the checkpoint from which the last start has gone on."""
+        """The step of the checkpoint from which the last start resumed."""
         starts = [line for line in self.lines() if line.get("event") in {"began", "resumed"}]
         return int(starts[-1]["step"])
 
     async def trains(self, *, starts: int, past: int = 0) -> None:
-        """Until the group has started that often and has logged a step beyond `past` since its last start."""
+        """Wait until the group has started that often and has logged a step beyond `past` since its last start."""
         try:
             async with asyncio.timeout(GUARD_SECONDS):
                 while not (self.starts() >= starts and "loss" in self.lines()[-1] and self.step() > past):
@@ -104,13 +104,13 @@ class Training:
             ) from None
 
     async def amid_an_interval(self) -> None:
-        """Until the last checkpoint is some steps ago and the next one some steps ahead."""
+        """Wait until the last checkpoint is some steps ago and the next one is some steps ahead."""
         async with asyncio.timeout(GUARD_SECONDS):
             while not EVERY // 4 <= self.step() % EVERY <= EVERY // 2:
                 await asyncio.sleep(0.01)
 
     async def describe(self) -> str:
-        """For a failed test: pods, the ledger, and what each rank said last."""
+        """Details for a failed test: pods, the ledger, and the last lines of each rank."""
         kubectl = self.cluster.control_plane.kubectl
         said = [await kubectl("get", "pods,recoverygroups", "-n", self.namespace, "-o", "wide")]
         for pod in await self.pods():
@@ -135,7 +135,7 @@ class Training:
         return next(node for node in self.cluster.nodes if node.name == name)
 
     async def processes_of_rank(self, rank: int) -> list[int]:
-        """Process ids, as the machine counts them: torchrun first, then the worker."""
+        """Process ids in the machine's own PID namespace: torchrun first, then the worker."""
         pod = await self.pod_of_rank(rank)
         [status] = [each for each in pod["status"]["containerStatuses"] if each["name"] == "node"]
         container = status["containerID"].partition("://")[2]
@@ -148,7 +148,7 @@ class Training:
         return dict(mine[0].get("status", {})) if mine else {}
 
     async def closed_incidents(self, count: int) -> list[Object]:
-        """Until the ledger's history holds `count` incidents and none is open; newest first."""
+        """Wait until the ledger's history holds `count` incidents and none is open. Returns them, newest first."""
         try:
             async with asyncio.timeout(GUARD_SECONDS):
                 while True:
@@ -161,7 +161,7 @@ class Training:
             raise AssertionError(f"{count} closed incidents expected\n{await self.describe()}") from None
 
     async def record(self) -> Object:
-        """Of the job's one incident, which is over. It is written after the ledger."""
+        """The record of the job's only incident, which has ended. It is written after the ledger."""
         async with asyncio.timeout(GUARD_SECONDS):
             while not (records := await self._list("recoveryincidents")):
                 await asyncio.sleep(0.1)
@@ -169,7 +169,7 @@ class Training:
         return dict(record["spec"])
 
     async def fences(self) -> None:
-        """Until the controller waits for the proof that an old rank is dead."""
+        """Wait until the controller waits for the proof that an old rank is dead."""
         try:
             async with asyncio.timeout(GUARD_SECONDS):
                 while (await self.ledger()).get("reason") != "Fencing":
@@ -178,7 +178,7 @@ class Training:
             raise AssertionError(f"the controller does not fence\n{await self.describe()}") from None
 
     def losses(self) -> dict[int, list[float]]:
-        """Step -> the losses that were logged for it; more than one where it was trained again."""
+        """Step -> the losses that were logged for it; more than one if it was trained again."""
         found: dict[int, list[float]] = {}
         for line in self.lines():
             if "loss" in line:
@@ -186,13 +186,13 @@ class Training:
         return found
 
     async def suspend(self, suspended: bool) -> None:
-        """As a user does it, on the TrainJob."""
+        """Change `spec.suspend` of the TrainJob, as a user does."""
         patch = json.dumps({"spec": {"suspend": suspended}})
         kubectl = self.cluster.control_plane.kubectl
         await kubectl("patch", "trainjob", self.name, "-n", self.namespace, "--type=merge", "-p", patch)
 
     async def remove(self) -> None:
-        """The TrainJob and all that came of it; the nodes are free on return."""
+        """Delete the TrainJob and everything made for it. The nodes are free on return."""
         kubectl = self.cluster.control_plane.kubectl
         await kubectl("delete", "trainjob", self.name, "-n", self.namespace, "--ignore-not-found", "--wait=false")
         for kind in ("jobset", "job", "pod"):

@@ -1,4 +1,4 @@
-"""The same training with nothing that breaks it: what the losses of every broken one have to be."""
+"""The same training without interruptions: the reference for the losses of every interrupted one."""
 
 import asyncio
 import json
@@ -10,13 +10,13 @@ from tests.cluster.patience import GUARD_SECONDS
 from tests.real_nodes.trainings import RANK_ENVIRONMENT, TORCH, script_arguments
 
 FEWEST_STEPS = 300
-"""So that one run serves a whole suite: a training that breaks soon after it began is longer only now and then."""
+"""Enough for a whole suite: only now and then does a training that breaks soon after its start need more steps."""
 
 
 class Unbroken:
-    """As many ranks under one torchrun on this machine, of one seed, from step 0 to the last step without a pause.
+    """The same number of ranks with the same seed, under one torchrun on this machine, from step 0 without a pause.
 
-    Not in pods: a rank's batch, dropout and share of the loss follow from seed, step and rank, whatever carries it.
+    It needs no pods: a rank's batch, dropout and share of the loss depend only on seed, step and rank.
     """
 
     def __init__(self, folder: Path, ranks: int, dropout: float = 0.1) -> None:
@@ -26,7 +26,7 @@ class Unbroken:
         self._losses: list[float] = []
 
     async def losses(self, steps: int) -> list[float]:
-        """Of the first `steps` steps. A longer training than before is run again from its beginning."""
+        """Losses of the first `steps` steps. If that is more than before, the training runs again from its start."""
         if len(self._losses) < steps:
             self._losses = await self._run(max(steps, FEWEST_STEPS))
         return self._losses[:steps]

@@ -1,8 +1,8 @@
-"""The simulation finds bugs that were planted in the controller, each by the invariant that is named for it.
+"""The simulation finds bugs that were planted in the controller, each by the invariant named for it.
 
-Each canary names a seed whose ordinary trial finds it, and only that seed is tried. After a change to what trials draw,
-or to what they do, that seed may miss the bug. Then the test fails, searches two hundred seeds, those whose plans have
-what the bug needs first (`Canary.likely`), and says which one to name instead.
+Each canary names a seed whose ordinary trial finds it, and only that seed is tried. After a change to what trials draw
+or do, that seed may miss the bug. Then the test fails, searches two hundred seeds, starting with those whose plans have
+what the bug needs (`Canary.likely`), and reports which seed to use instead.
 """
 
 from collections.abc import Callable, Sequence
@@ -58,6 +58,6 @@ def test_without_the_bug_that_seed_breaks_nothing(canary: Canary) -> None:
 
 
 def test_live_reads_make_up_for_a_cache_that_forgets() -> None:
-    """Of the two defences that the canary takes away one is enough."""
+    """One of the two defences that the canary removes is enough."""
     canary = next(each for each in CANARIES if each.plant is watching.cache_is_truth)
     assert not tried(watching.lists_again, canary.seed).violations

@@ -24,7 +24,7 @@ SEEDS = range(100, 112)
 
 
 def told(hash_seed: str) -> list[tuple[int, str, int]]:
-    """Seed, fingerprint and number of requests of each trial, by a process of its own."""
+    """Seed, fingerprint and number of requests of each trial, run in a separate process."""
     process = subprocess.run(
         [sys.executable, "-c", TELL, *map(str, SEEDS)],
         env={**os.environ, "PYTHONHASHSEED": hash_seed},
@@ -47,7 +47,7 @@ def test_hashes_of_strings_decide_nothing() -> None:
 
 @pytest.mark.parametrize("seed", range(200, 212))
 def test_an_outcome_s_plan_replays_it(seed: int) -> None:
-    """The faults that were drawn on the way, given as a list, befall the same requests."""
+    """The faults that were drawn during the trial, given as a list, affect the same requests."""
     outcome = run_trial(draw_plan(seed))
     again = run_trial(outcome.plan)
     assert again.plan.faults == outcome.plan.faults

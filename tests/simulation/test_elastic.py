@@ -1,6 +1,6 @@
-"""Elastic groups through drawn trials: nodes die, return and flap, and sizes follow as the policy allows.
+"""Elastic groups in drawn trials: nodes die, return and flap, and the sizes follow as the policy allows.
 
-`ELASTIC_SEEDS=1000` takes more of them; the first ones are the same.
+`ELASTIC_SEEDS=1000` runs more of them; the first ones stay the same.
 """
 
 import os
@@ -24,10 +24,10 @@ SEEDS = int(os.environ.get("ELASTIC_SEEDS", "24"))
 
 
 class Tried(NamedTuple):
-    """What came of the trial of a seed."""
+    """The results of a seed's trial."""
 
     broken: list[str]
-    """In words."""
+    """The violations, in words."""
     coverage: Mapping[str, int]
 
 

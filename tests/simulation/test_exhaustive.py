@@ -25,7 +25,7 @@ REACHED = {
     "restart": (f"outcome:{Ending.RECOVERED}", f"class:{DisruptionClass.MANUAL}", "action:DeleteJob"),
     "failed JobSet": (f"outcome:{Ending.RECOVERED}", "terminal:RecreateJobSet", "action:DeleteJobSet"),
     "leader hand-over": (f"outcome:{Ending.RECOVERED}", "action:DeleteJob"),
-    # Its ledger goes with it; how it ended stands in the RecoveryIncident alone.
+    # Its ledger is deleted with it; only the RecoveryIncident says how the incident ended.
     "TrainJob deleted": ("phase:TearingDown", "action:RecordIncident"),
     "node": (f"outcome:{Ending.RECOVERED}", f"class:{DisruptionClass.NODE_LOST}", "action:ForceDeletePods"),
     "drain": (f"outcome:{Ending.RECOVERED}", f"class:{DisruptionClass.POD_DISRUPTED}"),
@@ -44,11 +44,11 @@ REACHED = {
         f"attempt:{AttemptAction.GROW}",
     ),
 }
-"""What the incident has to meet with when no one stops the controller, or it would not be that incident."""
+"""What has to happen in the incident when no one stops the controller. Otherwise it would not be that incident."""
 
 
 def _violations(incident: str, outcome: TrialOutcome) -> list[Violation]:
-    """Those of an elastic group are judged by its own invariants too."""
+    """Violations of the trial. Those of an elastic group's own invariants are included."""
     return list(violations(outcome)) if CANONICAL[incident].birth_settings else list(outcome.violations)
 
 

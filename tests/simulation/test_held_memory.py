@@ -1,4 +1,4 @@
-"""The measure of `test_seven_days.py` sees what is kept wherever a controller could keep it."""
+"""The measure of `test_seven_days.py` finds objects wherever a controller could keep them."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from tests.simulation.week.held_memory import held_memory
 
 
 class Keeper:
-    """Something that is kept, by the thousand."""
+    """An object that is kept by the thousand."""
 
     def __init__(self) -> None:
         self.kept: object = None

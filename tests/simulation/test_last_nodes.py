@@ -1,4 +1,4 @@
-"""A node falls ill that another job, which waits, cannot do without: it is not taken, and it is said for whom."""
+"""A node fails that a waiting job cannot do without. It is not quarantined, and the ledger says for which job."""
 
 import pytest
 
@@ -9,12 +9,12 @@ from recovery.sim.trials.trial import TrialOutcome, run_trial
 from tests.simulation.test_storm import DEAD, ILL, fleets
 
 ILL_AT_SECONDS = 600.0
-"""Long after `large` began to wait: a controller must know of it by then."""
+"""Long after `large` began to wait, so a controller must know of it by then."""
 
 
 def trial(nodes_that_die: int) -> TrialOutcome:
-    """Five nodes, four of them with `large`, one with `small`. Some of the four lose power, and later the one of
-    `small` falls ill."""
+    """Five nodes: `large` has four of them, `small` has one. Some of the four lose power, and later the node of `small`
+    fails."""
     jobs = (
         JobPlan(namespace="team-a", name="large", runtime=PlannedRuntime.PREPARED, pods=4, policy=DEAD),
         JobPlan(namespace="team-a", name="small", runtime=PlannedRuntime.PREPARED, pods=1, policy=ILL),

@@ -1,6 +1,6 @@
-"""The production controller through many trials, each of at least two simulated hours: no invariant may break in any.
+"""The production controller in many trials, each of at least two simulated hours: no invariant may break in any.
 
-`SEEDS=20000` (make soak) takes more of them; the first thousand are the same.
+`SEEDS=20000` (make soak) runs more of them; the first thousand stay the same.
 """
 
 import os
@@ -16,7 +16,7 @@ from recovery.sim.trials.summary import summarize, try_seed
 SEEDS = int(os.environ.get("SEEDS", "1000"))
 HOURS_LEAST = 2.0
 FIGURES = Path("build/seeds.txt")
-"""Printed by `make`: pytest shows what a test prints only if the test fails."""
+"""`make` prints this file: pytest shows a test's output only if the test fails."""
 
 
 def test_no_seed_breaks_an_invariant(record_property: Callable[[str, object], None]) -> None:

@@ -1,7 +1,7 @@
-"""Seven days of 200 jobs that come, go and fail: what there is after the last day is what there was after the third.
+"""Seven days of 200 jobs that come, go and fail: after the last day there is no more than after the third.
 
-Jobs train for two days and records of incidents are kept for one, so from the third day on each day is like the next.
-What grows nevertheless would grow for as long as the controller runs. The figures of each day are printed.
+Jobs train for two days and incident records are kept for one, so from the third day on each day is like the next.
+Anything that still grows would grow for as long as the controller runs. The figures of each day are printed.
 """
 
 import gc
@@ -39,38 +39,38 @@ DAYS = 7
 SETTLED_DAY = 3
 COLLECT_SECONDS = 3600.0
 STRAY = 0.05
-"""By so much a figure may differ from one day to another: some incidents end just before midnight, or just after it."""
+"""A figure may differ by this share between two days: some incidents end just before midnight, others just after it."""
 
 OF_THE_MACHINE = frozenset({"cpu_seconds"})
-"""What else runs here makes these larger: they are printed and not asserted."""
+"""Other processes on the machine affect these, so they are printed and not asserted."""
 
 
 @dataclass(frozen=True)
 class DayFigures:
-    """What there is at the end of a day, and what the day has taken."""
+    """What exists at the end of a day, and what the day has used."""
 
     recovery_groups: int
     recovery_incidents: int
     events: int
     workload_objects: int
-    """TrainJobs, JobSets, Jobs and pods."""
+    """Number of TrainJobs, JobSets, Jobs and pods."""
     ledger_bytes: int
-    """Of all RecoveryGroups."""
+    """Size of all RecoveryGroups."""
     fleet_ledger_bytes: int
-    """Of the RecoveryConfig."""
+    """Size of the RecoveryConfig."""
     held_bytes: int
-    """Reachable from the controller."""
+    """Memory reachable from the controller."""
     held_objects: int
     metric_lines: int
-    """Of one scrape."""
+    """Lines of one scrape."""
     controller_requests: int
-    """On that day, watches left out."""
+    """Requests on that day, without watches."""
     incidents_recorded: int
-    """On that day."""
+    """Incidents recorded on that day."""
     resident_bytes: int
-    """Of the process: the controller, the cluster and the cluster's history."""
+    """Resident memory of the process: the controller, the cluster and the cluster's history."""
     cpu_seconds: float
-    """Of that day."""
+    """CPU time of that day."""
 
 
 class Observer:
@@ -81,16 +81,16 @@ class Observer:
         self._recorded = 0
         self._before = (0, 0, time.process_time())
         self.held_types: list[Counter[str]] = []
-        """Of each day's end: how many objects of each type the controller holds."""
+        """At the end of each day, how many objects of each type the controller holds."""
         self.struck = week.struck
-        """What has affected jobs."""
+        """The failures that have affected jobs."""
         week.cluster.server.subscribe(self._record, RECOVERY_INCIDENTS)
 
     def _record(self, change: ObjectChange) -> None:
         self._recorded += change.type == "ADDED"
 
     def figures(self) -> DayFigures:
-        """At the end of a day."""
+        """The figures at the end of a day."""
         week = self._week
         requests, recorded, cpu_seconds = self._before
         self._before = (week.client.requests, self._recorded, time.process_time())
@@ -131,7 +131,7 @@ def _resident_bytes() -> int:
 
 @dataclass(frozen=True)
 class Week:
-    """What is left of it for the test to judge."""
+    """What the test needs from a finished week."""
 
     days: list[DayFigures]
     held_types: list[Counter[str]]
@@ -158,7 +158,7 @@ def _quiet_week() -> Week:
 
 
 def _in_its_own_process() -> Week:
-    """What other tests have left in this process would count as resident."""
+    """Runs in a new process: objects that other tests have left in this one would count as resident."""
     with ProcessPoolExecutor(max_workers=1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(_quiet_week).result()
 
@@ -183,7 +183,7 @@ def test_nothing_grows_from_the_third_day_to_the_seventh(record_property: Callab
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """No logs; and no garbage is looked for but once an hour: all the time it is a fifth of what the test costs."""
+    """No logs, and a garbage collection only once an hour: otherwise it takes a fifth of the test's time."""
     before = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     gc.collect()

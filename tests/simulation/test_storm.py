@@ -1,6 +1,6 @@
-"""A quarter of all nodes are lost, or fall ill, within half a minute: what is decided, when, at what cost.
+"""A quarter of all nodes are lost, or become unhealthy, within half a minute: what is decided, when, and at what cost.
 
-The moments are virtual; what it costs in CPU-seconds is printed, the cluster's own work included.
+Times are virtual. The cost is printed in CPU-seconds, including the cluster's own work.
 """
 
 import os
@@ -22,14 +22,14 @@ from recovery.sim.trials.plan import JobPlan, PlannedRuntime, TrialPlan
 from recovery.sim.trials.trial import TrialOutcome, run_trial
 
 GROUPS = int(os.environ.get("STORM_GROUPS", "8"))
-"""40 of them, with 37 pods each on a node of its own, are 1,480 of 1,500 nodes."""
+"""40 groups of 37 pods, each pod on its own node, use 1,480 of 1,500 nodes."""
 PODS = 37
 SPARES = max(GROUPS // 2, 4)
 NODES_IN_ALL = GROUPS * PODS + SPARES
 STRUCK = NODES_IN_ALL // 4
 STORM_SECONDS = 30.0
 EVERY_SECONDS = 45.0
-"""A storm that goes on takes a node so often."""
+"""A storm that continues takes a node this often."""
 BEGINS_SECONDS = 120.0
 DECIDED_WITHIN_SECONDS = 5.0
 WRITES_PER_GROUP_MOST = 40
@@ -52,7 +52,7 @@ DEAD: dict[str, object] = {
 
 
 def storm(kind: FaultKind, policy: dict[str, object], cap_percent: int) -> TrialPlan:
-    """A quarter of all nodes, chosen by dice, each at a moment of its own."""
+    """A quarter of all nodes, chosen at random, each at its own time."""
     jobs = tuple(
         JobPlan(namespace="team-a", name=f"llm-{number}", runtime=PlannedRuntime.PREPARED, pods=PODS, policy=policy)
         for number in range(GROUPS)
@@ -86,7 +86,7 @@ def storm(kind: FaultKind, policy: dict[str, object], cap_percent: int) -> Trial
 
 
 def last_event(outcome: TrialOutcome, kind: str, status: str) -> datetime:
-    """When the last node of the storm was seen to be struck."""
+    """When the last node of the storm showed that it was hit."""
     moments = []
     for change, at in zip(outcome.evidence.changes, outcome.evidence.change_times, strict=True):
         if change.resource == NODES and change.before is not None:
@@ -104,7 +104,7 @@ def _status(node: dict[str, object], kind: str) -> str:
 
 
 def ledgers_at(outcome: TrialOutcome, moment: datetime) -> dict[GroupKey, Ledger]:
-    """The ledger of each group as it was then."""
+    """The ledger of each group at that moment."""
     return {write.group: write.after for write in _until(outcome, moment)}
 
 
@@ -113,7 +113,7 @@ def _until(outcome: TrialOutcome, moment: datetime) -> Iterator[LedgerWrite]:
 
 
 def writes(outcome: TrialOutcome) -> int:
-    """Of the controllers, all told; the Lease's do not count."""
+    """Writes of all controllers, without those of the Lease."""
     return sum(each.request.writes and each.request.resource != LEASES for each in outcome.evidence.requests)
 
 
@@ -133,7 +133,7 @@ def tell(outcome: TrialOutcome, record_property: Callable[[str, object], None], 
 
 
 def decided(ledger: Ledger) -> bool:
-    """There is a restart, or a reason why there is none; the incident does not merely wait to be reconciled."""
+    """The incident has a restart, or a reason against one; it does not merely wait for a reconcile."""
     incident = ledger.incident
     closed = bool(ledger.history) and incident is None
     return closed or (incident is not None and (bool(incident.attempts) or ledger.phase is Phase.HELD))
@@ -154,8 +154,8 @@ def test_a_quarter_of_all_nodes_dies(record_property: Callable[[str, object], No
 
 
 def test_a_storm_that_goes_on_is_charged_once() -> None:
-    """A rack dies, then node after node, two of them under the group when it has come back. The verdict on the first
-    one falls before the others of its rack are known to be lost.
+    """A rack dies, then node after node. Two of these carry the group after it was restarted. The verdict on the first
+    node comes before the others of its rack are known to be lost.
     """
     elsewhere = [f"node-{number}" for number in range(20, 25)]
     faults = [_dies(0, FaultKind.RACK_POWER_LOSS, 0, index=0)]
@@ -175,7 +175,7 @@ def test_a_storm_that_goes_on_is_charged_once() -> None:
 
 
 def _dies(number: int, kind: FaultKind, after: int, *, index: int | None = None, node: str = "") -> TrialFault:
-    """Of the node of the group's pod of that index, or of that node elsewhere."""
+    """A fault of the node that runs the group's pod of that index, or of the node with that name."""
     struck = () if index is None else (index,)
     at_seconds = BEGINS_SECONDS + EVERY_SECONDS * after
     job = "" if index is None else "team-a/llm"
@@ -184,7 +184,7 @@ def _dies(number: int, kind: FaultKind, after: int, *, index: int | None = None,
 
 @pytest.mark.parametrize("percent", [30, 5])
 def test_a_quarter_of_all_nodes_falls_ill(percent: int, record_property: Callable[[str, object], None]) -> None:
-    """As many are quarantined as the cap allows; of every other one the ledger says why it is not."""
+    """Nodes are quarantined up to the cap. For every other node the ledger gives the reason against it."""
     outcome = run_trial(storm(FaultKind.NODE_UNHEALTHY, ILL, percent))
     last = last_event(outcome, "GpuUnhealthy", "True")
     cap = NODES_IN_ALL * percent // 100
@@ -207,7 +207,7 @@ def fleets(outcome: TrialOutcome) -> Iterator[FleetLedger]:
 
 
 def tainted_most(outcome: TrialOutcome) -> int:
-    """How many nodes carried our taint at once, at most."""
+    """The most nodes that carried our taint at the same time."""
     tainted: dict[str, None] = {}
     most = 0
     for change in outcome.evidence.changes:
@@ -224,10 +224,10 @@ def tainted_most(outcome: TrialOutcome) -> int:
 
 
 def explained(ledger: Ledger) -> bool:
-    """What the rule calls for names its node, or says why there is none."""
+    """The rule's restart names its nodes, or the ledger says why there are none."""
     incident = ledger.incident
     if incident is None or incident.rule != "bad-gpu" or incident.attempt is None:
         return True
     refused = any(each.action == "ReplaceNode" for each in incident.considered)
-    # A group that is only just starting is not asked for its nodes: they are, once it has.
+    # A group that is just starting is not checked for its nodes. They are checked once it has started.
     return bool(incident.attempt.nodes) or refused or incident.attempt.reason is Reason.MEMBER_REPLACED

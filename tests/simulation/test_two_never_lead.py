@@ -1,4 +1,4 @@
-"""Any number of candidates, whatever happens to them: two never lead at once."""
+"""Two candidates never lead at the same time, for any number of candidates and any faults."""
 
 import asyncio
 import random
@@ -13,8 +13,8 @@ from tests.unit.controller.leases import LeaseServer
 
 
 class Weather:
-    """All that can go wrong, by a seed: slow ways, lost answers, no way at all, frozen processes, wrong dates,
-    stale facts."""
+    """Everything that can go wrong, drawn from a seed: slow connections, lost answers, no connection, frozen processes,
+    wrong dates, stale facts."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -25,7 +25,7 @@ class Weather:
         self.elections = 0
 
     def judge(self, holder: str) -> None:
-        """No one becomes holder, and no one releases, while another may still act."""
+        """No candidate becomes holder, and none releases the Lease, while another one may still act."""
         acting = [candidate.name for candidate in self.candidates if candidate.leads and candidate.name != holder]
         assert not acting, f"{acting} may act, and {holder!r} gets the lease"
 
@@ -57,7 +57,7 @@ class Weather:
                 await (candidate.end() if way == "end" else candidate.kill())
                 self.elections += len(candidate.led_at)
                 self.candidates.remove(candidate)
-                # A killed process acts no more; its lease lasts.
+                # A killed process no longer acts, but its Lease remains.
                 self.join(self.chance.randint(10, 10**6))
             case "date":
                 candidate.clock.ahead = timedelta(days=self.chance.randint(-9, 9))
@@ -67,7 +67,7 @@ class Weather:
                 self.server.touch()
             case "delete" if all(each.elector._seen is not None for each in self.candidates):
                 self.server.delete()
-                await asyncio.sleep(60)  # whoever joins now has never seen it, and cannot know that someone leads
+                await asyncio.sleep(60)  # a candidate that joins now has never seen it, and cannot know of a leader
             case _:
                 pass
 

@@ -1,4 +1,4 @@
-"""Does the steps of a walk: picks whom each act is about, and carries it out through the API or by the kubelets."""
+"""Performs the steps of a walk: chooses the target of each act, and carries it out through the API or the kubelets."""
 
 import asyncio
 import random
@@ -28,26 +28,26 @@ from tests.walks.plan import Act, ActKind, Step
 from tests.walks.settling import is_final, is_owned
 
 EXPIRY_SECONDS = 3
-"""Over for a Job that runs; for one that is resumed later it leaves its pods the time to start."""
+"""Already over for a Job that runs. If the Job is resumed later, its pods still have time to start."""
 REBOOT_SECONDS = 1.0
 EVICTED_SECONDS = 150.0
-"""By then the pods of a silent node are asked to go, and a node that is back is known to be."""
+"""By then the pods of a silent node are being deleted, or a node that is back is known to be back."""
 AT_ONCE_SECONDS = (0.01, 0.1, 0.5, 2.0)
-"""Two requests that are sent at once may be handled so far apart, the last two on a machine with too much to do."""
+"""Two requests sent at once may be handled this far apart; the last two values occur on an overloaded machine."""
 POLL_SECONDS = 0.2
 TRIES = 20
 TAINT = {"key": "walk", "effect": "NoExecute"}
 
 
 class Actor:
-    """What happens to one walk's workload and to its nodes."""
+    """Performs the events of one walk on its workload and its nodes."""
 
     def __init__(
         self, scene: Scene, stories: Stories, workloads: Resource, nodes: Sequence[str], dice: random.Random | None
     ) -> None:
         """`workloads`: the kind of the object that the user suspends and resumes.
 
-        `dice` draws which of the acts of one step comes first. None: the real world does.
+        `dice` draws which of the acts of one step comes first. None: the real world decides.
         """
         self.silent: set[str] = set()
         """Nodes that have fallen silent."""
@@ -60,14 +60,14 @@ class Actor:
         self._dice = dice
 
     async def do(self, step: Step) -> list[str]:
-        """Everything is chosen before anything is done. Returns what was done to whom, and what came in answer."""
+        """All targets are chosen before any act. Returns what was done to which object, and the answers."""
         chosen = [(act, self._choose(act)) for act in step.acts]
         return list(await asyncio.gather(*(self._try_soon(act, target) for act, target in chosen)))
 
     # Choosing.
 
     def _choose(self, act: Act) -> Object | str | None:
-        """An object or the name of a node. None: there is none, or the act is about none."""
+        """An object or the name of a node. None: there is none, or the act needs none."""
         match act.kind:
             case ActKind.EXIT:
                 return _at(act.place, self._pods(lambda pod: act.container in _running(pod)))
@@ -91,7 +91,7 @@ class Actor:
         return (self._stories.train_jobs if kind == TRAIN_JOBS else self._stories.job_sets).named(NAME)
 
     def _pods(self, wanted: Callable[[Object], bool]) -> list[Object]:
-        """Those that are neither over nor going nor on a silent node, by role."""
+        """Pods that have not ended, are not being deleted and are not on a silent node, by role."""
         return self._by_role(
             pod
             for pod in self._stories.pods.present.values()
@@ -163,7 +163,7 @@ class Actor:
                 assert act.kind is ActKind.REST, f"{act} needs a target"
 
     async def _end(self, pods: Sequence[Object], container: str, code: int) -> None:
-        """Returns when their kubelets have said so. Raises NotFoundError: the only one of them is gone."""
+        """Returns when their kubelets have reported the end. Raises NotFoundError: the only pod is gone."""
         kubelets, namespace = self._scene.kubelets, self._scene.namespace
         before = {pod["metadata"]["uid"]: _runs(pod, container) for pod in pods}
         for pod in pods:
@@ -227,7 +227,7 @@ class Actor:
             await self._evicted(name)
 
     async def _evicted(self, node: str) -> None:
-        """The pods on it are asked to go: about 50 s until it is known to be silent, and what they tolerate."""
+        """Wait until its pods are being deleted: about 50 s until the node counts as silent, plus their tolerations."""
         present = self._stories.pods.present
         uids = [uid for uid, pod in present.items() if pod["spec"].get("nodeName") == node and not ended(pod)]
 
@@ -249,7 +249,7 @@ class Actor:
         return list((await self._scene.read(NODES, name))["spec"].get("taints", []))
 
     async def _taint(self, name: str, ours: list[dict[str, str]]) -> None:
-        """Raises ConflictError: someone else has changed the node."""
+        """Raises ConflictError: another client has changed the node."""
         node = await self._scene.read(NODES, name)
         others = [taint for taint in node["spec"].get("taints", []) if taint["key"] != TAINT["key"]]
         version = {"resourceVersion": node["metadata"]["resourceVersion"]}
@@ -263,7 +263,7 @@ def _at(place: float, those: Sequence[Object] | Sequence[str]) -> Object | str |
 
 
 def _running(pod: Object) -> set[str]:
-    """Names of the containers that run, native sidecars included."""
+    """Names of the running containers, native sidecars included."""
     status = pod["status"]
     statuses = (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ()))
     return {each["name"] for each in statuses if "running" in each["state"]}

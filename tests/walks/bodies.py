@@ -6,8 +6,8 @@ NAME = "llm"
 RUNTIME = "walked"
 GRACE_SECONDS = 2
 TOLERATED_SECONDS = 8
-"""How long the pods stay on a node that is lost. Longer than the 5 s in which the taints of a node that is back go, so
-that a pod which was placed there meanwhile is not evicted in one run and left in the other.
+"""How long the pods stay on a lost node. This is longer than the 5 s in which the taints of a returned node go. So a
+pod that was placed there meanwhile is not evicted in one run and left alone in the other.
 """
 ABSENT_IMAGE = "absent"
 ANCESTOR = "trainer.kubeflow.org/trainjob-ancestor-step"
@@ -22,7 +22,7 @@ _IMAGES = {
 
 
 def nodes_of(namespace: str) -> tuple[str, str]:
-    """Names of the walk's own nodes. No other pod goes there, and its own pods go nowhere else."""
+    """Names of the walk's own nodes. No other pods go there, and its own pods go nowhere else."""
     return f"{namespace}-0", f"{namespace}-1"
 
 
@@ -42,7 +42,7 @@ def train_job(plan: WorkloadPlan) -> Json:
 
 
 def runtime(plan: WorkloadPlan, namespace: str) -> Json:
-    """The first ReplicatedJob trains; it has one replica, as Trainer demands."""
+    """The first ReplicatedJob trains; it has one replica, as Trainer requires."""
     spec = _job_set_spec(plan, namespace)
     spec["replicatedJobs"][0]["template"]["metadata"] = {"labels": {ANCESTOR: "trainer"}}
     return {
@@ -53,7 +53,7 @@ def runtime(plan: WorkloadPlan, namespace: str) -> Json:
 
 def _job_set_spec(plan: WorkloadPlan, namespace: str) -> Json:
     nodes = nodes_of(namespace)
-    # One node for each ReplicatedJob: where a pod goes is not left to a scheduler's choice among equals.
+    # One node for each ReplicatedJob, so that the scheduler never chooses among equal nodes.
     jobs = [_replicated(job, nodes[number % len(nodes)]) for number, job in enumerate(plan.jobs)]
     spec: Json = {"replicatedJobs": jobs}
     if plan.failure_policy is not None:

@@ -1,7 +1,7 @@
-"""Holds the history of a walk in the modelled cluster against the two on the real control plane.
+"""Compares the history of a walk in the modelled cluster with the two on the real control plane.
 
-What the two real ones disagree about is a race: there the modelled one may be like either of them, or something else.
-What they agree about is how the real programs behave, and there the modelled one must be the same.
+Where the two real ones differ, the outcome is a race, and any outcome of the model is accepted. Where they agree, that
+is how the real programs behave, and the model must do the same.
 """
 
 import textwrap
@@ -17,7 +17,7 @@ COLUMN = 70
 
 @dataclass(frozen=True)
 class Key:
-    """A line of a history."""
+    """Identifies a line of a history."""
 
     section: int
     part: str
@@ -26,17 +26,17 @@ class Key:
 
 
 Entry = tuple[str, ...]
-"""What a history says in that line. Empty: it has no such line."""
+"""The content of that line. Empty: the history has no such line."""
 
 
 @dataclass(frozen=True)
 class Comparison:
     agreed: int
-    """Lines about which the real histories agree."""
+    """Number of lines about which the real histories agree."""
     racy: int
-    """Lines that are left out: the real histories disagree about them."""
+    """Number of lines left out because the real histories differ."""
     differences: tuple[Key, ...]
-    """Lines of the model that are not as the real ones agree. In order."""
+    """Lines in which the model differs although the real histories agree. In order."""
 
 
 def compare(real: Sequence[History], model: History) -> Comparison:
@@ -57,11 +57,12 @@ def compare(real: Sequence[History], model: History) -> Comparison:
 
 
 def best(real: Sequence[History], models: Iterable[History]) -> tuple[History, Comparison]:
-    """The first of the models that does not differ, else that which differs latest.
+    """The first model that does not differ, else the one that differs latest.
 
-    Each has drawn its own delays: where things happen at once, several outcomes are right. If none of them differs
-    later than in a step of two acts, and what the real ones say there is said by one or another of the models, line by
-    line, then they have met an outcome that no model has drawn as a whole. What follows from it is left out.
+    Each model draws its own delays: where things happen at once, several outcomes are right. Suppose the latest of the
+    first differences is in a step of two acts, and each differing line of the real histories in that step occurs in
+    some model. Then the real walks met an outcome that no single model has drawn as a whole. That step's differing
+    lines and everything after it are left out.
     """
     found: list[tuple[History, Comparison]] = []
     for model in models:
@@ -85,7 +86,7 @@ def _is_said(key: Key, real: Sequence[History], found: Iterable[tuple[History, C
 
 
 def entries(history: History, sections: int | None = None) -> dict[Key, Entry]:
-    """Of so many sections. None: of all."""
+    """The entries of the first `sections` sections. None: of all."""
     found: dict[Key, Entry] = {}
     for number, section in enumerate(history.sections[:sections]):
         found[Key(number, "acts")] = tuple(section.acts)

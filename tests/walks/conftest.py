@@ -1,6 +1,7 @@
-"""Which walks are walked: seeds 0 to `--walks` - 1, each twice on one real control plane and in modelled clusters.
+"""Selects the walks: seeds 0 to `--walks` - 1, each twice on one real control plane and in modelled clusters.
 
-A walk in which the model differs is walked a third time on the real control plane: what happens only twice is a race.
+A walk in which the model differs runs a third time on the real control plane: an outcome that two runs share may still
+be a race.
 """
 
 from collections.abc import AsyncIterator
@@ -28,7 +29,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 async def walks(request: pytest.FixtureRequest) -> AsyncIterator[RealWalks]:
-    """All walks that the session asks for; they have begun."""
+    """All walks of the session. They have started."""
     specs = [getattr(item, "callspec", None) for item in request.session.items]
     seeds = [spec.params["seed"] for spec in specs if spec is not None and "seed" in spec.params]
     async with RealWalks.running([draw(seed) for seed in seeds]) as running:
@@ -37,7 +38,7 @@ async def walks(request: pytest.FixtureRequest) -> AsyncIterator[RealWalks]:
 
 @pytest.fixture
 def outcomes(request: pytest.FixtureRequest) -> list[Outcome]:
-    """Of the walks that are over."""
+    """Outcomes of the finished walks."""
     return request.config.stash[OUTCOMES]
 
 

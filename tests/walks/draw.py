@@ -1,7 +1,7 @@
-"""Draws walks: a seed decides the whole walk, and the same seed gives the same one for ever.
+"""Draws walks: a seed determines the whole walk, and always gives the same one.
 
-The drawn jobs are small, valid and varied. The steps are drawn without knowing what they will meet: one that finds
-nothing to act on does nothing, in every cluster alike.
+The drawn jobs are small, valid and varied. The steps are drawn without knowledge of the state in which they will run: a
+step that finds no target does nothing, in every cluster alike.
 """
 
 import random
@@ -13,20 +13,20 @@ from tests.walks.plan import Act, ActKind, Container, ContainerKind, JobPlan, Js
 T = TypeVar("T")
 
 WALKS_IN_CI = 24
-"""Seeds from 0: as many as fit 150 s on two cores."""
+"""Seeds from 0: as many as fit into 150 s on two cores."""
 TRAINER = "node"
 """Name of the container that trains, as in Trainer's runtimes."""
 JOB_NAMES = ("node", "eval", "log")
 MOST_PODS = 8
 FEWEST_STEPS = 6
 MOST_STEPS = 15
-"""Without those that at last repair what is still broken."""
+"""Without the final steps that repair what is still broken."""
 FAIL_JOB_CODE = 42
 FAIL_INDEX_CODE = 43
 RESTART_CODE = 44
 SIMULTANEOUS_SHARE = 0.12
 DEADLINE_EVERY = 8
-"""Of so many walks one is about a deadline: by turns about a TrainJob's and about a Job's."""
+"""One in this many walks is about a deadline, alternately of a TrainJob and of a Job."""
 
 _WEIGHTS = {
     ActKind.EXIT: 34,
@@ -43,7 +43,7 @@ _WEIGHTS = {
     ActKind.EXPIRE: 2,
     ActKind.LOSE_NODE: 1,
 }
-"""How often each happens. What undoes another (resume, untaint, recovery) follows it by rule."""
+"""How often each act happens. Acts that undo another one (resume, untaint, recovery) follow it by rule."""
 _SECONDS = {
     ActKind.EXIT: 7.0,
     ActKind.DELETE_POD: 9.0,
@@ -52,16 +52,16 @@ _SECONDS = {
     ActKind.TAINT: 9.0,
     ActKind.LOSE_NODE: 60.0,
 }
-"""What each takes on average on the real control plane; a lost pod is replaced after 10 s and more. Else 4 s."""
+"""Average seconds of each act on the real control plane; a lost pod is replaced after 10 s or more. Other acts: 4 s."""
 ENOUGH_SECONDS = 75.0
-"""A walk that takes so long is given no more steps than the fewest, so that CI need not wait for a single one."""
+"""A walk that takes this long gets no more than the fewest steps, so that CI does not wait for a single walk."""
 _UNDONE_BY = {
     ActKind.SUSPEND: ActKind.RESUME,
     ActKind.TAINT: ActKind.UNTAINT,
     ActKind.LOSE_NODE: ActKind.RECOVER_NODES,
 }
 _AT_ONCE = (ActKind.EXIT, ActKind.DELETE_POD, ActKind.EVICT, ActKind.RESIZE, ActKind.SUSPEND, ActKind.RESTART_JOB_SET)
-"""What may happen beside another act."""
+"""Acts that may happen at the same time as another one."""
 
 
 def draw(seed: int) -> Walk:
@@ -167,13 +167,13 @@ def _failure_policy(dice: random.Random, jobs: Sequence[JobPlan]) -> Json | None
     return {**policy, "rules": rules} if rules else policy
 
 
-# What happens to them.
+# What happens to the jobs.
 
 
 def _steps(dice: random.Random, workload: WorkloadPlan) -> list[Step]:
     steps: list[Step] = []
     undo: dict[ActKind, int] = {}
-    """What is still to be undone, with the number of steps until then."""
+    """Acts that still have to be undone, with the number of steps until then."""
     if workload.suspended:
         undo[ActKind.RESUME] = dice.randint(0, 1)
     for drawn in range(dice.randint(FEWEST_STEPS, MOST_STEPS)):
@@ -195,7 +195,7 @@ def _steps(dice: random.Random, workload: WorkloadPlan) -> list[Step]:
 
 
 def expected_seconds(steps: Sequence[Step]) -> float:
-    """Roughly how long they take, if each finds something to act on."""
+    """Roughly how long the steps take if each finds a target."""
     last = max((step.not_before_seconds for step in steps), default=0.0)
     return max(last, sum(_SECONDS.get(act.kind, 4.0) for step in steps for act in step.acts))
 
@@ -203,7 +203,7 @@ def expected_seconds(steps: Sequence[Step]) -> float:
 def _act(
     dice: random.Random, workload: WorkloadPlan, undo: dict[ActKind, int], kinds: Sequence[ActKind] = tuple(_WEIGHTS)
 ) -> Act:
-    """`undo`: what is not undone yet is not done again."""
+    """`undo`: an act that is not undone yet is not drawn again."""
     possible = {kind: _WEIGHTS[kind] for kind in kinds if _UNDONE_BY.get(kind) not in undo}
     kind = _one_of(dice, possible)
     place = round(dice.random(), 3)
@@ -221,9 +221,9 @@ def _act(
 
 
 def _deadline_walk(seed: int, dice: random.Random, *, of_the_train_job: bool) -> Walk:
-    """A deadline that is counted again from the resume: nothing may happen when the first count would have run out.
+    """A deadline that restarts with the resume: nothing may happen when the first count would have run out.
 
-    The steps keep some seconds away from every moment at which something is due, by either count.
+    By either count, the steps stay some seconds away from every moment at which something is due.
     """
     seconds = dice.randint(22, 26)
     job = JobPlan(

@@ -1,7 +1,7 @@
-"""What a walk has shown: per step what appeared on each object, and how all objects stood when it had settled.
+"""The history of a walk: for each step, what appeared on each object, and the state of all objects once settled.
 
 Objects are named by role (which Job, which of its incarnations, which index, which pod of that index), because each
-cluster makes up its own names and UIDs. Nothing is dated: two clusters differ in their pace, not in what they do.
+cluster makes up its own names and UIDs. Nothing is dated: two clusters differ in their pace, not in their behaviour.
 """
 
 import re
@@ -23,15 +23,15 @@ MESSAGES_TOLD = frozenset({"Failed", "FailureTarget", "RestartingJobSet"})
 
 @dataclass(frozen=True)
 class Section:
-    """One step and what came of it."""
+    """One step and its consequences."""
 
     step: str
     acts: list[str]
-    """What was done to whom, or that there was nothing to do it to."""
+    """What was done to which object, or that there was no target."""
     appeared: dict[str, list[str]]
-    """By role: facts that were not so before, in the order in which they came."""
+    """By role: new facts, in order of appearance."""
     states: dict[str, str]
-    """By role: how the objects that are left stand in the end."""
+    """By role: the state of the remaining objects at the end."""
     unsettled: str = ""
     """What was still under way when the patience ran out. Empty: nothing."""
 
@@ -40,12 +40,12 @@ class Section:
 class History:
     sections: list[Section] = field(default_factory=list)
     too_slow: bool = False
-    """The walk was given up: the cluster was too slow for a step that has a time of its own."""
+    """The walk was given up, because the cluster was too slow for a step with a fixed time."""
 
 
 @dataclass
 class Stories:
-    """What the watches of a walk have told."""
+    """What the watches of a walk have reported."""
 
     train_jobs: Story
     job_sets: Story
@@ -59,7 +59,7 @@ class Stories:
         return [len(story.events) for story in self.all()]
 
     def roles(self) -> dict[str, str]:
-        """The role of every object that there ever was, by UID."""
+        """The role of every object that ever existed, by UID."""
         roles = {
             **_numbered("TrainJob ", self.train_jobs.events),
             **_numbered("JobSet ", self.job_sets.events),
@@ -97,7 +97,7 @@ def _index(pod: Object) -> str:
 
 
 def appeared(stories: Stories, begin: list[int], end: list[int], namespace: str) -> dict[str, list[str]]:
-    """By role, from the events between these places of the four stories."""
+    """By role, from the events between these positions in the four stories."""
     roles = stories.roles()
     words = _Words(stories, namespace)
     found: dict[str, list[str]] = {}
@@ -115,19 +115,19 @@ def appeared(stories: Stories, begin: list[int], end: list[int], namespace: str)
 
 
 class _Words:
-    """What is said of the objects of one walk, without the names that a cluster makes up."""
+    """Descriptions of a walk's objects, without the names that a cluster makes up."""
 
     def __init__(self, stories: Stories, namespace: str) -> None:
         self._stories = stories
         self._namespace = namespace
 
     def facts(self, body: Object) -> list[str]:
-        """All that is so. Of a pod's conditions only DisruptionTarget: the others come from the kubelets, which are
-        the same model everywhere.
+        """All facts about the object. Of a pod's conditions only DisruptionTarget counts: the others come from the
+        kubelets, which are the same model everywhere.
         """
         if body["kind"] == "Job" and "deletionTimestamp" in body["metadata"]:
-            # Whether its pods count as failed, and the Job as failed by them, is a race that nothing depends on: the
-            # Job controller lets go of all pods of such a Job while the garbage collector deletes them.
+            # Whether its pods count as failed, and the Job with them, is a race that nothing depends on: the Job
+            # controller releases all pods of such a Job while the garbage collector deletes them.
             return ["deleting"]
         status = body.get("status", {})
         is_pod = body["kind"] == "Pod"
@@ -153,12 +153,12 @@ class _Words:
         message = GENERATED.sub(r"\1-*", message.replace(f"{self._namespace}/", ""))
         named = FIRST_FAILED.search(message)
         if named and self._failed_with(named[1]):
-            # JobSet compares dates of whole seconds, and of equals takes the one that its cache names first.
+            # JobSet compares dates in whole seconds. Among equal dates it takes the first Job in its cache.
             message = message.replace(named[0], "(first failed job: one of several)")
         return message
 
     def _failed_with(self, name: str) -> bool:
-        """Whether another Job has failed in the same second as one of that name."""
+        """Whether another Job has failed in the same second as one with that name."""
         failed = {
             (event.name, each["lastTransitionTime"])
             for event in self._stories.jobs.events
@@ -168,7 +168,7 @@ class _Words:
         return any(one == name and other != name and at == when for one, at in failed for other, when in failed)
 
     def _dated(self, condition: Object, job: Object) -> str:
-        """Whether the resume is dated from before a pod that was made before it was written down."""
+        """Whether the resume is dated before a pod that was created before the resume was written."""
         uid, since = job["metadata"]["uid"], condition["lastTransitionTime"]
         written = min(
             event.position
@@ -188,11 +188,11 @@ def _is_same(one: Object, other: Object) -> bool:
     return all(one.get(name) == other.get(name) for name in ("type", "status", "lastTransitionTime"))
 
 
-# How things stand.
+# States.
 
 
 def states(stories: Stories) -> dict[str, str]:
-    """By role, of the objects that are there."""
+    """By role, for the objects that exist."""
     roles = stories.roles()
     stand = {"TrainJob": _train_job, "JobSet": _job_set, "Job": _job, "Pod": _pod}
     return {

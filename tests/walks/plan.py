@@ -1,8 +1,8 @@
-"""A walk as data: one small job, and what happens to it, step by step.
+"""A walk as data: one small job, and the steps that happen to it.
 
-A plan names nothing that a cluster makes up: no pod names, no UIDs. A step says *which* pod or Job it means by a number
-from 0 to 1, its place among those that are there at that moment, in the order of their roles. So one plan can be walked
-in any cluster, and in equal clusters it does equal things.
+A plan contains nothing that a cluster makes up: no pod names, no UIDs. A step refers to a pod or a Job by a number from
+0 to 1: its place among those that exist at that moment, in the order of their roles. So one plan can be walked in any
+cluster, and in equal clusters it does the same.
 """
 
 from dataclasses import dataclass
@@ -16,17 +16,17 @@ class ContainerKind(StrEnum):
     """What a container of the drawn job does."""
 
     TRAINER = "trainer"
-    """Runs until it is told to end."""
+    """Runs until it receives SIGTERM."""
     HELPER = "helper"
     """Exits 0 soon after its start."""
     SHIPPER = "shipper"
-    """A sidecar among the containers; it runs until it is told to end."""
+    """A sidecar among the ordinary containers. It runs until it receives SIGTERM."""
     NATIVE = "native sidecar"
     """An init container with restartPolicy Always."""
     DEAF = "deaf native sidecar"
-    """The same, and it ignores SIGTERM."""
+    """The same, but it ignores SIGTERM."""
     ABSENT = "absent"
-    """Its image is nowhere, so it never starts."""
+    """Its image does not exist, so it never starts."""
 
 
 NATIVE_KINDS = frozenset({ContainerKind.NATIVE, ContainerKind.DEAF})
@@ -37,7 +37,7 @@ class Container:
     name: str
     kind: ContainerKind
     restart_codes: tuple[int, ...] = ()
-    """Exit codes for which its own restartPolicyRules restart it; otherwise it never restarts. Empty: no own policy."""
+    """Exit codes for which its restartPolicyRules restart it. Otherwise it never restarts. Empty: no own policy."""
 
 
 @dataclass(frozen=True)
@@ -56,13 +56,13 @@ class JobPlan:
     backoff_limit_per_index: int | None = None
     max_failed_indexes: int | None = None
     failure_rules: tuple[Json, ...] = ()
-    """Of its podFailurePolicy. Empty: it has none."""
+    """Rules of its podFailurePolicy. Empty: it has none."""
     replacement_policy: str | None = None
     success_indexes: str | None = None
-    """Of its successPolicy."""
+    """Success indexes of its successPolicy."""
     deadline_seconds: int | None = None
     depends_on: tuple[str, str] | None = None
-    """Name of an earlier ReplicatedJob and what has to become of it."""
+    """Name of an earlier ReplicatedJob and the status that it has to reach."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class WorkloadPlan:
 
 
 class ActKind(StrEnum):
-    """What can happen to it."""
+    """What can happen to the job."""
 
     SUSPEND = "suspend"
     RESUME = "resume"
@@ -107,11 +107,11 @@ class ActKind(StrEnum):
 class Act:
     kind: ActKind
     place: float = 0.0
-    """Which of those that it can be done to, 0 for the first and just below 1 for the last."""
+    """Which of the possible targets: 0 is the first, just below 1 the last."""
     value: int = 0
-    """The exit code, how many pods a Job is to have, or which of the two ways an act has."""
+    """The exit code, the new number of pods of a Job, or which of its two forms an act has."""
     container: str = ""
-    """Of EXIT."""
+    """For EXIT."""
 
     def __str__(self) -> str:
         match self.kind:
@@ -134,9 +134,9 @@ class Act:
 @dataclass(frozen=True)
 class Step:
     acts: tuple[Act, ...]
-    """One, or two at once."""
+    """One act, or two at once."""
     not_before_seconds: float = 0.0
-    """After the walk began. Only deadlines need it: all other steps begin when the cluster has settled."""
+    """Seconds after the start of the walk. Only deadlines need it: other steps begin when the cluster has settled."""
 
     def __str__(self) -> str:
         told = " and ".join(str(act) for act in self.acts)
@@ -149,10 +149,10 @@ class Walk:
     workload: WorkloadPlan
     steps: tuple[Step, ...]
     stock_limits: bool = False
-    """The controller-manager sends 20 requests a second, as shipped; else 500, so that walks can share it."""
+    """The controller-manager sends 20 requests a second, as shipped. Else 500, so that walks can share it."""
 
     def lines(self) -> list[str]:
-        """The job and the steps, for whoever reads a report."""
+        """The job and the steps, for readers of a report."""
         workload = self.workload
         told = [f"{workload.kind}{', suspended at birth' if workload.suspended else ''}"]
         if workload.deadline_seconds is not None:

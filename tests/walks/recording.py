@@ -1,8 +1,9 @@
-"""Walks whose real histories are kept, so that a planted bug is found without a control plane.
+"""Walks with recorded real histories, so that a planted bug is found without a control plane.
 
     python -m tests.walks.recording resumed seed-7
 
-walks these again, twice each, and writes `recorded/*.json`: needed after a change of a plan, or of what a history says.
+walks these again, twice each, and writes `recorded/*.json`. This is needed after a change of a plan or of the content
+of a history.
 """
 
 import asyncio
@@ -28,12 +29,12 @@ RESUMED = Walk(
     steps=(Step((Act(ActKind.RESUME),)),),
     stock_limits=True,
 )
-"""A job as Kueue starts it. Its pods are made in two seconds and more, and `Suspended=False` is dated after them."""
+"""A job as Kueue starts it. Creating its pods takes two seconds or more, and `Suspended=False` is dated after them."""
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """A plan and what came of it on the real control plane, two times."""
+    """A plan and its two histories on the real control plane."""
 
     walk: Walk
     real: tuple[History, History]

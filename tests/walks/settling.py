@@ -1,7 +1,7 @@
-"""What is under way in a cluster whose objects have just stopped changing: it is too early for the next step.
+"""What is still under way in a cluster whose objects have just stopped changing, so that the next step must wait.
 
-A Job waits 10 s and more before it replaces a failed pod, and a controller under load may be seconds behind. In that
-time nothing changes, but something will. A step that came in between would meet another state in each cluster.
+A Job waits 10 s or more before it replaces a failed pod, and a controller under load may be seconds behind. During that
+time nothing changes, but something will. A step in between would find a different state in each cluster.
 """
 
 from collections.abc import Iterator, Set
@@ -10,7 +10,7 @@ from tests.contract.scene import Object, condition, deleting, ended
 from tests.walks.history import Stories
 
 STABLE_WAITS = frozenset({"ImagePullBackOff", "ErrImagePull"})
-"""Reasons of a waiting container that nothing in the cluster will change."""
+"""Waiting reasons of a container that nothing in the cluster will change."""
 FINAL = ("Complete", "Completed", "Failed")
 SHORT_SECONDS = 5
 """A deadline that passes at once, or soon after the Job is resumed."""
@@ -18,11 +18,11 @@ REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"
 COUNTS = ("active", "ready", "succeeded", "failed", "suspended")
 BEGUN = ("ready", "succeeded", "failed")
-"""Counts of Jobs that have started or were once started."""
+"""Counts of Jobs that have started, now or earlier."""
 
 
 def is_final(body: Object) -> bool:
-    """Of a TrainJob, a JobSet or a Job: it has ended."""
+    """Whether a TrainJob, a JobSet or a Job has ended."""
     return any(condition(body, kind) for kind in FINAL)
 
 
@@ -34,7 +34,7 @@ def is_owned(body: Object, owner: Object) -> bool:
 def unsettled(stories: Stories, closed_nodes: Set[str], silent_nodes: Set[str]) -> str:
     """The first thing that is under way. Empty: nothing.
 
-    `closed_nodes`: those that no pod can go to now. `silent_nodes`: those whose pods cannot end now.
+    `closed_nodes`: nodes that no pod can go to now. `silent_nodes`: nodes whose pods cannot end now.
     """
     return next(_UnderWay(stories, closed_nodes, silent_nodes).all(), "")
 
@@ -91,7 +91,7 @@ class _UnderWay:
                 yield f"{_name(pod)}: {container['name']} waits, {waiting.get('reason')}"
 
     def _incomplete(self, job: Object) -> Iterator[str]:
-        """It ends, pods are missing that it will make, or it has not counted those that there are."""
+        """The Job is ending, will create missing pods, or has not counted its pods."""
         spec, status = job["spec"], job.get("status", {})
         for interim in ("FailureTarget", "SuccessCriteriaMet"):
             # A suspended Job without startTime cannot finish: the server refuses that until it is resumed.
@@ -111,10 +111,10 @@ class _UnderWay:
             yield f"{_name(job)} has too few pods"
 
     def _to_end(self, job: Object, active: list[Object]) -> Iterator[str]:
-        """What will end it, or what it is to count at its end, is there already."""
+        """The cause of its end, or what it will count at its end, already exists."""
         spec = job["spec"]
         held = [pod for pod in self._pods if is_owned(pod, job) and ended(pod) and pod["metadata"].get("finalizers")]
-        # With a limit per index a failed pod is held until its successor is made.
+        # With a limit per index, a failed pod keeps its finalizer until its successor is created.
         if held and "backoffLimitPerIndex" not in spec:
             yield f"{_name(job)} has not counted its finished pods"
         restarts = sum(
@@ -129,7 +129,7 @@ class _UnderWay:
             yield f"{_name(job)} has almost reached its deadline"
 
     def _behind(self, job_set: Object) -> Iterator[str]:
-        """It has not counted its Jobs, or has not acted on what became of them."""
+        """The JobSet has not counted its Jobs, or has not reacted to their end."""
         of_attempt = self._jobs_of(job_set)
         counts: dict[str, tuple[int, ...]] = {}
         for replicated in job_set["spec"]["replicatedJobs"]:
@@ -147,7 +147,7 @@ class _UnderWay:
                 yield f"{_name(job_set)} has ended and has not deleted its Jobs"
             return
         in_order = job_set["spec"]["startupPolicy"]["startupPolicyOrder"] == "InOrder"
-        # One that starts in order is resumed only when the last of its Jobs has its turn, which may never come.
+        # A JobSet that starts in order is resumed only when it is the turn of its last Job, which may never come.
         if _is_changing(job_set) and (_is_suspended(job_set) or not in_order):
             yield f"{_name(job_set)} is being suspended or resumed"
         if _is_suspended(job_set) and not all(_is_suspended(job) or is_final(job) for job in of_attempt):
@@ -160,7 +160,7 @@ class _UnderWay:
             yield f"{_name(job_set)} has too few Jobs"
 
     def _jobs_of(self, job_set: Object) -> list[Object]:
-        """Those of the present attempt."""
+        """The Jobs of the present attempt."""
         attempt = str(job_set.get("status", {}).get("restarts", 0))
         jobs = (job for job in self._jobs if is_owned(job, job_set))
         return [job for job in jobs if job["metadata"]["labels"][ATTEMPT] == attempt]
@@ -184,12 +184,12 @@ def _is_suspended(body: Object) -> bool:
 
 
 def _is_changing(body: Object) -> bool:
-    """It does not say yet that it is suspended, or that it no longer is."""
+    """Its condition does not yet say that it is suspended, or that it no longer is."""
     return _is_suspended(body) != (condition(body, "Suspended") is not None)
 
 
 def _lacks_jobs(job_set: Object, counts: dict[str, tuple[int, ...]], there: int, *, in_order: bool) -> bool:
-    """Fewer than those whose turn it is."""
+    """Whether there are fewer Jobs than those whose turn it is."""
     replicas = {each["name"]: each["replicas"] for each in job_set["spec"]["replicatedJobs"]}
     succeeded = {name: count[COUNTS.index("succeeded")] for name, count in counts.items()}
     begun = {name: sum(count[COUNTS.index(each)] for each in BEGUN) for name, count in counts.items()}
@@ -223,7 +223,7 @@ def _by_name(body: Object, field: str) -> dict[str, Object]:
 
 
 def _count(indexes: str) -> int:
-    """How many there are in `1,3-5`."""
+    """The number of indexes in a text such as `1,3-5`."""
     total = 0
     for interval in indexes.split(",") if indexes else ():
         first, _, last = interval.partition("-")

@@ -1,4 +1,4 @@
-"""The modelled cluster does what the real control plane does, in walks that no one chose."""
+"""The modelled cluster does what the real control plane does, in random walks."""
 
 from tests.walks.comparison import report
 from tests.walks.worlds import Outcome, RealWalks

@@ -15,22 +15,22 @@ from tests.walks.plan import Walk
 from tests.walks.settling import is_final, unsettled
 
 QUIET_SECONDS = 2.0
-"""So long nothing changes before the cluster counts as settled. The Job controller looks at what changed after 1 s."""
+"""Nothing may change for this long before the cluster counts as settled. The Job controller reacts after 1 s."""
 PATIENCE_SECONDS = 45.0
-"""So long the walk waits for what is under way. The third failure of a Job's pods is replaced after 40 s."""
+"""How long the walk waits for what is under way. The third failure of a Job's pods is replaced after 40 s."""
 LONGEST_SECONDS = 180.0
-"""Of one step, whatever happens."""
+"""For one step, in any case."""
 LATE_SECONDS = 2.0
-"""A step that has a time of its own is given up if the cluster has settled so much later than that."""
+"""A step with a fixed time is given up if the cluster has settled this much later."""
 POLL_SECONDS = 0.1
 STEPS_AFTER_THE_END = 2
-"""A workload that has ended is followed for so many steps: nothing may come of them."""
+"""The steps that still run after the workload has ended: they must have no effect."""
 
 
 async def walk(scene: Scene, plan: Walk, dice: random.Random | None = None) -> History:
-    """In the scene's namespace, on two nodes that are made for it and go with it.
+    """Walks in the scene's namespace, on two nodes that are created for it and deleted with it.
 
-    `dice` draws which of two acts at once comes first. None: the real world does.
+    `dice` draws which of two acts at once comes first. None: the real world decides.
     """
     nodes = nodes_of(scene.namespace)
     scene.kubelets.withhold_image(ABSENT_IMAGE)
@@ -48,7 +48,7 @@ async def walk(scene: Scene, plan: Walk, dice: random.Random | None = None) -> H
 
 
 async def _joined(scene: Scene, name: str) -> None:
-    """The node is there and pods may go onto it."""
+    """Wait until the node exists and pods may go onto it."""
     async with asyncio.timeout(LONGEST_SECONDS):
         while True:
             try:
@@ -83,7 +83,7 @@ class Walker:
             begin = self._stories.lengths()
             wait_seconds = began_seconds + step.not_before_seconds - clock.monotonic_seconds()
             if step.not_before_seconds and wait_seconds < -LATE_SECONDS:
-                # The deadline may have passed in another step than in a cluster that is quicker.
+                # The deadline may have passed in another step than in a faster cluster.
                 history.sections.pop()
                 return replace(history, too_slow=True)
             await clock.sleep(max(0.0, wait_seconds))
@@ -97,7 +97,7 @@ class Walker:
         return Section(step, acts, told, states(self._stories), still)
 
     def _ended(self) -> bool:
-        """All of it, or it is gone."""
+        """Whether the whole workload has ended, or is gone."""
         workloads = [*self._stories.train_jobs.present.values(), *self._stories.job_sets.present.values()]
         return all(map(is_final, workloads))
 
@@ -112,7 +112,7 @@ class Walker:
                 try:
                     await scene.create(TRAIN_JOBS, train_job(plan))
                 except RefusedError as error:
-                    # Trainer's webhook reads runtimes from a cache, which learns of a new one a moment later.
+                    # Trainer's webhook reads runtimes from a cache, which sees a new one a moment later.
                     if RUNTIME not in str(error):
                         raise
                     await scene.clock.sleep(POLL_SECONDS)
@@ -141,7 +141,7 @@ class Walker:
                 return still
 
     async def _told_all(self) -> bool:
-        """Whether the watches have told what the server has by now."""
+        """Whether the watches have reported everything that the server has by now."""
         kinds = zip((TRAIN_JOBS, JOB_SETS, JOBS, PODS), self._stories.all(), strict=True)
         for kind, story in kinds:
             there = {_version(body) for body in await self._scene.items(kind)}

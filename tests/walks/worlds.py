@@ -1,4 +1,4 @@
-"""Where walks are walked: clusters in memory, one for each, and one real control plane, on which many go on at once."""
+"""The worlds of the walks: a cluster in memory for each, and one real control plane that many share at once."""
 
 import asyncio
 import multiprocessing
@@ -28,27 +28,27 @@ from tests.walks.walker import walk
 KUBELET = KubeletSettings(
     start_seconds=(0.05, 0.3), restart_seconds=0.3, back_off_seconds=1.0, longest_back_off_seconds=1.0
 )
-"""Both worlds have these kubelets, so that a crash loop need not be waited for.
+"""The kubelets of both worlds have these settings, so that a walk need not wait for a crash loop.
 
-Nothing tells of a back-off before its end, so it has to be shorter than the quiet after which a cluster counts as
+Nothing shows a back-off before its end, so it has to be shorter than the quiet time after which a cluster counts as
 settled.
 """
 REQUEST_SECONDS = ((0.002, 0.02), (0.05, 0.3), (0.2, 0.8))
-"""The least and most that a request of a modelled controller takes: on an idle machine, on a busy and on an overloaded
-one, where JobSet's one worker is so far behind that it misses states of a second and more.
+"""The least and most that a request of a modelled controller takes, in seconds: on an idle, a busy and an overloaded
+machine. On the last, JobSet's only worker is so far behind that it misses states of a second and more.
 """
 TOGETHER = 16
-"""Walks on the real control plane at once. Each is walked twice, side by side."""
+"""Walks on the real control plane at the same time. Each plan is walked twice, side by side."""
 MOST_MODELS = 2 * len(REQUEST_SECONDS)
-"""Modelled walks of one plan in which nothing happens at once: two at each pace. The first is mostly enough."""
+"""Modelled walks of one plan in which nothing happens at once: two at each pace. Usually the first is enough."""
 MOST_MODELS_AT_ONCE = 24
-"""Of one in which two things happen at once."""
+"""The same for a plan in which two things happen at once."""
 LIMIT_SECONDS = 900.0
-"""Of one walk."""
+"""For one walk."""
 
 
 def walk_in_memory(plan: Walk, entropy_seed: int) -> History:
-    """`entropy_seed` draws all delays: the first those of an idle machine, the next those of busier ones, in turn."""
+    """`entropy_seed` draws all delays: in turn those of an idle, a busy and an overloaded machine."""
     pace = REQUEST_SECONDS[entropy_seed % len(REQUEST_SECONDS)]
     settings = ClusterSettings(request_seconds=pace, kubelets=KUBELET)
     if not plan.stock_limits:
@@ -62,18 +62,18 @@ def walk_in_memory(plan: Walk, entropy_seed: int) -> History:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one plan."""
+    """The outcome of one plan."""
 
     plan: Walk
     real: tuple[History, ...]
-    """Two, or three where the model differs from the first two."""
+    """Two, or three if the model differs from the first two."""
     model: History
-    """The first that does not differ from the real ones, else the one that does so latest."""
+    """The first model that does not differ from the real ones, else the one that differs latest."""
     comparison: Comparison
 
 
 class RealWalks:
-    """The walks on the real control plane, all of which have begun."""
+    """The walks on the real control plane, which have all started."""
 
     def __init__(self, tasks: dict[int, asyncio.Task[Outcome]]) -> None:
         self._tasks = tasks
@@ -84,7 +84,7 @@ class RealWalks:
     @classmethod
     @asynccontextmanager
     async def running(cls, plans: Sequence[Walk]) -> AsyncIterator["RealWalks"]:
-        # The modelled clusters go to a process of their own: here the kubelets of the real one have to keep pace.
+        # The modelled clusters run in another process: in this one, the kubelets of the real cluster have to keep pace.
         with ProcessPoolExecutor(max_workers=1, mp_context=multiprocessing.get_context("spawn")) as models:
             async with real_stage("raised") as stage:
                 slots = asyncio.Semaphore(TOGETHER)
@@ -109,7 +109,7 @@ async def real_stage(limits: Literal["raised", "stock"]) -> AsyncIterator[Scene]
 
 
 async def real_histories(plan: Walk) -> tuple[History, History]:
-    """Of one plan alone, on a control plane of its own; one after the other, because stock limits are shared."""
+    """Histories of one plan on a new control plane. The walks run one after the other, as they share stock limits."""
     async with real_stage("stock" if plan.stock_limits else "raised") as stage:
         return await _walk(stage, plan), await _walk(stage, plan)
 
@@ -121,7 +121,7 @@ async def _outcome(stage: Scene, plan: Walk, slots: asyncio.Semaphore, models: P
     loop = asyncio.get_running_loop()
     model, comparison = await loop.run_in_executor(models, compare_with_models, plan, real)
     if comparison.differences:
-        # Two real walks can lose the same race side by side. A difference counts once a third walk confirms it.
+        # Two real walks can lose the same race side by side. A difference counts only after a third walk confirms it.
         async with slots:
             real = (*real, await _walk(stage, plan))
         model, comparison = await loop.run_in_executor(models, compare_with_models, plan, real)
@@ -129,7 +129,7 @@ async def _outcome(stage: Scene, plan: Walk, slots: asyncio.Semaphore, models: P
 
 
 def compare_with_models(plan: Walk, real: Sequence[History]) -> tuple[History, Comparison]:
-    """With as many modelled walks as it takes to meet one that does not differ, up to a limit."""
+    """With as many modelled walks as it takes to find one that does not differ, up to a limit."""
     most = MOST_MODELS_AT_ONCE if any(len(step.acts) > 1 for step in plan.steps) else MOST_MODELS
     return best(real, (walk_in_memory(plan, entropy_seed) for entropy_seed in range(most)))
 

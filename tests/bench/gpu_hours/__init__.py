@@ -1,4 +1,4 @@
-"""Useful GPU-hours of one job under several answers to a lost node: an event-driven model of its own, not the cluster.
+"""Useful GPU-hours of one job under several responses to a lost node, from an event-driven model without a cluster.
 
-`failures` draws what happens to the machines. `job` plays it through for one strategy. `arms` compares the strategies.
+`failures` draws what happens to the machines. `job` plays it for one strategy. `arms` compares the strategies.
 """

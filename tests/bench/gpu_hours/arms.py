@@ -1,6 +1,6 @@
-"""Waiting, elastic and spares side by side: 200 seeds, each of which is the same world for all strategies.
+"""Compares waiting, elasticity and spares side by side over 200 seeds. Each seed is the same world for all strategies.
 
-The table has the means and their 95 % intervals. A difference is taken within each seed, and averaged then. So its
+The table has the means and their 95 % intervals. A difference is computed within each seed and then averaged, so its
 interval is narrower than those of the two means.
 """
 
@@ -15,7 +15,7 @@ SEEDS = 200
 SPARES = (1, 2, 4)
 HOUR_SECONDS = 3600.0
 KIND = "simulated"
-"""What each figure is: neither measured, nor computed from what a reader puts in."""
+"""The kind of every figure: neither measured, nor computed from a reader's inputs."""
 
 WAITING = Strategy("waiting")
 ELASTIC = {size: Strategy(f"elastic, multiple of {size}", elastic=Elastic(multiple_of=size)) for size in (1, 4, 8)}
@@ -29,7 +29,7 @@ STRATEGIES = (WAITING, *ELASTIC.values(), *SPARE.values(), *BOTH.values())
 
 @dataclass(frozen=True)
 class Setting:
-    """What the strategies are compared in."""
+    """The conditions in which the strategies are compared."""
 
     name: str
     world: World
@@ -44,7 +44,7 @@ _ONE_HOUR = MAIN[0].world
 _GPUS_STAY = FailureModel(
     tuple(replace(each, loses_node=each.loses_node and each.category != "GPU") for each in CAUSES)
 )
-"""A GPU that fails is well again after a restart."""
+"""A failed GPU works again after a restart."""
 VARIED = (
     Setting("repair 15 min", World(HOUR_SECONDS / 4)),
     Setting("repair 30 min", World(HOUR_SECONDS / 2)),
@@ -67,8 +67,8 @@ VARIED = (
     Setting("1 h, 6.3 times the failures", _ONE_HOUR, FailureModel(times_llama=6.3)),
     Setting("8 h, 6.3 times the failures", MAIN[1].world, FailureModel(times_llama=6.3)),
 )
-"""6.3: Kokolis et al., "Revisiting Reliability in Large-Scale Machine Learning Research Clusters", arXiv:2410.21680,
-has a mean time to failure of 7.9 h for jobs of 1,024 GPUs. Llama 3's rate makes it 49.5 h."""
+"""Section 6.3: Kokolis et al., "Revisiting Reliability in Large-Scale Machine Learning Research Clusters",
+arXiv:2410.21680, reports a mean time to failure of 7.9 h for jobs of 1,024 GPUs. Llama 3's rate makes it 49.5 h."""
 VARIED_STRATEGIES = (ELASTIC[1], ELASTIC[8], SPARE[1], SPARE[2])
 COMPARED = (
     (ELASTIC[8], ELASTIC[1]),
@@ -78,7 +78,7 @@ COMPARED = (
     (BOTH[1], ELASTIC[8]),
     (BOTH[2], SPARE[2]),
 )
-"""Besides each with waiting."""
+"""Pairs to compare, besides each strategy with waiting."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Estimate:
 
     mean: float
     half_width: float
-    """Of its 95 % interval, by the normal approximation."""
+    """Half the width of its 95 % interval, by the normal approximation."""
 
 
 def estimate(values: Sequence[float]) -> Estimate:
@@ -98,18 +98,18 @@ def estimate(values: Sequence[float]) -> Estimate:
 
 @dataclass(frozen=True)
 class Difference:
-    """One strategy against another one in one setting, paired."""
+    """One strategy compared with another in one setting, paired by seed."""
 
     kind: str
     setting: str
     strategy: str
     other: str
     gpu_hours: Estimate
-    """Useful ones, more than the other's."""
+    """Useful GPU-hours minus the other strategy's."""
     points: Estimate
-    """Percent of all GPUs bought that are useful, more than the other's."""
+    """Useful share of all GPUs bought, minus the other strategy's, in percentage points."""
     better: float
-    """Share of the seeds in which the points are above 0."""
+    """Share of the seeds in which the difference in points is above 0."""
 
 
 @dataclass(frozen=True)
@@ -122,14 +122,14 @@ class Row:
     bought_gpu_hours: float
     useful_gpu_hours: Estimate
     useful_percent: Estimate
-    """Of all GPUs bought, spares included."""
+    """Share of all GPUs bought, spares included."""
     than_waiting: Difference
     percent: dict[str, float]
-    """Of all GPUs bought, by account."""
+    """Share of all GPUs bought, by account."""
     failures: float
     resizes: float
     smallest: int
-    """The smallest size of all seeds."""
+    """The smallest size in any seed."""
 
 
 @dataclass(frozen=True)
@@ -142,11 +142,11 @@ class Results:
 
 
 Outcomes = dict[str, list[Outcome]]
-"""One for each seed, by strategy."""
+"""By strategy, one outcome for each seed."""
 
 
 def outcomes_of(setting: Setting, strategies: Iterable[Strategy], seeds: int) -> Outcomes:
-    """Each strategy in the same worlds."""
+    """Plays each strategy in the same worlds."""
     strategies = tuple(strategies)
     found: Outcomes = {each.name: [] for each in strategies}
     machines = NODES + max(SPARES)

@@ -3,9 +3,9 @@
 Source: Grattafiori et al., "The Llama 3 Herd of Models", arXiv:2407.21783, section 3.3.4 and Table 5: 419 unexpected
 interruptions in a 54-day period of the pre-training of Llama 3 405B, on 16,384 H100 GPUs. The rate and the counts of
 the causes are the paper's. The paper prints 30.1 % beside the 148 of "Faulty GPU", which are 35.3 % of 419; the counts
-add up to 419, so they are what counts here. The 47 planned interruptions of the same period are left out.
+add up to 419, so this model uses the counts. The 47 planned interruptions of the same period are left out.
 
-Which cause takes its machine away, and how it shows, is not in the paper. It is our judgement.
+The paper does not say which causes take the machine away, nor how they show. That is our judgement.
 """
 
 import random
@@ -33,7 +33,7 @@ class Cause:
     category: str
     count: int
     loses_node: bool = True
-    """The machine is away for the time of a repair. False: the same machine is used again at once."""
+    """The machine is unavailable until it is repaired. False: the same machine is used again at once."""
     detected_seconds: float = EXIT_SECONDS
 
 
@@ -65,9 +65,9 @@ class FailureModel:
 
     causes: tuple[Cause, ...] = CAUSES
     times_llama: float = 1.0
-    """The rate of a GPU, in parts of Llama 3's."""
+    """The failure rate of a GPU, as a multiple of Llama 3's."""
     exponential_repair: bool = True
-    """The time of a repair is exponential. False: it is always its mean."""
+    """The repair time is exponentially distributed. False: it is always its mean."""
 
     def per_gpu_second(self, *, loses_node: bool) -> float:
         """The rate of all causes that take a machine away, or of all that do not."""
@@ -85,13 +85,13 @@ class Failure:
     at_seconds: float
     cause: Cause
     place: int
-    """The machine, where the cause takes it away. Else the node of the job, from 0, whose process ends."""
+    """The machine, if the cause takes it away. Else the node of the job, from 0, whose process ends."""
     repairs: float
-    """The time of the repair, in parts of its mean."""
+    """The repair time, as a multiple of its mean."""
 
 
 def failures_of(seed: int, model: FailureModel, *, nodes: int, machines: int, days: float) -> tuple[Failure, ...]:
-    """What happens to so many machines, and to a job of so many nodes on them. The same seed is the same world."""
+    """Failures of this many machines, and of a job of this many nodes on them. The same seed gives the same world."""
     lost = _drawn(random.Random(f"{seed} machines"), model, places=machines, days=days, loses_node=True)
     ended = _drawn(random.Random(f"{seed} processes"), model, places=nodes, days=days, loses_node=False)
     return tuple(sorted(lost + ended, key=lambda each: each.at_seconds))

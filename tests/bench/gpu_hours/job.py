@@ -1,7 +1,8 @@
 """One job of 128 nodes under one strategy, from event to event: where its GPU-hours go.
 
-The group trains, is torn down, waits for nodes, and comes up. Each stretch of time is charged once, when it ends: so
-many of the 128 nodes to what the group did, the rest to the reduced size. So the accounts add up to what was bought.
+The group trains, is torn down, waits for nodes, and comes up. Each stretch of time is charged once, when it ends: the
+nodes of the group to the account of what the group did, the rest of the 128 to the reduced size. So the accounts add up
+to the GPU-hours bought.
 """
 
 import heapq
@@ -20,27 +21,27 @@ class Account(StrEnum):
     """Where a GPU-hour went."""
 
     USEFUL = "useful"
-    """Steps that are kept."""
+    """Training steps that are kept."""
     REWORK = "rework"
-    """Steps since the last checkpoint that a failure has thrown away."""
+    """Steps since the last checkpoint, lost to a failure."""
     RESTART = "restart"
-    """A failure is detected, the group torn down, and brought up again."""
+    """The failure is detected, and the group is torn down and brought up again."""
     WAITING = "waiting"
-    """The group is down, and has too few nodes."""
+    """The group is down and has too few nodes."""
     RESIZE = "resize"
-    """What changes of the size cost: a growth's rework and its restart, and the second teardown of a shrink."""
+    """The cost of changing the size: the rework and the restart of a growth, and the second teardown of a shrink."""
     REDUCED = "reduced"
-    """Nodes that a smaller group does without: the broken one, and healthy ones that fill no allowed size."""
+    """Nodes that a smaller group does not use: the broken one, and healthy ones beyond the largest allowed size."""
     SPARES = "spares"
-    """Nodes beyond 128, whoever uses them: as many always stand by or are broken."""
+    """Nodes beyond 128, whichever machines they are: that many are always idle or broken."""
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What a coordinated restart takes. The upper ends of what docs/benchmarks.md has for real nodes.
+    """How long the parts of a coordinated restart take: the upper ends of what docs/benchmarks.md has for real nodes.
 
-    It has three ranks on two busy cores, and nearly all of its rendezvous is the import of torch. For 128 pods the
-    README has a fresh start at stock limits, which stands here for the scheduling.
+    That run has three ranks on two busy cores, and nearly all of its rendezvous time is the import of torch. For 128
+    pods the README has a fresh start at stock limits, used here for the scheduling.
     """
 
     decided_seconds: float = 0.6
@@ -56,9 +57,10 @@ class Costs:
     """
     checkpoint_seconds: float = 1800.0
     """Between two checkpoints. By Young's formula, sqrt(2 x stall x MTBF), it is the best interval for a stall of 9 s,
-    as the MTBF of 1,024 GPUs at Llama 3's rate is 49.5 h. The stalls are not counted: they are the same for all."""
+    as the MTBF of 1,024 GPUs at Llama 3's rate is 49.5 h. The stalls are not counted: they are the same for all
+    strategies."""
     growth_saves: bool = False
-    """The training writes a checkpoint when a growth ends it, so that no step is lost."""
+    """The training writes a checkpoint when a growth ends it, so no step is lost."""
 
     @property
     def down_seconds(self) -> float:
@@ -71,7 +73,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class Elastic:
-    """A policy's `spec.elastic`. What it means is in `recovery/core/incident/sizes.py`."""
+    """A policy's `spec.elastic`. `recovery/core/incident/sizes.py` defines what it means."""
 
     min_nodes: int = 96
     multiple_of: int = 1
@@ -79,7 +81,7 @@ class Elastic:
     grow_back_after_seconds: float = 300.0
 
     def largest(self, at_most: int) -> int | None:
-        """The largest allowed size for which so many nodes are enough. The full size is always allowed."""
+        """The largest allowed size that needs no more than this many nodes. The full size is always allowed."""
         if at_most >= NODES:
             return NODES
         nodes = at_most - at_most % self.multiple_of
@@ -88,7 +90,7 @@ class Elastic:
 
 @dataclass(frozen=True)
 class Strategy:
-    """What is done about a lost node."""
+    """The response to a lost node."""
 
     name: str
     spares: int = 0
@@ -104,19 +106,19 @@ class World:
     """Mean time from the failure of a machine until it can be used again."""
     costs: Costs = Costs()
     idle_machines_fail: bool = True
-    """Machines fail as often while the group is down, and as spares. False: only those that a running group uses."""
+    """Machines also fail while the group is down or they are spares. False: only those that a running group uses."""
     days: float = DAYS
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One job, played through."""
+    """The result of one job."""
 
     gpu_hours: dict[Account, float]
     sizes: frozenset[int]
-    """With how many nodes it has trained."""
+    """The sizes at which it trained, in nodes."""
     failures: int
-    """Those that hit the group."""
+    """Failures that hit the group."""
     resizes: int
 
     @property
@@ -125,7 +127,7 @@ class Outcome:
 
     @property
     def useful_share(self) -> float:
-        """Of all GPUs that were bought."""
+        """Useful GPU-hours as a share of all that were bought."""
         return self.gpu_hours[Account.USEFUL] / self.bought
 
 
@@ -137,7 +139,7 @@ class _Phase(StrEnum):
 
 
 _PLACED_IN_SECONDS = 5.0
-"""So long the controller gives the scheduler, before it takes a node for missing."""
+"""The controller gives the scheduler this long before it considers a node missing."""
 
 
 class _Job:
@@ -152,9 +154,9 @@ class _Job:
         self.now, self.since, self.due = 0.0, 0.0, NEVER
         self.phase = _Phase.TRAINING
         self.pays = Account.RESTART
-        """Who pays for going down."""
+        """The account charged for the teardown."""
         self.comes_up_for = Account.RESTART
-        """Who pays for coming up."""
+        """The account charged for coming up."""
         self.size = NODES
         self.members = set(range(NODES))
         self.incident_at = 0.0
@@ -170,7 +172,7 @@ class _Job:
     # --- accounts ----------------------------------------------------------------------------------------------------
 
     def _enter(self, phase: _Phase, due: float, *, rework: Account | None = None) -> None:
-        """Charge the phase that ends. `rework`: who pays for the steps since the last checkpoint. None: they count."""
+        """Charge the phase that ends. `rework`: account of the steps since the last checkpoint. None: they count."""
         seconds = self.now - self.since
         if self.phase is _Phase.TRAINING:
             lost = seconds % self.costs.checkpoint_seconds if rework is not None else 0.0
@@ -218,7 +220,7 @@ class _Job:
         self._watch_room()
 
     def is_due(self) -> None:
-        """The end of the phase, or of a patience, has come."""
+        """The phase has ended, or a wait is over."""
         if self.phase is _Phase.GOING_DOWN:
             self._enter(_Phase.WAITING, NEVER)
             self._place()
@@ -233,7 +235,7 @@ class _Job:
             self._grow()
 
     def _interrupted(self, failure: Failure) -> None:
-        """The group goes down. A failure while it comes back is of the same incident; one of a growth is a new one."""
+        """The group goes down. A failure while it comes up extends the incident; during a growth it opens a new one."""
         self.failures += 1
         if self.phase is _Phase.TRAINING or self.comes_up_for is Account.RESIZE:
             self.incident_at = self.now
@@ -242,7 +244,7 @@ class _Job:
         self.pays = self.comes_up_for = Account.RESTART
 
     def _place(self) -> None:
-        """Come up, if there are nodes enough; else shrink, if it is time; else wait on."""
+        """Come up if there are enough nodes; else shrink if it is time; else keep waiting."""
         elastic = self.strategy.elastic
         if self.healthy >= self.size:
             self._enter(_Phase.COMING_UP, self.now + self.costs.up_seconds)
@@ -261,7 +263,7 @@ class _Job:
             self._resize(nodes)
 
     def _watch_room(self) -> None:
-        """Since when a larger size has had nodes without a break."""
+        """Track since when there have been enough nodes for a larger size, without a gap."""
         elastic = self.strategy.elastic
         if elastic is None or self.phase is not _Phase.TRAINING:
             return
@@ -279,7 +281,7 @@ class _Job:
         self._resize(nodes)
 
     def _resize(self, nodes: int) -> None:
-        """Another teardown, after which the group comes back with so many nodes."""
+        """Start another teardown. The group comes up with this many nodes afterwards."""
         self.resizes += 1
         rework = None if self.costs.growth_saves else Account.RESIZE
         self._enter(_Phase.GOING_DOWN, self.now + self.costs.down_seconds, rework=rework)
@@ -287,7 +289,7 @@ class _Job:
 
 
 def play(strategy: Strategy, world: World, failures: Sequence[Failure]) -> Outcome:
-    """The job from its start, which is not counted, to the end of the last day."""
+    """Play the job from its start, which is not charged, to the end of the last day."""
     job, position = _Job(strategy, world), 0
     end = world.days * DAY_SECONDS
     while True:

@@ -1,16 +1,16 @@
-"""Holds what a pod showed on a modelled node against what it showed on a real one.
+"""Compares what a pod showed on a modelled node with what it showed on a real one.
 
-Times are left out. A kubelet looks at its containers once a second and writes what it sees then, so it may skip what
-is short, and what comes in the same second it may tell in any order, or at once. What must be equal all the same:
+Times are left out. A kubelet looks at its containers once a second and writes what it sees then. So it may skip short
+states, and it may report changes within one second in any order or together. These must still be equal:
 
-- how the pod stood each time that it had come to rest, and last, before its object went; but a container in its
-  back-off may say so or say how its last run ended;
-- whether the object went, and what each act met;
-- the phases, in order, but for those that the model leaves within `APART_SECONDS`;
-- how each run of each container ended: a run that came and went unseen is told by `lastState`;
-- the order of phases, of the first starts of containers and of the deletion, where the model has them at least
-  `APART_SECONDS` apart: how containers that know nothing of each other end and restart is a race;
-- for what containers have waited, but for `SHORT`, which either world may show or not.
+- the state of the pod each time that it had come to rest, and its last state before the object went; but a container in
+  its back-off may show the back-off or how its last run ended;
+- whether the object went, and the result of each act;
+- the phases, in order, except those that the model leaves within `APART_SECONDS`;
+- how each run of each container ended: `lastState` shows a run that no one saw;
+- the order of phases, of the first starts of containers and of the deletion, where they are at least `APART_SECONDS`
+  apart in the model: how independent containers end and restart is a race;
+- the reasons for which containers have waited, except `SHORT`, which either world may or may not show.
 """
 
 import math
@@ -21,13 +21,13 @@ from tests.real_nodes.walks.history import PodHistory
 from tests.real_nodes.walks.plan import PodPlan
 
 APART_SECONDS = 1.5
-"""A kubelet tells what is so far apart in the order in which it happened."""
+"""A kubelet reports events this far apart in the order in which they happened."""
 SHORT = frozenset({"", "ContainerCreating", "PodInitializing", "CrashLoopBackOff"})
-"""Until a container is made, and in the last moment of its back-off."""
+"""Reasons before a container is created, and in the last moment of its back-off."""
 
 
 def differences(real: PodHistory, model: PodHistory) -> list[str]:
-    """In words. Empty: there is none."""
+    """The differences, in words. Empty: there is none."""
     return list(_differences(real, model))
 
 
@@ -46,7 +46,7 @@ def _differences(real: PodHistory, model: PodHistory) -> Iterator[str]:
 
 
 def _lasting(model: PodHistory) -> tuple[str, ...]:
-    """The phases that no kubelet can overlook: the first, the last, and those that last."""
+    """The phases that no kubelet can overlook: the first, the last, and those that are long enough."""
     began = [model.order[f"phase {phase}"] for phase in model.phases]
     lasts = [math.inf, *(then - since for since, then in pairwise(began[1:])), math.inf]
     return tuple(phase for phase, seconds in zip(model.phases, lasts, strict=False) if seconds >= APART_SECONDS)
@@ -57,7 +57,7 @@ def _told(what: object) -> str:
 
 
 def report(seed: str, plans: Sequence[PodPlan], reals: Sequence[PodHistory], models: Sequence[PodHistory]) -> str:
-    """Every pod that differs, with its plan. Empty: none does."""
+    """Every pod that differs, with its plan. Empty: none differs."""
     told = []
     for plan, real, model in zip(plans, reals, models, strict=True):
         found = differences(real, model)

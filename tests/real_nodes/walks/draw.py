@@ -1,4 +1,4 @@
-"""Draws pods. One seed is a handful of them that live and end side by side on one node."""
+"""Draws pods. One seed is a few of them that live and end side by side on one node."""
 
 import random
 from dataclasses import replace
@@ -6,13 +6,13 @@ from dataclasses import replace
 from tests.real_nodes.walks.plan import Act, ActKind, Container, PodPlan, Script
 
 PODS = 8
-"""Of one seed."""
+"""Pods of one seed."""
 GRACES = (0, 1, 3, 5)
 LEAVES_SECONDS = (0.0, 1.2, 3.5, 8.0)
-"""At once; within the shortest grace that a kubelet grants; within the longest one drawn only; later than that."""
+"""At once; within the shortest grace that a kubelet grants; only within the longest grace drawn; later than that."""
 SLOW_SECONDS = 3.5
 AGAIN_SECONDS = 2.0
-"""Between two deletes."""
+"""Time between two deletes."""
 
 
 def draw(seed: int) -> tuple[PodPlan, ...]:
@@ -28,14 +28,14 @@ class _Dice:
         containers = tuple(
             Container(f"main-{number}", self._main()) for number in range(self._of((1, 5), (2, 3), (3, 1)))
         )
-        # Which of two containers ends first is a race, if a sidecar that breaks is one of them.
+        # If a sidecar that breaks were among them, it would be a race which of two containers ends first.
         may_break = all(each.script.lasts_seconds is None for each in containers)
         init_containers = tuple(self._init(number, may_break) for number in range(self._of((0, 5), (1, 4), (2, 2))))
         plan = PodPlan(name, restart_policy, self._random.choice(GRACES), init_containers, containers)
         return replace(plan, acts=self._acts(plan))
 
     def _of(self, *choices: tuple[int, int]) -> int:
-        """One of the first numbers; the second ones say how often."""
+        """Draws one of the values. Each choice is a value and its weight."""
         return self._random.choices([value for value, _ in choices], [weight for _, weight in choices])[0]
 
     def _main(self) -> Script:
@@ -46,7 +46,7 @@ class _Dice:
 
     def _init(self, number: int, may_break: bool) -> Container:
         if self._of((1, 2), (0, 1)):
-            # A sidecar that breaks lasts long enough for the next container to be started.
+            # A sidecar that breaks runs long enough for the next container to start.
             broken = may_break and self._of((0, 3), (1, 1))
             return Container(f"sidecar-{number}", self._deaf_or_not(3 if broken else None, 1), native=True)
         lasts_seconds = self._random.choice((1, 1, 1, None))
@@ -73,7 +73,7 @@ class _Dice:
             each.native or (each.script.lasts_seconds is not None and each.script.code == 0)
             for each in plan.init_containers
         )
-        # The kubelet has begun with the first delete, and the pod is still there, when it is deleted again.
+        # At the second delete, the kubelet has begun with the first one and the pod still exists.
         if (
             plan.grace_seconds > AGAIN_SECONDS
             and all_begin
@@ -81,7 +81,7 @@ class _Dice:
         ):
             again = Act(ActKind.DELETE, grace_seconds=self._random.choice((0, 1, 2, 8)), after_seconds=AGAIN_SECONDS)
             kinds += [(delete, again)] * 3
-        # The next restart of one that goes on failing would come in between.
+        # A container that fails again and again would restart in between.
         if long_lived and not any(_fails_again(plan, each) for each in plan.everything):
             kill = Act(ActKind.KILL, container=self._random.choice(long_lived).name)
             kinds += [(kill,), (kill,), (kill, delete)]

@@ -1,4 +1,4 @@
-"""What a walk has shown of one pod. Dates are left out: two worlds differ in their pace, not in what they do."""
+"""What a walk has shown of one pod. Dates are left out: two worlds differ in their pace, not in their behaviour."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -7,32 +7,32 @@ from typing import Any
 from tests.contract.scene import Event, Object, deleting, ended
 
 OTHERS_CONDITIONS = frozenset({"PodScheduled", "AllContainersRestarting"})
-"""The first is the scheduler's, which has no part in pods that are bound already; the second is not modelled."""
+"""The scheduler sets the first, and it has no part in pods that are already bound. The second is not modelled."""
 
 
 @dataclass(frozen=True)
 class PodHistory:
     stood: tuple[str, ...]
-    """How the pod stood each time that it had come to rest."""
+    """The state of the pod each time that it had come to rest."""
     acts: tuple[str, ...]
-    """What was done, or that there was nothing to do it to."""
+    """What was done, or that its target did not exist."""
     there: bool
-    """The object is still there in the end."""
+    """The object still exists at the end."""
     last: str
-    """How the pod stood in the end, or before it went."""
+    """The state of the pod at the end, or before it was deleted."""
     phases: tuple[str, ...]
-    """In the order in which they came."""
+    """In order of appearance."""
     ends: tuple[str, ...]
-    """Of each container: exit code and reason of each run. One that no one has seen end is told by `lastState`."""
+    """For each container: exit code and reason of each run. If no one saw a run end, `lastState` has its end."""
     waits: frozenset[str]
     """Every reason for which a container has waited."""
     order: dict[str, float] = field(default_factory=dict)
-    """The phases, first starts and the end of the object: the clock's seconds when each was first told."""
+    """For the phases, first starts and the end of the object: the clock's seconds when each was first reported."""
 
 
 @dataclass(frozen=True)
 class Told:
-    """One line of the watch."""
+    """One line of the watch, and when it came."""
 
     seconds: float
     event: Event
@@ -65,14 +65,14 @@ def history_of(told: Sequence[Told], stood: Sequence[str], acts: Sequence[str]) 
 
 
 def statuses(pod: Object) -> Iterator[Object]:
-    """Of all its containers, those of the initialization first."""
+    """The statuses of all its containers, init containers first."""
     status = pod.get("status", {})
     yield from status.get("initContainerStatuses", ())
     yield from status.get("containerStatuses", ())
 
 
 def stands(pod: Object) -> str:
-    """All that is compared of a status."""
+    """The part of a status that is compared."""
     status = pod["status"]
     told = [f"{status.get('phase')} {status.get('reason', '')}".rstrip()]
     told += sorted(map(_condition, _of_kubelet(status.get("conditions", ()))))
@@ -95,7 +95,7 @@ def _container(status: Object) -> str:
 
 
 def _unended(status: Object) -> str:
-    """A kubelet is free to look at a container in its back-off or not: until then it says how the last run ended."""
+    """A kubelet may or may not report a container's back-off. In both cases the end of the last run is compared."""
     state = status["state"]
     if state.get("waiting", {}).get("reason") == "CrashLoopBackOff":
         state = status["lastState"]

@@ -1,4 +1,4 @@
-"""Pods that have a name: what is too rare to be drawn."""
+"""Named pods: cases that are too rare to be drawn."""
 
 from tests.real_nodes.walks.plan import Act, ActKind, Container, PodPlan, Script
 
@@ -33,7 +33,8 @@ PODS = (
         14,
         (),
         (Container("main", Script(leaves_seconds=9.0)),),
-        # A kubelet that has not begun with the first delete yet, as a busy one for a second or two, takes the shorter.
+        # If the kubelet has not begun with the first delete, as may happen for a second or two under load, it takes the
+        # shorter grace.
         (_DELETE, Act(ActKind.DELETE, grace_seconds=1, after_seconds=4.0)),
     ),
     PodPlan(

@@ -17,22 +17,22 @@ class Script:
     """What the process of a container does."""
 
     lasts_seconds: int | None = None
-    """None: until it is told to end."""
+    """None: until it receives SIGTERM."""
     code: int = 0
-    """What it exits with after that."""
+    """Its exit code after that."""
     out_of_memory: bool = False
-    """It then asks for more than its limit, in place of an exit."""
+    """It then exceeds its memory limit instead of exiting."""
     term_code: int | None = 143
-    """What it exits with after SIGTERM. None: it ignores SIGTERM."""
+    """Its exit code after SIGTERM. None: it ignores SIGTERM."""
     leaves_seconds: float = 0.0
     """From SIGTERM to that exit."""
 
     def is_slow(self, seconds: float) -> bool:
-        """It does not leave within so many seconds of SIGTERM."""
+        """It does not exit within this many seconds of SIGTERM."""
         return self.term_code is None or self.leaves_seconds >= seconds
 
     def shell(self) -> str:
-        """The same for busybox. A process 1 without a trap would not notice SIGTERM."""
+        """The same as a busybox script. A process 1 without a trap would ignore SIGTERM."""
         end = "head -c 100m /dev/zero | tail; exit $?" if self.out_of_memory else f"exit {self.code}"
         lasts = "while true; do {}; done" if self.lasts_seconds is None else "{}; " + end
         if self.term_code is None:
@@ -54,7 +54,7 @@ class Container:
     name: str
     script: Script
     native: bool = False
-    """An init container that restarts always: a native sidecar."""
+    """A native sidecar: an init container with restartPolicy Always."""
 
 
 class ActKind(StrEnum):
@@ -67,11 +67,11 @@ class ActKind(StrEnum):
 class Act:
     kind: ActKind
     grace_seconds: int | None = None
-    """Of DELETE. None: the pod's own; 0: by force."""
+    """For DELETE. None: the pod's own grace; 0: by force."""
     container: str = ""
-    """Of KILL."""
+    """For KILL."""
     after_seconds: float | None = None
-    """After the act before. None: once the pod has come to rest."""
+    """Seconds after the previous act. None: once the pod has come to rest."""
 
     def __str__(self) -> str:
         told = f"{self.kind} {self.container}".rstrip()
@@ -90,15 +90,15 @@ class PodPlan:
 
     @property
     def everything(self) -> tuple[Container, ...]:
-        """All its containers, those of the initialization first."""
+        """All its containers, init containers first."""
         return (*self.init_containers, *self.containers)
 
     def named(self, name: str) -> "PodPlan":
-        """The same under another name."""
+        """The same plan under another name."""
         return replace(self, name=name)
 
     def body(self, node: str) -> Json:
-        """The manifest. A pod that is bound already needs no scheduler."""
+        """The manifest. The pod is already bound, so it needs no scheduler."""
         return {
             "metadata": {"name": self.name},
             "spec": {
@@ -113,7 +113,7 @@ class PodPlan:
         }
 
     def lines(self) -> list[str]:
-        """The pod and what happens to it, for whoever reads a report."""
+        """The pod and what happens to it, for readers of a report."""
         told = [f"pod {self.name}: {self.restart_policy}, grace {self.grace_seconds} s"]
         told += [
             f"  {'sidecar' if each.native else 'init'} {each.name}: {each.script}" for each in self.init_containers

@@ -1,4 +1,4 @@
-"""Walks pods in a cluster, real or modelled: makes them, does to each what its plan says, keeps what they showed."""
+"""Walks pods in a cluster, real or modelled: creates them, performs each plan's acts, and keeps what they showed."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -12,32 +12,32 @@ from tests.real_nodes.walks.history import PodHistory, Told, history_of, stands,
 from tests.real_nodes.walks.plan import Act, ActKind, Container, PodPlan
 
 QUIET_SECONDS = 1.5
-"""So long nothing changes before a pod that seems at rest is believed to be. A kubelet looks each second."""
+"""Nothing may change for this long before a pod that seems at rest counts as such. A kubelet looks each second."""
 PATIENCE_SECONDS = 60.0
 POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
 class World:
-    """What a walk needs of a cluster."""
+    """What a walk needs from a cluster."""
 
     api: ApiClient
     clock: Clock
     namespace: str
     node: str
     kill: Callable[[Object, str], None]
-    """SIGKILL to the first process of that container of the pod."""
+    """Sends SIGKILL to the first process of that container of the pod."""
 
 
 @dataclass
 class PodStory:
-    """What the watch has told of one pod."""
+    """What the watch has reported about one pod."""
 
     told: list[Told] = field(default_factory=list)
 
     @property
     def pod(self) -> Object:
-        """As it is, or as it was last."""
+        """The pod as it is, or as it was last seen."""
         return self.told[-1].event.object
 
     @property
@@ -46,7 +46,7 @@ class PodStory:
 
 
 async def walk_all(world: World, plans: Sequence[PodPlan]) -> list[PodHistory]:
-    """All of them at once."""
+    """Walk all of them at the same time."""
     stories = {plan.name: PodStory() for plan in plans}
     async with asyncio.TaskGroup() as tasks:
         following = tasks.create_task(_follow(world, stories))
@@ -95,7 +95,7 @@ class _Walk:
         return history_of(self._story.told, self._stood, acts)
 
     async def _rest(self) -> None:
-        """Until the pod has come to rest, or is gone."""
+        """Wait until the pod has come to rest or is gone."""
         clock, story = self._world.clock, self._story
         deadline = clock.monotonic_seconds() + PATIENCE_SECONDS
         while clock.monotonic_seconds() < deadline:
@@ -145,18 +145,18 @@ class _Walk:
         return "running" in self._status(container)["state"]
 
     def _status(self, container: str) -> Object:
-        """Its `startedAt` tells one run from the next."""
+        """The status of that container. Its `startedAt` distinguishes one run from the next."""
         return next(each for each in statuses(self._story.pod) if each["name"] == container)
 
     async def _tells_more(self, known: int) -> None:
-        """Until the watch has told of what was done; the first so many events are of the time before."""
+        """Wait until the watch reports more than the first `known` events, which came before the act."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             while len(self._story.told) == known:
                 await self._world.clock.sleep(POLL_SECONDS)
 
 
 def is_at_rest(plan: PodPlan, pod: Object) -> bool:
-    """Nothing will change for some seconds, as far as the plan tells: it runs, has ended, or waits in its back-off."""
+    """By the plan, nothing will change for some seconds: the pod runs, has ended, or waits in its back-off."""
     if "deletionTimestamp" in pod["metadata"]:
         return False
     if ended(pod):
@@ -182,7 +182,7 @@ def _rests(plan: PodPlan, container: Container, status: Object) -> bool:
 
 
 def _blocks(container: Container, status: Object) -> bool:
-    """The containers after this one of the initialization have to wait."""
+    """The init container keeps the containers after it waiting."""
     if container.native:
         return "running" not in status["state"] and not status["restartCount"]
     return bool(status["state"].get("terminated", {}).get("exitCode") != 0)
@@ -196,7 +196,7 @@ def _restarts(plan: PodPlan, container: Container, status: Object) -> bool:
 
 
 def _is_ending(plan: PodPlan, found: dict[str, Object]) -> bool:
-    """No container will run again: all have ended for good, or one of the initialization has failed for good."""
+    """No container will run again: all have ended and are not restarted, or an init container has failed like that."""
 
     def is_over(container: Container) -> bool:
         status = found[container.name]

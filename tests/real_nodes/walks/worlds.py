@@ -1,4 +1,4 @@
-"""Where pods are walked: a real node and a modelled one."""
+"""The two worlds in which pods are walked: a real node and a modelled one."""
 
 import asyncio
 import os
@@ -32,7 +32,7 @@ NODE = "walked"
 
 
 class Scripted:
-    """`recovery.sim.kubelets.processes.Workload`: the processes do as their plans say."""
+    """`recovery.sim.kubelets.processes.Workload`: the processes do what their plans say."""
 
     def __init__(self, plans: Sequence[PodPlan], clock: Clock) -> None:
         self._timers = Timers(clock)
@@ -54,7 +54,7 @@ class Scripted:
             self._timers.after(script.leaves_seconds, lambda: process.end(ending))
 
     def process_exited(self, process: ContainerProcess) -> None:
-        """No one else depends on it."""
+        """No other process depends on this one."""
 
     def _script(self, process: ContainerProcess) -> Script:
         return self._scripts[process.pod.name, process.container.name]
@@ -94,10 +94,10 @@ class Modelled:
 
 
 def model(plans: Mapping[str, Sequence[PodPlan]]) -> dict[str, Modelled]:
-    """All of them, by name.
+    """Walk all of them in memory; the result is by name.
 
-    Call it in the main thread, before an event loop runs there. In several threads at once the first use of a msgspec
-    type crashes the process: one thread decodes with what another has built half.
+    Call it in the main thread, before an event loop runs there. The first use of a msgspec type in several threads at
+    once crashes the process: one thread decodes with what another has only half built.
     """
     return {name: Modelled(pods, walk_in_memory(pods)) for name, pods in plans.items()}
 
@@ -106,7 +106,7 @@ def model(plans: Mapping[str, Sequence[PodPlan]]) -> dict[str, Modelled]:
 async def walk_on_nodes(
     cluster: RealCluster, modelled: Mapping[str, Modelled]
 ) -> AsyncIterator[dict[str, asyncio.Task[Walked]]]:
-    """All of them, by name. Those of one name share a node; as many names are under way as there are nodes."""
+    """Tasks that walk them, by name. Those of one name share a node. As many names run at once as there are nodes."""
     free: asyncio.Queue[RealNode] = asyncio.Queue()
     for node in cluster.nodes:
         free.put_nowait(node)

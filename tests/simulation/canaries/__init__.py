@@ -1,8 +1,8 @@
 """Bugs planted in the controller, which the simulation has to find.
 
-Each takes the place of one part of the product, as monkeypatching a module lets it, and is what a tired engineer might
-have written there. They were written from the product and from what the invariants are called, without a look at the
-checkers: a canary that is made for its checker would show nothing.
+Each replaces one part of the product, by monkeypatching a module, with code that a tired engineer might have written.
+They were written from the product and from the names of the invariants, without a look at the checkers: a canary made
+for its checker would prove nothing.
 """
 
 from recovery.sim.trials.faults import FaultKind
@@ -21,7 +21,7 @@ def _has(*kinds: FaultKind) -> Property:
 
 
 def _exits_by_policy(plan: TrialPlan) -> bool:
-    """A container exits with the code that its Job's podFailurePolicy is about."""
+    """A container exits with the code that its Job's podFailurePolicy handles."""
     ruled = {str(job) for job in plan.jobs if job.runtime is PlannedRuntime.NATIVE and job.policy is not None}
     exits = (FaultKind.CONTAINER_KILL, FaultKind.CRASH_LOOP)
     return any(f.key.kind in exits and f.code == NATIVE_CODE and f.job in ruled for f in plan.faults)
@@ -47,7 +47,7 @@ def _ruled(action: str, *kinds: FaultKind) -> Property:
 
 
 def _resumed(plan: TrialPlan) -> bool:
-    """Its Jobs are older than their runs, and their pods older than the condition that says so."""
+    """Its Jobs are older than their runs, and their pods older than the condition that reports the resume."""
     return plan.manager_burst < 30 and any(job.policy is not None for job in plan.jobs)
 
 
@@ -73,7 +73,7 @@ def _reports(plan: TrialPlan) -> bool:
 
 
 def _has_breaker(plan: TrialPlan) -> bool:
-    """More than one recovery in vain opens it, and a job crashes again and again."""
+    """It takes more than one recovery in vain to open the breaker, and a job crashes again and again."""
     recoveries = plan.config.get("circuitBreaker", {}).get("recoveries", 1)
     return recoveries > 1 and any(fault.key.kind is FaultKind.CRASH_LOOP for fault in plan.faults)
 
@@ -82,7 +82,7 @@ _ENDS = (FaultKind.CONTAINER_KILL, FaultKind.CASCADE, FaultKind.CRASH_LOOP)
 _ILL = (FaultKind.NODE_UNHEALTHY, FaultKind.NODE_MONITORED)
 _SILENT = (FaultKind.NODE_PARTITION, FaultKind.NODE_POWER_LOSS, FaultKind.RACK_POWER_LOSS)
 _AGAIN = (FaultKind.CRASH_LOOP, FaultKind.JOB_WITHOUT_PODS)
-"""What makes a restart fail, so that another one follows in the same incident."""
+"""Faults that make a restart fail, so that another one follows in the same incident."""
 _OFF_AND_ON = (FaultKind.POLICY_OBSERVE, FaultKind.POLICY_DELETE)
 
 CANARIES = (
@@ -158,7 +158,7 @@ CANARIES = (
         "NamespaceWithinShare",
         fleet.first_come_first_served,
         _may("cordon", True, _has(FaultKind.CRASH_LOOP)),
-        558,  # the first of twelve hundred: two nodes of one namespace have to be suspected within a day
+        558,  # the first in twelve hundred seeds: two nodes of one namespace must be suspected within a day
     ),
     Canary("one job opens the breaker", "BreakerShared", fleet.every_futile_recovery_counts, _has_breaker, 83),
 )

@@ -1,4 +1,4 @@
-"""What a canary is."""
+"""The definition of a canary."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ class Canary:
 
     name: str
     invariant: str
-    """Which one has to find it, by the name that a violation carries."""
+    """The invariant that has to find the bug, by the name that a violation carries."""
     plant: Callable[[pytest.MonkeyPatch], None]
-    """Puts the bug in its place until the monkeypatch is undone. Its docstring says what the bug is."""
+    """Plants the bug until the monkeypatch is undone. Its docstring describes the bug."""
     likely: Property
-    """What the bug needs of a plan: it orders the search for another seed. It sees what was drawn, not what comes of
-    it."""
+    """What the bug needs in a plan. It orders the search for another seed. It sees only what was drawn, not what comes
+    of it."""
     seed: int
     """The first seed of that search whose trial finds the bug."""

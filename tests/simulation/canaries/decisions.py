@@ -1,4 +1,4 @@
-"""Bugs in what is decided."""
+"""Bugs in decisions."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -25,7 +25,7 @@ from recovery.core.plan.context import ReconcileContext
 
 
 def no_native_decision(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Job's and the JobSet's own policies are not asked: every loss is ours to fix."""
+    """The Job's and the JobSet's own policies are ignored: the controller handles every loss."""
 
     def none(snapshot: Snapshot, evidence: Iterable[Evidence]) -> str | None:
         return None
@@ -35,8 +35,8 @@ def no_native_decision(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def no_baseline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever sign of a loss has not been handled is a failure: from before the policy, before the group has trained,
-    or long settled. Nor does it help that all ranks have met since."""
+    """Any sign of a loss that has not been handled is a failure: also from before the policy, from before the group has
+    trained, or from long ago. It counts even if all ranks have met since."""
 
     def fresh(
         snapshot: Snapshot, evidence: Iterable[Evidence], *, since: datetime | None, handled: Handled, now: datetime
@@ -58,7 +58,7 @@ def sizes_of_users_are_undone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pods_by_creation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run begins when the Job says that it was resumed: pods that are older belong to the one before."""
+    """A run begins when the Job says that it was resumed: older pods belong to the run before."""
 
     def younger(job: JobFacts, pods: Iterable[PodFacts]) -> tuple[PodFacts, ...]:
         began = trained.began_at(job)
@@ -69,7 +69,7 @@ def pods_by_creation(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def any_progress_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the TrainJob tells of its progress is taken for news."""
+    """Any progress that the TrainJob reports counts as new."""
 
     def told(context: ReconcileContext, ledger: Ledger) -> datetime | None:
         return context.now if context.workload.progress is not None else None
@@ -78,12 +78,12 @@ def any_progress_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def announced_is_progress(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A training that says 0 % when it begins is taken for one that has made a step."""
+    """A training that reports 0 % when it starts counts as one that has made a step."""
     monkeypatch.setattr("recovery.core.decision.resuming._announces", lambda *_: False)
 
 
 def all_containers_train(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rank is a pod: it runs when all of its containers do, and is lost with any of them."""
+    """A rank is a pod: it runs when all of its containers run, and is lost with any of them."""
 
     def select(job: JobFacts, workload: WorkloadFacts | None) -> Selection:
         return Selection(SelectedBy.ANNOTATION, tuple(container.name for container in job.containers))
@@ -93,7 +93,7 @@ def all_containers_train(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def no_watchdog(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new Job without pods is waited for: its controller will make them."""
+    """A new Job without pods is waited for without a limit: its controller will create them."""
 
     def wait(reconcile: ReconcileContext, ledger: Ledger, job: JobFacts) -> Plan:
         return say_after_a_while(
@@ -104,7 +104,7 @@ def no_watchdog(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def suspension_is_the_user_s(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Our mark is an annotation, and is looked for among the labels: whoever is suspended was suspended by a user."""
+    """Our mark is an annotation, but is looked up among the labels: every suspension seems to be the user's."""
 
     def marked_by(workload: WorkloadFacts) -> str | None:
         return workload.labels.get(SUSPENDED_BY_ANNOTATION)
@@ -113,7 +113,7 @@ def suspension_is_the_user_s(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def deadlines_are_reset(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A backoff suspends every job, to free its GPUs: what counts from the last resume begins again each time."""
+    """A backoff suspends every job to free its GPUs, so what counts from the last resume starts over each time."""
 
     def not_ours(reconcile: ReconcileContext) -> str | None:
         return None
@@ -122,8 +122,8 @@ def deadlines_are_reset(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def every_exit_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rule is asked about every pod that has ended, the first rule first: whether it is the consequence of another
-    loss is not looked at, nor whether its message says so."""
+    """Every pod that has ended is matched against the rules, first rule first. It does not matter whether its end is
+    the consequence of another loss, nor whether its message says so."""
 
     def ask(rules: tuple[Rule, ...], disruption: Disruption, snapshot: Snapshot, now: datetime) -> Answer:
         for rule in rules:
@@ -143,7 +143,7 @@ def every_exit_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ignored_but_charged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An incident costs budget, whatever is done about it: who ignores one has had it all the same."""
+    """An incident costs budget, whatever is done about it, so an ignored incident is charged too."""
     leave = steps.stand_aside
 
     def stand_aside(ledger: Ledger, why: Explanation, now: datetime) -> Ledger:

@@ -1,4 +1,4 @@
-"""Bugs in what is done about nodes, and in what is remembered of all of them."""
+"""Bugs in what is done about nodes, and in what is remembered about all of them."""
 
 from datetime import datetime
 from typing import Any
@@ -22,7 +22,7 @@ from recovery.kube.projections.metadata import ObjectEntry
 
 
 def lets_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To release a node is to let pods in again: whatever keeps them off is taken away, whoever has set it."""
+    """To release a node is to let pods in again: every taint and any cordon is removed, no matter who has set it."""
     release = node_quarantine._release
 
     def let_in(node: Any, value: str, cordon_is_ours: bool) -> list[dict[str, Any]]:
@@ -38,7 +38,7 @@ def lets_in(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def assumes_without_asking(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the policy says about fencing is enough: the RecoveryConfig has been asked when the policy was admitted."""
+    """The policy's words on fencing are enough: the RecoveryConfig was checked when the policy was admitted."""
     assumed = fencing._assumed
 
     def by_policy(
@@ -52,8 +52,8 @@ def assumes_without_asking(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def next_leader_starts_empty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the RecoveryConfig only the spec is kept in memory: its status is our own, and whoever has written it knows
-    it. The next leader has not: it finds room for as many nodes again, and its compare-and-swap succeeds."""
+    """Only the spec of the RecoveryConfig is kept in memory: its status is the controller's own, and the writer knows
+    it. The next leader does not: it finds room for as many nodes again, and its compare-and-swap succeeds."""
     decode = projections.decode_config
 
     def spec_alone(raw: bytes | msgspec.Raw) -> ObjectEntry[ConfigFacts]:
@@ -65,7 +65,7 @@ def next_leader_starts_empty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def messages_are_proof(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a message says of a node is true: no one writes an XID who has not seen one."""
+    """What a message says about a node is true: a process only writes an XID that it has seen."""
 
     def by_message(finding: Finding, rule: Rule | None) -> bool:
         return False
@@ -74,12 +74,12 @@ def messages_are_proof(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def first_come_first_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cap of the cluster is the only one: whoever comes first may fill it."""
+    """The cap of the cluster is the only one: the first namespace to come may use all of it."""
     monkeypatch.setattr("recovery.core.fleet.quarantine.namespace_cap", quarantine.cap)
 
 
 def every_futile_recovery_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A recovery in vain is one, whoever's it is."""
+    """A recovery in vain counts, no matter which workload or namespace it belongs to."""
 
     def whole(limit: int) -> int:
         return limit

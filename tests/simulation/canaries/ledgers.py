@@ -22,7 +22,7 @@ from recovery.ports import RECOVERY_GROUPS, PatchKind
 
 
 def last_write_wins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The status is patched without asking what it was: no one else writes it, after all."""
+    """The status is patched without checking what it was, as if there were no other writer."""
 
     class LastWriteWins(LedgerWriter):
         async def write(
@@ -51,8 +51,8 @@ def last_write_wins(monkeypatch: pytest.MonkeyPatch) -> None:
 def a_charge_for_each_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every restart is charged, also the second one of an incident.
 
-    `core.incident.invariants` would not let such a ledger be written. Whoever wrote this has found that in the way:
-    what it says about charges is not listened to.
+    `core.incident.invariants` would not let such a ledger be written. The author found that in the way, so its findings
+    about charges are ignored.
     """
     charged_once = lifecycle.add_attempt
 
@@ -79,7 +79,7 @@ def a_charge_for_each_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def incidents_begin_when_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An incident begins when the controller opens it: what was lost before that costs nothing."""
+    """An incident begins when the controller opens it: time lost before that costs nothing."""
     open_as_dated = lifecycle.open_incident
 
     def open_incident(
@@ -100,7 +100,7 @@ def incidents_begin_when_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def shared_records_are_counted_already(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An incident that shares the record of another one is left out of the totals: that record is in them already."""
+    """An incident that shares another one's record is not added to the totals, as if the record already were."""
     record = decide._record
 
     def without_what_is_shared(context: ReconcileContext, ledger: Ledger) -> Plan:

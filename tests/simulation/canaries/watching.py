@@ -1,4 +1,4 @@
-"""Bugs in what is reconciled, and how fresh it is."""
+"""Bugs in when a group is reconciled, and how fresh its objects are."""
 
 import asyncio
 from typing import TypeVar
@@ -18,7 +18,7 @@ T = TypeVar("T")
 def lists_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """An informer begins each stream with an empty cache and fills it from a new list.
 
-    Alone this is harmless: what it takes for gone meanwhile is read live before anything is decided on it.
+    Alone this is harmless: objects that seem to be gone meanwhile are read live before any decision about them.
     """
 
     class ListsAgain(Informer[T]):
@@ -32,11 +32,11 @@ def lists_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def cache_is_truth(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A live read is answered from the informers' cache, which is current but for a moment and costs nothing.
+    """A live read is answered from the informers' cache, which costs nothing and lags only a little.
 
-    The other defence goes as well: the informers no longer keep what they know until a list is complete. Streams that
-    merely lag do not make this bug bite: a suspension or a deletion would have to be overlooked in TrainJob, JobSet and
-    Job at the same time (not once in 115 seeds).
+    The other defence is removed too: the informers no longer keep their objects until a list is complete. Streams that
+    only lag do not expose this bug: a suspension or a deletion would have to be overlooked in TrainJob, JobSet and Job
+    at the same time (not once in 115 seeds).
     """
 
     class CachedStore(KubeGroupStore):
@@ -48,15 +48,15 @@ def cache_is_truth(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def only_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Edge-triggered: a group is reconciled when it changes, or when the last reconcile has asked for a moment.
+    """Edge-triggered: a group is reconciled when it changes, or at the time that the last reconcile has asked for.
 
-    Not because a term begins, not once in a while, and not because the last reconcile has failed: what was pending then
-    waits for the next change.
+    It is not reconciled when a term begins, nor periodically, nor after a failed reconcile: pending work waits for the
+    next change.
     """
 
     class OnlyChanges(Duty):
         async def _resync(self) -> None:
-            await asyncio.Event().wait()  # one that ends, ends the process, and the next process lists everything
+            await asyncio.Event().wait()  # a task that ends also ends the process, and the next one lists everything
 
     class NoSecondTry(GroupQueue):
         def retry(self, key: GroupKey) -> float:

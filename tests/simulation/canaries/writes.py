@@ -1,4 +1,4 @@
-"""Bugs in what is done to the cluster, and when."""
+"""Bugs in what is written to the cluster, and when."""
 
 import asyncio
 
@@ -14,8 +14,8 @@ from recovery.ports import JOBS, PODS, ApiClient, NotFoundError, Propagation
 
 
 def create_before_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Job is deleted in the background, as everybody deletes things: JobSet makes the next one at once, while the
-    old pods still have their grace."""
+    """The Job is deleted in the background, as is usual: JobSet creates the next one at once, during the grace period
+    of the old pods."""
 
     async def delete_job(api: ApiClient, namespace: str, action: DeleteJob) -> None:
         try:
@@ -35,7 +35,7 @@ def create_before_gone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def force_deletes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Old pods are deleted with a grace of 0, to be quick: the objects go at once, and what runs in them does not."""
+    """Old pods are deleted with a grace of 0, to be quick: the objects go at once, but their processes do not."""
 
     class Force(PodTeardown):
         async def delete_pods(self, namespace: str, action: DeletePods | ForceDeletePods) -> None:
@@ -45,7 +45,7 @@ def force_deletes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def action_before_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the plan says is done first, because it is urgent, and written down when it has worked."""
+    """The plan's actions are done first, because they are urgent, and the ledger is written when they have worked."""
 
     class ActionsFirst(Reconciler):
         async def _carry_out(
@@ -60,7 +60,7 @@ def action_before_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def action_beside_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ledger and actions are written side by side, which saves a round trip: sometimes the action arrives first."""
+    """Ledger and actions are written in parallel, which saves a round trip: sometimes the action arrives first."""
 
     class SideBySide(Reconciler):
         async def _carry_out(
@@ -80,8 +80,8 @@ def action_beside_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def deletes_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Jobs and pods are deleted by their names, without a precondition: a delete that comes late, or comes twice, meets
-    whatever has the name by then."""
+    """Jobs and pods are deleted by name, without a precondition: a delete that is late or repeated hits any object that
+    has the name by then."""
 
     async def delete_job(api: ApiClient, namespace: str, action: DeleteJob) -> None:
         try:

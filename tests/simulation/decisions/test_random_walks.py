@@ -1,4 +1,4 @@
-"""Random walks: whatever happens in whatever order, the invariants hold, and in the end no one hangs."""
+"""Random walks: for any events in any order, the invariants hold, and in the end no group hangs."""
 
 from datetime import timedelta
 from typing import Any
@@ -69,7 +69,7 @@ PATIENT = {
     "restarts itself": training(RANKS, failure_policy=FailurePolicyFacts(max_restarts=50), backoff_limit=1),
     "restarts itself at once": training(RANKS, failure_policy=FailurePolicyFacts(max_restarts=50), backoff_limit=0),
 }
-"""Groups of which the platform does not give up however often they lose a member."""
+"""Groups that the platform does not give up, however often they lose a member."""
 TERMS: dict[str, dict[str, Any]] = {
     "hold": {},
     "backoff": {"backoff": Backoff(initial=timedelta(seconds=5))},
@@ -100,7 +100,7 @@ TERMS: dict[str, dict[str, Any]] = {
     },
     "after start": {"restart": Restart.RECREATE_GROUP_AFTER_START, "backoff": Backoff(initial=timedelta(seconds=5))},
 }
-"""What policies say beyond the mode, and how many recoveries they allow."""
+"""What policies set besides the mode, and how many recoveries they allow."""
 
 
 @MANY_STEPS
@@ -126,7 +126,7 @@ def test_whatever_happens_the_invariants_hold(world: str, steps: list[tuple[Any,
 def test_once_all_is_quiet_nothing_waits_for_what_will_not_come(
     world: str, steps: list[tuple[Any, ...]], limit: int, terms: str
 ) -> None:
-    """Reconciles only where something has changed or a plan has asked for one: no timer may be forgotten."""
+    """Reconciles only when something has changed or a plan has asked for it: no timer may be forgotten."""
     walk = Walk(WORLDS[world], Controller(policy(limit=limit, **TERMS[terms])), limit=limit, **TERMS[terms])
     for step in steps:
         walk.take(step)

@@ -1,4 +1,4 @@
-"""A walk: a group and a controller, what is drawn to happen to both, and what must hold of any reconcile."""
+"""A walk: a group and a controller, random events for both, and what must hold for any reconcile."""
 
 from typing import Any
 
@@ -39,14 +39,15 @@ RANKS = 3
 
 
 def answers(world: World, node: str) -> bool:
-    """Its kubelet does what it is asked to."""
+    """Whether the node's kubelet responds."""
     return node not in world.nodes or world.nodes[node].reachable
 
 
 def goes_on(world: World, seconds: float) -> World:
-    """The next thing that Trainer, JobSet, the Job and the kubelets do. The same world: they wait for others.
+    """The next step of Trainer, JobSet, the Job controller and the kubelets. The same world: they wait for something
+    else.
 
-    No model of them, which `recovery.sim` is: no pace, no grace, no counts but the two limits that end a group.
+    This is no model of them, as `recovery.sim` is: no pace, no grace, no counts except the two limits that end a group.
     """
     workload, jobset = world.workload, world.jobset
     if workload is None or jobset is None or (jobset.terminal_state and jobset.deleting_since is None):
@@ -72,7 +73,7 @@ def goes_on(world: World, seconds: float) -> World:
 
 
 def _made_again(world: World, seconds: float) -> World:
-    """A Job by its JobSet, a JobSet by its TrainJob."""
+    """JobSet creates a Job again, or a TrainJob its JobSet."""
     workload, jobset = world.workload, world.jobset
     assert workload is not None
     assert jobset is not None
@@ -88,7 +89,7 @@ def _made_again(world: World, seconds: float) -> World:
 
 
 def _resumed(world: World, seconds: float) -> World:
-    """With pods whose UIDs no earlier ones had."""
+    """The resumed world. Its pods have UIDs that no earlier pods had."""
     awake = world.resumed(seconds)
     old = {pod.uid for pod in world.pods}
     pods = tuple(
@@ -99,7 +100,7 @@ def _resumed(world: World, seconds: float) -> World:
 
 
 def _ranks_again(world: World, seconds: float) -> World:
-    """Lost pods are replaced; each of the others gets one step nearer to Ready."""
+    """Lost pods are replaced. Each of the others gets one step closer to Ready."""
     for index in range(world.job.parallelism):
         pod = world.find(index)
         if pod is None or pod.gone_at is not None or pod.phase == "Failed":
@@ -131,16 +132,16 @@ class Walk:
         """Incidents whose suspension a user has ended."""
         self.seconds = 0.3
         self.skew = 0.0
-        """How far the controller's clock is ahead of everybody else's."""
+        """How far the controller's clock is ahead of all others."""
         self.seen = [world]
         self.ledgers = [controller.ledger]
         self.forgot = False
         self.hung: set[str] = set()
-        """Jobs that lost a member after all had run: the other ranks wait for it for ever."""
+        """Jobs that lost a member after all had run: the other ranks wait for it forever."""
         self.waiting: dict[str, set[tuple[str, int]]] = {}
-        """The processes of those Jobs that ran when the member was lost: pods by UID, and their restarts."""
+        """For those Jobs, the processes that ran when the member was lost, as pod UIDs with restart counts."""
         self.cut_off: set[str] = set()
-        """The same, until the member's node answers again."""
+        """Like `hung`, but only until the member's node responds again."""
 
     def take(self, step: tuple[Any, ...]) -> None:
         match step:
@@ -181,7 +182,7 @@ class Walk:
         self.reconcile()
 
     def pass_a_second(self, *, moves: bool = True) -> None:
-        """`moves`: the platform goes on meanwhile."""
+        """`moves`: the platform takes its next step meanwhile."""
         self.seconds += 1
         self.world = goes_on(self.world, self.seconds) if moves else self.world
         if self.world.jobs and self.world.job.suspended:
@@ -220,20 +221,20 @@ class Walk:
             self.waiting.setdefault(self.world.job.uid, processes)
 
     def processes(self, *, ready: bool = False) -> set[tuple[str, int]]:
-        """Of the ranks that run; `ready`: of those that are Ready."""
+        """The processes of the running ranks; `ready`: only of the Ready ones."""
         pods = [self.world.find(index) for index in range(RANKS)] if self.world.jobs else []
         running = (pod for pod in pods if pod is not None and pod.running and (pod.ready or not ready))
         return {(pod.uid, pod.containers[0].restarts) for pod in running}
 
     def meet_again(self) -> None:
-        """Ranks all of which have begun again since the loss, and are Ready, wait for no one that is gone."""
+        """If all ranks have started again since the loss and are Ready, they no longer wait for a lost member."""
         uid, processes = self.world.job.uid if self.world.jobs else "", self.processes(ready=True)
         if len(processes) == RANKS and processes.isdisjoint(self.waiting.get(uid, processes)):
             self.hung.discard(uid)
             del self.waiting[uid]
 
     def silence(self, index: int) -> None:
-        """The node of that rank does not answer any more; its processes may live."""
+        """The node of that rank stops responding; its processes may live on."""
         pod = self.world.find(index) if self.world.jobs else None
         if pod is None or not pod.node or pod.gone_at is not None or not answers(self.world, pod.node):
             return
@@ -242,7 +243,7 @@ class Walk:
             self.cut_off.add(self.world.job.uid)
 
     def nodes_back(self) -> None:
-        """Every node answers again; the pods that run there are Ready again."""
+        """Every node responds again, and the pods that run there are Ready again."""
         silent = frozenset(self.world.nodes)
         self.cut_off.clear()
         self.world = msgspec.structs.replace(self.world, nodes={}, gone_nodes=frozenset())
@@ -324,7 +325,7 @@ class Walk:
         return self.seconds + self.skew
 
     def reconcile(self, *, cached: World | None = None, times: int = 1) -> Plan:
-        """One reconcile, with everything that must hold of any reconcile; its actions are carried out so many times."""
+        """One reconcile, with the checks that hold for any reconcile. Its actions are carried out this many times."""
         self.seen.append(self.world)
         stale = (cached or self.world).snapshot()
         before = self.controller.ledger
@@ -350,7 +351,7 @@ class Walk:
         return plan
 
     def zombie(self, old: Ledger) -> None:
-        """A process with an old ledger: its writes to that are refused, and without one it meets the targets alone."""
+        """A process with an old ledger: its ledger writes are refused. Without a write, it acts only on the targets."""
         plan = decide(self.world.snapshot(), old, self.controller.policy, at(self.now))
         if any(isinstance(action, ReadLive) for action in plan.actions):
             plan = decide(self.world.snapshot(live=True), old, self.controller.policy, at(self.now))
@@ -365,9 +366,10 @@ class Walk:
                 assert {owners[pod.uid] for pod in action.pods} <= targets
 
     def restraint(self, plan: Plan, *, unreadable: bool) -> None:
-        """No one is touched where that is barred, but that a suspension of ours is ended, and what a person forced.
+        """Where touching the group is barred, no action does so, except to end our own suspension or if a person forced
+        it.
 
-        `unreadable`: the reconcile has seen that an object cannot be read: no one is touched at all.
+        `unreadable`: the reconcile has seen that an object cannot be read, so there must be no such action at all.
         """
         assert not unreadable or not any(isinstance(action, WORKLOAD_ACTIONS) for action in plan.actions), plan.message
         workload, open_ = self.world.workload, plan.ledger.incident
@@ -378,14 +380,14 @@ class Walk:
             assert all(isinstance(action, ResumeWorkload) for action in actions), plan.message
 
     def proven(self, action: ForceDeletePods) -> None:
-        """No one is force-deleted who may live, as far as the policy and the platform do not take him for dead."""
+        """No pod that may live is force-deleted, unless the policy and the platform consider it dead."""
         fates = fates_of_nodes(self.world.snapshot(live=True), self.controller.policy, at(self.now))
         uids = {pod.uid for pod in action.pods}
         for pod in self.world.pods:
             assert pod.uid not in uids or fates[pod.node].dead_since is not None
 
     def fleet(self, action: ChangeFleet) -> None:
-        """What the executor makes of it: within the caps, and the same again changes nothing."""
+        """Apply the change as the executor does: it stays within the caps, and applying it again changes nothing."""
         policy_ = self.controller.policy
         if not isinstance(policy_, Policy):
             return
@@ -398,7 +400,7 @@ class Walk:
         self.controller.policy = msgspec.structs.replace(policy_, fleet=after)
 
     def suspensions(self, before: Ledger, plan: Plan) -> None:
-        """Suspended is only what an open incident wants suspended, and resumed only what carries our mark."""
+        """A workload is suspended only if an open incident wants it, and resumed only if it carries our mark."""
         workload, open_ = self.world.workload, plan.ledger.incident
         assert workload is not None
         actions = [action for action in plan.actions if isinstance(action, SuspendWorkload | ResumeWorkload)]
@@ -416,10 +418,10 @@ class Walk:
             assert open_.id not in self.ended_by_user, plan.message
 
     def justified(self, action: DeleteJob) -> None:
-        """No Job is taken down that did not hang, was not failing, and was not given up.
+        """A Job is deleted only if it hung, was failing, or was given up.
 
-        But a controller that did not watch may take one that never trained for one that did (`core.diagnosis.trained`
-        says when).
+        But a controller that did not watch may mistake a Job that never trained for one that did
+        (`core.diagnosis.trained` says when).
         """
         if self.forgot:
             return
@@ -437,7 +439,7 @@ class Walk:
         for later in (0, 1):
             due = plan.requeue_at is not None and plan.requeue_at <= at(self.now + later)
             again = self.controller.plan(self.world, self.now + later)
-            # What is left of a budget is shown as of the reconcile: a charge may leave the window in that second.
+            # The remaining budget is shown as of the reconcile: a charge may leave the window in that second.
             shown = plan.ledger if later else again.ledger
             found = msgspec.structs.replace(again.ledger, budget=shown.budget, conditions=shown.conditions)
             assert due or found == plan.ledger

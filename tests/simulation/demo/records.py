@@ -1,4 +1,4 @@
-"""Traces of a training of four ranks, written by hand, in seconds from its beginning."""
+"""Hand-written traces of a training of four ranks, in seconds from its beginning."""
 
 from datetime import timedelta
 
@@ -45,7 +45,7 @@ def exited(trace: Trace, seconds: float, job_uid: str, ranks: range = range(RANK
 
 
 def incarnation(trace: Trace, job_uid: str, *, starts: float, meets: float, ends: float | None) -> None:
-    """`ends` None: it trains on."""
+    """`ends` None: it keeps training."""
     started(trace, starts, job_uid)
     met(trace, meets, job_uid)
     if ends is not None:

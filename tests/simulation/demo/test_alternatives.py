@@ -1,4 +1,4 @@
-"""What the same failures cost by others that could restart the job, with four ranks."""
+"""What the same failures cost with other ways to restart the job, with four ranks."""
 
 import os
 from pathlib import Path

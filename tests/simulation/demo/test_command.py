@@ -1,4 +1,4 @@
-"""`python -m recovery.sim.demo` as a process: usage, and how it ends before its end."""
+"""`python -m recovery.sim.demo` as a process: its usage, and how it stops when it is interrupted."""
 
 import signal
 import subprocess
@@ -16,7 +16,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def begun() -> subprocess.Popen[str]:
-    """It runs, and has told of the cluster."""
+    """The demo is running and has reported the cluster."""
     process = subprocess.Popen(
         COMMAND, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8"
     )

@@ -28,7 +28,7 @@ TERMINAL = {"TERM": "xterm"}
 
 
 class Evening:
-    """A whole demo, with what it wrote."""
+    """A whole demo, with its output."""
 
     def __init__(
         self,
@@ -63,14 +63,14 @@ class Evening:
 
     @property
     def words(self) -> str:
-        """As if no line were broken."""
+        """The text without its line breaks."""
         return " ".join(self.text.split())
 
     def lines_with(self, text: str) -> list[str]:
         return [line for line in self.text.splitlines() if text in line]
 
     def rows(self) -> dict[str, list[str]]:
-        """Of the bill, by the incident's label."""
+        """The rows of the bill, by the incident's label."""
         bill = self.text[self.text.index("What each incident cost") :]
         cells = [line.split() for line in bill.splitlines()[:9]]
         return {row[0]: row[1:] for row in cells if row and row[0][0].isdigit()}
@@ -78,7 +78,7 @@ class Evening:
 
 @pytest.fixture(scope="module", autouse=True)
 def _errors_alone_are_logged() -> Iterator[None]:
-    """As the command has it: a line of log between two frames would have the picture drawn once more."""
+    """As the command sets it up: a log line between two frames would have the picture drawn once more."""
     before = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     yield
@@ -189,7 +189,7 @@ def test_the_bill_has_a_line_for_each_incident(evening: Evening) -> None:
         "4b": ("Unknown", "Recovered"),
         "4c": ("Unknown", "Held"),
     }
-    # Lost members, and pods made.
+    # Members lost, and pods created.
     assert {label: row[-8:-6] for label, row in rows.items()} == {
         "1": ["1", "4"],
         "2": ["2", "4"],
@@ -318,7 +318,7 @@ def test_a_terminal_shows_every_rank_by_letter_and_colour(found: Downtimes) -> N
 def test_the_picture_is_drawn_at_most_eight_times_a_second() -> None:
     evening = Evening(terminal=True, environment=TERMINAL)
 
-    # Besides, rich draws it again below each line that is reported meanwhile, and at its end.
+    # rich also draws it again below each line that is reported meanwhile, and at the end.
     played = evening.text[: evening.text.index("What each incident cost")]
     reported = (
         len([line for line in played.splitlines() if re.match(r"\S*(\d\d:\d\d:\d\d|\d[abc ] \d| {10})", line)]) + 1

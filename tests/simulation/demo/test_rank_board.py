@@ -1,4 +1,4 @@
-"""The state of every rank, as the trace and the pods that are not running yet tell it."""
+"""The state of every rank, from the trace and from the pods that are not running yet."""
 
 from recovery.sim.demo.rank_board import RankBoard
 from recovery.sim.training.trace import EventKind, Trace

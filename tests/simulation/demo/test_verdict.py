@@ -1,4 +1,4 @@
-"""The exit code's ground: what the trace of a training must show, and what it must not."""
+"""The reasons for the exit code: what the trace of a training must show, and what it must not."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def course(*, loop_at: float | None = 40, failures: tuple[float, ...] = (10, 20,
 
 
 def as_it_should_be() -> Trace:
-    """Recovered at 10, 20 and 30, restarted twice in the crash loop from 40 on."""
+    """Recovered at 10, 20 and 30, and restarted twice in the crash loop from 40 on."""
     trace = Trace()
     incarnation(trace, "first", starts=1, meets=2, ends=11)
     incarnation(trace, "second", starts=12, meets=13, ends=21)
@@ -32,7 +32,7 @@ def as_it_should_be() -> Trace:
 
 
 def recovered_twice_more(trace: Trace) -> None:
-    """At 20 and 30."""
+    """Recovered at 20 and 30."""
     incarnation(trace, "third", starts=22, meets=23, ends=31)
     incarnation(trace, "fourth", starts=32, meets=33, ends=None)
 

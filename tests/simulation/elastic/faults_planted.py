@@ -1,4 +1,4 @@
-"""Bugs planted in what makes groups smaller and larger, which the elastic trials have to find."""
+"""Bugs planted in the code that shrinks and grows groups, which the elastic trials have to find."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from recovery.sim.api.kinds.kind import Body
 
 
 def grows_without_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is always room for all of them."""
+    """There always seems to be room for all nodes."""
     asked = resizing._with_growth
 
     def anyway(
@@ -34,7 +34,7 @@ def grows_without_room(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def shrinks_below_the_least(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is placed is enough."""
+    """Any number of placed pods is enough."""
     largest = sizes.largest
 
     def any_number(elastic: PinnedElastic, at_most: int, wanted_nodes: int) -> int | None:
@@ -48,7 +48,7 @@ def shrinks_below_the_least(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def only_parallelism_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The admission policy leaves `completions` as they are."""
+    """The admission policy does not change `completions`."""
     patched = birth_of_jobs._changed
 
     def half(job: Body, settings: Body) -> Body:
@@ -59,7 +59,7 @@ def only_parallelism_changes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def size_is_lost_on_recreate(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A restart that asks for no size drops the settings of the one before."""
+    """A restart that sets no size drops the settings of the one before."""
 
     def forgetful(context: ReconcileContext, ledger: Ledger) -> Ledger:
         after = kept(context, ledger)

@@ -1,6 +1,6 @@
-"""Draws a trial of an elastic group from a seed: its sizes, and what comes, goes, dies and crashes around it.
+"""Draws a trial of an elastic group from a seed: its sizes, and what appears, leaves, dies and crashes around it.
 
-The trials of `plan_generator` stay what they are: these are another family, with the admission policy installed.
+This is another family of trials, with the admission policy installed, so that those of `plan_generator` do not change.
 """
 
 import random
@@ -14,7 +14,7 @@ from recovery.sim.trials.plan import RACK_NODES, FaultRates, JobPlan, PlannedRun
 
 ACTIVE_SECONDS = 1800.0
 HEALING_SECONDS = 1200.0
-"""A growth that was undone three times waits for eight times `growBackAfter`."""
+"""After three growths that were undone, a group waits for eight times `growBackAfter`."""
 REPLICAS = 2
 _RUNTIMES = (PlannedRuntime.PREPARED, PlannedRuntime.JOINED, PlannedRuntime.JOINED, PlannedRuntime.NATIVE)
 _AVOIDS: Mapping[str, object] = {
@@ -94,7 +94,7 @@ def rivals_plan() -> TrialPlan:
 
 
 def elastic_of(job: JobPlan) -> PinnedElastic:
-    """What its policy says, as the controller reads it; without the controller."""
+    """The elastic settings of its policy as the controller reads them, computed without the controller."""
     said = (job.policy or {})["elastic"]
     return PinnedElastic(
         min_nodes=said["minNodes"],
@@ -148,7 +148,7 @@ def _elastic(chance: random.Random, pods: int) -> dict[str, object]:
 
 
 def _other(chance: random.Random) -> JobPlan:
-    """It is not elastic, and takes what it needs before a smaller group gets anything."""
+    """A job that is not elastic. It takes the nodes that it needs before a smaller group gets any."""
     runtime = PlannedRuntime.PREPARED
     policy: dict[str, object] = {
         "mode": "Enforce",
@@ -160,7 +160,7 @@ def _other(chance: random.Random) -> JobPlan:
 
 
 def _faults(chance: random.Random, job: JobPlan, spares: int, pods: int) -> Iterator[TrialFault]:
-    """A rack is lost first, so that most groups are smaller for a while; then whatever may happen meanwhile."""
+    """A rack is lost first, so that most groups are smaller for a while. Then other faults follow."""
     numbers = iter(range(1000))
 
     def fault(

@@ -1,4 +1,4 @@
-"""A trial once more, change by change: what the API server held of the elastic group at each moment."""
+"""Replays a trial change by change: the API server's objects of the elastic group at each moment."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -20,29 +20,29 @@ from recovery.sim.trials.trial import TrialOutcome
 from tests.simulation.elastic.plans import elastic_of
 
 SETTLED = timedelta(seconds=30)
-"""A group that nothing has happened to for so long is at rest."""
+"""A group is at rest after this long without an event."""
 
 
 @dataclass
 class Seen:
-    """What the API server holds."""
+    """The API server's objects at one moment."""
 
     at: datetime
     until: datetime = datetime.min
-    """When it changes next, or the trial ends."""
+    """When the next change comes, or the trial ends."""
     ledger: Ledger = field(default_factory=Ledger)
     labelled: bool = False
     """The RecoveryGroup carries the label by which the admission policy finds its settings."""
     jobset: Body | None = None
     jobs: dict[str, Body] = field(default_factory=dict)
-    """Of the elastic group, by UID."""
+    """Jobs of the elastic group, by UID."""
     pods: dict[str, Body] = field(default_factory=dict)
-    """Of all groups, by UID."""
+    """Pods of all groups, by UID."""
     nodes: dict[str, Body] = field(default_factory=dict)
 
     @property
     def job(self) -> Body | None:
-        """The Job of the group. None: there is none, or it is on its way out."""
+        """The Job of the group. None: there is none, or it is being deleted."""
         found = [job for job in self.jobs.values() if "deletionTimestamp" not in job["metadata"]]
         return found[0] if len(found) == 1 else None
 
@@ -52,13 +52,13 @@ class Seen:
 
     @property
     def whole(self) -> Body | None:
-        """The Job of the group if all of its pods are ready, on nodes that are. None: it does not run whole."""
+        """The Job of the group if all of its pods are ready, on nodes that are ready. None: it does not run whole."""
         job = self.job
         return job if job is not None and self._all_run(job) else None
 
     @property
     def trains(self) -> Body | None:
-        """The same, also of a Job that is on its way out: until its pods go, they train. None: some do not run."""
+        """The same, but also for a Job that is being deleted: its pods train until they go. None: some do not run."""
         return next((job for job in self.jobs.values() if self._all_run(job)), None)
 
     def _all_run(self, job: Body) -> bool:
@@ -75,7 +75,7 @@ class Seen:
         return node is not None and _is(node, "Ready")
 
     def free_nodes(self, avoided: Sequence[str] = ()) -> int:
-        """On which one more pod of the group could run. Every pod takes a whole node."""
+        """How many nodes could run one more pod of the group. Every pod takes a whole node."""
         held = {pod["spec"].get("nodeName") for pod in self.pods.values() if not _over(pod)}
         return sum(
             name not in held and name not in avoided and _is(node, "Ready") and not _closed(node)
@@ -97,7 +97,7 @@ def _over(pod: Body) -> bool:
 
 
 def _closed(node: Body) -> bool:
-    """It takes no new pods of the group. The taints of a node that is Ready again go a moment later."""
+    """The node takes no new pods of the group. Kubernetes' own taints do not count: they go soon after it is Ready."""
     taints = (taint for taint in node["spec"].get("taints") or () if taint["effect"] != "PreferNoSchedule")
     foreign = any(not taint["key"].startswith("node.kubernetes.io/") for taint in taints)
     return foreign or bool(node["spec"].get("unschedulable"))
@@ -105,7 +105,7 @@ def _closed(node: Body) -> bool:
 
 @dataclass(frozen=True)
 class Trial:
-    """One that is over, and its elastic group."""
+    """A finished trial, and its elastic group."""
 
     outcome: TrialOutcome
     job: JobPlan
@@ -120,7 +120,7 @@ class Trial:
         return (at - self.outcome.evidence.began_at).total_seconds()
 
     def steps(self) -> Iterator[tuple[ObjectChange, Seen]]:
-        """Each change, and what the API server held after it: the same object each time, brought up to date."""
+        """Each change with the state after it. The state is the same object each time, updated."""
         evidence = self.outcome.evidence
         seen = Seen(evidence.began_at)
         nexts = (*evidence.change_times[1:], evidence.ends_at)
@@ -131,11 +131,11 @@ class Trial:
 
     @property
     def last(self) -> Seen:
-        """What it held in the end."""
+        """The state at the end."""
         return deque((seen for _, seen in self.steps()), maxlen=1).pop()
 
     def undisturbed_seconds(self, since: datetime, until: datetime) -> float:
-        """For how long of it nothing held the controllers up."""
+        """The part of that time in which nothing delayed the controllers."""
         return world_of(self.outcome.evidence).undisturbed.seconds(since, until)
 
     def _take(self, change: ObjectChange, seen: Seen) -> None:
@@ -155,8 +155,8 @@ class Trial:
             seen.labelled = BIRTH_SETTINGS_LABEL in metadata.get("labels", {})
 
     def rests(self) -> Iterator[tuple[Seen, Body]]:
-        """Each moment at which the group has run whole without an incident, and controllers could see it, for
-        `SETTLED`; and its Job."""
+        """The group at rest, with its Job: for `SETTLED` it has run whole without an incident, and controllers could
+        see it."""
         since: datetime | None = None
         for _, seen in self.steps():
             job = seen.whole if seen.ledger.incident is None else None

@@ -1,5 +1,4 @@
-"""Hand-made evidence: a job, its policy and its ledger as changes of a server that no one runs, told to the
-checkers."""
+"""Hand-made evidence for the checkers: a job, its policy and its ledger, as changes of a server that does not run."""
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
@@ -63,12 +62,12 @@ def stamp(seconds: float) -> str:
 
 
 def written(body: Mapping[str, Any]) -> Body:
-    """As JSON has it."""
+    """As decoded from JSON."""
     return cast(Body, msgspec.json.decode(msgspec.json.encode(body)))
 
 
 class Case:
-    """A trial of two hours with one job of two pods; every method is one event, and `now` says when."""
+    """A trial of two hours with one job of two pods. Every method adds one event, at the time in `now`."""
 
     def __init__(
         self,
@@ -105,7 +104,7 @@ class Case:
             self.trace(EventKind.ROUND_FORMED, "job-1")
         self.now = 1000
 
-    # What is found.
+    # Findings.
 
     @property
     def found(self) -> list[str]:
@@ -128,7 +127,7 @@ class Case:
         uid: str = "",
         owner: str = "",
     ) -> Body:
-        """Make or change an object: `body` is what differs, part by part."""
+        """Create or change an object: `body` has what differs, part by part."""
         before = self.objects.get((resource.plural, name))
         self.revision += 1
         if before is None:
@@ -158,7 +157,7 @@ class Case:
         self._tell("DELETED", resource, before, before, by)
 
     def delete(self, resource: Resource, name: str, *, by: str = "user") -> None:
-        """Ask for it to go; it stays until it is dropped."""
+        """Request the deletion of an object. It stays until it is dropped."""
         marked = {"deletionTimestamp": stamp(self.now), "deletionGracePeriodSeconds": 0}
         self.put(resource, name, {"metadata": marked}, by=by)
 
@@ -178,7 +177,7 @@ class Case:
         self.put(JOB_SETS, "llm", {"spec": replicated, **parts}, by="jobset-controller", uid="jobset", owner=owner)
 
     def job(self, uid: str, **spec: Any) -> None:
-        """JobSet makes the group's Job."""
+        """JobSet creates the group's Job."""
         body = {"metadata": {"labels": LABELS}, "spec": {"parallelism": 2, "completions": 2, **spec}}
         self.put(JOBS, "llm-node-0", body, by="jobset-controller", uid=uid, owner="jobset")
 
@@ -207,7 +206,7 @@ class Case:
         self.put(PODS, f"llm-node-0-{index}", {"status": status}, by="kubelet")
 
     def annotate(self, by: str = "user", suspend: bool | None = None, **annotations: str) -> None:
-        """Change annotations of ours on the TrainJob, `_` for a dash; without any of them: take all away."""
+        """Change our annotations on the TrainJob, with `_` for a dash. Without any, remove all of them."""
         named = {f"recovery.trainjob.dev/{name.replace('_', '-')}": value for name, value in annotations.items()}
         body: dict[str, Any] = {"metadata": {"annotations": named}}
         if suspend is not None:
@@ -224,7 +223,7 @@ class Case:
     # The ledger.
 
     def ledger(self, ledger: Ledger, *, by: str = CONTROLLER, process: int = 0, **request: Any) -> None:
-        """A controller process writes it; `request` changes what is recorded of that."""
+        """A controller process writes the ledger. `request` changes fields of the recorded request."""
         name = "llm-workload"
         if (RECOVERY_GROUPS.plural, name) not in self.objects:
             reference = {"kind": "TrainJob", "name": "llm", "uid": "workload"}
@@ -271,7 +270,7 @@ class Case:
         self.checker_set.requested(record)
 
     def reads_live(self, *, process: int = 0) -> None:
-        """As before each decision on live facts."""
+        """A live read, as before each decision on live facts."""
         self.request("get", JOB_SETS, "llm", process=process)
         self.request("list", JOBS, query=SELECTOR, process=process)
         self.request("list", PODS, query=SELECTOR, process=process)
@@ -290,7 +289,7 @@ class Case:
 
 
 def opened(seconds: float, *, number: int = 1, mode: str = "Enforce", limit: int = 10, **terms: Any) -> Ledger:
-    """A member was lost then, and nothing has been done about it."""
+    """A member was lost at that time, and nothing has been done about it."""
     incident = Incident(
         id=f"workload-{number}",
         number=number,
@@ -321,7 +320,7 @@ def restarted(
     action: AttemptAction = AttemptAction.RECREATE_GROUP,
     charged: bool = True,
 ) -> Ledger:
-    """The ledger with one more restart, charged if none of the incident was."""
+    """The ledger with one more restart. It is charged if no other restart of the incident was."""
     incident = ledger.incident
     assert incident is not None
     epoch = ledger.epoch + 1
@@ -346,7 +345,7 @@ def with_incident(ledger: Ledger, **changes: Any) -> Ledger:
 
 
 def in_phase(ledger: Ledger, phase: Phase) -> Ledger:
-    """The ledger in that phase, without accounting for the time until then."""
+    """The ledger in that phase. The time until then is not booked."""
     incident = ledger.incident
     assert incident is not None
     spans = (*incident.phases[:-1], PhaseSpan(phase, incident.started_at))
@@ -354,7 +353,7 @@ def in_phase(ledger: Ledger, phase: Phase) -> Ledger:
 
 
 def closed(ledger: Ledger, seconds: float, outcome: Outcome = Outcome.RECOVERED, why: str = "AllRanksReady") -> Ledger:
-    """The ledger with its incident ended, and its seconds booked."""
+    """The ledger after its incident has ended, with its seconds booked."""
     incident = ledger.incident
     assert incident is not None
     idle = (at(seconds) - incident.started_at).total_seconds() * GPUS
@@ -374,7 +373,7 @@ def by_hand(ledger: Ledger, seconds: float, verb: str = "restart") -> Ledger:
 
 
 def replaces(case: Case) -> None:
-    """The Job fills the rank of the pod that was lost."""
+    """The Job replaces the lost pod of the rank."""
     case.drop(PODS, "llm-node-0-1", by="kubelet")
     case.pod(1, "job-1")
     case.runs(1)

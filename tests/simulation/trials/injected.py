@@ -1,4 +1,4 @@
-"""A trial with one fault, and what it shows."""
+"""A trial with one fault, and its observable effects."""
 
 from recovery.ports import PODS, Resource
 from recovery.sim.api.kinds.kind import Body
@@ -17,7 +17,7 @@ FAULT = 100.0
 
 
 def found(outcome: TrialOutcome, resource: Resource, name: str = "") -> list[Body]:
-    """What is there at the end."""
+    """The objects at the end."""
     objects = outcome.evidence.server.objects(resource)
     return [body for body in objects if name in ("", body["metadata"]["name"])]
 
@@ -28,12 +28,12 @@ def runs_at_the_end(outcome: TrialOutcome) -> bool:
 
 
 def made(outcome: TrialOutcome, resource: Resource) -> list[float]:
-    """When its objects were made."""
+    """The times at which its objects were created."""
     return [moment for moment, what, _ in states(outcome, resource) if what == "ADDED"]
 
 
 def well_over(outcome: TrialOutcome, kind: FaultKind, seconds: float) -> None:
-    """It lasted that long, as it is told, and everything is in order at the end."""
+    """The fault lasted that long, as recorded, and everything is in order at the end."""
     it = happening(outcome, kind)
     assert (it.at, it.until) == (at(FAULT), at(FAULT + seconds))
     assert at(FAULT + seconds) <= outcome.evidence.healing_from
@@ -42,11 +42,11 @@ def well_over(outcome: TrialOutcome, kind: FaultKind, seconds: float) -> None:
 
 
 def both(kind: FaultKind, seconds: float) -> TrialOutcome:
-    """It lasts when a member is lost 10 s later."""
+    """The fault lasts, and a member is lost 10 s after it began."""
     lost = in_world(FaultKind.POD_KILL, FAULT + 10, number=1)
     return outcome_of(in_world(kind, FAULT, seconds), lost)
 
 
 def recreated(outcome: TrialOutcome, resource: Resource) -> float:
-    """When the first of the new incarnation was made."""
+    """When the first object of the new incarnation was created."""
     return min(moment for moment in made(outcome, resource) if moment >= FAULT)

@@ -1,4 +1,4 @@
-"""Scenario files of tests: what their chaos comes to, and what is said of them."""
+"""Scenario files for tests: the faults that their chaos expands to, and the mistakes reported about them."""
 
 import math
 

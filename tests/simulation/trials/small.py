@@ -1,4 +1,4 @@
-"""Small trials: one job of two pods, five minutes for faults, ten of healing, and what can be asked of an outcome."""
+"""Small trials: one job of two pods, five minutes of faults, ten of healing, and questions about their outcome."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -17,7 +17,7 @@ from recovery.sim.virtual_time import BEGIN
 
 LLM = JobPlan("team-a", "llm", pods=2, grace_seconds=5, policy={"mode": "Enforce"})
 QUIET = TrialPlan(seed=1, jobs=(LLM,), active_seconds=300.0, healing_seconds=600.0, replicas=1, spare_nodes=1)
-"""Nothing goes wrong in it. By the 100th second it trains."""
+"""Nothing goes wrong in it. It trains by the 100th second."""
 
 
 def in_world(
@@ -33,7 +33,7 @@ def in_world(
 
 
 def at_event(kind: FaultKind, number: int, seconds: float = 0.0, actor: str = "controller-0") -> TrialFault:
-    """Of a request or of a line of a watch."""
+    """A fault of a request, or of a line of a watch."""
     return TrialFault(FaultKey(actor, number, kind), seconds)
 
 
@@ -41,9 +41,9 @@ def with_faults(*faults: TrialFault, plan: TrialPlan = QUIET, **fields: Any) -> 
     return msgspec.structs.replace(plan, faults=faults, **fields)
 
 
-@lru_cache(maxsize=8)  # All that a trial makes lives as long as its outcome, and slows the next ones down.
+@lru_cache(maxsize=8)  # The objects of a trial live as long as its outcome, and slow down the next trials.
 def outcome_of(*faults: TrialFault) -> TrialOutcome:
-    """Of the quiet trial with these faults."""
+    """The outcome of the quiet trial with these faults."""
     return run_trial(with_faults(*faults))
 
 
@@ -52,19 +52,19 @@ def at(seconds: float) -> datetime:
 
 
 def second(moment: datetime) -> float:
-    """Since the trial began."""
+    """Seconds since the trial began."""
     return (moment - BEGIN).total_seconds()
 
 
 def happening(outcome: TrialOutcome, kind: FaultKind) -> Happening:
-    """The only one of that kind."""
+    """The only happening of that kind."""
     found = [each for each in outcome.evidence.happenings if each.fault.key.kind is kind]
     assert len(found) == 1, f"{kind} took place {len(found)} times"
     return found[0]
 
 
 def states(outcome: TrialOutcome, resource: Resource, name: str = "") -> Iterator[tuple[float, str, Body]]:
-    """Every revision of the resource's objects: its second, ADDED, MODIFIED or DELETED, and the object."""
+    """Every revision of the resource's objects: its second, its type (ADDED, MODIFIED or DELETED), and the object."""
     evidence = outcome.evidence
     for change, moment in zip(evidence.changes, evidence.change_times, strict=True):
         if change.resource == resource and name in ("", change.body["metadata"]["name"]):
@@ -72,7 +72,7 @@ def states(outcome: TrialOutcome, resource: Resource, name: str = "") -> Iterato
 
 
 def writes(outcome: TrialOutcome) -> list[RequestRecord]:
-    """Those of controller processes, about anything but Leases and since when a policy enforces."""
+    """Writes of controller processes, except to Leases and to RecoveryPolicies (since when a policy enforces)."""
     beside = {LEASES, RECOVERY_POLICIES}
     return [
         record

@@ -1,4 +1,4 @@
-"""Evidence of a trial as told by hand, in order of time."""
+"""Evidence of a trial written by hand, in order of time."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -52,7 +52,7 @@ class Story:
         self.evidence.happenings.append(Happening(fault, at(seconds), None, sentence))
 
     def ledger(self, seconds: float, ledger: Ledger, job: str = "llm", actor: str = LEADER) -> None:
-        """The RecoveryGroup's status as the production client writes it."""
+        """Write the RecoveryGroup's status as the production client does."""
         uid = f"uid-of-{job}"
         body = {
             "metadata": {"namespace": "team-a", "name": f"{job}-{uid}"},

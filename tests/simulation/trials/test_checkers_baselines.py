@@ -1,4 +1,4 @@
-"""The invariant that a baseline restarts no group: what breaks it, and what nearly does."""
+"""The invariant that a baseline restarts no group, with cases that break it and cases that nearly do."""
 
 import pytest
 
@@ -31,7 +31,7 @@ class TestBaselineUntouched:
 
     @pytest.mark.parametrize(("ready", "violations"), [("Unknown", 0), ("True", 1)])
     def test_or_its_node_does_not_answer(self, ready: str, violations: int) -> None:
-        """Its containers show what the kubelet said last."""
+        """Its pod shows what the kubelet last reported."""
         case = Case(BaselineUntouched, mode="Observe")
         case.lose_a_pod()
         replaces(case)

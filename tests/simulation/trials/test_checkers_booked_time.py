@@ -1,4 +1,4 @@
-"""Which account the seconds of a trial are on, by name: facts that belong to it, and facts just outside."""
+"""The account of each second of a trial, by name: with facts that belong to it, and facts just outside."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,7 +21,7 @@ from tests.simulation.trials.checker_case import CONTROLLER, KEY, Case, at, clos
 
 
 class Books:
-    """A trial whose training stops and meets again at given moments, and what its incident says of that."""
+    """A trial whose training stops and meets again at given times, and what its incident books."""
 
     def __init__(self, *rounds: tuple[float, float | None]) -> None:
         self.case = Case(LostTimeBooked)
@@ -34,7 +34,7 @@ class Books:
         self.case.evidence.rounds = lambda training: made
 
     def loses(self, seconds: float) -> "Books":
-        """A pod is deleted: a sign that bears a date."""
+        """A pod is deleted: a sign that has a date."""
         self.case.now = seconds
         self.case.lose_a_pod()
         return self
@@ -61,7 +61,7 @@ class Books:
         return self
 
     def starts(self, seconds: float, pod_uid: str) -> "Books":
-        """A process of the training, in that pod."""
+        """A process of the training starts in that pod."""
         kind = EventKind.PROCESS_STARTED
         record = TraceRecord(at=at(seconds), kind=kind, training=str(KEY), job_uid="job-1", step=0, pod_uid=pod_uid)
         self.case.evidence.trace.add(record)
@@ -78,12 +78,12 @@ class Books:
 
 
 def observed(since: float, until: float, **terms: Any) -> Ledger:
-    """An incident that ends because all run again, without a restart."""
+    """An incident that ends because all ranks run again, without a restart."""
     return closed(opened(since, **terms), until, Outcome.OBSERVED, Reason.LEFT_TO_KUBERNETES)
 
 
 def stopped(*, since: float = 1000.4, until: float = 1020.0) -> Books:
-    """A training that stands still for some time."""
+    """A training that stops for some time."""
     return Books((20, since), (until, None))
 
 
@@ -93,7 +93,7 @@ def test_an_incident_from_the_loss_to_the_meeting_books_all_of_it() -> None:
     assert books.found == []
 
 
-# --- time in which the training stood still --------------------------------------------------------------------------
+# --- time in which the training was stopped --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def all_gone(*, survivor: bool = False) -> Books:
 def test_a_stop_of_which_nothing_is_left_when_a_controller_leads_again(
     survivor: bool, lives_until: float, account: str
 ) -> None:
-    """Seed 6494: a drain takes all nodes while both controllers are dead. What they find has never started."""
+    """Seed 6494: a drain takes all nodes while both controllers are dead. The pods they find have never started."""
     books = all_gone(survivor=survivor).hits(FaultKind.PROCESS_KILL, 1000.4, 34, actor="controller-0")
     books.case.evidence.processes.append(ProcessLife("controller-0", 0, at(0), at(lives_until), "killed"))
     assert books.accounts()[account] == pytest.approx(299.6)
@@ -176,11 +176,11 @@ def test_a_stop_of_a_job_of_which_no_container_is_known_to_train(marking: Markin
     assert books.accounts() == {account: 19.6}
 
 
-# --- time that an incident books although the training ran ------------------------------------------------------------
+# --- time that an incident books although the training ran -----------------------------------------------------------
 
 
 def never_stopped() -> Books:
-    """An incident of 100 s beside a training that goes on."""
+    """An incident of 100 s during which the training keeps running."""
     books = Books((20, None)).writes(1001, opened(1000))
     return books.writes(1101, observed(1000, 1100))
 
@@ -194,7 +194,7 @@ def test_processes_that_outlive_their_pod(kind: FaultKind) -> None:
 
 @pytest.mark.parametrize(("affected", "account"), [("mine", Account.LIVED), ("theirs", Account.NEVER)])
 def test_processes_on_a_node_that_was_cut_off_for_another_job(affected: str, account: str) -> None:
-    """Seeds 4079 and 6174: pods of two jobs are on that node. The API shows a loss of each, and both train on."""
+    """Seeds 4079 and 6174: pods of two jobs run on that node. The API shows a loss of each, but both keep training."""
     books = never_stopped().starts(20, "mine")
     books.hits(FaultKind.NODE_PARTITION, 1000.9, 90, job="team-a/other", pod_uids=(affected,))
     assert books.accounts() == {account: 100.0}
@@ -245,7 +245,7 @@ def test_ranks_that_have_run_at_once_and_not_met(met: float, until: float, accou
     ],
 )
 def test_a_training_that_seems_not_to_have_started(marking: Marking, phase: str, account: str) -> None:
-    """Seed 1953: the image of a sidecar is never pulled, and nothing tells which container trains."""
+    """Seed 1953: the image of a sidecar is never pulled, and nothing shows which container trains."""
     books = Books((920, None))
     case = books.case
     case.evidence.rounds(str(KEY))[0].job_uids = ("job-2",)
@@ -272,7 +272,7 @@ def test_processes_that_live_on_until_the_training_stops_and_after_it_met_again(
     ("cut_off_at", "account"), [(1115, Account.LIVED), (1115.1, Account.BETWEEN)], ids=["before it can end", "later"]
 )
 def test_a_silent_node_keeps_an_incident_open_that_had_no_time_to_end(cut_off_at: float, account: str) -> None:
-    """Seed 3849: its pod is not Ready, so the group does not run whole, whatever its processes do."""
+    """Seed 3849: the node's pod is not Ready, so the group does not run whole, even if its processes train."""
     books = Books((20, 1000), (1100, 1500), (1600, None)).hits(FaultKind.NODE_PARTITION, cut_off_at, 400)
     books.writes(1001, opened(1000)).writes(1601, observed(1000, 1600))
     assert books.accounts() == {Account.BOOKED: 200.0, account: 400.0}
@@ -293,7 +293,7 @@ def test_a_rank_that_a_resize_has_added() -> None:
 
 
 def test_a_rank_that_was_added_before_the_others_met_without_it() -> None:
-    """They take the size of the training from a number of their own, so its resize changes nothing for them."""
+    """The ranks read the size of the training from a setting of their own, so the resize does not affect them."""
     books = never_stopped().hits(FaultKind.USER_RESIZE, 10, pods_more=1)
     books.case.evidence.rounds(str(KEY))[0].size = 1
     assert books.accounts() == {Account.ADDED: 100.0}
@@ -322,7 +322,7 @@ def test_a_rank_that_was_added_is_made_again_within_the_back_off_of_its_job(unti
     ("failed_at", "found"), [(1500, []), (2000, ["700.000 s: a rank that a resize has added failed"])]
 )
 def test_no_incident_about_an_added_rank_ends_while_it_is_not_ready(failed_at: float, found: list[str]) -> None:
-    """Seed 2138: it is never taken in, so its probe never succeeds."""
+    """Seed 2138: the added rank is never taken in, so its probe never succeeds."""
     books = Books((20, None)).hits(FaultKind.USER_RESIZE, 900, pods_more=1)
     books.writes(1300, opened(1300))
     books.case.now = failed_at
@@ -334,7 +334,7 @@ def test_no_incident_about_an_added_rank_ends_while_it_is_not_ready(failed_at: f
 
 @pytest.mark.parametrize(("reason", "found"), [(Reason.USER_RESIZED, 0), (Reason.RULE_FAIL_JOB, 1)])
 def test_nor_while_the_group_is_held_for_the_size_until_a_person_retries(reason: Reason, found: int) -> None:
-    """Seed 2350: the ledger says no longer why it was held."""
+    """Seed 2350: the ledger no longer says why the group was held."""
     books = Books((20, None)).hits(FaultKind.USER_RESIZE, 900, pods_more=1)
     held = with_incident(in_phase(opened(1000), Phase.HELD), held_reason=reason, held_message="it is")
     retried = with_incident(held, held_reason=None, held_message="")
@@ -365,7 +365,7 @@ def test_a_wrong_clock_of_the_controllers(jumped_at: float, account: str) -> Non
 
 
 def held(since: float, *, verdict: bool) -> Ledger:
-    """A ledger whose incident is held since then: by a verdict on the error, or by its budget alone."""
+    """A ledger whose incident is held since then, by a verdict on the error or only by its budget."""
     ledger = opened(since)
     assert ledger.incident is not None
     span = PhaseSpan(Phase.HELD, at(since))
@@ -379,7 +379,7 @@ def held(since: float, *, verdict: bool) -> Ledger:
 )
 @pytest.mark.parametrize("restarted", [False, True], ids=["held to the end", "restarted at last"])
 def test_a_group_that_is_held_and_trains_for_a_while(verdict: bool, account: str, restarted: bool) -> None:
-    """That a restart takes the verdict from the ledger changes nothing about the time before."""
+    """A restart removes the verdict from the ledger. This does not affect the time before it."""
     books = Books((20, 1000), (1100, 1300), (1400, None))
     books.writes(1001, held(1000, verdict=verdict))
     if restarted:

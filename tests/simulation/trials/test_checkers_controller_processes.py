@@ -1,4 +1,4 @@
-"""Controller processes and the training's processes: each invariant with what breaks it and what nearly does."""
+"""Invariants of controller and training processes, each with cases that break it and nearly break it."""
 
 from dataclasses import replace
 
@@ -107,7 +107,7 @@ class TestBoundedRequests:
 
 class TestOneIncarnation:
     def taken_down(self, *, by: str = CONTROLLER) -> Case:
-        """job-1 was deleted and job-2 made, while rank 0 of job-1 runs on."""
+        """job-1 was deleted and job-2 created, while rank 0 of job-1 still runs."""
         case = Case(OneIncarnation)
         case.trace(EventKind.PROCESS_STARTED, "job-1", 0, "pod-1")
         case.now += 10

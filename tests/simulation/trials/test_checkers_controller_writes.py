@@ -1,4 +1,4 @@
-"""What a controller may write to a group: invariants on its writes, each with what breaks it and what nearly does."""
+"""Invariants of what a controller may write to a group, each with cases that break it and nearly break it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How a trial has to end, how soon a controller has to begin: invariants, with what breaks them and nearly does."""
+"""Invariants of how a trial ends and how soon a controller begins, with cases that break them and nearly break them."""
 
 import msgspec
 import pytest
@@ -32,7 +32,7 @@ class TestConvergesAfterHealing:
         assert "Job llm-node-0 has trained no more since llm-node-0-1 was lost at 08:16:40" in sentence
 
     def test_one_whose_ranks_never_met_is_left_to_its_job(self) -> None:
-        """Seed 1203: its Job waits 10 min before each new pod, and its ranks no longer than that for one another."""
+        """Seed 1203: its Job waits 10 min before each new pod, and its ranks wait no longer for one another."""
         case = Case(ConvergesAfterHealing, trained=False)
         case.fails(1, 1)
         assert case.end() == []
@@ -111,7 +111,7 @@ class TestConvergesAfterHealing:
 
     @pytest.mark.parametrize(("resized", "violations"), [(3, 0), (2, 1)])
     def test_so_is_one_without_room_because_users_have_enlarged_jobs(self, resized: int, violations: int) -> None:
-        """Seed 5435: no node is left for a rank."""
+        """Seed 5435: no node is left for one of the ranks."""
         case = self.lost()
         for number in (0, 1):
             case.put(NODES, f"node-{number}", {"status": {}}, by="kubelet")
@@ -123,7 +123,7 @@ class TestConvergesAfterHealing:
 
     @pytest.mark.parametrize(("resized", "violations"), [(3, 0), (2, 1)])
     def test_so_is_one_whose_ranks_take_turns_on_too_few_nodes(self, resized: int, violations: int) -> None:
-        """Seed 7711: a rank that gives its rendezvous up leaves its node to another one, and all of that is noted."""
+        """Seed 7711: a rank that gives up its rendezvous frees its node for another, and all of that is recorded."""
         case = self.lost()
         for number in (0, 1):
             case.put(NODES, f"node-{number}", {"status": {}}, by="kubelet")
@@ -152,7 +152,7 @@ class TestConvergesAfterHealing:
         ("mode", "lost_again", "violations"), [("Observe", False, 0), ("Observe", True, 1), ("Enforce", False, 1)]
     )
     def test_so_is_one_whose_last_loss_was_only_observed(self, mode: str, lost_again: bool, violations: int) -> None:
-        """Seed 5454: the circuit breaker was open, and nothing shows that the ranks which were left hang."""
+        """Seed 5454: the circuit breaker was open, and nothing shows that the remaining ranks hang."""
         case = self.lost()
         outcome, why = (Outcome.OBSERVED, "ObserveMode") if mode == "Observe" else (Outcome.RECOVERED, "AllRanksReady")
         case.ledger(opened(1000, mode=mode))
@@ -207,7 +207,7 @@ class TestConvergesAfterHealing:
     def test_so_are_ranks_that_end_unseen_before_they_have_met(
         self, marking: Marking, phase: str, violations: int
     ) -> None:
-        """Seed 2378: another container keeps their pods Running, and nothing tells which one trains."""
+        """Seed 2378: another container keeps their pods Running, and nothing shows which one trains."""
         case = self.lost()
         job = msgspec.structs.replace(case.evidence.jobs[KEY], marking=marking, sidecars=(Sidecar.SHIPPER,))
         case.evidence.jobs = {KEY: job}
@@ -391,7 +391,7 @@ class TestTimelyAction:
         assert len(case.end()) == violations
 
     def test_pods_that_end_after_their_job_is_gone_are_no_losses(self) -> None:
-        """Seed 1836: the garbage collector deletes a Job of a deleted workload first, and its pods then."""
+        """Seed 1836: the garbage collector first deletes a Job of a deleted workload, then the Job's pods."""
         case = Case(TimelyAction)
         case.drop(JOBS, "llm-node-0", by=CONTROLLER)
         case.now += 20

@@ -1,4 +1,4 @@
-"""How long a job may train: the invariant, with what breaks it and what nearly does."""
+"""The invariant of how long a job may train, with cases that break it and nearly break it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ FAILED = {"status": {"conditions": [{"type": "Failed", "status": "True"}]}}
 
 
 def case_of(spec: Mapping[str, Any], labels: Mapping[str, str] | None = None) -> Case:
-    """Another TrainJob, from second 1000 on."""
+    """A case with another TrainJob, from second 1000 on."""
     case = Case(DeadlineHolds)
     case.put(TRAIN_JOBS, "other", {"spec": {"suspend": False, **spec}, "metadata": {"labels": labels or {}}})
     return case

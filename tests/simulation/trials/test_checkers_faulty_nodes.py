@@ -1,4 +1,4 @@
-"""What nodes show, and whether it justifies a restart of the pods on them."""
+"""The signs that nodes show, and whether they justify a restart of the pods there."""
 
 import pytest
 
@@ -11,7 +11,7 @@ LASTS = {"type": "GpuUnhealthy", "status": "True", "for": "10s"}
 
 @pytest.mark.parametrize(("seconds", "violations"), [(4, 0), (12, 1)])
 def test_a_node_that_a_rule_lets_be_faulty_for_a_while_justifies_a_restart(seconds: float, violations: int) -> None:
-    """Seed 2031: the pod was made meanwhile. One made after that ran on a faulty node from the start."""
+    """Seed 2031: the pod was created during that time. A pod created later ran on a faulty node from its start."""
     case = Case(JustifiedRestart)
     case.policy("Enforce", rules=[{"name": "gpu", "when": {"onNodeConditions": [LASTS]}, "action": "ReplaceNode"}])
     case.put(NODES, "node-0", {"status": {"conditions": []}}, by="kubelet")

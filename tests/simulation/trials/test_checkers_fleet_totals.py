@@ -1,4 +1,4 @@
-"""FleetTotalsFold: the totals of the fleet against the records that they count."""
+"""FleetTotalsFold: the fleet totals match the records that they count."""
 
 from typing import Any
 

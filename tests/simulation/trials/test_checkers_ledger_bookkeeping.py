@@ -1,4 +1,4 @@
-"""What the ledgers and the metrics say: invariants on them, each with what breaks it and what nearly does."""
+"""Invariants of what the ledgers and the metrics say, each with cases that break it and nearly break it."""
 
 from datetime import timedelta
 
@@ -27,7 +27,7 @@ EMPTY = Snapshot(KEY, None, None, (), ())
 
 
 def recorded(ledger: Ledger) -> Ledger:
-    """The closed incident has become history."""
+    """The ledger after its closed incident has moved to the history."""
     return into_history(ledger, EMPTY)
 
 
@@ -52,7 +52,7 @@ class TestLedgerSuccession:
     def test_a_merge_patch_may_swap_as_well(self) -> None:
         for right in (True, False):
             case = Case(LedgerSuccession)
-            version = str(case.revision + 1) if right else None  # the RecoveryGroup is made just before
+            version = str(case.revision + 1) if right else None  # the RecoveryGroup is created just before
             case.ledger(opened(1000), body={"metadata": {"resourceVersion": version}, "status": {}})
             assert len(case.found) == (0 if right else 1)
 
@@ -270,7 +270,7 @@ class TestRecordedOnce:
 
     @pytest.mark.parametrize(("met_again", "violations"), [(True, 1), (False, 0)])
     def test_a_rank_lost_after_a_resume_is_a_loss_like_any_other(self, met_again: bool, violations: int) -> None:
-        """Also where a member was lost before it was suspended; and not before its ranks have met again."""
+        """Also if a member was lost before the suspension, but not before its ranks have met again."""
         case = Case(RecordedOnce)
         case.lose_a_pod()
         case.ledger(opened(1000))

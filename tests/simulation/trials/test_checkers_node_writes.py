@@ -1,4 +1,4 @@
-"""What is found of quarantine, of its caps and release, and of pods that are deleted by force."""
+"""Findings about quarantine, its caps and its release, and about pods deleted by force."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -29,7 +29,7 @@ ASSUME_DEAD = {"mode": "Enforce", "teardown": {"fencing": {"mode": "AssumeDead"}
 def case_of(
     *checkers: Any, allow: Mapping[str, bool] = ALLOWED, quarantine: Mapping[str, int] = MappingProxyType({})
 ) -> Case:
-    """A trial with 40 nodes, each Ready; without more words: everything is allowed, and 5 % of them."""
+    """A trial with 40 Ready nodes. By default everything is allowed, and 5 % of the nodes may be quarantined."""
     case = Case(*checkers)
     config = {"allow": allow, "quarantine": quarantine}
     jobs = {key: msgspec.structs.replace(job, policy=ASSUME_DEAD) for key, job in case.evidence.jobs.items()}
@@ -46,7 +46,7 @@ def ready(status: str) -> dict[str, Any]:
 
 
 def enter(case: Case, *numbers: int, **more: Any) -> None:
-    """A controller enters these nodes, and no others, in the fleet's ledger."""
+    """A controller enters exactly these nodes in the fleet's ledger."""
     entries = [
         {"node": f"node-{number}", "nodeUID": f"node-{number}", "reason": "…", "since": stamp(case.now), **more}
         for number in numbers
@@ -117,7 +117,7 @@ class TestQuarantinePermitted:
 
 
 class TestLastNodesSpared:
-    """Forty nodes, all of one kind, of which some are down; the group has two pods."""
+    """Forty nodes of one kind, some of them down; the group has two pods."""
 
     def case(self, well: int = 2, *, waits_since: float = 1000, unplaced: int = 1) -> Case:
         case = case_of(LastNodesSpared)
@@ -241,7 +241,7 @@ class TestQuarantineReleased:
 
 
 def forced(case: Case) -> list[str]:
-    """What is found when a controller deletes the pod on node-0 by force."""
+    """The findings when a controller deletes the pod on node-0 by force."""
     case.put(PODS, "llm-node-0-0", {"spec": {"nodeName": "node-0"}}, by="scheduler")
     case.request("delete", PODS, "llm-node-0-0", applied=True, body={"gracePeriodSeconds": 0})
     return case.found

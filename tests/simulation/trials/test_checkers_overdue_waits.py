@@ -1,4 +1,4 @@
-"""Waits that a controller has to end: invariants, each with what breaks it and what nearly does."""
+"""Invariants of waits that a controller has to end, each with cases that break it and nearly break it."""
 
 import pytest
 
@@ -22,7 +22,7 @@ from tests.simulation.trials.checker_case import (
 
 class TestWatchdogTouches:
     def waits_for_pods(self) -> Case:
-        """The group was taken down, and the Job that JobSet made again has no pods."""
+        """The group was taken down, and the Job that JobSet recreated has no pods."""
         case = Case(WatchdogTouches)
         case.lose_a_pod()
         case.ledger(restarted(opened(1000), 1000))
@@ -106,7 +106,7 @@ class TestWatchdogTouches:
 
 class TestSuspensionReleased:
     def in_backoff(self, until_seconds: float = 1010) -> Case:
-        """Suspended by us at 1000; the old group is gone, the next Job is there."""
+        """Suspended by us at 1000. The old group is gone, and the next Job exists."""
         case = Case(SuspensionReleased)
         case.lose_a_pod()
         case.ledger(self.backoff())

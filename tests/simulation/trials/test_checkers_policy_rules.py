@@ -1,4 +1,4 @@
-"""What is found of rules: what they make free, and what they may end."""
+"""Findings about rules: which restarts they make free of charge, and what they may end."""
 
 from dataclasses import replace
 from typing import Any
@@ -20,13 +20,13 @@ FREE = Rule("free", RuleAction.RECREATE_GROUP, charge=False)
 
 
 def under(rule: Rule, *, charged: bool = True, restart: bool = True) -> Ledger:
-    """An incident that this rule has decided about."""
+    """An incident decided by this rule."""
     ledger = opened(1000, rules=(rule,))
     return with_incident(restarted(ledger, 1000, charged=charged) if restart else ledger, rule=rule.name)
 
 
 def exits(case: Case, code: int, *, lost: bool = False) -> None:
-    """A process ends; `lost`: it is the first of its round."""
+    """A process exits; `lost`: as the first of its round."""
     case.now += 1
     record = TraceRecord(
         at=at(case.now), kind=EventKind.PROCESS_EXITED, training="team-a/llm", job_uid="job-1", step=0, exit_code=code

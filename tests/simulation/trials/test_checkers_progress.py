@@ -1,4 +1,4 @@
-"""What is claimed of progress, with what breaks the invariant and what nearly does."""
+"""The invariant of claimed progress, with cases that break it and nearly break it."""
 
 import msgspec
 
@@ -9,7 +9,7 @@ from tests.simulation.trials.checker_case import Case, closed, opened, restarted
 
 
 def ends(source: str) -> Ledger:
-    """Job job-1 was taken down at 1000, and the incident ends at 1020."""
+    """Job job-1 was deleted at 1000, and the incident ends at 1020."""
     ledger = closed(restarted(opened(1000), 1000), 1020, Outcome.RECOVERED)
     assert ledger.incident is not None
     assert ledger.incident.closing is not None

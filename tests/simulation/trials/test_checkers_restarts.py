@@ -1,4 +1,4 @@
-"""Whether a restart was called for: invariants, each with what breaks it and what nearly does."""
+"""Invariants of whether a restart was justified, each with cases that break it and nearly break it."""
 
 from typing import Any
 
@@ -294,7 +294,7 @@ class TestNativeFirst:
 
     @pytest.mark.parametrize(("again", "violations"), [(False, 0), (True, 1)])
     def test_what_a_rule_says_of_the_run_before_a_suspension_is_void(self, again: bool, violations: int) -> None:
-        """Seed 2514: a sidecar had kept the pod from being Failed, so the Job never asked the rule."""
+        """Seed 2514: a sidecar had kept the pod from being Failed, so the Job never applied the rule."""
         case = Case(NativeFirst)
         case.job("job-1", podFailurePolicy={"rules": [FAIL_JOB]})
         shipper = {"name": "shipper", "restartCount": 0, "state": {"running": {}}}

@@ -1,4 +1,4 @@
-"""What is found of jobs of one namespace that reach others: by messages, by their share of the cap, by the breaker."""
+"""Findings about jobs that affect others in their namespace: by messages, by their share of the cap, by the breaker."""
 
 from typing import Any
 
@@ -13,11 +13,11 @@ from tests.simulation.trials.checker_case import CONTROLLER, Case, opened, stamp
 
 XID = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
 OTHER = "0d2f5c9e-1"
-"""An incident of a job whose ledger the case does not have."""
+"""An incident of a job whose ledger is not in the case."""
 
 
 def case_of(checker: Any, *, breaker: int | None = None, **quarantine: Any) -> Case:
-    """40 nodes, of which as many as `quarantine` says may be quarantined, and an incident of team-a/llm."""
+    """40 nodes, of which `quarantine` says how many may be quarantined, and an incident of team-a/llm."""
     case = Case(checker)
     config: dict[str, Any] = {"allow": {"cordon": True}, "quarantine": {"maxPercent": 60, **quarantine}}
     if breaker is not None:
@@ -38,7 +38,7 @@ def incident_of(case: Case) -> str:
 
 
 def fails(case: Case, message: str = XID, *, node: int = 2, ran: float = 900, code: int = 1) -> None:
-    """A pod of the job on that node."""
+    """A pod of the job fails on that node."""
     ended = {"exitCode": code, "message": message, "startedAt": stamp(case.now - ran), "finishedAt": stamp(case.now)}
     status = {"phase": "Failed", "containerStatuses": [{"name": "node", "state": {"terminated": ended}}]}
     case.put(PODS, "llm-node-0-1", {"spec": {"nodeName": f"node-{node}"}, "status": status}, by="kubelet")
@@ -87,7 +87,7 @@ class TestMessagesConfirmed:
         ],
     )
     def test_a_sign_of_the_node_confirms_it(self, sign: dict[str, Any], gone_for: float | None, found: int) -> None:
-        """As late as a reconcile may still rest on it."""
+        """Also at the latest time at which a reconcile may still rely on it."""
         case = case_of(MessagesConfirmed)
         fails(case)
         case.put(NODES, "node-2", sign, by="monitor")

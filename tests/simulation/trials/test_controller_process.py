@@ -1,4 +1,4 @@
-"""Processes of a replica: what ends one, when the next one starts, and what neither the dead nor the frozen do."""
+"""Processes of a replica: what ends one, when the next one starts, and what dead and frozen processes do not do."""
 
 import asyncio
 import itertools
@@ -25,7 +25,7 @@ Work = Callable[[KubeApiClient, asyncio.Event], Awaitable[None]]
 
 @pytest.fixture
 def programs(monkeypatch: pytest.MonkeyPatch) -> list[Work]:
-    """What the replica's processes do, one after the other; the last one's work is all further ones'."""
+    """The programs of the replica's processes, in order. All further processes run the last one."""
     works: list[Work] = []
     started = itertools.count()
 
@@ -46,7 +46,7 @@ async def works_on(client: KubeApiClient, stop: asyncio.Event) -> None:
 
 
 def lives(wire: Wire) -> list[tuple[int, float, float | None, str]]:
-    """Number, start, end and its reason, of each process."""
+    """Number, start, end and its reason, for each process."""
     return [
         (life.process, second(life.started_at), None if life.ended_at is None else second(life.ended_at), life.how)
         for life in wire.evidence.processes
@@ -82,7 +82,7 @@ def test_a_killed_process_is_followed_by_another_one_after_its_pause(programs: l
         await asyncio.sleep(100.0)
         assert wire.replica.process is not None
         wire.replica.process.kill(20.0)
-        wire.replica.process.kill(500.0)  # No one dies twice.
+        wire.replica.process.kill(500.0)  # A process cannot die twice.
         await asyncio.sleep(100.0)
         assert lives(wire) == [(0, 0.0, 100.0, "killed"), (1, 120.0, None, "")]
         wire.replica.stop()
@@ -149,7 +149,7 @@ def test_a_replica_that_is_stopped_between_two_processes_starts_none(programs: l
 
 
 def test_nothing_of_a_killed_process_reaches_the_server(programs: list[Work]) -> None:
-    """Not what its `finally` does, nor its tasks that heed no cancellation, nor what was on its way."""
+    """Neither the writes of its `finally`, nor those of tasks that ignore cancellation, nor those already under way."""
 
     async def clings_to_life(client: KubeApiClient, stop: asyncio.Event) -> None:
         async def write(name: str) -> None:
@@ -236,7 +236,7 @@ async def test_samples_are_what_metrics_tells() -> None:
 
 
 def first_write(resource: str) -> int:
-    """Its number, after a pod was lost and while no one is stopped."""
+    """The number of the first write to that resource after a pod was lost, if no process is stopped."""
     return next(
         record.number
         for record in writes(outcome_of(in_world(FaultKind.POD_KILL)))

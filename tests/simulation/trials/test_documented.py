@@ -1,4 +1,4 @@
-"""docs/simulation.md has every invariant, in the words of the code."""
+"""docs/simulation.md lists every invariant, in the words of the code."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Which stops an incident is played with. That every one of them is harmless is the simulation stage's to show."""
+"""The stops with which an incident is played. The simulation stage has to show that each of them is harmless."""
 
 import pytest
 
@@ -15,7 +15,7 @@ LOST = in_world(FaultKind.POD_KILL)
 
 @pytest.fixture
 def stops(monkeypatch: pytest.MonkeyPatch) -> tuple[list[StoppedTrial], list[TrialPlan]]:
-    """Those of a pod that is lost, and the plans that were run for them; only the first of these is really run."""
+    """The stops for the incident of a lost pod, and the plans run for them. Only the first plan is really run."""
     plans: list[TrialPlan] = []
 
     def run(plan: TrialPlan) -> TrialOutcome:

@@ -1,4 +1,4 @@
-"""What faults of the world do where one has been there before."""
+"""World faults in places that an earlier fault has already changed."""
 
 from recovery.sim.trials.faults import FaultKind
 from tests.simulation.trials.small import happening, in_world, outcome_of

@@ -1,4 +1,4 @@
-"""What affects jobs, nodes and the platform, and what users do: each kind carried out, and undone in time."""
+"""Faults of jobs, nodes and the platform, and what users do: each kind is carried out, and undone in time."""
 
 import pytest
 
@@ -25,7 +25,7 @@ from tests.simulation.trials.small import (
 
 
 def victims(outcome: TrialOutcome, kind: FaultKind) -> list[tuple[float, str, Body]]:
-    """The revisions, from the fault on, of the pods that it says it applied."""
+    """The revisions, from the fault on, of the pods that it claims to have affected."""
     uids = happening(outcome, kind).pod_uids
     assert uids, "it applied somebody"
     return [each for each in states(outcome, PODS) if each[2]["metadata"]["uid"] in uids and each[0] >= FAULT]
@@ -145,7 +145,7 @@ def ranks_lost(outcome: TrialOutcome) -> list[float]:
 
 
 def test_only_a_loss_of_power_ends_the_processes() -> None:
-    """Both for 30 s, which is less than the control plane takes to notice."""
+    """Both last 30 s, which is too short for the control plane to notice."""
     power, network = (
         outcome_of(in_world(kind, seconds=30.0)) for kind in (FaultKind.NODE_POWER_LOSS, FaultKind.NODE_PARTITION)
     )
@@ -167,7 +167,7 @@ def test_node_remove() -> None:
 
 
 def test_no_capacity() -> None:
-    """The free node is cordoned, those in use are not."""
+    """The free node is cordoned, but not the nodes in use."""
     outcome = outcome_of(in_world(FaultKind.NO_CAPACITY, seconds=60.0))
     cordoned = {
         (moment, body["metadata"]["name"], bool(body["spec"].get("unschedulable")))
@@ -185,7 +185,7 @@ def test_pods_refused() -> None:
 
 
 def test_job_without_pods() -> None:
-    """The new Job stands there without pods, and until the controller touches it nothing happens."""
+    """The new Job has no pods, and nothing happens until the controller touches it."""
     outcome = both(FaultKind.JOB_WITHOUT_PODS, 60.0)
     made_at, pods_at = recreated(outcome, JOBS), recreated(outcome, PODS)
     assert made_at < FAULT + 60
@@ -211,7 +211,7 @@ def test_manager_stall() -> None:
 
 
 def test_jobset_stall() -> None:
-    """The old Job goes, the new one comes late."""
+    """The old Job goes, but the new one comes late."""
     outcome = both(FaultKind.JOBSET_STALL, 60.0)
     assert FAULT + 60 <= recreated(outcome, JOBS) < FAULT + 65
     assert recreated(both(FaultKind.TRAINER_STALL, 60.0), JOBS) < FAULT + 60, "for comparison"
@@ -219,7 +219,7 @@ def test_jobset_stall() -> None:
 
 
 def test_trainer_stall() -> None:
-    """A suspended TrainJob is passed on to its JobSet only afterwards."""
+    """A suspended TrainJob reaches its JobSet only afterwards."""
     suspended = in_world(FaultKind.USER_SUSPEND, FAULT + 10, 100.0, number=1)
     stalled = outcome_of(in_world(FaultKind.TRAINER_STALL, FAULT, 60.0), suspended)
 
@@ -304,11 +304,11 @@ def test_whatever_lasts_has_returned_when_the_healing_begins(order: int) -> None
     assert outcome.violations == ()
 
 
-# Nodes that are ill, drained, or swallow pods.
+# Nodes that are unhealthy, drained, or swallow pods.
 
 
 def nodes_seen(outcome: TrialOutcome, name: str) -> list[tuple[float, bool, set[str]]]:
-    """Moment, cordon and taints of each state of that node from the fault on."""
+    """Time, cordon and taints of each state of that node from the fault on."""
     return [
         (moment, bool(node["spec"].get("unschedulable")), {each["key"] for each in node["spec"].get("taints") or ()})
         for moment, _, node in states(outcome, NODES)
@@ -395,7 +395,7 @@ def test_a_rack_is_lost_as_a_whole() -> None:
 
 
 def test_a_node_of_a_lost_rack_is_removed_before_its_own_power_loss() -> None:
-    """The nodes of a rack are lost one by one. This one does not come back with the rack."""
+    """The nodes of a rack are lost one by one. This one does not return with the rack."""
     rack = in_world(FaultKind.RACK_POWER_LOSS, FAULT, 60.0)
     removed = in_world(FaultKind.NODE_REMOVE, FAULT + 0.1, 30.0, number=1, indexes=(1,))
     outcome = outcome_of(rack, removed)

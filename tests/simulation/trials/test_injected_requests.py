@@ -1,4 +1,4 @@
-"""What users and administrators do amid a trial takes place as its plan says."""
+"""Requests of users and administrators take place during a trial as its plan says."""
 
 import pytest
 
@@ -20,7 +20,7 @@ from tests.simulation.trials.small import (
 
 
 def changes_of(outcome: TrialOutcome, resource: Resource, path: tuple[str, ...]) -> list[tuple[float, object]]:
-    """When the field changed from the fault on, and to what; None: it is not there."""
+    """When the field changed from the fault on, and to what. None: the field is missing."""
     told: list[tuple[float, object]] = []
     value: object = None
     for moment, what, body in states(outcome, resource, "" if resource == RECOVERY_CONFIGS else LLM.name):
@@ -56,7 +56,7 @@ def test_user_recreate() -> None:
 
 
 def test_user_pause() -> None:
-    """A member that is lost meanwhile is seen to only afterwards."""
+    """A member lost during the pause is handled only afterwards."""
     outcome = both(FaultKind.USER_PAUSE, 60.0)
     told = changes_of(outcome, TRAIN_JOBS, ("metadata", "annotations", "recovery.trainjob.dev/paused"))
     assert told == [(FAULT, "maintenance"), (FAULT + 60, None)]

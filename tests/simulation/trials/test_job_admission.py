@@ -1,4 +1,4 @@
-"""Jobs that are created suspended, and what others than their user do to `spec.suspend`."""
+"""Jobs that are created suspended, and what actors other than their user do to `spec.suspend`."""
 
 import pytest
 from msgspec.structs import replace
@@ -15,13 +15,13 @@ ADMITTED = 40.0
 
 
 def trial(admission: JobAdmission, *faults: TrialFault, **job: object) -> TrialOutcome:
-    """The policy only observes: what happens is the models' doing."""
+    """The policy only observes, so everything that happens comes from the models."""
     plan = replace(LLM, policy={"mode": "Observe"}, admission=admission, admitted_after_seconds=ADMITTED, **job)
     return run_trial(with_faults(*faults, jobs=(plan,)))
 
 
 def switches(outcome: TrialOutcome, resource: Resource = TRAIN_JOBS) -> list[tuple[float, bool]]:
-    """When `spec.suspend` changed, and what it was from then on."""
+    """When `spec.suspend` changed, and its value from then on."""
     found: list[tuple[float, bool]] = []
     for moment, _, body in states(outcome, resource):
         suspended = bool(body["spec"].get("suspend"))

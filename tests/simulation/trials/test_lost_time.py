@@ -1,4 +1,4 @@
-"""Where the time goes in which a training stands still, and what incidents book besides."""
+"""Where the time of a stopped training goes, and which other time incidents book."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -85,7 +85,7 @@ def test_ready_alone_may_be_wrong_about_the_meeting_and_a_joined_probe_may_not(v
     ids=["a sign after that", "a sign while it stands still", "a sign before the end", "they met before it"],
 )
 def test_a_stop_within_an_incident_of_which_nothing_shows_before_its_end(met: float, sign: float, account: str) -> None:
-    """Seed 6360: a node lost power while the group was waited for to report progress, and was silent only later."""
+    """Seed 6360: a node lost power while the controller waited for progress, and became silent only later."""
     outage = replace(OUTAGE, formed_at=at(met))
     ended = incident(90, 110, "Recovered/ProgressNotSeen")
     stretches = list(lost_time(outage, (replace(ended, verified=True),), (dated(sign),)))
@@ -147,7 +147,7 @@ def test_a_suspension_that_is_a_moment_older_than_the_stop_has_taken_the_ranks_d
 
 @pytest.mark.parametrize(("formed_at", "account"), [(90, "starts after: workload gone"), (97, Account.UNEXPLAINED)])
 def test_ranks_that_had_met_before_their_workload_was_gone_belong_to_it(formed_at: float, account: str) -> None:
-    """Another one of its name is there before their processes have ended (seed 2166)."""
+    """Another workload of the same name exists before their processes have ended (seed 2166)."""
     gone = Circumstance(at(95), "workload gone", takes_down=True, for_good=True)
     known = (Circumstance(at(0)), gone, Circumstance(at(96)))
     stop = replace(OUTAGE, formed_at=at(formed_at))
@@ -220,7 +220,7 @@ def test_how_late_a_recovery_is_told() -> None:
 def test_a_recovery_is_right_though_a_rank_is_lost_again_in_the_second_that_dates_it(
     lost_again_at: float, late: float
 ) -> None:
-    """Seed 7434: the last rank is Ready at 160, and may have been so until 161."""
+    """Seed 7434: the last rank is Ready at 160, and may have been Ready until 161."""
     again = Outage(at(lost_again_at), at(200), formed_at=OUTAGE.until)
     assert recovered_late(incident(100, 161), (OUTAGE, again)) == timedelta(seconds=late)
 
@@ -247,7 +247,7 @@ def test_outages_lie_between_rounds_and_the_end_of_a_finished_training_is_none()
 
 
 def books() -> Ledger:
-    """A closed incident of 16 GPUs over 60 s, as the production's own functions book it."""
+    """A closed incident of 16 GPUs over 60 s, booked by the production's own functions."""
     opened = Incident(
         id="i-1",
         number=1,

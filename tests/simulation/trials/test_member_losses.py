@@ -1,4 +1,4 @@
-"""Which changes of a pod take a member away."""
+"""Which changes of a pod count as a lost member."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def change(type_: Any, before: Any, after: Any) -> ObjectChange:
 
 @pytest.mark.parametrize(("phase", "lost"), [("Running", True), ("Failed", False)])
 def test_a_pod_that_has_failed_is_not_lost_again_when_it_is_taken_away(phase: str, lost: bool) -> None:
-    """Seeds 2734 and 5201: the taint eviction controller deletes pods that failed long ago as well."""
+    """Seeds 2734 and 5201: the taint eviction controller also deletes pods that failed long ago."""
     ways = (
         change("MODIFIED", pod(phase), pod(phase, conditions=DISRUPTED)),
         change("MODIFIED", pod(phase), pod(phase, ASKED_TO_GO)),

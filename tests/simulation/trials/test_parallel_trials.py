@@ -1,4 +1,4 @@
-"""Work in other processes: every result arrives, what fails is told, and no process is left."""
+"""Work in other processes: every result arrives, failures are reported, and no process is left."""
 
 import multiprocessing
 import os

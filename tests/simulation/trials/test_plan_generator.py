@@ -1,4 +1,4 @@
-"""What seeds draw: plans that can be run, that are over in time, and that between them reach everything."""
+"""The plans that seeds draw can be run, end in time, and together reach everything."""
 
 import itertools
 from collections import Counter

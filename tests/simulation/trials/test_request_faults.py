@@ -1,4 +1,4 @@
-"""Which requests and lines meet with a fault: given ones by their key, drawn ones by chance that a key decides."""
+"""Which requests and lines meet a fault: given faults by their key, drawn ones by a chance that the key decides."""
 
 from collections import Counter
 
@@ -143,7 +143,7 @@ def test_a_renewal_of_the_lease_meets_with_a_fault_much_more_seldom() -> None:
 
 
 def test_what_was_asked_before_does_not_matter() -> None:
-    """Striking out one fault leaves all others what they were."""
+    """If one fault is struck out, all others stay what they were."""
     asked, again = faults(process=0.1, request=0.3, line=0.3), faults(process=0.1, request=0.3, line=0.3)
     forth = [(of(asked, WRITE, number), asked.of_line(ACTOR, number)) for number in range(200)]
     back = [(of(again, WRITE, number), again.of_line(ACTOR, number)) for number in reversed(range(200))]

@@ -1,4 +1,4 @@
-"""Scenario files: what they come to, and what is said of those that are wrong."""
+"""Scenario files: what they expand to, and the mistakes reported about wrong ones."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is said of scenario files that are wrong."""
+"""The mistakes reported about wrong scenario files."""
 
 import pytest
 
@@ -229,7 +229,7 @@ def lines_and_paths(text: str) -> list[tuple[int, str]]:
 
 
 def test_mistakes_of_every_kind_are_told_at_once_with_line_and_path() -> None:
-    """An unknown field, an unknown action, a reference, an index and a type, in parts that are wrong already."""
+    """An unknown field, an unknown action, a reference, an index and a type, in parts that are already wrong."""
     text = """name: x
 duration: 30m
 jobs:
@@ -280,7 +280,7 @@ def test_what_is_missing_or_no_chaos_hides_nothing_else(text: str, paths: list[s
 @pytest.mark.parametrize(
     "text",
     [
-        # How many pods there are is not known, nor which jobs, nor how long chaos may last.
+        # The number of pods is unknown, and so are the jobs, and how long chaos may last.
         "{jobs: [{name: llm, pods: x}], chaos: [CHAOS {job: llm, indexes: [90]}}]}",
         "{jobs: [{nam: llm}, {pods: 1}], chaos: [CHAOS {job: eval}}]}",
         "{jobs: [{name: llm}], duration: 1, chaos: [CHAOS {job: llm}}]}",

@@ -1,4 +1,4 @@
-"""What a scenario needs of the machine: how that grows, what is refused, and what is said first."""
+"""The resources that a scenario needs: how they grow, what is refused, and what is reported first."""
 
 import pytest
 
@@ -71,7 +71,7 @@ def test_chaos_makes_pods_again() -> None:
 
 
 def test_a_size_that_is_refused_hides_no_other_mistake() -> None:
-    """Not even for a moment is anything made for each of the pods."""
+    """Nothing is created for each of the pods, not even for a moment."""
     text = """
         name: x
         cluster: {nodes: 4}

@@ -1,4 +1,4 @@
-"""Counterexamples made small: which faults, jobs and minutes are left, in how many runs."""
+"""Shrinking counterexamples: which faults, jobs and minutes are left, and in how many runs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Ran:
 
 
 class Trials:
-    """What breaks is decided by `broken`: the names of invariants."""
+    """Trials whose violations `broken` decides: it returns the names of invariants."""
 
     def __init__(self, broken: Callable[[TrialPlan], tuple[str, ...]], *, at_the_end: bool = False) -> None:
         self._broken = broken
@@ -53,7 +53,7 @@ def numbers(plan: TrialPlan) -> list[int]:
 
 
 def needs(*needed: int, minutes: float = 0.0) -> Trials:
-    """OneCharge breaks where all these faults are, and the time for faults is that long."""
+    """OneCharge breaks if all these faults are present and the time for faults is at least that long."""
 
     def broken(plan: TrialPlan) -> tuple[str, ...]:
         there = set(needed) <= set(numbers(plan)) and plan.active_seconds >= 60 * minutes
@@ -119,7 +119,7 @@ def test_a_job_that_has_to_be_there_is_kept() -> None:
 
 
 def test_the_faults_of_a_dropped_job_go_with_it() -> None:
-    """Any one fault will do, but of the two that were tried first both befall llm, which has no other part in it."""
+    """Any one fault is enough, but the two that are tried first both affect llm, which has no other part in it."""
     trials = Trials(lambda plan: ("OneCharge",) if EVAL in plan.jobs and len(plan.faults) != 1 else ())
     shrunk = shrink(trials.outcome(plan_of(4, EVAL, LLM)), trials)
     assert (shrunk.outcome.plan.jobs, numbers(shrunk.outcome.plan)) == ((EVAL,), [])
@@ -135,7 +135,7 @@ def test_a_trial_is_shortened_but_never_so_that_a_fault_is_cut_off() -> None:
 
 
 def test_what_breaks_at_the_end_needs_its_healing() -> None:
-    """With less of it everything would be broken at the end."""
+    """With less healing, everything would be broken at the end."""
     trials = Trials(lambda plan: ("ConvergesAfterHealing",), at_the_end=True)
     shrunk = shrink(trials.outcome(plan_of(45)), trials)
     assert shrunk.outcome.plan.healing_seconds == 3600.0
@@ -144,7 +144,7 @@ def test_what_breaks_at_the_end_needs_its_healing() -> None:
 
 def test_what_broke_before_the_healing_has_to_break_before_it_again() -> None:
     def run(plan: TrialPlan) -> Ran:
-        """Fault 5 breaks it at once; without that fault it breaks at the end, if the healing is short."""
+        """Fault 5 breaks it at once. Without that fault it breaks at the end, if the healing is short."""
         if 5 in numbers(plan):
             return Ran(plan, (Violation("NoLivelock", BEGIN, "…"),))
         at = BEGIN + timedelta(seconds=plan.active_seconds + plan.healing_seconds)
@@ -167,7 +167,7 @@ def test_runs_are_bounded() -> None:
 
 
 def test_what_does_not_replay_is_left_as_it_is() -> None:
-    """That is a bug of the simulation: what took place, given as a list, must take place again."""
+    """This would be a bug of the simulation: the faults that took place, given as a list, must take place again."""
     trials = needs(50)
     outcome = Ran(plan_of(45), (Violation("OneCharge", BEGIN, "…"),))
     shrunk = shrink(outcome, trials)

@@ -1,4 +1,4 @@
-"""Pods with containers beside the training: what they are like, what affects them, and which container trains."""
+"""Pods with containers beside the training: what they contain, what affects them, and which container trains."""
 
 import pytest
 from msgspec.structs import replace
@@ -13,7 +13,7 @@ from recovery.sim.trials.trial import TrialOutcome, run_trial
 from tests.simulation.trials.small import LLM, QUIET, happening, in_world, states, with_faults
 
 OBSERVED = replace(LLM, policy={"mode": "Observe"})
-"""What the models do is told here, whatever a controller makes of it."""
+"""The tests check what the models do, so the controller only observes."""
 
 
 def trial(*sidecars: Sidecar, **job: object) -> TrialOutcome:
@@ -33,7 +33,7 @@ def state(pod: Body, container: str, of: str = "containerStatuses") -> Body:
 
 
 def trains(outcome: TrialOutcome) -> bool:
-    """All ranks have met, each once, and none was lost."""
+    """All ranks have met exactly once, and none was lost."""
     trace = outcome.evidence.trace
     started = trace.of("team-a/llm", EventKind.PROCESS_STARTED)
     formed = trace.of("team-a/llm", EventKind.ROUND_FORMED)

@@ -1,4 +1,4 @@
-"""Stops that only ranks show which a user has removed from their Job since."""
+"""Stops that show only on ranks that a user has since removed from their Job."""
 
 import pytest
 

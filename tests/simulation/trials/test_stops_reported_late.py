@@ -1,4 +1,4 @@
-"""Stops that a kubelet reports when its node is back, and that little time is left to act on."""
+"""Stops that a kubelet reports only when its node is back, so that little time is left to act on them."""
 
 import pytest
 
@@ -10,8 +10,8 @@ from tests.simulation.trials.test_checkers_booked_time import Books, stopped
 
 
 def reported_late(*, gone: bool = True) -> Books:
-    """The node loses power. Its kubelet reports the end of the process when it is back, and the container runs again.
-    Ten seconds later the Job has failed, and its pods are gone."""
+    """The node loses power. When it is back, its kubelet reports the end of the process, and the container runs again.
+    Ten seconds later the Job has failed and its pods are gone."""
     books = stopped()
     books.case.now = 1020
     ended = {"terminated": {"exitCode": 137, "finishedAt": stamp(1000)}}
@@ -33,7 +33,7 @@ def reported_late(*, gone: bool = True) -> Books:
     ids=["all but 2 s", "not", "the pod still shows it"],
 )
 def test_a_stop_that_a_controller_could_read_of_for_a_moment_only(gone: bool, held_up_at: float, account: str) -> None:
-    """Seed 8571: a request lasts longer than the pods are there."""
+    """Seed 8571: a request takes longer than the pods exist."""
     books = reported_late(gone=gone).hits(FaultKind.TIMEOUT, held_up_at, 30, actor="controller-0")
     assert books.accounts() == {account: 19.6}
     assert (books.found == []) == (account == Account.UNWATCHED)

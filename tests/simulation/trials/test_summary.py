@@ -1,4 +1,4 @@
-"""Trials in short, and all together."""
+"""Summaries of single trials and of all together."""
 
 from recovery.core.model.group_totals import Totals
 from recovery.core.model.ledger import Ledger

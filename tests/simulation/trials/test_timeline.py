@@ -1,4 +1,4 @@
-"""What a person reads of a trial: each line one thing that happened, like things together, the violation marked."""
+"""The timeline of a trial for a reader: each line is one event, similar events are grouped, the violation is marked."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""What affects a controller's requests: what the server did, what the sender heard and when, and what was noted."""
+"""Faults of a controller's requests: what the server did, what the sender received and when, and what was recorded."""
 
 import asyncio
 
@@ -22,12 +22,12 @@ THERE_AND_BACK = 2 * TRAVEL_SECONDS[1]
 
 
 def noted(wire: Wire) -> list[tuple[int | None, bool]]:
-    """Code and whether it was applied, of each request."""
+    """Code of each request, and whether it was applied."""
     return [(record.code, record.applied) for record in wire.requests]
 
 
 async def error_of(wire: Wire) -> ApiError:
-    """What the production client raises for a create."""
+    """The error that the production client raises for a create."""
     try:
         await wire.create()
     except ApiError as error:
@@ -35,7 +35,7 @@ async def error_of(wire: Wire) -> ApiError:
     raise AssertionError("it succeeded")
 
 
-# Nothing affects it.
+# Without a fault.
 
 
 @virtual_time
@@ -57,7 +57,7 @@ async def test_a_request_travels_and_is_noted_with_what_became_of_it() -> None:
     assert {record.fault for record in wire.requests} == {None}
 
 
-# It fails.
+# Failed requests.
 
 
 @virtual_time
@@ -135,7 +135,7 @@ async def test_the_client_waits_as_long_as_a_429_says() -> None:
     assert wire.names() == ["a"]
 
 
-# It is late.
+# Late requests.
 
 
 @virtual_time
@@ -187,7 +187,7 @@ async def test_a_delayed_request_may_be_refused_when_it_arrives() -> None:
     assert noted(wire) == [(409, False)]
 
 
-# Its sender dies, or stands still.
+# The sender dies or is frozen.
 
 
 async def hears_nothing(wire: Wire, sending: asyncio.Task[None]) -> None:
@@ -279,7 +279,7 @@ async def test_a_frozen_process_does_not_wake_up_from_its_waits() -> None:
     waiting = asyncio.create_task(wire.process.clock.sleep(10.0))
     await asyncio.sleep(5.0)
     wire.process.clock.freeze(60.0)
-    wire.process.clock.freeze(1.0)  # The longer of two counts.
+    wire.process.clock.freeze(1.0)  # The longer of two freezes counts.
     await waiting
     assert wire.seconds == pytest.approx(65.0)
 
@@ -306,7 +306,7 @@ async def test_the_healing_sets_a_clock_right() -> None:
     assert wire.process.clock.now() == wire.clock.now()
 
 
-# None of it in the healing.
+# No faults in the healing.
 
 OF_REQUESTS = [
     FaultKind.CONFLICT,
@@ -345,7 +345,7 @@ async def succeeds_at(wire: Wire, at_seconds: float) -> None:
 
 @pytest.mark.parametrize("kind", OF_REQUESTS, ids=str)
 def test_no_fault_begins_in_the_healing(kind: FaultKind) -> None:
-    """One that was struck out before it may have moved it: a request is known by its number alone."""
+    """An earlier fault that was struck out may have moved the request: a request is known only by its number."""
 
     @virtual_time
     async def send() -> None:

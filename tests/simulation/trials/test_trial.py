@@ -1,4 +1,4 @@
-"""Whole trials: replayed byte for byte, faults that are struck out, healing, who leads, and what is a bug of ours."""
+"""Whole trials: byte-for-byte replay, removed faults, healing, leadership, and which errors are our own bugs."""
 
 import asyncio
 import gc
@@ -31,7 +31,7 @@ _outcomes: dict[bytes, TrialOutcome] = {}
 
 
 def ran(plan: TrialPlan) -> TrialOutcome:
-    """Each plan once."""
+    """Runs each plan once."""
     key = msgspec.json.encode(plan)
     if key not in _outcomes:
         _outcomes[key] = run_trial(plan)
@@ -44,7 +44,7 @@ def stormy() -> TrialOutcome:
 
 
 def trace(outcome: TrialOutcome, until: datetime) -> list[tuple[datetime, str]]:
-    """All that was changed and asked for before then."""
+    """All changes and requests before that time."""
     evidence = outcome.evidence
     told = [
         (moment, f"{change.actor} {change.type} {change.revision} {msgspec.json.encode(change.body)!r}")
@@ -59,7 +59,7 @@ def trace(outcome: TrialOutcome, until: datetime) -> list[tuple[datetime, str]]:
     return told
 
 
-# Again and again.
+# Repetition.
 
 
 def test_the_same_plan_is_the_same_trial() -> None:
@@ -145,7 +145,7 @@ def test_the_storm_is_survived() -> None:
     assert stormy().violations == ()
 
 
-# What an outcome tells.
+# What an outcome contains.
 
 
 def test_what_an_outcome_tells() -> None:
@@ -174,7 +174,7 @@ def test_the_standby_takes_over_from_a_leader_that_died() -> None:
     lost = in_world(FaultKind.POD_KILL, 110.0, number=1)
 
     def leaders(outcome: TrialOutcome) -> list[str]:
-        """Who did something about the group."""
+        """The replicas that did something about the group."""
         return list(dict.fromkeys(record.actor for record in writes(outcome)))
 
     both = ran(with_faults(lost, replicas=2))
@@ -192,13 +192,13 @@ ENDS_IN_THE_MIDDLE = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisable
 
 
 def breaks(plan: TrialPlan, error: type[BaseException]) -> None:
-    """The trial ends by it, in the middle of whatever everybody did."""
+    """The trial ends with that error, no matter what was going on."""
     with pytest.raises((error, BaseExceptionGroup)) as raised:
         run_trial(plan)
     found = raised.value
     assert isinstance(found, error) or (isinstance(found, BaseExceptionGroup) and found.subgroup(error))
     del found, raised
-    gc.collect()  # What is left complains of it now, and not in another test.
+    gc.collect()  # What is left reports its errors now, and not in another test.
 
 
 @ENDS_IN_THE_MIDDLE
@@ -217,7 +217,7 @@ def test_a_world_does_not_know_faults_of_requests() -> None:
 def test_a_simulation_that_fails_within_a_replica_ends_the_trial(
     error: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not the program, whose failures are findings."""
+    """Unlike an error of the program, whose failures are findings."""
 
     def fail(*_: object) -> None:
         raise error("in the simulation")

@@ -1,4 +1,4 @@
-"""What is written down of a trial, and its fingerprint: which differences between two trials it shows."""
+"""The log of a trial and its fingerprint: which differences between two trials it shows."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,7 +19,7 @@ RECORD = RequestRecord(at(0), "controller-0", 0, 7, ApiRequest("patch", JOBS, TE
 
 
 def fingerprint(*actions: Callable[[Wire], object]) -> str:
-    """Of a trial in which these things happen."""
+    """The fingerprint of a trial in which these things happen."""
     told = []
 
     @virtual_time

@@ -1,4 +1,4 @@
-"""What affects the lines of a controller's watches, and that the production informer knows everything in the end."""
+"""Faults in the lines of a controller's watches. In the end the production informer knows everything."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ A_CHANGE = 2
 
 
 async def watched(*faults: TrialFault) -> tuple[Wire, Watched]:
-    """A Job `a` was there, and 10 s later it grows to 2."""
+    """Watches a server with a Job `a`, which grows to 2 after 10 s."""
     wire = Wire(*faults)
     wire.put("a")
     watching = Watched(wire)
@@ -56,7 +56,7 @@ async def test_lines_that_came_in_meanwhile_are_told_together() -> None:
 @virtual_time
 @watching_until_the_end
 async def test_disconnect() -> None:
-    """The line is lost, and told when the stream is opened again where it stood."""
+    """The line is lost, and sent again when the stream is reopened at its last position."""
     wire, watching = await watched(at_event(FaultKind.WATCH_DISCONNECT, A_CHANGE))
     await asyncio.sleep(5.0)
 
@@ -70,7 +70,7 @@ async def test_disconnect() -> None:
 @virtual_time
 @watching_until_the_end
 async def test_expired() -> None:
-    """The informer lists again and takes the difference; what was deleted meanwhile is told too."""
+    """The informer lists again and applies the difference, including objects deleted meanwhile."""
     wire, watching = await watched(at_event(FaultKind.WATCH_EXPIRED, A_CHANGE))
     wire.put("b")
     await asyncio.sleep(5.0)
@@ -85,7 +85,7 @@ async def test_expired() -> None:
 @virtual_time
 @watching_until_the_end
 async def test_duplicate() -> None:
-    """Both lines arrive; the informer tells of the change once."""
+    """Both lines arrive; the informer reports the change once."""
     wire, watching = await watched(at_event(FaultKind.WATCH_DUPLICATE, A_CHANGE))
     await asyncio.sleep(5.0)
 
@@ -107,7 +107,7 @@ async def test_a_duplicate_is_the_same_line_twice() -> None:
 @virtual_time
 @watching_until_the_end
 async def test_stall() -> None:
-    """Nothing arrives for that long, then all of it."""
+    """Nothing arrives for that long, and then everything at once."""
     wire, watching = await watched(at_event(FaultKind.WATCH_STALL, A_CHANGE, 40.0))
     wire.put("b")
     await asyncio.sleep(39.9)
@@ -123,7 +123,7 @@ async def test_stall() -> None:
 @virtual_time
 @watching_until_the_end
 async def test_lag() -> None:
-    """That stream is late from then on; another one, and it itself when it is opened again, is not."""
+    """That stream is late from then on. Another stream, or the same one reopened, is not."""
     wire, watching = await watched(at_event(FaultKind.WATCH_LAG, A_CHANGE, 8.0))
     await asyncio.sleep(5.0)
     wire.put("b")
@@ -172,7 +172,7 @@ async def test_a_lag_ends_when_the_healing_begins() -> None:
 @virtual_time
 @watching_until_the_end
 async def test_the_dead_are_told_nothing() -> None:
-    """Neither what comes from now on, nor what has been held up."""
+    """Neither new lines nor those that were held up."""
     wire, watching = await watched(at_event(FaultKind.WATCH_STALL, A_CHANGE, 40.0))
     await asyncio.sleep(1.0)
     wire.process.kill(1.0)

@@ -1,4 +1,4 @@
-"""One controller process's way to a server with few kinds, and the faults that are on it. No one runs the process."""
+"""One controller process's connection to a server with few kinds, with faults on it. No program runs in the process."""
 
 import asyncio
 import functools
@@ -35,7 +35,7 @@ REPLICA = "controller-0"
 
 
 class Wire:
-    """Time for faults: 1,000 s."""
+    """The time for faults is 1,000 s."""
 
     def __init__(self, *faults: TrialFault, rates: FaultRates | None = None) -> None:
         self.clock = VirtualClock()
@@ -69,11 +69,11 @@ class Wire:
         return self.evidence.requests
 
     def names(self) -> list[str]:
-        """Of the Jobs on the server."""
+        """Names of the Jobs on the server."""
         return [job["metadata"]["name"] for job in self.server.objects(JOBS)]
 
     def put(self, name: str, size: int = 1) -> Body:
-        """Someone else makes it, or changes it."""
+        """Another client creates or changes the Job."""
         if self.server.find(JOBS, name, TEAM) is None:
             return self.server.create(JOBS, named(name), namespace=TEAM)
         return self.server.patch(JOBS, name, {"spec": {"size": size}}, kind=PatchKind.MERGE, namespace=TEAM)
@@ -96,15 +96,15 @@ def _decode(raw: msgspec.Raw) -> ObjectEntry[int]:
 
 
 class Watched:
-    """What the production informer says of the Jobs on the server while it runs."""
+    """What the production informer reports about the Jobs on the server while it runs."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
         self.restarts: list[str] = []
         self.told: list[tuple[float, str, int]] = []
-        """Second, name and size of each Job that it was told of; size -1: it is gone."""
+        """Second, name and size of each Job that it reported; size -1: the Job is gone."""
         self.versions: dict[str, list[int]] = {}
-        """Of each Job, in the order in which it was told of them."""
+        """The resource versions of each Job, in the order in which they were reported."""
         watched = self
 
         class Restarts(NoObserver):
@@ -129,7 +129,7 @@ class Watched:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """As far as it knows."""
+        """The size of each Job, as far as the informer knows."""
         return {entry.name: entry.value for entry in self.informer.objects.values()}
 
     def when(self, name: str, size: int) -> list[float]:
@@ -137,7 +137,7 @@ class Watched:
 
 
 def watching_until_the_end(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], Coroutine[Any, Any, None]]:
-    """A test that leaves watches behind: they are ended with it."""
+    """For a test that leaves watches open: they end with it."""
 
     @functools.wraps(test)
     async def whole() -> None:
@@ -153,7 +153,7 @@ def watching_until_the_end(test: Callable[[], Coroutine[Any, Any, None]]) -> Cal
 
 
 async def first_lines(wire: Wire, lines: int) -> list[str]:
-    """The types of so many lines of a watch that lists first."""
+    """The types of the first lines of a watch that lists first."""
     found = []
     async with aclosing(api_verbs.watch(wire.client, JOBS, send_initial_events=True)) as stream:
         async for line in stream:

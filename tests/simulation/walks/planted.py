@@ -1,4 +1,4 @@
-"""Bugs to plant in the modelled cluster, each of which a recorded walk finds."""
+"""Bugs to plant in the modelled cluster. A recorded walk finds each of them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 @dataclass(frozen=True)
 class Canary:
     bug: str
-    """What the model does wrong with it."""
+    """What the model does wrong with this bug."""
     walk: str
     """The recorded walk that finds it."""
     plant: Plant
 
 
 def _resumes_are_dated_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the model did, and as the controller once believed: from before the pods that the same sync makes."""
+    """The resume is dated before the pods that the same sync creates, as the model and the controller once had it."""
     say = JobController._say_whether_suspended
 
     def said_early(self: JobController, sync: JobSync) -> None:
@@ -42,7 +42,7 @@ def _resumes_are_dated_early(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _one_end_is_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pod whose first container has ended for good is over, whatever runs beside it."""
+    """A pod is over once its first container has ended and is not restarted, even if others still run."""
     phase = vars(PodState)["phase"].fget
 
     def hasty(state: PodState) -> str:
@@ -59,7 +59,7 @@ def _deadlines_count_from_the_creation(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _resumed_jobs_keep_their_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither JobSet nor the Job controller takes the time away from when a suspended Job first started."""
+    """Neither JobSet nor the Job controller clears the first start time of a suspended Job."""
     say = JobController._say_whether_suspended
 
     def said(self: JobController, sync: JobSync) -> None:
@@ -85,7 +85,7 @@ async def _unless_status(
 
 
 def _indexes_have_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """backoffLimitPerIndex is not read: no index fails on its own."""
+    """backoffLimitPerIndex is ignored: no index fails on its own."""
     monkeypatch.setattr(JobSync, "limit_per_index", None)
 
 

@@ -1,4 +1,4 @@
-"""Walks of pods on a modelled node: every drawn pod comes to rest, and a bug of the model is a difference."""
+"""Walks of pods on a modelled node: every drawn pod comes to rest, and a bug in the model shows as a difference."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Walks find bugs that are planted in the model. The real histories are recorded: no control plane is needed."""
+"""Walks find bugs planted in the model. The real histories are recorded, so no control plane is needed."""
 
 import pytest
 

@@ -1,7 +1,7 @@
 """A fleet of 200 training jobs with one controller, in virtual time: jobs come and go, nodes and programs fail.
 
-Each day is like the one before: at the same minute the same kind of failure strikes a job of the same age. What grows
-from one day to the next is kept, then, and does not come from chance.
+Each day is like the one before: at the same minute the same kind of failure hits a job of the same age. So anything
+that grows from one day to the next is being kept, and does not come from chance.
 """
 
 import asyncio
@@ -46,21 +46,21 @@ GPUS_PER_POD = 4
 SPARE_NODES = 12
 NAMESPACE_COUNT = 10
 TURNOVERS_PER_DAY = 100
-"""So often a job ends and another one begins: each trains for two days."""
+"""How often a job ends and another one begins. Each trains for two days."""
 KEPT_SECONDS = 3600.0
-"""After which its user deletes a job that has ended."""
+"""A user deletes a job this long after it has ended."""
 FAILURES_PER_DAY = 48
-"""On 200 nodes. Llama 3 met 419 in 54 days on 2,048 nodes, which is less than one a day on 200. What does not grow at
-fifty times their rate does not grow at theirs."""
+"""On 200 nodes. Llama 3 had 419 in 54 days on 2,048 nodes, which is less than one a day on 200. What does not grow at
+fifty times that rate does not grow at that rate either."""
 CRASHES_AFTER_SECONDS = 60.0
 GIVEN_UP_SECONDS = 6 * 3600.0
-"""After which its user deletes a job that crashes again and again."""
+"""A user deletes a job that crashes again and again after this long."""
 REPAIR_SECONDS = 4 * 3600.0
 REBOOT_SECONDS = 600.0
 EVENT_TTL = timedelta(hours=1)
-"""--event-ttl of kube-apiserver, which the model has not."""
+"""--event-ttl of kube-apiserver, which the model lacks."""
 RECORD_TTL = timedelta(hours=24)
-"""Of RecoveryIncidents, so that seven days show how they go."""
+"""How long RecoveryIncidents are kept: short enough for seven days to show their deletion."""
 COMPACTION_SECONDS = 300.0
 """--etcd-compaction-interval of kube-apiserver."""
 GPU_CONDITION = "GpuUnhealthy"
@@ -83,10 +83,10 @@ CONFIG: Body = {
 
 
 class Failure(StrEnum):
-    """What affects a job."""
+    """A failure that affects a job."""
 
     GPU = "gpu"
-    """Off the bus: a node condition says so, and a rank exits."""
+    """The GPU has fallen off the bus: a node condition says so, and a rank exits."""
     ILLEGAL_ACCESS = "illegal-access"
     NETWORK = "network"
     OUT_OF_MEMORY = "out-of-memory"
@@ -112,7 +112,7 @@ FAILURES = (
     Failure.NODE_POWER,
     Failure.SEGMENTATION_FAULT,
 )
-"""One after the other, and again: about the shares that Llama 3 and ByteRobust report."""
+"""Repeated in this order. The shares are about those that Llama 3 and ByteRobust report."""
 EXITS = {
     Failure.GPU: (14, "NVRM: Xid (PCI:0000:1b:00): 79, GPU has fallen off the bus."),
     Failure.ILLEGAL_ACCESS: (1, "RuntimeError: CUDA error: an illegal memory access was encountered"),
@@ -123,10 +123,10 @@ EXITS = {
 
 
 class CountingClient(ModelClient):
-    """The controller's way to the server."""
+    """The controller's connection to the server."""
 
     requests = 0
-    """So many were sent; watches are not counted."""
+    """Requests sent so far, without watches."""
 
     async def send(self, request: ApiRequest) -> bytes:
         self.requests += 1
@@ -134,19 +134,19 @@ class CountingClient(ModelClient):
 
 
 class FleetWeek:
-    """The cluster, the controller and what happens to the jobs. It goes on while `running` does."""
+    """The cluster, the controller and the events of the jobs. Time passes within `running`."""
 
     def __init__(self) -> None:
         self.clock = VirtualClock()
         self.struck: list[Failure] = []
-        """What has affected jobs so far."""
+        """The failures that have affected jobs so far."""
         entropy = random.Random("a week")
         node_count = JOBS * PODS_PER_JOB * GPUS_PER_POD // 8 + SPARE_NODES
         self.cluster = EmbeddedCluster(
             clock=self.clock,
             entropy=entropy,
             nodes=[NodeSpec(name=f"node-{number}") for number in range(node_count)],
-            # A checkpoint an hour, so that training costs little.
+            # One checkpoint an hour, so that training costs little.
             training=TrainingSettings(step_seconds=10.0, checkpoint_every_steps=360),
             settings=ClusterSettings(
                 manager_requests_per_second=500.0,
@@ -162,15 +162,15 @@ class FleetWeek:
         )
         self.manager = Manager(api, clock=self.clock, entropy=entropy, telemetry=self.telemetry, leadership=elector)
         self._jobs: deque[JobPlan] = deque()
-        """Those that train, the oldest first."""
+        """The jobs that train, oldest first."""
         self._made = 0
         self._compacted_next = 0
-        """The revision of the last compaction's moment."""
+        """The newest revision at the time of the last compaction."""
         self._shared_runtime = JobPlan("shared", "week", runtime=PlannedRuntime.PREPARED)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """All jobs train when it begins, and the first day starts."""
+        """All jobs train when the block begins, and the first day starts."""
         stop = asyncio.Event()
         async with self.cluster.running():
             await self.cluster.kubelets.nodes_ready()
@@ -197,7 +197,7 @@ class FleetWeek:
                 stop.set()
                 await self.clock.sleep(60.0)
 
-    # What there is.
+    # What exists.
 
     def _create_shared(self) -> None:
         with self.cluster.server.acting("user"):
@@ -228,7 +228,7 @@ class FleetWeek:
             )
 
     def _pods(self, job: JobPlan) -> list[Body]:
-        """Those that run, in the order of their ranks."""
+        """Its running pods, in the order of their ranks."""
         pods = [
             pod
             for pod in self.cluster.server.objects(PODS, job.namespace)
@@ -255,7 +255,7 @@ class FleetWeek:
         self.cluster.start(wait_and_act())
 
     def _turn_over(self, _: int) -> None:
-        """The oldest job has finished, and another one begins."""
+        """The oldest job finishes, and another one begins."""
         job = self._jobs.popleft()
         names = [str(pod["metadata"]["name"]) for pod in self._pods(job)]
         self.cluster.kubelets.exit_all(names, 0, namespace=job.namespace)
@@ -263,7 +263,7 @@ class FleetWeek:
         self._begin_job()
 
     def _strike(self, number: int) -> None:
-        """A job of an age that the time of the day decides."""
+        """A failure hits a job. The time of day decides the job's age."""
         failure = FAILURES[number % len(FAILURES)]
         if failure is Failure.USER_ERROR:
             self._begin_broken_job()
@@ -291,7 +291,7 @@ class FleetWeek:
             self.cluster.kubelets.exit_container(pod, code, reason, message, namespace=job.namespace)
 
     def _begin_broken_job(self) -> None:
-        """In place of the newest one, which its user deletes: each start of it ends in a crash."""
+        """Replace the newest job, which its user deletes, by one that crashes after each start."""
         self._delete_job(self._jobs.pop())
         job = self._begin_job()
         self._jobs.pop()
@@ -308,7 +308,7 @@ class FleetWeek:
         self._later(GIVEN_UP_SECONDS, give_up)
 
     def _say_unhealthy(self, node: str, *, unhealthy: bool) -> None:
-        """As a node monitor writes it."""
+        """Set the node's condition as a node monitor does."""
         condition = {
             "type": GPU_CONDITION,
             "status": "True" if unhealthy else "False",
@@ -321,13 +321,13 @@ class FleetWeek:
             )
 
     def _compact(self, _: int) -> None:
-        """As the API server does: what is older than five minutes. And forget what the model alone keeps."""
+        """Compact revisions older than five minutes, as the API server does. Drop the history that only models keep."""
         self.cluster.server.compact(self._compacted_next)
         self._compacted_next = self.cluster.server.revision
         self.cluster.trace.records.clear()
 
     def _expire_events(self, _: int) -> None:
-        """As the API server does."""
+        """Delete old events, as the API server does."""
         oldest = self.clock.now() - EVENT_TTL
         with self.cluster.server.acting("apiserver"):
             for event in self.cluster.server.objects(EVENTS):

@@ -1,7 +1,7 @@
-"""How much memory the controller holds: everything that is reachable from it, but for the cluster that it works on.
+"""How much memory the controller holds: everything reachable from it, except the cluster that it works on.
 
-The process of a simulation holds the cluster's objects and their history as well, so its resident size cannot tell
-what the controller alone keeps. This does, and gives the same figure on every machine.
+The process of a simulation also holds the cluster's objects and their history, so its resident size does not show what
+the controller keeps. This measure does, and gives the same figure on every machine.
 """
 
 import gc
@@ -14,13 +14,13 @@ import msgspec
 
 _PACKAGES = "api_verbs controller core decoding executors kube manager telemetry workloads"
 PRODUCT = tuple(f"recovery.{package}" for package in _PACKAGES.split())
-"""What runs in a controller process, less the command line."""
+"""The packages that run in a controller process, without the command line."""
 CLUSTER = "recovery.sim"
 
 
 @dataclass(frozen=True)
 class HeldMemory:
-    """What is reachable."""
+    """The reachable objects."""
 
     size_bytes: int
     of_type: Counter[str]
@@ -28,7 +28,7 @@ class HeldMemory:
 
 
 def held_memory(*roots: object) -> HeldMemory:
-    """Everything reachable from these and from the product's modules, caches of functions included."""
+    """Everything reachable from these and from the product's modules, including function caches."""
     modules = [module for name, module in sys.modules.items() if name.startswith(PRODUCT)]
     waiting: list[object] = [*roots, *(vars(module) for module in modules)]
     seen = {id(each) for each in waiting}
@@ -45,18 +45,18 @@ def held_memory(*roots: object) -> HeldMemory:
 
 
 def _size_bytes(held: object) -> int:
-    # msgspec.Raw answers with a figure that has nothing to do with its size.
+    # msgspec.Raw reports a size that has nothing to do with its content.
     return len(held) if isinstance(held, msgspec.Raw) else sys.getsizeof(held)
 
 
 def _referents(held: object) -> list[object]:
-    if isinstance(held, FunctionType):  # Not its globals: through them everything is reachable.
+    if isinstance(held, FunctionType):  # Not its globals: everything is reachable through them.
         return [*(held.__closure__ or ()), *(held.__defaults__ or ())]
     return gc.get_referents(held)
 
 
 def _is_elsewhere(held: object) -> bool:
-    """It belongs to the cluster, to the interpreter or to the program's text, and is not the controller's to keep."""
+    """The object belongs to the cluster, the interpreter or the program's code, and not to the controller's data."""
     if isinstance(held, ModuleType | FrameType):
         return True
     if isinstance(held, type):
