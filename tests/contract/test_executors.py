@@ -266,7 +266,7 @@ async def test_a_failed_set_that_is_deleted_is_recreated_and_runs(scene: Scene) 
 
 @expectation
 async def test_a_job_whose_pods_are_refused_says_so_in_an_event_and_gets_them_later(scene: Scene) -> None:
-    """By that Event the watchdog tells a quota from a Job controller that is stuck."""
+    """By that Event the watchdog distinguishes a quota from a stuck Job controller."""
     pods = await scene.follow(PODS)
     await scene.world.refuse_pods(scene, True)
     await scene.create(TRAIN_JOBS, train_job("llm", 2))

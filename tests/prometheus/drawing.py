@@ -1,6 +1,7 @@
-"""Draws a dashboard from the answers to its own queries, in Grafana's grid: one SVG, to be looked at.
+"""Draws a dashboard from the answers to its own queries, in Grafana's grid, as one SVG to look at.
 
-It is no Grafana: it shows positions, titles, units, colours and data, so that a person sees what the dashboard says.
+It does not imitate Grafana: it shows positions, titles, units, colours and data, so that a person sees what the
+dashboard says.
 """
 
 import math
@@ -21,7 +22,7 @@ Answer = Sequence[tuple[Target, Sequence[Series]]]
 
 
 def draw(board: str, server: Queries, view: Viewed) -> str:
-    """The SVG."""
+    """The dashboard as SVG."""
     bodies = body_of(board)["panels"]
     bottom = max(body["gridPos"]["y"] + body["gridPos"]["h"] for body in bodies)
     width, height = 24 * CELL_WIDTH + GAP, bottom * CELL_HEIGHT + GAP
@@ -127,7 +128,7 @@ def _lines(panel: Panel, answer: Answer, box: Box, view: Viewed) -> Iterable[str
 
 
 def _ticks(top: float, *, whole: bool) -> list[float]:
-    """At most six round values from 0 to the top. `whole`: no fractions."""
+    """At most six round values from 0 to the top. `whole`: only integers."""
     power = 10.0 ** math.floor(math.log10(top / 5))
     step = next(power * each for each in (1, 2, 2.5, 5, 10) if top / (power * each) <= 5)
     if whole:
@@ -258,7 +259,7 @@ def _runs(values: Mapping[float, float], times: Sequence[float]) -> Iterable[lis
     run: list[tuple[float, float]] = []
     for at in times:
         value = values.get(at)
-        if run and at - run[-1][0] > 2 * INTERVAL_SECONDS:  # no series has a value there
+        if run and at - run[-1][0] > 2 * INTERVAL_SECONDS:  # no series has a value in between
             yield run
             run = []
         if value is not None and value == value:  # noqa: PLR0124 - not NaN
@@ -285,7 +286,7 @@ def _cut(text: str, wide: float, size: float) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-# What Grafana makes of values.
+# How Grafana formats values.
 
 
 def _color(body: Mapping[str, Any], name: str, otherwise: str | None) -> str:

@@ -1,7 +1,7 @@
-"""The invariants of an elastic group, each judged on the changes of a trial that is over.
+"""The invariants of an elastic group. Each is checked on the changes of a finished trial.
 
-What was written is compared with what was there, never with what the controller would have decided: only
-`sizes.allowed`, which restates the policy, is written again here.
+They compare what was written with the state of the cluster, never with what the controller would have decided. Only
+`is_allowed` is a second implementation of product code: of `sizes.allowed`, which restates the policy.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,20 +20,20 @@ from recovery.sim.trials.trial_evidence import Violation
 from tests.simulation.elastic.replay import Seen, Trial
 
 SEEN_WITHIN = timedelta(seconds=16)
-"""A smaller group asks for room every 15 s: nodes that are taken for a shorter time may go unnoticed."""
+"""A smaller group looks for room every 15 s: nodes that are occupied for a shorter time may go unnoticed."""
 TRIED_WITHIN = timedelta(seconds=10)
 """From the verdict until its restart, dry runs included."""
 LABELLED_BEFORE = timedelta(seconds=1)
-"""The label is there so long before the settings: each is written for itself."""
+"""The label may exist this long without settings: the two are written separately."""
 BOOKED_WITHIN_SECONDS = 2.0
-"""Of each time with fewer nodes, at its two ends."""
+"""For each time with fewer nodes, at both of its ends."""
 _AROUND = timedelta(seconds=60)
 
 Check = Callable[[Trial], Iterator[tuple[datetime, str]]]
 
 
 def violations(outcome: TrialOutcome) -> Iterator[Violation]:
-    """What is broken of the invariants here, and of all that hold in every trial."""
+    """Violations of the invariants here, and of those that hold in every trial."""
     trial = Trial.of(outcome)
     for check in CHECKS:
         yield from (Violation(check.__name__, at, sentence) for at, sentence in check(trial))
@@ -41,7 +41,7 @@ def violations(outcome: TrialOutcome) -> Iterator[Violation]:
 
 
 def is_allowed(elastic: PinnedElastic, nodes: int, wanted: int) -> bool:
-    """By the policy's own words (docs/policy.md)."""
+    """Whether the size is allowed by the policy's own words (docs/policy.md)."""
     if nodes == wanted:
         return True
     between = elastic.min_nodes <= nodes <= min(elastic.max_nodes, wanted)
@@ -68,7 +68,7 @@ def _template(seen: Seen) -> int | None:
 
 
 def all_pods_at_once(trial: Trial) -> Iterator[tuple[datetime, str]]:
-    """Parallelism and completions of a Job are the same number, always."""
+    """Parallelism and completions of a Job are always equal."""
     for change, seen in trial.steps():
         spec = change.body.get("spec", {})
         if change.resource == JOBS and spec.get("parallelism") != spec.get("completions"):
@@ -76,7 +76,7 @@ def all_pods_at_once(trial: Trial) -> Iterator[tuple[datetime, str]]:
 
 
 def ranks_are_told_the_size(trial: Trial) -> Iterator[tuple[datetime, str]]:
-    """What pods read in PET_NNODES is the size of their Job, and so many ranks meet."""
+    """PET_NNODES in the pods is the size of their Job, and that many ranks meet."""
     sizes: dict[str, int] = {}
     for change, seen in trial.steps():
         metadata = change.body["metadata"]
@@ -103,7 +103,7 @@ def _of_group(trial: Trial, pod: Body) -> bool:
 
 
 def every_job_has_the_size_of_the_ledger(trial: Trial) -> Iterator[tuple[datetime, str]]:
-    """Whoever has a Job made again, it has the size that the ledger says, or one that is being tried just then."""
+    """A new Job, no matter who caused it, has the size in the ledger or a size that is being tried just then."""
     tried: list[tuple[datetime, int]] = []
     before = Ledger()
     for change, seen in trial.steps():
@@ -134,8 +134,8 @@ def _changed(before: Ledger, after: Ledger) -> bool:
 
 
 def growths_have_their_room(trial: Trial) -> Iterator[tuple[datetime, str]]:
-    """A group grows only to a size for which nodes were free, and after these were for `growBackAfter`, or as often
-    twice that as growths have failed in a row."""
+    """A group grows only to a size for which nodes were free, and only after they were free for `growBackAfter`. This
+    wait doubles with each growth that has failed in a row."""
     free: list[tuple[datetime, int]] = []
     epoch, state = 0, None
     for _, seen in trial.steps():
@@ -175,8 +175,8 @@ def _spans(free: list[tuple[datetime, int]], until: datetime) -> Iterator[tuple[
 
 
 def all_agree_at_rest(trial: Trial) -> Iterator[tuple[datetime, str]]:
-    """A group at rest has the size that its ledger says and that its successor would get; a whole one has no elastic
-    state, no settings but nodes to avoid, and no label without settings."""
+    """A group at rest has the size in its ledger, and its next Job would have it too. A whole group has no elastic
+    state, no settings except nodes to avoid, and no label without settings."""
     too_many_since: datetime | None = None
     for seen, job in trial.rests():
         ledger, nodes = seen.ledger, job["spec"]["parallelism"]
@@ -198,13 +198,15 @@ def all_agree_at_rest(trial: Trial) -> Iterator[tuple[datetime, str]]:
 
 
 def _tried_for(trial: Trial, seen: Seen) -> float:
-    """For how many seconds, but for those in which something held the controllers up: a dry run without an answer."""
+    """Seconds since the settings were made, without those in which the controllers were held up: a dry run without an
+    answer."""
     settings = seen.ledger.birth_settings
     return trial.undisturbed_seconds(settings.since, seen.at) if settings is not None else 0.0
 
 
 def the_books_are_right(trial: Trial) -> Iterator[tuple[datetime, str]]:
-    """Seconds with fewer nodes, and the GPU-seconds that they gained, are those in which the smaller Job was whole."""
+    """The booked seconds with fewer nodes, and the GPU-seconds gained, match the time in which a smaller Job was
+    whole."""
     times = list(_smaller(trial))
     seen, ends_at = trial.last, trial.outcome.evidence.ends_at
     state, totals = seen.ledger.elastic, seen.ledger.totals
@@ -222,7 +224,7 @@ def the_books_are_right(trial: Trial) -> Iterator[tuple[datetime, str]]:
 
 
 def _smaller(trial: Trial) -> Iterator[tuple[datetime, datetime, int]]:
-    """From when until when a Job of fewer pods was whole, and of how many."""
+    """The times in which a Job with fewer pods was whole, each with its size."""
     since: datetime | None = None
     nodes = 0
     for _, seen in trial.steps():
@@ -243,7 +245,7 @@ def _held_up(trial: Trial, at: datetime) -> float:
 
 
 def avoided_nodes_stay_empty(trial: Trial) -> Iterator[tuple[datetime, str]]:
-    """No pod of a Job is bound to a node that the ledger said to avoid when the Job was made."""
+    """No pod of a Job is bound to a node that the ledger said to avoid when the Job was created."""
     avoided: dict[str, set[str]] = {}
     for change, seen in trial.steps():
         if change.resource == JOBS and change.type == "ADDED":
@@ -256,8 +258,8 @@ def avoided_nodes_stay_empty(trial: Trial) -> Iterator[tuple[datetime, str]]:
 
 
 def ends_with_all_that_there_is(trial: Trial) -> Iterator[tuple[datetime, str]]:
-    """When all nodes have long been back, the group is whole, or waits after growths that failed, or for nodes that it
-    does not avoid. One whose own policies have ended it is over."""
+    """When all nodes have been back for long, the group is whole, or waits after failed growths, or for nodes that it
+    does not avoid. A group that its own policies have ended is left out."""
     seen, ends_at = trial.last, trial.outcome.evidence.ends_at
     job, state = seen.whole, seen.ledger.elastic
     if trial.job.runtime is PlannedRuntime.NATIVE and _failed(seen):
@@ -273,7 +275,7 @@ def ends_with_all_that_there_is(trial: Trial) -> Iterator[tuple[datetime, str]]:
 
 
 def _has_room(trial: Trial, seen: Seen, state: ElasticState) -> bool:
-    """Unless it avoids nodes, all are there for it."""
+    """Whether a larger size has nodes. Without avoided nodes it always has: all nodes are back."""
     avoided = [each.node for each in seen.ledger.avoided]
     larger = range(state.nodes + 1, state.nodes + seen.free_nodes(avoided) + 1)
     return not avoided or any(is_allowed(trial.elastic, size, state.wanted_nodes) for size in larger)
