@@ -18,14 +18,14 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 
 
 async def lose(job: Job, rank: int, *, grace_seconds: int | None = None) -> str:
-    """Delete the pod of that rank as `kubectl delete pod` does; gives its name. A hung rank sits out its grace."""
+    """Delete the pod of that rank as `kubectl delete pod` does; returns its name. A hung rank uses its whole grace."""
     pod = await job.pod_of_rank(rank)
     await api_verbs.delete(job.fleet.api, PODS, pod, namespace=job.namespace, grace_seconds=grace_seconds)
     return pod
 
 
 async def evict(job: Job, rank: int) -> str:
-    """As `kubectl drain` does; gives the name of the pod."""
+    """Evict the pod of that rank as `kubectl drain` does; returns its name."""
     pod = await job.pod_of_rank(rank)
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": job.namespace}}
     await api_verbs.create(job.fleet.api, PODS, eviction, namespace=job.namespace, name=pod, subresource="eviction")
@@ -33,7 +33,7 @@ async def evict(job: Job, rank: int) -> str:
 
 
 async def exit_rank(job: Job, rank: int, code: int) -> str:
-    """The process of that rank ends; gives the name of its pod."""
+    """End the process of that rank; returns the name of its pod."""
     pod = await job.pod_of_rank(rank)
     job.fleet.kubelets.exit_container(pod, code, namespace=job.namespace)
     return pod
@@ -41,9 +41,9 @@ async def exit_rank(job: Job, rank: int, code: int) -> str:
 
 @asynccontextmanager
 async def no_room(fleet: Fleet, *, but_on: int = 0) -> AsyncIterator[None]:
-    """No new pod gets a node until this is over: all but so many are tainted.
+    """No new pod gets a node inside the block: all nodes but `but_on` are tainted.
 
-    (Whose pod goes from a cordoned node was drained.)
+    They are not cordoned, because a pod that is deleted from a cordoned node counts as drained.
     """
     names = [node["metadata"]["name"] for node in json.loads(await api_verbs.list_page(fleet.api, NODES))["items"]][
         but_on:
@@ -61,13 +61,13 @@ _NO_ROOM = "tests.recovery.trainjob.dev/no-room"
 
 
 async def set_room(fleet: Fleet, nodes: Iterable[str], *, room: bool) -> None:
-    """These nodes take new pods, or take none."""
+    """Let these nodes take new pods, or none."""
     for name in nodes:
         await _taint(fleet, name, [] if room else [{"key": _NO_ROOM, "effect": "NoSchedule"}])
 
 
 async def _taint(fleet: Fleet, node: str, ours: list[Object]) -> None:
-    """These taints in place of ours; those of others stay, whatever they are when the patch arrives."""
+    """Replace our taints with these. Taints of others stay, even those that change between read and patch."""
     while True:
         found = json.loads(await api_verbs.get(fleet.api, NODES, node))
         taints = [taint for taint in found["spec"].get("taints", []) if taint["key"] != _NO_ROOM] + ours
@@ -78,7 +78,7 @@ async def _taint(fleet: Fleet, node: str, ours: list[Object]) -> None:
 
 
 async def succeed_once_replaced(job: Job, rank: int) -> None:
-    """The replacement of a lost pod finds the last checkpoint, has nothing left to do, and ends."""
+    """The replacement of a lost pod finds the last checkpoint, has nothing left to do, and exits with 0."""
     async with asyncio.timeout(GUARD_SECONDS):
         while not [pod for pod in await running_pods(job) if pod["metadata"]["annotations"][INDEX] == str(rank)]:
             await asyncio.sleep(0.05)
@@ -87,7 +87,7 @@ async def succeed_once_replaced(job: Job, rank: int) -> None:
 
 @asynccontextmanager
 async def object_kept(job: Job, pod: str) -> AsyncIterator[None]:
-    """A finalizer of someone else's keeps the object of a pod for that long, whatever becomes of its containers."""
+    """A foreign finalizer keeps the Pod object inside the block, whatever happens to its containers."""
     finalizer = "tests.recovery.trainjob.dev/kept"
     added = [{"op": "add", "path": "/metadata/finalizers/-", "value": finalizer}]
     await api_verbs.patch(job.fleet.api, PODS, pod, added, kind=PatchKind.JSON, namespace=job.namespace)
@@ -98,7 +98,7 @@ async def object_kept(job: Job, pod: str) -> AsyncIterator[None]:
 
 
 async def _without_finalizer(job: Job, pod: str, finalizer: str) -> None:
-    """Only from the list as it is when the patch arrives: the Job controller takes its own one out meanwhile."""
+    """Remove it from an unchanged list only, because the Job controller removes its own finalizer at the same time."""
     while True:
         (kept,) = [item["metadata"] for item in await job.pods() if item["metadata"]["name"] == pod]
         left = [name for name in kept["finalizers"] if name != finalizer]
@@ -109,29 +109,29 @@ async def _without_finalizer(job: Job, pod: str, finalizer: str) -> None:
 
 
 async def edit(job: Job, change: Object, *, resource: Resource = TRAIN_JOBS) -> None:
-    """Merge into the TrainJob, or into its child Job."""
+    """Merge-patch the TrainJob, the JobSet of its name, or its child Job."""
     name = job.child if resource == JOBS else job.name
     await api_verbs.patch(job.fleet.api, resource, name, change, kind=PatchKind.MERGE, namespace=job.namespace)
 
 
 async def annotate(job: Job, annotation: str, value: str | None, *, resource: Resource = TRAIN_JOBS) -> None:
-    """`value` None takes it away."""
+    """`value` None removes the annotation."""
     await edit(job, {"metadata": {"annotations": {annotation: value}}}, resource=resource)
 
 
 async def running_pods(job: Job) -> list[Object]:
-    """Those that no one has asked to go."""
+    """The Running pods that are not being deleted."""
     pods = [pod for pod in await job.pods() if pod["status"]["phase"] == "Running"]
     return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
 
 
 async def until_rounds(job: Job, count: int) -> None:
-    """All its ranks have met for the `count`th time."""
+    """Wait until all ranks have met for the `count`th time."""
     await until(f"round {count} of {job.training}", lambda: len(job.fleet.world.rounds(job.training)) >= count)
 
 
 async def until_condition(job: Job, resource: Resource, type_: str) -> None:
-    """The TrainJob, or the JobSet of its name, has that condition."""
+    """Wait until the TrainJob, or the JobSet of its name, has that condition."""
     async with asyncio.timeout(GUARD_SECONDS):
         while True:
             [found] = [item for item in await job.items(resource) if item["metadata"]["name"] == job.name]
@@ -142,7 +142,7 @@ async def until_condition(job: Job, resource: Resource, type_: str) -> None:
 
 
 async def until_said(job: Job, words: str) -> Object:
-    """The ledger, once its sentence has these words."""
+    """Wait until the ledger's message contains these words; returns the ledger."""
     ledger: Object = {}
     try:
         async with asyncio.timeout(GUARD_SECONDS):
@@ -154,7 +154,7 @@ async def until_said(job: Job, words: str) -> Object:
 
 
 async def until_reason(job: Job, reason: Reason) -> Object:
-    """The ledger, once its incident gives this reason."""
+    """Wait until the ledger's incident has this reason; returns the ledger."""
     ledger: Object = {}
     try:
         async with asyncio.timeout(GUARD_SECONDS):
@@ -166,12 +166,12 @@ async def until_reason(job: Job, reason: Reason) -> Object:
 
 
 async def second_is_over() -> None:
-    """The API writes whole seconds: only what comes in a later one is later for everybody who reads it."""
+    """Wait for the next second. API times have whole seconds, so events of one second cannot be put in order."""
     await asyncio.sleep(1.01 - time.time() % 1)
 
 
 async def report_progress(job: Job, percentage: int, at: datetime | None = None) -> datetime:
-    """The training reports progress, dated now unless `at` says otherwise. Gives the date as it is kept."""
+    """The training reports progress, dated now unless `at` says otherwise. Returns the date as the API keeps it."""
     told = (at or datetime.now(UTC)).replace(microsecond=0)
     status = {"progressPercentage": percentage, "lastUpdatedTime": told.strftime("%Y-%m-%dT%H:%M:%SZ")}
     answer = await api_verbs.patch(

@@ -1,9 +1,9 @@
-"""A plain-HTTP proxy in front of the API server: it counts what the controller asks, and holds a chosen request.
+"""A plain-HTTP proxy in front of the API server. It records the controller's requests, and can hold a chosen one.
 
-With it, "the controller wrote nothing but its own objects" is counted and not believed, and a crash between two writes
-happens at exactly that point: the request is held before it reaches the server, or its answer before it reaches the
-controller, while the test kills the controller. The proxy has no rights of its own and lends none: the kubeconfig that
-it writes bears the token of the shipped ServiceAccount, which goes through to the API server as it is.
+With it, a test counts writes to show that the controller wrote only its own objects. A test can also place a crash
+exactly between two writes: the proxy holds the request before it reaches the server, or its answer before it reaches
+the controller, while the test kills the controller. The proxy has no rights of its own and lends none. The kubeconfig
+that it writes has the token of the shipped ServiceAccount, which the proxy passes on unchanged.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ _HOP_HEADERS = frozenset(
 
 @dataclass
 class SeenRequest:
-    """One request of the controller. `status` None: it is under way, or its answer never got out."""
+    """One request of the controller. `status` None: the server has not answered it."""
 
     method: str
     path: str
@@ -45,13 +45,13 @@ class SeenRequest:
 
     @property
     def namespace(self) -> str | None:
-        """None: the request is of the whole cluster."""
+        """None: the request is for the whole cluster."""
         parts = self.path.strip("/").split("/")
         return parts[parts.index("namespaces") + 1] if "namespaces" in parts[:-2] else None
 
     @property
     def resource(self) -> str:
-        """The plural that the path names, with its subresource: `pods`, `recoverygroups/status`."""
+        """The plural in the path, with its subresource: `pods`, `recoverygroups/status`."""
         parts = self.path.strip("/").split("/")
         rest = parts[2:] if parts[0] == "api" else parts[3:]
         if rest and rest[0] == "namespaces" and len(rest) > 2:
@@ -69,18 +69,18 @@ class Hold:
     matches: Matches
     after: bool
     every: bool
-    """Not only the first that matches."""
+    """Hold all requests that match, not only the first."""
     reached: asyncio.Event = field(default_factory=asyncio.Event)
     released: asyncio.Event = field(default_factory=asyncio.Event)
     withdrawn: bool = False
 
     async def reach(self) -> None:
-        """A request has got here; it goes on when the hold is released."""
+        """Keep a request here until the hold is released."""
         self.reached.set()
         await self.released.wait()
 
     async def wait(self, timeout_seconds: float = GUARD_SECONDS) -> None:
-        """Until a request is held."""
+        """Wait until a request is held."""
         async with asyncio.timeout(timeout_seconds):
             await self.reached.wait()
 
@@ -88,11 +88,11 @@ class Hold:
         return not self.withdrawn and (self.every or not self.reached.is_set()) and self.matches(seen)
 
     def withdraw(self) -> None:
-        """Hold nothing more; what is held stays held."""
+        """Hold no further requests. Those that are held stay held."""
         self.withdrawn = True
 
     def release(self) -> None:
-        """Hold nothing more, and let go what is held."""
+        """Hold no further requests, and let the held ones continue."""
         self.withdrawn = True
         self.released.set()
 
@@ -102,7 +102,7 @@ class ApiProxy:
 
     def __init__(self, control_plane: ControlPlane, token: str) -> None:
         self.upstream = control_plane.server
-        """The API server that requests from now on go to; what is open stays where it is."""
+        """The API server for new requests. Requests that are open stay with the earlier one."""
         self._token = token
         self._tls = ssl.create_default_context(cafile=str(control_plane.certificates.authority))
         self._holds: list[Hold] = []
@@ -117,7 +117,7 @@ class ApiProxy:
     @classmethod
     @asynccontextmanager
     async def running(cls, control_plane: ControlPlane) -> AsyncIterator[Self]:
-        """The manifests must be applied: they bring the ServiceAccount."""
+        """The manifests must be applied before: they contain the ServiceAccount."""
         token = await control_plane.token_of_service_account("recovery-system", "recovery-controller")
         proxy = cls(control_plane, token)
         app = web.Application(client_max_size=16 * 1024 * 1024)
@@ -143,20 +143,20 @@ class ApiProxy:
         return hold
 
     def release(self) -> None:
-        """Hold nothing more, and let go all that is held."""
+        """Withdraw all holds, and let all held requests continue."""
         for hold in self._holds:
             hold.release()
 
     def writes(self, matches: Matches = lambda _: True) -> list[SeenRequest]:
-        """What reached the server and was not a read, but for the Lease: that is written as time passes."""
+        """The writes that the server has answered, without those to the Lease, which is renewed all the time."""
         reached = (seen for seen in self.requests if seen.is_write and seen.status is not None)
         return [seen for seen in reached if seen.resource != "leases" and matches(seen)]
 
     @contextmanager
     def silenced_watches(self) -> Iterator[None]:
-        """Watches, new ones too, are open and tell nothing meanwhile, not even bookmarks; no connection breaks.
+        """Inside the block, all watches, new ones too, stay open and deliver nothing, not even bookmarks.
 
-        What they had to tell comes afterwards, to those who still listen.
+        No connection breaks. Watches that are still open afterwards deliver what was held back.
         """
         self._watches_speak.clear()
         try:
@@ -166,7 +166,7 @@ class ApiProxy:
 
     @contextmanager
     def cut_off(self) -> Iterator[None]:
-        """No request is answered and no watch tells anything meanwhile; no connection breaks."""
+        """Inside the block, no request is answered and no watch delivers anything. No connection breaks."""
         hold = self.hold(lambda _: True, every=True)
         try:
             with self.silenced_watches():
@@ -175,9 +175,9 @@ class ApiProxy:
             hold.release()
 
     def cut_watches(self, *, broken: bool) -> int:
-        """End all watches: in good order, as a server does whose time limit is over, or with a broken connection.
+        """End all watches: cleanly, as a server does at its time limit, or with a broken connection.
 
-        Gives how many were open.
+        Returns how many were open.
         """
         watches = tuple(self._watches.items())
         for answer, request in watches:
@@ -198,7 +198,7 @@ class ApiProxy:
         return path
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
-        """Cancelled when its sender is gone: what is held then never happens, and no watch is left open for no one."""
+        """Cancelled when its client is gone. A held request then never reaches the server, and no watch stays open."""
         seen = SeenRequest(request.method, request.path, request.query_string, await request.read())
         self.requests.append(seen)
         await self._held(seen, after=False)
@@ -212,7 +212,7 @@ class ApiProxy:
                     return await self._pass_on(request, answer, self._watches_speak)
                 finally:
                     del self._watches[answer]
-        # A write that is on its way arrives, whatever becomes of its sender, and is recorded.
+        # A write that is under way reaches the server and is recorded, even if its client is gone.
         writing = asyncio.create_task(self._write(request, seen))
         self._writing.add(writing)
         writing.add_done_callback(self._writing.discard)
@@ -221,7 +221,7 @@ class ApiProxy:
         return response
 
     async def _held(self, seen: SeenRequest, *, after: bool) -> None:
-        """Wait as long as a hold wants the request, or its answer, held."""
+        """Wait while a hold keeps the request, or its answer."""
         hold = next((hold for hold in self._holds if hold.after is after and hold.holds(seen)), None)
         if hold is not None:
             await hold.reach()
@@ -244,7 +244,7 @@ class ApiProxy:
     async def _pass_on(
         request: web.Request, answer: aiohttp.ClientResponse, may_speak: asyncio.Event | None = None
     ) -> web.StreamResponse:
-        """Chunk by chunk: a watch must not wait for more. `may_speak` None: always."""
+        """Passes on each chunk at once, because a watch must not wait for more. `may_speak` None: it always may."""
         response = web.StreamResponse(status=answer.status, headers=_passed(answer))
         with suppress(ConnectionResetError, aiohttp.ClientError):
             await response.prepare(request)
@@ -257,6 +257,6 @@ class ApiProxy:
 
 
 def _passed(answer: aiohttp.ClientResponse) -> dict[str, str]:
-    """The answer's headers, its encoding too: the body goes through as it is."""
+    """The answer's headers, its encoding too, because the body is passed on unchanged."""
     kept = _HOP_HEADERS - {"content-encoding"}
     return {name: value for name, value in answer.headers.items() if name.lower() not in kept}

@@ -1,7 +1,7 @@
-"""One real control plane and one fleet of modelled nodes for the whole suite; a namespace of its own for every test.
+"""Fixtures of the suite: one real control plane, one fleet of modelled nodes, and a new namespace for every test.
 
-Everything runs in one event loop for the session (pyproject.toml sets it): the control plane outlives each test's own
-loop otherwise.
+Everything runs in one event loop for the session (pyproject.toml sets it), because the control plane would outlive the
+loop of a single test.
 """
 
 import json
@@ -29,26 +29,26 @@ RANKS = 16
 TRAINING = TrainingSettings(
     step_seconds=0.05,
     checkpoint_every_steps=20,
-    # Long enough for every test to be over before hung ranks die of it by themselves.
+    # Long enough that every test ends before this timeout ends hung ranks.
     nccl_timeout_seconds=3600.0,
 )
 KUBELET = KubeletSettings(start_seconds=(0.05, 0.3), restart_seconds=0.3)
 
 
 class StartsController(Protocol):
-    """What the fixture `controller` gives: `async with controller() as process`, as often as a test needs one.
+    """The type of the fixture `controller`. A test may call `async with controller() as process` several times.
 
-    It leads from then on; `standby`: another one does, and this one knows it.
+    The controller leads when the block begins. `standby`: another one leads, and this one knows it.
     """
 
     def __call__(self, *, standby: bool = False) -> AbstractAsyncContextManager[ControllerProcess]: ...
 
 
 class StartsTraining(Protocol):
-    """What the fixture `training` gives: `job = await training(runtime="torch-recoverable")` trains when it returns.
+    """The type of the fixture `training`: `await training(runtime="torch-recoverable")` returns a Job that trains.
 
-    `spec` is of the RecoveryPolicy; `with_policy` False: the namespace gets none. `deadline_seconds` None: the TrainJob
-    has no deadline. `queue`: of Kueue; empty: Kueue does not manage it.
+    `spec`: fields of the RecoveryPolicy. `with_policy` False: the namespace gets none. `deadline_seconds` None: the
+    TrainJob has no deadline. `queue`: its Kueue queue. Empty: Kueue does not manage it.
     """
 
     async def __call__(
@@ -66,27 +66,27 @@ class StartsTraining(Protocol):
 
 
 class MakesRuntime(Protocol):
-    """What the fixture `runtime` gives: makes a ClusterTrainingRuntime of that spec and returns its name."""
+    """The type of the fixture `runtime`. It creates a ClusterTrainingRuntime and returns its name."""
 
     async def __call__(self, spec: Object) -> str: ...
 
 
 @pytest.fixture(scope="session")
 def toolbox() -> Toolbox:
-    """Built here, in minutes and silence, if nothing is cached; `python -m tests.cluster.controlplane.build` tells."""
+    """Builds what is not cached, silently, in minutes. `python -m tests.cluster.controlplane.build` shows progress."""
     return provide()
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def control_plane(toolbox: Toolbox) -> AsyncIterator[ControlPlane]:
-    """With raised request limits, so that tests of behaviour do not wait for the controller-manager's 20 a second."""
+    """Has raised request limits, so that tests do not wait for the controller-manager's 20 requests a second."""
     async with ControlPlane.start(ControlPlaneSettings(request_limits="raised"), toolbox) as running:
         yield running
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def namespace(control_plane: ControlPlane, request: pytest.FixtureRequest) -> AsyncIterator[str]:
-    """Named after the test. Its deletion is not waited for: a pod bound to a node that no one plays would keep it."""
+    """Named after the test. Teardown does not wait for its deletion, which a pod on an unmodelled node would block."""
     readable = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")[:40].rstrip("-")
     name = f"{readable}-{secrets.token_hex(3)}"
     await control_plane.kubectl("create", "namespace", name)
@@ -103,14 +103,14 @@ async def installed(control_plane: ControlPlane) -> ControlPlane:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def fleet(installed: ControlPlane) -> AsyncIterator[Fleet]:
-    """Nodes for one 16-node training, and spares. Tests leave them as they found them: `training` sees to the pods."""
+    """Nodes for one 16-node training, and spares. Tests leave them as they found them; `training` removes the pods."""
     async with Fleet.running(installed, nodes=NODES, training=TRAINING, kubelet=KUBELET) as running:
         yield running
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def proxy(installed: ControlPlane) -> AsyncIterator[ApiProxy]:
-    """What the controllers of the test reach the API server through. No Lease of earlier ones keeps them waiting."""
+    """The controllers of the test use this proxy. It deletes the Lease of earlier ones, so that none waits for it."""
     await installed.kubectl("delete", "lease", "recovery-controller", "-n", "recovery-system", "--ignore-not-found")
     async with ApiProxy.running(installed) as running:
         yield running
@@ -118,9 +118,9 @@ async def proxy(installed: ControlPlane) -> AsyncIterator[ApiProxy]:
 
 @pytest.fixture
 def controller(proxy: ApiProxy, tmp_path: Path) -> StartsController:
-    """Starts controllers behind `proxy`, each with a log of its own (`controller-1.log`, ...) and already loaded.
+    """Starts controllers behind `proxy`, each with its own log (`controller-1.log`, ...) and a preloaded program.
 
-    They are the shipped ServiceAccount, with the rights of manifests/default and no other, and agree by its Lease.
+    They run as the shipped ServiceAccount, with only the rights of manifests/default, and elect a leader by its Lease.
     """
     kubeconfig = proxy.write_kubeconfig(tmp_path / "kubeconfig")
     logs = (tmp_path / f"controller-{number}.log" for number in count(1))
@@ -133,7 +133,7 @@ def controller(proxy: ApiProxy, tmp_path: Path) -> StartsController:
 
 @pytest.fixture
 def no_complaints(tmp_path: Path) -> Iterator[None]:
-    """No controller of the test has met anything that its log calls an error, or ended with a traceback."""
+    """After the test, no controller has logged an error or printed a traceback."""
     yield
     for log in sorted(tmp_path.glob("controller-*.log")):
         for line in log.read_text().splitlines():
@@ -143,7 +143,7 @@ def no_complaints(tmp_path: Path) -> Iterator[None]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def training(installed: ControlPlane, fleet: Fleet, namespace: str) -> AsyncIterator[StartsTraining]:
-    """Starts TrainJobs under a policy in mode Enforce; after the test they are deleted and their nodes free again."""
+    """Starts TrainJobs under a policy in mode Enforce. After the test it deletes them and waits for free nodes."""
     jobs: list[Job] = []
 
     async def start(
@@ -187,7 +187,7 @@ async def runtime(installed: ControlPlane, namespace: str) -> AsyncIterator[Make
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def component(installed: ControlPlane) -> AsyncIterator[None]:
-    """The admission policy of settings at birth, for the tests of a module."""
+    """Installs the component birth-settings, an admission policy, for the tests of a module."""
     await elastic.add_component(installed)
     yield
     await elastic.remove_component(installed)

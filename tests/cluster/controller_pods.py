@@ -1,8 +1,8 @@
-"""The controller's Deployment as a person on call finds it: with a pod, whose log `kubectl logs` prints.
+"""The controller's Deployment as an on-call engineer finds it: with a pod whose log `kubectl logs` prints.
 
 The modelled kubelets start no containers, so the controllers of the tests run outside the cluster. Here the Deployment
-has a pod all the same, on a node of its own, and every node serves logs as a kubelet does: of that pod the log of the
-controllers that run outside, of a training a few lines.
+still has a pod, on its own node, and every node serves logs as a kubelet does. For that pod they are the logs of the
+controllers outside the cluster. For a pod of a training they are a few fixed lines.
 """
 
 import asyncio
@@ -49,14 +49,14 @@ async def controller_pods(control_plane: ControlPlane, fleet: Fleet, logs: Path)
 
 
 async def _pinned(control_plane: ControlPlane, node: str | None) -> None:
-    """The pods of the Deployment go to this node. None: wherever the scheduler wants."""
+    """Pin the pods of the Deployment to this node. None: the scheduler chooses."""
     name = "null" if node is None else f'"{node}"'
     patch = f'{{"spec": {{"template": {{"spec": {{"nodeName": {name}}}}}}}}}'
     await control_plane.kubectl("patch", *DEPLOYMENT, "--type=strategic", "-p", patch)
 
 
 async def _serves_logs(fleet: Fleet, node: str, port: int) -> None:
-    """The API server asks that port for the logs of the node's containers."""
+    """Make the API server read the logs of the node's containers from that port."""
     change = [
         {"op": "add", "path": "/status/addresses", "value": [{"type": "InternalIP", "address": "127.0.0.1"}]},
         {"op": "add", "path": "/status/daemonEndpoints", "value": {"kubeletEndpoint": {"Port": port}}},
@@ -66,7 +66,7 @@ async def _serves_logs(fleet: Fleet, node: str, port: int) -> None:
 
 @asynccontextmanager
 async def _log_server(control_plane: ControlPlane, logs: Path) -> AsyncIterator[int]:
-    """What a kubelet serves below /containerLogs; gives the port."""
+    """Serves /containerLogs as a kubelet does. Yields the port."""
 
     async def container_logs(request: web.Request) -> web.Response:
         lines = _TRAINING

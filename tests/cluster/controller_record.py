@@ -1,6 +1,6 @@
 """What the controller did and what it says: the record of the proxy in front of it, its metrics, its commands.
 
-"It wrote nothing" means something only after the controller has reconciled; `has_reconciled` sees to that.
+"It wrote nothing" means something only after the controller has reconciled. `has_reconciled` waits for that.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import ControllerProcess, Job
 
 POLICY_STATUS = frozenset({"recoverypolicies/status", "clusterrecoverypolicies/status"})
-"""When the policy came to be in mode Enforce: written once for each switch, whatever becomes of jobs."""
+"""They hold the time at which the policy switched to mode Enforce, and are written once for each switch."""
 OWN = POLICY_STATUS | {
     "recoverygroups",
     "recoverygroups/status",
@@ -31,7 +31,7 @@ OWN = POLICY_STATUS | {
 }
 """What the controller may write to without touching a workload."""
 _QUESTIONS = frozenset({"selfsubjectaccessreviews"})
-"""Posted, but stored nowhere: at its start the controller asks what it may do."""
+"""Posted, but not stored: at its start the controller asks which permissions it has."""
 
 RECONCILES = "recovery_reconcile_duration_seconds_count"
 _changes = count(1)
@@ -44,7 +44,7 @@ class Samples:
         self._samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
 
     def sum(self, name: str, **labels: str) -> float:
-        """Over all series of that name that carry these labels."""
+        """The sum over all series of that name that carry these labels."""
         return sum(s.value for s in self._samples if s.name == name and labels.items() <= s.labels.items())
 
     def by(self, label: str, name: str, **labels: str) -> dict[str, float]:
@@ -54,7 +54,7 @@ class Samples:
 
 
 async def ask(controller: ControllerProcess, path: str) -> tuple[int, str]:
-    """Status and text of what its HTTP server answers."""
+    """The status and the text of an answer of its HTTP server."""
     async with aiohttp.ClientSession() as session, session.get(controller.metrics_url() + path) as answer:
         return answer.status, await answer.text()
 
@@ -64,11 +64,11 @@ async def scrape(controller: ControllerProcess) -> Samples:
 
 
 async def has_reconciled(controller: ControllerProcess, *jobs: Job, kind: Resource = TRAIN_JOBS) -> None:
-    """Until the controller has reconciled each of the jobs once more, knowing all that was there before this call.
+    """Wait until the controller has reconciled each of the jobs again, with all events from before this call.
 
-    A change of the TrainJob that means nothing asks for the reconcile, or of the JobSet that is the job's own workload.
-    The news of the other watches came before it. Twice, because the first reconcile to end may have begun before the
-    call. What was exposed before the call is not given again by then.
+    A meaningless annotation on the TrainJob, or on the JobSet that is the job's own workload, causes the reconcile. The
+    events of the other watches arrive before it. It is done twice, because the first reconcile to end may have begun
+    before the call. The first sleep makes sure that /metrics does not serve an exposition from before the call.
     """
     await asyncio.sleep(FRESH_SECONDS)
     async with asyncio.timeout(GUARD_SECONDS):
@@ -80,7 +80,7 @@ async def has_reconciled(controller: ControllerProcess, *jobs: Job, kind: Resour
 
 
 def writes(proxy: ApiProxy, *, of: Collection[str] = (), besides: Collection[str] = ()) -> list[str]:
-    """The controller's writes in words, refused ones too: to these resources (none named: all) but not to those."""
+    """The controller's writes in words, refused ones too, to the resources `of` (empty: all) but not to `besides`."""
     return [
         f"{write.method} {write.resource} {_subject(write)}: {write.status}"
         for write in proxy.writes()
@@ -89,12 +89,12 @@ def writes(proxy: ApiProxy, *, of: Collection[str] = (), besides: Collection[str
 
 
 def workload_writes(proxy: ApiProxy) -> list[str]:
-    """The writes to anything that is not the controller's own."""
+    """The writes to anything but the controller's own objects."""
     return writes(proxy, besides=OWN)
 
 
 def jobs_written_about(proxy: ApiProxy, *jobs: Job) -> set[str]:
-    """Names of those jobs that any write concerns, be it by its path or by the name of what it creates."""
+    """The names of the jobs that a write concerns, by its path or by the name of the object that it creates."""
     subjects = [_subject(write) for write in proxy.writes() if write.resource not in _QUESTIONS]
     return {job.name for job in jobs for subject in subjects if subject.startswith((f"{job.name}-", f"{job.name}."))}
 

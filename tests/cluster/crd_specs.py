@@ -1,4 +1,4 @@
-"""Specs that the API server refuses, with the field and the sentence, and specs that it keeps."""
+"""Specs that the API server refuses, each with the field and the message, and specs that it keeps."""
 
 from typing import Any
 
@@ -151,7 +151,7 @@ BAD_CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-# The limits of a rule, which are Kubernetes' own where it has such rules.
+# The limits of a rule. They are those of Kubernetes where it has such a rule.
 BAD_WHENS: dict[str, tuple[dict[str, Any], str]] = {
     "zero with In": (
         {"onExitCodes": {"operator": "In", "values": [0, 1]}},

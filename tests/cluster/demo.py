@@ -34,7 +34,7 @@ def _say(text: str) -> None:
 
 
 async def _show_changes(job: Job) -> None:
-    """The job as its SRE sees it, line by line, whenever something changes."""
+    """The job as its SRE sees it: one line for each change."""
     before = ""
     while True:
         ledger = await job.ledger()
@@ -74,7 +74,7 @@ async def _demonstrate(control_plane: ControlPlane, folder: Path) -> bool:
             await asyncio.gather(watching, return_exceptions=True)
         passed = fleet.world.passed(job.training, step, killed_at)
         incidents = (await job.get("recoveryincidents"))["items"]
-        # What it asks about its own permissions is a POST, and writes nothing.
+        # The controller checks its own permissions by POST requests that write nothing.
         _show_incident(incidents[0]["spec"], proxy.writes(lambda seen: seen.resource != "selfsubjectaccessreviews"))
         _say(history[0]["message"])
         verdict = "[green]recovered[/green]" if passed else "[red]not recovered[/red]"

@@ -1,4 +1,4 @@
-"""What tests of elastic groups ask and do: the admission policy, racks that come and go, the size of a group."""
+"""Helpers for tests of elastic groups: the admission policy, racks that come and go, and the size of a group."""
 
 import asyncio
 import json
@@ -20,16 +20,16 @@ ELASTIC: dict[str, Any] = {
     "backoff": {"initial": "0s"},
     "elastic": {"minNodes": 8, "maxNodes": 16, "shrinkAfter": "4s", "growBackAfter": "5s"},
 }
-"""Fields of a policy under which 16 ranks go on with as few as 8, soon."""
+"""Fields of a policy with which 16 ranks soon continue with as few as 8."""
 AVOID_43 = {"name": "ecc", "when": {"onExitCodes": {"operator": "In", "values": [43]}}, "action": "AvoidNode"}
 """A rule: ranks that exit with 43 blame their node."""
 RACK = (12, 13, 14, 15)
-"""The ranks that are lost with a rack."""
+"""The ranks that the training loses with a rack."""
 PREPARED = "torch-recoverable"
 
 
 async def add_component(control_plane: ControlPlane) -> None:
-    """As an overlay with the component has it."""
+    """Install the component, as an overlay that contains it does."""
     await scene.install_component(control_plane, COMPONENT)
 
 
@@ -39,7 +39,7 @@ async def remove_component(control_plane: ControlPlane) -> None:
 
 @asynccontextmanager
 async def room_for(fleet: Fleet, job: Job, extra: int = 0) -> AsyncIterator[Sequence[str]]:
-    """No pod gets a node but on those that the job is on, and on `extra` others; gives the names of these others."""
+    """Only the job's own nodes and `extra` others take new pods. Yields the names of these others."""
     used = {pod["spec"]["nodeName"] for pod in await job.pods()}
     others = [name for name in fleet.nodes if name not in used]
     try:
@@ -50,7 +50,7 @@ async def room_for(fleet: Fleet, job: Job, extra: int = 0) -> AsyncIterator[Sequ
 
 
 async def take_away(job: Job, ranks: Sequence[int]) -> list[str]:
-    """The nodes of these ranks take no pods any more, and their pods are deleted. Gives the names of the nodes."""
+    """Close the nodes of these ranks to new pods, and delete their pods. Returns the names of the nodes."""
     pods = {pod["metadata"]["annotations"][INDEX]: pod for pod in await job.pods()}
     nodes = [pods[str(rank)]["spec"]["nodeName"] for rank in ranks]
     await set_room(job.fleet, nodes, room=False)
@@ -60,14 +60,14 @@ async def take_away(job: Job, ranks: Sequence[int]) -> list[str]:
 
 
 async def child(job: Job) -> Object | None:
-    """The child Job. None: there is none now, or it is being deleted."""
+    """The child Job. None: there is none, or it is being deleted."""
     found = [each for each in await job.items(JOBS) if each["metadata"]["name"] == job.child]
     living = [each for each in found if "deletionTimestamp" not in each["metadata"]]
     return living[0] if living else None
 
 
 async def runs_with(job: Job, nodes: int, *, since_uid: str = "") -> Object:
-    """Until a new child Job has so many pods, all Ready, each of which is told that number. Gives the Job."""
+    """Wait until a new child Job has `nodes` pods that are all Ready and get this number. Returns the Job."""
     try:
         async with asyncio.timeout(GUARD_SECONDS):
             while True:
@@ -99,28 +99,28 @@ def _variables(pod: Object) -> list[Object]:
 
 
 async def labelled(job: Job) -> bool:
-    """The RecoveryGroup says to the API server that it has birth settings."""
+    """The RecoveryGroup has the label that marks it as one with birth settings."""
     [group] = await job.groups()
     return bool(group["metadata"].get("labels", {}).get(BIRTH_SETTINGS_LABEL) == "true")
 
 
 async def until_unlabelled(job: Job) -> None:
-    """The label goes in a write of its own, after the settings."""
+    """Wait until the label is gone. It is removed in its own write, after the settings."""
     async with asyncio.timeout(GUARD_SECONDS):
         while await labelled(job):
             await asyncio.sleep(0.1)
 
 
 async def settings(job: Job) -> Object:
-    """`status.birthSettings`; empty: there are none."""
+    """`status.birthSettings`. Empty: there are none."""
     found: Object = (await job.ledger()).get("birthSettings", {})
     return found
 
 
 async def shrunk(job: Job, incidents: int = 1) -> list[str]:
-    """The rack goes, and the group goes on with twelve nodes. Gives the names of the rack's nodes.
+    """Take the rack away, and wait until the group runs with twelve nodes. Returns the names of the rack's nodes.
 
-    `incidents`: how many have closed then.
+    `incidents`: how many incidents have then closed.
     """
     before = await job.child_uid()
     rack = await take_away(job, RACK)
@@ -134,19 +134,19 @@ def actions(incident: Object) -> list[str]:
 
 
 async def resize_child(job: Job, nodes: int) -> None:
-    """As a user does who wants another size."""
+    """Change the size of the child Job, as a user may."""
     change = {"spec": {"parallelism": nodes, "completions": nodes}}
     await api_verbs.patch(job.fleet.api, JOBS, job.child, change, kind=PatchKind.MERGE, namespace=job.namespace)
 
 
 async def nodes_said(job: Job) -> set[str]:
-    """What the pods' annotation says of the number of nodes."""
+    """The numbers of nodes in the pods' annotation."""
     return {pod["metadata"].get("annotations", {}).get(NODES_ANNOTATION, "") for pod in await job.pods()}
 
 
 @asynccontextmanager
 async def stale_group(job: Job) -> AsyncIterator[None]:
-    """The labelled RecoveryGroup of an earlier job of the same name, which no one has collected yet."""
+    """The labelled RecoveryGroup of an earlier job of the same name, which is not garbage-collected yet."""
     name = f"{job.name}-earlier"
     body = {
         "apiVersion": RECOVERY_GROUPS.api_version,
@@ -180,7 +180,7 @@ async def stale_group(job: Job) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def only_sixteen(control_plane: ControlPlane, namespace: str) -> AsyncIterator[None]:
-    """An admission policy of someone's that refuses Jobs of another size in the namespace."""
+    """A foreign admission policy that refuses Jobs of any other size in the namespace."""
     name = f"only-sixteen-{namespace[-6:]}"
     refusal = {
         "apiVersion": "admissionregistration.k8s.io/v1",
@@ -220,6 +220,6 @@ async def node_of_rank(job: Job, rank: int) -> str:
 
 
 async def takes_pods(fleet: Fleet, name: str) -> bool:
-    """It is neither cordoned nor tainted."""
+    """The node is neither cordoned nor tainted."""
     node = json.loads(await api_verbs.get(fleet.api, NODES, name))
     return not node["spec"].get("unschedulable") and not node["spec"].get("taints")

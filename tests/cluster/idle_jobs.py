@@ -1,4 +1,4 @@
-"""Suspended jobs under no policy, for the test and the benchmark of what they cost the controller."""
+"""Suspended jobs without a policy, for the test and the benchmark of what they cost the controller."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ KINDS = (TRAIN_JOBS, JOB_SETS, JOBS)
 
 @asynccontextmanager
 async def idle_jobs(api: ApiClient, namespace: str, count: int) -> AsyncIterator[None]:
-    """So many suspended TrainJobs, each with its JobSet and its Job; afterwards all of them are gone."""
+    """Creates `count` suspended TrainJobs, each with its JobSet and its Job. After the block all of them are gone."""
     names = [f"idle-{number:03}" for number in range(count)]
 
     async def create(name: str) -> None:
@@ -42,8 +42,8 @@ async def objects(api: ApiClient, resource: Resource, namespace: str) -> list[Ob
 
 
 async def until_quiet(process: ControllerProcess) -> float:
-    """Until the controller has nothing queued, and has reconciled nothing for two seconds. Returns all reconciles so
-    far."""
+    """Wait until the controller has nothing queued and has reconciled nothing for two seconds. Returns the number of
+    all reconciles so far."""
 
     def work(samples: Samples) -> tuple[float, float]:
         return samples.sum("recovery_workqueue_depth"), samples.sum(RECONCILES)
@@ -66,7 +66,7 @@ async def _remove(api: ApiClient, resource: Resource, namespace: str, name: str)
 
 
 async def _each(names: Iterable[str], do: Callable[[str], Awaitable[None]]) -> None:
-    """A few at once."""
+    """At most `AT_ONCE` at the same time."""
     slots = asyncio.Semaphore(AT_ONCE)
 
     async def one(name: str) -> None:

@@ -1,5 +1,5 @@
-"""How long a test waits for what must come."""
+"""How long a test waits for something that must happen."""
 
 GUARD_SECONDS = 180.0
-"""No assertion: it only keeps a failure from hanging the suite, so it is long enough for a slow machine with two suites
-side by side. What a test has to see in passing, it must keep in place itself for as long as it looks."""
+"""Not an assertion. It only keeps a failure from hanging the suite, so it is long enough for a slow machine that runs
+two suites at once. A test that must see a passing state must itself hold that state for as long as it looks."""

@@ -1,4 +1,4 @@
-"""Follows a runbook as it stands there: every command of the page, in a shell, by a person who knows names only."""
+"""Follows a runbook to the letter: runs every command of the page in a shell, as a person who fills in only names."""
 
 import asyncio
 import os
@@ -24,13 +24,13 @@ _EXAMPLE = re.compile(r"^[A-Z]+=\S+(?: [A-Z]+=\S+)*\n", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Shell:
-    """What a person on call has: a checkout, kubectl and `recovery`, with the rights of an administrator."""
+    """What an on-call engineer has: a checkout, kubectl and `recovery`, with the rights of an administrator."""
 
     control_plane: ControlPlane
     toolbox: Toolbox
 
     async def run(self, script: str, names: Mapping[str, str] | None = None) -> str:
-        """What it prints, on stdout and stderr. Raises AssertionError if a command of it fails."""
+        """Returns what the script prints on stdout and stderr. Raises AssertionError if one of its commands fails."""
         programs = (self.toolbox.binary("kubectl").parent, Path(sys.executable).parent)
         path = ":".join([*map(str, programs), os.environ["PATH"]])
         process = await asyncio.create_subprocess_exec(
@@ -50,21 +50,21 @@ class Shell:
 
 @dataclass
 class Page:
-    """One runbook. Blocks and commands that have not been run yet are left."""
+    """One runbook. `blocks` and `commands` are those that have not been run yet."""
 
     shell: Shell
     names: dict[str, str]
-    """Of the variables that the page sets to an example."""
+    """The values of the variables that the page sets to an example."""
     blocks: list[str]
     commands: list[str]
-    """Those within the text, in their order."""
+    """The commands within the text, in their order."""
 
     async def look(self) -> str:
-        """Run the next block as a whole; gives what it printed."""
+        """Run the next block as a whole. Returns what it printed."""
         return await self.shell.run(_EXAMPLE.sub(self._set, self.blocks.pop(0)), self.names)
 
     async def do(self, beginning: str, **words: str) -> str:
-        """Run the next command within the text that begins so. `words`: what a person puts in place of each word."""
+        """Run the next command in the text with this beginning. `words`: what a person puts in place of each word."""
         text = next((each for each in self.commands if each.startswith(beginning)), None)
         assert text is not None, f"no command begins with {beginning!r}: {self.commands}"
         self.commands.remove(text)
@@ -74,7 +74,7 @@ class Page:
         return await self.shell.run(text, self.names)
 
     def leave(self, beginning: str, *, why: str) -> None:
-        """The next command that begins so cannot be run on this control plane."""
+        """Skip the next command with this beginning, which cannot run on this control plane."""
         assert why
         self.commands.remove(next(each for each in self.commands if each.startswith(beginning)))
 
@@ -86,7 +86,7 @@ class Page:
 
 @asynccontextmanager
 async def walked(shell: Shell, alert: str, job: Job | None = None, **names: str) -> AsyncIterator[Page]:
-    """The page of that alert. At the end, each of its commands has been run."""
+    """The page of that alert. At the end, each of its commands must have been run."""
     text = (RUNBOOKS / f"{alert}.md").read_text()
     of_job = {} if job is None else {"NS": job.namespace, "JOB": job.name}
     blocks, commands = _BLOCK.findall(text), _INLINE.findall(_BLOCK.sub("", text))

@@ -1,4 +1,4 @@
-"""What tests, demo and bench act on: modelled nodes, TrainJobs, policies and a controller in a process of its own.
+"""The scene of tests, demo and bench: modelled nodes, TrainJobs, policies and a controller in its own process.
 
 The control plane is real. The nodes are played by the kubelet model, whose trace says what really happened to the
 training. The controller runs as users run it: `recovery run`, configured by flags alone.
@@ -48,7 +48,7 @@ from tests.cluster.warm_start import ForkedProcess
 Object = dict[str, Any]
 REPOSITORY = Path(__file__).resolve().parents[2]
 LEASE_SECONDS = 3
-"""Of the controllers here: one that takes over from one that was killed waits that long."""
+"""The Lease duration of the controllers here. A controller that takes over from a killed one waits that long."""
 
 
 async def until(what: str, holds: Callable[[], bool], timeout_seconds: float = GUARD_SECONDS) -> None:
@@ -69,9 +69,9 @@ class Fleet:
     kubelets: Kubelets
     world: TrainingWorld
     nodes: tuple[str, ...]
-    """Their names."""
+    """The names of the nodes."""
     model: asyncio.Task[None]
-    """What plays them. It ends by an error only, which leaving `running` raises."""
+    """The task that plays the nodes. It ends only with an error, which `running` raises when its block ends."""
     clock: SystemClock = field(default_factory=SystemClock)
 
     @classmethod
@@ -132,17 +132,17 @@ class Job:
         return found
 
     async def items(self, resource: Resource, label_selector: str = "") -> list[Object]:
-        """All objects of that kind in the job's namespace. A request of ours costs a hundredth of a kubectl."""
+        """All objects of that kind in the job's namespace. A direct request costs a hundredth of a kubectl call."""
         body = await api_verbs.list_page(
             self.fleet.api, resource, namespace=self.namespace, label_selector=label_selector
         )
         return list(json.loads(body)["items"])
 
     async def remove(self, timeout_seconds: float = GUARD_SECONDS) -> None:
-        """Delete the TrainJob and all that came of it, hung ranks too, and wait until its nodes are free.
+        """Delete the TrainJob and everything made from it, hung ranks too, and wait until its nodes are free.
 
-        From the top down, so that no one makes anything again, and each by itself: for half a minute after a CRD has
-        been installed the garbage collector deletes nothing that hangs on objects of its kind.
+        It deletes from the top down, so that no controller creates a replacement. It deletes each object itself: for
+        half a minute after a CRD was installed, the garbage collector deletes no dependents of objects of its kind.
         """
         async with asyncio.timeout(timeout_seconds):
             for resource in (TRAIN_JOBS, JOB_SETS, JOBS):
@@ -178,7 +178,7 @@ class Job:
         return await self.items(PODS, selector)
 
     async def pod_of_rank(self, rank: int) -> str:
-        """Name of the pod of that rank which is not being deleted."""
+        """The name of the pod of that rank that is not being deleted."""
         for pod in await self.pods():
             index = pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"]
             if index == str(rank) and "deletionTimestamp" not in pod["metadata"]:
@@ -186,7 +186,7 @@ class Job:
         raise AssertionError(f"rank {rank} of {self.training} has no pod")
 
     async def delete_pod(self, name: str) -> None:
-        """As `kubectl delete pod --grace-period=1` does."""
+        """Delete a pod as `kubectl delete pod --grace-period=1` does."""
         await self._delete(PODS, name, grace_seconds=1)
 
     async def groups(self) -> list[Object]:
@@ -202,7 +202,7 @@ class Job:
         return status
 
     async def trains(self, *, past: int = 0, timeout_seconds: float = GUARD_SECONDS) -> None:
-        """Until all ranks have met and the model counts more than `past` steps."""
+        """Wait until all ranks have met and the model counts more than `past` steps."""
         await until(
             f"{self.training} trains past step {past}",
             lambda: self.fleet.world.step_of(self.training) > past,
@@ -210,7 +210,7 @@ class Job:
         )
 
     async def reaches(self, phase: str, timeout_seconds: float = GUARD_SECONDS) -> None:
-        """Until the ledger's phase is this one."""
+        """Wait until the ledger has this phase."""
         try:
             async with asyncio.timeout(timeout_seconds):
                 while (await self.ledger()).get("phase") != phase:
@@ -221,7 +221,7 @@ class Job:
             ) from None
 
     async def closed_incidents(self, count: int, timeout_seconds: float = GUARD_SECONDS) -> list[Object]:
-        """Until the ledger's history holds `count` incidents and none is open; newest first."""
+        """Wait until the ledger's history holds `count` incidents and none is open. Returns them, newest first."""
         try:
             async with asyncio.timeout(timeout_seconds):
                 while True:
@@ -246,7 +246,7 @@ def train_job(
     deadline_seconds: int | None = None,
     queue: str = "",
 ) -> Object:
-    """A TrainJob as a user writes it. `deadline_seconds` None: without a deadline. `queue`: of Kueue; empty: none."""
+    """A TrainJob as a user writes it. `deadline_seconds` None: no deadline. `queue`: its Kueue queue. Empty: none."""
     labels = {"kueue.x-k8s.io/queue-name": queue} if queue else {}
     deadline = {} if deadline_seconds is None else {"activeDeadlineSeconds": deadline_seconds}
     return {
@@ -282,9 +282,10 @@ async def apply(control_plane: ControlPlane, namespace: str | None, *objects: Ob
 
 
 async def install(control_plane: ControlPlane) -> None:
-    """What a user applies before the first job: the shipped manifests and the prepared runtime.
+    """Apply what a user applies before the first job: the shipped manifests and the prepared runtimes.
 
-    Without replicas: modelled kubelets start no containers, so the controller runs outside, as the ServiceAccount.
+    The Deployment has no replicas. Modelled kubelets start no containers, so the controller runs outside the cluster,
+    as the ServiceAccount.
     """
     runtimes = ("policies/runtime-prepared.yaml", "policies/runtime-joined-probe.yaml")
     for given in (("-k", "tests/cluster/without_replicas"), *(("-f", runtime) for runtime in runtimes)):
@@ -293,7 +294,7 @@ async def install(control_plane: ControlPlane) -> None:
 
 
 async def install_component(control_plane: ControlPlane, name: str) -> None:
-    """What `manifests/components/NAME` adds to that: kubectl takes components only within a kustomization."""
+    """Apply each file of `manifests/components/NAME`: kubectl takes a component only within a kustomization."""
     for file in component_files(name):
         await control_plane.kubectl("apply", "--server-side", "-f", str(file))
 
@@ -310,11 +311,11 @@ def component_files(name: str) -> list[Path]:
 
 CONTAINER_USER = ("unshare", "--user", "--map-user=65532", "--map-group=65532")
 """Runs a command as the shipped image does: without privileges, under a UID that has no passwd entry. It is a UID of a
-user namespace, so that the process may read the checkout and the interpreter wherever they lie."""
+user namespace, so that the process may read the checkout and the interpreter wherever they are."""
 
 
 class ControllerProcess:
-    """`recovery run` in a process of its own; its log is JSON lines in a file."""
+    """`recovery run` in its own process. Its log is a file of JSON lines."""
 
     def __init__(self, process: asyncio.subprocess.Process | ForkedProcess, log: Path) -> None:
         self._process = process
@@ -332,11 +333,11 @@ class ControllerProcess:
         in_container: bool = False,
         warm: bool = False,
     ) -> AsyncIterator["ControllerProcess"]:
-        """Started and leading; ended with SIGTERM, or SIGKILL if that does not help.
+        """A controller that has started and leads. It is ended with SIGTERM, or with SIGKILL if that takes too long.
 
-        If another one was killed before, this one leads when the other's lease has expired. `standby`: do not wait for
-        that, only until it knows who leads. `in_container`: as the user of the shipped image (CONTAINER_USER). `warm`:
-        forked from a process that has loaded the program.
+        If another controller was killed before, this one leads when the other's Lease has expired. `standby`: wait only
+        until it knows who leads. `in_container`: it runs as the user of the shipped image (CONTAINER_USER). `warm`: it
+        is forked from a process that has loaded the program.
         """
         arguments = (
             *("run", "--kubeconfig", str(kubeconfig), "--metrics-address", "127.0.0.1:0"),
@@ -359,16 +360,16 @@ class ControllerProcess:
             await controller.end()
 
     def watches(self) -> bool:
-        """It has said that its caches are synced."""
+        """Its log says that its caches are synced."""
         assert self._process.returncode is None, f"the controller ended: {self._log.read_text()[-2000:]}"
         return any(line.get("msg", "").startswith("all caches are synced") for line in self.lines())
 
     def leads(self) -> bool:
-        """What it has said last of its leadership is that it leads."""
+        """The last log line about its leadership says that it leads."""
         return self._standing() == "leading"
 
     def stands_by(self) -> bool:
-        """It has said last that it stands by, and who leads."""
+        """The last log line about its leadership says that it stands by, and who leads."""
         return self._standing().startswith("standing by, ")
 
     def _standing(self) -> str:
@@ -376,7 +377,7 @@ class ControllerProcess:
         return next((text for text in said if text.startswith(("leading", "standing by, ", "no longer leading: "))), "")
 
     def identity(self) -> str:
-        """Under which name it stands for election."""
+        """The name under which it stands for election."""
         return str(next(line["identity"] for line in self.lines() if line.get("msg") == "standing for election"))
 
     def lines(self) -> list[Mapping[str, Any]]:
@@ -393,21 +394,21 @@ class ControllerProcess:
         return self._process.pid
 
     async def kill(self) -> None:
-        """SIGKILL: nothing is finished, nothing is said."""
+        """SIGKILL: it finishes nothing and logs nothing."""
         if self._process.returncode is None:
             self._process.kill()
         await self._process.wait()
 
     def freeze(self) -> None:
-        """SIGSTOP: it does nothing from now on, and does not know."""
+        """SIGSTOP: it does nothing from now on, and does not know it."""
         os.kill(self._process.pid, signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """SIGCONT: it goes on as if nothing had been."""
+        """SIGCONT: it continues as if nothing had happened."""
         os.kill(self._process.pid, signal.SIGCONT)
 
     async def end(self) -> int:
-        """SIGTERM, and the exit code."""
+        """Send SIGTERM and return the exit code."""
         if self._process.returncode is None:
             os.kill(self._process.pid, signal.SIGTERM)
         try:
@@ -419,7 +420,7 @@ class ControllerProcess:
 
 
 async def _started(arguments: Sequence[str], log: Path, *, in_container: bool) -> asyncio.subprocess.Process:
-    """`recovery`, as users start it."""
+    """Start `recovery` as users do."""
     with log.open("ab") as sink:
         return await asyncio.create_subprocess_exec(
             *(CONTAINER_USER if in_container else ()),

@@ -14,19 +14,19 @@ from tests.cluster.scene import Job
 
 LONG_SECONDS = 600.0
 POLICY: dict[str, Any] = {"teardown": {"graceSeconds": 4}, "backoff": {"initial": "0s"}}
-"""Under it the old pods of a hung group take a while to go, and attempts follow each other at once."""
+"""With it the old pods of a hung group take a while to end, and attempts follow each other without a backoff."""
 WAITING: dict[str, Any] = {"backoff": {"initial": "300s"}}
-"""For the phase Backoff: longer than any test waits."""
+"""For the phase Backoff: a backoff that is longer than any test waits."""
 PASSING: dict[str, Any] = {"teardown": {"graceSeconds": 1}, "backoff": {"initial": "60s"}}
-"""Instead, for who sees the backoff run out by itself: long enough to be seen first. The teardown counts towards it,
-and hung pods of a suspended Job may sit out their own 30 s."""
+"""Instead of WAITING, for tests in which the backoff ends by itself. It is long enough to be seen before: the teardown
+counts towards it, and hung pods of a suspended Job may use their own 30 s of grace."""
 EXHAUSTED: dict[str, Any] = {"budget": {"limit": 0}}
 
 PHASES = ("Decided", "TearingDown", "Backoff", "Scheduling", "Starting", "Rendezvous", "Held")
 
 
 def policy_for(phase: str) -> dict[str, Any]:
-    """The spec of the policy under which `in_phase` can bring a group there."""
+    """The policy spec with which `in_phase` can bring a group to that phase."""
     return {**POLICY, **{"Backoff": WAITING, "Held": EXHAUSTED}.get(phase, {})}
 
 
@@ -35,18 +35,18 @@ def is_trigger(seen: SeenRequest) -> bool:
 
 
 def has_triggered(seen: SeenRequest) -> bool:
-    """A trigger that was carried out. One that meets a Job which has just changed is refused, and sent again."""
+    """A trigger that was carried out. A trigger is refused if the Job has just changed, and is then sent again."""
     return is_trigger(seen) and seen.status == 200
 
 
 def takes_down(seen: SeenRequest) -> bool:
-    """The trigger, or the claim that comes before it where pods go before their Job: the first of them commits."""
+    """The trigger, or the claim that precedes it where pods are deleted before their Job. The first one commits."""
     claims = (seen.method, seen.resource) == ("PATCH", "jobs") and TORN_DOWN_BY_ANNOTATION.encode() in seen.body
     return claims or is_trigger(seen)
 
 
 def says(phase: str) -> Callable[[SeenRequest], bool]:
-    """Is it a write that makes the ledger say so?"""
+    """Matches the write that puts that phase into the ledger."""
 
     def says_so(seen: SeenRequest) -> bool:
         if (seen.method, seen.resource) != ("PATCH", "recoverygroups/status"):
@@ -58,7 +58,7 @@ def says(phase: str) -> Callable[[SeenRequest], bool]:
 
 @asynccontextmanager
 async def in_phase(phase: str, job: Job, proxy: ApiProxy) -> AsyncIterator[None]:
-    """The group has lost a member and is in that phase; afterwards nothing keeps it there any more."""
+    """The group has lost a member and is in that phase. After the block nothing keeps it there."""
     ways: dict[str, Callable[[Job, ApiProxy], AbstractAsyncContextManager[None]]] = {
         "Decided": _decided,
         "TearingDown": _torn_down,
@@ -134,7 +134,7 @@ async def _joining(job: Job, _: ApiProxy) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def _held(job: Job, _: ApiProxy) -> AsyncIterator[None]:
-    """Hung ranks stay as they are, and the replacement of the lost one finds no room."""
+    """Hung ranks stay as they are, and the replacement of the lost rank finds no node."""
     async with no_room(job.fleet):
         await lose(job, 1)
         await job.reaches("Held")

@@ -1,7 +1,7 @@
 """Admission on a real API server, with the shipped webhooks, certificates and rights.
 
-There is no Service network here, so that the API server is sent to a local port in place of the Service; all else is as
-shipped. The controller's ServiceAccount is what makes the certificate, injects it and writes the conditions.
+There is no Service network here, so the API server calls a local port in place of the Service. All else is as shipped.
+The controller's ServiceAccount makes the certificate, injects it and writes the conditions.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ BAD: Object = {"budget": {"window": "7d"}, "backoff": {"initial": "10m", "max": 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def webhooks(installed: ControlPlane) -> AsyncIterator[Webhooks]:
-    """Registered for this module; afterwards nothing of it is left."""
+    """Webhooks that are registered for this module, and removed afterwards."""
     claims = PortClaims()
     kubeconfig = await installed.kubeconfig_for_service_account(SYSTEM, "recovery-controller")
     registered = Webhooks(installed, kubeconfig, claims.claim())
@@ -40,7 +40,7 @@ async def webhooks(installed: ControlPlane) -> AsyncIterator[Webhooks]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def lenient_schema(webhooks: Webhooks) -> AsyncIterator[None]:
-    """A CRD that knows the fields and none of the rules: what an older one, or one without CEL, lets through."""
+    """A CRD with the fields and without the rules. It accepts what an older CRD, or one without CEL, would accept."""
     strict = yaml.safe_load(POLICIES_CRD.read_text())
     in_full = policy("probe", **BAD)
     try:
@@ -95,7 +95,7 @@ async def test_applying_the_manifests_again_leaves_certificate_and_trust_alone(w
     assert before["data"] == after["data"]
 
 
-# --- what users are told -------------------------------------------------------------------------------------------
+# --- what users see ------------------------------------------------------------------------------------------------
 
 
 async def test_good_ones_pass_without_a_word(webhooks: Webhooks, namespace: str) -> None:
@@ -129,7 +129,7 @@ async def test_bad_ones_are_refused_with_every_field_and_fix_even_where_the_sche
     assert "spec.backoff.max: 5m is shorter than spec.backoff.initial, 10m" in told
 
 
-# --- without it ----------------------------------------------------------------------------------------------------
+# --- without the webhooks ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("lenient_schema")
@@ -144,7 +144,7 @@ async def test_while_no_one_serves_everything_is_admitted_and_judged_later(webho
     async with webhooks.served():
         await eventually(lambda: webhooks.accepted(*where, "good"), "'status': 'True'")
         await eventually(lambda: webhooks.accepted(*where, "bad"), "'status': 'False'")
-        # It can still be labelled, and fixed, and deleted.
+        # A bad policy can still be changed and deleted.
         await webhooks.control_plane.kubectl("label", *where, "bad", "team=a")
         await webhooks.control_plane.kubectl("delete", *where, "bad")
     found = await webhooks.get(*where, "good")

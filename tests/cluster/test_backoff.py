@@ -1,4 +1,4 @@
-"""Backoff on the real control plane: the job is suspended in our name, and nothing runs until its time has come."""
+"""Backoff on the real control plane: the controller suspends the job, and nothing runs until the resume time."""
 
 import asyncio
 import json
@@ -32,8 +32,7 @@ RESUME_AT = "recovery.trainjob.dev/resume-at"
 
 
 def suspends(seen: SeenRequest) -> bool:
-    """A suspension that was taken. One that met a TrainJob which Trainer had just changed is refused, and sent
-    again."""
+    """A suspension that was accepted. If Trainer has just changed the TrainJob, it is refused, and sent again."""
     is_patch = (seen.method, seen.resource, seen.status) == ("PATCH", "trainjobs", 200)
     return is_patch and any(
         (step["path"], step.get("value")) == ("/spec/suspend", True) for step in json.loads(seen.body)
@@ -70,7 +69,7 @@ async def test_the_new_job_is_made_suspended_and_no_pod_starts_before_its_time(
         assert {OURS, RESUME_AT}.isdisjoint(found["metadata"].get("annotations", {}))
         await job.trains(past=job.fleet.world.step_of(job.training))
     [_, recorded] = await incidents_of(job)
-    # A phase in which the suspension frees the GPUs has a span for each part.
+    # A phase in the middle of which the suspension frees the GPUs has two spans.
     phases = [phase for phase, _ in groupby(span["phase"] for span in recorded["phases"])]
     order = ["Detected", "Decided", "TearingDown", "Backoff", "Scheduling", "Starting", "Rendezvous"]
     assert phases == [phase for phase in order if phase in phases]
@@ -81,7 +80,7 @@ async def test_the_new_job_is_made_suspended_and_no_pod_starts_before_its_time(
 async def test_with_a_deadline_eight_exits_of_the_shipped_runtime_are_answered_at_once_and_without_a_suspension(
     training: StartsTraining, proxy: ApiProxy, controller: StartsController
 ) -> None:
-    """Its Job fails with the sixth restart of a container: a second attempt that waited would come too late."""
+    """The runtime's Job fails with the sixth container restart: a second attempt after a backoff would be too late."""
     job = await training(ranks=8, gpus=1, deadline_seconds=3600, **WAITING)
     [before] = await job.items(JOB_SETS)
     async with controller() as process:
@@ -135,7 +134,7 @@ async def test_retry_ends_the_backoff_and_says_so(
 async def test_uninstalled_in_backoff_the_documented_step_releases_every_job(
     installed: ControlPlane, training: StartsTraining, proxy: ApiProxy, controller: StartsController
 ) -> None:
-    """The controller is gone for good; `recovery resume --all` needs none."""
+    """The controller does not come back. `recovery resume --all` works without it."""
     job = await training(ranks=2, gpus=1, **policy_for("Backoff"))
     async with controller() as process, in_phase("Backoff", job, proxy):
         await process.kill()
@@ -220,7 +219,7 @@ async def test_out_of_budget_it_is_failed_only_where_recovery_config_allows_it(
 async def test_a_job_set_that_the_platform_gave_up_is_recreated_where_the_policy_says_so(
     training: StartsTraining, controller: StartsController
 ) -> None:
-    """The shipped runtime gives up after eight exits; no controller was there to win that race."""
+    """The shipped runtime's JobSet fails after eight exits, and no controller was running to act before that."""
     job = await training(ranks=8, gpus=1, onTerminalFailure="RecreateJobSet")
     [failed] = await job.items(JOB_SETS)
     await asyncio.gather(*(exit_rank(job, rank, 1) for rank in range(8)))

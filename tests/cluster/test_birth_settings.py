@@ -1,7 +1,7 @@
-"""What `manifests/components/birth-settings` lets the controller's own account do, and what an API server makes of it.
+"""What `manifests/components/birth-settings` allows the controller's own account, and what it does on an API server.
 
-How the policy changes Jobs is in `tests/contract`. Here on a control plane of its own, without nodes, because the
-component is installed in the middle of the first test.
+`tests/contract` tests how the policy changes Jobs. These tests have their own control plane, without nodes, because the
+first one installs the component half-way.
 """
 
 import json
@@ -55,7 +55,7 @@ class Place:
         return BirthSettings(revision, self.workload.uid, "node", SINCE, nodes=3)
 
     async def trial(self, settings: BirthSettings, *, until: BirthOutcome | None = None) -> BirthOutcome:
-        """The outcome; `until`: tried again until it is that one, while the API server hears of policies and roles."""
+        """The outcome. `until`: try until it is this one, because the API server notices policies and roles late."""
         clock = SystemClock()
         for _ in range(int(GUARD_SECONDS)):
             found = await try_birth(self.api, NAMESPACE, TryBirth("llm", settings))
@@ -81,7 +81,7 @@ async def place(toolbox: Toolbox) -> AsyncIterator[Place]:
 
 @asynccontextmanager
 async def placed(settings: ControlPlaneSettings, toolbox: Toolbox) -> AsyncIterator[Place]:
-    """On a control plane of its own."""
+    """A place on its own control plane."""
     async with ControlPlane.start(settings, toolbox) as control_plane:
         await install(control_plane)
         await control_plane.kubectl("create", "namespace", NAMESPACE)
@@ -112,7 +112,7 @@ async def test_without_the_component_ledgers_are_written_without_a_label_and_set
     assert await place.trial(place.settings(3)) is BirthOutcome.NOT_ALLOWED
 
     await install_component(place.control_plane, "birth-settings")
-    # The role works at once, the policy a moment later, and then it finds no label.
+    # The role works at once, and the policy a moment later. The policy then finds no label.
     assert await place.trial(place.settings(3), until=BirthOutcome.NOT_APPLIED) is BirthOutcome.NOT_APPLIED
     ledger = Ledger(epoch=4, birth_settings=place.settings(4))
     known = await writer.write(NAMESPACE, place.workload, known, ledger)
@@ -130,7 +130,7 @@ def job(name: str) -> Object:
 
 
 async def refusal(place: Place) -> RefusedError:
-    """Of a Job that is no dry run. The API server hears of the policy a moment after it was installed."""
+    """The refusal of a Job without dry run. The API server notices the policy a moment after its installation."""
     clock = SystemClock()
     for number in range(int(GUARD_SECONDS)):
         try:

@@ -1,7 +1,7 @@
-"""Settings at birth by the webhook, on an API server that has no mutating admission policies, as Kubernetes 1.35.
+"""Birth settings by the webhook, on an API server without mutating admission policies, such as Kubernetes 1.35.
 
-What `tests/contract` expects of the policy holds with the webhook in its place. The controller's ServiceAccount serves,
-with the rights of `manifests/admission/birth-settings/self-made` and no other.
+The webhook meets the expectations of the policy in `tests/contract`. It is served as the controller's ServiceAccount,
+with only the rights of `manifests/admission/birth-settings/self-made`.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ async def place(toolbox: Toolbox) -> AsyncIterator[Place]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def webhooks(place: Place) -> AsyncIterator[Webhooks]:
-    """Registered."""
+    """Webhooks that are registered."""
     claims = PortClaims()
     kubeconfig = await place.control_plane.kubeconfig_for_service_account(SYSTEM, "recovery-controller")
     registered = Webhooks(place.control_plane, kubeconfig, claims.claim())
@@ -56,7 +56,7 @@ async def test_while_no_one_serves_jobs_are_created_as_their_template_says(place
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def outcomes(webhooks: Webhooks) -> AsyncIterator[Mapping[str, asyncio.Task[None]]]:
-    """Of all expectations, which begin together, by their keys."""
+    """The tasks of all expectations, which start together, by key."""
     async with (
         webhooks.served(),
         stage_on(webhooks.control_plane) as stage,

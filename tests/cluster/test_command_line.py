@@ -1,6 +1,6 @@
 """What users and on-call engineers see: exit codes, one clear line for what is missing, probes, metrics, commands.
 
-All of it is run as they run it, as a process of its own.
+Everything runs as they run it, in its own process.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ REASON_OF_PHASE = {
 
 
 class ClusterWithoutOurs(ApiProxy):
-    """As if the CRDs of this project had never been applied: for a path that no one serves the answer is plain text."""
+    """A cluster without the CRDs of this project. Its answer for a path that it does not serve is plain text."""
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         if request.path.startswith("/apis/recovery.trainjob.dev"):
@@ -62,13 +62,13 @@ class ClusterWithoutOurs(ApiProxy):
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def stranger(control_plane: ControlPlane, namespace: str) -> Path:
-    """The kubeconfig of a ServiceAccount that no one has given any rights."""
+    """The kubeconfig of a ServiceAccount without any rights."""
     await control_plane.kubectl("create", "serviceaccount", "stranger", "-n", namespace)
     return await control_plane.kubeconfig_for_service_account(namespace, "stranger")
 
 
 class StartedController(ControllerProcess):
-    """One that may not have got as far as watching, or may have ended."""
+    """A controller that may not watch yet, or may have ended."""
 
     @classmethod
     @asynccontextmanager
@@ -89,13 +89,13 @@ class StartedController(ControllerProcess):
             await controller.kill()
 
     async def exit_code(self) -> int:
-        """Once it has ended by itself."""
+        """Wait until it ends by itself; returns its exit code."""
         async with asyncio.timeout(GUARD_SECONDS):
             return await self._process.wait()
 
 
 def only_line(text: str) -> str:
-    """The one line that the text is; what is said to a person in trouble is said once."""
+    """The only line of the text. An error message has one line."""
     [line] = text.splitlines()
     return line
 
@@ -252,7 +252,7 @@ async def test_metrics_show_idle_gpus_while_they_idle_and_afterwards_what_the_le
         booked[REASON_OF_PHASE[phase]] += seconds
     idle = "recovery_gpu_idle_seconds_total"
     assert recreated.by("reason", idle, **of_job) == pytest.approx(booked, abs=0.01)
-    # A scrape between the end of a phase and the news of it tells more than is then booked, and counters only rise.
+    # A scrape between the end of a phase and its event shows more than is booked afterwards. Counters only rise.
     told = [each.by("reason", idle, **of_job) for each in scrapes[:-1]]
     risen = {reason: max(seconds, *(each.get(reason, 0.0) for each in told)) for reason, seconds in booked.items()}
     assert after.by("reason", idle, **of_job) == pytest.approx(risen, abs=0.01)
@@ -265,7 +265,7 @@ async def test_metrics_show_idle_gpus_while_they_idle_and_afterwards_what_the_le
 
 
 async def until_seen(process: ControllerProcess, metric: str, labels: dict[str, str], value: float) -> list[Samples]:
-    """All scrapes up to the one in which the metric has that value."""
+    """Scrape until the metric has that value; returns all scrapes."""
     scrapes = [await scrape(process)]
     async with asyncio.timeout(GUARD_SECONDS):
         while scrapes[-1].sum(metric, **labels) != value:
@@ -319,7 +319,7 @@ async def test_status_and_explain_tell_of_a_job_before_during_and_after_an_incid
 
 
 def told_by(row: Mapping[str, str]) -> list[str]:
-    """The cells that tell of a job before, during and after an incident."""
+    """The cells that describe a job before, during and after an incident."""
     columns = ("JOB", "PHASE", "CAUSE", "ACTION", "IDLE-GPUS", "RESTARTS", "BUDGET", "PROTECTED")
     return [row[column] for column in columns]
 
@@ -384,7 +384,7 @@ async def test_a_job_that_is_not_protected_says_why_and_the_leader_counts_it(
 
 
 async def until_listed(control_plane: ControlPlane, namespace: str, **wanted: object) -> Object:
-    """The only job of the namespace, as `status -o json` has it once it has these fields."""
+    """Wait until `status -o json` shows the namespace's only job with these fields; returns its row."""
     found: Object = {}
     async with asyncio.timeout(GUARD_SECONDS):
         while any(found.get(name) != value for name, value in wanted.items()):

@@ -1,4 +1,4 @@
-"""Pods with several containers: helpers that end, sidecars that never start or end, beside the one that trains."""
+"""Pods with several containers: helpers that end, and sidecars that never start or end, beside the training."""
 
 import asyncio
 import json
@@ -35,14 +35,14 @@ def with_others(*others: Object, pod_failure_policy: Object | None = None) -> Ob
 
 
 async def exit_trainer(job: Job, rank: int, code: int) -> str:
-    """The training of that rank ends; gives the name of its pod."""
+    """End the training container of that rank; returns the name of its pod."""
     pod = await job.pod_of_rank(rank)
     job.fleet.kubelets.exit_container(pod, code, namespace=job.namespace, container="node")
     return pod
 
 
 async def helpers_end(job: Job) -> None:
-    """In each pod the helper has done its work, and its status says so."""
+    """End the helper in each pod, and wait until the pods' status shows it."""
     for pod in await job.pods():
         job.fleet.kubelets.exit_container(pod["metadata"]["name"], 0, namespace=job.namespace, container="helper")
     async with asyncio.timeout(GUARD_SECONDS):
@@ -63,7 +63,7 @@ async def states(job: Job, container: str) -> list[Object]:
 async def test_a_finished_helper_and_a_broken_sidecar_open_nothing_and_hold_nothing_up(
     training: StartsTraining, runtime: MakesRuntime, controller: StartsController, proxy: ApiProxy, fleet: Fleet
 ) -> None:
-    """A group that trains is not torn down for them. When a trainer dies, the recovery ends although they are so."""
+    """A group that trains is not torn down because of them. After the death of a trainer, the recovery still ends."""
     helper, shipper = {"name": "helper", "image": "example.com/helper"}, {"name": "log-shipper", "image": NOWHERE}
     fleet.kubelets.withhold_image(NOWHERE)
     name = await runtime(with_others(helper, shipper))
@@ -72,7 +72,7 @@ async def test_a_finished_helper_and_a_broken_sidecar_open_nothing_and_hold_noth
         await helpers_end(job)
         assert {pod["status"]["phase"] for pod in await job.pods()} == {"Pending"}, "as the kubelet has it"
         uid = await job.child_uid()
-        await asyncio.sleep(2 * START_SECONDS)  # what is to be seen is that this time passes and nothing happens
+        await asyncio.sleep(2 * START_SECONDS)  # nothing may happen in this time
         assert (await job.groups(), await job.child_uid()) == ([], uid)
         assert workload_writes(proxy) == []
         step = fleet.world.step_of(job.training)

@@ -47,7 +47,7 @@ async def until(condition: Callable[[], Awaitable[bool]], timeout_seconds: float
 
 
 def processes_naming(folder: Path) -> list[str]:
-    """Command lines of running processes that mention the folder; a process that has died is not running."""
+    """Command lines of running processes that mention the folder. Zombies do not count."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -70,7 +70,7 @@ async def test_a_train_job_becomes_a_job_set_a_job_and_pods(control_plane: Contr
     [job] = await listed(control_plane, namespace, "jobs")
     assert job["metadata"]["name"] == "llm-node-0"
     for pod in await listed(control_plane, namespace, "pods"):
-        # What the shipped runtime and its webhooks make of it.
+        # The shipped runtime and the webhooks set these.
         assert pod["spec"]["restartPolicy"] == "OnFailure"
         assert {variable["name"] for variable in pod["spec"]["containers"][0]["env"]} >= {"PET_NNODES", "PET_NODE_RANK"}
 
@@ -210,7 +210,7 @@ def test_a_failed_build_says_why_and_leaves_nothing(tmp_path: Path, monkeypatch:
 
 
 def test_a_version_that_an_edit_does_not_fit_is_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else Kueue would look for its certificates in a folder of the machine."""
+    """Otherwise Kueue would look for its certificates in a folder of the machine."""
     module, source = tmp_path / "modules" / "kueue", tmp_path / "source" / "cmd" / "kueue"
     module.mkdir(parents=True)
     source.mkdir(parents=True)

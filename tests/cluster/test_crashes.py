@@ -1,7 +1,7 @@
 """The controller is killed between two of its writes and started again: nothing is repeated and nothing is lost.
 
-The proxy holds a chosen request of the first controller, or the answer to it, while SIGKILL ends that controller; what
-was held never arrives. The second controller finds what the API server has, and nothing else.
+The proxy holds a chosen request of the first controller, or the answer to it, while SIGKILL ends that controller. What
+was held never arrives. The second controller knows only what the API server has.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ async def break_it(job: Job) -> Before:
 async def test_killed_before_the_ledger_is_written(
     training: StartsTraining, controller: StartsController, proxy: ApiProxy
 ) -> None:
-    """Nothing has happened yet, as far as the API server knows; the deleted pod, which is kept, tells of the loss."""
+    """The API server has no record of the incident yet. The deleted pod, which a finalizer keeps, shows the loss."""
     job = await training(runtime=PREPARED)
     async with AsyncExitStack() as while_kept:
         await while_kept.enter_async_context(object_kept(job, await job.pod_of_rank(VICTIM)))
@@ -61,7 +61,7 @@ async def test_killed_before_the_ledger_is_written(
 async def test_killed_before_the_ledger_is_written_and_the_deleted_pod_is_gone(
     training: StartsTraining, controller: StartsController, proxy: ApiProxy
 ) -> None:
-    """All that is left is that the Job made a new pod in a group that had trained: that is what dates the loss."""
+    """The only evidence left is the Job's new pod in a group that had trained. It dates the loss."""
     job = await training(runtime=PREPARED)
     async with controller() as first:
         hold = proxy.hold(writes_ledger)
@@ -78,7 +78,7 @@ async def test_killed_before_the_ledger_is_written_and_the_deleted_pod_is_gone(
 async def test_killed_after_the_ledger_is_written(
     training: StartsTraining, controller: StartsController, proxy: ApiProxy
 ) -> None:
-    """The ledger names the target, and the target lives: the second controller carries out what the first decided."""
+    """The ledger names the target, and the target still exists. The second controller carries out the decision."""
     job = await training(runtime=PREPARED)
     async with controller() as first:
         hold = proxy.hold(writes_ledger, after=True)
@@ -94,8 +94,8 @@ async def test_killed_after_the_ledger_is_written(
 async def test_killed_after_the_trigger(
     training: StartsTraining, controller: StartsController, proxy: ApiProxy
 ) -> None:
-    """The pods were asked to go and the Job is being deleted, but the first controller never heard so: neither is asked
-    again."""
+    """The Job and its pods are being deleted, but the first controller never got the answer. The second one deletes
+    neither again."""
     job = await training(runtime=PREPARED)
     async with controller() as first:
         hold = proxy.hold(has_triggered, after=True)
@@ -115,7 +115,7 @@ async def test_killed_after_the_trigger(
 async def test_killed_amid_the_pod_deletes(
     training: StartsTraining, controller: StartsController, proxy: ApiProxy
 ) -> None:
-    """Five of the pods have been asked to go; the second controller asks the others."""
+    """At most five of the pods are being deleted. The second controller deletes the others."""
     job = await training(runtime=PREPARED)
     numbers = count(1)
     async with controller() as first:
@@ -130,9 +130,9 @@ async def test_killed_amid_the_pod_deletes(
 
 
 async def replaced(job: Job, before: Before) -> tuple[Member, datetime]:
-    """The pod that the Job makes in place of the lost one, once it has a node, and when it was made.
+    """Wait until the Job's replacement of the lost pod has a node; returns it and its creation time.
 
-    The Job controller takes its time: 10 s from a Job's first failed pod on.
+    The Job controller backs off for 10 s after a Job's first failed pod.
     """
     async with asyncio.timeout(GUARD_SECONDS):
         while True:
@@ -144,6 +144,6 @@ async def replaced(job: Job, before: Before) -> tuple[Member, datetime]:
 
 
 def target_of(ledger: Object) -> list[str]:
-    """UIDs of the Jobs that the open incident's trigger is aimed at."""
+    """UIDs of the Jobs that are the target of the open incident."""
     uids: list[str] = ledger["incident"]["target"]["jobUIDs"]
     return uids

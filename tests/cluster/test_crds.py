@@ -1,4 +1,4 @@
-"""A real API server takes the CRDs, refuses each bad policy by the name of its field, and keeps all of a ledger."""
+"""A real API server accepts the CRDs, refuses each bad policy with the name of the field, and keeps a whole ledger."""
 
 import json
 from collections.abc import AsyncIterator
@@ -48,13 +48,13 @@ OURS = (RECOVERY_POLICIES, CLUSTER_RECOVERY_POLICIES, RECOVERY_CONFIGS, RECOVERY
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session", autouse=True)
 async def installed(control_plane: ControlPlane) -> AsyncIterator[None]:
-    """As a user installs them. They stay: other tests of this control plane may have installed them too."""
+    """Installs the CRDs as a user does. They stay, because other tests of this control plane may use them."""
     await install(control_plane)
     yield
 
 
 def manifest(resource: Resource, name: str, namespace: str = "", **parts: object) -> str:
-    """`namespace` empty: of a cluster-scoped resource."""
+    """`namespace` empty: the resource is cluster-scoped."""
     metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
     return json.dumps({"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata} | parts)
 
@@ -96,7 +96,7 @@ def full_ledger() -> Ledger:
 
 
 def as_written(value: msgspec.Struct) -> dict[str, Any]:
-    """What goes over the wire."""
+    """The JSON that goes over the wire."""
     plain: dict[str, Any] = json.loads(msgspec.json.encode(value))
     return plain
 
@@ -132,7 +132,7 @@ async def test_a_recovery_config_of_another_name_is_refused(control_plane: Contr
 
 
 async def test_a_recovery_config_is_kept_and_completed(control_plane: ControlPlane) -> None:
-    """A dry run, because the one of the cluster belongs to other tests."""
+    """A dry run, because other tests own the cluster's RecoveryConfig."""
     written: dict[str, Any] = {
         "paused": True,
         "pauseReason": "network work",
@@ -175,13 +175,13 @@ async def test_a_good_policy_is_kept_and_completed(control_plane: ControlPlane, 
     written = GOOD_SPECS[case]
     kept = (await create(control_plane, stdin=manifest(RECOVERY_POLICIES, "good", namespace, spec=written)))["spec"]
     assert msgspec.convert(kept, PolicySpec) == msgspec.convert(written, PolicySpec)
-    # The defaults stand in the object, so that `kubectl get` shows what applies.
+    # The object contains the defaults, so that `kubectl get` shows what applies.
     assert {"priority", "mode", "restart", "onTerminalFailure", "budget", "backoff", "timeouts"} <= kept.keys()
     assert {"overrideNative", "settle", "teardown"} <= kept.keys()
     assert {"mode", "assumeDeadAfter"} <= kept["teardown"]["fencing"].keys()
     assert {"limit", "window", "onExhausted"} <= kept["budget"].keys()
     assert {"initial", "factor", "max", "resetAfter"} <= kept["backoff"].keys()
-    # What the schema takes, the controller reads.
+    # The controller can read what the schema accepts.
     now = datetime(2026, 1, 1, tzinfo=UTC)
     resolve(PolicyFacts("good", namespace, "uid", 1, msgspec.convert(kept, PolicySpec), now, now))
 
@@ -269,13 +269,13 @@ async def test_a_full_ledger_comes_back_as_it_was_written(
     ]
     assert kept == as_written(ledger)
     assert msgspec.convert(kept, Ledger) == ledger
-    # The swap: the same write again carries a resourceVersion that is no more.
+    # Compare-and-swap: a second identical write has an outdated resourceVersion.
     with pytest.raises(KubectlError, match="the object has been modified"):
         await control_plane.kubectl("replace", "--raw", path, "-f", str(tmp_path / "group.json"))
 
 
 async def test_the_fleets_ledger_comes_back_as_it_was_written(control_plane: ControlPlane, tmp_path: Path) -> None:
-    """Beside the condition that admission writes."""
+    """The status also has the condition that admission writes."""
     await create(control_plane, stdin=manifest(RECOVERY_CONFIGS, CONFIG_NAME, spec={}))
     try:
         config = json.loads(await control_plane.kubectl("get", f"rcfg/{CONFIG_NAME}", "-o", "json"))

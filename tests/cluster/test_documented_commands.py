@@ -1,4 +1,4 @@
-"""Each block of commands that needs a cluster runs as the documentation has it, beside a job that has recovered."""
+"""Each documented block of commands that needs a cluster runs as written, beside a job that has recovered."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ RANKS = 2
 
 
 def filled_in(script: str, names: dict[str, str]) -> str:
-    """Words in capitals stand for names: a person puts the name in their place."""
+    """Replaces the words in capitals by names, as a person would."""
     for word, name in names.items():
         script = re.sub(rf"(?<![\w$-]){word}(?![\w=-])", name, script)
     return script

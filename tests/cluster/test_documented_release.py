@@ -1,4 +1,4 @@
-"""The loop that docs/install.md gives for a controller that is gone: it releases what we have suspended, no more."""
+"""The loop in docs/install.md for a controller that is gone. It releases only the controller's own suspensions."""
 
 import asyncio
 import json
@@ -42,14 +42,14 @@ def a_job_set(name: str) -> Object:
 
 
 async def state(control_plane: ControlPlane, namespace: str, kind: str, name: str) -> tuple[bool, bool]:
-    """Is it suspended, and does it carry any annotation of ours."""
+    """Whether it is suspended, and whether it has any annotation of ours."""
     found = json.loads(await control_plane.kubectl("get", kind, name, "-n", namespace, "-o", "json"))
     annotations = found["metadata"].get("annotations", {})
     return found["spec"]["suspend"], bool(OURS.keys() & annotations.keys())
 
 
 async def run(control_plane: ControlPlane, program: Path, script: str) -> str:
-    """In a shell whose `kubectl` is that program, asking that control plane."""
+    """Runs the script in a shell with that `kubectl`, on that control plane."""
     environment = {
         "PATH": f"{program.parent}:{os.environ['PATH']}",
         "KUBECONFIG": str(control_plane.kubeconfig),
@@ -93,5 +93,5 @@ async def test_the_documented_loop_releases_ours_and_nothing_else(
         assert await state(control_plane, namespace, kind, name) == (False, False), name
     for name in ("taken-over", "a-users-own"):
         assert await state(control_plane, namespace, "trainjob", name) == (True, False), name
-    # Done twice it finds nothing more.
+    # A second run finds nothing more.
     assert await run(control_plane, toolbox.binary("kubectl"), documented_loop()) == ""

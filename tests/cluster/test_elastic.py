@@ -1,4 +1,4 @@
-"""A training of 16 nodes loses a rack of four and no one replaces it: it goes on with twelve, and grows back."""
+"""A training of 16 nodes loses a rack of four, and has no other room. It continues with twelve, and grows back."""
 
 import asyncio
 
@@ -84,7 +84,7 @@ async def test_room_that_comes_and_goes_is_not_used(
             await set_room(fleet, rack[:1], room=False)
             await set_room(fleet, rack[1:], room=False)
             await asyncio.sleep(1)
-        # Whoever counted from the first time would have grown by now.
+        # If growBackAfter counted from the first free room, the group would have grown by now.
         assert await job.child_uid() == uid
         assert len((await job.ledger())["history"]) == 1
 
@@ -92,7 +92,7 @@ async def test_room_that_comes_and_goes_is_not_used(
 async def test_whoever_restarts_a_smaller_group_gets_the_same_size(
     training: StartsTraining, controller: StartsController, fleet: Fleet
 ) -> None:
-    """Its user deletes the child Job; no one but the API server is there when JobSet makes the next one."""
+    """Its user deletes the child Job. JobSet makes the next one without a controller: the API server's policy acts."""
     job = await training(runtime=PREPARED, **ELASTIC)
     async with room_for(fleet, job):
         async with controller():
@@ -187,7 +187,7 @@ async def test_where_job_set_gives_jobs_their_size_back_the_group_waits_for_all_
 async def test_a_smaller_group_whose_size_job_set_gives_back_is_whole_again(
     training: StartsTraining, controller: StartsController, fleet: Fleet, installed: ControlPlane
 ) -> None:
-    """Someone switches the feature gate on meanwhile. Torchrun refuses a rank beyond the number that it is told."""
+    """Someone enables the feature gate in the meantime. Torchrun refuses a rank beyond its number of nodes."""
     job = await training(runtime=PREPARED, **ELASTIC)
     async with room_for(fleet, job), controller():
         rack = await shrunk(job)
@@ -207,7 +207,7 @@ async def test_a_smaller_group_whose_size_job_set_gives_back_is_whole_again(
 async def test_settings_that_make_the_job_invalid_are_withdrawn_before_anything_is_deleted(
     training: StartsTraining, controller: StartsController, proxy: ApiProxy, fleet: Fleet, installed: ControlPlane
 ) -> None:
-    """Someone's admission policy wants 16 pods of every Job."""
+    """A foreign admission policy requires 16 pods of every Job."""
     job = await training(runtime=PREPARED, **ELASTIC)
     async with elastic.only_sixteen(installed, job.namespace), room_for(fleet, job), controller():
         rack = await take_away(job, RACK)
@@ -256,7 +256,7 @@ async def exit_rank_once_running(job: Job, rank: int) -> None:
 
 
 def proposes(seen: SeenRequest) -> bool:
-    """The write that enters the settings, before anything is decided by them."""
+    """The write that enters the settings into the ledger, before any decision that uses them."""
     ledger = (seen.method, seen.resource) == ("PATCH", "recoverygroups/status")
     return ledger and b'"nodes":12' in seen.body and b'"Shrink"' not in seen.body
 

@@ -24,8 +24,8 @@ pytestmark = pytest.mark.usefixtures("no_complaints", "component")
 async def test_a_user_suspends_a_group_that_shrinks(
     training: StartsTraining, controller: StartsController, fleet: Fleet
 ) -> None:
-    """Its pods have been deleted, and its Job not yet. It stays down for as long as its user wants, and comes back with
-    the nodes that there are: with its old Job, whose pods all count as failures, it would wait for minutes."""
+    """Its pods have been deleted, but its Job has not. It stays suspended for as long as its user wants, and then
+    starts with the nodes that there are. With its old Job, whose pods all count as failures, it would wait minutes."""
     job = await training(runtime=PREPARED, **ELASTIC)
     async with room_for(fleet, job), controller():
         await take_away(job, RACK)
@@ -48,7 +48,7 @@ async def test_a_user_suspends_a_group_that_shrinks(
 
 
 async def _torn_down_by(job: Job) -> str:
-    """Which attempt has begun to take the group down; empty: none."""
+    """The attempt that has begun to tear the group down. Empty: none."""
     child = await elastic.child(job)
     found: dict[str, str] = child["metadata"].get("annotations", {}) if child is not None else {}
     return found.get(TORN_DOWN_BY_ANNOTATION, "")
@@ -122,7 +122,7 @@ async def test_spares_that_are_added_make_it_whole(
 async def test_a_gang_with_a_size_of_its_own_waits_for_all_of_its_nodes(
     training: StartsTraining, controller: StartsController, proxy: ApiProxy, fleet: Fleet, runtime: MakesRuntime
 ) -> None:
-    """Trainer labels the pods so for the scheduler plugin coscheduling, whose PodGroup wants all 16."""
+    """Trainer adds this label for the scheduler plugin coscheduling, whose PodGroup requires all 16 pods."""
     job = await training(runtime=await runtime(_coscheduled()), **ELASTIC)
     async with room_for(fleet, job), controller():
         rack = await take_away(job, RACK)
@@ -148,7 +148,7 @@ def _coscheduled() -> Object:
 async def test_no_smaller_group_starts_beside_a_pod_that_does_not_go(
     training: StartsTraining, controller: StartsController, fleet: Fleet
 ) -> None:
-    """Someone's finalizer keeps a pod of the group that shrinks."""
+    """A foreign finalizer keeps a pod of the shrinking group."""
     job = await training(runtime=PREPARED, **ELASTIC)
     whole = await job.child_uid()
     async with room_for(fleet, job), controller():
@@ -170,7 +170,7 @@ async def test_no_smaller_group_starts_beside_a_pod_that_does_not_go(
 
 
 async def until_replaced(job: Job, uid: str) -> str:
-    """Until another Job than that one has its first pod; gives the UID of the other."""
+    """Wait until a new Job in place of that one has an active pod; returns the new UID."""
     async with asyncio.timeout(GUARD_SECONDS):
         while True:
             found = await elastic.child(job)

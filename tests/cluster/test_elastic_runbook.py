@@ -1,4 +1,4 @@
-"""The runbook of RecoveryFewerNodes, walked: every command of the page, on a group that has twelve of sixteen nodes."""
+"""Runs every command of the runbook RecoveryFewerNodes, on a group that has twelve of sixteen nodes."""
 
 import pytest
 

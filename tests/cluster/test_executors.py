@@ -1,6 +1,6 @@
-"""Each action on the objects of a real cluster: what it brings about, what it leaves alone, and that twice is once.
+"""Each action on the objects of a real cluster: its effect, what it leaves alone, and that it is idempotent.
 
-No controller runs here: the actions are asked for by the test, as a plan would.
+No controller runs here. The test requests the actions, as a plan would.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ RESTARTS = {"maxRestarts": 3}
 
 
 def bare_jobset(name: str, failure_policy: Object | None) -> Object:
-    """A JobSet as a user writes it who has no Trainer."""
+    """A JobSet as a user without Trainer writes it."""
     rank = {
         "name": "node",
         "image": "pytorch",
@@ -112,7 +112,7 @@ async def workload_of(job: Job, resource: Resource) -> WorkloadFacts:
 
 
 async def patiently(operation: Callable[[], Awaitable[None]]) -> None:
-    """As a reconcile does it: what changed between reading and writing, a status that is counted on, is read again."""
+    """Retries on a conflict, as a reconcile does: an object that changed between read and write is read again."""
     for _ in range(10):
         with suppress(ConflictError):
             return await operation()
@@ -132,7 +132,7 @@ async def fail(job: Job, action: FailJobSet) -> None:
 
 
 async def delete(job: Job, jobset: Object) -> None:
-    """The JobSet as it was read."""
+    """Delete the JobSet in the version that was read."""
     meta = jobset["metadata"]
     action = DeleteJobSet(1, meta["name"], meta["uid"], meta["resourceVersion"])
     await group_recreate.delete_jobset(job.fleet.api, job.namespace, action)
@@ -145,7 +145,7 @@ async def until_pods(job: Job, count: int) -> None:
 
 
 async def standing(job: Job, resource: Resource) -> tuple[bool, Object]:
-    """Whether the workload is suspended, and what annotations of ours it carries."""
+    """Whether the workload is suspended, and which of our annotations it has."""
     found = await read(job, resource)
     annotations = found["metadata"].get("annotations", {})
     return bool(found["spec"].get("suspend")), {name: annotations[name] for name in (BY, AT) if name in annotations}
@@ -176,7 +176,7 @@ async def test_a_suspension_of_ours_frees_the_group_and_ends_by_its_name_alone(
     with pytest.raises(TestFailedError):
         await resume(job, workload, ours)
 
-    # Once more, on an object that has annotations, no time known, and one of ours removed by someone.
+    # Again, on an object with annotations, without a resume time, and with one of our annotations removed.
     second = SuspendWorkload(2, "inc-2", workload.uid, None)
     await suspend(job, workload, second)
     await until_pods(job, 0)

@@ -1,7 +1,7 @@
-"""Groups of several Jobs, groups beside a finished initializer, and JobSets that no TrainJob stands above.
+"""Groups of several Jobs, groups beside a finished initializer, and JobSets without a TrainJob.
 
-The training model takes each Job for a training of its own: that ranks of different Jobs wait for each other is not in
-it. So these tests ask the API server what has become of Jobs and pods, and the proxy what the controller did.
+The training model treats each Job as a separate training, so ranks of different Jobs do not wait for each other in it.
+So these tests check the Jobs and pods on the API server, and the proxy's record of what the controller did.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ Uids = Mapping[str, str]
 
 
 def replicated_job(name: str, *, step: str = "", after: Object | None = None) -> Object:
-    """One of a training runtime, in the shape of those that Trainer ships. `after`: what it depends on."""
+    """A ReplicatedJob of a training runtime, in the shape of Trainer's own. `after`: what it depends on."""
     container: Object = {"name": name if step.endswith("initializer") else "node", "image": "example.com/training"}
     return {
         "name": name,
@@ -61,7 +61,7 @@ WITH_INITIALIZER: Object = {
         }
     },
 }
-"""As torchtune-llama3.2-1b: the training starts when its data are there."""
+"""Like torchtune-llama3.2-1b: the training starts when its data are there."""
 
 MPI: Object = {
     "mlPolicy": {"numNodes": 1, "mpi": {"mpiImplementation": "OpenMPI", "runLauncherAsNode": True}},
@@ -76,14 +76,14 @@ MPI: Object = {
         }
     },
 }
-"""As deepspeed-distributed, but for the probe of sshd, which would keep the launcher waiting for 10 s each time."""
+"""Like deepspeed-distributed, but without the probe of sshd, which would delay the launcher by 10 s each time."""
 
 
 class StartsJobSet(Protocol):
-    """What the fixture `jobset` gives: `job = await jobset(replicas=2)`, under a policy in mode Enforce.
+    """The type of the fixture `jobset`: `job = await jobset(replicas=2)`, under a policy in mode Enforce.
 
-    Each of its Jobs has two ranks of one GPU. `gated`: none of its pods gets a node before `let_start`. `spec` is of
-    the RecoveryPolicy.
+    Each of its Jobs has two ranks of one GPU. `gated`: none of its pods gets a node before `let_start`. `spec`: fields
+    of the RecoveryPolicy.
     """
 
     async def __call__(self, *, replicas: int = 2, gated: bool = False, **spec: Any) -> Job: ...
@@ -91,7 +91,7 @@ class StartsJobSet(Protocol):
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def jobset(installed: ControlPlane, fleet: Fleet, namespace: str) -> AsyncIterator[StartsJobSet]:
-    """Applies a JobSet as a user writes it who has no Trainer."""
+    """Applies a JobSet as a user without Trainer writes it."""
     jobs: list[Job] = []
 
     async def start(*, replicas: int = 2, gated: bool = False, **spec: Any) -> Job:
@@ -129,12 +129,12 @@ def job_set(name: str, *, replicas: int, gated: bool) -> Object:
 
 
 async def jobs_of(job: Job) -> dict[str, Object]:
-    """All Jobs that there are, by name."""
+    """All Jobs, by name."""
     return {item["metadata"]["name"]: item for item in await job.items(JOBS)}
 
 
 async def until_whole(job: Job, *, besides: Collection[str] = ()) -> Uids:
-    """Until as many pods as the job has ranks are Ready, in Jobs none of which is one of `besides`."""
+    """Wait until each rank has a Ready pod, in Jobs that are not in `besides`; returns these Jobs."""
     owners: list[str] = []
     async with asyncio.timeout(GUARD_SECONDS):
         while True:
@@ -152,32 +152,32 @@ def is_ready(pod: Object) -> bool:
 
 
 async def pods_of(job: Job, child: str) -> list[str]:
-    """Names of the pods of that Job which no one has asked to go, by index."""
+    """Names of the pods of that Job that are not being deleted, in the order of their index."""
     pods = [pod["metadata"] for pod in await job.pods() if pod["metadata"]["labels"][OF_JOB] == child]
     pods = [pod for pod in pods if "deletionTimestamp" not in pod]
     return [pod["name"] for pod in sorted(pods, key=lambda pod: int(pod["annotations"][INDEX]))]
 
 
 async def lose_pod(job: Job, child: str, index: int) -> str:
-    """Delete the pod of that Job, as `kubectl delete pod` does; gives its name."""
+    """Delete the pod of that Job, as `kubectl delete pod` does; returns its name."""
     pod = (await pods_of(job, child))[index]
     await api_verbs.delete(job.fleet.api, PODS, pod, namespace=job.namespace)
     return pod
 
 
 def triggers(proxy: ApiProxy) -> list[tuple[str, str]]:
-    """Names and UIDs of the Jobs whose deletion the server took from a controller, in that order."""
+    """Names and UIDs of the Jobs that the server deleted for a controller, in that order."""
     taken = proxy.writes(has_triggered)
     return [(seen.path.rpartition("/")[2], json.loads(seen.body)["preconditions"]["uid"]) for seen in taken]
 
 
 def taken_down(proxy: ApiProxy) -> list[str]:
-    """Names of the Jobs of which a controller has claimed or deleted one, in the order of these writes."""
+    """Names of the Jobs that a controller has claimed or deleted, in the order of these writes."""
     return [seen.path.rpartition("/")[2] for seen in proxy.writes(takes_down) if seen.status == 200]
 
 
 async def assert_one_recovery(job: Job) -> Object:
-    """One incident, Recovered, one epoch, one charge; its RecoveryIncident's spec."""
+    """There is one incident, Recovered, with one epoch and one charge; returns its RecoveryIncident's spec."""
     [closed] = await job.closed_incidents(1)
     assert (closed["outcome"], closed["outcomeReason"]) == ("Recovered", "AllRanksReady"), closed
     ledger = await job.ledger()
@@ -233,7 +233,7 @@ async def test_nodes_and_their_launcher_restart_together_whichever_lost_a_member
 async def test_a_launcher_that_succeeds_takes_its_nodes_with_it_and_nothing_has_failed(
     runtime: MakesRuntime, training: StartsTraining, controller: StartsController, proxy: ApiProxy
 ) -> None:
-    """JobSet deletes the nodes' Job, whose pods would serve for ever; to the nodes that looks like any other loss."""
+    """JobSet deletes the nodes' Job, whose pods would otherwise run forever. For the nodes it looks like any loss."""
     job = await training(runtime=await runtime(MPI), ranks=3, gpus=1)
     await until_whole(job)
     async with controller() as process:
@@ -283,7 +283,7 @@ async def until_complete(job: Job, child: str) -> None:
 async def test_a_crash_before_all_jobs_have_run_is_no_failure(
     jobset: StartsJobSet, controller: StartsController, proxy: ApiProxy
 ) -> None:
-    """One of two Jobs runs whole and the other does not yet: who crashes then finds no one who hangs."""
+    """One of two Jobs runs completely, and the other does not run yet. A crash then leaves no rank that hangs."""
     job = await jobset(gated=True)
     async with controller() as process:
         await let_start(job, "llm-node-0")
@@ -301,7 +301,7 @@ async def test_a_crash_before_all_jobs_have_run_is_no_failure(
 
 
 async def let_start(job: Job, child: str) -> None:
-    """Take the scheduling gates off the pods of that Job."""
+    """Remove the scheduling gates from the pods of that Job."""
     async with asyncio.timeout(GUARD_SECONDS):
         while len(gated := await pods_of(job, child)) < 2:
             await asyncio.sleep(0.05)
@@ -311,7 +311,7 @@ async def let_start(job: Job, child: str) -> None:
 
 
 async def until_ready(job: Job, count: int) -> list[str]:
-    """Names of the pods that are Ready, once there are so many."""
+    """Wait until `count` pods are Ready; returns their names."""
     async with asyncio.timeout(GUARD_SECONDS):
         while len(ready := [pod for pod in await job.pods() if is_ready(pod)]) != count:
             await asyncio.sleep(0.05)
@@ -319,7 +319,7 @@ async def until_ready(job: Job, count: int) -> list[str]:
 
 
 async def until_restarted(job: Job, name: str) -> None:
-    """The container of that pod has been restarted in place, and is Ready again."""
+    """Wait until the container of that pod has been restarted in place and is Ready again."""
     async with asyncio.timeout(GUARD_SECONDS):
         while True:
             pod = next((pod for pod in await job.pods() if pod["metadata"]["name"] == name), None)
@@ -392,9 +392,9 @@ async def test_a_jobset_without_a_train_job_is_recovered_suspended_and_resumed_i
 
 
 def writes_to_jobsets(proxy: ApiProxy) -> list[str]:
-    """What the controllers have made of the suspension of JobSets; they write nothing else of them.
+    """The values of `spec.suspend` that the controllers wrote to JobSets, to which they write nothing else.
 
-    A patch that met a JobSet which its controller had just changed was refused with 409, and sent again.
+    If the JobSet controller has just changed the JobSet, a patch is refused with 409, and sent again.
     """
     taken = proxy.writes(lambda seen: seen.resource.startswith("jobsets") and seen.status != 409)
     bodies = [json.loads(seen.body) for seen in taken]
@@ -413,7 +413,7 @@ async def status_of(control_plane: ControlPlane, job: Job) -> list[str]:
 
 
 class ClusterWithoutTrainer(ApiProxy):
-    """As if Kubeflow Trainer had never been installed: for a path that no one serves the answer is plain text."""
+    """A cluster without Kubeflow Trainer. Its answer for a path that it does not serve is plain text."""
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         if request.path.startswith("/apis/trainer.kubeflow.org"):

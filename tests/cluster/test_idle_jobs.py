@@ -13,7 +13,7 @@ JOBS_COUNT = 20
 async def test_jobs_without_a_policy_cause_no_request(
     namespace: str, fleet: Fleet, proxy: ApiProxy, controller: StartsController
 ) -> None:
-    """Neither when they come nor when they go. They are suspended and have no pods: requests depend on the group."""
+    """Neither when they are created nor when they are deleted. They need no pods, because requests are for a group."""
     async with controller() as process:
         asked = len(proxy.requests)
         async with idle_jobs(fleet.api, namespace, JOBS_COUNT):
@@ -24,9 +24,9 @@ async def test_jobs_without_a_policy_cause_no_request(
 
 
 def for_the_jobs(requests: Iterable[SeenRequest], namespace: str) -> list[str]:
-    """Of the cluster or of this namespace. Jobs of other tests, in namespaces that are stuck, may still have a policy.
+    """Requests for the whole cluster or this namespace. Jobs of other tests, in stuck namespaces, may have a policy.
 
-    Neither about the Lease nor a watch that goes on where it stood: an API server that is busy ends some.
+    It leaves out the Lease, and watches that continue from their last version: a busy API server ends some watches.
     """
     asked = (
         seen
@@ -37,5 +37,5 @@ def for_the_jobs(requests: Iterable[SeenRequest], namespace: str) -> list[str]:
 
 
 def goes_on(seen: SeenRequest) -> bool:
-    """It reads nothing that has been read before."""
+    """It is a watch that continues, and lists nothing again."""
     return seen.is_watch and "resourceVersion=" in seen.query and "sendInitialEvents" not in seen.query

@@ -1,4 +1,4 @@
-"""Users act in the middle of a recovery, in each of its phases: they win, and nothing is done behind their back."""
+"""Users act in the middle of a recovery, in each of its phases. They win, and the controller does not undo it."""
 
 import asyncio
 
@@ -25,9 +25,9 @@ async def suspended(job: Job) -> bool:
 async def test_a_user_suspends_the_job(
     phase: str, training: StartsTraining, proxy: ApiProxy, controller: StartsController
 ) -> None:
-    """The incident is over, the job stays suspended, and no one restarts or resumes it.
+    """The incident closes, the job stays suspended, and the controller neither restarts nor resumes it.
 
-    In Backoff it is suspended already, by us: there its user takes the suspension over by removing our annotation.
+    In Backoff the controller has already suspended it. There the user takes over by removing our annotation.
     """
     job = await training(ranks=2, gpus=1, **policy_for(phase))
     async with controller() as process:
@@ -52,7 +52,7 @@ async def test_a_user_suspends_the_job(
 async def test_a_user_deletes_the_job(
     phase: str, training: StartsTraining, proxy: ApiProxy, controller: StartsController
 ) -> None:
-    """It goes, with all that came of it; the incident is on record; nothing is written about it any more."""
+    """The job goes with everything made from it. The incident is recorded, and nothing more is written about it."""
     job = await training(ranks=2, gpus=1, **policy_for(phase))
     async with controller():
         async with in_phase(phase, job, proxy):
@@ -87,7 +87,7 @@ async def test_a_policy_that_is_withdrawn_in_mid_incident_stops_every_write(
                 )
             else:
                 await api_verbs.delete(job.fleet.api, RECOVERY_POLICIES, "default", namespace=job.namespace)
-            # What the trigger was decided on is out of date when it arrives, so that everything is read again.
+            # The trigger arrives with an outdated resourceVersion, so the controller reads everything again.
             await edit(job, {"metadata": {"annotations": {"example.com/changed": "meanwhile"}}}, resource=JOBS)
         why = "policy default was switched to Observe" if change == "mode" else "the RecoveryPolicy was deleted"
         await until_said(job, why)

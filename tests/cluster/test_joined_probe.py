@@ -1,6 +1,6 @@
-"""The joined probe on a real control plane: Ready is "this rank has met all the others", and so is a recovery's end.
+"""The joined probe on a real control plane. Ready means "this rank has met all the others", and so ends a recovery.
 
-Modelled kubelets and a modelled training play the probe of policies/runtime-joined-probe.yaml, as docs/joined-probe.md
+Modelled kubelets and a modelled training run the probe of policies/runtime-joined-probe.yaml, as docs/joined-probe.md
 describes it.
 """
 
@@ -28,13 +28,13 @@ LATE = timedelta(seconds=15)
 
 
 def ready_since(pod: Object) -> datetime | None:
-    """None: it is not Ready."""
+    """None: the pod is not Ready."""
     found = next((each for each in pod["status"].get("conditions", []) if each["type"] == "Ready"), None)
     return moment(found["lastTransitionTime"]) if found and found["status"] == "True" else None
 
 
 async def all_ready(job: Job) -> list[Object]:
-    """Until every rank has a pod that is Ready; gives the pods."""
+    """Wait until every rank has a Ready pod; returns the pods."""
     async with asyncio.timeout(GUARD_SECONDS):
         while True:
             pods = await running_pods(job)
@@ -44,7 +44,7 @@ async def all_ready(job: Job) -> list[Object]:
 
 
 async def runs_again(job: Job, rank: int, old: str) -> Object:
-    """Until the pod in place of the lost one runs; gives it."""
+    """Wait until the replacement of the lost pod runs; returns it."""
     async with asyncio.timeout(GUARD_SECONDS):
         while True:
             for pod in await running_pods(job):
@@ -106,7 +106,7 @@ async def test_an_incident_closes_when_all_have_joined_and_says_how_it_knows(
 async def test_a_hold_does_not_end_by_a_replacement_that_runs_but_cannot_join_ranks_that_hang(
     training: StartsTraining, controller: StartsController, proxy: ApiProxy
 ) -> None:
-    """Without the probe it does: the job beside it shows that."""
+    """Without the probe it does, as the job `beside` shows."""
     job = await training(name="probed", runtime=PREPARED, ranks=RANKS, gpus=1, budget={"limit": 0})
     beside = await training(name="beside", ranks=RANKS, gpus=1, with_policy=False)
     async with controller() as process:
@@ -128,7 +128,7 @@ async def test_a_hold_does_not_end_by_a_replacement_that_runs_but_cannot_join_ra
 
 
 async def is_held_with_a_replacement_that_runs(job: Job) -> None:
-    """The replacement keeps the job waiting: without the probe it ends the hold as soon as it runs."""
+    """The replacement starts late, because without the probe it ends the hold as soon as it runs."""
     await all_ready(job)
     job.fleet.kubelets.delay_start(f"{job.child}-1-", LATE.total_seconds(), namespace=job.namespace)
     old = await lose(job, 1)
@@ -138,7 +138,7 @@ async def is_held_with_a_replacement_that_runs(job: Job) -> None:
 
 
 async def restart_by_hand(job: Job) -> None:
-    """`kubectl delete job --cascade=foreground`, and its hung pods get 1 s instead of their own grace."""
+    """Do `kubectl delete job --cascade=foreground`, and give its hung pods 1 s instead of their own grace."""
     await api_verbs.delete(job.fleet.api, JOBS, job.child, namespace=job.namespace, propagation=Propagation.FOREGROUND)
     for pod in await job.pods():
         await api_verbs.delete(job.fleet.api, PODS, pod["metadata"]["name"], namespace=job.namespace, grace_seconds=1)

@@ -34,7 +34,7 @@ ANYWHERE, PINNED = "anywhere", "pinned"
 
 
 class MakesQueue(Protocol):
-    """What the fixture `queue` gives: makes a queue of the namespace and returns its name."""
+    """The type of the fixture `queue`. It creates a queue in the namespace and returns its name."""
 
     async def __call__(self, cluster_queue: str = ANYWHERE) -> str: ...
 
@@ -49,7 +49,7 @@ async def kueue(installed: ControlPlane) -> AsyncIterator[None]:
 
 
 def _cluster_queues() -> list[Object]:
-    """With more quota than the tests need: deleted jobs keep theirs until the garbage collector comes."""
+    """They have more quota than the tests need, because deleted jobs keep theirs until they are garbage-collected."""
     nodes = {"nodeLabels": {"kubernetes.io/os": "linux"}, "topologyName": PINNED}
     made = [_kueue("Topology", PINNED, {"levels": [{"nodeLabel": "kubernetes.io/hostname"}]})]
     for name, flavor in ((ANYWHERE, {}), (PINNED, nodes)):
@@ -81,13 +81,13 @@ async def workload_of(job: Job) -> Object:
 
 
 def condition(workload: Object, type_: str) -> Object:
-    """Empty: the Workload has none of that type."""
+    """The condition of that type. Empty: the Workload has none."""
     conditions: list[Object] = workload["status"]["conditions"]
     return next((each for each in conditions if each["type"] == type_), {})
 
 
 async def set_stop_policy(job: Job, policy: str) -> None:
-    """Of the job's queue. `HoldAndDrain` evicts it, `None` admits it again."""
+    """Set `stopPolicy` of the job's queue. `HoldAndDrain` evicts the job, `None` admits it again."""
     change = {"spec": {"stopPolicy": policy}}
     await api_verbs.patch(job.fleet.api, LOCAL_QUEUES, QUEUE, change, kind=PatchKind.MERGE, namespace=job.namespace)
 
@@ -111,7 +111,7 @@ async def test_a_smaller_group_stays_admitted_with_the_quota_of_its_full_size_an
         rack = await take_away(job, RACK)
         smaller = await runs_with(job, 12, since_uid=whole)
         await job.closed_incidents(1)
-        async with asyncio.timeout(GUARD_SECONDS):  # or Kueue would evict it in the end
+        async with asyncio.timeout(GUARD_SECONDS):  # otherwise Kueue would evict it later
             while condition(workload := await workload_of(job), "PodsReady")["reason"] != "Recovered":
                 await asyncio.sleep(0.1)
         [assigned] = workload["status"]["admission"]["podSetAssignments"]
@@ -136,7 +136,7 @@ async def test_an_eviction_amid_a_shrink_supersedes_it_and_the_group_comes_back_
         whole = await job.child_uid()
         await take_away(job, RACK)
         await first.wait()
-        # Of another Job: the first trigger is refused and sent again if the Job has just changed.
+        # The trigger for another Job: the first trigger is refused and sent again if its Job has just changed.
         shrink = proxy.hold(lambda seen: is_trigger(seen) and whole.encode() not in seen.body)
         first.release()
         await shrink.wait()
@@ -186,7 +186,7 @@ async def test_a_node_is_avoided_unless_kueue_chooses_the_nodes(
 
 
 async def test_a_job_without_a_queue_is_not_taken_for_one_of_kueue(training: StartsTraining) -> None:
-    """Kueue's webhook has left its entry in it all the same."""
+    """Kueue's webhook adds its entry even to such a job."""
     job = await training(ranks=1, with_policy=False)
     raw = await api_verbs.get(job.fleet.api, TRAIN_JOBS, job.name, namespace=job.namespace)
     assert [each["manager"] for each in json.loads(raw)["spec"]["runtimePatches"]] == [KUEUE_PATCH_MANAGER]

@@ -1,7 +1,7 @@
-"""Admission of TrainJobs and runtimes on a real API server, beside Trainer's own webhooks, with what is shipped for it.
+"""Admission of TrainJobs and runtimes by the shipped webhooks, on a real API server, beside Trainer's own webhooks.
 
-The controller's ServiceAccount serves: it reads runtimes and has its certificate trusted by the rights of the component
-`manifests/admission/launch/self-made` and no other.
+They are served as the controller's ServiceAccount. With only the rights of the component
+`manifests/admission/launch/self-made`, it reads runtimes and makes the API server trust its certificate.
 """
 
 import json
@@ -23,7 +23,7 @@ from tests.unit.launch.pages import BASES, merged
 PREPARED_JOB, RUNTIME = (each for each in yaml.safe_load_all((BASES / "torch.yaml").read_text()) if each)
 RUNTIME = merged(RUNTIME, {"metadata": {"name": "torch-judged"}, "spec": {"podGroupPolicy": None}})
 LONG = "a-name-that-leaves-no-room-for-what-is-appended-to-it"
-"""Trainer takes it, and no JobSet can be made of it."""
+"""Trainer accepts this name, but cannot make a JobSet with it."""
 NO_SIDECAR = merged(
     RUNTIME,
     {
@@ -33,12 +33,12 @@ NO_SIDECAR = merged(
         },
     },
 )
-"""Trainer takes it, and refuses every TrainJob of it."""
+"""Trainer accepts this runtime, but refuses every TrainJob that uses it."""
 CPUS = {"requests": {"cpu": 4, "nvidia.com/gpu": None}, "limits": {"cpu": 8, "nvidia.com/gpu": None}}
 
 
 def job(name: str = "llama", *, runtime: str = "torch-judged", **spec: Any) -> Object:
-    """A well-prepared one, unless `spec` says otherwise; in no namespace."""
+    """A well-prepared TrainJob, unless `spec` says otherwise, without a namespace."""
     metadata = {"name": name, "namespace": None, "labels": {"kueue.x-k8s.io/queue-name": "research"}}
     changed: Object = merged(PREPARED_JOB, {"metadata": metadata, "spec": {"runtimeRef": {"name": runtime}, **spec}})
     return changed
@@ -46,7 +46,7 @@ def job(name: str = "llama", *, runtime: str = "torch-judged", **spec: Any) -> O
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def webhooks(installed: ControlPlane) -> AsyncIterator[Webhooks]:
-    """Registered for this module, with a runtime; afterwards nothing of it is left."""
+    """Webhooks that are registered for this module, with a runtime. All of it is removed afterwards."""
     claims = PortClaims()
     kubeconfig = await installed.kubeconfig_for_service_account(SYSTEM, "recovery-controller")
     registered = Webhooks(installed, kubeconfig, claims.claim())
@@ -68,7 +68,7 @@ async def apply(webhooks: Webhooks, *objects: Object, namespace: str = "default"
 
 
 async def refused(webhooks: Webhooks, *arguments: str) -> str:
-    """What kubectl says of its refusal; empty: there is none."""
+    """What kubectl prints if the command fails. Empty: it succeeds."""
     try:
         await webhooks.control_plane.kubectl(*arguments)
     except KubectlError as error:
@@ -77,11 +77,11 @@ async def refused(webhooks: Webhooks, *arguments: str) -> str:
 
 
 async def served(webhooks: Webhooks, namespace: str) -> None:
-    """Until the API server asks and trusts them: it notices a registration, and its trust, a little later."""
+    """Wait until the API server calls and trusts them: it notices a registration and its CA bundle a little later."""
     await eventually(lambda: webhooks.said(job(f"probe-{LONG}"), namespace=namespace), "name-too-long")
 
 
-# --- what users are told -------------------------------------------------------------------------------------------
+# --- what users see ------------------------------------------------------------------------------------------------
 
 
 async def test_what_surely_fails_is_refused_with_the_words_of_the_lint_and_good_ones_pass_without_a_word(
@@ -140,7 +140,7 @@ async def test_while_no_one_serves_everything_is_admitted_and_can_be_changed_and
             await patch(webhooks, where, {"spec": {"suspend": suspend}})
         status = {"status": {"conditions": [condition()]}}
         await patch(webhooks, where, status, "--subresource=status")
-        # What was wrong before does not stand in the way of another change; what a change makes wrong does.
+        # A mistake from before does not block another change. A mistake in the change itself does.
         await patch(webhooks, runtime, {"spec": {"mlPolicy": {"numNodes": 2}}})
         worse = await refused(
             webhooks, "patch", *runtime, "--type=merge", "-p", json.dumps({"spec": {"mlPolicy": {"numNodes": 0}}})

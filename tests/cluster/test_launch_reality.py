@@ -1,7 +1,7 @@
-"""What `recovery lint` and `recovery explain-launch` say, against what the API server, Trainer and JobSet do.
+"""Compares what `recovery lint` and `recovery explain-launch` say with what the API server, Trainer and JobSet do.
 
-Nothing of ours serves here. Every example of docs/lint goes through the real webhooks; and TrainJobs are made, to
-compare what becomes of them with what was told beforehand.
+None of our webhooks runs here. Every example of docs/lint goes through the real webhooks. The tests also create
+TrainJobs, and compare the result with what explain-launch says beforehand.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from tests.unit.launch.pages import NONE, Example, examples, merged
 
 Object = dict[str, Any]
 WRITTEN = {resource.kind: resource for resource in (TRAINING_RUNTIMES, CLUSTER_TRAINING_RUNTIMES, TRAIN_JOBS, JOB_SETS)}
-"""What an example may consist of, those first on which the others depend."""
+"""The kinds of objects in an example, in the order in which they are created."""
 RUNTIMES = frozenset({TRAINING_RUNTIMES.kind, CLUSTER_TRAINING_RUNTIMES.kind})
 BASES_OF_TRAINER = frozenset({NONE, "torch", "mpi", "jobset"})
 SERVICES = Resource("", "v1", "services", "Service")
@@ -43,13 +43,13 @@ FAILS_LATER = frozenset(
         *("range-waits", "endpoint-missing", "restart-policy-refused", "unknown-resource", "same-node-rank"),
     }
 )
-"""Errors that no one refuses when the objects are written: no pods come of them, or none that train as written."""
+"""Errors that no webhook refuses when the objects are written. No pods come of them, or none that train as written."""
 IN_THE_TEXT_ONLY = frozenset({"duplicate-key", "too-large"})
-"""The API server gets what is left of it: the last of two keys, the aliases written out."""
+"""Errors in the text that the API server does not see. It gets the last of two keys, and expanded aliases."""
 
 
 class Server:
-    """The API server, asked without retries."""
+    """A client of the API server that does not retry."""
 
     def __init__(self, transport: HttpTransport) -> None:
         self._transport = transport
@@ -61,9 +61,9 @@ class Server:
             yield cls(HttpTransport(session, clock=SystemClock()))
 
     async def create(self, found: Object, namespace: str, *, dry: bool = False) -> Object:
-        """As the API server has it then; as strictly as kubectl asks. Raises RefusedError. `dry`: it is not kept.
+        """Create an object with kubectl's strict validation; returns it as the API server has it. `dry`: a dry run.
 
-        Waits until Trainer's cache has the runtime of a TrainJob.
+        Raises RefusedError. Waits until Trainer's cache has the runtime of a TrainJob.
         """
         resource = WRITTEN[found["kind"]]
         body = {**found, "metadata": {**found["metadata"], **({"namespace": namespace} if resource.namespaced else {})}}
@@ -80,7 +80,7 @@ class Server:
                 await asyncio.sleep(0.05)
 
     async def get(self, resource: Resource, namespace: str, name: str) -> Object:
-        """Waits until it is there."""
+        """Get an object. Waits until it exists."""
         async with asyncio.timeout(GUARD_SECONDS):
             while True:
                 try:
@@ -90,7 +90,7 @@ class Server:
 
 
 def manifest(example: Example, runtime: str) -> list[Object]:
-    """The objects of an example, the runtime under a name of its own. Empty: it is no YAML, or of another API."""
+    """The objects of an example, with the runtime renamed to `runtime`. Empty: it is not YAML, or of another API."""
     try:
         found = [each for each in yaml.safe_load_all(example.manifest()) if isinstance(each, dict)]
     except yaml.YAMLError:
@@ -110,8 +110,8 @@ def _is_known(found: Object) -> bool:
 
 
 async def made_of(server: Server, objects: list[Object], namespace: str) -> tuple[list[Object], str]:
-    """The objects as the API server has them, and why it has no more of them; empty: it took all. Runtimes are really
-    made, as Trainer looks for them."""
+    """The objects as the API server has them, and why it refused the next one. Empty: it accepted all. Runtimes are
+    really created, because Trainer looks them up."""
     made = []
     for found in objects:
         try:
@@ -122,7 +122,7 @@ async def made_of(server: Server, objects: list[Object], namespace: str) -> tupl
 
 
 def found_in(objects: list[Object]) -> dict[str, Severity]:
-    """What the lint finds, by code."""
+    """The severities of what the lint finds, by code."""
     given = [document_of(each, number=number) for number, each in enumerate(objects)]
     return {finding.code.name: finding.code.severity for finding in lint(given)}
 
@@ -166,7 +166,7 @@ NO_POD = {
     "unknown-resource": "JobCreationFailed",
     "bad-number": "Completed",
 }
-"""By code, the Event that says what comes of it in place of pods: zero nodes are complete at once."""
+"""Code -> the reason of the Event that comes in place of pods. A job with zero nodes completes at once."""
 
 
 @pytest.mark.parametrize(("code", "reason"), NO_POD.items())
@@ -261,14 +261,14 @@ COUNTS = {"PET_NPROC_PER_NODE", "OMPI_MCA_orte_set_default_slots"}
 UNSEEN = {"numProcPerNode", "pods that train", "hostfile"} | {
     f"tolerationSeconds of node.kubernetes.io/{taint}" for taint in ("not-ready", "unreachable")
 }
-"""What is told and stands in no object of these: it is compared by itself, or follows only when there are pods."""
+"""What explain-launch says but none of these objects shows. It is compared separately, or needs pods."""
 NO_POD_GROUPS = "kind: ClusterTrainingRuntime\nspec: {podGroupPolicy: null}\n"
 """The scheduler's plugins are not installed here."""
 INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 
 
 def group_of(base: str, fragment: str, runtime: str) -> tuple[list[Object], dict[tuple[str, str], str]]:
-    """The objects, suspended so that no pods come of them, and by target and name what explain-launch tells."""
+    """The objects, suspended so that they make no pods, and what explain-launch says, by target and name."""
     text = "---\n".join(each for each in (fragment, NO_POD_GROUPS) if each)
     objects = manifest(Example(base, text), runtime)
     objects[-1]["spec"]["suspend"] = True
@@ -277,7 +277,7 @@ def group_of(base: str, fragment: str, runtime: str) -> tuple[list[Object], dict
 
 
 async def what_came_of(server: Server, namespace: str, name: str) -> dict[tuple[str, str], str]:
-    """As explain-launch tells it: by target and name, the value."""
+    """The actual values in the form of explain-launch, by target and name."""
     job_set = await server.get(JOB_SETS, namespace, name)
     made: dict[tuple[str, str], str] = {}
     for job_name in (each["name"] for each in job_set["spec"]["replicatedJobs"]):
@@ -321,7 +321,7 @@ def settings_of(container: Object, job: Object) -> Iterator[tuple[str, str]]:
 
 
 def value_of(variable: Object, job: Object) -> str:
-    """The index of a pod is told as all that there are."""
+    """The value of a variable. The index of a pod is shown as the range of all indexes."""
     if "value" in variable:
         return str(variable["value"])
     assert variable["valueFrom"] == {"fieldRef": {"apiVersion": "v1", "fieldPath": INDEX}}
@@ -329,7 +329,7 @@ def value_of(variable: Object, job: Object) -> str:
 
 
 def hosts_of(told: str) -> list[str]:
-    """The lines of a hostfile that is told as `a-0.b to a-2.b slots=8; c-0.b slots=8`."""
+    """The lines of a hostfile that explain-launch shows as `a-0.b to a-2.b slots=8; c-0.b slots=8`."""
     lines = []
     for part in told.split("; "):
         names, slots = part.rsplit(" ", 1)
@@ -363,5 +363,5 @@ async def test_explain_launch_tells_what_trainer_and_job_set_do(
 
 
 def is_main(target: str) -> bool:
-    """Of an init container only the variables of Trainer's are told."""
+    """The main container. Of an init container, explain-launch shows only Trainer's variables."""
     return target.startswith("container node ")

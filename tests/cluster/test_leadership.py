@@ -1,7 +1,7 @@
-"""Two replicas, and the leader is killed or frozen in the middle of a recovery: still one incident, one charge.
+"""Two replicas, and the leader is killed or frozen in the middle of a recovery. It is still one incident, one charge.
 
-Both reach the API server through one proxy, which holds a chosen request of the leader: that is how a phase is hit.
-What a frozen leader had sent is let go only after the other one has led, so that it arrives as late as it can.
+Both reach the API server through one proxy. It holds a chosen request of the leader, so the test hits a chosen phase.
+It releases the requests of a frozen leader only after the other one leads, so that they arrive as late as possible.
 """
 
 import asyncio
@@ -38,13 +38,13 @@ def before_the_trigger(proxy: ApiProxy) -> Hold:
 
 
 def amid_the_pod_deletes(proxy: ApiProxy) -> Hold:
-    """The Job is being deleted, two of its pods were asked to go, and the ledger does not know it yet."""
+    """The Job is claimed, two of its pods are being deleted, and the ledger does not know it yet."""
     numbers = count(1)
     return proxy.hold(lambda seen: (seen.method, seen.resource) == ("DELETE", "pods") and next(numbers) > 2, every=True)
 
 
 def once_it_says(phase: str) -> HoldsIn:
-    """The ledger says so; the leader has not heard that it does."""
+    """The ledger has that phase, but the leader has not received the answer to its write."""
     return lambda proxy: proxy.hold(says(phase), after=True)
 
 
@@ -61,7 +61,7 @@ PHASES = pytest.mark.parametrize(
 
 @asynccontextmanager
 async def lasting(phase: str, job: Job) -> AsyncIterator[None]:
-    """No pod goes, and none starts, so soon that one reconcile passes the phase by."""
+    """Keeps pods from ending, or from starting, so soon that one reconcile skips the phase."""
     pods = f"{job.child}-0-"
     if phase == "TearingDown":
         async with object_kept(job, await job.pod_of_rank(0)):
@@ -87,7 +87,7 @@ async def reach(phase: str, hold_in: HoldsIn, job: Job, proxy: ApiProxy) -> tupl
 
 
 async def takes_over(standby: ControllerProcess, since: datetime, record: Callable[[str, object], None]) -> None:
-    """Until the standby leads; states how long that took."""
+    """Wait until the standby leads, and record how long that took."""
     await until("the standby leads", standby.leads)
     [said] = [line["ts"] for line in standby.lines() if line.get("msg") == "leading"]
     seconds = (datetime.fromisoformat(said) - since).total_seconds()
@@ -150,9 +150,9 @@ async def test_the_leader_is_killed_or_frozen_in_backoff(
     proxy: ApiProxy,
     record_property: Callable[[str, object], None],
 ) -> None:
-    """The time is up while no one leads, or while the zombie that waited for it is frozen: resumed once.
+    """The backoff ends while no replica leads, or while the leader that waits for it is frozen. It is resumed once.
 
-    Until then the standby is kept from the Lease.
+    Until then the proxy keeps the standby from the Lease.
     """
     job = await training(ranks=2, gpus=1, **PASSING)
     async with controller() as leader, controller(standby=True) as standby:
@@ -190,7 +190,7 @@ async def test_the_leader_is_killed_or_frozen_in_backoff(
 
 
 def suspend_of(seen: SeenRequest) -> bool | None:
-    """What a patch of a TrainJob that was taken makes of `spec.suspend`. None: it is no such patch."""
+    """The value of `spec.suspend` in an accepted patch of a TrainJob. None: it is no such patch."""
     if (seen.method, seen.resource, seen.status) != ("PATCH", "trainjobs", 200):
         return None
     values = [step["value"] for step in json.loads(seen.body) if step["path"] == "/spec/suspend"]
@@ -224,12 +224,12 @@ async def test_a_leader_that_is_told_to_end_hands_over_without_a_wait_for_its_le
 
 
 def deletes(proxy: ApiProxy) -> list[SeenRequest]:
-    """Of Jobs and pods, by both controllers, those under way too."""
+    """The deletions by both controllers, of Jobs and pods, including those under way."""
     return [seen for seen in proxy.requests if seen.method == "DELETE"]
 
 
 def holders(proxy: ApiProxy) -> list[str]:
-    """One after the other, as the API server took them; empty where the lease was released."""
+    """The holders of the Lease, in the order in which the API server accepted them. Empty: the Lease was released."""
     taken = [
         seen
         for seen in proxy.requests

@@ -1,6 +1,6 @@
-"""The user's own policies go first: where the Job or the JobSet decides about a failure, the controller stands aside.
+"""The user's own policies come first: where the Job or JobSet decides about a failure, the controller stands aside.
 
-Each test has a training runtime of its own, made of the shipped prepared one, with the policies that it is about.
+Each test has its own training runtime: the shipped prepared one with the policies under test.
 """
 
 from collections.abc import AsyncIterator
@@ -22,7 +22,7 @@ IGNORE_DISRUPTIONS = {"rules": [{"action": "Ignore", "onPodConditions": [{"type"
 
 
 class MakesRuntime(Protocol):
-    """What the fixture `runtime` gives: makes a ClusterTrainingRuntime and returns its name."""
+    """The type of the fixture `runtime`. It creates a ClusterTrainingRuntime and returns its name."""
 
     async def __call__(self, *, job: Object, failure_policy: Object | None = None) -> str: ...
 
@@ -32,7 +32,7 @@ async def runtime(installed: ControlPlane, namespace: str) -> AsyncIterator[Make
     made: list[str] = []
 
     async def make(*, job: Object, failure_policy: Object | None = None) -> str:
-        """`job`: fields of the Job's spec. The pods' grace is 1 s, because the ranks that hang sit it out."""
+        """`job`: fields of the Job's spec. The pods' grace is 1 s, because hung ranks use all of it."""
         body = yaml.safe_load((REPOSITORY / "policies" / "runtime-prepared.yaml").read_text())
         name = f"runtime-{namespace.rpartition('-')[2]}"
         body["metadata"]["name"] = name
@@ -58,7 +58,7 @@ async def jobset_of(job: Job) -> Object:
 
 
 async def restarts_of(job: Job) -> list[tuple[str, int]]:
-    """Action and epoch of every attempt, of all incidents, that was a restart of the group; standing aside is none."""
+    """Action and epoch of every attempt, in all incidents, that restarted the group. Standing aside does not."""
     attempts = [attempt for spec in await incidents_of(job) for attempt in spec.get("attempts", [])]
     return [(each["action"], each["epoch"]) for each in attempts if each["action"] != "None"]
 

@@ -1,4 +1,4 @@
-"""The five commands of the README lead from a cluster with Trainer to the first recovered job, as they stand there."""
+"""The five commands of the README, run as written, lead from a cluster with Trainer to the first recovered job."""
 
 import asyncio
 import json
@@ -56,7 +56,7 @@ def shell(control_plane: ControlPlane, toolbox: Toolbox, namespace: str, tmp_pat
 
 @asynccontextmanager
 async def running(command: str, shell: Mapping[str, str], log: Path) -> AsyncIterator[asyncio.subprocess.Process]:
-    """The command, in the repository; a `.venv` there is the one that the tests run in."""
+    """Runs the command in the repository. `.venv` stands for the environment in which the tests run."""
     program, *arguments = words(command)
     if program.startswith(".venv/bin/"):
         program = str(Path(sys.executable).parent / Path(program).name)
@@ -79,7 +79,7 @@ async def running(command: str, shell: Mapping[str, str], log: Path) -> AsyncIte
 
 
 async def do(command: str, shell: Mapping[str, str], log: Path) -> str:
-    """Run it to its good end, and give all that it has printed."""
+    """Run the command, which must succeed; returns all that it printed."""
     log.write_text("")
     async with running(command, shell, log) as process, asyncio.timeout(GUARD_SECONDS):
         code = await process.wait()
@@ -140,7 +140,7 @@ async def test_a_cluster_to_try_things_on_shows_no_pod_as_ready_that_is_not_a_tr
 
 
 async def refused(control_plane: ControlPlane, *command: str) -> str:
-    """What the API server says against it; empty if nothing."""
+    """The API server's refusal of the command. Empty: there is none."""
     try:
         await control_plane.kubectl(*command)
     except KubectlError as error:

@@ -1,10 +1,11 @@
-"""A node dies under a 16-pod training whose pods have a grace of 30 s. Stock Kubernetes never gets it going again.
+"""A node dies under a 16-pod training whose pods have a grace of 30 s. Stock Kubernetes never restarts the training.
 
-The pod on such a node never ends by itself, and the group waits for it. What gets it going is proof that its processes
-are dead, or leave to assume it; without either the controller waits, says so, and goes on when the node is back.
+The pod on such a node never ends by itself, and the group waits for it. The group continues with proof that the pod's
+processes are dead, or with permission to assume it. Without either the controller waits, says so, and continues when
+the node is back.
 
-Power losses are marked as soon as they happen, as a fencing agent or a cloud's node controller does. The partition is
-left to the node lifecycle controller, with its 50 s.
+The tests mark a silent node at once, as a fencing agent or a cloud's node controller does. The node lifecycle
+controller would take 50 s.
 """
 
 import asyncio
@@ -37,11 +38,11 @@ pytestmark = pytest.mark.usefixtures("no_complaints")
 GRACE_SECONDS = 30
 NATIVE_GRACE_SECONDS = 2
 HASTY_SECONDS, PATIENT_SECONDS = 2, 300
-"""For how long pods tolerate that their node does not answer, until the taint manager asks them to go."""
+"""How long pods tolerate a node that does not answer, before the taint manager deletes them."""
 BACK_WITHIN = timedelta(seconds=20)
-"""Training again, from the moment that settles that the node's processes are dead."""
+"""The job trains again within this time after it is settled that the node's processes are dead."""
 MARKED_WITHIN_SECONDS = 120.0
-"""50 s of grace, and the rounds of the node lifecycle controller; on a busy machine."""
+"""50 s of grace, and the period of the node lifecycle controller, on a busy machine."""
 OUT_OF_SERVICE = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}
 ASSUME_AT_ONCE = {"graceSeconds": 1, "fencing": {"mode": "AssumeDead", "assumeDeadAfter": "0s"}}
 
@@ -49,7 +50,7 @@ RecordProperty = Callable[[str, object], None]
 
 
 class Permits(Protocol):
-    """What the fixture `permit` gives: writes the RecoveryConfig; there is none before and after the test."""
+    """The type of the fixture `permit`. It writes the RecoveryConfig. There is none before and after the test."""
 
     async def __call__(self, **spec: Any) -> None: ...
 
@@ -66,10 +67,10 @@ async def permit(installed: ControlPlane) -> AsyncIterator[Permits]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def runtimes(installed: ControlPlane) -> AsyncIterator[None]:
-    """Shipped runtimes with another grace and patience.
+    """Shipped runtimes with other grace periods and tolerations.
 
-    `torch-hasty` and `torch-patient`: the prepared one, 30 s of grace. `torch-native`: the one that JobSet restarts by
-    itself, which gives hung ranks all of their grace.
+    `torch-hasty` and `torch-patient`: the prepared one with 30 s of grace. `torch-native`: the one that JobSet itself
+    restarts. JobSet gives hung ranks their whole grace.
     """
     made = (
         ("torch-hasty", "runtime-prepared", GRACE_SECONDS, HASTY_SECONDS),
@@ -91,7 +92,7 @@ async def runtimes(installed: ControlPlane) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def silent(fleet: Fleet, name: str, how: NodeDeath) -> AsyncIterator[None]:
-    """Nothing is heard of the node; afterwards it is back, whatever has become of its objects."""
+    """The node is silent inside the block. Afterwards it is back, whatever happened to its objects."""
     fleet.kubelets.kill_node(name, how)
     try:
         yield
@@ -100,13 +101,13 @@ async def silent(fleet: Fleet, name: str, how: NodeDeath) -> AsyncIterator[None]
 
 
 async def come_back(fleet: Fleet, name: str) -> None:
-    """Whoever said that it is out of service takes that back; then its kubelet registers, and pods may come again."""
+    """Remove the out-of-service taint and revive the kubelet, and wait until the node takes pods again."""
     try:
         node = await node_of(fleet, name)
         kept = [taint for taint in node["spec"].get("taints", []) if taint["key"] != OUT_OF_SERVICE["key"]]
         await api_verbs.patch(fleet.api, NODES, name, {"spec": {"taints": kept}}, kind=PatchKind.MERGE)
     except NotFoundError:
-        pass  # Its kubelet makes it again.
+        pass  # Its kubelet creates it again.
     fleet.kubelets.revive_node(name)
     async with asyncio.timeout(GUARD_SECONDS):
         while not await ready(fleet, name):
@@ -125,7 +126,7 @@ def readiness(node: Object) -> Object:
 
 
 async def ready(fleet: Fleet, name: str) -> bool:
-    """Ready, and nothing keeps pods off it."""
+    """The node is Ready, and no taint keeps pods off it."""
     try:
         node = await node_of(fleet, name)
     except NotFoundError:
@@ -134,7 +135,7 @@ async def ready(fleet: Fleet, name: str) -> bool:
 
 
 async def mark_not_ready(fleet: Fleet, name: str) -> datetime:
-    """Say that no one knows what runs on a node; the node lifecycle controller does the rest. Gives since when."""
+    """Set Ready to Unknown on a node; the node lifecycle controller does the rest. Returns the transition time."""
     now = fleet.clock.now().replace(microsecond=0)
     said = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "power is off"}
     condition = said | {"lastTransitionTime": now.isoformat().replace("+00:00", "Z")}
@@ -145,7 +146,7 @@ async def mark_not_ready(fleet: Fleet, name: str) -> datetime:
 
 
 async def marked_not_ready(fleet: Fleet, name: str) -> datetime:
-    """Until the node lifecycle controller has marked the node. Gives since when."""
+    """Wait until the node lifecycle controller has marked the node. Returns the transition time."""
     async with asyncio.timeout(MARKED_WITHIN_SECONDS):
         while True:
             condition = readiness(await node_of(fleet, name))
@@ -155,9 +156,9 @@ async def marked_not_ready(fleet: Fleet, name: str) -> datetime:
 
 
 async def trains_elsewhere(job: Job, before: Before, dead: Member, since: datetime) -> timedelta:
-    """Until all ranks of a new Job train past the step of before, none of them on that node. How long that took.
+    """Wait until all ranks of a new Job, none on that node, train past the old step. Returns how long that took.
 
-    `since` is a time of the API, in whole seconds: ranks that first met in that same second are not the new ones.
+    `since` is an API time in whole seconds. The old ranks may have met in the same second, and do not count.
     """
     world = job.fleet.world
     await until(f"{job.training} trains again", lambda: world.passed(job.training, before.step, before.at))
@@ -175,7 +176,7 @@ def forced(proxy: ApiProxy) -> list[str]:
 
 
 def assert_one_trigger(proxy: ApiProxy) -> None:
-    """One was carried out. One before it may have met a Job that a pod's loss had just changed, and changed nothing."""
+    """One trigger was carried out. Earlier ones may have been refused, if a pod's loss had just changed the Job."""
     statuses = [seen.status for seen in proxy.writes(is_trigger)]
     assert statuses == [*[409] * (len(statuses) - 1), 200]
 
@@ -183,9 +184,9 @@ def assert_one_trigger(proxy: ApiProxy) -> None:
 async def assert_fenced_once(
     job: Job, proxy: ApiProxy, before: Before, dead: Member, *, collected: bool = False
 ) -> Object:
-    """One recovery, whose ledger came first, and which forced the dead pod only, by its UID. Gives the incident.
+    """One recovery wrote the ledger first, and force-deleted only the dead pod, by its UID. Returns the incident.
 
-    `collected`: the controller-manager forces it too, and may come first.
+    `collected`: the controller-manager force-deletes the pod too, and may be first.
     """
     [closed] = await job.closed_incidents(1)
     [incident] = await incidents_of(job)
@@ -231,7 +232,7 @@ async def test_a_dead_node_that_may_be_assumed_dead(
 async def test_a_dead_node_whose_node_object_is_deleted(
     training: StartsTraining, controller: StartsController, proxy: ApiProxy, record_property: RecordProperty
 ) -> None:
-    """Until then nothing at all is done: what does not answer may still compute."""
+    """Until then the controller does nothing, because a node that does not answer may still compute."""
     job = await training(runtime="torch-patient")
     async with controller() as process:
         before = await remember(job)
@@ -254,7 +255,7 @@ async def test_a_dead_node_whose_node_object_is_deleted(
 async def test_a_dead_node_that_is_tainted_out_of_service(
     training: StartsTraining, controller: StartsController, proxy: ApiProxy, record_property: RecordProperty
 ) -> None:
-    """Its pod has been asked to go before, and the group waits for it: for no proof, and for nothing else."""
+    """Its pod is already being deleted, and the group waits only for the proof that the node is dead."""
     job = await training(runtime="torch-hasty")
     async with controller():
         before = await remember(job)
@@ -266,7 +267,7 @@ async def test_a_dead_node_that_is_tainted_out_of_service(
             taint = {"spec": {"taints": [OUT_OF_SERVICE]}}
             await api_verbs.patch(job.fleet.api, NODES, dead.node, taint, kind=PatchKind.STRATEGIC)
             took = await trains_elsewhere(job, before, dead, since)
-            # Every 20 s its pod garbage collector looks for nodes that are not ready and have that taint.
+            # Every 20 s the pod garbage collector looks for nodes that are not Ready and have that taint.
             await assert_fenced_once(job, proxy, before, dead, collected=True)
     record_property("seconds_from_out_of_service", took.total_seconds())
     assert took <= BACK_WITHIN
@@ -274,7 +275,7 @@ async def test_a_dead_node_that_is_tainted_out_of_service(
 
 
 async def waits_for_proof(job: Job, proxy: ApiProxy, before: Before, dead: Member) -> Object:
-    """The pod was evicted from its dead node, the others are gone, and the controller says for what it waits."""
+    """Wait until only the pod of the dead node is left, and the controller says what it waits for."""
     await job.reaches("Fencing")
     said = await until_said(
         job, "its processes may still run until its Node object is deleted or has the out-of-service taint"
@@ -296,7 +297,7 @@ async def waits_for_proof(job: Job, proxy: ApiProxy, before: Before, dead: Membe
 async def test_without_leave_to_assume_it_waits_and_finishes_when_the_node_returns(
     training: StartsTraining, controller: StartsController, proxy: ApiProxy, permit: Permits
 ) -> None:
-    """The policy would assume it dead at once; the platform does not allow that, and that is said."""
+    """The policy would assume the node dead at once. RecoveryConfig does not allow it, and the message says so."""
     await permit(allow={"assumeDead": False})
     job = await training(runtime="torch-hasty", teardown=ASSUME_AT_ONCE)
     async with controller():
@@ -307,7 +308,7 @@ async def test_without_leave_to_assume_it_waits_and_finishes_when_the_node_retur
             said = await waits_for_proof(job, proxy, before, dead)
             assert "RecoveryConfig does not allow assumeDead" in said["message"]
             since = job.fleet.clock.now()
-            # The new group runs elsewhere: a pod that comes before the node's NoExecute taint has gone is evicted.
+            # The new group must run elsewhere: a pod is evicted if it comes before the node's NoExecute taint is gone.
             await set_room(job.fleet, [dead.node], room=False)
             job.fleet.kubelets.revive_node(dead.node)
             await until("it trains", lambda: job.fleet.world.passed(job.training, before.step, since))
@@ -327,7 +328,7 @@ async def test_a_partitioned_node_comes_back_with_its_old_pod_and_no_old_rank_co
     permit: Permits,
     record_property: RecordProperty,
 ) -> None:
-    """Its rank lives on for as long as no one can tell it: that is what AssumeDead accepts, and what trains is new."""
+    """Its rank lives until the node can be reached. AssumeDead accepts this, and only the new ranks train."""
     await permit(allow={"assumeDead": True})
     job = await training(runtime="torch-patient", teardown=ASSUME_AT_ONCE)
     world = job.fleet.world
@@ -368,7 +369,7 @@ async def test_the_platforms_own_restart_is_freed_from_a_dead_node_and_adopted(
     permit: Permits,
     record_property: RecordProperty,
 ) -> None:
-    """JobSet restarts it by itself, but waits for the pod of the dead node: that one action is the controller's."""
+    """JobSet restarts it itself, but waits for the pod of the dead node. The controller only deletes that pod."""
     await permit(allow={"assumeDead": True})
     job = await training(runtime="torch-native", teardown=ASSUME_AT_ONCE)
     async with controller():
@@ -378,7 +379,7 @@ async def test_the_platforms_own_restart_is_freed_from_a_dead_node_and_adopted(
             since = await mark_not_ready(job.fleet, dead.node)
             took = await trains_elsewhere(job, before, dead, since)
             [closed] = await job.closed_incidents(1)
-    record_property("seconds_from_not_ready", took.total_seconds())  # most of it until the pod is evicted
+    record_property("seconds_from_not_ready", took.total_seconds())  # most of it passes before the pod is evicted
     assert closed["outcome"] == "Recovered", closed
     assert set(forced(proxy)) == {dead.pod}
     assert proxy.writes(is_trigger) == [], "no deletion on top of the platform's own"

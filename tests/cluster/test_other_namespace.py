@@ -1,4 +1,4 @@
-"""The manifests in another namespace, as kustomize renders a user's overlay. It needs kubectl, and no control plane."""
+"""The manifests in another namespace, as kustomize renders a user's overlay. These tests need only kubectl."""
 
 import re
 import subprocess
@@ -16,7 +16,7 @@ MANIFESTS = REPOSITORY / "manifests"
 
 
 def rendered(toolbox: Toolbox, folder: Path, **overlay: Any) -> list[Object]:
-    """What `kubectl kustomize` makes of an overlay in that folder; paths are of `manifests`, which lies below it."""
+    """What `kubectl kustomize` renders from an overlay in that folder, which has `manifests` below it."""
     (folder / "manifests").symlink_to(MANIFESTS)
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
     command = [str(toolbox.binary("kubectl")), "kustomize", str(folder)]
@@ -26,11 +26,11 @@ def rendered(toolbox: Toolbox, folder: Path, **overlay: Any) -> list[Object]:
 
 
 BIRTH_SETTINGS = ("components/birth-settings", "admission/birth-settings/self-made")
-"""By the API server's own policy, or by a webhook: one of them at a time."""
+"""By the API server's own policy, or by a webhook. Only one of them is installed at a time."""
 
 
 def everything(toolbox: Toolbox, folder: Path, birth_settings: str = BIRTH_SETTINGS[0]) -> list[Object]:
-    """All that can be installed at a time, with the certificate of the controller's own making."""
+    """Everything that can be installed together, with a certificate that the controller makes."""
     parts = ("admission/launch/self-made", birth_settings, "components/pod-logs", "network-policy")
     return rendered(
         toolbox,
@@ -61,7 +61,7 @@ def test_one_line_moves_all_that_has_a_namespace_and_leaves_no_trace_of_the_ship
 
 
 def test_no_right_moves_away_from_what_it_is_for(toolbox: Toolbox, tmp_path: Path) -> None:
-    """A Role in another namespace would move with the others, and grant something else there."""
+    """kustomize would move a Role of another namespace with the others, and it would grant something else there."""
     roles = [each for each in everything(toolbox, tmp_path) if each["kind"] == "Role"]
     assert {each["metadata"]["name"] for each in roles} == {"recovery-leader", "recovery-admission-certificate"}
 
@@ -95,7 +95,7 @@ def documented(heading: str) -> list[Object]:
 
 
 def test_what_the_guide_shows_renders(toolbox: Toolbox, tmp_path: Path) -> None:
-    """A namespace of others is neither labelled nor deleted, and Leases may be read in one namespace alone."""
+    """A shared namespace is neither labelled nor deleted, and Leases may be read in only one namespace."""
     overlay, of_others, narrow = documented("In another namespace")
     overlay["resources"] = [part.removeprefix("trainjob-recovery/") for part in overlay["resources"]]
     overlay["patches"] = [*of_others["patches"], *narrow["patches"]]

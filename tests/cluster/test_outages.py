@@ -1,6 +1,6 @@
-"""What the controller stands on goes away in mid-incident: the API server, its token, its watches, its definitions.
+"""What the controller depends on goes away in mid-incident: the API server, its token, its watches, its CRDs.
 
-Whatever it could not see meanwhile, in the end it is one recovery for each failure, and one charge.
+Whatever it could not see meanwhile, each failure has one recovery and one charge in the end.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ WATCHED = len(DEFINITIONS) - 1
 
 
 def resumes(proxy: ApiProxy) -> list[SeenRequest]:
-    """Of TrainJobs, taken by the server."""
+    """The resumes of TrainJobs that the server accepted."""
 
     def is_resume(seen: SeenRequest) -> bool:
         is_patch = (seen.method, seen.resource) == ("PATCH", "trainjobs") and seen.status == 200
@@ -51,7 +51,7 @@ def resumes(proxy: ApiProxy) -> list[SeenRequest]:
 
 
 async def assert_each_recovered_once(job: Job, proxy: ApiProxy, failures: int) -> None:
-    """So many incidents, each with one trigger at a Job of its own, one charge and one record; and it trains."""
+    """There are `failures` incidents, each with one trigger for its own Job, one charge and one record; it trains."""
     history = await job.closed_incidents(failures)
     ledger = await job.ledger()
     assert [each["outcome"] for each in history] == ["Recovered"] * failures
@@ -66,7 +66,7 @@ async def assert_each_recovered_once(job: Job, proxy: ApiProxy, failures: int) -
 
 
 async def until_ready(controller: ControllerProcess, status: int) -> None:
-    """Until /readyz answers so: 200, or 503 for not ready."""
+    """Wait until /readyz answers with that status: 200, or 503 for not ready."""
     answer = (0, "")
     try:
         async with asyncio.timeout(GUARD_SECONDS):
@@ -84,7 +84,7 @@ async def until_ready(controller: ControllerProcess, status: int) -> None:
 async def test_the_api_server_is_restarted(
     phase: str, installed: ControlPlane, training: StartsTraining, proxy: ApiProxy, controller: StartsController
 ) -> None:
-    """In Backoff the time is up only when it is back: who waits for that has lost its lease meanwhile."""
+    """In Backoff the time is up only after the restart, when the controller that waits for it has lost its Lease."""
     job = await training(ranks=2, gpus=1, **(PASSING if phase == "Backoff" else policy_for(phase)))
     async with controller():
         async with in_phase(phase, job, proxy):
@@ -98,7 +98,7 @@ async def test_the_api_server_is_restarted(
 
 @asynccontextmanager
 async def token_bound_to_secret(control_plane: ControlPlane) -> AsyncIterator[str]:
-    """A token of the controller's ServiceAccount that is worth nothing any more once this is over."""
+    """A token of the controller's ServiceAccount that becomes invalid after the block."""
     where = ("-n", "recovery-system")
     await control_plane.kubectl("create", "secret", "generic", "token-of-a-test", *where)
     try:
@@ -109,14 +109,14 @@ async def token_bound_to_secret(control_plane: ControlPlane) -> AsyncIterator[st
 
 
 AT_ONCE = 8
-"""No live read of a group sends more requests at the same time."""
+"""A live read of a group sends at most this many requests at the same time."""
 
 
 @pytest.mark.usefixtures("no_complaints")
 async def test_the_token_is_rotated(
     installed: ControlPlane, training: StartsTraining, proxy: ApiProxy, tmp_path: Path
 ) -> None:
-    """The new one lies in the file when the old one is refused; one 401 for each request that it surprised."""
+    """The new token is in the file when the old one is refused. Each request with the old one gets one 401."""
     job = await training(ranks=2, gpus=1)
     token = tmp_path / "token"
     kubeconfig = tmp_path / "kubeconfig-with-token-file"
@@ -131,7 +131,7 @@ async def test_the_token_is_rotated(
         async with ControllerProcess.running(kubeconfig, tmp_path / "controller-1.log") as process:
             token.write_text(await installed.token_of_service_account("recovery-system", "recovery-controller"))
             await while_valid.aclose()
-            # The API server believes a token for another 10 s after it has asked about it.
+            # The API server caches the result of a token check for 10 s.
             await until("the old token is refused", lambda: bool(refused_as_no_one(proxy)))
             await has_reconciled(process, job)
             await lose(job, 1)
@@ -154,7 +154,7 @@ def refused_as_no_one(proxy: ApiProxy) -> list[SeenRequest]:
 async def test_every_watch_is_closed_once_a_second_for_twenty_seconds(
     training: StartsTraining, proxy: ApiProxy, controller: StartsController
 ) -> None:
-    """A closed watch goes on where it stood: nothing is listed again, and the API server is not rushed at."""
+    """A closed watch continues from its last version: nothing is listed again, and the API server is not flooded."""
     job = await training(ranks=2, gpus=1, **policy_for("TearingDown"))
     async with controller() as process:
         begun = len(proxy.requests)
@@ -182,7 +182,7 @@ async def test_every_watch_is_closed_once_a_second_for_twenty_seconds(
 
 @asynccontextmanager
 async def watches_cut_once_a_second(proxy: ApiProxy) -> AsyncIterator[list[int]]:
-    """Gives, for each second, how many were open; every other time their connections break instead of ending."""
+    """Yields, for each second, how many were open. Every other time their connections break instead of ending."""
     cuts: list[int] = []
 
     async def cut() -> None:
@@ -203,7 +203,7 @@ async def watches_cut_once_a_second(proxy: ApiProxy) -> AsyncIterator[list[int]]
 
 @asynccontextmanager
 async def definitions_put_back(control_plane: ControlPlane) -> AsyncIterator[None]:
-    """The other tests of the session need them, whatever becomes of this one."""
+    """Installs the CRDs again after the block, because the other tests of the session need them."""
     try:
         yield
     finally:
@@ -211,12 +211,12 @@ async def definitions_put_back(control_plane: ControlPlane) -> AsyncIterator[Non
 
 
 async def undefine(control_plane: ControlPlane, *definitions: str) -> None:
-    """Delete them, and all objects of their kinds; returns when they are gone."""
+    """Delete these CRDs and all their objects. Returns when they are gone."""
     await control_plane.kubectl("delete", "crd", *definitions, "--ignore-not-found")
 
 
 def said_to_be_missing(process: ControllerProcess) -> list[str]:
-    """The resources that the log says are not served, one for each time that it says so."""
+    """The resources that the log reports as not served, once for each report."""
     lines = [line for line in process.lines() if line.get("msg") == "a watch was interrupted"]
     return sorted(str(line["resource"]) for line in lines if "is the CRD installed?" in str(line["error"]))
 
@@ -224,7 +224,7 @@ def said_to_be_missing(process: ControllerProcess) -> list[str]:
 async def test_the_definitions_are_deleted_and_applied_again_in_tearing_down(
     installed: ControlPlane, training: StartsTraining, proxy: ApiProxy, controller: StartsController
 ) -> None:
-    """The ledgers go first: for a moment the group is one without any, under a policy that says Enforce."""
+    """The ledgers go first: for a moment the group has none, under a policy in mode Enforce."""
     job = await training(ranks=2, gpus=1, **policy_for("TearingDown"))
     async with controller() as process, definitions_put_back(installed):
         async with in_phase("TearingDown", job, proxy):
@@ -255,9 +255,9 @@ async def test_the_definitions_are_deleted_and_applied_again_in_tearing_down(
 async def test_no_trigger_is_sent_while_the_definition_of_the_ledgers_is_on_its_way_out(
     installed: ControlPlane, training: StartsTraining, proxy: ApiProxy, controller: StartsController
 ) -> None:
-    """The ledgers are gone already, their watch is still open, the policy says Enforce and the loss is there to see.
+    """The ledgers are gone, their watch is still open, the policy is in mode Enforce, and the loss is visible.
 
-    What holds the group then is that a ledger is written before the action, and that none can be made any more.
+    The group is not restarted, because a ledger is written before the action, and no new ledger can be created.
     """
     job = await training(ranks=2, gpus=1)
     async with controller() as process, definitions_put_back(installed):
@@ -268,7 +268,7 @@ async def test_no_trigger_is_sent_while_the_definition_of_the_ledgers_is_on_its_
             async with asyncio.timeout(GUARD_SECONDS):
                 while await job.groups():
                     await asyncio.sleep(0.1)
-            # The trigger that is on its way comes too late, so that all is read and decided again.
+            # The trigger that is under way comes too late, so the controller reads everything and decides again.
             await edit(job, {"metadata": {"annotations": {"example.com/changed": "meanwhile"}}}, resource=JOBS)
             proxy.release()
             await until("new ledgers are refused", lambda: len(refused_ledgers(proxy)) >= 3)
@@ -284,7 +284,7 @@ async def test_no_trigger_is_sent_while_the_definition_of_the_ledgers_is_on_its_
 
 @asynccontextmanager
 async def ledger_that_stays(job: Job) -> AsyncIterator[None]:
-    """A RecoveryGroup of no one's that cannot be deleted, and with it the definition, until this is over."""
+    """A RecoveryGroup without a job. Inside the block it cannot be deleted, and neither can its CRD."""
     name = recovery_group_name("nobody", "none")
     body = {
         "apiVersion": RECOVERY_GROUPS.api_version,
@@ -307,9 +307,9 @@ def refused_ledgers(proxy: ApiProxy) -> list[SeenRequest]:
 async def test_the_definitions_are_deleted_and_applied_again_in_backoff(
     installed: ControlPlane, training: StartsTraining, proxy: ApiProxy, controller: StartsController
 ) -> None:
-    """Nothing is left but the annotation on the job, and no policy comes back: the job is resumed by it all the same.
+    """Only the annotation on the job is left, and no policy is restored. The annotation is enough to resume the job.
 
-    What goes first is a definition without objects: the controller stops before it could see its ledgers go.
+    The first CRD to go is one without objects, so the controller stops before it can see its ledgers go.
     """
     job = await training(ranks=2, gpus=1, **policy_for("Backoff"))
     async with controller() as process, definitions_put_back(installed):
@@ -356,7 +356,7 @@ async def test_a_ledger_of_a_newer_version_makes_it_hold_and_say_so(
         assert f"{group} has schemaVersion {SCHEMA_VERSION + 1}" in explained.out, explained
         shown = await recovery("status", *where)
         assert "Unreadable" in shown.out, shown
-        # It was no blindness: in its own version the same ledger makes it act.
+        # The controller was not blind: it acts when the same ledger has the controller's own version.
         await put_ledger(job, {"schemaVersion": SCHEMA_VERSION, "phase": "Healthy"})
         [closed] = await job.closed_incidents(1)
         assert closed["outcome"] == "Recovered"
@@ -364,7 +364,7 @@ async def test_a_ledger_of_a_newer_version_makes_it_hold_and_say_so(
 
 
 async def put_ledger(job: Job, status: Object) -> str:
-    """As another version of the controller would write it; gives the name of the RecoveryGroup."""
+    """Write a ledger as another version of the controller would; returns the name of the RecoveryGroup."""
     api = job.fleet.api
     uid = json.loads(await api_verbs.get(api, TRAIN_JOBS, job.name, namespace=job.namespace))["metadata"]["uid"]
     name = recovery_group_name(job.name, uid)

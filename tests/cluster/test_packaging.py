@@ -1,6 +1,6 @@
-"""The manifests as users apply them: what they let the controller do, that they are admitted, and how they go again.
+"""The manifests as users apply them: what they let the controller do, that they are admitted, and their removal.
 
-On a control plane of their own, without nodes: the Deployment has its two replicas here, and roles lose verbs.
+These tests have their own control plane, without nodes: the Deployment has its two replicas here, and roles lose verbs.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ WARNS_WITHOUT = {
     "recovery-quarantine": "no node will be quarantined",
     "recovery-node-leases": "fencing AssumeDead will go by the Ready condition of nodes alone",
 }
-"""By role: what is said where a right of it is missing."""
+"""Role -> the warning if one of its rights is missing."""
 _INCOMPLETE = "the totals of the fleet will be incomplete (manifests/rbac)"
 _BASELINES_MOVE = "an edit of a policy will make earlier losses a baseline (manifests/rbac)"
 _ONLY_MORE = "records of incidents will only become more (manifests/rbac)"
@@ -45,9 +45,9 @@ CAN_DO_WITHOUT = {
     ("patch", "recoverypolicies/status"): _BASELINES_MOVE,
     ("patch", "clusterrecoverypolicies/status"): _BASELINES_MOVE,
 }
-"""Rights of the role recovery-observe that earlier versions did not have, and what is said where one is missing."""
+"""Rights of the role recovery-observe that earlier versions did not have, and the warning if one is missing."""
 AT_ONCE = 4
-"""Controllers that start at the same time: what they cost is the time of a processor."""
+"""How many controllers start at the same time. A start costs CPU time."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -58,7 +58,7 @@ async def bare(toolbox: Toolbox) -> AsyncIterator[ControlPlane]:
 
 
 async def apply_folder(control_plane: ControlPlane, folder: str) -> None:
-    """`manifests/FOLDER`, until its definitions are served."""
+    """Apply `manifests/FOLDER`, and wait until its CRDs are served."""
     await control_plane.kubectl("apply", "--server-side", "-k", str(REPOSITORY / "manifests" / folder))
     await control_plane.kubectl("wait", "--for=condition=Established", "--timeout=180s", "crd", "--all")
 
@@ -68,14 +68,14 @@ async def apply_folder(control_plane: ControlPlane, folder: str) -> None:
 
 @dataclass(frozen=True)
 class Right:
-    """A verb on a resource, as the line that misses it says it: `patch recoverygroups.recovery.trainjob.dev/status`."""
+    """A verb on a resource. The log names a missing one as `patch recoverygroups.recovery.trainjob.dev/status`."""
 
     role: str
     group: str
     resource: str
     verb: str
     place: str = ""
-    """The namespace of others that the controller asks for it in; empty: everywhere, or in our own."""
+    """The foreign namespace in which the controller needs it. Empty: everywhere, or in its own."""
 
     @property
     def words(self) -> str:
@@ -116,7 +116,7 @@ def account_without(name: str, roles: Mapping[str, Object], missing: Right | Non
         own = f"{name}-{role['metadata']['name']}"
         rbac = {"apiVersion": "rbac.authorization.k8s.io/v1"}
         reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": own}
-        # As docs/install.md narrows it: bound everywhere, it would also be the right to read the Lease of the election.
+        # As docs/install.md narrows it. Bound everywhere, it would also grant reading the Lease of the election.
         place, binding = (NODE_LEASES, "RoleBinding") if role_of_nodes(role) else (namespace, f"{kind}Binding")
         objects.append(
             {**rbac, "kind": kind, "metadata": _metadata(own, namespace), "rules": rules_without(role, missing)}
@@ -143,11 +143,11 @@ class Start:
 
     exit_code: int | None
     said: tuple[str, ...]
-    """What it said of missing permissions."""
+    """Its messages about missing permissions."""
 
 
 async def started(kubeconfig: Path, lease_namespace: str = SYSTEM) -> Start:
-    """Run it until it ends, or has checked its permissions and stands for election."""
+    """Run a controller until it ends, or has checked its permissions and stands for election."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "recovery.cli.entry", "run", "--kubeconfig", str(kubeconfig)),
         *("--metrics-address", "127.0.0.1:0", "--lease-namespace", lease_namespace),
@@ -179,7 +179,7 @@ async def started(kubeconfig: Path, lease_namespace: str = SYSTEM) -> Start:
 async def starts_without(
     control_plane: ControlPlane, roles: Mapping[str, Object], rights: list[Right]
 ) -> dict[str, Start]:
-    """How it starts without each of the rights, keyed by the right's words; by "" with all of them."""
+    """How the controller starts without each of the rights, keyed by the right's words. Key "": with all rights."""
     variants = {f"without-{number}": right for number, right in enumerate([None, *rights])}
     await apply(
         control_plane, None, *(each for name, right in variants.items() for each in account_without(name, roles, right))
@@ -254,7 +254,7 @@ async def test_the_overlay_observe_leaves_every_action_to_be_refused_by_the_api_
 
 
 def words_of(permissions: str) -> set[tuple[str, str]]:
-    """Verb and resource of each, out of `delete, patch jobs.batch; delete pods`."""
+    """Verb and resource of each permission in a text like `delete, patch jobs.batch; delete pods`."""
     parts = [part.rsplit(" ", 1) for part in permissions.split("; ")]
     return {(verb, target) for verbs, target in parts for verb in verbs.split(", ")}
 
@@ -352,7 +352,7 @@ async def test_the_roles_of_the_cluster_know_our_objects(
         answer = await bare.kubectl("create", "-f", "-", "-o", "json", stdin=json.dumps(review))
         return bool(json.loads(answer)["status"]["allowed"])
 
-    async with asyncio.timeout(GUARD_SECONDS):  # the controller-manager aggregates
+    async with asyncio.timeout(GUARD_SECONDS):  # the controller-manager aggregates roles a little later
         while not all([await may(*each) for each in allowed]):
             await asyncio.sleep(0.2)
     assert not any([await may(*each) for each in refused])

@@ -1,6 +1,6 @@
-"""What policies/ ships on a real control plane: accepted as it is written, and doing what its comments say.
+"""The files in policies/ on a real control plane: they are accepted as written, and do what their comments say.
 
-A job is given its policy as a user gives it: the file is applied to the namespace, and the job names it by annotation.
+A job gets its policy as users do it: the file is applied to the namespace, and the job names it by annotation.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ quietly = pytest.mark.usefixtures("no_complaints", "quick_runtime")
 
 
 class Grants(Protocol):
-    """What the fixture `grant` gives: the permissions of a policy; there is no RecoveryConfig before and afterwards."""
+    """The type of the fixture `grant`. It applies the permissions of a policy. No RecoveryConfig is left afterwards."""
 
     async def __call__(self, policy: str) -> None: ...
 
@@ -56,7 +56,7 @@ async def grant(installed: ControlPlane) -> AsyncIterator[Grants]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def quick_runtime(installed: ControlPlane) -> AsyncIterator[None]:
-    """The prepared runtime with a grace of 1 s: the shipped policies leave hung ranks theirs."""
+    """The prepared runtime with a grace of 1 s, because the shipped policies give hung ranks their whole grace."""
     body = yaml.safe_load((POLICIES / "runtime-prepared.yaml").read_text())
     body["metadata"]["name"] = QUICK
     [replicated] = body["spec"]["template"]["spec"]["replicatedJobs"]
@@ -67,7 +67,7 @@ async def quick_runtime(installed: ControlPlane) -> AsyncIterator[None]:
 
 
 async def under(policy: str, training: StartsTraining, installed: ControlPlane) -> Job:
-    """A training that is under that shipped policy."""
+    """Start a training under that shipped policy."""
     job = await training(runtime=QUICK, ranks=RANKS, with_policy=False)
     await installed.kubectl(
         *("apply", "--server-side", "-n", job.namespace, "-f", str(POLICIES / f"{policy}.yaml")),
@@ -82,7 +82,7 @@ def shipped() -> list[Path]:
 
 @pytest.mark.parametrize("path", shipped(), ids=lambda path: str(path.relative_to(POLICIES)))
 async def test_the_api_server_takes_it_as_it_is_written(installed: ControlPlane, namespace: str, path: Path) -> None:
-    """Nothing is refused, and nothing that it says is pruned."""
+    """Nothing is refused, and no field is pruned."""
     text = path.read_text()
     written = yaml.safe_load(text)
     where = ("-n", namespace) if written["kind"] == "RecoveryPolicy" else ()
@@ -92,7 +92,7 @@ async def test_the_api_server_takes_it_as_it_is_written(installed: ControlPlane,
 
 
 def assert_holds(kept: Any, written: Any, path: str) -> None:
-    """All that was written is there; the API server adds its defaults."""
+    """Everything that was written is there. The API server may add its defaults."""
     match written:
         case dict():
             for key, value in written.items():
@@ -109,7 +109,7 @@ def assert_holds(kept: Any, written: Any, path: str) -> None:
 async def test_the_example_trainings_are_taken_and_trainer_makes_what_they_ask_for(
     installed: ControlPlane, namespace: str
 ) -> None:
-    """examples/training, applied as docs/training.md says. That lint finds nothing in it, a unit test shows."""
+    """examples/training, applied as docs/training.md says. A unit test shows that lint finds nothing in it."""
     await installed.kubectl("apply", "-n", namespace, "-k", str(EXAMPLES))
     for name in ("ddp", "fsdp"):
         job_set = await job_set_of(f"example-{name}", installed, namespace)
@@ -132,7 +132,7 @@ async def test_the_example_trainings_are_taken_and_trainer_makes_what_they_ask_f
 
 
 async def job_set_of(name: str, installed: ControlPlane, namespace: str) -> Object:
-    """Once Trainer has made it."""
+    """Wait until Trainer has created the JobSet; returns it."""
     async with asyncio.timeout(GUARD_SECONDS):
         while True:
             found = await installed.kubectl("get", "jobset", name, "-n", namespace, "-o", "json", "--ignore-not-found")
@@ -143,7 +143,7 @@ async def job_set_of(name: str, installed: ControlPlane, namespace: str) -> Obje
 
 
 async def test_permissions_add_up_under_names_of_their_own(installed: ControlPlane) -> None:
-    """As the comments in policies/permissions/ tell, on top of the shipped RecoveryConfig."""
+    """They are applied as the comments in policies/permissions/ say, on top of the shipped RecoveryConfig."""
     name = ("recoveryconfig", "default")
     try:
         await installed.kubectl("apply", "--server-side", "-f", str(POLICIES / "recovery-config.yaml"))
@@ -242,7 +242,7 @@ async def test_gpu_faults_quarantines_a_node_and_the_group_comes_back_on_others_
     installed: ControlPlane,
     grant: Grants,
 ) -> None:
-    """The node's monitor says so while the rank still runs; `recovery release` frees it by hand."""
+    """The node's monitor reports the fault while the rank still runs. `recovery release` frees the node by hand."""
     await grant("gpu-faults")
     job = await under("gpu-faults", training, installed)
     fleet = job.fleet
@@ -275,7 +275,7 @@ async def get_node(fleet: Fleet, name: str) -> Object:
 
 
 async def say_of(fleet: Fleet, node: str, type_: str, status: str) -> None:
-    """A monitor of nodes sets its condition."""
+    """Set a condition of the node, as a node monitor does."""
     now = fleet.clock.now().isoformat().replace("+00:00", "Z")
     said = {"type": type_, "status": status, "reason": "HardwareFailure", "lastTransitionTime": now}
     patch = {"status": {"conditions": [said]}}
@@ -283,7 +283,7 @@ async def say_of(fleet: Fleet, node: str, type_: str, status: str) -> None:
 
 
 def assert_quarantined(node: Object, incident: str) -> None:
-    """Cordon, taint and annotation, and who did it for what."""
+    """The node has the cordon, the taint, and the annotation with the incident and the reason."""
     assert node["spec"]["unschedulable"] is True
     taints = [(each["key"], each.get("value", ""), each["effect"]) for each in node["spec"]["taints"]]
     assert (QUARANTINE_TAINT, incident, "NoSchedule") in taints
@@ -299,7 +299,7 @@ async def quarantined(installed: ControlPlane) -> list[Object]:
 
 
 async def until_free(fleet: Fleet, name: str) -> None:
-    """Nothing of ours is left on it, and pods may come."""
+    """Wait until nothing of ours is left on the node, and it takes pods."""
     async with asyncio.timeout(GUARD_SECONDS):
         while True:
             node = await get_node(fleet, name)
@@ -311,7 +311,7 @@ async def until_free(fleet: Fleet, name: str) -> None:
 
 
 async def as_it_was(fleet: Fleet, name: str) -> None:
-    """Whatever a test has left on the node is taken away, so that the next one finds it free."""
+    """Remove whatever a test has left on the node, so that the next test finds it free."""
     node = await get_node(fleet, name)
     kept = [each for each in node["spec"].get("taints", []) if each["key"] != QUARANTINE_TAINT]
     patch = {

@@ -1,7 +1,7 @@
 """Progress on a real control plane: a recovery ends when the training reports it again.
 
-The gate TrainJobStatus of Trainer is off in this control plane. Its field is in the CRD all the same, so the test
-reports in place of Trainer's status server, with the patch that the server makes.
+Trainer's feature gate TrainJobStatus is off in this control plane. Its field is still in the CRD, so the test reports
+in place of Trainer's status server, with the patch that the server makes.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ async def test_a_recovery_ends_when_the_training_reports_progress_again(
 
 
 async def reported_after(job: Job, percentage: int, began: datetime) -> datetime:
-    """Reports as a training does: again and again. Gives the first date that lies after Rendezvous."""
+    """Reports repeatedly, as a training does. Returns the first date after Rendezvous."""
     async with asyncio.timeout(GUARD_SECONDS):
         while True:
             told = await report_progress(job, percentage)

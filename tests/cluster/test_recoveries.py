@@ -1,6 +1,6 @@
-"""What a killed pod, an eviction, a cascade or a restarted container leads to: the group comes back, exactly once.
+"""After a killed pod, an eviction, a cascade or a restarted container, the group is recovered exactly once.
 
-Every test breaks a 16-node training in its own way and then asks for the one verdict of `tests.cluster.verdict`.
+Every test breaks a 16-node training in its own way and then uses the verdict of `tests.cluster.verdict`.
 """
 
 from collections.abc import AsyncIterator, Iterable
@@ -27,7 +27,7 @@ both_runtimes = pytest.mark.parametrize("runtime", [SHIPPED, PREPARED], ids=["sh
 
 @asynccontextmanager
 async def cordoned(fleet: Fleet, nodes: Iterable[str]) -> AsyncIterator[None]:
-    """No new pod gets onto these nodes; afterwards they are as before."""
+    """These nodes take no new pods inside the block."""
     names = list(nodes)
     try:
         for name in names:
@@ -53,7 +53,7 @@ async def test_a_deleted_pod(
 async def test_a_pod_deleted_with_a_grace_of_centuries(
     training: StartsTraining, controller: StartsController, proxy: ApiProxy
 ) -> None:
-    """Its deletion is dated in another century. The controller reads it, and nothing of its caches is lost."""
+    """Its deletionTimestamp is in another century. The controller can read it, and its caches lose nothing."""
     job = await training(ranks=4)
     async with controller() as process:
         before = await remember(job)
@@ -81,7 +81,7 @@ async def test_an_evicted_pod(
 async def test_eight_exits_at_once(
     runtime: str, training: StartsTraining, controller: StartsController, proxy: ApiProxy
 ) -> None:
-    """A switch is gone. On the shipped runtime this exhausts the backoffLimit: the controller has to be faster."""
+    """A switch fails. On the shipped runtime this exhausts the backoffLimit, so the controller must be faster."""
     job = await training(runtime=runtime)
     async with controller():
         before = await remember(job)
@@ -120,7 +120,7 @@ async def test_a_pod_failed_with_137_on_the_prepared_runtime(
 async def test_a_second_kill_while_the_old_pods_are_torn_down(
     runtime: str, training: StartsTraining, controller: StartsController, proxy: ApiProxy
 ) -> None:
-    """The survivors hang, deaf to SIGTERM, so this lasts. The kill hits what is going anyway: nothing follows."""
+    """The survivors hang and ignore SIGTERM, so this lasts. The kill hits a pod that is being deleted: no effect."""
     job = await training(runtime=runtime, teardown={"graceSeconds": 10})
     async with controller():
         before = await remember(job)
@@ -134,7 +134,7 @@ async def test_a_second_kill_while_the_old_pods_are_torn_down(
 async def test_a_second_kill_while_a_new_pod_waits_for_a_node(
     runtime: str, training: StartsTraining, controller: StartsController, proxy: ApiProxy
 ) -> None:
-    """The new group has not run at once yet: its Job replaces the lost member, and no one hangs."""
+    """The new ranks have not all run at the same time yet. The Job replaces the lost member, and no rank hangs."""
     job = await training(runtime=runtime)
     async with controller():
         before = await remember(job)
@@ -153,7 +153,7 @@ async def test_a_second_kill_while_a_new_pod_waits_for_a_node(
 async def test_a_second_kill_while_a_new_pod_starts(
     runtime: str, training: StartsTraining, controller: StartsController, proxy: ApiProxy
 ) -> None:
-    """The same as while one waits for a node."""
+    """The result is the same as while a new pod waits for a node."""
     job = await training(runtime=runtime)
     async with controller():
         before = await remember(job)
@@ -171,7 +171,7 @@ async def test_a_second_kill_while_a_new_pod_starts(
 async def test_a_second_kill_while_the_ranks_join(
     runtime: str, training: StartsTraining, controller: StartsController, proxy: ApiProxy
 ) -> None:
-    """All new ranks ran at once, so the others hang again: a second trigger, within the same incident and charge."""
+    """All new ranks ran at the same time, so the others hang again. A second trigger follows, with no new charge."""
     job = await training(runtime=runtime, backoff={"initial": "0s"})
     async with controller():
         before = await remember(job)

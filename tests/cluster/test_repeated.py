@@ -1,7 +1,7 @@
-"""Recoveries in a row of a large group: the dying Jobs must never take their JobSet with them.
+"""Several recoveries of a large group in a row. The deleted Jobs must never make their JobSet fail.
 
-Every pod that the controller deletes counts as a failed pod of the dying Job, 128 against a shipped backoffLimit of 6,
-and a JobSet that sees a Failed Job ends, even if that Job is being deleted.
+Every pod that the controller deletes counts as a failed pod of the deleted Job: 128 pods, and a shipped backoffLimit of
+6. A JobSet fails when it sees a Failed Job, even if that Job is being deleted.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ AT_ONCE: dict[str, Any] = {"backoff": {"initial": "0s"}}
 
 
 async def _recovers(job: Job, incidents: int) -> None:
-    """One rank exits; the group comes back, and its JobSet has lived through it."""
+    """One rank exits. The group recovers, and its JobSet does not fail."""
     world = job.fleet.world
     step, killed_at = world.step_of(job.training), job.fleet.clock.now()
     victim = await job.pod_of_rank(incidents % RANKS)
@@ -56,5 +56,5 @@ async def test_the_job_set_of_128_pods_with_the_shipped_backoff_limit_never_fail
         for incidents in range(1, recoveries + 1):
             await _recovers(job, incidents)
     triggers = proxy.writes(lambda write: write.method == "DELETE" and write.resource == "jobs")
-    # A 409 is a trigger that found its Job changed, deleted nothing, and was decided again.
+    # A 409 is a trigger whose Job had changed. It deleted nothing, and the controller decided again.
     assert [trigger.status for trigger in triggers if trigger.status != 409] == [200] * recoveries

@@ -1,4 +1,4 @@
-"""`recovery report` on a real control plane: of an incident, of its job when that is gone, of the fleet."""
+"""`recovery report` on a real control plane: for an incident, for a job that is gone, and for the fleet."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("no_complaints")
 
 
 async def report_of(job: Job, *arguments: str) -> str:
-    """The report as printed, without a word on stderr."""
+    """The report as printed. stderr must be empty."""
     kubeconfig = str(job.control_plane.kubeconfig)
     ended = await recovery("report", *arguments, "-n", job.namespace, "--kubeconfig", kubeconfig)
     assert (ended.exit_code, ended.err) == (0, "")
@@ -24,7 +24,7 @@ async def report_of(job: Job, *arguments: str) -> str:
 
 
 async def is_gone(job: Job) -> None:
-    """The TrainJob, and with it the ledger, which Kubernetes takes away some time later."""
+    """Remove the TrainJob, and wait until its ledger is garbage-collected."""
     await job.remove()
     async with asyncio.timeout(GUARD_SECONDS):
         while await job.items(TRAIN_JOBS) or await job.groups():

@@ -1,6 +1,6 @@
 """What the controller leaves alone: everything that is not a failure, or not its business, or not allowed.
 
-Each test asks the record of the proxy what was written, after something that shows that the controller has reconciled.
+Each test checks the writes in the proxy's record, after something that shows that the controller has reconciled.
 """
 
 import asyncio
@@ -42,12 +42,12 @@ WATCHED = {"watched": "yes"}
 EXIT_OF_HUNG_RANK = 134
 GROUPS = 8
 LONGER_THAN_ITS_TIMERS_SECONDS = 35.0
-"""A verdict settles within 2 s, and what waits is reconciled again within 30 s. The simulation shows that nothing is
+"""A verdict settles within 2 s, and a waiting group is requeued within 30 s. The simulation shows that nothing is
 written in hours either (`HealthyUntouched`)."""
 
 
 class StartsJobs(Protocol):
-    """What the fixture `jobs` gives: TrainJobs of 1 GPU a rank, without any policy, that all train when it returns."""
+    """The type of the fixture `jobs`: TrainJobs of 1 GPU a rank, without a policy, which all train when it returns."""
 
     async def __call__(self, *names: str, ranks: int = 2, labels: dict[str, str] = WATCHED) -> list[Job]: ...
 
@@ -158,21 +158,21 @@ async def test_nothing_is_written_about_what_is_no_failure_or_not_the_controller
             await until_condition(job, TRAIN_JOBS, "Complete")
         assert len(healthy.fleet.world.rounds(healthy.training)) == 1
         assert await suspended.pods() == []
-        # It was no blindness: the resumed job, whose past counts for nothing, loses a member now.
+        # The controller was not blind: the resumed job, whose past does not count, now loses a member.
         await lose(resumed, 0)
         [closed] = await resumed.closed_incidents(1)
         assert closed["outcome"] == "Recovered"
 
 
 async def lose_and_replace_a_pod(job: Job) -> None:
-    """A past: its Job has counted a failed pod, and all ranks have met for the second time."""
+    """Give the job a past: its Job has counted a failed pod, and all ranks have met for the second time."""
     await lose(job, 0, grace_seconds=1)
     await exit_rank(job, 1, EXIT_OF_HUNG_RANK)
     await until_rounds(job, 2)
 
 
 async def a_finishing_job_loses_a_pod(control_plane: ControlPlane, job: Job) -> None:
-    """Rank 0 has succeeded when the pod of the last rank is deleted; in the end the Job has all its ranks succeed."""
+    """The pod of the last rank is deleted after rank 0 has succeeded. In the end all ranks of the Job succeed."""
     last = job.ranks - 1
     done = await exit_rank(job, 0, 0)
     async with asyncio.timeout(GUARD_SECONDS):
@@ -258,7 +258,7 @@ async def test_a_job_that_completes_while_the_trigger_is_under_way_ends_complete
 async def test_a_loss_while_the_training_finishes_is_held_after_its_time_until_a_person_decides(
     installed: ControlPlane, namespace: str, jobs: StartsJobs, proxy: ApiProxy, controller: StartsController
 ) -> None:
-    """Rank 0 has ended far too early, with exit code 0, and the Job replaces only the rank that was lost then."""
+    """Rank 0 exits far too early, with exit code 0. Another rank is lost, and the Job replaces only that one."""
     await apply(installed, namespace, rules(timeouts={"finish": "5s"}))
     [job] = await jobs("llm", ranks=3)
     uid = await job.child_uid()

@@ -1,4 +1,4 @@
-"""A TrainJob of 128 pods that was created suspended, as under Kueue, at the request limits that clusters have.
+"""A TrainJob of 128 pods that was created suspended, as under Kueue, at the default request limits.
 
 At 20 requests a second the Job controller takes seconds to create the pods, and dates `Suspended=False` only then. So
 nearly all pods of the run are older than that condition, which the suite's raised limits do not show.

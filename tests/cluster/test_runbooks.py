@@ -1,6 +1,6 @@
-"""Each runbook, walked: the state of its alert is provoked, and every command of the page is run as it stands there.
+"""The runbooks: each test causes the state of the alert, and runs every command of its page as written.
 
-The alert itself is not needed for that: tests/prometheus fires alerts. RecoveryRendezvousStuck is walked there.
+The alert itself is not needed, because tests/prometheus fires alerts. It also tests the page RecoveryRendezvousStuck.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ async def pods(installed: ControlPlane, fleet: Fleet, tmp_path: Path) -> AsyncIt
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def operator(installed: ControlPlane) -> AsyncIterator[None]:
-    """The kinds of the Prometheus operator, and what docs/monitoring.md applies with them."""
+    """The CRDs of the Prometheus operator, and what docs/monitoring.md applies with them."""
     kinds = [definition("ServiceMonitor"), definition("PodMonitor"), definition("PrometheusRule")]
     await apply(installed, None, *kinds)
     names = [each["metadata"]["name"] for each in kinds]
@@ -74,16 +74,16 @@ def config(**spec: object) -> Object:
 
 @asynccontextmanager
 async def with_config(control_plane: ControlPlane, **spec: object) -> AsyncIterator[None]:
-    """The RecoveryConfig of a cluster that has one."""
+    """The cluster has this RecoveryConfig inside the block."""
     await apply(control_plane, None, config(**spec))
     try:
         yield
-    finally:  # an open circuit breaker would keep every test that follows from recovering
+    finally:  # an open circuit breaker would block the recoveries of every later test
         await control_plane.kubectl("delete", "recoveryconfig", "default")
 
 
 async def recovers(job: Job, *, times: int) -> None:
-    """It loses a rank to a SIGKILL, and trains again, so many times more."""
+    """The job loses a rank to SIGKILL and trains again, `times` times."""
     for _ in range(times):
         await second_is_over()
         done = len((await job.ledger()).get("history", []))
@@ -93,7 +93,7 @@ async def recovers(job: Job, *, times: int) -> None:
 
 
 async def quarantined(page: Page, fleet: Fleet) -> None:
-    """The step that quarantines a suspected node; afterwards it is released again."""
+    """Run the step that quarantines a suspected node, and release the node afterwards."""
     node = fleet.nodes[-1]
     assert f"node {node} is quarantined" in await page.do("recovery quarantine", NODE=node)
     await page.shell.run(f"recovery release {node}")
@@ -104,12 +104,12 @@ async def explained(page: Page) -> str:
 
 
 def phases(shown: str) -> list[str]:
-    """The rows below Phases, which end the section Incident."""
+    """The rows below Phases, which is the end of the section Incident."""
     return shown.split("Phases:\n")[1].partition("\n\n")[0].splitlines()[1:]
 
 
 def section(shown: str, title: str) -> str:
-    """Of what `recovery explain` shows."""
+    """That section of the output of `recovery explain`."""
     return shown.split(f"\n{title}:\n")[1].partition("\n\n")[0]
 
 
@@ -238,7 +238,7 @@ async def test_pages_about_a_job_that_may_hang_or_has_not_started(
 ) -> None:
     waiting = Job(shell.control_plane, fleet, namespace, "waiting", RANKS)
     async with controller():
-        # Of the two nodes with room one is that of the controller's pod, which has no GPUs.
+        # One of the two nodes with room is that of the controller's pod, which has no GPUs.
         async with no_room(fleet, but_on=2), removed(waiting):
             await apply(shell.control_plane, namespace, policy(), train_job(waiting.name, ranks=RANKS))
             async with asyncio.timeout(GUARD_SECONDS):
@@ -262,7 +262,7 @@ async def test_pages_about_a_job_that_may_hang_or_has_not_started(
 
 @asynccontextmanager
 async def removed(job: Job) -> AsyncIterator[None]:
-    """Afterwards the job is gone, and its nodes are free."""
+    """After the block the job is gone, and its nodes are free."""
     try:
         yield
     finally:
@@ -325,7 +325,7 @@ async def test_pages_about_the_config(
 
 
 async def until_sample(process: ControllerProcess, name: str, value: float, **labels: str) -> None:
-    """The controller exports that value."""
+    """Wait until the controller exports that value."""
     async with asyncio.timeout(GUARD_SECONDS):
         while (await scrape(process)).sum(name, **labels) != value:
             await asyncio.sleep(0.2)

@@ -2,7 +2,7 @@
 modules.
 
 Each row was judged by reading the block and the sources of its version: it is a mistake of the guide, or a sketch that
-is no manifest. An error that has no row is a mistake of ours. It needs no control plane.
+is not a manifest. An error without a row is a mistake of the lint. These tests need no control plane.
 """
 
 import re
@@ -19,7 +19,7 @@ from recovery.launch.lint import lint
 from tests.cluster.controlplane.build import TOOLS, source_folder
 
 Errors = dict[str, list[str]]
-"""By guide, each code once."""
+"""Guide -> its codes, each once."""
 
 REMOVED, SKETCH = "removed-field", "wrong-type"
 
@@ -40,22 +40,22 @@ GUIDES: dict[str, tuple[int, Errors]] = {
     "jobset": (
         17,
         {
-            # `image` stands twice in each; one name makes pods of 69 characters; and `...` for what is left out.
+            # Each has `image` twice. One name makes pod names of 69 characters. And `...` for what is left out.
             "keps/262-ConfigurableFailurePolicy/README.md": ["duplicate-key", "name-too-long", SKETCH],
-            # torchrun --nnodes 2:8 and nothing else: a static rendezvous of 8 nodes on localhost, each of them rank 0.
+            # Only torchrun --nnodes 2:8, which is a static rendezvous of 8 nodes on localhost, each of them rank 0.
             "keps/463-ElasticJobsets/README.md": ["master-nowhere", "range-waits", "same-node-rank"],
             "keps/467-InPlaceRestart/README.md": [SKETCH],
-            # trainjob-qwen2.5 has a point in it.
+            # The name trainjob-qwen2.5 has a dot.
             "keps/572-stateful-jobset/README.md": ["name-not-dns"],
         },
     ),
-    # The value of an annotation is a number there.
+    # It has a number as the value of an annotation.
     "kueue": (3, {"keps/2724-topology-aware-scheduling/README.md": ["wrong-type"]}),
 }
 
 
 def _blocks(folder: Path) -> Iterator[tuple[str, str]]:
-    """Every different block of code with an object of a kind that is judged, and the guide that it stands in."""
+    """Every distinct code block with an object of a kind that the lint judges, and its guide."""
     seen: set[str] = set()
     for path in sorted(folder.rglob("*.md")):
         for found in re.finditer(r"^[ \t]*```.*?\n(.*?)^[ \t]*```", path.read_text(), re.MULTILINE | re.DOTALL):

@@ -1,6 +1,6 @@
-"""The on-call verbs and the kubectl plugin on a real API server, with no controller there to answer.
+"""The on-call verbs and the kubectl plugin on a real API server, without a controller that answers.
 
-All of it is run as a person runs it: as a process of its own, or by a real kubectl that finds the plugin on the PATH.
+Everything runs as a person runs it: in its own process, or by a real kubectl that finds the plugin on the PATH.
 """
 
 import asyncio

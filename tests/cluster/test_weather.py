@@ -1,6 +1,6 @@
-"""Bad weather between the controller and the API server while recoveries are in flight: each ends once all the same.
+"""Connection faults between the controller and the API server during recoveries. Each recovery still ends once.
 
-An API server of two is restarted after the other, watches fall silent on connections that stay open, and the leader is
+Two API servers are restarted one after the other, watches fall silent on connections that stay open, and the leader is
 cut off from the API server while the standby is not.
 """
 
@@ -25,8 +25,8 @@ pytestmark = pytest.mark.usefixtures("no_complaints")
 
 
 async def assert_each_ends_once(jobs: list[Job], *proxies: ApiProxy) -> None:
-    """Each job has lost one member: one incident, one charge, one record, one trigger that the server took, and two
-    incarnations that never ran at once. No pod of the second one was deleted.
+    """Each job has lost one member. It has one incident, one charge, one record, one accepted trigger, and two
+    incarnations that never ran at the same time. No pod of the second one was deleted.
     """
     for job in jobs:
         [closed] = await job.closed_incidents(1)
@@ -47,7 +47,7 @@ async def assert_each_ends_once(jobs: list[Job], *proxies: ApiProxy) -> None:
 
 
 def deletes_of(job: Job, proxy: ApiProxy) -> list[SeenRequest]:
-    """Of its Jobs and pods, those that the server took."""
+    """The accepted deletions of the job's Jobs and pods."""
     return proxy.writes(
         lambda seen: (
             seen.method == "DELETE"
@@ -60,7 +60,7 @@ def deletes_of(job: Job, proxy: ApiProxy) -> list[SeenRequest]:
 
 
 def uid_of(seen: SeenRequest) -> str:
-    """The UID that a delete asks for."""
+    """The UID in the precondition of a delete."""
     return str(json.loads(seen.body)["preconditions"]["uid"])
 
 
@@ -70,7 +70,7 @@ def uid_of(seen: SeenRequest) -> str:
 async def test_two_api_servers_are_restarted_one_after_the_other(
     installed: ControlPlane, training: StartsTraining, proxy: ApiProxy, controller: StartsController
 ) -> None:
-    """A balancer sends each request to the one that is up; what is open at the other one breaks."""
+    """A load balancer sends each request to the server that is up. Connections to the other one break."""
     policy = policy_for("TearingDown")
     torn_down = await training(name="first", ranks=2, gpus=1, **policy)
     struck = await training(name="second", ranks=2, gpus=1, **policy)
@@ -83,7 +83,7 @@ async def test_two_api_servers_are_restarted_one_after_the_other(
             await second_is_over()
             await kept.enter_async_context(in_phase("TearingDown", struck, proxy))
             proxy.upstream = first
-            # The second one ends here, and with it the watches that are open there; then what was kept is let go.
+            # The second server ends here, and with it the watches on it. Then the kept pods are released.
         await assert_each_ends_once([torn_down, struck], proxy)
         assert process.leads()
 
@@ -94,8 +94,8 @@ async def test_two_api_servers_are_restarted_one_after_the_other(
 async def test_every_watch_is_silent_until_the_controller_opens_it_again(
     training: StartsTraining, proxy: ApiProxy, controller: StartsController
 ) -> None:
-    """One recovery is in flight when it begins, one member is lost meanwhile. Who hears nothing asks again, and does
-    not act upon what it has not heard.
+    """One recovery is in flight when the silence begins, and one member is lost during it. The controller opens silent
+    watches again, and does not act on what it has not seen.
     """
     policy = policy_for("TearingDown")
     torn_down = await training(name="first", ranks=2, gpus=1, **policy)
@@ -125,7 +125,7 @@ async def test_every_watch_is_silent_until_the_controller_opens_it_again(
 
 
 def said_at(process: ControllerProcess, words: str) -> datetime:
-    """When its log said that last."""
+    """The time of the last log line that begins with these words."""
     [*_, said] = [line["ts"] for line in process.lines() if str(line.get("msg", "")).startswith(words)]
     return datetime.fromisoformat(said)
 
@@ -139,8 +139,8 @@ async def test_the_leader_is_cut_off_and_the_standby_is_not(
     controller: StartsController,
     tmp_path: Path,
 ) -> None:
-    """The leader's requests hang. It stops leading by its own clock before the standby begins, which completes what is
-    in flight. In Decided the leader's trigger is among what hangs.
+    """The leader's requests hang. It stops leading by its own clock before the standby begins. The standby completes
+    what is in flight. In Decided the leader's trigger is one of the requests that hang.
     """
     in_flight = await training(name="first", ranks=2, gpus=1, **policy_for(phase))
     struck = await training(name="second", ranks=2, gpus=1, **policy_for(phase))

@@ -1,7 +1,7 @@
-"""Was it one recovery, done once, and is what the controller says of it true?
+"""The verdict on a recovery: was it done exactly once, and is what the controller says about it true?
 
-One verdict for every test that breaks something. What happened comes from the training model's own trace; what was
-written, from the proxy's record; only then is what the controller tells held against both.
+Every test that breaks something uses it. What happened comes from the training model's own trace. What was written
+comes from the proxy's record. The controller's account is compared with both.
 """
 
 import json
@@ -30,12 +30,12 @@ _WRITES = {
     "PATCH recoverypolicies/status",
 }
 TIME_TOLERANCE = timedelta(seconds=2)
-"""API times are whole seconds, and a rank that gets SIGTERM takes a moment to be lost."""
+"""API times have whole seconds, and a rank that gets SIGTERM is lost a moment later."""
 
 
 @dataclass(frozen=True)
 class Member:
-    """A rank's pod and node, as a sentence has to name them."""
+    """A rank's pod and node, as the incident's message must name them."""
 
     pod: str
     rank: int
@@ -60,7 +60,7 @@ class Before:
 
 
 def member(pod: Object) -> Member:
-    """The rank that a pod is for. Its node is empty as long as it has none."""
+    """The rank of a pod. `node` is empty while the pod has no node."""
     rank = int(pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"])
     return Member(pod["metadata"]["name"], rank, pod["spec"].get("nodeName", ""))
 
@@ -91,12 +91,12 @@ async def assert_recovered_once(
     last_kill_at: datetime | None = None,
     dated_at: datetime | None = None,
 ) -> Object:
-    """The whole verdict; returns the RecoveryIncident's spec for what a test asks beyond it.
+    """The whole verdict. Returns the RecoveryIncident's spec, for further assertions of a test.
 
-    `suspects`: those of whom the sentence has to name one; `exit_code`: that of the first loss, if any. `triggers`:
-    how many group restarts the failures called for. `then`: what the sentence goes on with, after a second loss.
-    `last_kill_at`: when the last thing was broken, if it was not the first. `dated_at`: the earliest moment that any
-    object still tells of, where the loss itself has left no trace in them.
+    `suspects`: the message must name one of them. `exit_code`: that of the first loss, if any. `triggers`: how many
+    group restarts the failures require. `then`: how the message continues after a second loss. `last_kill_at`: when the
+    last failure was caused, if it was not the first. `dated_at`: the earliest date that any object still shows, where
+    the loss itself has left no trace in the objects.
     """
     history = await job.closed_incidents(1)
     since = last_kill_at or before.at
@@ -127,7 +127,7 @@ def _assert_charged_once(ledger: Object, incident: Object) -> None:
 
 
 def _assert_triggered(job: Job, proxy: ApiProxy, ledger: Object, incident: Object, expected: int) -> None:
-    """One deletion of a child Job that the server took for each epoch bump that was not adopted; each Job UID once."""
+    """The server took one child Job deletion for each epoch increment that was not adopted, and each Job UID once."""
     deletes = proxy.writes(lambda seen: seen.method == "DELETE" and seen.resource == "jobs")
     taken = [delete for delete in deletes if delete.status is not None and 200 <= delete.status < 300]
     options = [json.loads(delete.body) for delete in taken]
@@ -144,8 +144,8 @@ def _assert_triggered(job: Job, proxy: ApiProxy, ledger: Object, incident: Objec
 
 
 async def _assert_wrote_no_more_than_it_had_to(job: Job, proxy: ApiProxy) -> None:
-    """The ledger before the action, the Job's claim or trigger before the pods, no pod of the group that runs, and
-    nothing else."""
+    """It wrote the ledger before the action, and the Job's claim or trigger before it deleted pods. It deleted no pod
+    of the running group, and wrote nothing else."""
     done = [write for write in proxy.writes() if write.status is not None and write.status < 300]
     kinds = [f"{write.method} {write.resource}" for write in done]
     unexpected = {kind for kind in kinds if kind not in _WRITES and not kind.startswith("POST selfsubject")}
@@ -159,7 +159,7 @@ async def _assert_wrote_no_more_than_it_had_to(job: Job, proxy: ApiProxy) -> Non
 
 
 async def _assert_platform_is_whole(job: Job, before: Before) -> None:
-    """A new Job runs, nothing is left of the old one, and neither JobSet nor TrainJob was ever given up."""
+    """A new Job runs, nothing is left of the old one, and neither the JobSet nor the TrainJob has failed."""
     owners = {pod["metadata"]["labels"]["batch.kubernetes.io/controller-uid"] for pod in await job.pods()}
     job_uid = await job.child_uid()
     assert job_uid != before.job_uid
@@ -172,7 +172,7 @@ async def _assert_platform_is_whole(job: Job, before: Before) -> None:
 
 
 def _assert_agrees_with_the_trace(job: Job, incident: Object, before: Before, dated_at: datetime | None) -> None:
-    """The incident's start and end are those of the model, and never did two incarnations run at once."""
+    """The incident starts and ends when the model says so, and two incarnations never ran at the same time."""
     trace = job.fleet.world.trace
     assert trace.overlaps(job.training) == []
     lost_at = next(r.at for r in trace.of(job.training, EventKind.RANK_LOST) if r.at >= before.at)
@@ -185,12 +185,12 @@ def _assert_agrees_with_the_trace(job: Job, incident: Object, before: Before, da
 def _assert_conserves_lost_time(
     job: Job, ledger: Object, incident: Object, before: Before, dated_at: datetime | None
 ) -> None:
-    """All time in which the training stood still is the incident's, but for what lies before the first dated evidence;
-    and the incident books no other time.
+    """The incident books all time in which the training did not run, except before the first dated evidence. It books
+    no other time.
 
     Kubernetes dates evidence and Ready in whole seconds. So the incident may begin up to 1 s before the stop, and end
-    up to 1 s after the meeting. A rank that gets SIGTERM is lost a moment after its deletion, and a kubelet takes a
-    moment to run a readiness probe: `TIME_TOLERANCE` has both.
+    up to 1 s after the ranks met. A rank that gets SIGTERM is lost a moment after its deletion, and a kubelet takes a
+    moment to run a readiness probe. `TIME_TOLERANCE` covers both.
     """
     now = job.fleet.clock.now()
     stops = [each for each in outages(job.fleet.world.rounds(job.training), now) if each.until > before.at]
@@ -212,7 +212,7 @@ def _assert_conserves_lost_time(
 
 
 async def _assert_knows_what_ready_means(job: Job, incident: Object) -> None:
-    """Where Ready says that a rank has joined, the recovery is verified by that; elsewhere it is not."""
+    """The recovery is verified exactly where Ready means that a rank has joined."""
     joined = all(JOINED_PROBE_ANNOTATION in pod["metadata"]["annotations"] for pod in await job.pods())
     source, verified, done = ("joined-probe", True, "have joined") if joined else ("ready", False, "are Ready")
     assert (incident["source"], incident.get("verified", False)) == (source, verified)
@@ -240,7 +240,7 @@ def _assert_accounts_for_every_second(job: Job, ledger: Object, incident: Object
 
 
 def _assert_sentence(job: Job, incident: Object, suspects: Sequence[Member], exit_code: int | None, then: str) -> None:
-    """It names pod, rank, node, exit code, the rule or default that decided, and what was done."""
+    """The message names pod, rank, node, exit code, the rule or default that decided, and the action."""
     sentence: str = incident["message"]
     first, _, rest = sentence.partition("; then ")
     named = [suspect for suspect in suspects if str(suspect) in first]
@@ -255,12 +255,12 @@ def _assert_sentence(job: Job, incident: Object, suspects: Sequence[Member], exi
 
 
 def moment(text: str) -> datetime:
-    """An API time."""
+    """Parse an API time."""
     return datetime.fromisoformat(text)
 
 
 async def _one(job: Job, resource: Resource) -> Object:
-    """The object that is called like the job."""
+    """The object that has the job's name."""
     found = [item for item in await job.items(resource) if item["metadata"]["name"] == job.name]
     assert len(found) == 1, f"one {resource.kind} {job.name}"
     only: Object = found[0]

@@ -1,7 +1,7 @@
-"""`recovery run` forked from a process that has imported it: a second of CPU less for each of several hundred starts.
+"""`recovery run` forked from a process that has imported it. Each of several hundred starts saves a second of CPU.
 
-Nothing else differs from a process of its own: a session, a log, signals, an exit code. What an import does is tested
-where the program starts as users start it, in the image, on real nodes and in the tests of the command line.
+Otherwise it is like a separate process, with its own session, log, signals and exit code. The import itself is tested
+where the program starts as users start it: in the image, on real nodes and in the tests of the command line.
 """
 
 import asyncio
@@ -22,8 +22,8 @@ class ForkedProcess:
     """The part of `asyncio.subprocess.Process` that the tests use."""
 
     def __init__(self, arguments: Sequence[str], log: Path) -> None:
-        """Starts it. The server that forks it is started with the first one and ends with this process."""
-        log.touch()  # Whoever reads it meanwhile finds it.
+        """Starts it. The fork server starts with the first one and ends with this process."""
+        log.touch()  # so that a reader finds it at once
         self._process = _FORKING.Process(target=_run, args=(tuple(arguments), log), daemon=True)
         self._process.start()
 
@@ -34,7 +34,7 @@ class ForkedProcess:
 
     @property
     def returncode(self) -> int | None:
-        """None: it still runs. Negative: the signal that has ended it."""
+        """None: it still runs. Negative: the signal that ended it."""
         return self._process.exitcode
 
     def kill(self) -> None:

@@ -1,4 +1,4 @@
-"""The shipped webhooks on the real API server, sent to a local port: there is no Service network here."""
+"""The shipped webhooks on the real API server, at a local port, because there is no Service network here."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ SYSTEM = "recovery-system"
 
 
 class Webhooks:
-    """The shipped registration, sent to one port; and replicas that serve there."""
+    """The shipped registration with one local port, and replicas that serve there."""
 
     def __init__(self, control_plane: ControlPlane, kubeconfig: Path, port: int) -> None:
         self.control_plane = control_plane
@@ -30,7 +30,7 @@ class Webhooks:
         self.port = port
 
     async def register(self, component: str = "self-made") -> None:
-        """`component`: its folder below manifests/admission."""
+        """Register the webhooks. `component`: their folder below manifests/admission."""
         rendered = await self.control_plane.kubectl("kustomize", str(REPOSITORY / "manifests/admission" / component))
         manifests = list(yaml.safe_load_all(rendered))
         for manifest in manifests:
@@ -43,7 +43,7 @@ class Webhooks:
 
     @asynccontextmanager
     async def served(self, *ports: int) -> AsyncIterator[list[AdmissionServer]]:
-        """By one replica at the registered port, or by several at these."""
+        """Served by one replica at the registered port, or by one at each of these ports."""
         cluster, admissions = ClusterAccess(SYSTEM, str(self.kubeconfig)), []
         async with AsyncExitStack() as stack:
             for port in ports or (self.port,):
@@ -55,12 +55,12 @@ class Webhooks:
             yield admissions
 
     async def asked(self) -> None:
-        """Until the API server asks the webhooks: it notices a registration, and its trust, a little later."""
+        """Wait until the API server calls the webhooks: it notices a registration and its CA bundle a little later."""
         paused = config(paused=True)
         await eventually(lambda: self.said(paused), "pauses all recoveries")
 
     async def said(self, *objects: Object, namespace: str = "default") -> str:
-        """What kubectl prints on stderr when these are tried: warnings or a refusal."""
+        """What kubectl prints on stderr in a dry run of these objects: warnings or a refusal."""
         try:
             await self.control_plane.kubectl(
                 "apply", "--server-side", "--dry-run=server", "--warnings-as-errors", "--namespace", namespace,

@@ -1,5 +1,5 @@
 """A real Kubernetes control plane, with JobSet and Kubeflow Trainer, as child processes of the test run.
 
-The controller is only as good as its understanding of what the API server, the Job controller, JobSet and Trainer do to
-the same objects at the same time. Models of them can be wrong; these are the programs themselves, without kubelets.
+The API server, the Job controller, JobSet and Trainer act on the same objects as the controller at the same time. A
+model of them can be wrong, so these are the programs themselves, without kubelets.
 """

@@ -31,7 +31,7 @@ async def _cluster(toolbox: Toolbox, settings: ControlPlaneSettings, nodes: int)
 
 @asynccontextmanager
 async def _nodes(control_plane: ControlPlane, count: int) -> AsyncIterator[Fleet | None]:
-    """Plays that many nodes meanwhile, for trainings only. None: there are none to play."""
+    """Models that many nodes inside the block, for trainings only. Yields None if `count` is 0."""
     if not count:
         yield None
         return

@@ -1,9 +1,8 @@
 """Builds the programs of the cluster tests from their Go modules, once per version, into a cache outside the tree.
 
-There are no prebuilt binaries to be had from a package registry, and building takes minutes; so each tool is built into
-a folder named after its version and everything that went into the build, and a finished folder is never touched again.
-The CRDs, webhook manifests and runtimes lie in the same Go modules: they are laid beside the binaries, so that starting
-a control plane needs no Go.
+No package registry has prebuilt binaries, and a build takes minutes. So each tool is built into a folder named after
+its version and a hash of the build's inputs, and a finished folder never changes. The CRDs, webhook manifests and
+runtimes are in the same Go modules. They are copied beside the binaries, so that a control plane starts without Go.
 """
 
 import fcntl
@@ -30,12 +29,12 @@ CACHE = "RECOVERY_CLUSTER_CACHE"
 
 
 class BuildError(Exception):
-    """A tool cannot be built or a ready-made one is not there; the text says how to fix it."""
+    """A tool cannot be built, or a ready-made one is missing. The text says how to fix it."""
 
 
 @dataclass(frozen=True)
 class Edit:
-    """A text of a source file, which occurs there once, and what takes its place."""
+    """A replacement in a source file. `old` must occur there exactly once."""
 
     path: str
     old: str
@@ -49,7 +48,7 @@ class Tool:
     name: str
     module: str
     binaries: tuple[str, ...]
-    # Name that `go build` gives a program -> the name that it is known by.
+    # The name that `go build` gives a program -> its usual name.
     renamed: tuple[tuple[str, str], ...] = ()
     # Files and folders of the module that are kept beside the binaries.
     manifests: tuple[str, ...] = ()
@@ -57,7 +56,7 @@ class Tool:
     version_package: str = ""
     # Go build tags. Not part of repr(), which names the build, because flags() has them already.
     tags: tuple[str, ...] = field(default=(), repr=False)
-    # What the build changes in the module's sources, because no flag of the program does.
+    # Changes to the module's sources, where the program has no flag for them.
     edits: tuple["Edit", ...] = field(default=(), repr=False)
 
     @property
@@ -72,7 +71,7 @@ class Tool:
         return found.group(1)
 
     def flags(self) -> list[str]:
-        """Arguments of `go build`: small binaries that are the same wherever the module cache lies."""
+        """Arguments of `go build` for small binaries that do not depend on the path of the module cache."""
         linker = ["-s", "-w"]
         if self.version_package:
             major, minor = self.version.removeprefix("v").split(".")[:2]
@@ -82,7 +81,7 @@ class Tool:
         return ["-trimpath", "-buildvcs=false", *tags, "-ldflags", " ".join(linker)]
 
     def key(self) -> str:
-        """Names the build: the version to be read by people, the hash so that no change to the build goes unnoticed."""
+        """The name of the build: the version is for people, and the hash changes with every input of the build."""
         digest = hashlib.sha256()
         own_sources = [path.read_text() for path in sorted(self.folder.glob("*.go"))]
         for part in (
@@ -98,7 +97,7 @@ class Tool:
         return f"{self.name}-{self.version}-{digest.hexdigest()[:12]}"
 
     def missing_from(self, folder: Path) -> list[Path]:
-        """What a complete build would have and this folder lacks."""
+        """The files of a complete build that this folder lacks."""
         wanted = [folder / name for name in self.binaries]
         wanted += [folder / "manifests" / self.name / path for path in self.manifests]
         return [path for path in wanted if not path.exists()]
@@ -139,8 +138,8 @@ CONTROL_PLANE = (
 )
 
 KUEUE_METRICS_CERTIFICATES = "KUEUE_METRICS_CERTIFICATES"
-"""Environment variable: the folder that Kueue reads tls.crt and tls.key of its metrics from. It ends without them, also
-where it serves no metrics, and shipped it looks in a folder of the machine."""
+"""Environment variable: the folder from which Kueue reads tls.crt and tls.key of its metrics. Kueue exits without them,
+even if it serves no metrics. As shipped, it reads them from a fixed folder of the machine."""
 
 KUEUE = Tool(
     "kueue",
@@ -158,7 +157,7 @@ PROMETHEUS = Tool(
     "prometheus",
     "github.com/prometheus/prometheus",
     ("prometheus", "promtool"),
-    # Static and file discovery only: the SDKs of the clouds are hundreds of megabytes.
+    # Static and file discovery only: the cloud SDKs have hundreds of megabytes.
     tags=("remove_all_sd", "netgo"),
 )
 
@@ -186,12 +185,12 @@ TOOLS = (*CONTROL_PLANE, *MONITORING, *REAL_NODES, KUEUE)
 
 @dataclass(frozen=True)
 class Toolbox:
-    """Where every program and manifest lies on this machine."""
+    """Where every program and manifest is on this machine."""
 
     folders: dict[str, Path]
 
     def binary(self, name: str) -> Path:
-        """Raises KeyError if the tool that it belongs to was not asked for."""
+        """Raises KeyError if its tool was not requested."""
         return next(self.folders[tool.name] / name for tool in TOOLS if name in tool.binaries)
 
     def manifests(self, tool_name: str) -> Path:
@@ -199,9 +198,9 @@ class Toolbox:
 
 
 def provide(report: Callable[[str], None] = lambda _: None, tools: Sequence[Tool] = CONTROL_PLANE) -> Toolbox:
-    """The ready-made programs that RECOVERY_CLUSTER_BIN names, else the cache, after building what it lacks.
+    """The ready-made programs in RECOVERY_CLUSTER_BIN, if it is set. Otherwise the cache, after building what it lacks.
 
-    Only what `tools` names: most suites need a control plane and no Prometheus.
+    It covers only `tools`: most suites need a control plane and no Prometheus.
     """
     ready_made = os.environ.get(READY_MADE)
     if ready_made:
@@ -241,10 +240,10 @@ def _cached_or_built(tool: Tool, report: Callable[[str], None]) -> tuple[Path, b
         return finished, True
     cache.mkdir(parents=True, exist_ok=True)
     with _only_one_builder(cache / f"{tool.name}.lock", tool, report):
-        # The run that was waited for has built it, most likely.
+        # The run that held the lock has probably built it.
         if not tool.missing_from(finished):
             return finished, True
-        # The lock is ours, so whatever lies here was left by a run that was killed.
+        # This run has the lock, so these folders can only come from a run that was killed.
         unfinished = cache / f"unfinished-{tool.name}"
         for leftover in (unfinished, finished):
             shutil.rmtree(leftover, ignore_errors=True)
@@ -260,7 +259,7 @@ def _cached_or_built(tool: Tool, report: Callable[[str], None]) -> tuple[Path, b
 
 @contextmanager
 def _only_one_builder(path: Path, tool: Tool, report: Callable[[str], None]) -> Iterator[None]:
-    """The kernel lets go of the lock when its holder dies, however it dies."""
+    """The kernel releases the lock when its holder dies, however it dies."""
     with path.open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -287,7 +286,7 @@ def _build(tool: Tool, target: Path) -> None:
 
 
 def _edited(tool: Tool, scratch: Path) -> list[str]:
-    """Arguments of `go build` by which it builds an edited copy of the module."""
+    """Arguments with which `go build` builds an edited copy of the module."""
     if not tool.edits:
         return []
     copy, modfile = scratch / "edited", scratch / "edited.mod"
@@ -303,7 +302,7 @@ def _edited(tool: Tool, scratch: Path) -> list[str]:
 
 
 def source_folder(tool: Tool) -> Path:
-    """Where Go keeps the sources of the tool's module: its samples too, which no build is made of."""
+    """Where Go keeps the sources of the tool's module. They contain its samples too, which no build uses."""
     with TemporaryDirectory() as scratch:
         return _source(tool, Path(scratch))
 
@@ -314,7 +313,7 @@ def _source(tool: Tool, scratch: Path) -> Path:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copies without permissions: the module cache is read-only, and a copy like that could not be removed again."""
+    """Copies without permissions: the module cache is read-only, and a read-only copy could not be removed."""
     files = [source] if source.is_file() else [path for path in source.rglob("*") if path.is_file()]
     for path in files:
         copy = target / path.relative_to(source)
@@ -345,7 +344,7 @@ def _go(tool: Tool, scratch: Path, *arguments: str) -> str:
         try:
             printed, _ = go.communicate()
         except BaseException:
-            # Ctrl-C: end the compilers that go started as well, before the folder that they write to is removed.
+            # Ctrl-C: also end the compilers that go started, before the folder that they write to is removed.
             os.killpg(go.pid, signal.SIGKILL)
             go.wait()
             raise

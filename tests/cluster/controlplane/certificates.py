@@ -1,4 +1,4 @@
-"""The certificates and keys of one control plane, made by the openssl command: no Python dependency for it."""
+"""The certificates and keys of one control plane. The openssl command makes them, which needs no Python dependency."""
 
 import base64
 import subprocess
@@ -8,14 +8,14 @@ from pathlib import Path
 from tests.cluster.controlplane.processes import ControlPlaneError
 
 _DAYS = "30"
-# Without a configuration of our own, openssl would add what the machine's openssl.cnf happens to say.
+# Without its own configuration, openssl would add whatever the machine's openssl.cnf says.
 _CONFIGURATION = "[req]\ndistinguished_name = name\n[name]\n"
 _NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
 
 
 @dataclass(frozen=True)
 class Certificates:
-    """Paths of everything that the control plane's programs and their clients need to trust each other."""
+    """The paths of all files that the control plane's programs and their clients need to trust each other."""
 
     folder: Path
 
@@ -57,7 +57,7 @@ def make_certificates(folder: Path, node_address: str = "") -> Certificates:
     """`node_address`: where real nodes reach the API server, besides loopback. Empty: nowhere."""
     names = ["IP:127.0.0.1", "DNS:localhost"]
     if node_address:
-        # The last two: of the Service `kubernetes`, whose address is the first of its range.
+        # The last two belong to the Service `kubernetes`, which has the first address of the Service range.
         names += [f"IP:{node_address}", "IP:10.96.0.1", "DNS:kubernetes.default.svc"]
     made = Certificates(folder)
     made.serving.parent.mkdir(parents=True)

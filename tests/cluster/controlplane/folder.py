@@ -1,4 +1,4 @@
-"""The temporary folder of one control plane, removed with it; one left by a killed run is removed by the next start."""
+"""The temporary folder of one control plane. The next start removes a folder that a killed run has left behind."""
 
 import fcntl
 import shutil
@@ -18,7 +18,7 @@ def temporary_folder() -> Iterator[Path]:
     try:
         with (folder / "new.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            # Renamed once it is locked: a lock file under its final name that no one holds marks an abandoned folder.
+            # It is renamed after it is locked, so an unlocked file with the final name marks an abandoned folder.
             (folder / "new.lock").rename(folder / _LOCK)
             yield folder
     finally:
@@ -26,11 +26,11 @@ def temporary_folder() -> Iterator[Path]:
 
 
 def remove_abandoned() -> None:
-    """Removes the folders of runs that were killed before they could do it themselves."""
+    """Removes the folders of killed runs."""
     for lock_path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
         try:
             with lock_path.open("r+") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(lock_path.parent, ignore_errors=True)
-        except OSError:  # its owner lives, or it belongs to another user, or it is gone by now
+        except OSError:  # its owner is alive, or it belongs to another user, or it is already gone
             continue

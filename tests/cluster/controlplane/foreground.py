@@ -12,9 +12,9 @@ _WATCH_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Foreground:
-    """What is printed once the cluster is ready, and what raises an error when a part of it has ended.
+    """A cluster that is ready. `instructions`: the text to print, given the seconds that the start took.
 
-    `instructions` is given the seconds that the start took.
+    `check` raises an error if a part of the cluster has ended.
     """
 
     instructions: Callable[[float], str]
@@ -22,7 +22,7 @@ class Foreground:
 
 
 async def serve(cluster: AbstractAsyncContextManager[Foreground]) -> int:
-    """Ends with 0 once it ran and was told to end, with 128 + signal when it was told so while starting."""
+    """Returns 0 if a signal ends the running cluster, and 128 + signal if the signal comes while the cluster starts."""
     running = False
     told: list[signal.Signals] = []
     task = asyncio.current_task()

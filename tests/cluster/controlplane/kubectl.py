@@ -1,4 +1,4 @@
-"""kubectl and HTTP probes as coroutines: what starting, and tests, ask the control plane with."""
+"""kubectl and HTTP probes as coroutines, for the start of the control plane and for tests."""
 
 import asyncio
 import ssl
@@ -10,7 +10,7 @@ _PROBE_TIMEOUT_SECONDS = 2.0
 
 
 class KubectlError(ControlPlaneError):
-    """kubectl answered with an error; `stderr` is what it said."""
+    """kubectl ended with an error. `stderr` is what it printed there."""
 
     def __init__(self, arguments: tuple[str, ...], exit_code: int, stderr: str) -> None:
         super().__init__(f"`kubectl {' '.join(arguments)}` failed ({exit_code}): {stderr.strip()}")
@@ -20,7 +20,7 @@ class KubectlError(ControlPlaneError):
 async def run_kubectl(
     program: Path, environment: dict[str, str], arguments: tuple[str, ...], stdin: str | None, timeout_seconds: float
 ) -> str:
-    """Returns what kubectl prints. A call that is cancelled or takes too long leaves no process."""
+    """Returns what kubectl prints. A call that is cancelled or times out leaves no process behind."""
     process = await asyncio.create_subprocess_exec(
         str(program),
         *arguments,

@@ -1,4 +1,4 @@
-"""What JobSet, Trainer and Kueue ship, changed only in what a manager outside a cluster needs: addresses and such."""
+"""The manifests of JobSet, Trainer and Kueue, changed only for managers outside a cluster: addresses and the like."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -20,10 +20,10 @@ def webhook_configurations(
     name_prefix: str,
     resources: Collection[str] | None = None,
 ) -> str:
-    """The webhook configurations of a rendered kustomization, sent to a local port instead of a Service.
+    """The webhook configurations of a rendered kustomization, with a local port in place of the Service.
 
     Selectors, operations and failure policies stay as shipped. The Service itself is left out. `resources`: only the
-    webhooks of these; None: of all.
+    webhooks for these. None: all webhooks.
     """
     configurations = []
     for manifest in yaml.safe_load_all(shipped):
@@ -49,7 +49,7 @@ def _is_for(webhook: dict[str, Any], resources: Collection[str]) -> bool:
 def jobset_configuration(
     shipped: Path, gates: Mapping[str, bool], *, webhook_port: int, health_port: int, certificates: Certificates
 ) -> str:
-    """`gates`: feature gates that are not as they are by default."""
+    """`gates`: feature gates that differ from their defaults."""
     configuration = _manager_configuration(shipped, webhook_port, health_port)
     configuration["featureGates"] = dict(gates)
     configuration["internalCertManagement"] = {"enable": False}
@@ -64,7 +64,7 @@ def trainer_configuration(shipped: Path, *, webhook_port: int, health_port: int)
 
 
 def kueue_configuration(shipped: Path, *, webhook_port: int, health_port: int, certificates: Certificates) -> str:
-    """Kueue manages TrainJobs and JobSets alone."""
+    """Kueue manages only TrainJobs and JobSets."""
     configuration = _manager_configuration(shipped, webhook_port, health_port)
     configuration["internalCertManagement"] = {"enable": False}
     configuration["webhook"]["certDir"] = str(certificates.serving.parent)
@@ -99,8 +99,8 @@ def kubeconfig(server: str, certificates: Certificates, user: dict[str, str]) ->
 
 
 def train_job(runtime: str, *, queue: str = "") -> str:
-    """A TrainJob to try admission with; its patch has no time, which only Trainer's mutating webhook fills in. `queue`:
-    of Kueue; empty: none.
+    """A TrainJob to try admission with. Its patch has no time, which only Trainer's mutating webhook fills in. `queue`:
+    its Kueue queue. Empty: none.
     """
     labels = {"kueue.x-k8s.io/queue-name": queue} if queue else {}
     return json.dumps(
@@ -117,7 +117,7 @@ def train_job(runtime: str, *, queue: str = "") -> str:
 
 
 def job_set() -> str:
-    """A JobSet to try admission with; it has no successPolicy, which only JobSet's mutating webhook fills in."""
+    """A JobSet to try admission with. It has no successPolicy, which only JobSet's mutating webhook fills in."""
     pod = {"spec": {"containers": [{"name": "node", "image": "none"}]}}
     return json.dumps(
         {

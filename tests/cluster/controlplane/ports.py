@@ -1,9 +1,9 @@
-"""Free TCP ports that stay ours for the life of a control plane.
+"""Free TCP ports, claimed for the life of a control plane.
 
-They lie below the range that the kernel gives to outgoing connections: while the apiserver is down for a restart, a
-client that keeps trying could otherwise be given the very port that it dials, and would talk to itself. Each is claimed
-by a name in the abstract socket namespace, so that two control planes on one machine do not pick the same one; such a
-name is no file, and the kernel drops it with its owner.
+They are below the range that the kernel uses for outgoing connections. Otherwise a client that retries while the
+apiserver restarts could get, as its own port, the port that it dials, and would talk to itself. Each port is claimed by
+a name in the abstract socket namespace, so that two control planes on one machine do not pick the same one. Such a name
+is not a file, and the kernel drops it with its owner.
 """
 
 import random
@@ -27,7 +27,7 @@ class PortClaims:
             try:
                 claim.bind(f"\0trainjob-recovery-port-{port}")
                 with socket.socket() as probe:
-                    # As the servers do it: a port with connections in TIME_WAIT is free.
+                    # The servers set this too. With it a port with connections in TIME_WAIT is free.
                     probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                     probe.bind(("127.0.0.1", port))
             except OSError:

@@ -1,8 +1,8 @@
-"""Child processes that cannot outlive the test run, and an error that shows what the failing one said.
+"""Child processes that cannot outlive the test run, and an error that shows the log of the one that failed.
 
-Every child asks the kernel to be killed when its parent dies, so even a SIGKILLed test run leaves nothing behind.
-Children are ended by process id with SIGKILL and reaped: a kube-apiserver that is asked politely keeps its port for a
-minute.
+Every child asks the kernel to kill it when its parent dies, so even a SIGKILLed test run leaves nothing behind.
+Children are ended by process id with SIGKILL and reaped, because a kube-apiserver that gets SIGTERM keeps its port for
+a minute.
 """
 
 import ctypes
@@ -15,18 +15,18 @@ from functools import partial
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
-# Loaded here: between fork and exec is no place for loading a library.
+# Loaded here, because it is not safe to load a library between fork and exec.
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class ControlPlaneError(Exception):
-    """The control plane, or a command sent to it, failed; the text carries the last words of the failing process."""
+    """The control plane, or a command sent to it, failed. The text has the last output of the failed process."""
 
 
 def die_with_parent() -> Callable[[], None]:
     """A `preexec_fn` that ties the child to the thread that starts it.
 
-    Such functions are unsafe beside threads if they take locks; this one makes two system calls.
+    Such a function is unsafe beside threads if it takes locks. This one only makes two system calls.
     """
     if sys.platform != "linux":
         raise ControlPlaneError(
@@ -38,7 +38,7 @@ def die_with_parent() -> Callable[[], None]:
 def die_with(parent: int) -> None:
     """Ties this process to the thread of its parent that started it."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before the line above, so no signal will come
+    if os.getppid() != parent:  # the parent died before the line above, so no signal will come
         os._exit(1)
 
 
@@ -58,11 +58,11 @@ class ManagedProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs and before it was started."""
+        """None: it runs, or was never started."""
         return self._popen.poll() if self._popen else None
 
     def start(self) -> None:
-        """Starts it, or starts it again after `end`, with the same command and the same log."""
+        """Starts it, or restarts it after `end`, with the same command and the same log."""
         with self.log_path.open("ab") as log:
             try:
                 self._popen = subprocess.Popen(
@@ -71,7 +71,7 @@ class ManagedProcess:
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     env=self._environment,
-                    # A group of its own: Ctrl-C at the terminal reaches the test run alone, which ends them in order.
+                    # Its own group: Ctrl-C at the terminal reaches only the test run, which ends them in order.
                     process_group=0,
                     preexec_fn=die_with_parent(),  # noqa: PLW1509 (see there)
                 )
@@ -84,14 +84,14 @@ class ManagedProcess:
             self._popen.kill()
 
     def end(self) -> None:
-        """Kills it and waits until it is gone; milliseconds, so it may block the event loop and cannot be cancelled."""
+        """Kills it and waits for its end. This takes milliseconds, so it may block the event loop. Not cancellable."""
         self.kill()
         if self._popen:
             self._popen.wait()
 
     def last_words(self, lines: int = 20) -> str:
         with self.log_path.open("rb") as log:
-            # A log may grow to many megabytes, and this is asked for while waiting too.
+            # A log may grow to many megabytes, and this is also called repeatedly while waiting.
             log.seek(max(0, log.seek(0, os.SEEK_END) - 64 * 1024))
             text = log.read().decode(errors="replace")
         return "\n".join(text.splitlines()[-lines:]) or "(its log is empty)"

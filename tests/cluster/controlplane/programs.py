@@ -46,13 +46,13 @@ class Ports:
 
 
 GARBAGE_COLLECTION_PERCENT = "400"
-"""By how much the heap of a Go program grows before it collects its garbage; Go's own figure is 100. Tests are short of
-processor time, not of memory: at 500 an API server takes a quarter less of the one, and 1.3 GB instead of 600 MB."""
+"""GOGC: by how much the heap of a Go program grows before it collects garbage. Go's default is 100. Tests are short of
+CPU time, not of memory: at 500 an API server needs a quarter less CPU time, and 1.3 GB instead of 600 MB."""
 
 
 @dataclass(frozen=True)
 class Programs:
-    """Makes each program's process; starts none."""
+    """Makes each program's process, and starts none."""
 
     toolbox: Toolbox
     folder: Path
@@ -63,13 +63,13 @@ class Programs:
     node_address: str = ""
     """Where nodes and pods reach the API server, besides loopback. Empty: nowhere."""
     emulated_version: str = ""
-    """Of the API server. Empty: its own."""
+    """The Kubernetes version that the API server emulates. Empty: its own."""
 
     @property
     def environment(self) -> dict[str, str]:
-        """Home and temporary files in the control plane's folder: kubectl's caches, Trainer's certificates."""
+        """Home and temporary files are in the control plane's folder: kubectl's caches, Trainer's certificates."""
         places = {"HOME": str(self.folder), "TMPDIR": str(self.folder / "tmp"), "KUBECONFIG": str(self.kubeconfig)}
-        # Loopback traffic must not be sent to a proxy that the machine is set up with.
+        # Loopback traffic must not go to a proxy that the machine uses.
         return {
             "PATH": os.environ.get("PATH", ""),
             "NO_PROXY": "127.0.0.1,localhost",
@@ -78,7 +78,7 @@ class Programs:
         }
 
     def prepare_folder(self) -> None:
-        """Trainer reads its webhook certificate from controller-runtime's default place below TMPDIR only."""
+        """Trainer reads its webhook certificate only from controller-runtime's default folder below TMPDIR."""
         place = self.folder / "tmp" / "k8s-webhook-server" / "serving-certs"
         place.mkdir(parents=True)
         for path in (self.certificates.serving, self.certificates.serving_key):
@@ -98,7 +98,7 @@ class Programs:
             f"--initial-advertise-peer-urls={peer}",
             f"--initial-cluster=tests={peer}",
             "--log-level=warn",
-            # The data die with the test run, so waiting for the disk buys nothing.
+            # The data are deleted with the test run, so there is no reason to wait for the disk.
             "--unsafe-no-fsync",
         )
 
@@ -106,7 +106,7 @@ class Programs:
         return self._apiserver(APISERVER, self.ports.apiserver)
 
     def second_apiserver(self) -> ManagedProcess:
-        """Of the same etcd, as clusters with several control-plane nodes have it."""
+        """It uses the same etcd, as in clusters with several control-plane nodes."""
         return self._apiserver(SECOND_APISERVER, self.ports.second_apiserver)
 
     def _apiserver(self, name: str, port: int) -> ManagedProcess:
@@ -122,7 +122,7 @@ class Programs:
             f"--service-account-signing-key-file={self.certificates.service_account_key}",
             "--service-cluster-ip-range=10.96.0.0/16",
             "--authorization-mode=RBAC",
-            # The default (400 and 200) is shared by priority levels; a thousand kubelet models need more than theirs.
+            # Priority levels share the default of 400 and 200, and a thousand kubelet models need more than their part.
             "--max-requests-inflight=3000",
             "--max-mutating-requests-inflight=1500",
             *((f"--emulated-version={self.emulated_version}",) if self.emulated_version else ()),
@@ -130,14 +130,14 @@ class Programs:
         )
 
     def _reachability(self) -> tuple[str, ...]:
-        """On loopback alone, unless there are real nodes."""
+        """Only on loopback, unless there are real nodes."""
         if not self.node_address:
             return (
                 "--bind-address=127.0.0.1",
                 "--advertise-address=127.0.0.1",
                 # Pods may be created before their namespace has its default ServiceAccount.
                 "--disable-admission-plugins=ServiceAccount",
-                # There are no nodes that could reach the apiserver by a Service.
+                # There are no nodes that could reach the apiserver through a Service.
                 "--endpoint-reconciler-type=none",
             )
         return (
@@ -146,7 +146,7 @@ class Programs:
             f"--kubelet-client-certificate={self.certificates.client}",
             f"--kubelet-client-key={self.certificates.client_key}",
             "--kubelet-preferred-address-types=InternalIP",
-            # Webhooks of Services are called at the addresses of their pods: no kube-proxy runs beside the apiserver.
+            # It calls webhooks of Services at their pods' addresses, because no kube-proxy runs beside the apiserver.
             "--enable-aggregator-routing=true",
         )
 
@@ -160,7 +160,7 @@ class Programs:
             f"--root-ca-file={self.certificates.authority}",
             f"--service-account-private-key-file={self.certificates.service_account_key}",
             "--leader-elect=false",
-            # Real nodes report each second, and are lost after 8 s instead of 50.
+            # Real nodes report each second, and count as lost after 8 s instead of 50.
             *(("--node-monitor-period=1s", "--node-monitor-grace-period=8s") if self.node_address else ()),
             *(_RAISED_LIMITS if self.raised_limits else ()),
         )
@@ -177,7 +177,7 @@ class Programs:
         )
 
     def jobset(self, gates: Mapping[str, bool]) -> ManagedProcess:
-        """`gates`: feature gates that are not as they are by default."""
+        """`gates`: feature gates that differ from their defaults."""
         text = jobset_configuration(
             self.toolbox.manifests("jobset") / "config" / "components" / _CONFIG_FILE,
             gates,
@@ -205,7 +205,7 @@ class Programs:
         return self._process(
             KUEUE,
             f"--config={self._write('kueue.json', text)}",
-            # An API server of its own behind the API server, on a port that no flag names.
+            # This feature is an aggregated API server on a port that no flag sets.
             "--feature-gates=VisibilityOnDemand=false",
             variables={KUEUE_METRICS_CERTIFICATES: str(self.certificates.serving.parent)},
         )
@@ -224,6 +224,6 @@ class Programs:
     def _process(
         self, name: str, *arguments: str, program: str = "", variables: Mapping[str, str] = MappingProxyType({})
     ) -> ManagedProcess:
-        """`program` empty: it is called like the process. `variables`: of its environment, besides the others'."""
+        """`program` empty: it has the name of the process. `variables`: added to the environment."""
         command = [str(self.toolbox.binary(program or name)), *arguments]
         return ManagedProcess(name, command, self.folder / "logs" / f"{name}.log", {**self.environment, **variables})

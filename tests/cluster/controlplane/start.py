@@ -1,10 +1,10 @@
-"""Starts a control plane and ends it again, whatever happens in between.
+"""Starts a control plane, and always ends it.
 
     async with ControlPlane.start() as cluster:
         print(await cluster.kubectl("get", "clustertrainingruntimes"))
 
-Inside the block a TrainJob becomes a JobSet, a Job and Pod objects, and the scheduler looks for nodes; there are no
-kubelets. After it there is no process, no port and no file of it left.
+Inside the block a TrainJob becomes a JobSet, a Job and Pod objects, and the scheduler looks for nodes. There are no
+kubelets. After the block no process, port or file is left.
 """
 
 import asyncio
@@ -29,14 +29,13 @@ from tests.cluster.patience import GUARD_SECONDS
 
 _POLL_SECONDS = 0.05
 _OF_KUEUE = frozenset({"trainjobs", "jobsets", "workloads", "clusterqueues", "resourceflavors"})
-"""Resources whose webhooks Kueue has here: those of Jobs and pods would be asked about every Job and pod of a test."""
+"""The resources whose webhooks Kueue has here. Those for Jobs and pods would get every Job and pod of a test."""
 
 
 @dataclass(frozen=True)
 class ControlPlaneSettings:
-    """`stock`: controller-manager and scheduler ask the apiserver as often as their defaults let them, which for the
-    controller-manager is 20 times a second with bursts of 30. `raised`: 500 and 1000. JobSet and Trainer are always as
-    shipped.
+    """`stock`: controller-manager and scheduler have their default request limits. For the controller-manager these are
+    20 requests a second with bursts of 30. `raised`: 500 and 1000. JobSet and Trainer always run as shipped.
     """
 
     request_limits: Literal["stock", "raised"] = "raised"
@@ -57,7 +56,7 @@ class ControlPlane:
         self.kubeconfig = parts.kubeconfig
         self.certificates = parts.certificates
         self.server = f"https://127.0.0.1:{parts.ports.apiserver}"
-        # The same for a client on a real node.
+        # The URL for a client on a real node.
         self.server_for_nodes = f"https://{parts.node_address}:{parts.ports.apiserver}"
         self.processes: dict[str, ManagedProcess] = {}
         self._parts = parts
@@ -99,28 +98,28 @@ class ControlPlane:
             claims.close()
 
     async def kubectl(self, *arguments: str, stdin: str | None = None, timeout_seconds: float = GUARD_SECONDS) -> str:
-        """Runs kubectl as administrator and returns what it prints; an error answer is a KubectlError."""
+        """Runs kubectl as administrator and returns what it prints. Raises KubectlError if it fails."""
         program = self._parts.toolbox.binary("kubectl")
         return await run_kubectl(program, self._parts.environment, arguments, stdin, timeout_seconds)
 
     async def kubeconfig_for_service_account(self, namespace: str, name: str, *, lifetime_seconds: int = 3600) -> Path:
-        """A kubeconfig with which a client is that ServiceAccount, which must exist, and has its RBAC rights only."""
+        """A kubeconfig for that ServiceAccount, which must exist. A client has only its RBAC rights."""
         token = await self.token_of_service_account(namespace, name, lifetime_seconds=lifetime_seconds)
         path = self.folder / f"kubeconfig-{namespace}-{name}"
         path.write_text(manifests.kubeconfig(self.server, self.certificates, {"token": token}))
         return path
 
     async def token_of_service_account(self, namespace: str, name: str, *, lifetime_seconds: int = 3600) -> str:
-        """With which a client is that ServiceAccount, which must exist."""
+        """A token of that ServiceAccount, which must exist."""
         asked = ("create", "token", name, f"--namespace={namespace}", f"--duration={lifetime_seconds}s")
         return (await self.kubectl(*asked)).strip()
 
     def stop_apiserver(self) -> None:
-        """Ends the apiserver as a crash would; everything else goes on without it."""
+        """Ends the apiserver as a crash would. Everything else keeps running without it."""
         self.processes[programs.APISERVER].end()
 
     async def start_apiserver(self) -> None:
-        """Starts it again on the same port with the same data, and waits until it is ready."""
+        """Restarts the apiserver on the same port with the same data, and waits until it is ready."""
         self.processes[programs.APISERVER].start()
         await self._ready(programs.APISERVER, self._parts.ports.apiserver, "/readyz", self._tls)
 
@@ -130,7 +129,7 @@ class ControlPlane:
 
     @asynccontextmanager
     async def second_apiserver(self) -> AsyncIterator[str]:
-        """Another apiserver of the same etcd while this lasts; gives its URL. Nothing of the control plane uses it."""
+        """Runs another apiserver with the same etcd; yields its URL. Nothing of the control plane uses it."""
         process = self._parts.second_apiserver()
         self._run(process)
         port = self._parts.ports.second_apiserver
@@ -143,7 +142,7 @@ class ControlPlane:
 
     @asynccontextmanager
     async def jobset_with(self, **gates: bool) -> AsyncIterator[None]:
-        """JobSet's manager runs with these feature gates while this lasts."""
+        """JobSet's manager runs with these feature gates inside the block."""
         await self._exchange_jobset(gates)
         try:
             yield
@@ -158,7 +157,7 @@ class ControlPlane:
 
     @asynccontextmanager
     async def kueue(self, toolbox: Toolbox) -> AsyncIterator[None]:
-        """Kueue of that toolbox runs while this lasts, beside the others. Its kinds stay."""
+        """Runs that toolbox's Kueue beside the others inside the block. Its CRDs stay."""
         components = toolbox.manifests("kueue") / "config/components"
         webhooks = manifests.webhook_configurations(
             await self.kubectl("kustomize", str(components / "webhook")),
@@ -188,7 +187,7 @@ class ControlPlane:
             raise ControlPlaneError("Kueue's mutating webhook was not called")
 
     def check_processes(self) -> None:
-        """Raises an error if a process has ended, with what it said last."""
+        """Raises an error with the last log lines of a process that has ended."""
         for process in self.processes.values():
             if process.exit_code is not None:
                 raise process.failure(f"ended with {process.exit_code}")
@@ -197,7 +196,7 @@ class ControlPlane:
         try:
             await self._start_in_order()
         except KubectlError:
-            self.check_processes()  # if kubectl failed because a program died, that program's words are the news
+            self.check_processes()  # if kubectl failed because a program died, that program's log is more useful
             raise
 
     async def _start_in_order(self) -> None:
@@ -220,7 +219,7 @@ class ControlPlane:
         await self._ready(programs.SCHEDULER, ports.scheduler, "/healthz", self._tls)
 
     def _end_all(self) -> None:
-        """Blocks, so that no cancellation can come between; all are killed first, and then each is waited for."""
+        """Blocks, so that it cannot be cancelled half-way. It kills all processes first, and then waits for each."""
         for process in self.processes.values():
             process.kill()
         for process in self.processes.values():
@@ -231,7 +230,7 @@ class ControlPlane:
         process.start()
 
     async def _webhook_configurations(self) -> str:
-        """Both managers' webhook configurations as one manifest. Rendering them needs no server."""
+        """The webhook configurations of both managers in one manifest. Rendering them needs no server."""
         rendered = []
         for tool, path, port, prefix in (
             ("jobset", "config/components/webhook", self._parts.ports.jobset_webhook, "jobset-"),
@@ -244,7 +243,7 @@ class ControlPlane:
         return "---\n".join(rendered)
 
     async def _install_definitions(self) -> None:
-        """Both managers end at once if their kinds are not established when they start."""
+        """Both managers exit if their CRDs are not established when they start."""
         jobset = self._parts.toolbox.manifests("jobset") / "config/components/crd/bases"
         trainer = self._parts.toolbox.manifests("trainer") / "manifests/base/crds"
         files = sorted(str(path) for path in (*jobset.glob("*_*.yaml"), *trainer.glob("*_*.yaml")))
@@ -258,8 +257,8 @@ class ControlPlane:
         await self.kubectl("apply", "--server-side", *(f"--filename={path}" for path in files))
 
     async def _admission_works(self) -> None:
-        """Tries every kind of admission on dry runs: the apiserver may not have noticed the webhooks yet, or Trainer
-        the runtimes, and a TrainJob that slips past them is not the TrainJob that a cluster would have.
+        """Tries every kind of admission by dry runs. The apiserver may not have noticed the webhooks yet, or Trainer
+        the runtimes. A TrainJob that misses a webhook is not the TrainJob that a real cluster would have.
         """
         if "successPolicy" not in (await self._dry_run(manifests.job_set()))["spec"]:
             raise ControlPlaneError("JobSet's mutating webhook was not called")
@@ -288,7 +287,7 @@ class ControlPlane:
         await self._until(f"{name} is ready", answers)
 
     async def _until(self, what: str, attempt: Callable[[], Awaitable[None]]) -> None:
-        """Attempts until no ControlPlaneError comes; the last one tells why it took too long."""
+        """Repeats `attempt` until it raises no ControlPlaneError. The last error says why it took too long."""
         give_up_at = time.monotonic() + self._step_timeout_seconds
         while True:
             try:

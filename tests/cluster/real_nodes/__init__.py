@@ -4,6 +4,6 @@
     async with RealCluster.start(nodes=3) as cluster:
         await cluster.nodes[0].lose_power()
 
-Each node is a tree of processes in PID, mount, cgroup and network namespaces of its own; the nodes and the control
-plane meet on one bridge, in a network namespace of the test run. After it, nothing of it is left on the machine.
+Each node is a tree of processes in its own PID, mount, cgroup and network namespaces. The nodes and the control plane
+share one bridge, in a network namespace of the test run. After the block nothing is left on the machine.
 """

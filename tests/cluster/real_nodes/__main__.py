@@ -17,7 +17,7 @@ from tests.cluster.real_nodes.preconditions import missing_preconditions
 from tests.cluster.real_nodes.start import GPUS, RealCluster
 
 NODES_MAX = 9
-"""The addresses of the nodes have one digit for their number."""
+"""The address of a node has one digit for its number."""
 
 
 @asynccontextmanager

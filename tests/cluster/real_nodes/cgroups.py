@@ -1,6 +1,6 @@
-"""The cgroups of a node: one in each v1 hierarchy, below the cgroup that the test run is in.
+"""The cgroups of a node: one in each v1 hierarchy, below the cgroup of the test run.
 
-The node's cgroup namespace makes them its root, so that its kubelet sees no cgroup of the machine.
+They are the root of the node's cgroup namespace, so its kubelet sees no other cgroup of the machine.
 """
 
 import errno
@@ -12,13 +12,13 @@ from pathlib import Path
 ROOT = Path("/sys/fs/cgroup")
 CONTROLLERS = ("cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids")
 NAMED = "systemd"
-"""A hierarchy without a controller that runc insists on."""
+"""A hierarchy without a controller. runc requires it."""
 PREFIX = "trainjob-recovery-cluster-"
 _PATIENCE_SECONDS = 10.0
 
 
 def own_cgroups() -> dict[str, Path]:
-    """Hierarchy -> the folder of the cgroup that this process is in."""
+    """Hierarchy -> the folder of this process's cgroup."""
     found = {}
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, names, path = line.split(":", 2)
@@ -34,7 +34,7 @@ def make_cgroups(name: str) -> list[Path]:
     for hierarchy, parent in own_cgroups().items():
         folder = parent / name
         folder.mkdir()
-        if hierarchy == "cpuset":  # empty in a new cgroup, and then no process may enter
+        if hierarchy == "cpuset":  # its files are empty in a new cgroup, which then admits no process
             for file in ("cpuset.cpus", "cpuset.mems"):
                 (folder / file).write_text((parent / file).read_text())
         made.append(folder)
@@ -42,9 +42,9 @@ def make_cgroups(name: str) -> list[Path]:
 
 
 def remove_cgroups(folders: list[Path]) -> None:
-    """Removes them with all below. Their processes are dying: a cgroup can be removed once the last one is gone.
+    """Removes cgroups and all below them. It waits for their dying processes: only an empty cgroup can be removed.
 
-    Raises TimeoutError with the processes that are still there.
+    Raises TimeoutError with the processes that remain.
     """
     give_up_at = time.monotonic() + _PATIENCE_SECONDS
     for folder in folders:
@@ -63,9 +63,9 @@ def remove_cgroups(folders: list[Path]) -> None:
 
 
 def remove_abandoned_cgroups(temporary: Path) -> None:
-    """Removes those of test runs that were killed: their cluster's folder below `temporary` is gone.
+    """Removes the cgroups of killed test runs, whose cluster's folder below `temporary` is gone.
 
-    The kernel has ended their processes, because each was tied to the life of the one that started it.
+    The kernel has ended their processes, because each one was set to die with its parent.
     """
     for parent in own_cgroups().values():
         for folder in parent.glob(f"{PREFIX}*.node-*"):
@@ -74,7 +74,7 @@ def remove_abandoned_cgroups(temporary: Path) -> None:
 
 
 def processes_in(folders: list[Path]) -> set[int]:
-    """Process ids, as the machine counts them, of everything that runs on the node."""
+    """The process ids, in the machine's PID namespace, of everything that runs on the node."""
     return {int(pid) for folder in folders for path in _bottom_up(folder) for pid in _processes(path).split()}
 
 
@@ -82,7 +82,7 @@ def _processes(folder: Path) -> str:
     try:
         return (folder / "cgroup.procs").read_text()
     except OSError as error:
-        # A container has ended meanwhile, and its cgroup with it.
+        # A container has ended in the meantime, and its cgroup is gone.
         if error.errno in {errno.ENOENT, errno.ENODEV}:
             return ""
         raise

@@ -1,4 +1,4 @@
-"""The cluster's DNS: CoreDNS beside the control plane, at the address that every pod asks."""
+"""The cluster's DNS: CoreDNS beside the control plane, at the address that every pod queries."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ cluster.local:53 {{
 
 
 def cluster_dns(toolbox: Toolbox, folder: Path, kubeconfig: Path) -> ManagedProcess:
-    """Not started yet; its log and configuration lie in `folder`."""
+    """The DNS process, not started yet. Its log and configuration are in `folder`."""
     corefile = folder / "Corefile"
     corefile.write_text(_COREFILE.format(address=network.CONTROL_PLANE_ADDRESS, kubeconfig=kubeconfig))
     command = [str(toolbox.binary("coredns")), "-conf", str(corefile)]

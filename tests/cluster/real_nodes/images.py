@@ -1,4 +1,4 @@
-"""Container images without a registry: archives of one layer, and a containerd folder that holds them ready-made."""
+"""Container images without a registry: archives of one layer, and a containerd folder with the imported images."""
 
 import hashlib
 import io
@@ -16,13 +16,13 @@ from tests.cluster.real_nodes.settings import PAUSE_IMAGE, init_settings, write_
 
 BUSYBOX = Path("/bin/busybox")
 BUSYBOX_IMAGE = "tests.local/busybox:1"
-"""Has a shell and what one expects beside it. Python comes by a hostPath volume."""
+"""Has a shell and the usual commands. Pods get Python through a hostPath volume."""
 INIT = Path(__file__).parent / "init.py"
 _APPLETS = (
     "sh sleep echo cat ls ps kill id hostname wget nc nslookup date env true false tail head touch test dd mkdir rm"
 )
 _FOLDERS = ("bin", "dev", "etc", "lib", "lib64", "proc", "root", "sys", "tmp", "usr")
-# containerd writes to these, so that no two nodes may share them; all else is only ever added or removed.
+# containerd writes to these, so no two nodes may share them. All other files are only added or removed.
 _DATABASES = (
     "io.containerd.metadata.v1.bolt/meta.db",
     "io.containerd.snapshotter.v1.overlayfs/metadata.db",
@@ -38,7 +38,7 @@ def write_basic_images(folder: Path) -> tuple[Path, ...]:
 
 
 def write_image(archive: Path, tag: str, applets: Sequence[str], command: Sequence[str]) -> None:
-    """A docker-archive whose one layer has busybox under these names."""
+    """A docker-archive. Its one layer has busybox under these names."""
     layer = _layer(applets)
     config = {
         "architecture": "amd64",
@@ -58,7 +58,7 @@ def write_image(archive: Path, tag: str, applets: Sequence[str], command: Sequen
 
 
 def make_template(folder: Path, toolbox: Toolbox, archives: Sequence[Path]) -> Path:
-    """Imports the images once; returns a containerd folder to lay into each node with `lay_template`."""
+    """Imports the images once. Returns a containerd folder that `lay_template` copies into each node."""
     logs = folder / "logs"
     logs.mkdir(parents=True)
     settings = folder / "init.json"
@@ -80,7 +80,7 @@ def make_template(folder: Path, toolbox: Toolbox, archives: Sequence[Path]) -> P
 
 
 def lay_template(template: Path, node: Path) -> None:
-    """Hard links: tenths of a second for an image that takes ten seconds to import."""
+    """Copies by hard links. This takes tenths of a second, where an import of the images takes ten seconds."""
     target = node / "containerd"
     subprocess.run(["cp", "--archive", "--link", str(template), str(target)], check=True)
     for database in _DATABASES:

@@ -1,9 +1,9 @@
-"""Process 1 of a node. It makes the namespaces into a machine of their own, then starts and ends the node's programs.
+"""Process 1 of a node. It sets up the namespaces as a machine, then starts and ends the node's programs.
 
     python -I init.py SETTINGS.json
 
-It imports the standard library only, because it is run by its path. Lines on standard input: `start NAME`, `kill NAME`.
-The end of standard input ends the node. With `import` in the settings it lays images into containerd's folder and ends.
+It imports only the standard library, because it is run by its path. Lines on standard input: `start NAME`, `kill NAME`.
+The end of standard input ends the node. With `import` in the settings it imports images into containerd, and ends.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ _MS_REC = 16384
 _MS_PRIVATE = 1 << 18
 _POLL_SECONDS = 0.1
 _PATIENCE_SECONDS = 30.0
-# What the kubelet would change for the whole machine, because these are not namespaced: it finds them as it wants them.
+# The kubelet would change these for the whole machine, as they are not namespaced. So it finds them as it wants them.
 _SYSCTLS = {
     "vm/overcommit_memory": "1",
     "vm/panic_on_oom": "0",
@@ -33,7 +33,7 @@ _SYSCTLS = {
     "kernel/keys/root_maxkeys": "1000000",
     "kernel/keys/root_maxbytes": "25000000",
 }
-# Where containerd, kubelet and CNI plugins leave files whatever they are told.
+# Here containerd, kubelet and CNI plugins leave files, whatever their settings.
 _COVERED = ("/etc", "/opt", "/var/lib", "/var/log")
 
 
@@ -70,7 +70,7 @@ def _mount_cgroup(name: str, data: str) -> None:
 
 
 def join_network(address: str, gateway: str) -> None:
-    """The other side lays the cable, to the process id that this one has outside."""
+    """Waits for eth0 and configures it. `network.connect` adds it from outside, by this process's outer id."""
     give_up_at = time.monotonic() + _PATIENCE_SECONDS
     while not Path("/sys/class/net/eth0").exists():
         if time.monotonic() > give_up_at:
@@ -80,7 +80,7 @@ def join_network(address: str, gateway: str) -> None:
         subprocess.run(["ip", *arguments.split()], check=True)
     subprocess.run(["ip", "route", "add", "default", "via", gateway], check=True)
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
-    # Traffic between pods of one node crosses a bridge; the Services' rules apply to it only with this.
+    # Traffic between pods of one node crosses a bridge. The rules for Services apply to it only with this setting.
     bridged = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
     if bridged.exists():
         bridged.write_text("1")
@@ -95,7 +95,7 @@ class Programs:
         self._pids: dict[str, int] = {}
 
     def start(self, name: str) -> None:
-        """Does nothing if it runs."""
+        """Starts a program. Does nothing if it runs."""
         if name in self._pids:
             return
         pid = os.fork()
@@ -111,14 +111,14 @@ class Programs:
         self._pids[name] = pid
 
     def kill(self, name: str) -> None:
-        """It is gone on return, so that it can be started again."""
+        """Kills a program. It is gone on return, so it can be started again."""
         pid = self._pids.pop(name, None)
         if pid is not None:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
 
     def reap(self) -> None:
-        """All that has ended: the node's programs, and the orphans of containers."""
+        """Reaps everything that has ended: the node's programs, and the orphans of containers."""
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 for name in [name for name, pid in self._pids.items() if pid == ended[0]]:
@@ -135,7 +135,7 @@ def wait_for_containerd(ctr: str) -> None:
 
 
 def serve(programs: Programs) -> None:
-    """Obeys standard input until it ends."""
+    """Carries out the commands on standard input until it ends."""
     pending = b""
     while True:
         programs.reap()

@@ -1,7 +1,7 @@
-"""The network of the cluster: a namespace of the test run's own, in it one bridge with the control plane and the nodes.
+"""The network of the cluster: one bridge with the control plane and the nodes, in the test run's own namespace.
 
-Nothing leaves it: the namespace has no other interface. Addresses: the control plane 10.77.0.1, node N 10.77.0.1N, its
-pods 10.78.N.0/24, Services 10.96.0.0/16.
+No traffic leaves the namespace, which has no other interface. Addresses: the control plane 10.77.0.1, node N
+10.77.0.1N, its pods 10.78.N.0/24, Services 10.96.0.0/16.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class NetworkError(Exception):
-    """The network namespace, or something in it, cannot be made; the text says what the kernel or `ip` answered."""
+    """The network namespace, or something in it, cannot be made. The text has the answer of the kernel or of `ip`."""
 
 
 def node_address(number: int) -> str:
@@ -34,8 +34,8 @@ def pod_range(number: int) -> str:
 def enter_network() -> None:
     """Moves this thread, and all threads and processes that it starts later, into a new network namespace.
 
-    Call it before the process has another thread, which would stay outside. From then on only the cluster can be
-    reached: no package index, no Go module.
+    Call it before the process has another thread, which would stay outside. Afterwards the process can reach only the
+    cluster: no package index, no Go module.
     """
     if threading.active_count() > 1:
         raise NetworkError("this process has threads already, which would stay outside of the new network")
@@ -58,12 +58,12 @@ def connect(number: int, init_pid: int) -> None:
 
 
 def set_link(number: int, *, up: bool) -> None:
-    """Down: a partition. Everything on the node goes on, and no one reaches it."""
+    """Down: a partition. Everything on the node keeps running, and no one can reach it."""
     run_ip(f"link set {_link(number)} {'up' if up else 'down'}")
 
 
 def disconnect(number: int) -> None:
-    """Removes what `connect` made. The kernel may do so itself at the same time, when the node's namespace ends."""
+    """Removes what `connect` made. The kernel may do this at the same time, when the node's namespace ends."""
     for made in (f"link del {_link(number)}", f"route del {pod_range(number)}"):
         with suppress(NetworkError):
             run_ip(made)

@@ -12,13 +12,13 @@ from tests.cluster.real_nodes import cgroups, network
 from tests.cluster.real_nodes.images import INIT, NODE_NAMESPACES, lay_template
 from tests.cluster.real_nodes.settings import NodePlan
 
-# What a machine that comes back finds on its disk is of no use to it: containerd's tasks are gone.
+# A machine that has lost its power cannot use what is left on its disk, because containerd's tasks are gone.
 _WIPED = ("containerd", "kubelet", "kubelet-certificates", "pod-logs")
 _END_SECONDS = 30.0
 
 
 class RealNode:
-    """Processes of one node. Made by `RealCluster.start`."""
+    """The processes of one node. Made by `RealCluster.start`."""
 
     def __init__(self, plan: NodePlan, template: Path, cgroup_name: str) -> None:
         self.plan = plan
@@ -32,7 +32,7 @@ class RealNode:
 
     @property
     def started(self) -> bool:
-        """It has not lost its power since, though it may have ended by itself: its cgroups are still there."""
+        """It was started and has not lost its power since. It may have ended by itself; then its cgroups remain."""
         return self._outer is not None
 
     @property
@@ -40,7 +40,7 @@ class RealNode:
         return self._outer is not None and self._outer.poll() is None
 
     def start(self) -> None:
-        """From nothing but the images, as a machine that was installed new. It is not Ready yet on return."""
+        """Starts with only the images on disk, like a newly installed machine. It is not Ready yet on return."""
         for name in _WIPED:
             shutil.rmtree(self.plan.folder / name, ignore_errors=True)
         lay_template(self._template, self.plan.folder)
@@ -65,7 +65,7 @@ class RealNode:
         network.connect(self.plan.number, self._init_pid)
 
     def lose_power(self) -> None:
-        """Everything on it ends at once, unheard. Its processes are gone on return."""
+        """Everything on the node ends at once, without any message. Its processes are gone on return."""
         assert self._outer is not None
         assert self._outer.stdin is not None
         if self._outer.poll() is None and self._init_pid is not None:
@@ -81,23 +81,23 @@ class RealNode:
         cgroups.remove_cgroups(self._cgroups)
 
     def kill_kubelet(self) -> None:
-        """Containers go on; the node falls silent."""
+        """Containers keep running, and the node stops reporting."""
         self._tell("kill kubelet")
 
     def start_kubelet(self) -> None:
         self._tell("start kubelet")
 
     def unplug(self) -> None:
-        """A partition: everything on it goes on, and neither it nor its pods reach anybody."""
+        """A partition: everything on the node keeps running, but neither it nor its pods can reach others."""
         network.set_link(self.plan.number, up=False)
 
     def plug_in(self) -> None:
         network.set_link(self.plan.number, up=True)
 
     def processes_of(self, pod_uid: str, container_id: str) -> list[int]:
-        """Process ids, as the machine counts them, of a container, its first process first.
+        """The process ids of a container, in the machine's PID namespace, its first process first.
 
-        `container_id`: of the container's status, without `containerd://`.
+        `container_id`: from the container's status, without `containerd://`.
         """
         found = []
         for pid in sorted(cgroups.processes_in(self._cgroups)):
@@ -110,7 +110,7 @@ class RealNode:
         return found
 
     def last_words(self, lines: int = 15) -> str:
-        """The last lines of each of its programs' logs."""
+        """The last lines of the log of each program."""
         words = []
         for log in sorted(self.plan.logs.glob("*.log")):
             tail = log.read_text(errors="replace").splitlines()[-lines:]

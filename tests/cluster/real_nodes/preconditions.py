@@ -1,4 +1,4 @@
-"""What a machine must have for real nodes, asked before anything is started."""
+"""What a machine must have for real nodes, checked before anything starts."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ _PROGRAMS = ("ip", "nft", "runc", "unshare")
 
 
 def missing_preconditions() -> list[str]:
-    """One line for each, with what to do about it. Empty: real nodes can be started."""
+    """One line for each missing precondition, with its fix. Empty: real nodes can be started."""
     if sys.platform != "linux":
         return ["this is not Linux, and the nodes are made of its namespaces and cgroups"]
     missing = []
@@ -46,7 +46,7 @@ def _missing_cgroups() -> list[str]:
 
 
 def _on_overlay(path: str) -> bool:
-    """Whether that path lies on an overlay file system, as everything in a container does that is no volume."""
+    """Whether that path is on an overlay file system, as is everything in a container except volumes."""
     device = os.stat(path).st_dev
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         head, _, tail = line.partition(" - ")

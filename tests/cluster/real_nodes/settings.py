@@ -1,4 +1,4 @@
-"""What a node's programs are told. Anything not stated here is the program's own default."""
+"""The settings of a node's programs. Anything not stated here is the program's own default."""
 
 import json
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class NodePlan:
     number: int
     folder: Path
     kubeconfig: Path
-    """Of an API server at an address that the node reaches."""
+    """It names the API server by an address that the node reaches."""
     authority: Path
     toolbox: Toolbox
 
@@ -38,7 +38,7 @@ class NodePlan:
         return self.folder / "logs"
 
     def write(self) -> Path:
-        """Writes every file that the node's programs read; returns the one for its process 1."""
+        """Writes every file that the node's programs read. Returns the one for its process 1."""
         self.logs.mkdir(parents=True, exist_ok=True)
         (self.folder / "resolv.conf").write_text(f"nameserver {network.CONTROL_PLANE_ADDRESS}\n")
         (self.folder / "cni").mkdir(exist_ok=True)
@@ -88,14 +88,14 @@ class NodePlan:
             },
             "authorization": {"mode": "AlwaysAllow"},
             "oomScoreAdj": 0,
-            # The disk and the memory are the whole machine's: they say nothing about this node.
+            # Disk and memory belong to the whole machine and say nothing about this node.
             "evictionHard": dict.fromkeys(
                 ("memory.available", "nodefs.available", "nodefs.inodesFree", "imagefs.available"), "0%"
             ),
             "imageGCHighThresholdPercent": 100,
             "localStorageCapacityIsolation": False,
             "makeIPTablesUtilChains": False,
-            # With the controller-manager's grace of 8 s: a silent node is noticed in 8 s instead of 50.
+            # With the controller-manager's grace of 8 s, a silent node is noticed after 8 s instead of 50.
             "nodeStatusUpdateFrequency": "1s",
             "nodeLeaseDurationSeconds": 4,
             "podLogsDir": str(self.folder / "pod-logs"),
@@ -116,7 +116,7 @@ class NodePlan:
             "metricsBindAddress": f"{self.address}:10249",
             "detectLocalMode": "ClusterCIDR",
             "clusterCIDR": network.POD_RANGE,
-            # The limits of connection tracking are the machine's.
+            # The limits of connection tracking belong to the machine.
             "conntrack": {"maxPerCore": 0, "min": 0},
             "oomScoreAdj": 0,
         }
@@ -131,7 +131,7 @@ class NodePlan:
 def init_settings(
     toolbox: Toolbox, logs: Path, commands: dict[str, list[str]], archives: tuple[Path, ...] = ()
 ) -> dict[str, Any]:
-    """What init.py reads. With `archives` it lays these images into containerd's folder and ends."""
+    """What init.py reads. With `archives` it imports these images into containerd, and ends."""
     return {
         "controllers": cgroups.CONTROLLERS,
         "named_hierarchy": cgroups.NAMED,
@@ -143,7 +143,7 @@ def init_settings(
 
 
 def write_containerd(folder: Path, toolbox: Toolbox) -> dict[str, list[str]]:
-    """Writes containerd's configuration; returns its command, by its name."""
+    """Writes containerd's configuration. Returns its command, keyed by its name."""
     configuration = folder / "containerd.toml"
     configuration.write_text(
         _CONTAINERD.format(folder=folder, socket=CONTAINERD_SOCKET, cni=CNI_PROGRAMS, pause=PAUSE_IMAGE)

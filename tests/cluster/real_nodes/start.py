@@ -1,4 +1,4 @@
-"""A control plane and real nodes, started together and ended without a trace."""
+"""A control plane and real nodes. They start together and end without a trace."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ from tests.cluster.real_nodes.node import RealNode
 from tests.cluster.real_nodes.settings import NodePlan
 
 GPUS = 8
-"""Of each node. No device plugin counts them: they are written to the node's status, as an extended resource may be."""
+"""The GPUs of each node. No device plugin reports them: they are written to its status as an extended resource."""
 
 
 class RealCluster:
@@ -34,11 +34,11 @@ class RealCluster:
     async def start(
         cls, *, nodes: int, archives: Sequence[Path] = (), toolbox: Toolbox | None = None
     ) -> "AsyncIterator[RealCluster]":
-        """`archives`: images, beside busybox, that every node has. `enter_network` comes first."""
+        """`archives`: images that every node has beside busybox. Call `enter_network` before."""
         toolbox = toolbox or provide(tools=(*CONTROL_PLANE, *REAL_NODES))
         settings = ControlPlaneSettings(node_address=network.CONTROL_PLANE_ADDRESS)
         async with ControlPlane.start(settings, toolbox) as control_plane:
-            # The folders of killed runs have just been removed, which tells their cgroups.
+            # The folders of killed runs have just been removed. A missing folder marks the cgroups of such a run.
             cgroups.remove_abandoned_cgroups(control_plane.folder.parent)
             folder = control_plane.folder / "nodes"
             folder.mkdir()
@@ -64,16 +64,16 @@ class RealCluster:
                 dns.end()
 
     def check(self) -> None:
-        """Raises an error if a part of the cluster has ended, with what it said last."""
+        """Raises an error with the last log lines of a part of the cluster that has ended."""
         self.control_plane.check_processes()
         for node in self.nodes:
             if not node.running:
                 raise ControlPlaneError(f"{node.name} has ended.\n{node.last_words()}")
 
     async def ready(self, node: RealNode, timeout_seconds: float = GUARD_SECONDS) -> None:
-        """Until it has reported itself Ready after this call; it then has its GPUs.
+        """Wait until the node has reported Ready after this call. It then has its GPUs.
 
-        What the API server had of it before says nothing. A kubelet that starts takes the GPUs off its node's status.
+        An earlier status of the node proves nothing. A kubelet that starts removes the GPUs from its node's status.
         """
         called_at = datetime.now(UTC)
         try:
@@ -93,13 +93,13 @@ class RealCluster:
         )
 
     async def not_ready(self, node: RealNode, timeout_seconds: float = GUARD_SECONDS) -> None:
-        """Until the API server knows that the node is silent."""
+        """Wait until the API server shows the node as not Ready."""
         async with asyncio.timeout(timeout_seconds):
             while (await self._readiness(node)).startswith("True"):
                 await asyncio.sleep(0.1)
 
     async def _readiness(self, node: RealNode) -> str:
-        """Of the condition Ready: status, and when the node last reported it. Empty: it has not registered."""
+        """The status of the condition Ready and the last time of its report. Empty: the node has not registered."""
         ready = '.status.conditions[?(@.type=="Ready")]'
         path = f"{{{ready}.status}} {{{ready}.lastHeartbeatTime}}"
         found = await self.control_plane.kubectl(

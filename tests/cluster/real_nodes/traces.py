@@ -1,4 +1,4 @@
-"""What real nodes could leave behind on a machine, as values to compare: before, and after."""
+"""What real nodes could leave behind on a machine, as values to compare before and after."""
 
 import os
 from dataclasses import dataclass, fields
@@ -32,7 +32,7 @@ _PROGRAMS = frozenset({"containerd", "containerd-shim", "coredns", "kube-proxy",
 
 @dataclass(frozen=True)
 class Traces:
-    """Each field is a set of lines that name one thing; equal fields mean that nothing was left, and nothing taken."""
+    """Each field is a set of lines that name one thing each. Equal fields mean that nothing was added or removed."""
 
     processes: frozenset[str]
     mounts: frozenset[str]
@@ -45,7 +45,7 @@ class Traces:
 
     @classmethod
     def now(cls) -> "Traces":
-        """Of this thread's network namespace, and of the machine for all else."""
+        """The traces in this thread's network namespace, and on the machine for everything else."""
         return cls(
             processes=frozenset(_processes()),
             mounts=frozenset(line.split(" ", 4)[4] for line in _lines("/proc/self/mountinfo")),
@@ -62,9 +62,9 @@ class Traces:
         )
 
     def difference(self, later: "Traces") -> list[str]:
-        """What is there later and was not, or the other way round; one line for each.
+        """One line for each thing that is only in `later`, or only in this one.
 
-        Processes and cgroups of before may be gone: they were of other runs.
+        Earlier processes and cgroups may be gone, because they may belong to other runs.
         """
         lines = []
         for field in fields(self):
@@ -76,7 +76,7 @@ class Traces:
 
 
 def _processes() -> list[str]:
-    """Those of the nodes' programs, and children of this one."""
+    """The processes of the nodes' programs, and the children of this process."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         status = dict(line.split(":\t", 1) for line in _lines(folder / "status") if ":\t" in line)
@@ -91,7 +91,7 @@ def _lines(path: str | Path) -> list[str]:
 
 
 def _text(path: Path) -> str:
-    """Empty: it is not there, as a process that has ended."""
+    """Empty: the file is not there, as for a process that has ended."""
     try:
         return path.read_text().strip()
     except OSError:
