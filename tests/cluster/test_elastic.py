@@ -7,7 +7,7 @@ import pytest
 from recovery import api_verbs
 from recovery.ports import JOBS, Propagation
 from tests.cluster import elastic
-from tests.cluster.acts import INDEX, exit_rank, incidents_of, lose, running_pods, set_room, until_said
+from tests.cluster.acts import exit_rank, incidents_of, lose, set_room, succeed_once_replaced, until_said
 from tests.cluster.api_proxy import ApiProxy, Matches, SeenRequest
 from tests.cluster.conftest import StartsController, StartsTraining
 from tests.cluster.controlplane.start import ControlPlane
@@ -25,7 +25,7 @@ from tests.cluster.elastic import (
     take_away,
 )
 from tests.cluster.patience import GUARD_SECONDS
-from tests.cluster.scene import Fleet, Job, until
+from tests.cluster.scene import Fleet, until
 
 pytestmark = pytest.mark.usefixtures("no_complaints", "component")
 
@@ -243,16 +243,9 @@ async def test_a_group_with_a_rank_that_has_succeeded_keeps_its_size(
         async with asyncio.timeout(GUARD_SECONDS):
             while (found := await elastic.child(job)) is None or found["metadata"]["uid"] == uid:
                 await asyncio.sleep(0.1)
-        await exit_rank_once_running(job, 0)
+        await succeed_once_replaced(job, 0)
         await until_said(job, "pods of Job llm-node-0 have succeeded")
         await set_room(fleet, rack, room=True)
-
-
-async def exit_rank_once_running(job: Job, rank: int) -> None:
-    async with asyncio.timeout(GUARD_SECONDS):
-        while not [pod for pod in await running_pods(job) if pod["metadata"]["annotations"][INDEX] == str(rank)]:
-            await asyncio.sleep(0.1)
-    await exit_rank(job, rank, 0)
 
 
 def proposes(seen: SeenRequest) -> bool:
