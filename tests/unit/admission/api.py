@@ -1,4 +1,4 @@
-"""The few objects that admission deals with, on an API server in memory, and a clock."""
+"""The few objects that admission handles, on an API server in memory, and a clock."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 
 
 class StillClock:
-    """Stands still until a test moves it; sleepers are woken by `wake`."""
+    """A clock that stands still until a test moves it. `wake` wakes the sleepers."""
 
     def __init__(self) -> None:
         self.time = NOW
@@ -45,7 +45,7 @@ class StillClock:
 
 
 class PolicyApi(ObjectsApi):
-    """Knows objects by their kind; `forbidden` may not be read."""
+    """Serves objects by their kind. Reads of `forbidden` are refused."""
 
     def __init__(self, *objects: Object) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class PolicyApi(ObjectsApi):
             self.store(found)
 
     def store(self, found: Object) -> None:
-        """Create or replace it by a copy; the generation is the caller's."""
+        """Create the object or replace it, as a copy. The caller sets the generation."""
         self.put(_resource(found), json.loads(json.dumps(found)))
 
     def object(self, key: Key) -> Object:
@@ -64,7 +64,7 @@ class PolicyApi(ObjectsApi):
 
     @property
     def patches(self) -> list[tuple[Key, list[Object]]]:
-        """Those that were applied."""
+        """The patches that were applied."""
         return [((patch.resource.plural, patch.namespace or "", patch.name), patch.body) for patch in self.applied]
 
     async def answer(self, request: ApiRequest) -> bytes:
@@ -75,7 +75,7 @@ class PolicyApi(ObjectsApi):
 
 
 def recovery_policy(name: str = "default", namespace: str = "team", *, age: int = 0, **spec: Any) -> Object:
-    """Of the namespace, or of the cluster if `namespace` is empty; `age` in minutes."""
+    """A policy of the namespace, or of the cluster if `namespace` is empty. `age` is in minutes."""
     resource = RECOVERY_POLICIES if namespace else CLUSTER_RECOVERY_POLICIES
     made = _object(resource, name, spec)
     made["metadata"]["creationTimestamp"] = f"2026-03-01T11:{59 - age:02}:00Z"

@@ -1,4 +1,4 @@
-"""The condition Accepted: for every object, only where it differs, and nothing else is touched."""
+"""The condition Accepted is set on every object, written only where it differs, and nothing else is changed."""
 
 import asyncio
 import random
@@ -20,7 +20,7 @@ CONFIG: Key = ("recoveryconfigs", "", "default")
 
 @asynccontextmanager
 async def keeping(api: PolicyApi, clock: StillClock | None = None) -> AsyncIterator[Register]:
-    """A replica at work."""
+    """Run one replica."""
     register = Register(api, clock=clock or StillClock(), entropy=random.Random(1))
     works = [informer.run() for informer in register.informers.values()]
     tasks = [asyncio.create_task(work) for work in (*works, register.keep_conditions())]
@@ -39,7 +39,7 @@ async def comes(holds: Callable[[], bool]) -> None:
 
 
 async def rest() -> None:
-    """Long enough for everything that is under way to come to its end."""
+    """Yield long enough for all work under way to end."""
     for _ in range(200):
         await asyncio.sleep(0)
 

@@ -1,4 +1,4 @@
-"""A Job that JobSet creates gets the settings of its group, and in doubt is created as its template says."""
+"""A Job that JobSet creates gets the settings of its group. In doubt it is created as its template says."""
 
 import asyncio
 import copy
@@ -25,7 +25,7 @@ OURS = "recovery.trainjob.dev/"
 
 
 def job(affinity: Object | None = None, **pods: Any) -> Object:
-    """As JobSet makes it for four nodes, in namespace `team`."""
+    """A Job for four nodes in namespace `team`, as JobSet creates it."""
     made = as_job_set_makes_it(JOB_SET, affinity)
     made["metadata"]["namespace"] = "team"
     made["spec"] |= {"parallelism": 4, "completions": 4}
@@ -34,7 +34,7 @@ def job(affinity: Object | None = None, **pods: Any) -> Object:
 
 
 def group(name: str = "llm", *, labels: Object | None = None, namespace: str = "team", **fields: Any) -> Object:
-    """A RecoveryGroup; `fields` of its settings, without any it has none."""
+    """A RecoveryGroup. `fields` are its settings at birth; without fields it has no settings."""
     settings = {"revision": 3, "jobSetUID": "set-1", "replicatedJob": "node", "since": "2026-11-21T12:00:00Z", **fields}
     metadata = {"name": name, "namespace": namespace, "labels": LABELS if labels is None else labels}
     return {"metadata": metadata, "status": {"schemaVersion": 6, **({"birthSettings": settings} if fields else {})}}
@@ -47,7 +47,7 @@ def api_with(*groups: Object) -> ObjectsApi:
 
 
 async def patch_of(made: Object, api: ObjectsApi) -> list[Any]:
-    """The JSON patch that the webhook answers."""
+    """The JSON patch in the webhook's answer."""
     body: Any = copy.deepcopy(made)
     patch = kopf.Patch(body=body)
     review = webhooks._birth(SettingsAtBirth(api, StillClock()))
@@ -56,7 +56,7 @@ async def patch_of(made: Object, api: ObjectsApi) -> list[Any]:
 
 
 async def after(made: Object, *groups: Object) -> Object:
-    """The Job that the API server makes of that answer."""
+    """The Job after the API server has applied that patch."""
     return patched(made, await patch_of(made, api_with(*groups)), PatchKind.JSON)
 
 
@@ -114,7 +114,7 @@ async def test_each_job_costs_one_list_in_its_namespace() -> None:
     assert (request.verb, request.resource, request.namespace) == ("list", RECOVERY_GROUPS, "team")
 
 
-# --- never in the way ----------------------------------------------------------------------------------------------
+# --- never an obstacle ---------------------------------------------------------------------------------------------
 
 
 def refuses(api: ObjectsApi) -> None:
@@ -149,7 +149,7 @@ async def test_a_job_whose_settings_cannot_be_read_in_time_is_created_as_it_is_a
 
 
 class HeldApi(ObjectsApi):
-    """Answers a list when the test says so."""
+    """Answers each request only when the test allows it."""
 
     def __init__(self, *groups: Object) -> None:
         super().__init__()

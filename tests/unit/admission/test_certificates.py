@@ -1,4 +1,4 @@
-"""Certificates of our own making: one for all replicas, trusted by the API server, renewed without a gap."""
+"""Self-made certificates: one for all replicas, trusted by the API server, renewed without a gap."""
 
 import asyncio
 import base64
@@ -31,11 +31,11 @@ OPTIONAL = [
     *((f"{kind}webhookconfigurations", "", "recovery-launch") for kind in ("validating", "mutating")),
     ("mutatingwebhookconfigurations", "", "recovery-birth-settings"),
 ]
-"""Of components that the platform may have installed."""
+"""Objects of components that the platform may have installed."""
 
 
 def secret() -> Object:
-    """As it is shipped."""
+    """The Secret as it is shipped."""
     return {"kind": "Secret", "metadata": {"name": "recovery-admission", "namespace": "recovery-system"}}
 
 
@@ -56,12 +56,12 @@ def replica(api: PolicyApi, folder: Path, clock: StillClock | None = None) -> Se
 
 
 def bundles(api: PolicyApi, key: tuple[str, str, str] = CONFIGURATION) -> list[bytes]:
-    """What the API server trusts, for each webhook."""
+    """The authorities that the API server trusts, for each webhook."""
     return [base64.b64decode(each["clientConfig"].get("caBundle", "")) for each in api.object(key)["webhooks"]]
 
 
 def trusted(authorities: bytes, served: Path, name: str) -> bool:
-    """Whether a client with these authorities accepts the server under this name, by a handshake in memory."""
+    """Whether a client with these authorities accepts the server under this name. The handshake runs in memory."""
     client_context = ssl.create_default_context(cadata=authorities.decode())
     client_context.verify_flags |= ssl.VERIFY_X509_STRICT
     server_context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -92,7 +92,7 @@ def serial(certificates: Certificates) -> int:
 @pytest.mark.parametrize(("name", "accepted"), [(SERVICE, True), ("127.0.0.1", True), ("other.svc", False)])
 async def test_the_api_server_trusts_it_under_its_names(tmp_path: Path, name: str, accepted: bool) -> None:
     api, clock = PolicyApi(secret(), configuration()), StillClock()
-    clock.time = NOW.now(NOW.tzinfo)  # a handshake goes by the real time
+    clock.time = NOW.now(NOW.tzinfo)  # a handshake uses the real time
     made = replica(api, tmp_path, clock)
     await made.reconcile()
     assert [trusted(bundle, made.file, name) for bundle in bundles(api)] == [accepted, accepted]

@@ -1,4 +1,4 @@
-"""What admission says of TrainJobs and runtimes: the findings of `recovery lint`, and which of them refuse."""
+"""What admission says about TrainJobs and runtimes: the findings of `recovery lint`, and which of them refuse."""
 
 from typing import Any
 
@@ -28,15 +28,15 @@ from tests.unit.launch.pages import BASES, merged
 Object = dict[str, Any]
 JOB, RUNTIME = (each for each in yaml.safe_load_all((BASES / "torch.yaml").read_text()) if each)
 RESERVED: Object = {"trainer": {"env": [{"name": "PET_NNODES", "value": "2"}]}}
-"""An error of the TrainJob's own, which its runtime makes one."""
+"""An error in the TrainJob, but only because of its runtime."""
 NO_NODES: Object = {"trainer": {"numNodes": 0}}
-"""An error of the TrainJob's own, whatever the runtime is."""
+"""An error in the TrainJob, whatever its runtime."""
 NO_SIDECAR: Object = {
     "mlPolicy": {"torch": {"envInjection": {"targets": [{"jobName": "node", "containerNames": ["side"]}]}}}
 }
-"""An error of the runtime."""
+"""An error in the runtime."""
 LATE: Object = {"template": {"spec": {"tolerations": None, "terminationGracePeriodSeconds": 3600}}}
-"""Two warnings of the runtime, as the Job template has them."""
+"""Two warnings about the runtime, as the Job template has them."""
 
 
 def job(spec: Object | None = None) -> Object:
@@ -50,7 +50,7 @@ def runtime(spec: Object | None = None) -> Object:
 
 
 def of_pods(job_spec: Object) -> Object:
-    """A runtime whose ReplicatedJob has these in its Job template."""
+    """A runtime whose ReplicatedJob has this Job spec."""
     return runtime({"template": {"spec": {"replicatedJobs": [{"name": "node", "template": {"spec": job_spec}}]}}})
 
 
@@ -143,7 +143,7 @@ def test_warnings_are_few_the_jobs_own_come_first_and_the_rest_is_counted() -> N
 
 
 def long_names(number: int) -> Object:
-    """As many ReplicatedJobs of the runtime, each with a warning that quotes its long name."""
+    """A runtime with that many ReplicatedJobs, each with a warning that quotes its long name."""
     spec = runtime()["spec"]["template"]["spec"]["replicatedJobs"][0]
     jobs = [{**spec, "name": letter * 900, "replicas": 2} for letter in "abcdefgh"[:number]]
     return runtime({"template": {"spec": {"replicatedJobs": jobs}}})
@@ -211,21 +211,21 @@ def test_what_is_no_train_job_has_none_and_nothing_breaks(body: Object) -> None:
     assert changes_of(body, RUNTIME) == ()
 
 
-# --- what anybody may read -------------------------------------------------------------------------------------------
+# --- what anyone may read --------------------------------------------------------------------------------------------
 
 
 OF_NAMESPACE: Object = {"runtimeRef": {"kind": "TrainingRuntime"}}
 
 
 def of_namespace(spec: Object | None = None) -> Object:
-    """The TrainingRuntime that such a job refers to."""
+    """The TrainingRuntime to which such a job refers."""
     namespace = {"kind": "TrainingRuntime", "metadata": {"namespace": JOB["metadata"]["namespace"]}}
     found: Object = merged(runtime(spec), namespace)
     return found
 
 
 def test_nothing_is_quoted_of_a_training_runtime_because_anybody_can_ask() -> None:
-    """In the name of any namespace: no one has proved to be the API server."""
+    """A request may claim any namespace, because nothing proves that it comes from the API server."""
     secret = {"mlPolicy": {"torch": {"envInjection": {"targets": [{"jobName": "node", "containerNames": ["hidden"]}]}}}}
     theirs = of_namespace(secret)
     verdict = verdict_of(job({**RESERVED, **OF_NAMESPACE}), None, theirs)

@@ -1,4 +1,4 @@
-"""What is shipped for admission: never in the way, and the least rights that it works with."""
+"""The manifests for admission: it never blocks a request by a failure, and it has only the rights that it needs."""
 
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ OWN = {f"{resource.plural}/status" for resource in JUDGED}
 
 
 def documents(way: str) -> list[dict[str, Any]]:
-    """Every object of one way to a certificate, before its patches; `way` may be below another folder."""
+    """Every object of one way to get a certificate, before its patches. `way` may be below another folder."""
     folders = {(ADMISSION / way).parent / "base", ADMISSION / way}
     files = [path for folder in folders for path in sorted(folder.glob("*.yaml"))]
     found = [document for path in files for document in yaml.safe_load_all(path.read_text())]
@@ -42,7 +42,7 @@ def only(way: str, kind: str) -> dict[str, Any]:
 
 
 def rights(way: str) -> set[tuple[str, str, str, str]]:
-    """As (kind of role, resource, its name if only that one is meant, verb)."""
+    """Each right as (kind of role, resource, name if only one object is meant, verb)."""
     return {
         (document["kind"], resource, name, verb)
         for document in documents(way)

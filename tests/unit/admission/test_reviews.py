@@ -1,4 +1,4 @@
-"""Which reviews are read, and what is answered to those that are not."""
+"""Which reviews are read, and the answers to those that are not."""
 
 import json
 from typing import Any
@@ -20,7 +20,7 @@ UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
 
 
 def review(namespace: str | None = "team", **request: Any) -> bytes:
-    """Of a TrainJob in the namespace `team`, with the fields in the order in which the API server writes them."""
+    """A review of a TrainJob in namespace `team`, with the fields in the order in which the API server writes them."""
     made = {"metadata": {"name": "llm", "namespace": "team"}, "spec": {}}
     fields = {"uid": UID, "resource": {"resource": "trainjobs"}, "namespace": namespace, "object": made} | request
     return json.dumps({"kind": "AdmissionReview", "request": fields}).encode()

@@ -1,4 +1,4 @@
-"""The runtime of a TrainJob is read when the job is judged, and not waited for."""
+"""The runtime of a TrainJob is read when the job is judged. A slow read is not waited for."""
 
 import asyncio
 from datetime import timedelta
@@ -29,7 +29,7 @@ class SilentApi(PolicyApi):
 
 
 async def of_job(api: PolicyApi) -> tuple[Any, list[str]]:
-    """What is read, and what is logged."""
+    """The runtime that is read, and the log lines."""
     with capture_logs() as lines:
         found = await Runtimes(api, StillClock()).of(JOB, "team")
     return found, [line["event"] for line in lines]
@@ -60,7 +60,7 @@ THEIRS: Object = {"kind": "TrainingRuntime", "metadata": {"name": "torch", "name
 
 
 def of_a_namespace(name: str) -> Object:
-    """The job names a TrainingRuntime, and itself as being in that namespace."""
+    """A job that refers to a TrainingRuntime and has this namespace in its metadata."""
     reference = {"name": "torch", "kind": "TrainingRuntime"}
     return {**JOB, "metadata": {"name": "llm", "namespace": name}, "spec": {"runtimeRef": reference}}
 

@@ -1,4 +1,4 @@
-"""What is said of a policy or of the RecoveryConfig, by what stands in it and in the others."""
+"""The verdict on a policy or on the RecoveryConfig, by its own content and by the others."""
 
 from typing import Any
 
@@ -76,7 +76,7 @@ def test_what_is_wrong_is_not_warned_about_on_top() -> None:
     assert verdict(recovery_policy(budget={"limit": -1}), twin).warnings == ()
 
 
-# --- policies beside each other ------------------------------------------------------------------------------------
+# --- several policies ----------------------------------------------------------------------------------------------
 
 
 def test_a_twin_is_named_and_so_is_the_one_that_applies() -> None:
@@ -203,5 +203,5 @@ def test_what_is_not_allowed_says_what_happens_instead(spec: dict[str, Any], per
     asking = recovery_policy(mode="Enforce", **spec)
     assert verdict(asking).warnings == (sentence,)
     assert verdict(asking, config=recovery_config(allow={permission: True})).warnings == ()
-    # In Observe nothing of it would be done anyway.
+    # In Observe none of it would be done anyway.
     assert verdict(recovery_policy(**spec)).warnings == ()

@@ -1,4 +1,4 @@
-"""Servers on 127.0.0.1 that are no API server: what answers, hangs or breaks where a kubeconfig leads."""
+"""Servers on 127.0.0.1 that are no API server: they answer with something else, hang, or break the connection."""
 
 import json
 import socket
@@ -12,7 +12,7 @@ PAGE = b"<!DOCTYPE html>\n<html><title>Sign in</title></html>"
 
 
 def answer(status: str, content_type: str, body: bytes, header: str = "") -> bytes:
-    """A whole response, after which the connection ends: no other request is to be sent on it."""
+    """A whole response. `Connection: close` says that the client must not send another request on the connection."""
     lines = f"HTTP/1.1 {status}\r\nConnection: close\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
     return f"{lines}{header}\r\n".encode() + body
 
@@ -37,12 +37,12 @@ class BadServer:
     """Answers each request with the same bytes and closes the connection, or holds it."""
 
     def __init__(self, response: bytes, *, holds: bool = False, after_seconds: float = 0.0) -> None:
-        """`holds`: nothing follows the bytes, and the connection stands."""
+        """`holds`: the server sends nothing after the bytes and keeps the connection open."""
         self._response, self._holds, self._after_seconds = response, holds, after_seconds
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         self._over = threading.Event()
         self.asked = threading.Event()
-        """A request has come."""
+        """Set once a request has come."""
 
     @property
     def address(self) -> str:
@@ -51,7 +51,7 @@ class BadServer:
 
     @contextmanager
     def serving(self, tls: ssl.SSLContext | None = None) -> Iterator[str]:
-        """Its address. `tls` None: plain TCP."""
+        """Serve; yields the address. `tls` None: plain TCP."""
         accepting = threading.Thread(target=self._accept, args=(tls,), daemon=True)
         accepting.start()
         try:
@@ -82,7 +82,7 @@ class BadServer:
 
 @contextmanager
 def refusing() -> Iterator[str]:
-    """An address where nothing listens, and nothing else can for as long as it is needed."""
+    """An address where nothing listens. The port stays reserved inside the block."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         host, port = taken.getsockname()
@@ -90,7 +90,7 @@ def refusing() -> Iterator[str]:
 
 
 def kubeconfig(folder: Path, server: str, user: Mapping[str, object] | None = None) -> str:
-    """Its path. `user` None: one with a token."""
+    """Write a kubeconfig; returns its path. `user` None: a user with a token."""
     config = {
         "current-context": "c",
         "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],

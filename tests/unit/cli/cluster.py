@@ -1,4 +1,4 @@
-"""A cluster of plain objects behind `ports.ApiClient`, for commands that read once, and a connection to it."""
+"""A cluster of plain objects behind `ports.ApiClient`, for commands that read once, and a stand-in for `connect`."""
 
 import json
 from collections.abc import AsyncIterator, Callable
@@ -27,7 +27,7 @@ CREATED = "2026-11-02T08:00:00Z"
 
 
 class StoppedClock:
-    """`ports.Clock` at NOW. A sleep takes no time but its own."""
+    """`ports.Clock` that stays at NOW. A sleep returns at once."""
 
     def __init__(self) -> None:
         self.slept_seconds = 0.0
@@ -43,26 +43,26 @@ class StoppedClock:
 
 
 class Middle:
-    """`ports.Entropy` without surprises."""
+    """`ports.Entropy` that always draws the middle."""
 
     def uniform(self, a: float, b: float) -> float:
         return (a + b) / 2
 
 
 class PlainCluster(ObjectsApi):
-    """Objects for commands to read and patch; it reviews access by what was denied."""
+    """Objects for commands to read and patch. Access reviews deny what is in `denied`."""
 
     def __init__(self) -> None:
         super().__init__()
         self.raw: dict[str, str] = {}
-        """JSON that is answered in place of a string: what `json` itself would not write."""
+        """JSON that the server sends in place of a string: JSON that `json` cannot write."""
         self.patched: Callable[[Object], None] = lambda _: None
-        """Told of every object right after it was patched: what a controller would do about it."""
+        """Called with every object right after it was patched. It stands in for what a controller would do."""
         self.put(NAMESPACES, *({"metadata": metadata(name, "", name)} for name in ("team-a", "team-b")))
 
     @property
     def patches(self) -> list[str]:
-        """What was patched, in this order."""
+        """The patches, in order."""
         return [f"{patch.resource.kind} {patch.namespace}/{patch.name}" for patch in self.applied]
 
     async def answer(self, request: ApiRequest) -> bytes:
@@ -86,10 +86,10 @@ class PlainCluster(ObjectsApi):
         self.put(JOB_SETS, found)
         return found
 
-    # --- what stands in it -----------------------------------------------------------------------------------------
+    # --- the objects in it -------------------------------------------------------------------------------------------
 
     def add_job(self, name: str, *, namespace: str = "team-a", ranks: int = 2, running: int | None = None) -> Object:
-        """A TrainJob whose JobSet, Job, pods and nodes are there, with 8 GPUs a pod; the last pods are Pending."""
+        """Add a TrainJob, its JobSet, Job, pods and nodes; each pod has 8 GPUs. Pods after `running` are Pending."""
         uid = f"uid-{namespace}-{name}"
         group = {"jobset.sigs.k8s.io/jobset-name": name, "jobset.sigs.k8s.io/replicatedjob-name": "node"}
         job: Object = {"metadata": metadata(name, namespace, uid), "spec": {}, "status": {}}
@@ -111,14 +111,14 @@ class PlainCluster(ObjectsApi):
         return job
 
     def has_no_node(self, pod: str, message: str = "0/9 nodes are available: 9 Insufficient nvidia.com/gpu.") -> None:
-        """The scheduler has found no place for the pod."""
+        """Make the pod Pending: the scheduler has found no node for it."""
         found = next(item for item in self.objects[PODS.plural] if item["metadata"]["name"] == pod)
         found["spec"].pop("nodeName", None)
         why = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
         found["status"] = {"phase": "Pending", "conditions": [why]}
 
     def goes_silent(self, node: str) -> None:
-        """As the node controller tells of it: Ready of the node is Unknown, that of its pods False, and Jobs count."""
+        """As the node controller does: the node's Ready is Unknown, that of its pods False, and Jobs count fewer."""
         self.add_node(node, ready=False)
         for item in self.objects[PODS.plural]:
             if item["spec"].get("nodeName") != node:
@@ -147,7 +147,7 @@ class PlainCluster(ObjectsApi):
         )
 
     def add_node(self, name: str, *, ready: bool) -> None:
-        """In place of the one of that name."""
+        """Add the node, or replace the one of that name."""
         condition = {"type": "Ready", "status": "True" if ready else "Unknown", "reason": "NodeStatusUnknown"}
         condition["lastTransitionTime"] = "2026-11-02T08:58:00Z"
         self.put(NODES, {"metadata": metadata(name, "", name), "status": {"conditions": [condition]}})
@@ -172,7 +172,7 @@ def metadata(name: str, namespace: str, uid: str, *, owner: str = "", labels: di
 def lease(
     namespace: str = "recovery-system", *, holder: str = "pod-1", renewed_at: str | None = "2026-11-02T08:59:55Z"
 ) -> Object:
-    """Of the election of the controllers: the holder leads. `renewed_at` None: the Lease does not say."""
+    """The Lease of the controllers' election, held by `holder`. `renewed_at` None: the Lease has no renewTime."""
     spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed_at}
     return {"metadata": metadata("recovery-controller", namespace, f"lease-{namespace}"), "spec": spec}
 

@@ -15,13 +15,13 @@ _built = cache(typer.main.get_command)
 
 @pytest.fixture(autouse=True)
 def _commands_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`CliRunner` builds all commands of the app again for each call, which takes longer than most of the calls."""
+    """Without this, `CliRunner` builds all commands of the app for each call, which takes longer than most calls."""
     monkeypatch.setattr(typer.testing, "_get_command", _built)
 
 
 @pytest.fixture(autouse=True)
 def _logs_as_before() -> Iterator[None]:
-    """A command sets up logs on the stderr that it finds, which is a test's own and ends with it."""
+    """Restore logging: a command logs to the stderr that it finds, and that of a test ends with the test."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield
@@ -32,7 +32,7 @@ def _logs_as_before() -> Iterator[None]:
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> PlainCluster:
-    """What commands talk to; the context's namespace is team-a, and its user is jane. A controller leads."""
+    """The cluster that commands talk to. The context has namespace team-a and user jane. A controller leads."""
 
     async def chosen_namespace(_server: object, namespace: str | None) -> str:
         return namespace or "team-a"

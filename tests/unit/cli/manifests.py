@@ -1,4 +1,4 @@
-"""Manifests in files, and what the commands about them say."""
+"""Manifests in files, and the findings that commands print about them."""
 
 from pathlib import Path
 
@@ -11,12 +11,12 @@ from tests.unit.fake_api import Object
 
 BASES = Path(__file__).parents[1] / "launch" / "bases"
 TORCH = (BASES / "torch.yaml").read_text()
-"""A TrainJob in line 2, its numProcPerNode in line 15, and its ClusterTrainingRuntime: nothing is wrong with them."""
+"""A TrainJob at line 2, its numProcPerNode at line 15, and its ClusterTrainingRuntime. Nothing is wrong with them."""
 JOB, RUNTIME = TORCH.split("---\n")
 SEVEN = TORCH.replace("numProcPerNode: 8", "numProcPerNode: 7")
-"""With one warning, in line 15."""
+"""One warning, at line 15."""
 WORD = TORCH.replace("numProcPerNode: 8", "numProcPerNode: gpu")
-"""With one error, in line 15."""
+"""One error, at line 15."""
 
 
 def recovery(*arguments: str, stdin: str | bytes = "", exit_code: int = 0) -> Result:
@@ -44,7 +44,7 @@ def written_to(path: Path, text: str | bytes = TORCH) -> str:
 
 
 def runtime_object(name: str = "torch-prepared", namespace: str = "") -> Object:
-    """The runtime as the API server answers. `namespace` empty: a ClusterTrainingRuntime."""
+    """The runtime as the API server returns it. `namespace` empty: a ClusterTrainingRuntime."""
     found: Object = yaml.safe_load(RUNTIME)
     found["metadata"] = metadata(name, namespace, "uid-1") | {"managedFields": [{"manager": "kubectl"}]}
     found["kind"] = "TrainingRuntime" if namespace else "ClusterTrainingRuntime"

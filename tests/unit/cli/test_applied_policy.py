@@ -1,4 +1,4 @@
-"""Which policy applies, and why that one."""
+"""Which policy applies to a job, and the reason that commands give for it."""
 
 from datetime import UTC, datetime, timedelta
 

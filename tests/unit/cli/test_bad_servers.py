@@ -1,4 +1,4 @@
-"""Whatever stands where the API server should be: every command ends with 1 and one line that says what it met."""
+"""Something else answers in place of the API server: every command exits with 1 and prints one line about it."""
 
 import ssl
 import subprocess
@@ -36,7 +36,7 @@ COMMANDS = {
     "lint": ["lint", SHIPPED, "--cluster"],
     "explain-launch": ["explain-launch", SHIPPED, "--cluster"],
 }
-"""Each talks to a cluster. `run`, which does so for good, is tried as a process."""
+"""Each talks to a cluster. `run` never ends by itself, so it is tried as a process."""
 RUN = ["run", "--no-leader-election", "--metrics-address", "127.0.0.1:0"]
 
 each_command = pytest.mark.parametrize("arguments", COMMANDS.values(), ids=COMMANDS)
@@ -52,7 +52,7 @@ def tried(arguments: Sequence[str], file: str, *options: str) -> Result:
 
 
 def the_line(result: Result) -> str:
-    """The only one that the command printed."""
+    """The only line that the command printed."""
     assert (result.exit_code, result.stdout) == (1, ""), result.output
     [line] = result.stderr.splitlines()
     assert line.startswith("recovery: ")

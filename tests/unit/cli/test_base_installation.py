@@ -1,4 +1,4 @@
-"""What `pip install trainjob-recovery` can do without the extra `controller`, and what it says of the rest."""
+"""What `pip install trainjob-recovery` can do without the extra `controller`, and what it says about the rest."""
 
 import json
 import re
@@ -77,7 +77,7 @@ def forbidden() -> str:
 
 
 def base(*arguments: str, program: str = _RECOVERY, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """What the base installation does."""
+    """Run the program without the modules that the base installation lacks."""
     return subprocess.run(
         [sys.executable, "-c", program, forbidden(), *arguments],
         cwd=cwd,
@@ -127,7 +127,7 @@ Ends = Mapping[tuple[str, ...], tuple[int, str, str]]
 
 @pytest.fixture(scope="module")
 def ends(tmp_path_factory: pytest.TempPathFactory) -> Ends:
-    """All commands in one process: what none of them may import, none of them leaves behind for the next."""
+    """Run all commands in one process. No command may import a forbidden module, so none affects the next."""
     folder = tmp_path_factory.mktemp("base")
     written_to(folder / "llama.yaml", JOB)
     written_to(folder / "word.yaml", WORD)

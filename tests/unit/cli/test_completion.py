@@ -1,4 +1,4 @@
-"""What Tab offers: kubectl's protocol for its plugins, names from the cluster, and silence where there are none."""
+"""Shell completion: kubectl's protocol for its plugins, names from the cluster, and no output where there are none."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ Complete = Callable[..., list[str]]
 
 @pytest.fixture
 def complete(cluster: PlainCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Complete:
-    """What kubectl reads for these words, the last of them the one to complete."""
+    """Returns the output that kubectl reads for these words. The last word is the one to complete."""
 
     async def chosen_namespace(_server: object, namespace: str | None) -> str:
         return namespace or "team-a"
@@ -50,7 +50,7 @@ def test_options_and_their_values(complete: Complete) -> None:
 
 
 def test_kubectl_completes_for_itself(complete: Complete) -> None:
-    """An installation of a shell's completion of `kubectl recovery` would break that of kubectl."""
+    """The plugin offers no `--install-completion`: its completion of `kubectl recovery` would break kubectl's own."""
     assert complete("--i") == [":4"]
     assert "--install-completion" in CliRunner().invoke(app, ["--help"]).stdout
     assert "--install-completion" not in CliRunner().invoke(plugin_app, ["--help"]).stdout

@@ -1,4 +1,4 @@
-"""Whatever goes wrong is one clear line on stderr and an exit code; nothing of it is a traceback."""
+"""Every failure is one clear line on stderr and an exit code. No failure is a traceback."""
 
 import asyncio
 import os

@@ -14,7 +14,7 @@ _COMMAND = re.compile(r"(?:^|\| *)(?:\$ )?(?:kubectl |\.venv/bin/)?recovery +([^
 
 
 def shown() -> Iterator[tuple[str, str]]:
-    """Where, and what follows `recovery` there."""
+    """Each command that the documentation shows: where it is, and the words after `recovery`."""
     for block in documented():
         for command in _COMMAND.findall(block.script.replace("\\\n", " ")):
             yield str(block), command
@@ -25,7 +25,7 @@ def shown() -> Iterator[tuple[str, str]]:
 
 
 def unknown(command: str) -> str:
-    """The first word that recovery does not know. Empty: it knows all."""
+    """The first word that recovery does not know. Empty: it knows all of them."""
     name, *words = command.split() or [""]
     if name.startswith("-"):
         name, words = "", [name, *words]
@@ -39,7 +39,7 @@ def unknown(command: str) -> str:
 
 @cache
 def options() -> dict[str, set[str]]:
-    """Of each command, and under the empty name those of recovery itself."""
+    """The options of each command. The empty name has the options of recovery itself."""
     recovery = get_command(app)
     assert isinstance(recovery, TyperGroup)
     return {

@@ -1,4 +1,4 @@
-"""The election has connections and limits of its own: nothing that recoveries send delays a renewal."""
+"""The election has its own connections and limits, so no request of a recovery delays a renewal."""
 
 import asyncio
 from pathlib import Path
@@ -66,5 +66,5 @@ async def test_who_holds_no_election_opens_no_session_for_it(tmp_path: Path) -> 
 
 
 def test_a_session_has_a_connection_for_each_request_in_flight_and_each_watch() -> None:
-    """A request that waits for a connection is one that a time limit counts against."""
+    """A request would otherwise wait for a connection while its time limit runs."""
     assert READS_IN_FLIGHT_MAX + WRITES_IN_FLIGHT_MAX + len(WATCHED) <= CONNECTIONS_MAX

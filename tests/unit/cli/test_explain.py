@@ -1,4 +1,4 @@
-"""`recovery explain`: an account that a person can act on."""
+"""`recovery explain`: an account on which a person can act."""
 
 import json
 from typing import Any
@@ -325,7 +325,7 @@ def test_the_open_incident_can_be_asked_for_by_its_id(cluster: PlainCluster) -> 
 
 
 def one_line(*arguments: str) -> str:
-    """What is said where the command ends with 1."""
+    """The only line that is printed where the command exits with 1."""
     text = explain(*arguments, exit_code=1)
     assert text.count("\n") == 1
     return text.strip()
@@ -368,13 +368,13 @@ def test_what_pods_say_does_not_reach_the_terminal_raw(cluster: PlainCluster) ->
     assert "\x1b" not in explain("llm")
 
 
-# --- a group that comes back -----------------------------------------------------------------------------------------
+# --- a group that recovers -------------------------------------------------------------------------------------------
 
 NOTHING_IS_RESTARTED = "nothing is restarted"
 
 
 def restarted(phase: str, **changes: Any) -> Object:
-    """`status` of a RecoveryGroup whose incident has replaced another Job by the one that is there."""
+    """`status` of a RecoveryGroup whose incident has replaced an earlier Job by the present one."""
     found = open_incident(phase)
     target = {"jobSetUID": "uid-team-a-llm-js", "jobUIDs": ["an-earlier-one"]}
     return found | {"incident": found["incident"] | incident_details() | {"target": target} | changes}

@@ -1,4 +1,4 @@
-"""`recovery explain-launch`: each value with which a job would start, and what set it."""
+"""`recovery explain-launch`: each value with which a job would start, and where the value is set."""
 
 import json
 import re
@@ -35,7 +35,7 @@ def section(text: str, title: str) -> list[str]:
 
 
 def row(text: str, title: str, name: str) -> list[str]:
-    """Value, rule and place of that setting."""
+    """Value, rule and source of that setting."""
     (found,) = (line for line in section(text, title) if line.startswith(f"{name}  "))
     return [cell.strip() for cell in found.split("  ") if cell.strip()][1:]
 
@@ -147,7 +147,7 @@ def test_other_kinds_of_jobs(base: str, heading: str, title: str) -> None:
     assert section(text, title)
 
 
-# --- of several jobs -----------------------------------------------------------------------------------------------
+# --- several jobs --------------------------------------------------------------------------------------------------
 
 OTHER = WORD.partition("---\n")[0].replace("name: llama", "name: other")
 TWO = f"{TORCH}---\n{OTHER}"
@@ -168,7 +168,7 @@ def test_a_job_that_is_not_there_is_wrong_usage() -> None:
     assert result.output == ("recovery: there is nothing called 'lama' that would start a job; there is llama, other\n")
 
 
-# --- what is no job ------------------------------------------------------------------------------------------------
+# --- objects that are no job -----------------------------------------------------------------------------------------
 
 
 def test_what_cannot_be_read_is_the_finding_alone() -> None:

@@ -1,4 +1,4 @@
-"""`recovery explain` of a paused job: what it has lost meanwhile, by name, and what is decided when the pause ends."""
+"""`recovery explain` of a paused job: the members lost during the pause, by name, and what happens when it ends."""
 
 import json
 

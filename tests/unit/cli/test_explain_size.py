@@ -1,4 +1,4 @@
-"""What `explain` and `status` say of the size of an elastic group, and of what a loss would make of it."""
+"""What `explain` and `status` say about the size of an elastic group, and how a loss would change it."""
 
 import json
 from collections.abc import Iterable
@@ -193,7 +193,7 @@ def elastic_job(cluster: PlainCluster, **spec: object) -> None:
 
 
 def add_free_node(cluster: PlainCluster, gpus: int) -> None:
-    """This cluster tells of all pods, with 32 GPUs in use, whichever node it is asked about."""
+    """Add a free node. This cluster lists all pods, with 32 GPUs in use, for whichever node it is asked about."""
     ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-02T08:00:00Z"}
     resources = {"nvidia.com/gpu": str(32 + gpus), "cpu": "96", "memory": "1Ti", "pods": "110"}
     status = {"conditions": [ready], "allocatable": resources}
@@ -221,7 +221,7 @@ def test_explain_tells_before_any_failure_what_a_loss_would_mean(cluster: PlainC
 
 
 def admission_policy(cluster: PlainCluster, *, absent: bool = False, denied: Iterable[Resource] = ()) -> str:
-    """What `explain` finds out. `absent`: the API server has no such policies."""
+    """What `explain` says about the admission policy. `absent`: the API server does not serve such policies."""
     cluster.absent = {BINDINGS.plural} if absent else set()
     cluster.denied = {("get", each.plural) for each in denied}
     return str(json.loads(explain("llm", "-o", "json"))["elastic"]["admissionPolicy"])
@@ -270,7 +270,7 @@ def test_who_is_not_elastic_is_asked_for_nothing_more(cluster: PlainCluster) -> 
 
 
 def smaller_group() -> Object:
-    """`status` of a RecoveryGroup that has 2 of 4 nodes, and avoids one."""
+    """`status` of a RecoveryGroup that has 2 of 4 nodes and avoids one node."""
     avoided = {"node": "gpu-9", "host": "gpu-9", "since": "2026-11-02T08:30:00Z", "reason": "rank 3 crashed there"}
     return {
         "schemaVersion": 6,

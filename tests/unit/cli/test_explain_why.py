@@ -1,4 +1,4 @@
-"""`recovery explain`: which rule decided, what was not done, what is held against nodes, what comes next."""
+"""`recovery explain`: which rule decided, what was not done, which nodes are under suspicion, and what comes next."""
 
 import json
 
@@ -23,7 +23,7 @@ CAP = {
 
 
 def add_config(cluster: PlainCluster, *, status: Object | None = None, **spec: object) -> None:
-    """The RecoveryConfig, with what spans groups as its status."""
+    """Add the RecoveryConfig. Its status holds what concerns all groups."""
     cluster.put(RECOVERY_CONFIGS, {"metadata": metadata("default", "", "config"), "spec": spec, "status": status or {}})
 
 
@@ -150,7 +150,7 @@ def test_deadlines_are_told_with_what_a_backoff_makes_of_them(cluster: PlainClus
 
 
 def test_when_a_silent_node_is_taken_for_dead_is_told(cluster: PlainCluster) -> None:
-    """It has not answered since 08:58, two minutes ago."""
+    """The node has not answered since 08:58, two minutes ago."""
     cluster.add_job("llm", running=1)
     cluster.add_node("gpu-1", ready=False)
     cluster.add_policy(mode="Enforce", teardown={"fencing": {"mode": "AssumeDead", "assumeDeadAfter": "5m"}})
@@ -322,7 +322,7 @@ REPLACES = {"name": "killed", "action": "ReplaceNode", "when": {"onExitCodes": K
 
 
 def with_a_failure(cluster: PlainCluster, mode: str, *, spare: int) -> None:
-    """Rank 1 of two was killed; `spare` nodes more than the job runs on."""
+    """Rank 1 of two was killed. The cluster has `spare` nodes more than the job runs on."""
     cluster.add_job("llm")
     for number in range(2, 2 + spare):
         cluster.add_node(f"gpu-{number}", ready=True)

@@ -1,4 +1,4 @@
-"""Times and tables as people read them."""
+"""Times and tables for people to read."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -62,7 +62,7 @@ ROW = [Cell("llm"), Cell("Held", "red")]
 
 
 def on_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Standard output is a narrow terminal that knows colours. (Not a fixture: those see another standard output.)"""
+    """Make stdout a narrow terminal with colours. (Not a fixture: a fixture sees another stdout than the test.)"""
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "20")
     monkeypatch.setenv("TERM", "xterm")

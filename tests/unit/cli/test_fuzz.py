@@ -1,4 +1,4 @@
-"""Whatever an object contains, a command answers: with lines, or with one line about what it cannot read."""
+"""Whatever an object contains, a command prints lines, or one line about what it cannot read."""
 
 import pytest
 from hypothesis import given, settings

@@ -1,4 +1,4 @@
-"""Ctrl-C in every command, from its first import on, is one line; a reader that goes away is none."""
+"""Ctrl-C ends every command with one line, even during its imports. A reader that closes the pipe causes no line."""
 
 import json
 import os
@@ -35,7 +35,7 @@ VirtualTimeLoop.select = select_or_interrupt
 
 
 def ended(arguments: str, setting: str, script: str = "main") -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of a console script that runs in this setting."""
+    """Run a console script after the code of `setting`; returns exit code, stdout and stderr."""
     program = (
         f"import os, signal, sys\n{setting}\n"
         f"sys.argv = {['recovery', *arguments.split()]}\n"

@@ -1,4 +1,4 @@
-"""`recovery lint`: what is read, and with which exit code it ends."""
+"""`recovery lint`: what it reads, and its exit codes."""
 
 import json
 import os
@@ -19,18 +19,18 @@ from tests.unit.cli.manifests import JOB, RUNTIME, SEVEN, TORCH, WORD, recovery,
 
 
 def lint(*arguments: str, stdin: str | bytes = "", exit_code: int = 0) -> list[str]:
-    """The findings, a line each."""
+    """The findings, one line each."""
     return told(recovery("lint", *arguments, stdin=stdin, exit_code=exit_code).stdout)
 
 
 def problems(*arguments: str, stdin: str | bytes = "") -> list[str]:
-    """What is said on stderr where nothing could be judged."""
+    """The lines on stderr of a run that could judge nothing."""
     result = recovery("lint", *arguments, stdin=stdin, exit_code=2)
     assert result.stdout == ""
     return result.stderr.splitlines()
 
 
-# --- what is told --------------------------------------------------------------------------------------------------
+# --- findings ------------------------------------------------------------------------------------------------------
 
 
 def test_nothing_wrong_is_no_line_and_exit_code_0(tmp_path: Path) -> None:
@@ -63,13 +63,13 @@ def test_a_reader_that_goes_away_is_no_traceback(tmp_path: Path) -> None:
 
 
 def test_what_this_repository_ships_is_clean() -> None:
-    """But for a runtime that is Trainer's to ship."""
+    """The one finding is about a runtime that Trainer ships."""
     shipped = [str(Path(__file__).parents[3] / folder) for folder in ("examples", "policies")]
     (line,) = lint(*shipped)
     assert ": unknown-runtime: the ClusterTrainingRuntime torch-distributed " in line
 
 
-# --- what is read --------------------------------------------------------------------------------------------------
+# --- input ---------------------------------------------------------------------------------------------------------
 
 
 def test_files_are_judged_together_so_that_a_runtime_is_found_in_another_one(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`recovery lint` as scripts, GitHub Actions, GitLab and code scanning read it, also when something cannot be read."""
+"""`recovery lint` for scripts, GitHub Actions, GitLab and code scanning, also where something cannot be read."""
 
 import json
 import re
@@ -19,7 +19,7 @@ from tests.unit.cli.manifests import JOB, SEVEN, TORCH, WORD, recovery, written_
 from tests.unit.launch.pages import examples
 
 DESCRIPTION_MAX = 1024
-"""Characters of a description that GitHub takes."""
+"""The most characters of a description that GitHub accepts."""
 NOWHERE = {"line": None, "kind": "", "path": "", "fix": ""}
 
 
@@ -32,7 +32,7 @@ def data(output: str, *arguments: str, stdin: str | bytes = "", exit_code: int =
 
 
 def sarif(*arguments: str, stdin: str | bytes = "", exit_code: int = 0) -> Any:
-    """The run. The log is valid."""
+    """The run of a SARIF log, which must be valid."""
     log = data("sarif", *arguments, stdin=stdin, exit_code=exit_code)
     assert validation_errors(log) == []
     assert (log["$schema"], log["version"]) == (SARIF_SCHEMA, "2.1.0")
@@ -179,7 +179,7 @@ def test_an_absolute_path_is_a_file_uri(tmp_path: Path) -> None:
 
 
 def test_the_log_of_a_finding_of_every_code_is_valid() -> None:
-    """Fields that only some findings have, and what stands in messages."""
+    """This covers the fields that only some findings have, and every message text."""
     found: list[Located] = []
     for code in CODES:
         given = documents(examples(code)["Bad"].manifest(), file=f"{code.name}.yaml")

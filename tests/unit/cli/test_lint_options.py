@@ -1,4 +1,4 @@
-"""Options of `recovery lint`: what fails, what is left out, what is skipped, and the page of a code."""
+"""Options of `recovery lint`: what fails, what is ignored, what is skipped, and the page of a code."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from tests.unit.cli.manifests import JOB, SEVEN, TORCH, WORD, recovery, written_
 
 REPOSITORY = Path(__file__).parents[3]
 NOTE = JOB
-"""With one note."""
+"""One note."""
 
 
 def codes(*arguments: str, stdin: str = "", exit_code: int = 0) -> list[str]:
@@ -25,7 +25,7 @@ def codes(*arguments: str, stdin: str = "", exit_code: int = 0) -> list[str]:
 
 
 def refused(*arguments: str) -> str:
-    """What is said of wrong usage, without its line breaks."""
+    """The message about wrong usage, on one line."""
     result = recovery("lint", *arguments, stdin=TORCH, exit_code=2)
     assert result.stdout == ""
     return " ".join(result.stderr.split())

@@ -1,5 +1,5 @@
-"""`recovery lint` as people read it: two lines for a finding, wrapped and coloured on a terminal alone, equal findings
-folded."""
+"""`recovery lint` for people: two lines for each finding. Only a terminal gets wrapping and colours. Equal findings are
+folded into one."""
 
 import fcntl
 import os
@@ -28,7 +28,7 @@ def lines(*arguments: str, stdin: str = "", exit_code: int = 0) -> list[str]:
 
 @contextmanager
 def terminal(columns: int) -> Iterator[tuple[int, list[bytes]]]:
-    """Its side for a program, which the caller closes, and what was written to it, complete when this is over."""
+    """Yields the program's end, which the caller must close, and the bytes written to it, complete after the block."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     sent: list[bytes] = []
@@ -44,7 +44,7 @@ def text_of(sent: list[bytes]) -> str:
 
 
 def on_terminal(*arguments: str, columns: int, cwd: Path, environment: dict[str, str] | None = None) -> str:
-    """What a terminal of that width is sent."""
+    """The text that a terminal of that width receives."""
     with pytest.MonkeyPatch.context() as patched, terminal(columns) as (theirs, sent):
         for name in ("COLUMNS", "NO_COLOR"):
             patched.delenv(name, raising=False)
@@ -53,7 +53,7 @@ def on_terminal(*arguments: str, columns: int, cwd: Path, environment: dict[str,
         patched.chdir(cwd)
         with open(theirs, "w", encoding="utf-8") as stdout:
             patched.setattr(sys, "stdout", stdout)
-            patched.setattr(sys, "__stdout__", stdout)  # `shutil` asks this one for the width
+            patched.setattr(sys, "__stdout__", stdout)  # `shutil` reads the width from this one
             with pytest.raises(SystemExit) as ended:
                 app(arguments, prog_name="recovery")
     assert ended.value.code in {0, 1}
@@ -81,7 +81,7 @@ def on_terminal_of_a_process(*arguments: str, columns: int, cwd: Path) -> str:
 def _read(terminal: int) -> bytes:
     try:
         return os.read(terminal, 65536)
-    except OSError:  # Linux's way to say that the other side has gone
+    except OSError:  # on Linux: the other end has closed
         return b""
 
 
@@ -90,7 +90,7 @@ def jobs(folder: Path, count: int, text: str = SEVEN) -> None:
         written_to(folder / f"job-{number}.yaml", text.replace("llama", f"llama-{number}"))
 
 
-# --- what stands in a finding --------------------------------------------------------------------------------------
+# --- the parts of a finding ----------------------------------------------------------------------------------------
 
 
 def test_a_finding_is_what_and_where_and_the_fix_below(tmp_path: Path) -> None:

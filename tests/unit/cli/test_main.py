@@ -130,7 +130,7 @@ SLOW_TO_LOAD = (
 
 
 def test_help_loads_nothing_that_only_the_work_of_a_command_needs() -> None:
-    """What is loaded here, every command pays for, before its first line appears."""
+    """Every command waits for these imports before it prints its first line."""
     program = (
         "import sys\n"
         "from recovery.cli.main import app\n"

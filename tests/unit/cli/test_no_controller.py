@@ -15,7 +15,7 @@ from tests.unit.cli.test_status_table import EXHAUSTED
 from tests.unit.fake_api import Object
 
 STILL = "2026-11-02T08:48:00Z"
-"""No controller has renewed the Lease since."""
+"""The last renewal of the Lease."""
 NO_LEASE = (
     "there is no Lease recovery-controller in any namespace (a controller that runs with --no-leader-election has none)"
 )
@@ -46,7 +46,7 @@ def explain(*arguments: str) -> Result:
     return result
 
 
-# --- which Leases are those of a leader ------------------------------------------------------------------------------
+# --- which Leases show a leader --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_lease_that_is_renewed_shows_a_leader_in_whatever_namespace(
 def test_a_clock_that_is_wrong_does_not_hide_a_leader(
     renewed_at: str, cluster: PlainCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What counts is whether the Lease is renewed while the command runs."""
+    """Only this counts: whether the Lease is renewed while the command runs."""
     protected(cluster)
     found = lease(renewed_at=renewed_at)
     cluster.put(LEASES, found)
@@ -266,7 +266,7 @@ def test_watch_says_once_that_the_leader_has_gone_and_shows_its_return(
 
 
 def test_watch_waits_once_for_a_lease_that_stands_still(cluster: PlainCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each further reading would otherwise wait as long for the same answer."""
+    """Otherwise each later reading would wait as long again for the same answer."""
     protected(cluster)
     cluster.put(LEASES, lease(renewed_at=STILL))
     slept: list[float] = []

@@ -1,4 +1,4 @@
-"""`recovery nodes`: which nodes are kept free or suspected, and for what, one line each."""
+"""`recovery nodes`: one line for each node that is quarantined or suspected, with the reason."""
 
 import asyncio
 import json

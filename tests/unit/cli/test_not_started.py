@@ -1,4 +1,4 @@
-"""`recovery status` of jobs that no incident tells of: kept from starting, on their way, on a silent node."""
+"""`recovery status` of jobs without an incident: they cannot start, are starting, or have a member on a silent node."""
 
 import copy
 import json
@@ -23,24 +23,24 @@ NO_ROOM = "0/9 nodes are available: 9 Insufficient nvidia.com/gpu."
 
 
 def told(name: str = "llm", *arguments: str) -> dict[str, Any]:
-    """The job as `-o json` has it."""
+    """The job as `-o json` shows it."""
     [found] = [job for job in json.loads(status("-o", "json", *arguments).stdout) if job["job"] == name]
     return dict(found)
 
 
 def in_short(name: str = "llm") -> tuple[str, str, int]:
-    """Phase, cause, idle GPUs."""
+    """Phase, cause and idle GPUs."""
     found = told(name)
     return found["phase"], found["cause"], found["idleGPUs"]
 
 
 def waits_for(cluster: PlainCluster, pod: str, reason: str, message: str = "") -> None:
-    """Its container is not there yet, for that reason."""
+    """The pod's container waits for that reason."""
     found = next(item for item in cluster.objects[PODS.plural] if item["metadata"]["name"] == pod)
     found["status"]["containerStatuses"][0]["state"] = {"waiting": {"reason": reason, "message": message}}
 
 
-# --- a job that never ran whole --------------------------------------------------------------------------------------
+# --- a job that never ran in full ------------------------------------------------------------------------------------
 
 
 def test_a_rank_without_a_node_is_the_cause_and_the_gpus_that_wait_for_it_idle(cluster: PlainCluster) -> None:
@@ -98,7 +98,7 @@ def test_a_train_job_without_a_job_set_says_so(cluster: PlainCluster) -> None:
 
 
 def test_who_may_act_on_the_job_changes_nothing_about_it(cluster: PlainCluster) -> None:
-    """Neither a pause nor the lack of a policy makes a job run; POLICY tells of both."""
+    """Neither a pause nor the lack of a policy makes a job run. The column POLICY shows both."""
     cluster.add_job("free", ranks=4, running=3)
     cluster.add_job("held", ranks=4, running=3)["metadata"]["annotations"] = {"recovery.trainjob.dev/paused": "true"}
     assert in_short("free") == in_short("held") == ("NotStarted", "rank 3: ImagePullBackOff", 32)
@@ -142,7 +142,7 @@ def test_an_open_incident_is_told_by_its_ledger_alone(cluster: PlainCluster) -> 
 
 
 def test_a_group_that_has_trained_and_lost_a_member_has_started(cluster: PlainCluster) -> None:
-    """What pods tell of it may be over: the ledger remembers an incident of this very run, which only observed."""
+    """Pods may no longer show that it trained, but the ledger has an incident of this run, which was only observed."""
     cluster.add_job("llm", ranks=4, running=3)
     cluster.add_policy()
     waits_for(cluster, "llm-3", "CrashLoopBackOff")
@@ -237,7 +237,7 @@ def test_pods_are_listed_for_many_groups_at_once(cluster: PlainCluster) -> None:
 
 
 def test_nodes_are_asked_about_up_to_a_limit_those_of_pods_that_run_first(cluster: PlainCluster) -> None:
-    """Of a thousand pods that come up, the one that runs and is not Ready is the one whose node may be silent."""
+    """Of a thousand pods that start, the one that runs and is not Ready is the one whose node may be silent."""
     cluster.add_job("llm", ranks=NODES_MAX + 9, running=1)
     cluster.add_policy()
     runs, *waiting = cluster.objects[PODS.plural]

@@ -1,4 +1,4 @@
-"""`recovery lint` of our own kinds: what the API server and the webhook would say, without them."""
+"""`recovery lint` of our own kinds: the findings that the API server and the webhook would give, without either."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +15,7 @@ REPOSITORY = Path(__file__).parents[3]
 
 
 def told(kind: str, spec: str, name: str = "default", namespace: str = "research") -> list[tuple[int, str, str]]:
-    """Line, code and fix of each finding; the spec begins in line 5."""
+    """Line, code and fix of each finding. The spec begins at line 5."""
     where = f", namespace: {namespace}" if kind == "RecoveryPolicy" else ""
     text = (
         f"apiVersion: recovery.trainjob.dev/v1alpha1\nkind: {kind}\nmetadata: {{name: {name}{where}}}\nspec:\n{spec}\n"

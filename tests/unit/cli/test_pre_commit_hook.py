@@ -1,4 +1,4 @@
-"""The hook for pre-commit: a manifest that pre-commit accepts, and a command that judges what is staged."""
+"""The pre-commit hook: a manifest that pre-commit accepts, and a command that judges the staged files."""
 
 import os
 import shlex
@@ -32,7 +32,7 @@ OPTIONAL: dict[str, type] = {
     "args": list,
     "stages": list,
 }
-"""What pre-commit 4 takes in a manifest, beside what it requires."""
+"""The optional keys that pre-commit 4 accepts in a manifest."""
 
 
 def hook() -> dict[str, Any]:
@@ -64,8 +64,8 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def commit_check(exit_code: int) -> str:
-    """What a commit of what is staged runs into. pre-commit hands over the staged files of these types that are not
-    deleted."""
+    """Run the hook as a commit would: pre-commit passes the staged files of these types, without deleted ones. Asserts
+    the exit code and returns the output."""
     suffixes = {"yaml": (".yaml", ".yml"), "json": (".json",)}
     wanted = tuple(suffix for each in hook()["types_or"] for suffix in suffixes[each])
     staged = [

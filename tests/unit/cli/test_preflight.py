@@ -1,4 +1,4 @@
-"""What must be there before the controller starts is checked at once; tests/unit/manifests compares it with roles."""
+"""What the controller needs is checked before it starts. tests/unit/manifests compares the checks with the roles."""
 
 import pytest
 from structlog.testing import capture_logs
@@ -94,7 +94,7 @@ async def test_the_controller_does_not_start_without_its_permissions() -> None:
 async def test_the_controller_starts_without_trainer_and_says_what_that_means() -> None:
     cluster = PlainCluster()
     cluster.absent = {"trainjobs"}
-    # No role speaks of what is not installed.
+    # No role mentions a resource that is not installed.
     cluster.denied = {(verb, "trainjobs") for verb in ("get", "list", "watch", "patch")}
     with capture_logs() as lines:
         watched = await check(connection(cluster))

@@ -1,4 +1,4 @@
-"""What a person says about nodes and the brake: what is written on them, and what the person is told."""
+"""The commands about nodes and the breaker: what they write, and what they print."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""`recovery report`: what it reads, and what it says where that is not there, or may not be read."""
+"""`recovery report`: what it reads, and what it says about data that is missing or may not be read."""
 
 import json
 from typing import Any
@@ -18,7 +18,7 @@ def report(*arguments: str) -> Result:
 
 
 def told(*arguments: str) -> Any:
-    """The report as data, without a word on stderr."""
+    """The report as JSON. Nothing may be on stderr."""
     result = report(*arguments, "-o", "json")
     assert (result.exit_code, result.stderr) == (0, "")
     return json.loads(result.stdout)
@@ -112,7 +112,7 @@ def test_a_fleet_without_incidents_has_a_report_that_says_so(cluster: PlainClust
 
 
 def test_a_run_that_fails_prints_only_why(cluster: PlainCluster) -> None:
-    """It reads ledgers first, and may not; that the report would lack something no longer matters."""
+    """Reading the ledgers comes first and fails, so the report says nothing about what else it would lack."""
     cluster.denied = {("list", "recoverygroups")}
     assert refused("lln").startswith("recovery: there is no TrainJob or JobSet 'lln'")
     cluster.denied |= {("list", "recoveryincidents")}

@@ -1,4 +1,4 @@
-"""How the controller process begins, and how it ends."""
+"""How the controller process starts and how it ends."""
 
 import asyncio
 import os
@@ -138,7 +138,7 @@ def test_an_election_that_cannot_be_is_wrong_usage(options: list[str], says: str
 
 
 class AskedCluster(PlainCluster):
-    """Notes about which namespaces it was asked what may be done with Leases."""
+    """Records in which namespaces it was asked about access to Leases."""
 
     def __init__(self) -> None:
         super().__init__()

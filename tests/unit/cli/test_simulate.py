@@ -1,4 +1,4 @@
-"""`recovery simulate`, as a shell sees it: what is printed, and with which exit code it ends."""
+"""`recovery simulate` as a shell sees it: its output and its exit codes."""
 
 import os
 import signal
@@ -53,7 +53,7 @@ def outcome(plan: TrialPlan, *violations: Violation) -> TrialOutcome:
 
 
 class Trials:
-    """Every seed has eight faults; the charge is doubled where fault 3 takes place in a seed of `broken`."""
+    """Every seed has eight faults. In the seeds of `broken`, fault 3 doubles the charge if it happens."""
 
     def __init__(self) -> None:
         self.broken: tuple[int, ...] = ()
@@ -231,7 +231,7 @@ def test_several_seeds_are_told_in_their_order(trials: Trials) -> None:
     lines = result.stdout.splitlines()
     assert lines[0] == "seed 1 breaks OneCharge at +00:03:20.000: two charges for one incident"
     assert "seed 3 breaks OneCharge at +00:03:20.000: two charges for one incident" in lines
-    assert lines.count("Timeline:") == 1  # the same invariant is told in full once
+    assert lines.count("Timeline:") == 1  # only the first violation of an invariant gets its timeline
     assert "trials                   4" in lines
     assert "trials with a violation  2" in lines
     assert "fault:pod-kill     32" in lines
@@ -294,7 +294,7 @@ def test_ctrl_c_ends_it_at_once_and_leaves_no_process() -> None:
     )
     try:
         _until(lambda: len(_children(process.pid)) >= 2)
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        os.killpg(process.pid, signal.SIGINT)  # a terminal does the same
         output, errors = process.communicate(timeout=30)
     finally:
         process.kill()

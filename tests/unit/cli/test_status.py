@@ -25,7 +25,7 @@ def status(*arguments: str) -> Result:
 
 
 def row(name: str, *arguments: str) -> dict[str, str]:
-    """A job's cells by column."""
+    """The cells of a job, by column."""
     header, *lines = map(cells_of, status(*arguments).stdout.splitlines())
     cells = next(cells for cells in lines if name in cells)
     return dict(zip(header, cells, strict=True))
@@ -35,7 +35,7 @@ NAMESPACES = ("team-a", "team-b")
 
 
 def cells_of(line: str) -> list[str]:
-    """Columns are two or more spaces apart."""
+    """Split a line at two or more spaces."""
     return re.split(" {2,}", line)
 
 
@@ -119,7 +119,7 @@ WOULD_WORDS = "Under Observe, Enforce would have made {} restarts and saved {} G
 
 
 def observed() -> Object:
-    """`status` of a RecoveryGroup under Observe."""
+    """`status` of a RecoveryGroup in Observe."""
     found = open_incident("Decided")
     return found | {"totals": found["totals"] | {"enforceEstimate": WOULD}}
 
@@ -436,7 +436,7 @@ def test_a_namespace_that_is_not_there_is_one_line(cluster: PlainCluster) -> Non
 
 
 class Watched:
-    """A cluster to which something happens after each reading; after the last reading comes Ctrl-C."""
+    """A cluster that changes after each reading. Ctrl-C comes after the last one."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *happenings: Callable[[], object]) -> None:
         self._happenings = list(happenings)

@@ -1,4 +1,4 @@
-"""`recovery status` of jobs whose policy has observed and enforces by now."""
+"""`recovery status` of jobs whose policy was in Observe and is now in Enforce."""
 
 from recovery.core.model.ledger import SCHEMA_VERSION
 from tests.unit.cli.cluster import PlainCluster

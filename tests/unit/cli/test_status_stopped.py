@@ -1,4 +1,4 @@
-"""`recovery status` of jobs that users have paused, and of jobs that are suspended."""
+"""`recovery status` of jobs that users have paused, and of suspended jobs."""
 
 import json
 
@@ -79,7 +79,7 @@ def test_without_any_job_it_is_said_as_ever(cluster: PlainCluster) -> None:
 
 
 def test_watch_shows_how_a_job_leaves_the_listing(cluster: PlainCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has not been deleted."""
+    """The job leaves the filter but is not deleted."""
     annotations = dict(PAUSED)
     cluster.add_job("llm")["metadata"]["annotations"] = annotations
     cluster.add_policy(mode="Enforce")
@@ -96,7 +96,7 @@ def test_watch_shows_how_a_job_leaves_the_listing(cluster: PlainCluster, monkeyp
 def test_a_paused_job_reads_paused_whether_its_pods_are_on_their_way_or_not(
     mode: str, ready: int, message: str, cluster: PlainCluster
 ) -> None:
-    """What becomes of it is up to its user, so `Starting` and `Healthy` would not say what it is."""
+    """The user decides what happens to the job, so `Starting` and `Healthy` would mislead."""
     cluster.add_job("llm", ranks=4, running=ready)["metadata"]["annotations"] = BECAUSE
     cluster.add_policy(mode=mode)
     if ready < 4:

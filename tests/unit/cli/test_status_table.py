@@ -1,4 +1,4 @@
-"""The table of `recovery status`: on terminals of 100 and 80 columns, in a pipe; its order, and what comes next."""
+"""The table of `recovery status`: on terminals of 100 and 80 columns, in a pipe, its order, and what comes next."""
 
 import json
 import re
@@ -16,11 +16,11 @@ from tests.unit.fake_api import Object
 
 PAUSED = {"recovery.trainjob.dev/paused": "true"}
 LONG = "llama-3-405b-supervised-finetuning-with-long-context-run-000142"
-"""As long as a name of a job may be."""
+"""A job name of the maximum length."""
 
 
 def incident(phase: str, ledger: Object | None = None, **changes: Any) -> Object:
-    """`status` of a RecoveryGroup in whose open incident these fields are as given; `ledger`: beside the incident."""
+    """`status` of a RecoveryGroup with an open incident. `changes`: fields of it; `ledger`: fields beside it."""
     found = open_incident(phase) | (ledger or {})
     return found | {"incident": found["incident"] | changes}
 
@@ -30,7 +30,7 @@ EXHAUSTED = incident("Held", {"nextAttemptAt": "2026-11-02T10:12:00Z"}, exhauste
 
 
 class Screen:
-    """What a person sees of the command on a terminal. (Not a fixture: those see another standard output.)"""
+    """The command's output on a terminal. (Not a fixture: a fixture sees another stdout than the test.)"""
 
     def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
         self._capsys = capsys
@@ -47,7 +47,7 @@ class Screen:
 
 
 def fleet(cluster: PlainCluster) -> None:
-    """Jobs in many states, in no order."""
+    """Jobs in many states, in no particular order."""
     cluster.add_policy(mode="Enforce")
     cluster.add_policy("watching", namespace="team-b", mode="Observe")
     for name in ("bert", "llama-3-70b-pretrain", "vit-paused"):
@@ -107,7 +107,7 @@ def test_a_table_that_fits_says_whole_commands(
 def test_the_longest_names_break_no_table(
     columns: int, cluster: PlainCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of 80 columns, where the terminal has fewer. A name takes several lines."""
+    """A narrower terminal gets a table of 80 columns. A long name takes several lines."""
     namespace = "platform-research-large-models"
     for name in (LONG, "a" * 63):
         cluster.add_job(name, namespace=namespace)["metadata"]["creationTimestamp"] = "2025-10-30T10:00:00Z"
@@ -265,7 +265,7 @@ def test_what_a_person_can_do_about_a_job_that_runs(
 
 
 def test_a_job_that_stays_suspended_after_its_incident_says_how_it_is_resumed(cluster: PlainCluster) -> None:
-    """Its ledger is gone, or nothing leads that would resume it."""
+    """Its ledger is gone, or no controller leads that could resume it."""
     suspended = cluster.add_job("llm")
     suspended["spec"]["suspend"] = True
     suspended["metadata"]["annotations"] = {

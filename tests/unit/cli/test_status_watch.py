@@ -1,4 +1,4 @@
-"""`recovery status --watch`: all at first, then what changes."""
+"""`recovery status --watch`: all jobs at first, then only changes."""
 
 import json
 from unittest.mock import AsyncMock

@@ -1,4 +1,4 @@
-"""Objects that cannot be read: commands name the object and the field, and say that nothing is done about its job."""
+"""Objects that cannot be read: commands name the object and the field, and say that its job is left alone."""
 
 import json
 from collections.abc import Callable
@@ -124,7 +124,7 @@ class TestStatus:
         assert "other" in result.stdout
 
     def test_what_the_controller_says_of_it_is_shown(self, cluster: PlainCluster) -> None:
-        """Pods of a group that is all Ready are not read for a listing."""
+        """A listing does not read the pods of a group whose members are all Ready."""
         cluster.add_job("llm")
         since = "2026-11-02T08:00:00Z"
         said = {"type": "Undecodable", "status": "True", "reason": "PodUndecodable", "message": PROBLEM["Pod"]}
@@ -168,7 +168,7 @@ class TestDepth:
 
     @pytest.fixture
     def deep(self, cluster: PlainCluster) -> PlainCluster:
-        """Every object of the job, its policy and the config have a field that no one reads, of 5,000 levels."""
+        """Every object of the job, its policy and the config have an unused field with 5,000 levels."""
         cluster.add_job("llm", running=1)
         cluster.add_policy(mode="Enforce")
         cluster.put(RECOVERY_CONFIGS, {"metadata": metadata("default", "", "c"), "spec": {}})

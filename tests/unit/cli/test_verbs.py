@@ -1,4 +1,4 @@
-"""The on-call verbs: what they write, what they refuse before they write, and what they say."""
+"""The on-call commands: what they write, what they refuse before they write, and what they print."""
 
 import json
 import os
@@ -22,7 +22,7 @@ PREFIX = "recovery.trainjob.dev/"
 
 @pytest.fixture(autouse=True)
 def _no_controller(cluster: PlainCluster) -> None:
-    """No one stands for election, unless a test puts a Lease."""
+    """There is no Lease unless a test adds one."""
     cluster.objects[LEASES.plural].clear()
 
 
@@ -33,7 +33,7 @@ def run(*arguments: str, exit_code: int = 0) -> Result:
 
 
 def refused(*arguments: str) -> str:
-    """The one line that says why not."""
+    """The one line that gives the reason."""
     result = run(*arguments, exit_code=1)
     assert result.stdout == ""
     [line] = result.stderr.splitlines()
@@ -46,7 +46,7 @@ def annotations(of: Object) -> dict[str, str]:
 
 
 def suspend(job: Object, incident: str = "inc-1") -> None:
-    """As the controller does."""
+    """Suspend the job as the controller does."""
     job["spec"]["suspend"] = True
     ours = {f"{PREFIX}suspended-by": incident, f"{PREFIX}resume-at": "2026-11-02T09:03:10Z"}
     job["metadata"].setdefault("annotations", {}).update(ours)
@@ -151,7 +151,7 @@ def asked_for(job: Object, verb: str) -> Request | None:
 
 
 def controller(cluster: PlainCluster, *, accepted: bool, message: str) -> None:
-    """One that answers every request at once, into the job's RecoveryGroup."""
+    """A controller that answers every request at once in the job's RecoveryGroup."""
 
     def answers(item: Object) -> None:
         for verb, value in annotations(item).items():
@@ -206,7 +206,7 @@ def test_a_refusal_by_the_controller_is_1(cluster: PlainCluster) -> None:
 
 
 def unanswered(cluster: PlainCluster) -> str:
-    """What a request says that no one answers."""
+    """The output of a request that gets no answer."""
     return refused("restart", "llm", "--reason", "x", "--wait", "3")
 
 

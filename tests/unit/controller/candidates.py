@@ -1,4 +1,4 @@
-"""Candidates that stand for election, each with a clock and a way to the server of its own."""
+"""Candidates of an election. Each has its own clock and its own connection to the server."""
 
 import asyncio
 import random
@@ -17,13 +17,13 @@ RETRY_MAX = 2 * 1.5
 
 
 class OwnClock(VirtualClock):
-    """A machine's own: it runs at its own rate, and says what it likes of the date."""
+    """The clock of one machine: it runs at its own rate, and its date may be wrong."""
 
     def __init__(self, *, rate: float = 1.0, ahead: timedelta = timedelta()) -> None:
         self.rate = rate
         self.ahead = ahead
         self.running = asyncio.Event()
-        """Clear: the process is stopped, and its clock is not."""
+        """Clear: the process is stopped, but its clock runs."""
         self.running.set()
 
     def now(self) -> datetime:
@@ -38,7 +38,7 @@ class OwnClock(VirtualClock):
 
 
 class Candidate:
-    """A process that leads whenever it can; tells what it came to."""
+    """A process that leads whenever it can. It records its terms and why they ended."""
 
     def __init__(self, server: LeaseServer, name: str, *, clock: OwnClock | None = None, seed: int = 1) -> None:
         self.name = name
@@ -53,7 +53,7 @@ class Candidate:
             lease_seconds=LEASE,
         )
         self.current = True
-        """What it knows of the cluster is."""
+        """Its knowledge of the cluster is current."""
         self.elector.follow(lambda: self.current)
         self.term: LeadershipTerm | None = None
         self.led_at: list[float] = []
@@ -81,7 +81,7 @@ class Candidate:
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def end(self) -> None:
-        """As the runner does: nothing more is done in this term, then the lease is released."""
+        """End as the runner does: first stop all work of this term, then release the lease."""
         await self.kill()
         if self.term is not None:
             self.term.end()

@@ -1,4 +1,4 @@
-"""An API server that keeps ledgers, a store that shows what the test says, and ears for what is told."""
+"""An API server that keeps ledgers, a store that shows what a test sets, and an observer that records its calls."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -32,7 +32,7 @@ KEY = GroupKey("ml", "train")
 
 
 class SetClock:
-    """`ports.Clock` that stands still until a test moves it."""
+    """`ports.Clock` that moves only when a test sets it, or by a sleep."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.seconds = seconds
@@ -48,17 +48,17 @@ class SetClock:
 
 
 class LedgersApi(FakeApi):
-    """Knows RecoveryGroups, with compare-and-swap. It takes every other write and does nothing about it."""
+    """Serves RecoveryGroups, with compare-and-swap. It accepts every other write and ignores it."""
 
     def __init__(self) -> None:
         super().__init__()
         self.groups: dict[str, LedgerObject] = {}
         self.objects: dict[tuple[Resource, str], dict[str, Any]] = {}
-        """What is read, by resource and name."""
+        """The objects to read, by resource and name."""
         self._version = 100
 
     def put_group(self, ledger: Ledger, *, schema_version: int = WITHOUT_RESUMING) -> LedgerObject:
-        """Someone writes the RecoveryGroup of `train`, or creates it."""
+        """Another writer replaces or creates the RecoveryGroup of `train`."""
         uid = "0d2f5c9e-5b1c-4f6e-9d6b-4f2f1c0a7b11"
         name = f"{KEY.name}-{uid}"
         made = LedgerObject(
@@ -68,12 +68,12 @@ class LedgersApi(FakeApi):
         return made
 
     def said(self) -> list[str]:
-        """All writes, in order, in words."""
+        """All writes as text, in order."""
         return [str(write) for write in self.writes]
 
     @property
     def ledger(self) -> Ledger:
-        """The one ledger there is."""
+        """The ledger of the only RecoveryGroup."""
         (group,) = self.groups.values()
         return group.ledger
 
@@ -104,7 +104,7 @@ class LedgersApi(FakeApi):
         return self._put(msgspec.structs.replace(group, resource_version=self._next_version(), ledger=ledger))
 
     def _labelled(self, request: Sent, group: LedgerObject) -> bytes:
-        """A patch of the metadata, which names the object, and the version if that matters."""
+        """Apply a patch of the metadata. It must name the UID, and the resourceVersion if that matters."""
         metadata = request.body["metadata"]
         assert metadata["uid"] == group.uid
         if metadata.get("resourceVersion", group.resource_version) != group.resource_version:
@@ -139,7 +139,7 @@ class LedgersApi(FakeApi):
 
 
 class FakeStore:
-    """`ports.GroupStore` of one group: `cached` in the cache, `live` read live, ledgers as the fake server has them."""
+    """`ports.GroupStore` of one group: `cached` is the cache, `live` a live read. Ledgers are the fake server's."""
 
     def __init__(self, api: LedgersApi, world: World, *, mode: Mode = Mode.ENFORCE) -> None:
         self._api = api
@@ -148,7 +148,7 @@ class FakeStore:
         self.live_reads = 0
         self.is_synced = True
         self.lags = False
-        """The cache of ledgers shows `lagging`, whatever the server has."""
+        """True: the cache of ledgers shows `lagging` instead of the server's state."""
         self.lagging: LedgerObject | None = None
         spec = PolicySpec(mode=mode)
         self.policy = PolicyFacts("default", KEY.namespace, "policy-1", 1, spec, at(-86_400), at(-86_400))
@@ -156,10 +156,10 @@ class FakeStore:
         """None: the same as in the cache."""
 
         self.unidentified: tuple[UndecodableObject, ...] = ()
-        """The ledgers of which not even the workload can be read."""
+        """The ledgers whose workload cannot be read either."""
 
     def becomes(self, world: World) -> None:
-        """The cluster changes, and the cache has seen it."""
+        """The cluster changes, and the cache sees the change."""
         self.cached = self.live = world
 
     def synced(self) -> bool:
@@ -236,7 +236,7 @@ class FakeStore:
 
 
 class Ears:
-    """`ControllerObserver` that notes what it is told."""
+    """`ControllerObserver` that records its calls."""
 
     def __init__(self) -> None:
         self.plans: list[Plan] = []

@@ -1,4 +1,4 @@
-"""The modelled API server with the Lease of an election, and the ways on which candidates reach it."""
+"""The modelled API server with the Lease of an election, and the connections through which candidates reach it."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -17,11 +17,11 @@ NAMESPACE = "recovery-system"
 
 
 class LeaseServer:
-    """Serves Leases as they come, so that tests can make unreadable ones. `judge` hears of each new holder."""
+    """Serves Leases without validation, so that tests can write unreadable ones. Calls `judge` with each new holder."""
 
     def __init__(self) -> None:
         self.holders: list[str] = []
-        """One after the other; empty where it was released."""
+        """The holders in order. Empty: the Lease was released."""
         self.judge: Callable[[str], None] = lambda _holder: None
         self._server = ApiServer(
             [ServedKind(resource=LEASES, has_status=False)], clock=VirtualClock(), entropy=Random(1)
@@ -40,18 +40,18 @@ class LeaseServer:
         return spec
 
     def put(self, spec: Object) -> None:
-        """Someone writes it, whatever was there."""
+        """Another writer creates or overwrites the Lease."""
         if self.lease is None:
             self._server.create(LEASES, {"metadata": {"name": LEASE_NAME}, "spec": spec}, namespace=NAMESPACE)
         else:
             self._patch([{"op": "add", "path": "/spec", "value": spec}], PatchKind.JSON)
 
     def touch(self) -> None:
-        """Someone annotates it."""
+        """Another writer annotates the Lease."""
         self._patch({"metadata": {"annotations": {"touched": str(self._server.revision)}}}, PatchKind.MERGE)
 
     def delete(self) -> None:
-        """Someone deletes it, if it is there."""
+        """Another writer deletes the Lease, if it exists."""
         if self.lease is not None:
             self._server.delete(LEASES, LEASE_NAME, namespace=NAMESPACE)
 
@@ -68,30 +68,30 @@ class LeaseServer:
 
 
 class Way:
-    """`ports.ApiClient` of one candidate: requests take as long, and fail, as the test says."""
+    """`ports.ApiClient` of one candidate. A test sets how long requests take and how they fail."""
 
     def __init__(self, server: LeaseServer) -> None:
         self._server = server
         self.there: Callable[[], float] = lambda: 0.0
         """Seconds until a request is handled."""
         self.back: Callable[[], float] = lambda: 0.0
-        """Seconds until its answer is here."""
+        """Seconds until the answer arrives."""
         self.loses_answer: Callable[[], bool] = lambda: False
         self.refusal: ApiError | None = None
-        """What every request meets now, unhandled."""
+        """The error that every request raises before it reaches the server."""
         self.sent: list[str] = []
 
     def refuse(self, refusal: ApiError) -> None:
-        """From now on."""
+        """Fail every request from now on."""
         self.refusal = refusal
 
     async def send(self, request: ApiRequest) -> bytes:
         self.sent.append(request.verb)
         if self.refusal is not None:
             raise self.refusal
-        # What is on its way arrives, even if its sender has given up.
+        # A request under way arrives, even if its sender has given up.
         delivery = asyncio.ensure_future(self._delivered(request))
-        delivery.add_done_callback(asyncio.Future.exception)  # what no one hears any more is not an error of the test
+        delivery.add_done_callback(asyncio.Future.exception)  # an error that nothing awaits must not fail the test
         return await asyncio.shield(delivery)
 
     async def _delivered(self, request: ApiRequest) -> bytes:

@@ -1,4 +1,4 @@
-"""A runner with a store, a reconciler and an election that tests control."""
+"""A runner whose store, reconciler and election are under a test's control."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ ONE, OTHER = GroupKey("ml", "one"), GroupKey("ml", "other")
 
 
 class Keys:
-    """A `ports.GroupStore` that only knows which groups exist."""
+    """A `ports.GroupStore` that knows only which groups exist."""
 
     def __init__(self, *keys: GroupKey) -> None:
         self.known = list(keys)
@@ -138,12 +138,12 @@ class FakeReconciler:
         return {"job": str(key), "incident": "i-1"}
 
     def of(self, key: GroupKey) -> list[float]:
-        """When reconciles of that group began."""
+        """The times at which reconciles of that group began."""
         return [at for reconciled, at in self.begun if reconciled == key]
 
 
 class PinnedPolicy:
-    """A `Leadership` that the test gives and takes away."""
+    """A `Leadership` that a test grants and takes away."""
 
     def __init__(self) -> None:
         self.won = asyncio.Event()
@@ -171,10 +171,10 @@ class PinnedPolicy:
 
 class Scene:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *keys: GroupKey, leadership: Leadership | None = None) -> None:
-        """`leadership` None: it leads from the beginning."""
+        """`leadership` None: the runner leads from the start."""
         self.reconciles = FakeReconciler()
         self.apis: list[ApiClient] = []
-        """What the reconciles of each term write with."""
+        """The clients with which the reconciles of each term write."""
         monkeypatch.setattr(runner, "Reconciler", self._reconciler)
         self.store = Keys(*keys)
         self.ears = Ears()

@@ -1,4 +1,4 @@
-"""A group, a controller that reconciles it, and all that it is surrounded by."""
+"""A group, a controller that reconciles it, and everything around them."""
 
 from recovery.controller.reconciler import Reconciler
 from recovery.controller.suspect_logs import SuspectLogs
@@ -27,11 +27,11 @@ TRIGGERED = [
     "delete Pod",
     "create Event",
 ]
-"""All that a lost member of four calls for, in this order."""
+"""All writes after the loss of a member of four, in this order."""
 
 
 class Scene:
-    """A group of four, a controller in Enforce that reconciles it, and all that it is surrounded by."""
+    """A group of four, a controller in Enforce that reconciles it, and everything around them."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Scene:
         api: LedgersApi | None = None,
         logs: bool = False,
     ) -> None:
-        """`logs`: the controller may read the logs of suspects. `api` None: one that serves none."""
+        """`logs`: the controller may read the logs of suspects. `api` None: an API without logs."""
         self.api = api if api is not None else LedgersApi()
         self.reads_logs = logs
         self.clock = SetClock(1)
@@ -57,7 +57,7 @@ class Scene:
         )
 
     async def reconcile(self, seconds: float | None = None) -> float | None:
-        """One reconcile; returns in how many seconds the next is wanted."""
+        """One reconcile; returns the seconds until the next one is due."""
         if seconds is not None:
             self.clock.seconds = seconds
         again = await self.reconciler.reconcile(KEY)
@@ -65,11 +65,11 @@ class Scene:
 
     @property
     def actions(self) -> list[str]:
-        """What was asked of the workload."""
+        """The requests that concern the workload."""
         return [str(request) for request in self.api.writes if request.resource in {JOBS, PODS}]
 
     def one_recovery(self) -> bool:
-        """One charge, one epoch, one trigger."""
+        """Whether there was exactly one charge, one epoch and one trigger."""
         ledger = self.api.ledger
         attempts = ledger.incident.attempts if ledger.incident is not None else ()
         return (ledger.epoch, ledger.totals.restarts, ledger.totals.charged, len(attempts)) == (1, 1, 1, 1) and (
@@ -78,12 +78,12 @@ class Scene:
 
 
 def lost() -> World:
-    """Rank 2 is gone."""
+    """Rank 2 has no pod."""
     return training(4).pod_gone(2, 0)
 
 
 async def closed() -> Scene:
-    """A scene whose incident has closed, and is still to be recorded."""
+    """A scene whose incident has closed but is not yet recorded."""
     scene = Scene()
     await scene.reconcile()
     scene.store.becomes(lost().job_deleted(1).recreated(5).all_ready(20))

@@ -1,4 +1,4 @@
-"""The FleetReconciler completes, takes in and releases; what it does survives its end between any two writes."""
+"""The FleetReconciler completes, adopts and releases quarantines. It may end between any two writes."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -35,7 +35,7 @@ MAINTENANCE = {"key": "team/maintenance", "value": "fan", "effect": "NoSchedule"
 
 
 def fleet_reconciler(fleet: Fleet, store: Store | None = None) -> FleetReconciler:
-    """Of a process that has just begun to lead."""
+    """The FleetReconciler of a process that has just begun to lead."""
     store = store or Store(fleet)
     return FleetReconciler(api=fleet.client, store=store, clock=fleet.clock, fleet=fleet.writer(store))
 
@@ -45,7 +45,7 @@ async def quarantine(fleet: Fleet, name: str = "gpu-1", **fields: Any) -> None:
 
 
 async def reconcile(fleet: Fleet, seconds: float | None = None) -> float | None:
-    """A review by a new leader; returns in how many seconds time calls for the next."""
+    """A review by a new leader; returns the seconds until the next one is due."""
     if seconds is not None:
         fleet.clock.seconds = seconds
     due = await fleet_reconciler(fleet).reconcile()
@@ -53,7 +53,7 @@ async def reconcile(fleet: Fleet, seconds: float | None = None) -> float | None:
 
 
 def annotate(fleet: Fleet, seconds: int, name: str = "gpu-1") -> None:
-    """A person asks for a release by kubectl alone."""
+    """A person requests a release with kubectl alone."""
     fleet.patch_node(name, {"metadata": {"annotations": {RELEASE_ANNOTATION: f"2026-11-21T12:00:{seconds:02}Z"}}})
 
 
@@ -242,7 +242,7 @@ async def test_a_node_that_is_gone_is_dropped_and_one_that_only_the_cache_lacks_
 @pytest.mark.parametrize("applied", [False, True])
 @pytest.mark.parametrize("write", range(1, 9))
 async def test_wherever_a_leader_ends_the_next_one_goes_on(write: int, applied: bool) -> None:
-    """Two nodes are quarantined, marked, released by time, and forgotten: eight writes, and an end at each of them."""
+    """Two nodes are quarantined, marked, released by time, and forgotten. The leader ends at each of the 8 writes."""
     fleet = Fleet(spec={**ALLOWED, "quarantine": {"maxNodes": 2, "maxPercent": 100, "releaseAfter": "60s"}})
     wanted = FleetChange(quarantine=(fleet.wanted("gpu-1"), fleet.wanted("gpu-2")))
     fleet.client.ends_at, fleet.client.applies_the_last = write, applied
@@ -269,7 +269,7 @@ async def test_wherever_a_leader_ends_the_next_one_goes_on(write: int, applied: 
     assert fleet.client.ends_at is None, "there were so many writes"
 
 
-# --- taking in -----------------------------------------------------------------------------------------------------
+# --- adopting ------------------------------------------------------------------------------------------------------
 
 
 async def test_a_persons_quarantine_is_taken_in_counts_and_is_released_by_them() -> None:
@@ -347,7 +347,7 @@ async def test_a_person_closes_the_breaker() -> None:
 
 
 class Reviews(FleetReconciler):
-    """Notes when it is asked, and answers as the test says."""
+    """Counts its reviews and answers as a test sets."""
 
     def __init__(self, fleet: Fleet, *answers: object) -> None:
         super().__init__(api=fleet.client, store=Store(fleet), clock=VirtualClock(), fleet=fleet.writer())

@@ -1,4 +1,4 @@
-"""A leader whose facts are stale hands the lease to a standby whose facts are current, and to no one else."""
+"""A leader whose facts are stale hands the lease over, but only to a standby whose facts are current."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The caches are kept out of garbage collections, and nothing else is for long."""
+"""The caches are kept out of garbage collections. Nothing else is kept out for long."""
 
 import asyncio
 import gc
@@ -11,7 +11,7 @@ from recovery.sim.virtual_time import VirtualClock, virtual_time
 
 
 class Collector:
-    """In place of the module `gc`."""
+    """Stands in for the module `gc`."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, float]] = []

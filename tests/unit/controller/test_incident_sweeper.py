@@ -1,4 +1,4 @@
-"""The IncidentSweeper deletes what the RecoveryConfig no longer keeps, slowly, and never what may still be counted."""
+"""The IncidentSweeper slowly deletes records beyond the RecoveryConfig's limits, but none that may still count."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ FORBIDDEN = ForbiddenError("recoveryincidents is forbidden: cannot delete", stat
 
 
 class Records:
-    """A modelled API server with records of closed incidents, and the sweeper of a process that leads."""
+    """A modelled API server with records of closed incidents, and the sweeper of a leading process."""
 
     def __init__(self, spec: dict[str, Any] | None = None) -> None:
         self.fleet = Fleet(nodes=0, spec=spec)
@@ -52,7 +52,7 @@ class Records:
     async def add(
         self, number: int, *, days_ago: float, namespace: str = "ml", uid: str = "uid-1", id_: str = ""
     ) -> Incident:
-        """Recorded when it ended."""
+        """Record an incident that ended that many days ago."""
         clock, now = self.fleet.clock, self.fleet.clock.seconds
         clock.seconds = now - days_ago * DAY
         began = at(clock.seconds - 20)
@@ -181,7 +181,7 @@ async def test_a_ledger_that_comes_to_hold_it_during_the_pass_keeps_it() -> None
 
 
 async def test_what_is_asked_again_after_its_record_was_swept_is_counted_once() -> None:
-    """The totals remember an incident for as long as a ledger may ask: they do not stand on its record."""
+    """The totals do not depend on the record: they remember an incident for as long as a ledger may ask about it."""
     records = Records(incidents(ttl="24h"))
     closed = totals_of("uid-1", await records.add(1, days_ago=9))
     totals = with_closed(FleetTotals(), [closed], at(0), may_return=lambda _: True)
@@ -204,7 +204,7 @@ async def test_under_a_config_that_cannot_be_used_nothing_goes(spec: dict[str, A
 
 
 def no_one_knows_whose(namespace: str, name: str) -> UndecodableObject:
-    """A RecoveryGroup of which nothing but the metadata can be read."""
+    """A RecoveryGroup whose metadata is all that can be read."""
     return UndecodableObject("RecoveryGroup", namespace, name, "group-9", "Object missing required field `spec`")
 
 
@@ -299,7 +299,7 @@ async def test_one_that_a_webhook_refuses_does_not_keep_the_others() -> None:
 
 
 class Passes:
-    """A sweeper each of whose passes is as the test scripts it."""
+    """A sweeper whose passes follow a script of the test."""
 
     def __init__(self, *outcomes: bool | Exception) -> None:
         fleet = Fleet(nodes=0)

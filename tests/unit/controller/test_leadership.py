@@ -1,4 +1,4 @@
-"""The election: who leads, for how long, and what everybody says when it cannot be told."""
+"""The election: who leads, for how long, and what each candidate says when that is unknown."""
 
 import asyncio
 from collections.abc import Iterator, MutableMapping
@@ -75,7 +75,7 @@ async def test_a_lease_that_cannot_be_renewed_ends_the_term_before_others_may_ta
 def test_a_term_is_counted_from_when_its_request_was_sent_and_not_from_the_answer(
     renewals: int, lost_at: float
 ) -> None:
-    """The others count from when they saw the record, and that may be as soon as it was sent."""
+    """The others count from when they saw the record, and that may be as early as the moment the request was sent."""
 
     @virtual_time
     async def play() -> None:
@@ -152,12 +152,12 @@ def test_a_lease_that_is_someone_elses_ends_the_term_at_once(holder: str, why: s
     play()
 
 
-# --- what it says ----------------------------------------------------------------------------------------------------
+# --- what it logs ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("verb", ["get", "create", "patch"])
 def test_a_missing_permission_is_named_as_an_error_once_it_has_lasted_and_is_waited_for(verb: str, said: Said) -> None:
-    """An API server that has just started forbids everything until it has read its roles."""
+    """An API server that has just started forbids everything until it has loaded its roles."""
 
     @virtual_time
     async def play() -> None:
@@ -190,7 +190,7 @@ def test_a_missing_permission_is_named_as_an_error_once_it_has_lasted_and_is_wai
 
 @virtual_time
 async def test_what_was_forbidden_before_another_answer_does_not_count(said: Said) -> None:
-    """Of two API servers that start one after the other, each forbids for its own while."""
+    """Two API servers that start one after the other each forbid requests for a time of their own."""
     server = LeaseServer()
     one = Candidate(server, "one")
     forbidden = ForbiddenError('leases is forbidden: User "x" cannot', status=403)
@@ -340,7 +340,7 @@ async def test_what_changes_besides_the_record_is_no_sign_of_life() -> None:
 
 @pytest.mark.parametrize("duration", [{}, {"leaseDurationSeconds": 30}])
 def test_a_holder_that_never_renews_is_waited_for_once(duration: Object) -> None:
-    """For as long as the record says; for the candidate's own time if it says nothing."""
+    """The candidate waits as long as the record says, or for its own lease duration if the record does not say."""
 
     @virtual_time
     async def play() -> None:

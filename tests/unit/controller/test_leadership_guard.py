@@ -1,4 +1,4 @@
-"""No write goes out, or goes on, once the lease may belong to someone else."""
+"""No write is sent or continues once the lease may belong to another process."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ from tests.unit.fake_api import FakeApi
 
 
 class SlowApi(FakeApi):
-    """Takes `seconds` for a write, and notes which got through."""
+    """Takes `seconds` for a write, and records the writes that were applied."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class SlowApi(FakeApi):
 
 
 async def all_writes(api: ApiClient) -> list[str]:
-    """What became of each."""
+    """The outcome of each kind of write."""
     writes = {
         "create": api_verbs.create(api, JOBS, {}, namespace="ml"),
         "patch": api_verbs.patch(api, JOBS, "train", [], kind=PatchKind.JSON, namespace="ml"),
@@ -59,7 +59,7 @@ async def test_writes_pass_while_the_term_lasts_and_none_afterwards() -> None:
 
 @virtual_time
 async def test_a_write_under_way_is_given_up_when_the_term_ends() -> None:
-    """The API client may be waiting to send it once more."""
+    """Otherwise the API client might wait and retry it after the term."""
     api = SlowApi(seconds=5)
     guard = LeadershipGuard(api, LeadershipTerm(VirtualClock(), renewed_at=0, seconds=10))
     await asyncio.sleep(8)

@@ -1,4 +1,4 @@
-"""Many groups fail at once, and the API server is slow to delete pods: no trigger waits for that."""
+"""Many groups fail at once, and the API server is slow to delete pods. No group's trigger waits for those deletes."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -20,14 +20,14 @@ from tests.unit.core.world import at
 
 
 class Clock(VirtualClock):
-    """Virtual time, in the days of the world of the unit tests."""
+    """Virtual time that starts at the date of the unit tests' world."""
 
     def now(self) -> datetime:
         return at(self.monotonic_seconds())
 
 
 class NoPodGoes(LedgersApi):
-    """The deletes of pods are never answered."""
+    """Deletes of pods are never answered."""
 
     async def answer(self, request: ApiRequest) -> bytes:
         if (request.verb, request.resource) == ("delete", PODS):
@@ -36,7 +36,7 @@ class NoPodGoes(LedgersApi):
 
 
 class Groups(FakeStore):
-    """The same group many times over, each in a namespace of its own."""
+    """The same group many times, each in its own namespace."""
 
     def __init__(self, api: LedgersApi, count: int) -> None:
         super().__init__(api, lost())
@@ -55,7 +55,7 @@ class Groups(FakeStore):
         return ()
 
     def subscribe(self, changed: Callable[[GroupKey], None]) -> None:
-        """Nothing changes."""
+        """Nothing changes, so nothing is reported."""
 
 
 def _moved(snapshot: Snapshot, key: GroupKey) -> Snapshot:

@@ -1,4 +1,4 @@
-"""The status of a policy keeps the moment of its switch to Enforce, whoever edits it and whoever leads."""
+"""The status of a policy keeps the time of its switch to Enforce, across edits and changes of leader."""
 
 import json
 from collections.abc import Iterable
@@ -32,7 +32,7 @@ NOTHING = {"enforcedSince": None, "enforcedGeneration": None}
 
 
 class Policies:
-    """A namespace's policy and the cluster's on the modelled API server."""
+    """A namespaced policy and a cluster-wide one, on the modelled API server."""
 
     def __init__(self) -> None:
         self.clock = SetClock(10)
@@ -44,7 +44,7 @@ class Policies:
             self.server.create(resource, {**body, "spec": {"mode": "Observe"}}, namespace=namespace)
 
     def edit(self, seconds: int, patch: dict[str, Any], *, manager: str = "chart") -> None:
-        """Someone edits the namespace's policy at that time."""
+        """Another field manager edits the namespaced policy at that time."""
         self.clock.seconds = seconds
         with self.server.acting(manager):
             self.server.patch(RECOVERY_POLICIES, "standard", patch, kind=PatchKind.MERGE, namespace=NAMESPACE)
@@ -68,14 +68,14 @@ class Store(FakeStore):
         super().__init__(LedgersApi(), training(1))
         self._policies = policies
         self.frozen: tuple[PolicyFacts, ...] | None = None
-        """What a cache that lags shows. None: it does not lag."""
+        """What a lagging cache shows. None: the cache does not lag."""
 
     def every_policy(self) -> Iterable[PolicyFacts]:
         return self._policies.facts() if self.frozen is None else self.frozen
 
 
 def leader(policies: Policies, store: Store | None = None) -> PolicyReconciler:
-    """A process that has just begun to lead."""
+    """The PolicyReconciler of a process that has just begun to lead."""
     return PolicyReconciler(api=policies.client, store=store or Store(policies), clock=policies.clock)
 
 
@@ -176,7 +176,7 @@ async def test_without_the_right_it_is_tried_later() -> None:
 
 
 async def test_a_right_that_one_policy_lacks_delays_no_other() -> None:
-    """A Role may grant it in some namespaces only. The order of the policies is the same in each review."""
+    """A Role may grant the right in some namespaces only, and each review has the same order of policies."""
     policies = Policies()
     policies.mode(20, "Enforce")
     enforce = {"spec": {"mode": "Enforce"}}

@@ -1,4 +1,4 @@
-"""The queue: each group once at a time, many changes one reconcile, and patience with what fails."""
+"""The queue: a group is reconciled once at a time, many changes make one reconcile, and failures back off."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ ONE, OTHER = GroupKey("ml", "one"), GroupKey("ml", "other")
 
 
 class Chance:
-    """`ports.Entropy` that always draws the same share of what is possible."""
+    """`ports.Entropy` that always draws the same share of the range."""
 
     def __init__(self, share: float = 1.0) -> None:
         self.share = share
@@ -28,7 +28,7 @@ def seconds() -> float:
 
 
 async def taken(queue: GroupQueue) -> GroupKey:
-    """The next key; whoever waits for one that does not come is told so."""
+    """The next key. Raises TimeoutError if none comes."""
     async with asyncio.timeout(3600):
         found = await queue.take()
     assert found is not None, "the queue is closed"
@@ -36,7 +36,7 @@ async def taken(queue: GroupQueue) -> GroupKey:
 
 
 async def nothing_within(queue: GroupQueue, seconds: float) -> bool:
-    """Nothing is taken in that time. Only of a queue that no one else takes from."""
+    """Whether nothing is taken in that time. No one else may take from the queue."""
     take = asyncio.create_task(queue.take())
     done, _ = await asyncio.wait({take}, timeout=seconds)
     take.cancel()

@@ -1,5 +1,5 @@
-"""One reconcile: the ledger before the actions, and what becomes of it when someone else was faster or no answer
-came."""
+"""One reconcile: the ledger is written before the actions. Covers conflicts with another writer, and writes without an
+answer."""
 
 import msgspec
 import pytest
@@ -26,7 +26,7 @@ from tests.unit.controller.scene import NO_ANSWER, STALE, TRIGGERED, Scene, lost
 from tests.unit.core.groups import training
 from tests.unit.core.world import at
 
-# --- the order of things ---------------------------------------------------------------------------------------------
+# --- the order of writes ---------------------------------------------------------------------------------------------
 
 
 async def test_a_group_that_is_whole_costs_no_request_and_no_live_read() -> None:
@@ -119,7 +119,7 @@ async def test_nothing_is_decided_while_a_cache_is_not_in_sync() -> None:
 
 
 async def test_a_refused_ledger_write_deletes_nothing_and_all_is_decided_again() -> None:
-    """Another controller was faster: its trigger stands in the ledger, and it is carried out, not repeated."""
+    """Another controller was faster. Its trigger is in the ledger, and is carried out, not repeated."""
     other = Scene()
     await other.reconcile()
     scene = Scene()
@@ -149,9 +149,9 @@ async def test_a_write_that_was_refused_for_a_trifle_is_decided_again_with_the_n
 
 
 async def test_a_lost_answer_to_a_write_that_was_applied_goes_on_from_there() -> None:
-    """Not at once: a server that gives no answer has trouble of its own."""
+    """The retry is not immediate, because a server that gives no answer has trouble of its own."""
     scene = Scene()
-    scene.store.lags = True  # only a live read shows what became of it
+    scene.store.lags = True  # only a live read shows whether it was applied
     scene.api.next("patch", RECOVERY_GROUPS, NO_ANSWER, applied=True)
     with pytest.raises(UnknownOutcomeError):
         await scene.reconcile()
@@ -245,7 +245,7 @@ async def test_a_cache_that_lags_behind_our_own_write_does_not_decide_on_the_pas
     scene.store.lags = True
     await scene.reconcile()
     scene.api.requests.clear()
-    scene.store.live = lost().job_deleted(1)  # the facts in the cache lag as well
+    scene.store.live = lost().job_deleted(1)  # the cached facts lag as well
     await scene.reconcile(2)
     assert scene.api.sent("create", RECOVERY_GROUPS) == []
     assert scene.api.sent("delete", JOBS) == []
@@ -264,7 +264,7 @@ async def test_a_cache_that_is_ahead_of_our_own_write_is_believed() -> None:
 
 
 async def test_versions_are_compared_as_numbers() -> None:
-    """As text, 99 would be newer than 100: our own last write would then hide all later ones, or be hidden."""
+    """As text, 99 is newer than 100: our own last write would hide newer ones, or an older one would hide ours."""
     scene = Scene()
     await scene.reconcile()
     (group,) = scene.api.groups.values()
@@ -381,7 +381,7 @@ async def test_a_group_that_never_rests_is_left_to_the_backoff() -> None:
 
 
 async def test_a_suspension_that_is_refused_for_good_does_not_keep_the_old_pods() -> None:
-    """Backoff is a courtesy; hung ranks that sit out their grace are not."""
+    """Backoff can be skipped, but old pods must go: hung ranks would use their whole grace."""
     scene = Scene()
     scene.api.put_group(Ledger(attempts_in_row=1, handled=Handled(until=at(-60))))
     metadata = {"name": "train", "uid": lost().workload.uid, "resourceVersion": "1"}  # type: ignore[union-attr]

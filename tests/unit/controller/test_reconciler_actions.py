@@ -1,4 +1,4 @@
-"""Every action finds its executor; one that is overtaken is decided again, and one that is refused is said once."""
+"""Every action reaches its executor. An overtaken action is decided again, and a refusal is reported once."""
 
 from datetime import datetime
 from typing import Any
@@ -27,7 +27,7 @@ FORBIDDEN = ForbiddenError("jobs is forbidden", status=403)
 
 
 def asks_for(monkeypatch: pytest.MonkeyPatch, *actions: Action) -> Scene:
-    """A scene in which every decision is these actions."""
+    """A scene in which every decision has these actions."""
 
     def decided(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError | None, now: datetime) -> Plan:
         return Plan(ledger, Reason.DEFAULT_RESTART, "because", actions=actions)
@@ -79,7 +79,7 @@ async def test_a_action_that_is_stale_is_decided_again_on_live_facts(
     assert len(scene.api.sent(verb, resource)) == 2
 
 
-# --- an action that is refused for good -------------------------------------------------------------------------------
+# --- an action that is always refused --------------------------------------------------------------------------------
 
 
 async def test_a_refusal_that_lasts_is_written_once() -> None:

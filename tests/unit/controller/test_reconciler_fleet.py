@@ -1,4 +1,4 @@
-"""What a plan asks of the fleet is done after the ledger, and a refusal by its caps is decided again."""
+"""A plan's changes to the fleet follow the ledger write. If a cap of the fleet refuses them, it is decided again."""
 
 from datetime import datetime
 
@@ -44,7 +44,7 @@ async def test_a_quarantine_that_the_fleet_refuses_is_decided_on_live_facts(monk
     asked: list[bool] = []
 
     def decide(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError | None, now: datetime) -> Plan:
-        """The cap is seen in live facts only."""
+        """Only live facts show the cap."""
         asked.append(snapshot.live)
         written = msgspec.structs.replace(ledger, message="decided")
         return Plan(written, Reason.DEFAULT_RESTART, "decided", actions=(SAYS,) if snapshot.live else (ASKS,))

@@ -1,4 +1,4 @@
-"""A closed incident is in the totals of the fleet once, wherever a process ends between the writes."""
+"""A closed incident is counted once in the fleet's totals, even if the process ends between any two writes."""
 
 import asyncio
 from typing import Any
@@ -36,7 +36,7 @@ OUR_OBJECTS = {RECOVERY_CONFIGS, RECOVERY_GROUPS, RECOVERY_INCIDENTS}
 
 
 class FleetApi(LedgersApi):
-    """Keeps a RecoveryConfig and records too. The process may end at one of its writes, counted from 1."""
+    """Also keeps a RecoveryConfig and records. The process may end at one of its writes, counted from 1."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class FleetApi(LedgersApi):
         self.applies_the_last = False
         self.written = 0
         self.never_answers = False
-        """Patches of the RecoveryConfig."""
+        """True: patches of the RecoveryConfig get no answer."""
 
     async def answer(self, request: ApiRequest) -> bytes:
         asked = sent(request)
@@ -103,7 +103,7 @@ class FleetStore(FakeStore):
 
 
 class Story:
-    """A member is lost, the group is restarted and runs again; each step is reconciled until nothing is due."""
+    """A member is lost, and the group restarts and runs again. Each step is reconciled until nothing is due."""
 
     STEPS = (
         (1.0, lost()),
@@ -127,7 +127,7 @@ class Story:
             await self.settle()
 
     async def settle(self) -> None:
-        """Reconcile until nothing is due at once. A process that ends is followed by another one."""
+        """Reconcile until nothing is due now. A process that ends is replaced by a new one."""
         for _ in range(8):
             try:
                 again = await self.reconciler.reconcile(KEY)
@@ -155,7 +155,7 @@ async def test_one_write_counts_it_after_its_record_and_before_its_ledger_forget
 
 
 WRITES = 6
-"""Of our own objects in the story, at least: created, opened, closed, recorded, counted, forgotten."""
+"""The least number of writes to our own objects: created, opened, closed, recorded, counted, forgotten."""
 
 
 @pytest.mark.parametrize("applied", [False, True], ids=["lost", "applied"])

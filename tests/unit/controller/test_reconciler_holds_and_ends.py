@@ -1,4 +1,4 @@
-"""Ledgers that one reconcile must not touch, decisions that it must stop, and how a group ends for it."""
+"""Ledgers that a reconcile must not write, decisions that it must stop, and how it handles the end of a group."""
 
 import msgspec
 import pytest
@@ -25,7 +25,7 @@ from tests.unit.core.world import at
 
 NEWER = SCHEMA_VERSION + 1
 
-# --- ledgers that are not to be touched ------------------------------------------------------------------------------
+# --- ledgers that a reconcile must not write -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Ledgers that vanish: a RecoveryGroup that someone deletes, and those of jobs that were deleted in mid-incident."""
+"""Orphaned ledgers: a RecoveryGroup that a user deletes, and ledgers of jobs that are deleted during an incident."""
 
 import msgspec
 import pytest
@@ -22,7 +22,7 @@ RECORD = "train-0d2f5c9e-1-20261121120000"
 
 
 async def interrupted() -> Scene:
-    """A scene whose job was deleted while its group was being restarted; its ledger is still there."""
+    """A scene whose job was deleted while its group was restarting. Its ledger still exists."""
     scene = Scene()
     await scene.reconcile()
     scene.api.requests.clear()
@@ -65,7 +65,7 @@ async def test_after_its_ledger_was_deleted_in_mid_incident_the_reconcile_starts
     assert scene.one_recovery(), "as far as the ledger that is left knows"
 
 
-# --- a job that is deleted in mid-incident ---------------------------------------------------------------------------
+# --- a job that is deleted during an incident ------------------------------------------------------------------------
 
 
 async def test_the_incident_of_a_job_that_was_deleted_is_recorded_as_superseded() -> None:
@@ -230,7 +230,7 @@ async def test_a_job_that_is_replaced_within_a_reconcile_is_recorded_though_the_
 
 
 async def test_the_ledger_is_read_of_the_job_that_was_found_and_not_of_the_one_it_replaced() -> None:
-    """Without it the suspension of an incident that is open would look like one that no one wants any more."""
+    """Without that ledger, the suspension of an open incident would look like one that is no longer wanted."""
     second = lost().with_workload(uid="second")
     scene = Scene(second)
     await scene.reconcile()

@@ -1,4 +1,4 @@
-"""Under Observe a crash loop is one record; wherever the process ends, it has each crash once."""
+"""In Observe a crash loop is one record. Wherever the process ends, the record counts each crash once."""
 
 import msgspec
 import pytest
@@ -25,7 +25,7 @@ CRASHES = 4
 
 
 class SharedApi(FleetApi):
-    """Keeps the status of records too."""
+    """Also keeps the status of records."""
 
     async def _apply(self, request: ApiRequest, asked: Sent) -> bytes:
         if asked.resource != RECOVERY_INCIDENTS or asked.verb == "get":
@@ -47,12 +47,12 @@ class SharedApi(FleetApi):
 
     @property
     def counts(self) -> list[int]:
-        """Of each record how many incidents it tells of, oldest first."""
+        """The number of incidents in each record, oldest first."""
         return [each.get("status", {}).get("count", 1) for each in self.records.values()]
 
 
 class CrashLoop(Story):
-    """Rank 2 crashes again and again, and is restarted in place."""
+    """Rank 2 crashes repeatedly and is restarted in place."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -97,7 +97,7 @@ async def test_the_record_is_written_before_the_totals_and_the_ledger() -> None:
 
 
 WRITES = 24
-"""More than four crashes need."""
+"""More writes than four crashes need."""
 
 
 @pytest.mark.parametrize("applied", [False, True], ids=["before it is applied", "after it is applied"])
@@ -153,7 +153,7 @@ async def test_a_record_that_was_deleted_is_followed_by_a_new_one_that_counts_wh
 
 
 async def test_a_process_that_has_fallen_behind_takes_nothing_back() -> None:
-    """Its write was on the way when another one took over and recorded more."""
+    """Its late write arrives after another process took over and recorded more."""
     loop = CrashLoop()
     await loop.run()
     (name,) = loop.api.records

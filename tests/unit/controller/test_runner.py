@@ -1,4 +1,4 @@
-"""The loop around the reconciles: when it begins, which failures it survives, and how it stops."""
+"""The loop around the reconciles: when it starts, which failures it survives, and how it stops."""
 
 import asyncio
 
@@ -179,14 +179,14 @@ def test_one_groups_failure_never_stops_the_others_and_is_tried_again(
 
 @virtual_time
 async def test_what_is_forbidden_is_a_warning_and_what_stays_so_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An API server that has just started has not read the roles yet."""
+    """An API server that has just started has not loaded the roles yet."""
     scene = Scene(monkeypatch, ONE)
     failures: list[Exception] = [TryLaterError("gone")] * 20
     scene.reconciles.failures[ONE] = [*failures, *[ForbiddenError("no", status=403)] * 4]
     with capture_logs() as said:
         async with scene.running():
             await asyncio.sleep(900)
-    # A group that fails is reconciled every half minute.
+    # A group that fails is reconciled every 30 seconds.
     assert [line["log_level"] for line in said if line.get("error") == "no"] == ["warning", "warning", "error", "error"]
 
 

@@ -1,4 +1,4 @@
-"""The runner stands by, leads, loses the lease, and ends by name when something that must not end does."""
+"""The runner stands by, leads, and loses the lease. If a task ends that must not, the runner ends and names it."""
 
 import asyncio
 
@@ -173,7 +173,7 @@ async def test_a_standby_that_is_told_to_stop_ends_at_once(monkeypatch: pytest.M
 
 
 async def _ended(scene: Scene) -> BackgroundTaskError:
-    """The error with which the controller ends without being stopped."""
+    """The error with which the controller ends without a request to stop."""
     with pytest.raises(BackgroundTaskError) as raised:
         await asyncio.wait_for(scene.controller.run(scene.stop), 60)
     return raised.value
@@ -222,7 +222,7 @@ async def test_a_review_that_finds_its_term_over_leaves_the_end_to_the_election(
 
 @virtual_time
 async def test_a_bug_around_a_reconcile_ends_the_controller_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise its group would never be queued again, and nothing would report it."""
+    """Otherwise its group would never be queued again, and nothing would report the bug."""
     scene = Scene(monkeypatch, ONE)
     monkeypatch.setattr(scene.ears, "reconcile_finished", lambda *_: 1 / 0)
     assert (await _ended(scene)).task == "reconciles"

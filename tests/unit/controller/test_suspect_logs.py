@@ -1,4 +1,4 @@
-"""The log of the suspect is read beside the trigger. Nothing waits for it, and its words go into the incident alone."""
+"""The suspect's log is read beside the trigger. Nothing waits for it, and its text goes into the incident only."""
 
 import asyncio
 import io
@@ -45,13 +45,13 @@ class LogsApi(LedgersApi):
         super().__init__()
         self.log = log
         self.answers = asyncio.Event()
-        """Not set: no read of a log is ever answered."""
+        """Clear: no read of a log is answered."""
         self.answers.set()
         self.reads = 0
         self.reading = 0
         self.reading_most = 0
         self.bodies: list[tuple[str, bytes]] = []
-        """Every write as it was sent: what it is about, and its body."""
+        """Every write: its verb and kind, and its body."""
 
     async def send(self, request: ApiRequest) -> bytes:
         if request.body is not None:
@@ -72,7 +72,7 @@ class LogsApi(LedgersApi):
 
 
 def failed() -> World:
-    """Rank 2 has exited, and its pod is there."""
+    """Rank 2 has exited, and its pod still exists."""
     return training(4).pod_failed(2, 1, 0, message="CUDA error")
 
 
@@ -86,7 +86,7 @@ def api_of(found: Scene) -> LogsApi:
 
 
 async def triggered(found: Scene) -> None:
-    """The first reconcile, during which the log does not come; it comes after it."""
+    """The first reconcile ends without the log, which arrives afterwards."""
     api_of(found).answers.clear()
     await found.reconcile()
     api_of(found).answers.set()
@@ -94,7 +94,7 @@ async def triggered(found: Scene) -> None:
 
 
 async def read_through(found: Scene) -> None:
-    """Until the read is over."""
+    """Wait until the read has ended."""
     assert found.logs is not None
     async with asyncio.timeout(30):
         while found.logs.reading(KEY):
@@ -106,7 +106,7 @@ def incident(found: Scene) -> Incident:
 
 
 async def record_of(found: Scene) -> Incident:
-    """The group comes back, and its incident is closed and recorded. The record as it was sent."""
+    """The group recovers, and its incident is closed and recorded; returns the record as it was sent."""
     found.store.becomes(failed().job_deleted(2).recreated(5).all_ready(20))
     await found.reconcile(21)
     closing = incident(found).closing
@@ -119,7 +119,7 @@ async def record_of(found: Scene) -> Incident:
 
 @pytest.fixture
 def logged() -> Iterator[io.StringIO]:
-    """What the controller logs, at its most talkative."""
+    """The controller's log at level debug."""
     before, stream = structlog.get_config(), io.StringIO()
     configure_logs("debug", stream, "json")
     try:

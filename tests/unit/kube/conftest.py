@@ -1,4 +1,4 @@
-"""A server, a client for it, a clock that does not wait, and a store that knows one group."""
+"""A server, a client for it, a clock that does not wait, and a store with one group."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -43,7 +43,7 @@ async def client(server: Server, clock: FakeClock, observed: Observed, tmp_path:
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    """A synced store that knows the TrainJob llm, its JobSet, and its Job of two members."""
+    """A synced store with the TrainJob llm, its JobSet, and its Job of two members."""
     world = World()
     running = asyncio.create_task(world.store.run())
     await world.tell(TRAIN_JOBS, load("trainjob"))

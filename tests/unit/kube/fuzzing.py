@@ -1,4 +1,4 @@
-"""Objects as no API server should send them: valid ones, a few values of which are dropped, replaced or added."""
+"""Objects that no API server should send: valid ones, with a few values dropped, replaced or added."""
 
 import json
 import re
@@ -38,7 +38,7 @@ Path = tuple[str | int, ...]
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}T")
 _DEEP, _NO_TEXT = "~deep~", "~no text~"
 _RAW = {_DEEP: b'{"a":' * 5000 + b"1" + b"}" * 5000, _NO_TEXT: b'"\xff\xfe"'}
-"""What stands in the JSON in place of these strings: `json` does not write it."""
+"""The raw JSON that replaces these strings, because `json` cannot write it."""
 
 DATES = [
     "0001-01-01T00:00:00Z",
@@ -92,7 +92,7 @@ ADDED: st.SearchStrategy[tuple[tuple[str, ...], list[Any]]] = st.sampled_from(
 
 @cache
 def originals() -> tuple[tuple[Resource, str], ...]:
-    """An object or two of each kind that is read, as JSON."""
+    """One or more objects of each kind that is read, as JSON."""
     pods = [load(name) for name in ("pod_running", "pod_deleting", "pod_failed_disrupted", "pod_restarted")]
     groups = [load(name) for name in ("recoverygroup", "recoverygroup-v1", "recoverygroup-v3")]
     conf = config(paused=False, allow={"cordon": True})
@@ -112,7 +112,7 @@ def originals() -> tuple[tuple[Resource, str], ...]:
         (LEASES, lease),
     ]
     for resource, body in found:
-        if resource != RECOVERY_POLICIES:  # most of each object, and read of policies alone
+        if resource != RECOVERY_POLICIES:  # most of each object, and read from policies only
             body["metadata"].pop("managedFields", None)
     return tuple((resource, json.dumps(body)) for resource, body in found)
 
@@ -157,7 +157,7 @@ def _change(draw: st.DrawFn, body: Any) -> None:
 
 
 def _like(value: object) -> st.SearchStrategy[Any]:
-    """Of the same kind, and at the edge of it."""
+    """A value of the same kind, at the edge of its range."""
     match value:
         case str() if _DATE.match(value):
             return st.sampled_from(DATES)
@@ -185,12 +185,12 @@ def encoded(body: object) -> bytes:
 
 
 def intact(resource: Resource) -> bytes:
-    """An object of that resource as it should be."""
+    """A valid object of that resource."""
     return next(text for each, text in originals() if each == resource).encode()
 
 
 class Serving(FakeApi):
-    """An API server that has all of a job, with one object in place of that of its kind. It accepts every patch."""
+    """An API server with every object of a job, one of them replaced by `raw`. It accepts every patch."""
 
     def __init__(self, resource: Resource, raw: bytes) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
 """The plain definition of where pods could run: every demand is compared with every node.
 
-It reads as the scheduler's own code does. `recovery.kube.capacity` has to answer the same, in less time.
+It reads like the scheduler's own code. `recovery.kube.capacity` must give the same answer in less time.
 """
 
 import re
@@ -17,7 +17,7 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 def plain_room(demands: tuple[Demand, ...], nodes: Iterable[NodeFacts]) -> PodRoom:
-    """For pods that ask for one of these."""
+    """The room for pods that have one of these demands."""
     fitting = [node for node in nodes if any(_fits(demand, node) for demand in demands)]
     feasible = [node for node in fitting if _open(node, demands)]
     gpus = max((demand.gpus for demand in demands), default=0)
@@ -26,7 +26,7 @@ def plain_room(demands: tuple[Demand, ...], nodes: Iterable[NodeFacts]) -> PodRo
 
 
 def _fits(demand: Demand, node: NodeFacts) -> bool:
-    """The node is of the right kind, in whatever state it is."""
+    """Whether the node is of the right kind, whatever its state."""
     if node.gpus < demand.gpus or any(node.labels.get(key) != value for key, value in demand.selector):
         return False
     if demand.affinity is not None and not any(_matches(term, node.labels) for term in demand.affinity):
@@ -35,7 +35,7 @@ def _fits(demand: Demand, node: NodeFacts) -> bool:
 
 
 def _open(node: NodeFacts, demands: Iterable[Demand]) -> bool:
-    """Its state lets new pods in: those of one of the demands that it fits."""
+    """Whether the node's state admits new pods of one of the demands that fit it."""
     if not node.ready or node.unschedulable or node.deleting_since is not None:
         return False
     passing = [taint for taint in node.taints if _passes(taint)]
@@ -45,7 +45,7 @@ def _open(node: NodeFacts, demands: Iterable[Demand]) -> bool:
 
 
 def _passes(taint: Taint) -> bool:
-    """It tells of a state that ends, and not of what the node is for."""
+    """Whether the taint marks a state that ends, not the node's purpose."""
     return taint.key == QUARANTINE_TAINT or taint.key.startswith(_STATE_TAINTS)
 
 
@@ -54,7 +54,7 @@ def _keeps_off(taint: Taint, demand: Demand) -> bool:
 
 
 def _tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """The comparing operators (Gt, Lt; a feature gate) count as no."""
+    """The comparison operators (Gt, Lt; behind a feature gate) never match."""
     if toleration.effect not in ("", taint.effect):
         return False
     if toleration.operator == "Exists":
@@ -68,7 +68,7 @@ def _matches(term: tuple[LabelRequirement, ...], labels: Mapping[str, str]) -> b
 
 
 def _meets(value: str | None, requirement: LabelRequirement) -> bool:
-    """`value` None: the node has no such label. An operator that no one knows matches nothing."""
+    """`value` None: the node has no such label. An unknown operator matches nothing."""
     match requirement.operator:
         case "In":
             return value in requirement.values
@@ -84,7 +84,7 @@ def _meets(value: str | None, requirement: LabelRequirement) -> bool:
 
 
 def _compares(value: str | None, requirement: LabelRequirement) -> bool:
-    """Whole numbers both, and exactly one to compare with; else no."""
+    """False unless both are whole numbers and there is exactly one to compare with."""
     if value is None or len(requirement.values) != 1 or not all(map(_NUMBER.fullmatch, (value, *requirement.values))):
         return False
     left, right = int(value), int(requirement.values[0])

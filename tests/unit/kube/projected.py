@@ -1,4 +1,4 @@
-"""The fixtures that projections are tested with, and changes to them."""
+"""The fixtures with which projections are tested, and changes to them."""
 
 import json
 from datetime import datetime
@@ -14,7 +14,7 @@ def at(clock: str) -> datetime:
 
 
 def changed(name: str, **paths: Any) -> bytes:
-    """A fixture with some values replaced; `status__phase` is a path, and None removes what it leads to."""
+    """A fixture with some values replaced. `status__phase` is a path, and None removes the field."""
     body = json.loads(fixture(name))
     for path, value in paths.items():
         *parents, last = path.split("__")

@@ -1,4 +1,4 @@
-"""An API server of a few lines on 127.0.0.1 that answers what a test tells it to."""
+"""A small API server on 127.0.0.1 that gives the answers of a test."""
 
 import json
 from collections import deque
@@ -10,7 +10,7 @@ from pathlib import Path
 from aiohttp import web
 
 OBJECT = b'{"kind": "Pod"}'
-"""As little as the API server's answer to a request that succeeds."""
+"""The smallest successful answer of an API server."""
 
 Answerer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -32,14 +32,14 @@ class Received:
 
 @dataclass
 class Server:
-    """Answers come from `script`, one for each request; when it is used up, every answer is `OBJECT`."""
+    """Answers come from `script`, one for each request. When it is used up, every answer is `OBJECT`."""
 
     url: str = ""
     received: list[Received] = field(default_factory=list)
     script: deque[Answerer] = field(default_factory=deque)
 
     def kubeconfig(self, folder: Path, user: Mapping[str, object] | None = None) -> str:
-        """Write one for this server, and return its path."""
+        """Write a kubeconfig for this server; returns its path."""
         path = folder / "kubeconfig"
         path.write_text(
             json.dumps(
@@ -77,7 +77,7 @@ def status(code: int, reason: str = "", message: str = "no", headers: Mapping[st
 
 
 def stream(*chunks: bytes, cut_off: bool = False) -> Answerer:
-    """A chunked body; `cut_off`: the connection breaks after it."""
+    """A chunked body. `cut_off`: the connection breaks after it."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
@@ -99,7 +99,7 @@ def hang_up(request: web.Request) -> None:
 
 @asynccontextmanager
 async def serving() -> AsyncIterator[Server]:
-    """Runs a server on a free port."""
+    """Run a server on a free port."""
     server = Server()
     app = web.Application(client_max_size=1 << 26)
     app.router.add_route("*", "/{path:.*}", server.handle)

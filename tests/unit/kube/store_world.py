@@ -1,4 +1,4 @@
-"""A store, a cluster that tells it what a test wants, and the objects of one group."""
+"""A store, a cluster whose watches a test feeds, and the objects of one group."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ Body = dict[str, Any]
 
 
 class FedApi(ScriptedApi):
-    """Watches that a test feeds, one queue for each resource."""
+    """Watches that a test feeds through one queue for each resource."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class FedApi(ScriptedApi):
 
 
 class World:
-    """A store, the cluster that it sees, and what it told."""
+    """A store, the cluster that it sees, and its notifications."""
 
     def __init__(self, *, train_jobs: bool = True) -> None:
         self.api = FedApi()
@@ -72,7 +72,7 @@ class World:
             await asyncio.sleep(0)
 
     async def tell(self, resource: Resource, *bodies: Body, type_: str = "MODIFIED") -> Counter[str]:
-        """Let a watch tell of objects, each newer than all before; who was notified."""
+        """Send objects through a watch, each newer than all before; returns the groups that were notified."""
         self.notified.clear()
         for body in bodies:
             self.version += 1
@@ -116,7 +116,7 @@ def job(*, name: str = "llm-node-0", uid: str = JOB_UID, replicated_job: str = "
 
 
 def bare(*, uid: str = "bare") -> Body:
-    """The JobSet llm as a user makes one, without a TrainJob."""
+    """The JobSet llm without a TrainJob, as a user creates it."""
     body = load("jobset")
     body["metadata"]["uid"] = uid
     body["metadata"]["labels"] = {"team": "b"}
@@ -125,7 +125,7 @@ def bare(*, uid: str = "bare") -> Body:
 
 
 def replicated(*names: str, replicas: int = 1, after: str = "") -> list[Body]:
-    """ReplicatedJobs; the last one waits until `after` is Complete."""
+    """ReplicatedJobs. The last one waits until `after` is Complete."""
     jobs: list[Body] = [{"name": name, "replicas": replicas} for name in names]
     if after:
         jobs[-1]["dependsOn"] = [{"name": after, "status": "Complete"}]

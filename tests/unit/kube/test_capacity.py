@@ -1,4 +1,4 @@
-"""Which nodes would take which pods, and how long an answer holds."""
+"""Which nodes would take which pods, and how long an answer stays valid."""
 
 import msgspec
 import pytest
@@ -127,7 +127,7 @@ class TestAffinity:
         ],
     )
     def test_all_of_one_term_and_the_selector_as_well(self, demand: Demand, feasible: str) -> None:
-        """An empty term matches nothing, and no term at all does not either."""
+        """An empty term matches nothing, and neither does an empty list of terms."""
         fast = node("b", labels={"gpu": "h100", "fast": ""})
         nodes = capacity(node("a", labels={"gpu": "h100"}), fast, node("c", labels={"gpu": "a100"}))
         assert "".join(room(nodes, demand).feasible) == feasible
@@ -182,7 +182,7 @@ class TestAsPlainlyDefined:
     @given(st.lists(st.tuples(NODES, st.booleans(), st.booleans()), max_size=16), st.lists(DEMANDS, max_size=4))
     @settings(max_examples=300, deadline=None)
     def test_after_any_changes(self, changes: list[tuple[NodeFacts, bool, bool]], demands: list[Demand]) -> None:
-        """The booleans: whether the node is gone, and whether someone asks in between."""
+        """The booleans: whether the node is gone, and whether a query follows the change."""
         nodes: dict[str, NodeFacts] = {}
         asked = Capacity(nodes)
         wanted = tuple(dict.fromkeys(demands))
@@ -220,7 +220,7 @@ def pinned(name: str) -> Demand:
 
 
 class Counted:
-    """How many demands were compared with the index, and how many nodes were indexed."""
+    """Counts the demands that were compared with the index, and the nodes that were indexed."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.demands = self.nodes = 0

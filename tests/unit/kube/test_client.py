@@ -1,4 +1,4 @@
-"""The client against a server: what is sent, what is tried again, and what is not."""
+"""The client against a server: what it sends, what it retries, and what it does not retry."""
 
 import asyncio
 import json
@@ -205,7 +205,7 @@ async def test_writes_in_flight_are_bounded_and_reads_pass_them_by(client: KubeA
 
 
 class TestCredentials:
-    """A token in a file that is exchanged while the client runs."""
+    """A token in a file that changes while the client runs."""
 
     @pytest.fixture
     def token(self, tmp_path: Path) -> Path:
@@ -256,7 +256,7 @@ class TestCredentials:
     async def test_a_burst_of_refusals_runs_a_plugin_that_fails_once(
         self, server: Server, tmp_path: Path, clock: FakeClock
     ) -> None:
-        """Each run may open a browser, or ask on the terminal. A later refusal runs it again."""
+        """Each run may open a browser or prompt on the terminal. A later refusal runs the plugin again."""
         credential = {
             "apiVersion": "client.authentication.k8s.io/v1",
             "kind": "ExecCredential",

@@ -1,4 +1,4 @@
-"""What commands read once: a fleet, and one job."""
+"""What commands read once: a fleet, or one job."""
 
 import json
 from datetime import UTC, datetime
@@ -35,14 +35,14 @@ def named(body: Body, name: str, *, namespace: str = "default") -> Body:
 
 
 def read(body: Body) -> bytes:
-    """As a GET answers."""
+    """The body as a GET returns it."""
     body["metadata"]["resourceVersion"] = "9"
     return json.dumps(body).encode()
 
 
 @pytest.fixture
 def api() -> ScriptedApi:
-    """The TrainJob llm with its JobSet, Job, pods and RecoveryGroup; a policy of its namespace, nothing for all."""
+    """The TrainJob llm, its JobSet, Job, pods and RecoveryGroup. Its namespace has a policy, the cluster has none."""
     api = ScriptedApi()
     api.objects |= {
         ("trainjobs", ""): listed("TrainJob", load("trainjob")),
@@ -193,10 +193,10 @@ class TestJob:
 
 
 class TestRoom:
-    """Where there is room for more pods: by the pods on each node that would take one."""
+    """The room for more pods, by the pods on each node that would take one."""
 
     async def room(self, api: ScriptedApi, count: int) -> Room | None:
-        """On so many nodes. The scripted server tells of the same pods whichever node it is asked about."""
+        """The room on that many nodes. The scripted server lists the same pods for every node."""
         snapshot = (await read_job(api, LLM)).snapshot
         api.objects["nodes", ""] = listed("Node", *(node(f"n{number}") for number in range(count)))
         api.lists.clear()

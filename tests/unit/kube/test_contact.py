@@ -1,4 +1,4 @@
-"""When `/healthz` says that nothing reaches the API server, and when a restart would help."""
+"""When `/healthz` says that the API server cannot be reached, and when a restart would help."""
 
 import asyncio
 import json
@@ -21,13 +21,13 @@ from tests.unit.admission.api import StillClock
 
 
 class Cluster:
-    """What a new session would meet."""
+    """The API server as a new session would find it."""
 
     def __init__(self) -> None:
         self.answers = False
         self.trials = 0
         self.silent = False
-        """A trial gets no answer, and waits."""
+        """A trial gets no answer and waits."""
 
     async def reaches(self) -> bool:
         self.trials += 1
@@ -36,7 +36,7 @@ class Cluster:
 
 
 class Process:
-    """One whose requests fail from the start."""
+    """A process whose requests fail from the start."""
 
     def __init__(self) -> None:
         self.clock = StillClock()
@@ -50,7 +50,7 @@ class Process:
         self.contact.request_finished("get", "pods", code, 0.1)
 
     async def is_asked(self) -> Health:
-        """The answer, from before the trial that the question causes. That one is over afterwards."""
+        """The health from before the trial that this query starts. The trial has ended on return."""
         health = self.contact.health()
         await asyncio.sleep(0.01)
         return health
@@ -119,7 +119,7 @@ async def test_until_the_next_trial_is_over_the_last_one_counts() -> None:
 
 
 async def test_what_was_tried_long_ago_says_nothing() -> None:
-    """No one has asked meanwhile: the API server may have come and gone."""
+    """There was no query in between, so the API server may have come and gone."""
     process = Process()
     process.seconds, process.cluster.answers = SILENCE_SECONDS, True
     await process.is_asked()

@@ -1,4 +1,4 @@
-"""Which proxy the environment names for a server: as golang.org/x/net/http/httpproxy reads it."""
+"""Which proxy the environment names for a server, by the rules of golang.org/x/net/http/httpproxy."""
 
 import pytest
 

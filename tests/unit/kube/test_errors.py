@@ -1,4 +1,4 @@
-"""Answers to errors. The bodies are a real API server's; the class of each says what the caller owes."""
+"""How error answers are classified. The bodies come from a real API server. The class says what the caller must do."""
 
 import json
 import socket
@@ -151,7 +151,7 @@ def test_the_lines_of_a_log_are_not_strange() -> None:
 def test_the_answer_of_something_else_passes_and_tells_what_came_from_where(
     code: int, headers: dict[str, str], body: bytes
 ) -> None:
-    """It is no verdict on the request: a proxy or a login answered in the place of the API server."""
+    """Such an answer says nothing about the request: a proxy or a login page answered in place of the API server."""
     read = error_from_answer(request("list"), code, headers, body, "https://k8s:6443/api/v1/pods")
     written = error_from_answer(request("create"), code, headers, body)
     assert (type(read), type(written)) == (TryLaterError, UnknownOutcomeError)
@@ -168,7 +168,7 @@ def test_a_redirect_tells_where_to() -> None:
 
 
 def test_credentials_that_a_proxy_does_not_accept_are_refused_credentials() -> None:
-    """So that they are read again."""
+    """The credentials are then read again."""
     assert type(error_from_answer(request("get"), 401, HTML, PAGE)) is UnauthorizedError
 
 

@@ -1,4 +1,4 @@
-"""Credential plugins of a kubeconfig: how they are found and asked, and what is said of one that fails."""
+"""Credential plugins of a kubeconfig: how they are found and run, and how their failures are reported."""
 
 import base64
 import json
@@ -16,7 +16,7 @@ CREDENTIAL = json.dumps({"apiVersion": API_VERSION, "kind": "ExecCredential", "s
 
 
 class Plugin:
-    """A script in the folder `bin` beside a kubeconfig that names it."""
+    """A script in the folder `bin`, beside a kubeconfig that names it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

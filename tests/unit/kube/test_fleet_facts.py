@@ -1,4 +1,4 @@
-"""What a live reading says of the fleet: nodes lost of late, and those on which the group could run."""
+"""What a live read says about the fleet: nodes lost recently, and nodes where the group could run."""
 
 import asyncio
 import json
@@ -60,7 +60,7 @@ class TestLost:
         assert (await fleet(world, pod(0))).nodes == 2
 
     async def test_one_that_is_back_was_lost_all_the_same(self, world: World) -> None:
-        """What it took with it may show only now. One that is lost again counts from then."""
+        """The losses that it caused may appear only now. A node that is lost again counts from then."""
         world.clock.seconds = 10
         await world.tell(NODES, node("a"), node("b"))
         await world.tell(NODES, node("a", ready="False"))
@@ -85,7 +85,7 @@ class TestLost:
         assert list(world.store._fleet._lost._lost) == ["b"], "nothing is left behind"
 
     async def test_a_clock_that_is_ahead_is_no_loss_without_end(self, world: World) -> None:
-        """It would be part of every storm to come, and keep what was lost before it from being forgotten."""
+        """Otherwise the loss would be part of every later storm, and would keep earlier losses from being forgotten."""
         await world.tell(NODES, node("a"), node("b"))
         world.clock.seconds = 20
         await world.tell(NODES, node("a", ready="False", since_seconds=86_400))
@@ -105,7 +105,7 @@ class TestLost:
         assert await lost(world) == [("a", 1, "")]
 
     async def test_one_that_is_new_and_not_ready_yet_was_never_lost(self, world: World) -> None:
-        """An autoscaler adds nodes by the dozen: that is no storm, nor is their failing to come up."""
+        """An autoscaler adds many nodes at once. That is no storm, even if they fail to come up."""
         await world.tell(NODES, node("new", ready="False"))
         await world.tell(NODES, node("new", ready="False"), type_="DELETED")
         assert await lost(world) == []
@@ -174,14 +174,14 @@ class TestFeasible:
         assert (await fleet(world, asks(pod(0), nodeSelector={"gpu": "h100"}))).feasible == ("a",)
 
     async def test_a_node_that_would_take_any_of_its_pods_is_feasible(self, world: World) -> None:
-        """Exclusive placement ties the followers to the rack of their leader, and the leader to none."""
+        """Exclusive placement binds the followers to the rack of their leader, but binds the leader to no rack."""
         await world.tell(NODES, node("a", labels={"rack": "1"}), node("b", labels={"rack": "2"}))
         leader, follower = pod(0), asks(pod(1), nodeSelector={"rack": "1"})
         assert (await fleet(world, follower)).feasible == ("a",)
         assert (await fleet(world, leader, follower)).feasible == ("a", "b")
 
     async def test_a_launcher_that_fits_anywhere_makes_no_place_for_its_workers(self, world: World) -> None:
-        """Else the last node with accelerators would be quarantined, because many without would take the launcher."""
+        """Otherwise many CPU nodes for the launcher would allow a quarantine of the last node with accelerators."""
         cpu = node("cpu")
         cpu["status"]["allocatable"] = {}
         await world.tell(NODES, node("a"), cpu)

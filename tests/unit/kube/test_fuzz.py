@@ -1,4 +1,4 @@
-"""Whatever an object contains, what comes of it is a record or one typed error, and the others are read as before."""
+"""Whatever an object contains, it becomes a record or one typed error, and the other objects are read as before."""
 
 import asyncio
 from collections.abc import Callable
@@ -83,7 +83,7 @@ def test_a_projection_makes_a_record_or_the_one_error(drawn: tuple[Resource, byt
 
 
 def decided(snapshot: Snapshot) -> None:
-    """Decisions on the facts as they are, with and without an incident; a restrained group is not touched."""
+    """Decide on these facts with and without an incident. A restrained group must get no actions."""
     for asked in (policy(), policy(grace_seconds=30)):
         opened = decide(snapshot, Ledger(), asked, NOW)
         again = decide(snapshot, opened.ledger, asked, NOW)
@@ -91,7 +91,7 @@ def decided(snapshot: Snapshot) -> None:
 
 
 async def fed(resource: Resource, raw: bytes) -> None:
-    """The caches of a controller meet the object: in a first list, in the watch, and in a list after that."""
+    """Feed the object to a controller's caches: in the first list, in the watch, and in a later list."""
     world = World()
     running = asyncio.create_task(world.store.run())
     for each in ALL:
@@ -135,5 +135,5 @@ async def read_once(resource: Resource, raw: bytes) -> None:
 @settings(EXAMPLES, max_examples=150)
 @given(mutated((*WATCHED, EVENTS, LEASES)))
 def test_what_commands_read_once_survives_any_object(drawn: tuple[Resource, bytes]) -> None:
-    with suppress(RefusedError):  # the RecoveryGroup is read by its name: if not it, what then
+    with suppress(RefusedError):  # a RecoveryGroup that cannot be read, or names another workload than its name does
         asyncio.run(read_once(*drawn))

@@ -1,4 +1,4 @@
-"""Accelerators in use: the count that events keep is the one that counting all pods gives."""
+"""Accelerators in use: the count kept from events equals the count over all pods."""
 
 from collections import Counter
 from datetime import timedelta
@@ -19,14 +19,14 @@ KEY = GroupKey("ml", "a")
 
 
 def record(name: str, node: str = "", *, gpus: int = 8, phase: str = "Running", claimed: int = 0) -> PodRecord:
-    """`claimed`: accelerators that come by DRA claims."""
+    """`claimed`: accelerators from DRA claims."""
     demand = Demand(gpus=gpus)
     facts = PodFacts(name, name, "j", "j", 0, START, node=node, phase=phase, gpus=gpus or claimed, demand=demand)
     return PodRecord(KEY, "node", facts)
 
 
 class Pods:
-    """Pods as the informers tell of them, and the index."""
+    """Pods as the informers report them, and the index."""
 
     def __init__(self) -> None:
         self.pods: dict[str, PodRecord] = {}
@@ -68,7 +68,7 @@ CHANGES = st.one_of(
 @given(st.lists(CHANGES, max_size=25))
 @settings(max_examples=300, deadline=None)
 def test_after_any_changes_it_is_what_counting_all_of_them_gives(changes: list[tuple[Any, ...]]) -> None:
-    """Pods may be known before their nodes, and outlive them; nodes are indexed when someone asks."""
+    """Pods may be known before their nodes and outlive them. Nodes are indexed on demand."""
     nodes: dict[str, NodeFacts] = {}
     pods, capacity = Pods(), Capacity(nodes)
     pods.in_use.follow(lambda node, _, gpus: capacity.use(node, gpus))
@@ -109,7 +109,7 @@ class TestWhoCounts:
         ],
     )
     def test_a_pod_from_its_binding_until_it_has_ended(self, pod: PodRecord, in_use: dict[str, int]) -> None:
-        """What comes by DRA claims is not part of what a node has as allocatable."""
+        """Devices of DRA claims are not part of a node's allocatable resources."""
         pods = Pods()
         pods.put("p", pod)
         assert pods.in_use.by_node() == in_use
@@ -157,7 +157,7 @@ class TestOthers:
 
 class TestCost:
     def test_news_that_change_nothing_are_told_to_no_one(self) -> None:
-        """Most events of a pod are its kubelet's reports."""
+        """Most events of a pod are status reports of its kubelet."""
         pods = Pods()
         pods.put("p", record("p", "v", phase="Pending"))
         for _ in range(1000):
@@ -165,8 +165,8 @@ class TestCost:
         assert pods.told == [("v", 0, 8)]
 
     def test_an_event_changes_one_node_however_many_there_are(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Counted is what of the index an event touches: the node's bit, in the set that it leaves and the one that it
-        joins."""
+        """Counts what an event touches in the index: the node's bit in the set that the node leaves, and in the one
+        that it joins."""
         nodes = {f"n{number}": NodeFacts(f"n{number}", ready=True, gpus=8) for number in range(2000)}
         capacity, pods = Capacity(nodes), Pods()
         pods.in_use.follow(lambda node, _, gpus: capacity.use(node, gpus))

@@ -1,4 +1,4 @@
-"""The store over scripted streams: indexes, notifications, and what is remembered."""
+"""The store over scripted streams: indexes, notifications, and what it remembers."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -208,7 +208,7 @@ async def test_that_all_members_ran_is_remembered(world: World) -> None:
 
 
 async def test_that_all_members_ran_is_seen_in_passing(world: World) -> None:
-    """Before anybody looks, and whichever stream is first; afterwards the objects tell nothing of it."""
+    """It is seen before any read and in either order of the streams. Later the objects no longer show it."""
     for members_first in (True, False):
         await world.tell(JOBS, job(), type_="DELETED")
         streams = [(PODS, [pod(0), pod(1)]), (JOBS, [job()])]
@@ -221,8 +221,8 @@ async def test_that_all_members_ran_is_seen_in_passing(world: World) -> None:
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
 async def test_since_when_it_trained_is_a_matter_of_the_whole_list_in_whatever_order(order: tuple[int, ...]) -> None:
-    """A member failed and was replaced while no controller ran. Taken for trained only since then, the loss would be
-    one from before the training, and the survivors would hang."""
+    """A member failed and was replaced while no controller ran. If the Job counted as trained only since
+    then, the loss would seem to come before the training, and the survivors would hang."""
     failed, replacement = pod(1, name="llm-node-0-1-old"), pod(1, name="llm-node-0-1-new")
     ended = {"exitCode": 1, "startedAt": "2026-11-21T09:27:54Z", "finishedAt": "2026-11-21T09:50:00Z"}
     failed["status"] |= {"phase": "Failed", "conditions": []}
@@ -265,7 +265,7 @@ async def test_ledgers_of_other_workloads_of_the_name_are_orphans(world: World) 
 
 
 async def test_a_ledger_that_was_collected_in_mid_incident_stays_an_orphan_for_a_while(world: World) -> None:
-    """It may go in the very moment in which its workload goes: no one else has what is still to be recorded."""
+    """The ledger may vanish together with its workload, and only the ledger has what is still to be recorded."""
     open_ = load("recoverygroup")
     open_["status"]["phase"] = "TearingDown"
     open_["status"]["incident"] = {
@@ -373,7 +373,7 @@ def reporting(seconds: int, **status: object) -> Body:
 
 
 async def test_a_report_of_progress_reconciles_no_group_and_is_there_to_be_read(world: World) -> None:
-    """Training processes report every few seconds: 200 of them would cost 40 reconciles in each."""
+    """Training processes report every few seconds. 200 of them would cause 40 reconciles a second."""
     await world.tell(TRAIN_JOBS, reporting(1))
     assert await world.tell(TRAIN_JOBS, reporting(6)) == {}
     assert world.llm.workload is not None

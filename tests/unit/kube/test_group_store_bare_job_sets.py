@@ -1,4 +1,4 @@
-"""A JobSet that nothing controls is a workload."""
+"""A JobSet without a controller owner is a workload."""
 
 import asyncio
 import json

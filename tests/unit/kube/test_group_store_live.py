@@ -1,4 +1,4 @@
-"""Reads past the cache: what the API server has, whatever the watches have told."""
+"""Reads past the cache return what the API server has, whatever the watches have reported."""
 
 import json
 from datetime import UTC, datetime
@@ -72,7 +72,7 @@ async def test_it_sees_what_the_cache_would_see(world: World) -> None:
 
 
 async def test_it_is_dated_by_its_beginning(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that answers slowly makes facts that are older than what is decided on them."""
+    """If the server answers slowly, the facts are older than the answer."""
     answer = world.api.answer
 
     async def slowly(request: ApiRequest) -> bytes:
@@ -143,7 +143,7 @@ async def test_or_nothing_if_events_may_not_be_read(world: World) -> None:
 
 
 def refused_jobs(*dates: str, message: str = 'job "llm-node-0" creation failed with error: no') -> bytes:
-    """Events as JobSet makes them: dated by their beginning, and by their second time in the series."""
+    """Events as JobSet creates them, dated by their start, and by their second occurrence in the series."""
     events: list[Body] = [
         {
             "message": f"{message} ({number})",

@@ -1,4 +1,4 @@
-"""What a live reading says of nodes: asked of the API server where a pod could be forced away by the answer."""
+"""What a live read says about nodes. It asks the API server where the answer may allow a force deletion."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ def node(name: str = "gpu-0001", *, ready: str = "True", **spec: object) -> Body
 
 
 def answers(world: World, name: str, node: Body | ApiError, *, lease: ApiError | None = None) -> None:
-    """What the API server has, whatever the cache knows."""
+    """Set what the API server has, whatever the cache knows."""
     lease_body = json.dumps({"spec": {"renewTime": "2026-11-21T10:00:07.250000Z"}}).encode()
     world.api.objects["leases", name] = lease or lease_body
     world.api.objects["nodes", name] = node if isinstance(node, ApiError) else json.dumps(node).encode()
@@ -82,7 +82,7 @@ async def test_one_that_the_cache_has_not_seen_yet_is_not_gone(world: World) -> 
 
 
 async def test_one_that_was_made_again_under_its_name_is_not_gone(world: World) -> None:
-    """Its kubelet may have registered again, and then it still runs the pods of before."""
+    """Its kubelet may have registered again, and may still run the earlier pods."""
     made_again = node(ready="False")
     made_again["metadata"] |= {"uid": "another", "creationTimestamp": "2026-11-21T23:00:00Z"}
     await world.tell(NODES, node(ready="False"))

@@ -1,4 +1,4 @@
-"""What people have laid down: policies of the namespace and of the cluster, and the RecoveryConfig."""
+"""The user's settings: policies of the namespace and of the cluster, and the RecoveryConfig."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Pods and Jobs that change their group: the group that they leave keeps nothing of them."""
+"""Pods and Jobs that change their group: the old group keeps nothing of them."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,11 +13,11 @@ from tests.unit.kube.test_fleet_facts import node
 RELABELS = 500
 OTHER = GroupKey("default", "other")
 _INFORMED = frozenset({"_informers", "_pods_informer", "_nodes_informer", "_client", "_live", "_clock", "_observer"})
-"""What the store is told by, not what it keeps: an informer keeps one entry for each object that exists."""
+"""Parts that feed the store, not its own state: an informer keeps one entry for each object that exists."""
 
 
 def entries(kept: Any) -> Iterator[tuple[str, int]]:
-    """Every container that the store keeps, however deep, with how many entries it has."""
+    """Every container in the store, however deep, with its number of entries."""
     for name, value in vars(kept).items():
         if name in _INFORMED:
             continue
@@ -86,7 +86,7 @@ async def test_pods_that_change_their_job_leave_nothing(world: World) -> None:
 
 
 async def test_a_pod_that_leaves_is_no_loss_of_its_group(world: World) -> None:
-    """It runs on: a label that a user writes must not restart the job."""
+    """The pod still runs, and a label that a user writes must not restart the job."""
     await tell_llm(world)
     await world.tell(PODS, pod(0), pod(1))
     notified = await world.tell(PODS, pod(1, jobset_name="other"))
@@ -106,7 +106,7 @@ async def test_a_job_that_leaves_takes_its_membership_with_it(world: World) -> N
 
 
 async def test_an_object_whose_last_state_names_another_group_is_dropped_from_its_own(world: World) -> None:
-    """A deletion carries a state that no one has been told of before."""
+    """A deletion carries the last state, which may not have been reported before."""
     await tell_llm(world)
     await world.tell(PODS, pod(0))
     await world.tell(PODS, pod(0, jobset_name="other"), type_="DELETED")

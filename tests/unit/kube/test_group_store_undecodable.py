@@ -1,4 +1,4 @@
-"""Objects that cannot be read: which group each of them restrains, in the caches and in a live reading."""
+"""Objects that cannot be read, in the caches and in a live read: which group each of them restrains."""
 
 import json
 from typing import Any
@@ -53,7 +53,7 @@ def sentences(snapshot: Snapshot) -> list[str]:
 
 @pytest.fixture
 async def seen(world: World) -> World:
-    """All objects of the group have been read."""
+    """The store has read all objects of the group."""
     await world.tell(PODS, pod(0), pod(1))
     await world.tell(NODES, load("node"))
     return world
@@ -160,7 +160,7 @@ class TestLedgers:
 
 
 class TestNodes:
-    """A node that cannot be read restrains no one; nothing is known about it."""
+    """A node that cannot be read restrains no group. Nothing is known about it."""
 
     async def test_it_is_neither_there_nor_gone(self, seen: World) -> None:
         assert set(seen.llm.nodes) == {"gpu-0001"}
@@ -207,7 +207,7 @@ class TestNodes:
 
 
 def serve(world: World, *changed: Resource) -> None:
-    """What the API server has: the group of two pods, the objects of these resources broken."""
+    """Serve the group of two pods from the API server, with the objects of these resources broken."""
     bodies = {each: broken(each) if each in changed else good(each) for each in OF_A_GROUP}
     world.api.objects |= {
         ("trainjobs", "llm"): json.dumps(bodies[TRAIN_JOBS]).encode(),

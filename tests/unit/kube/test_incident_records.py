@@ -1,4 +1,4 @@
-"""A closed incident is read from its record, by its id; where ids repeat, the newest is meant."""
+"""A closed incident is read from its record by its id. Of records with the same id, the newest counts."""
 
 from typing import Any
 
@@ -50,7 +50,7 @@ def record(began_at: str, *, group: str = "llm", **changes: Any) -> Body:
 
 
 async def test_of_several_records_of_one_id_the_newest_is_meant() -> None:
-    """Someone deleted the RecoveryGroup in between, and its incidents count from 1 again."""
+    """The RecoveryGroup was deleted in between, and its incidents count from 1 again."""
     api = ScriptedApi()
     api.objects["recoveryincidents", ""] = listed(
         "RecoveryIncident",
@@ -67,7 +67,7 @@ async def test_of_several_records_of_one_id_the_newest_is_meant() -> None:
 
 
 def shared(*numbers: tuple[int, int], **changes: Any) -> Body:
-    """The record of incidents of these numbers."""
+    """The record of the incidents with these numbers."""
     status = {
         "fingerprint": "PodDeleted/PodDeleted//llm-2",
         "numbers": [{"first": first, "last": last} for first, last in numbers],

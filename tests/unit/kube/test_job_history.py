@@ -1,4 +1,4 @@
-"""What is remembered of a Job beyond its objects."""
+"""What is remembered about a Job beyond its objects."""
 
 from datetime import timedelta
 
@@ -65,7 +65,7 @@ def test_until_the_job_is_gone(memory: JobHistories) -> None:
 
 
 def done(index: int, **changes: object) -> PodFacts:
-    """Its training has exited 0; another container still runs."""
+    """A pod whose training has exited with 0 while another container still runs."""
     trained = ContainerFacts("node", exit=ExitFacts(0, "Completed", finished_at=LATER))
     return msgspec.structs.replace(pod(index), containers=(trained,), **changes)
 
@@ -75,7 +75,7 @@ def ranks_done(memory: JobHistories) -> list[int | None]:
 
 
 def test_a_rank_that_has_trained_to_its_end_stays_done_whatever_becomes_of_its_pods(memory: JobHistories) -> None:
-    """Seed 5616: the pod was deleted, and its replacement as well."""
+    """Seed 5616: the pod was deleted, and so was its replacement."""
     memory.pod_seen(done(0))
     memory.pod_gone(done(0, deleting_since=LATER), LATER)
     memory.pod_seen(pod(0, name="second", created=600))
@@ -217,7 +217,7 @@ def test_a_suspension_ends_what_was_remembered(memory: JobHistories) -> None:
 
 
 def test_so_does_a_resume_whose_suspension_was_not_seen(memory: JobHistories) -> None:
-    """A relist tells the newest state only."""
+    """A relist shows only the newest state."""
     memory.train(job(), [pod(0), pod(1)])
     condition = Condition("Suspended", "False", "JobResumed", "Job resumed", START + timedelta(seconds=603))
     resumed = msgspec.structs.replace(job(), conditions=(condition,))

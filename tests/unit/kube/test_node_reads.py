@@ -1,4 +1,4 @@
-"""A storm: many groups ask at once about the nodes that they share, and one read answers all that wait for it."""
+"""A storm: many groups ask at once about shared nodes, and one read answers all that wait for it."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ SILENT = [f"gpu-{index:04}" for index in range(NODES)]
 
 
 class StormApi(ScriptedApi):
-    """Every node is silent. An answer takes some turns of the event loop, and tells what was true when it was asked."""
+    """Every node is silent. An answer takes some turns of the event loop and shows the state at its request."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ async def test_forty_groups_on_the_same_silent_nodes_share_their_reads() -> None
     found = await asyncio.gather(*(reader.nodes(SILENT) for _ in range(GROUPS)))
     assert all(list(each) == SILENT for each in found)
     assert all(isinstance(node, NodeFacts) and node.lease_renewed_at for each in found for node in each.values())
-    # Those that the first group has sent are its own, and each node is read once more for all the others.
+    # The first group uses its own reads. All other groups share one more read of each node.
     assert max(api.asked.values()) <= 2
     assert sum(api.asked.values()) <= 2 * 2 * NODES, f"{GROUPS * NODES * 2} where each group reads for itself"
     assert api.most <= NODES_IN_FLIGHT_MAX

@@ -1,4 +1,4 @@
-"""The groups that wait for nodes: who they are, what they need, and what it costs to know."""
+"""The groups that wait for nodes: which they are, what they need, and what it costs to know."""
 
 import json
 from typing import Any
@@ -16,7 +16,7 @@ MINE = GroupKey("default", "mine")
 
 
 async def waiting(world: World) -> tuple[WaitingGroup, ...]:
-    """As a decision about another group, `mine`, is told."""
+    """The waiting groups that a decision about another group, `mine`, sees."""
     world.api.objects |= {("pods", ""): listed("Pod"), ("jobs", ""): listed("Job"), ("events", ""): listed("Event")}
     for plural in ("trainjobs", "jobsets"):
         body = load(plural.removesuffix("s"))
@@ -43,7 +43,7 @@ def leaving(index: int) -> Body:
 
 
 async def tell_llm(world: World, *pods: Body, members: int = 2, **changes: Body) -> None:
-    """The group llm with these pods, and nodes n0 to n4."""
+    """Send the group llm with these pods, and the nodes n0 to n4."""
     await world.tell(NODES, *(node(f"n{number}") for number in range(5)))
     await world.tell(TRAIN_JOBS, changes.get("train_job", load("trainjob")))
     await world.tell(JOB_SETS, changes.get("jobset", load("jobset")))
@@ -158,7 +158,7 @@ class TestWhat:
         assert [each.feasible for each in await waiting(world)] == [("n1",)]
 
     async def test_one_that_waits_for_more_nodes_than_there_are_is_not_told_of(self, world: World) -> None:
-        """Else anybody could keep all nodes from quarantine by asking for more than the cluster has."""
+        """Otherwise anyone could keep all nodes from quarantine by asking for more nodes than the cluster has."""
         await tell_llm(world, unplaced(0), members=6)
         assert await waiting(world) == ()
 
@@ -199,7 +199,7 @@ class TestIndex:
     async def test_a_pod_event_asks_nothing_about_nodes_or_other_pods(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Constant work for each event: nothing but the counts of what the pod asked and asks."""
+        """Constant work for each event: it touches only the counts of the pod's old and new demand."""
         await tell_llm(world, *(unplaced(index) for index in range(20)))
         touched: list[int] = []
         told = PodsToPlace.changed

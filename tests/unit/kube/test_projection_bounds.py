@@ -1,4 +1,4 @@
-"""Dates and numbers of an object, up to what an API server lets through: they are clamped, or refused by name."""
+"""Dates and numbers of an object, up to what an API server accepts: they are clamped, or refused with their path."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -48,7 +48,7 @@ def deletion(timestamp: str, grace: int) -> Metadata:
 class TestDeletion:
     @pytest.mark.parametrize("grace", [0, 30, 10**9, 10**10, 10**11, 2**63 - 1])
     def test_it_is_dated_when_it_was_asked_for_whatever_the_grace(self, grace: int) -> None:
-        """The server's int64 of nanoseconds wraps around: `kubectl delete pod X --grace-period=100000000000`."""
+        """The server's int64 of nanoseconds wraps around, as in `kubectl delete pod X --grace-period=100000000000`."""
         written = (ASKED_AT + grace_of(grace)).replace(microsecond=0)
         found = deletion(written.isoformat(), grace)
         assert found.deleting_since == ASKED_AT
@@ -127,7 +127,7 @@ class TestDates:
         assert EARLIEST <= policy.mode_since <= LATEST
 
     def test_one_without_a_zone_is_refused_with_its_path(self) -> None:
-        """It could not be compared with any other, and the error would come up where no one expects it."""
+        """It cannot be compared with other dates, and the error would appear far from its cause."""
         with pytest.raises(ValueError, match=r"at `\$\.status\.conditions\[0\]\.lastTransitionTime"):
             decode_job_set(
                 changed(

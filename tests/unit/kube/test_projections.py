@@ -134,7 +134,7 @@ class TestPods:
         assert container.unhealthy_devices == ("nvidia.com/gpu: GPU-2", "claim:gpu/req-0: gpu.example.com/pool/0")
 
     def test_what_a_driver_says_of_an_unhealthy_device_is_kept_and_bounded(self) -> None:
-        """Kubernetes 1.36, gate ResourceHealthStatusMessage; null where the driver says nothing."""
+        """Kubernetes 1.36, gate ResourceHealthStatusMessage. The message is null if the driver gives none."""
         devices = [
             {"resourceID": "GPU-1", "health": "Unhealthy", "message": "ECC error count exceeded threshold"},
             {"resourceID": "GPU-2", "health": "Unhealthy", "message": None},
@@ -169,7 +169,7 @@ class TestPods:
         ],
     )
     def test_the_affinity_that_it_requires(self, terms: list[object] | None, affinity: object) -> None:
-        """Preferences decide nothing, and names of nodes are ignored."""
+        """Preferences and names of nodes are ignored."""
         preferred = {"weight": 1, "preference": {"matchExpressions": [{"key": "x", "operator": "Exists"}]}}
         by_node: dict[str, object] = {"preferredDuringSchedulingIgnoredDuringExecution": [preferred]}
         if terms is not None:
@@ -208,12 +208,12 @@ class TestPods:
     @pytest.mark.parametrize(
         ("resources", "told", "gpus"),
         [
-            # What the kubelet reports: the claim of the first container has two GPUs and a network card.
+            # As the kubelet reports it: the claim of the first container has two GPUs and a network card.
             ([{"claims": [{"name": "gpus"}]}], {"claim:gpus": [CDI_GPU, f"{CDI_GPU}-b", "dra.net/node-1/eth1"]}, 2),
             ([{"claims": [{"name": "gpus", "request": "a"}]}], {"claim:gpus/a": ["gpu.amd.com/gpu-0001/0"]}, 1),
             ([{"claims": [{"name": "gaudi"}]}], {"claim:gaudi": ["gaudi.intel.com/node-1/card0"]}, 1),
             ([{"claims": [{"name": "nics"}]}], {"claim:nics": ["dra.net/gpu/eth1"]}, 0),
-            # It has not reported yet: as many as there are claims.
+            # Before its report, as many as there are claims.
             ([{"claims": [{"name": "gpus"}]}], {"rdma/hca": ["mlx5_0"]}, 1),
             ([{"claims": [{"name": "gpus"}]}, {"claims": [{"name": "gpus"}]}], {}, 1),
             ([{"claims": [{"name": "gpus", "request": "a"}, {"name": "gpus", "request": "b"}]}], {}, 2),
@@ -233,7 +233,7 @@ class TestPods:
         assert (facts.gpus, facts.demand.gpus) == (gpus, 0), "no node tells of them among its resources"
 
     def test_a_claim_beside_gpus_that_are_resources_is_about_something_else(self) -> None:
-        """A compute domain, or a network card."""
+        """Such as a compute domain or a network card."""
         resources = {"limits": {"nvidia.com/gpu": "4"}, "claims": [{"name": "domain"}]}
         raw = changed("pod_running", spec__containers=[{"name": "node", "resources": resources}])
         facts = decode_pod(raw).value.facts

@@ -86,7 +86,7 @@ class TestConfigs:
 
 
 def with_an_unknown_class(status: Body) -> Body:
-    """The status after it is written again. Time that was booked without a class counts as class Unknown."""
+    """The status as it is written again. Time that was booked without a class counts as class Unknown."""
     totals = status["totals"]
     if "idleGpuSecondsByClass" in totals:
         return status
@@ -94,7 +94,7 @@ def with_an_unknown_class(status: Body) -> Body:
 
 
 def in_sentences(status: Body) -> Body:
-    """A ledger as it is written today, less the codes that earlier versions did not write."""
+    """A ledger as it is written today, without the codes that earlier versions did not write."""
     incident = dict(status["incident"])
     for name in ("told", "tooLate", "wouldMessage", "heldReason"):
         incident.pop(name, None)
@@ -123,7 +123,7 @@ def recovery_config(spec: object, status: object = None) -> bytes:
 
 class TestLedgers:
     def test_what_a_controller_of_version_1_wrote_is_read_and_its_incident_goes_on(self) -> None:
-        """Written by the code of the commit before version 2."""
+        """The fixture was written by the last commit before version 2."""
         found = decode_recovery_group(fixture("recoverygroup-v1")).value
         assert not found.labelled
         assert found.schema_version == 1, "as found"

@@ -1,4 +1,4 @@
-"""Certificates that are replaced on disk are used without a restart, on both sides of a real TLS connection."""
+"""Certificates that are replaced on disk are used without a restart, at both ends of a real TLS connection."""
 
 import json
 import ssl
@@ -21,7 +21,7 @@ from recovery.kube.session import Session, open_session
 
 
 class Server:
-    """Proves itself by a certificate and asks for one; answers with the name in it."""
+    """A TLS server that asks for a client certificate and answers with the name in it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -91,7 +91,7 @@ def checked_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def asks(session: Session) -> str:
-    """Under which name the server knows us."""
+    """The name under which the server knows the client."""
     async with session.pool.get(session.server, **session.connection_arguments()) as response:
         return await response.text()
 

@@ -1,4 +1,4 @@
-"""For how many more pods of a group there is room: facts in, room out."""
+"""How many more pods of a group have room: facts in, room out."""
 
 from datetime import datetime
 
@@ -40,7 +40,7 @@ def pod(
 
 
 class Fleet:
-    """Nodes, what is in use there, and what groups that wait are going to take."""
+    """Nodes, the accelerators in use there, and the claims of waiting groups."""
 
     def __init__(self, *nodes: NodeFacts, in_use: dict[str, int] | None = None) -> None:
         self.nodes = {each.name: each for each in nodes}
@@ -51,7 +51,7 @@ class Fleet:
         self.claims: list[NodeClaim] = []
 
     def claim(self, count: int, *names: str, gpus: int = 8) -> None:
-        """A group waits for so many of these nodes."""
+        """Let a group wait for that many of these nodes."""
         key = GroupKey("ml", f"waits-{len(self.claims)}")
         self.claims.append(NodeClaim(key, count, self.capacity.nodes_called(names), gpus))
 
@@ -73,7 +73,7 @@ class TestAccelerators:
         assert fleet.room(pod("p", "a", demand=Demand(gpus=2))) == Room(2 + 4, ("a", "b"))
 
     def test_pods_that_wait_are_not_counted_twice(self) -> None:
-        """They are to have the room that there is: what is told is room beside the pods that have a node."""
+        """They will use this room: it is room beside the pods that already have a node."""
         assert Fleet(node("a")).room(pod("p"), pod("q")) == Room(1, ("a",))
 
     def test_a_node_that_has_lost_devices_has_no_room(self) -> None:
@@ -103,7 +103,7 @@ class TestAccelerators:
 
 class TestWish:
     def test_another_pod_has_to_fit_whichever_of_them_it_is_like(self) -> None:
-        """Exclusive placement ties the followers to the rack of their leader: other racks are of no use."""
+        """Exclusive placement binds the followers to the rack of their leader, so other racks do not help."""
         fleet = Fleet(node("a", labels={"rack": "1"}), node("b", labels={"rack": "2"}))
         follower = Demand(selector=(("rack", "1"),), gpus=8)
         assert fleet.room(pod("leader"), pod("p", demand=follower)) == Room(1, ("a",))
@@ -200,8 +200,8 @@ CLAIMS = st.lists(st.tuples(st.integers(1, 5), st.sets(st.sampled_from("abcdefgh
 def test_as_plainly_counted(
     nodes: list[NodeFacts], used: dict[str, int], claims: list[tuple[int, set[str]]], gpus: int
 ) -> None:
-    """What is free in all, less what is taken out of it: never more nodes than are claimed, and never room that a
-    claim which is not met could have had."""
+    """The free room, less what claims take out of it: never more nodes than are claimed, and never room that an unmet
+    claim could have had."""
     fleet = Fleet(*nodes, in_use=used)
     for count, names in claims:
         fleet.claim(count, *names)
@@ -219,7 +219,7 @@ def test_as_plainly_counted(
 
 
 def test_the_index_finds_room_without_looking_at_single_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """5,000 nodes cost what five kinds of them cost: an operation for each number of free accelerators."""
+    """5,000 nodes cost as much as five kinds of nodes: one operation for each number of free accelerators."""
     numbers = range(5000)
     fleet = Fleet(*(node(f"n{number}") for number in numbers), in_use={f"n{number}": number % 5 for number in numbers})
     fleet.room(pod("p"))

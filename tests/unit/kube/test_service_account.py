@@ -1,4 +1,4 @@
-"""In a pod: its kubelet exchanges the token while the process runs."""
+"""In a pod, the kubelet replaces the token while the process runs."""
 
 import datetime
 from collections.abc import AsyncIterator
@@ -35,7 +35,7 @@ async def session(token: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 async def test_a_token_of_which_the_minute_is_over_is_read_again(
     session: Session, token: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing has been refused: a token is exchanged long before it expires."""
+    """No request was refused: a token is replaced long before it expires."""
     monkeypatch.setattr(incluster_config, "datetime", _InAMinute)
     token.write_text("new")
     assert await session.authorization() == {"authorization": "Bearer new"}
@@ -50,7 +50,7 @@ async def test_a_token_that_was_refused_is_read_again_at_once(session: Session, 
 
 
 class _InAMinute:
-    """In place of the module `datetime`."""
+    """Stands in for the module `datetime`."""
 
     timedelta = datetime.timedelta
 

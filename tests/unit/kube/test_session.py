@@ -1,4 +1,4 @@
-"""Finding the cluster: the order of the sources, and one clear line for each way in which they fail."""
+"""Finding the cluster: the order of the sources, and one clear line for each kind of failure."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What a group is told that runs with fewer nodes than it is to have: where there is room, and when there may be."""
+"""What a group learns that runs with fewer nodes than it should: where there is room, and when there may be."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ def smaller(**status: Any) -> Body:
 
 
 def others_pod(name: str, *, gpus: int = 8, phase: str = "Running") -> Body:
-    """Of no group. The API server tells of it only when the pods of its node are asked for."""
+    """A pod of no group. The API server lists it only for a query about the pods of its node."""
     resources = {"limits": {"nvidia.com/gpu": str(gpus)}}
     metadata = {"name": name, "namespace": "serving", "uid": name, "resourceVersion": "7"}
     metadata |= {"creationTimestamp": "2026-11-21T09:00:00Z"}
@@ -47,7 +47,7 @@ def others_pod(name: str, *, gpus: int = 8, phase: str = "Running") -> Body:
 
 
 class Nodes:
-    """The pods on each node, as the API server lists them; those of llm are on `n0` and `n1`."""
+    """The pods on each node, as the API server lists them. Those of llm are on `n0` and `n1`."""
 
     def __init__(self, world: World) -> None:
         self.pods: dict[str, list[Body] | ApiError] = {}
@@ -90,7 +90,7 @@ def members() -> list[Body]:
 
 @pytest.fixture
 async def nodes(world: World, monkeypatch: pytest.MonkeyPatch) -> Nodes:
-    """llm runs on n0 and n1, and n2 and n3 are free."""
+    """llm runs on n0 and n1. n2 and n3 are free."""
     nodes = Nodes(world)
     monkeypatch.setattr(world.api, "answer", nodes.answer)
     await world.tell(NODES, *(node(f"n{number}") for number in range(4)))
@@ -134,7 +134,7 @@ class TestFromTheCache:
     async def test_no_other_is_and_none_in_an_incident(
         self, world: World, nodes: Nodes, status: dict[str, Any]
     ) -> None:
-        """What it decides then, it decides on live facts."""
+        """An incident is decided on live facts."""
         await world.tell(RECOVERY_GROUPS, smaller(**status))
         found = world.store.ledger_object(LLM, WORKLOAD_UID)
         assert found is not None
@@ -240,7 +240,7 @@ class TestLive:
         assert await live(world) == Room(1, ("n2",))
 
     async def test_few_are_asked_about_and_few_at_a_time(self, world: World, nodes: Nodes) -> None:
-        """Those with most room first. The others are asked about once these are known to be full."""
+        """The nodes with the most room come first. The others follow once these are known to be full."""
         large = node("large")
         large["status"]["allocatable"] = {"nvidia.com/gpu": "16"}
         many = [node(f"m{number:02}") for number in range(NODES_LOOKED_AT_MAX)]
@@ -280,7 +280,7 @@ class TestLive:
 
 
 class TestOfSeveral:
-    """Each of them would restart for the same nodes."""
+    """Each of these groups would restart for the same nodes."""
 
     OTHER = GroupKey("default", "other")
 
@@ -365,7 +365,7 @@ class TestNews:
         world.clock.slept.clear()
         told = await world.tell(PODS, *others)
         assert told["default/other"] == 20
-        # Each time is followed by a pause of a second, of which the clock of this test makes nothing.
+        # A pause of one second follows each time, and this test's clock does not wait.
         assert 1 <= told["default/llm"] <= 1 + len(world.clock.slept)
         assert {*world.clock.slept} == {1.0}
 

@@ -13,7 +13,7 @@ BROKEN = {"name": "log-shipper", "restartCount": 0, "state": {"waiting": {"reaso
 
 
 def with_broken_helper(index: int) -> Body:
-    """The trainer runs; the image of its helper cannot be pulled, which keeps the phase of the pod Pending."""
+    """The trainer runs, but the image of its helper cannot be pulled, so the pod's phase stays Pending."""
     body = pod(index)
     body["status"]["phase"] = "Pending"
     body["status"]["containerStatuses"].append(BROKEN)
@@ -99,7 +99,7 @@ async def test_a_broken_helper_does_not_keep_a_group_from_having_trained(world: 
 
 
 async def test_nor_if_the_pods_were_seen_before_their_job(world: World) -> None:
-    """The memory of the store is asked: what it has once seen run together is remembered when a member goes."""
+    """This tests the store's memory: containers that it has seen run together are remembered when a member goes."""
     await world.tell(PODS, with_broken_helper(0), with_broken_helper(1))
     await world.tell(TRAIN_JOBS, load("trainjob"))
     await world.tell(JOBS, template({"name": "node"}, {"name": "log-shipper"}))

@@ -1,4 +1,4 @@
-"""A controller of this version comes up where one of an earlier version stopped in the middle of an incident."""
+"""A controller of this version starts where one of an earlier version stopped during an incident."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -14,11 +14,11 @@ from recovery.ports import JOB_SETS, JOBS, NODES, PODS, RECOVERY_GROUPS, RECOVER
 from tests.unit.kube.store_world import JOB_UID, LLM, WORKLOAD_UID, Body, World, job, load, pod
 
 STOPPED = datetime(2026, 11, 21, 12, 50, 7, tzinfo=UTC)
-"""When the earlier controller wrote the fixture, its trigger sent and the Job dying."""
+"""The time at which the earlier controller wrote the fixture: its trigger was sent and the Job was ending."""
 
 
 def of_today(body: Body, created_seconds: int) -> Body:
-    """An object made so long after STOPPED; a pod of it runs and is Ready from that second on."""
+    """An object created that long after STOPPED. A pod runs and is Ready from that second on."""
     at = (STOPPED + timedelta(seconds=created_seconds)).isoformat().replace("+00:00", "Z")
     body["metadata"]["creationTimestamp"] = at
     for container in body["status"].get("containerStatuses", []):
@@ -29,7 +29,7 @@ def of_today(body: Body, created_seconds: int) -> Body:
 
 
 def reconcile(world: World, ledger: Ledger, seconds: int) -> Plan:
-    """One reconcile of facts that count as read live."""
+    """One reconcile of facts that count as live."""
     snapshot = msgspec.structs.replace(world.llm, live=True)
     assert snapshot.workload is not None
     policy = applicable(world.store.policies("default"), snapshot.workload)
@@ -68,7 +68,7 @@ async def test_an_incident_of_version_1_goes_on_to_its_end_without_a_second_trig
 
 
 async def test_a_backoff_of_version_2_is_waited_out_and_the_workload_is_resumed_once(world: World) -> None:
-    """Its ledger asks for a suspension until 12:51:10."""
+    """The ledger asks for a suspension until 12:51:10."""
     await world.tell(RECOVERY_GROUPS, load("recoverygroup-v2"))
     found = world.store.ledger_object(LLM, WORKLOAD_UID)
     assert found is not None

@@ -1,4 +1,4 @@
-"""What it costs to know which groups wait, and that the answer is the one that counting all of them gives."""
+"""What it costs to know which groups wait. The answer must equal a count over all groups."""
 
 import json
 from collections import Counter
@@ -35,7 +35,7 @@ DEMANDS = (Demand(gpus=8), Demand(), Demand(selector=(("gpu", "h100"),), gpus=4)
 
 
 class Groups:
-    """Groups of one Job each, their pods, and the nodes; both what is asked about and the plain answer."""
+    """Groups of one Job each, their pods and the nodes. It gives both the index's answer and the plain answer."""
 
     def __init__(self) -> None:
         self.jobs = {key: decode_job(json.dumps(job(members=2, uid=f"job-{key.name}")).encode()) for key in GROUPS}
@@ -79,7 +79,7 @@ class Groups:
         self.capacity.changed(before, self.nodes.get(name))
 
     def plainly(self) -> list[WaitingGroup]:
-        """Every group is counted, and every demand compared with every node."""
+        """Count every group, and compare every demand with every node."""
         found = []
         for key in GROUPS:
             records = [each for each in self.pods[key].values() if each.facts.job_uid == f"job-{key.name}"]
@@ -92,7 +92,7 @@ class Groups:
         return found
 
     def claimed_plainly(self) -> list[tuple[GroupKey, int]]:
-        """What each group that waits needs, less the nodes that its members are on and could be on again."""
+        """The need of each waiting group, less the nodes that its members occupy and could use again."""
         found = []
         for group in self.plainly():
             pods = (each.facts for each in self.pods[group.key].values())
@@ -101,7 +101,7 @@ class Groups:
         return [each for each in found if each[1] > 0]
 
     def claimed(self) -> list[tuple[GroupKey, int]]:
-        """After `found`."""
+        """The claims, after `found`."""
         claims = {claim.key: claim for claim in self.waiting.claims(NO_ONE)}
         for group in self.found():
             if group.key in claims:
@@ -210,7 +210,7 @@ class TestClaims:
 class TestCost:
     @pytest.fixture
     def evaluated(self, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-        """How many groups were counted, and how many demands compared with the index."""
+        """Counts the groups that were counted, and the demands that were compared with the index."""
         counted: Counter[str] = Counter()
         count, matching = WaitingGroups._count, capacity_module._matching_demand
 
@@ -243,7 +243,7 @@ class TestCost:
         assert evaluated == {"groups": 4, "demands": 1}, "the node is of the kind that it was, and so are the groups"
 
     def test_pods_of_jobs_that_no_one_knows_are_not_examined(self, evaluated: Counter[str]) -> None:
-        """One who labels 1,000 pods as members of a group costs nothing but a place in the index."""
+        """A user who labels 1,000 pods as members of a group costs only a place in the index."""
         groups = Groups()
         groups.put_node("v", NODE_STATES[0])
         for number in range(1000):

@@ -1,4 +1,4 @@
-"""Lines out of chunks."""
+"""Lines from chunks."""
 
 from collections.abc import AsyncIterator, Iterable
 

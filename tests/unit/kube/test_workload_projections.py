@@ -40,7 +40,7 @@ class TestWorkloads:
         )
 
     def test_an_entry_that_says_nothing_is_no_patch(self) -> None:
-        """The webhook of Kueue 0.19 adds this one to every TrainJob, also to those that Kueue does not manage."""
+        """The webhook of Kueue 0.19 adds this entry to every TrainJob, even to one that Kueue does not manage."""
         patches = [{"manager": "kueue.x-k8s.io/manager", "trainingRuntimeSpec": {"template": {"spec": {}}}}]
         assert decode_train_job(changed("trainjob", spec__runtimePatches=patches)).value.patched_by == ()
 

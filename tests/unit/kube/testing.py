@@ -14,13 +14,13 @@ from recovery.ports import ApiRequest, WatchEnd
 from tests.unit.fake_api import FakeApi
 
 FIXTURES = Path(__file__).parent / "fixtures"
-"""JSON as a real control plane (Kubernetes 1.36.3, JobSet 0.12.0, Trainer 2.3.0) sent it."""
+"""JSON from a real control plane (Kubernetes 1.36.3, JobSet 0.12.0, Trainer 2.3.0)."""
 
 START = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 
 
 class FakeClock:
-    """`ports.Clock` whose sleeps take no time and are remembered."""
+    """`ports.Clock` that records its sleeps and does not wait."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -39,7 +39,7 @@ class FakeClock:
 
 
 class Middle:
-    """`ports.Entropy` without surprises."""
+    """`ports.Entropy` that always draws the middle."""
 
     def uniform(self, a: float, b: float) -> float:
         return (a + b) / 2
@@ -47,7 +47,7 @@ class Middle:
 
 @dataclass
 class Observed:
-    """Both observers, writing down what they are told."""
+    """Both observers, recording their calls."""
 
     requests: list[tuple[str, str, str]] = field(default_factory=list)
     restarts: list[str] = field(default_factory=list)
@@ -90,7 +90,7 @@ def bookmark(resource_version: int, *, initial_events_end: bool = False) -> byte
 
 @dataclass(frozen=True)
 class Watched:
-    """What a watch was asked for."""
+    """The parameters of a watch."""
 
     resource_version: str | None
     send_initial_events: bool
@@ -99,8 +99,8 @@ class Watched:
 class ScriptedApi(FakeApi):
     """Reads from a script: lists in `pages`, watches in `streams`.
 
-    An exception in a stream is raised there; a stream that has no end of its own stays open. When all streams are used
-    up, `idle` is set and the next watch stays silent.
+    An exception in a stream is raised there. After the last line the watch ends. When all streams are used up, `idle`
+    is set and the next watch stays silent.
     """
 
     def __init__(self) -> None:
@@ -111,7 +111,7 @@ class ScriptedApi(FakeApi):
         self.watches: list[Watched] = []
         self.lists: list[tuple[str, str, str]] = []
         self.namespaces: list[str | None] = []
-        """Of the lists."""
+        """The namespaces of the lists."""
         self.idle = asyncio.Event()
 
     async def watch(self, request: ApiRequest) -> AsyncGenerator[bytes, None]:
@@ -144,5 +144,5 @@ def _returned(answer: bytes | Exception) -> bytes:
 
 
 def message(why: Explanation | None) -> str:
-    """Empty: there is nothing to explain."""
+    """The rendered sentence. Empty: there is nothing to explain."""
     return render(why) if why is not None else ""

@@ -1,4 +1,4 @@
-"""Groups as tests of recoverability write them: 16 nodes with 8 GPUs each, prepared unless told otherwise."""
+"""Groups for tests of recoverability: 16 nodes with 8 GPUs each, prepared unless a test changes that."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -51,7 +51,7 @@ def tolerations(*each: Mapping[str, Any]) -> tuple[ManifestToleration, ...]:
 
 
 def patience(seconds: int | None) -> tuple[ManifestToleration, ...]:
-    """With a lost node; None: for ever."""
+    """Tolerations of a lost node for that long. None: without a limit."""
     return tolerations(
         *({"key": key, "operator": "Exists", "effect": "NoExecute", "seconds": seconds} for key in LOST_NODE)
     )
@@ -87,7 +87,7 @@ def group(
     trainer: Trainer | None = None,
     runtime_alone: bool = False,
 ) -> Launch:
-    """`before`: ReplicatedJobs that are no members."""
+    """`before`: ReplicatedJobs that are not members."""
     member_job = trains or job()
     spec = JobSetSpec(SPEC / "template" / "spec", jobs=(*before, member_job), failure_policy=failure_policy)
     runtime = Runtime("ClusterTrainingRuntime", "torch", RUNTIME, spec, ml_policy=ml_policy, pod_groups=pod_groups)

@@ -1,4 +1,4 @@
-"""Groups for tests of launch settings: a manifest of `bases`, with fragments of YAML merged into it."""
+"""Groups for tests of launch settings: a manifest of `bases` with fragments of YAML merged into it."""
 
 from collections.abc import Callable, Iterator
 
@@ -11,7 +11,7 @@ from tests.unit.launch.pages import NONE, Example
 
 
 def group(fragment: str = "", *, base: str = "torch") -> Launch:
-    """The group of the TrainJob, of the JobSet, or of a runtime by itself; of several, the first."""
+    """The group of the TrainJob, of the JobSet, or of a runtime by itself. Of several groups, the first."""
     found, *_ = _groups(fragment, base)
     assert isinstance(found, Launch)
     return found
@@ -24,7 +24,7 @@ def volcano_job(fragment: str = "", *, base: str = "volcano") -> VolcanoJob:
 
 
 def runtime_alone(text: str) -> Launch:
-    """The whole manifest of a runtime."""
+    """The group of a runtime. The text is the whole manifest."""
     return group(text, base=NONE)
 
 
@@ -38,7 +38,7 @@ def line(finding: LintFinding) -> str:
 
 
 def values(settings: Iterator[Setting]) -> dict[tuple[str, str], str]:
-    """By target and name."""
+    """The values by target and name."""
     return {(each.target, each.name): each.value for each in settings}
 
 

@@ -1,4 +1,4 @@
-"""The pages of docs/lint, and how their examples become manifests: fragments, merged into the manifests of `bases`."""
+"""The pages of docs/lint, and how their examples become manifests: they are merged into the manifests of `bases`."""
 
 import re
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from tests.unit import fast_yaml
 PAGES = Path(__file__).parents[3] / "docs/lint"
 BASES = Path(__file__).parent / "bases"
 NONE = "none"
-"""As the base: the example is the whole text."""
+"""A value of `base`: the example is the whole text."""
 
 _MERGE_KEYS = ("name", "key", "manager")
 
@@ -28,7 +28,7 @@ class Example(msgspec.Struct, frozen=True):
     text: str
 
     def manifest(self) -> str:
-        """What `recovery lint` is given."""
+        """The input of `recovery lint`."""
         return self.text if self.base == NONE else _merged_into_base(self.base, self.text)
 
     def findings(self) -> tuple[LintFinding, ...]:
@@ -46,7 +46,7 @@ def _merged_into_base(base: str, text: str) -> str:
 
 
 def examples(code: Code) -> dict[str, Example]:
-    """The examples of a page: `Bad` and `Good`."""
+    """The examples `Bad` and `Good` of a page."""
     text = (PAGES / f"{code.name}.md").read_text()
     found: dict[str, Example] = {}
     for title, block in re.findall(r"^#* *(Bad|Good).*?\n+```yaml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
@@ -64,7 +64,7 @@ def table(codes: Sequence[Code]) -> str:
 
 
 def merged(before: Any, more: Any) -> Any:
-    """Mappings deep, lists of named objects by name, everything else replaced; null removes a field."""
+    """Merge mappings deeply and lists of named objects by name, and replace everything else. Null removes a field."""
     if isinstance(before, dict) and isinstance(more, dict):
         both = {**before, **{name: merged(before.get(name), value) for name, value in more.items()}}
         return {name: value for name, value in both.items() if value is not None}

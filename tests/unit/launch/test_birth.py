@@ -1,4 +1,4 @@
-"""What settings at birth make of a Job, beyond what `tests/contract` asks of the admission policy as well."""
+"""How settings at birth change a Job, beyond the cases that `tests/contract` shares with the admission policy."""
 
 import copy
 
@@ -15,7 +15,7 @@ SETTINGS = {"revision": 3, "jobSetUID": "set-1", "replicatedJob": "node", "nodes
 
 
 def job(affinity: Object | None = None) -> Object:
-    """As JobSet makes it, for four nodes."""
+    """A Job for four nodes, as JobSet creates it."""
     made = as_job_set_makes_it({"metadata": {"name": "llm", "uid": "set-1"}}, affinity)
     made["spec"] = {**told_size(4), "template": {**made["spec"]["template"], "spec": told_size(4)["template"]["spec"]}}
     if affinity is not None:
@@ -25,21 +25,21 @@ def job(affinity: Object | None = None) -> Object:
 
 @pytest.mark.parametrize("affinity", [affinity for affinity, _ in AFFINITIES])
 def test_settings_that_were_applied_change_nothing_more(affinity: Object | None) -> None:
-    """The API server asks again when other plugins have changed the Job; the policy may be there beside the webhook."""
+    """The API server asks again if other plugins change the Job, and the policy may be installed beside the webhook."""
     once = born(job(affinity), [SETTINGS])
     assert once != job(affinity)
     assert born(once, [SETTINGS]) == once
 
 
 def test_a_job_to_which_they_do_not_fit_has_none_of_them() -> None:
-    """The policy makes one patch, and the API server ignores one that fails."""
+    """The policy makes one patch, and the API server ignores a patch that fails."""
     without = job()
     del without["spec"]["template"]["metadata"]["annotations"]
     assert born(without, [SETTINGS]) == without
 
 
 def test_what_was_given_stays_as_it_was() -> None:
-    """The model makes several Jobs of one template."""
+    """The model creates several Jobs from one template."""
     made = job({})
     before = copy.deepcopy(made)
     assert born(made, [SETTINGS]) != before
@@ -47,7 +47,7 @@ def test_what_was_given_stays_as_it_was() -> None:
 
 
 def test_names_are_those_of_the_controller() -> None:
-    """Neither may import the other."""
+    """Neither module may import the other."""
     assert birth.BIRTH_SETTINGS_ANNOTATION == annotations.BIRTH_SETTINGS_ANNOTATION
     assert birth.NODES_ANNOTATION == annotations.NODES_ANNOTATION
     for name in ("JOBSET_NAME_LABEL", "JOBSET_UID_LABEL", "REPLICATED_JOB_LABEL"):

@@ -1,4 +1,4 @@
-"""Whether what the training writes is still there after a failure, and whether it is read then."""
+"""Whether the training's output still exists after a failure, and whether the training then reads it."""
 
 import pytest
 
@@ -10,7 +10,7 @@ TRAINS = ("torchrun", "train.py")
 
 
 def found(main: Container, *volumes: str, nodes: int = 16, gpus_per_pod: int = 8) -> list[str]:
-    """With a volume of each source, called after it."""
+    """The findings for a group with a volume of each of these sources, named after its source."""
     template = pods(main, volumes=tuple(Volume(each, PODS / "volumes" / 0, each) for each in volumes))
     return names(checkpoints.check(group(job(template), nodes=nodes, gpus_per_pod=gpus_per_pod)))
 
@@ -99,9 +99,9 @@ def test_what_is_lost_is_told_in_gpus() -> None:
         (container(command=(*TRAINS, "--load-dir=/data")), []),
         (container(command=(*TRAINS, "--snapshot-path", "/data/last.pt")), []),
         (container(command=TRAINS, env=env({"CKPT_DIR": "/data"})), []),
-        (container(command=(*TRAINS, "--config", "/etc/run")), []),  # it may stand there
+        (container(command=(*TRAINS, "--config", "/etc/run")), []),  # the config may set it
         (container(command=("bash", "run.sh")), []),
-        (container(command=()), []),  # the image's own entrypoint: nothing is known
+        (container(command=()), []),  # the image's own entrypoint, which is not known here
     ],
 )
 def test_signs_that_the_training_goes_on_from_a_checkpoint(main: Container, told: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""What a container runs, as far as its command plainly says."""
+"""The program that a container runs, as far as its command shows it."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def run(*command: str, args: tuple[str, ...] = ()) -> Torchrun | Script | None:
          {"nnodes": "2", "nproc-per-node": "gpu"}, "train.py"),
         (("torchrun", "--standalone", "train.py"), {"standalone": ""}, "train.py"),
         (("torchrun", "--rdzv-conf", "timeout=60", "-m", "train"), {"rdzv-conf": "timeout=60", "m": ""}, "train"),
-        # What follows the script is the script's own.
+        # Arguments after the script belong to the script.
         (("torchrun", "train.py", "--nnodes=3"), {}, "train.py"),
         (("python", "-m", "torch.distributed.run", "--nnodes=2", "train.py"), {"nnodes": "2"}, "train.py"),
         (("python3.11", "-u", "-X", "dev", "-m", "torch.distributed.launch", "t.py"), {}, "t.py"),

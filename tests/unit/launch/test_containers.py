@@ -1,4 +1,4 @@
-"""What explain-launch tells of the training containers: each value, and the field that set it."""
+"""What explain-launch says about the training containers: each value, and the field that set it."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from tests.unit.launch.pages import BASES, merged
 
 
 def told(base: str, *fragments: dict[str, Any]) -> dict[str, tuple[str, str]]:
-    """By target and name: value and rule."""
+    """Value and rule, by target and name."""
     objects = list(yaml.safe_load_all((BASES / f"{base}.yaml").read_text()))
     for fragment in fragments:
         objects = [merged(each, fragment) if each["kind"] == fragment["kind"] else each for each in objects]

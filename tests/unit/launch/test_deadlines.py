@@ -1,4 +1,4 @@
-"""Deadlines that do not bound what they seem to bound, once a job recovers."""
+"""Deadlines that limit something else than they seem to, once a job recovers."""
 
 import pytest
 
@@ -37,7 +37,7 @@ def test_a_job_s_deadline_begins_again() -> None:
         group(job(pods(active_deadline_seconds=DAY)), nodes=1),
         group(job(pods(active_deadline_seconds=DAY), backoff_limit=0)),
         group(job(active_deadline_seconds=DAY, backoff_limit=0)),
-        # native_policies tells what a failurePolicy makes of it.
+        # native_policies judges it beside a failurePolicy.
         group(job(active_deadline_seconds=DAY), failure_policy=RESTARTS),
     ],
 )

@@ -1,4 +1,4 @@
-"""Text as users give it: what is read of it, as kubectl would read it, and which line each field has."""
+"""Text from users: it is read as kubectl would read it, and each field has its line."""
 
 from textwrap import dedent
 
@@ -21,7 +21,7 @@ def read(text: str) -> Document:
 
 
 def told(text: str) -> list[tuple[str, int, str]]:
-    """Of all that is wrong with the text: code, line, message."""
+    """Code, line and message of everything that is wrong with the text."""
     return [
         (problem.code.name, document.line_of(problem.place.path), problem.message)
         for document in documents(text)
@@ -29,7 +29,7 @@ def told(text: str) -> list[tuple[str, int, str]]:
     ]
 
 
-# Each was run through sigs.k8s.io/yaml 1.6.0, the parser of kubectl 1.36.
+# Each case was run through sigs.k8s.io/yaml 1.6.0, the parser of kubectl 1.36.
 @pytest.mark.parametrize(
     ("written", "value"),
     [

@@ -1,4 +1,4 @@
-"""Variables that are Trainer's own, and those that someone wrote."""
+"""Trainer's own variables, and those that a user wrote."""
 
 import pytest
 
@@ -72,7 +72,7 @@ def test_a_variable_in_the_runtime_is_overridden(name: str) -> None:
 
 
 def test_it_is_not_overridden_where_nothing_is_set() -> None:
-    """Without spec.trainer; of another container; the address of torchtune; the workers of MPI."""
+    """Cases: no spec.trainer, another container, the address of torchtune, and the workers of MPI."""
     runtime = RUNTIME % ("node", NODE_ENV % "PET_MASTER_ADDR")
     sidecar = RUNTIME % ("node", "containers: [{name: side, env: [{name: PET_NNODES, value: x}]}]")
 

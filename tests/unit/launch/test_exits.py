@@ -1,4 +1,4 @@
-"""Whether a shell script ends with the exit code of the program that it is there for."""
+"""Whether a shell script exits with the code of its main program."""
 
 import json
 import subprocess
@@ -24,7 +24,7 @@ HIDDEN = [
     (f"{TRAINS}\necho done", "echo done"),
     (f"{TRAINS}; sleep 0", "sleep 0"),
     (f"{TRAINS}; exit 0", "exit 0"),
-    # set -e looks at the last command of a chain only.
+    # set -e checks only the last command of a chain.
     (f"set -e; {TRAINS} && true; echo done", "echo done"),
     (f"OMP_NUM_THREADS=8 {TRAINS} > log; cp log log2", "cp log"),
 ]
@@ -76,7 +76,7 @@ def test_a_script_that_ends_with_it_or_may_do_so_is_not_told_of(script: str) -> 
 
 @pytest.mark.parametrize("script", [script for script, _ in HIDDEN] + SEEN)
 def test_bash_itself_says_so(script: str, tmp_path: Path) -> None:
-    """torchrun fails."""
+    """In this test torchrun fails."""
     for name, code in (("torchrun", 7), ("python", 0)):
         (tmp_path / name).write_text(f"#!/bin/sh\nexit {code}\n")
         (tmp_path / name).chmod(0o755)

@@ -1,4 +1,4 @@
-"""The formulas, against values worked out by hand."""
+"""The formulas against values computed by hand."""
 
 from math import sqrt
 
@@ -33,7 +33,7 @@ def test_time_between_failures(gpus: int, hours: float) -> None:
     [
         (16384, 60, 1155.9),  # sqrt(2 * 60 * 11134.99)
         (1024, 60, 4623.8),  # 16 times rarer: 4 times as long
-        (1024, 15, 2311.9),  # a quarter of the write: half
+        (1024, 15, 2311.9),  # a quarter of the write time: half
     ],
 )
 def test_best_interval(gpus: int, write: float, seconds: float) -> None:
@@ -46,7 +46,7 @@ def test_best_interval(gpus: int, write: float, seconds: float) -> None:
         (16384, 1200, 60, 600, 0.84975),  # (1 - 1200/11134.99) / 1.05
         (16384, 1200, 60, 0, 0.90107),  # (1 - 600/11134.99) / 1.05
         (1024, 3600, 60, 600, 0.97038),  # (1 - 2400/178159.9) / (1 + 1/60)
-        (16384, 86400, 60, 0, 0.0),  # fails before it ever writes
+        (16384, 86400, 60, 0, 0.0),  # fails before it ever writes a checkpoint
     ],
 )
 def test_part_of_the_time_that_trains(gpus: int, interval: float, write: float, restart: float, ratio: float) -> None:
@@ -54,7 +54,7 @@ def test_part_of_the_time_that_trains(gpus: int, interval: float, write: float, 
 
 
 def test_cost_of_checkpoints() -> None:
-    """1,024 GPUs, one a day of 60 s: 1 - (1 - 43200/178159.9)/(1 + 60/86400) of 24,576 GPU-hours."""
+    """1,024 GPUs, one checkpoint of 60 s a day: 1 - (1 - 43200/178159.9)/(1 + 60/86400) of 24,576 GPU-hours."""
     assert lost_gpu_hours_per_day(1024, 86400, 60) == pytest.approx(5972, rel=1e-3)
 
 

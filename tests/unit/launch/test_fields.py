@@ -1,4 +1,4 @@
-"""Reading a field: its value, or a finding and what it would be if it were missing."""
+"""Reading a field returns its value, or reports a finding and returns what a missing field would give."""
 
 from collections.abc import Callable
 from decimal import Decimal
@@ -12,7 +12,7 @@ from recovery.launch.places import Place
 
 
 def fields(**values: Any) -> tuple[Field, list[LintFinding]]:
-    """A document with these fields, and what will be found in it."""
+    """A document with these fields, and the list that receives its findings."""
     found: list[LintFinding] = []
     return Field(values, Place(0), found), found
 

@@ -1,4 +1,4 @@
-"""Whether checkpoints are as frequent as the size asks for, and whether the size pays."""
+"""Whether checkpoints are frequent enough for the size of the group, and whether that size pays."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def test_nothing_is_said_of_an_interval_that_no_one_told() -> None:
 @pytest.mark.parametrize(
     ("nodes", "interval", "told"),
     [
-        # 1,024 GPUs, 60 s each: best every 77 min; 1.5 times its cost from 2.6 times that, and below a 2.6th of it
+        # 1,024 GPUs, 60 s each: best every 77 min. Above 2.6 times and below a 2.6th of that, the cost is 1.5-fold.
         (128, "77m", False),
         (128, "3h", False),
         (128, "4h", True),

@@ -1,4 +1,4 @@
-"""Commands that start other processes than the settings say."""
+"""Commands that start other numbers of processes than the settings say."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.unit.launch.manifests import group, told
 
 
 def commanded(command: str, trainer: str = "") -> Launch:
-    """16 nodes of 8 GPUs."""
+    """A job of 16 nodes with 8 GPUs each."""
     return group(f"kind: TrainJob\nspec: {{trainer: {{command: {command}, {trainer}}}}}")
 
 
@@ -80,7 +80,7 @@ def test_what_contradicts(command: str, trainer: str, sentence: str) -> None:
 
 
 def test_all_that_contradicts_is_told_in_one_finding() -> None:
-    """They stand in one line of the manifest."""
+    """All contradictions are in one line of the manifest."""
     (line,) = told(check, commanded("[torchrun, --nnodes=8, --nproc_per_node=4, train.py]"))
 
     assert "torchrun goes by --nnodes=8" in line
@@ -92,7 +92,7 @@ def test_all_that_contradicts_is_told_in_one_finding() -> None:
     ("nodes", "sentence"),
     [
         (8, ""),
-        (4, ""),  # two groups of four
+        (4, ""),  # two groups of 4
         (16, "with --nnodes=16 the 8 pods wait for 8 more that never come (write --nnodes=8, or ask for 16 pods)"),
     ],
 )
@@ -119,7 +119,7 @@ def test_a_jobset_is_told_of_nodes_that_never_come(nodes: int, sentence: str) ->
         ("[tune, run]", ""),
         ("[bash, run.sh]", ""),
         (f"[torchrun, --nnodes={'9' * 5000}, --nproc-per-node={'9' * 5000}, train.py]", ""),
-        # Processes of CPUs are the user's choice.
+        # How many processes run on CPUs is the user's choice.
         (
             "[torchrun, --nproc-per-node=2, train.py]",
             "numProcPerNode: null, resourcesPerNode: {requests: null, limits: {nvidia.com/gpu: null, cpu: 8}}",

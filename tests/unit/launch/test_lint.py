@@ -1,4 +1,4 @@
-"""All checks together: who is judged with whom, what is told once, what is silenced, in which order."""
+"""All checks together: which objects are judged together, which findings are merged or silenced, and their order."""
 
 from typing import Any
 
@@ -15,11 +15,11 @@ from recovery.launch.views import VolcanoJob
 from tests.unit.launch.pages import BASES, merged
 
 PLAIN = ("restarted-in-place", "cascade-ends-job", "node-loss-noticed-late", "no-termination-message")
-"""What is found in the shipped torch-distributed, which leaves out everything."""
+"""The findings of Trainer's torch-distributed, which sets none of these fields."""
 
 
 def runtime(name: str = "plain", kind: str = "ClusterTrainingRuntime", **changed: Any) -> dict[str, Any]:
-    """As Trainer ships torch-distributed."""
+    """A runtime like Trainer's torch-distributed."""
     labels = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
     pods = {"spec": {"containers": [{"name": "node", "image": "torch:2"}]}}
     node = {"name": "node", "template": {"metadata": {"labels": labels}, "spec": {"template": pods}}}
@@ -33,7 +33,7 @@ def runtime(name: str = "plain", kind: str = "ClusterTrainingRuntime", **changed
 
 
 def train_job(name: str = "llama", **changed: Any) -> dict[str, Any]:
-    """16 nodes of the plain runtime."""
+    """A job of 16 nodes with the plain runtime."""
     body = {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
         "kind": "TrainJob",
@@ -48,7 +48,7 @@ def given_documents(*bodies: dict[str, Any]) -> tuple[Document, ...]:
 
 
 def told(found: tuple[LintFinding, ...]) -> list[tuple[int, str]]:
-    """Of each finding the document and the code."""
+    """Document and code of each finding."""
     return [(finding.place.document, finding.code.name) for finding in found]
 
 

@@ -1,4 +1,4 @@
-"""Whether the output of each rank can be read by itself."""
+"""Whether the output of each rank can be read separately."""
 
 import pytest
 
@@ -19,7 +19,7 @@ from tests.unit.launch.groups import TRAIN_JOB, container, env, group, job, name
         (("torchrun", "--log_dir", "/logs", "train.py"), {}, False),
         (("torchrun", "train.py"), {"PET_LOG_DIR": "/logs"}, False),
         (("torchrun", "train.py"), {"TORCHELASTIC_ERROR_FILE": "/logs/error.json"}, False),
-        (("python", "train.py"), {}, False),  # no torchrun: nothing is known of its ranks
+        (("python", "train.py"), {}, False),  # without torchrun nothing is known about the ranks
         (("./launch",), {}, False),
     ],
 )

@@ -19,7 +19,7 @@ def job(trainer: str = "", mpi: str = "", policy: str = "") -> Launch:
 
 
 def without(lacking: str, nodes: str, *, launcher_as_node: bool = True) -> Launch:
-    """A runtime with one ReplicatedJob: the launcher, the node, or neither."""
+    """A runtime with one ReplicatedJob: `launcher`, `node`, or one of another name."""
     name = {"node": "launcher", "launcher": "node", "both": "worker"}[lacking]
     return group(
         f"""
@@ -46,12 +46,12 @@ spec:
 @pytest.mark.parametrize(
     ("nodes", "launcher_as_node", "launcher", "node", "train"),
     [
-        # The launcher is one of numNodes, and of node there is at least one.
+        # The launcher counts as one of numNodes, and `node` has at least one pod.
         ("1", "true", "1", "1", "2"),
         ("2", "true", "1", "1", "2"),
         ("3", "true", "1", "2", "3"),
         ("128", "true", "1", "127", "128"),
-        # Not set by the TrainJob, node keeps its own parallelism.
+        # Without numNodes in the TrainJob, `node` keeps its own parallelism.
         ("null", "true", "1", "1", "2"),
         # The launcher does not train.
         ("1", "false", "1", "1", "1"),

@@ -12,7 +12,7 @@ NOT_A_NODE = "\n---\nkind: ClusterTrainingRuntime\nspec: {mlPolicy: {mpi: {runLa
 
 
 def commanded(command: str, trainer: str = "", more: str = "") -> Launch:
-    """4 nodes with 8 slots, the launcher one of them."""
+    """A job of 4 nodes with 8 slots each. The launcher is one of them."""
     words = json.dumps(command.split())
     return group(f"kind: TrainJob\nspec: {{trainer: {{command: {words}, args: null, {trainer}}}}}{more}", base="mpi")
 

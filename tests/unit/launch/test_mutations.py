@@ -1,8 +1,8 @@
-"""What the checks make of a clean manifest that is broken in one place, whichever place and however.
+"""The checks on a clean manifest that is broken in one place, for every place and in many ways.
 
-Every field of every base is removed, renamed, and given values of other kinds. Nothing is raised; an error is told only
-where the API server, Trainer, JobSet or Volcano refuse the object or drop what it says, and it is told where it stands.
-What the findings say does not depend on how the manifest is written down.
+Every field of every base is removed, renamed, and given values of other kinds. No check may raise. There is an error
+only where the API server, Trainer, JobSet or Volcano refuse the object or drop a value, and it names that place.
+Findings do not depend on how the manifest is written.
 """
 
 import json
@@ -26,7 +26,7 @@ from tests.unit.launch.pages import BASES, NONE, Example, examples
 
 Bodies = list[dict[str, Any]]
 Told = tuple[str, str, str]
-"""Of a finding its code, the kind of its object, and its field."""
+"""Code, kind of the object, and field of a finding."""
 
 EVERY_BASE = pytest.mark.parametrize("base", sorted(path.stem for path in BASES.glob("*.yaml")))
 RUNTIME, JOB_SETS, POD = "spec.template.spec.", "replicatedJobs[{}].", "template.spec.template.spec."
@@ -36,7 +36,7 @@ REMOVED = object()
 
 @cache
 def _base(base: str) -> str:
-    """As JSON, without anchors."""
+    """The objects as JSON, without YAML anchors."""
     return json.dumps([each for each in fast_yaml.load_all((BASES / f"{base}.yaml").read_text()) if each])
 
 
@@ -46,7 +46,7 @@ def bodies_of(base: str) -> Bodies:
 
 
 def paths(value: Any, path: Path = ()) -> Iterator[Path]:
-    """Of everything below, but for what says which object it is."""
+    """The paths of all values below, except those that identify the kind of the object."""
     below = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for step, inner in below:
         if (*path, step) in {("kind",), ("apiVersion",)}:
@@ -62,7 +62,7 @@ def at(value: Any, path: Path) -> Any:
 
 
 def changed(base: str, number: int, path: Path, new: object) -> Bodies:
-    """The base with another value there, or without it."""
+    """The base with another value at the path, or without the field."""
     bodies = bodies_of(base)
     parent = at(bodies[number], path[:-1])
     if new is REMOVED:
@@ -83,7 +83,7 @@ def told(bodies: Bodies, findings: Sequence[LintFinding]) -> set[Told]:
 
 
 def errors(bodies: Bodies) -> set[Told]:
-    """Those of the manifest; explain-launch and admission's changes are asked as well, which must not raise either."""
+    """The errors of the manifest. Also runs explain-launch and admission's changes, which must not raise either."""
     judged = given(bodies)
     for subject in subjects(judged):
         if subject.group is not None:
@@ -95,24 +95,24 @@ def errors(bodies: Bodies) -> set[Told]:
 
 
 NEEDED = {
-    # The API server asks for them.
+    # The API server requires them.
     "metadata": {"missing-field"},
     "metadata.name": {"missing-field"},
 }
 REFUSED: dict[str, dict[str, set[str]]] = {
     "TrainJob of torch": {
         **NEEDED,
-        # The CRD asks for them.
+        # The CRD requires them.
         "spec": {"missing-field"},
         "spec.runtimeRef": {"missing-field"},
         "spec.runtimeRef.name": {"missing-field"},
-        # A request for a device has to have a limit that equals it.
+        # A request for a device needs an equal limit.
         "spec.trainer.resourcesPerNode.limits": {"resources-refused"},
         "spec.trainer.resourcesPerNode.limits.nvidia.com/gpu": {"resources-refused"},
     },
     "ClusterTrainingRuntime of torch": {
         **NEEDED,
-        # PET_MASTER_ADDR has `node` in it, whatever the ReplicatedJob is called.
+        # PET_MASTER_ADDR contains `node`, whatever the name of the ReplicatedJob.
         f"{RUNTIME}replicatedJobs[0].name": {"master-nowhere"},
         # Without the label Trainer drops what the TrainJob sets.
         f"{RUNTIME}replicatedJobs[0].template": {"no-trainer-job"},
@@ -130,12 +130,12 @@ REFUSED: dict[str, dict[str, set[str]]] = {
     },
     "ClusterTrainingRuntime of mpi": {
         **NEEDED,
-        # numNodes 4 under runLauncherAsNode needs both, by name; Trainer's webhook refuses the job else.
+        # numNodes 4 with runLauncherAsNode needs both, by name. Otherwise Trainer's webhook refuses the job.
         f"{RUNTIME}replicatedJobs[0]": {"mpi-jobs"},
         f"{RUNTIME}replicatedJobs[0].name": {"mpi-jobs"},
         f"{RUNTIME}replicatedJobs[1]": {"mpi-jobs", "no-trainer-job"},
         f"{RUNTIME}replicatedJobs[1].name": {"mpi-jobs"},
-        # Without the label Trainer drops image and command of the TrainJob.
+        # Without the label Trainer drops the TrainJob's image and command.
         f"{RUNTIME}replicatedJobs[1].template": {"no-trainer-job"},
         f"{RUNTIME}replicatedJobs[1].template.metadata": {"no-trainer-job"},
         f"{RUNTIME}replicatedJobs[1].template.metadata.labels": {"no-trainer-job"},
@@ -144,7 +144,7 @@ REFUSED: dict[str, dict[str, set[str]]] = {
     },
     "JobSet of jobset": {
         **NEEDED,
-        # Without c10d the rendezvous is static, and no flag says which rank each pod has.
+        # Without c10d the rendezvous is static, and no flag gives each pod its rank.
         f"spec.replicatedJobs[0].{POD}containers[0].command[3]": {"same-node-rank"},
         # Its first word is the endpoint of the c10d rendezvous.
         f"spec.replicatedJobs[0].{POD}containers[0].args": {"endpoint-missing"},
@@ -152,8 +152,8 @@ REFUSED: dict[str, dict[str, set[str]]] = {
     },
     "Job of volcano": {
         **NEEDED,
-        # Volcano's webhook refuses a minAvailable above the sum of the replicas; without its master the plugin sets
-        # no variable in any pod; the worker that an argument names is then one that no one counts.
+        # Volcano's webhook refuses a minAvailable above the sum of the replicas. Without its master the plugin sets no
+        # variable in any pod. A worker that only an argument names is not counted.
         "spec.tasks": {"min-available", "plugin-task"},
         "spec.tasks[0]": {"min-available", "plugin-task"},
         "spec.tasks[0].name": {"plugin-task"},
@@ -161,13 +161,13 @@ REFUSED: dict[str, dict[str, set[str]]] = {
         "spec.tasks[1]": {"min-available"},
         "spec.tasks[1].name": {"plugin-task"},
         "spec.tasks[1].replicas": {"min-available"},
-        # Its webhook asks of a policy what it is for, and what to do.
+        # Volcano's webhook requires an event and an action.
         "spec.policies[0].events": {"volcano-refused"},
         "spec.policies[0].action": {"volcano-refused"},
     },
 }
-"""Of each object the fields without which it is refused, or drops what it says, and by which code that is told. All
-others are optional in the real API: none of them may be an error."""
+"""For each object, the fields without which it is refused or loses a setting, and the code of that error. All other
+fields are optional in the real API: none of them may be an error."""
 
 
 @EVERY_BASE
@@ -201,7 +201,7 @@ OTHER_VALUES: dict[str, object] = {
 @EVERY_BASE
 @pytest.mark.parametrize("kind", OTHER_VALUES)
 def test_a_value_of_another_kind_is_told_where_it_stands_and_else_counts_as_missing(base: str, kind: str) -> None:
-    """So nothing but itself is blamed for it, and nothing that is not refused of a missing field is of this one."""
+    """Only the value itself is blamed. Otherwise there are just the errors that the missing field would cause."""
     new = OTHER_VALUES[kind]
     for number, body in enumerate(bodies_of(base)):
         for path in paths(body):
@@ -214,25 +214,25 @@ def test_a_value_of_another_kind_is_told_where_it_stands_and_else_counts_as_miss
 
 
 def _refused_without(body: Mapping[str, Any], base: str, path: Path) -> set[str]:
-    """What is told of the object without that field, or without one of those below it."""
+    """The errors of the object without that field, or without a field below it."""
     field, refused = written(path), REFUSED[f"{body['kind']} of {base}"]
     return {code for name, codes in refused.items() if name.startswith(field) for code in codes}
 
 
 def _is_another_mistake(path: Path, new: object) -> bool:
-    """The value is of the right kind there, and means something else, which other tests are about."""
+    """The value has the right kind there but another meaning. Other tests cover that."""
     if path[-2:-1] in (("requests",), ("limits",)):
         return new in ("8", 1.5)
     if path[-2:-1] == ("command",):
-        return isinstance(new, str) and bool(new)  # a word that is no flag ends those of torchrun
+        return isinstance(new, str) and bool(new)  # a word that is no flag ends torchrun's flags
     return isinstance(new, str) and path[-1] in ("name", "value") and bool(new)
 
 
 NUMBERS = {"negative": -1, "zero": 0, "beyond 32 bits": 2**31}
 ACCEPTED = {
-    # The API server counts a negative one as 1 s, and a negative toleration as none.
+    # The API server reads a negative grace period as 1 s, and a negative toleration as 0 s.
     "negative": {"terminationGracePeriodSeconds", "tolerationSeconds"},
-    # No one waits, no one is asked for: all of it is valid, if odd.
+    # No retries, no waiting, no resources: all of it is valid, if odd.
     "zero": {
         "backoffLimit",
         "completions",
@@ -269,15 +269,15 @@ def test_a_number_is_an_error_only_where_the_api_refuses_it(base: str, kind: str
 
 
 def _contradicts(body: Mapping[str, Any], path: Path, kind: str) -> bool:
-    """Requests and limits are both given, and then differ: of devices they have to be equal, and no request of CPUs may
-    exceed its limit."""
+    """Requests and limits are both given and contradict each other: those of devices must be equal, and a CPU request
+    must not exceed its limit."""
     if path[:3] != ("spec", "trainer", "resourcesPerNode") or "requests" not in at(body, path[:3]):
         return False
     return path[-1] == "nvidia.com/gpu" or (path[-2] == "limits") is (kind == "zero")
 
 
 def _odd_and_valid(body: Mapping[str, Any], path: Path, kind: str) -> bool:
-    """0 is a number of replicas and a minAvailable; but for a task of Volcano, whose sum then falls short of it."""
+    """0 replicas and minAvailable 0 are valid, except for a task of Volcano, because the sum is then too small."""
     return kind == "zero" and path[-1] in ("replicas", "minAvailable") and (body["kind"] == "JobSet" or len(path) == 2)
 
 
@@ -294,7 +294,7 @@ def test_a_field_with_a_slip_of_the_pen_is_unknown_or_counts_as_missing(base: st
             if path[-2:-1] in (("requests",), ("limits",)) and "/" not in str(path[-1]):
                 wanted |= {"unknown-resource"}
             elif path[-2:-1] == ("requests",):
-                wanted = {"resources-refused"}  # any name is that of a device, and this one has no limit
+                wanted = {"resources-refused"}  # any name may be a device, and this one has no limit
             assert {code for code, _, _ in errors(bodies)} <= wanted, written(path)
 
 
@@ -313,8 +313,8 @@ EVERY_BAD_EXAMPLE = pytest.mark.parametrize("code", CODES, ids=[code.name for co
 
 @cache
 def _bad(name: str) -> Bodies | None:
-    """The objects of the bad example of that page. None: it is no YAML, or what is wrong with it is how it is
-    written. No one changes them."""
+    """The objects of the page's bad example, which callers must not change. None: it is not YAML, or the mistake is in
+    its notation."""
     example = examples(next(code for code in CODES if code.name == name))["Bad"]
     if example.base == NONE or any(each.problems for each in documents(example.manifest())):
         return None
@@ -355,7 +355,7 @@ def test_what_is_told_does_not_depend_on_the_order_of_the_documents(code: Any) -
 
 
 def _lines_that_are_not_of_their_field(text: str) -> list[str]:
-    """Of all findings whose field is there: those at whose line it is not written."""
+    """The findings whose line does not show their field, although the manifest has that field."""
     read, lines, wrong = documents(text), text.splitlines(), list[str]()
     for finding in lint(read):
         document = read[finding.place.document]
@@ -388,7 +388,7 @@ def test_the_line_of_every_mistake_has_the_field_in_it(base: str) -> None:
 
 
 def test_there_are_enough_of_them() -> None:
-    """So that none of the above passes because nothing was broken."""
+    """Otherwise the tests above could pass because nothing was broken."""
     assert (
         sum(1 for base in ("torch", "mpi", "jobset", "volcano") for body in bodies_of(base) for _ in paths(body)) > 300
     )

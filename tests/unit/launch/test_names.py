@@ -1,4 +1,4 @@
-"""How long a name may be, by the size of the group."""
+"""The maximum length of a name, by the size of the group."""
 
 import pytest
 
@@ -45,7 +45,7 @@ spec: {{replicatedJobs: [{{name: worker, replicas: 12}}]}}
 
 
 def test_of_a_job_set_without_completions_only_the_name_of_the_job_counts() -> None:
-    """JobSet checks the name of a pod only where it knows how many there are."""
+    """JobSet checks the name of a pod only if it knows the number of pods."""
     without = "spec: {replicatedJobs: [{name: worker, template: {spec: {completions: null}}}]}"
 
     def named(length: int) -> list[str]:

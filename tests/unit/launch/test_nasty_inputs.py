@@ -1,5 +1,5 @@
-"""What people pipe into `recovery lint`: all that is no manifest, or only half of one. Each gets a sentence of its own,
-at the line where it is to be fixed, and never a traceback."""
+"""What people pipe into `recovery lint` that is no manifest, or only half of one. Each input gets its own message at
+the line that needs the fix, and never a traceback."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def with_line(old: str, new: str) -> str:
 
 
 def told(text: str) -> list[str]:
-    """`line severity code: message`; whatever can be explained is explained on the way."""
+    """`line severity code: message` for each finding. Also explains everything that can be explained."""
     read = documents(text)
     for subject in subjects(read):
         if subject.group is not None:
@@ -105,7 +105,7 @@ def test_what_helm_is_to_fill_in_is_to_be_rendered_first(old: str, new: str, cod
 
 
 def test_braces_in_a_command_are_no_template() -> None:
-    """A script may well hold them: Python's f-strings, Go templates of docker."""
+    """A script may contain them, as in Python's f-strings or Docker's Go templates."""
     script = 'command: [bash, -c, "echo {{ x }} ${HOME} && torchrun --log-dir=/checkpoints/logs train.py --resume"]'
     assert (
         told(with_line("    command: [torchrun, --log-dir=/checkpoints/logs, --tee=3, train.py]", f"    {script}"))

@@ -1,4 +1,4 @@
-"""What the policies of Job and JobSet decide about a failure, and where that is not what someone meant."""
+"""How the policies of Job and JobSet answer a failure, and where that is not what the user meant."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def test_without_policies_there_is_nothing_to_say() -> None:
 
 
 def test_a_group_that_its_jobset_restarts_at_the_first_loss_is_as_it_should_be() -> None:
-    """As policies/runtime-failure-policy.yaml."""
+    """As in policies/runtime-failure-policy.yaml."""
     assert names(native_policies.check(group(job(backoff_limit=0), failure_policy=RESTARTS))) == []
 
 
@@ -104,7 +104,7 @@ def test_restarting_one_job_is_alpha(action: str) -> None:
 
 
 def test_restarting_in_place_is_alpha() -> None:
-    limit = 2**31 - 1  # as JobSet asks for it then
+    limit = 2**31 - 1  # JobSet requires it then
     launch = group(job(backoff_limit=limit), failure_policy=policy(strategy="InPlaceRestart"))
     finding = only(native_policies.check(launch))
     assert (finding.code.name, finding.place) == ("alpha-restart", POLICY / "restartStrategy")

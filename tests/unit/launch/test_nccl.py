@@ -1,4 +1,4 @@
-"""Variables by which a rank that waits for a lost peer ends late, never, or without a trace."""
+"""Variables that make a rank with a lost peer end late, never, or without a trace."""
 
 import pytest
 
@@ -22,15 +22,15 @@ def found(values: dict[str, str | None]) -> list[str]:
         ({"TORCH_NCCL_ASYNC_ERROR_HANDLING": "1", "NCCL_ASYNC_ERROR_HANDLING": "0"}, []),  # the new name wins
         ({"TORCH_NCCL_ASYNC_ERROR_HANDLING": "0", "TORCH_NCCL_BLOCKING_WAIT": "1"}, []),  # the wait itself raises
         ({"TORCH_NCCL_ASYNC_ERROR_HANDLING": "0", "TORCH_NCCL_BLOCKING_WAIT": "0"}, ["hangs-for-ever"]),
-        ({"TORCH_NCCL_ASYNC_ERROR_HANDLING": None}, []),  # from a ConfigMap: not known here
+        ({"TORCH_NCCL_ASYNC_ERROR_HANDLING": None}, []),  # from a ConfigMap, so not known here
         ({"TORCH_NCCL_ENABLE_MONITORING": "0"}, ["watchdog-unwatched"]),
         ({"TORCH_NCCL_ENABLE_MONITORING": "False"}, ["watchdog-unwatched"]),
         ({"TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "1800"}, []),
         ({"TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "1801"}, ["watchdog-unwatched"]),
-        ({"TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "an hour"}, []),  # refused by PyTorch itself
+        ({"TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "an hour"}, []),  # PyTorch itself refuses it
         ({"TORCH_NCCL_ENABLE_MONITORING": "0", "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "9999"}, ["watchdog-unwatched"]),
         ({"NCCL_TIMEOUT": "1800"}, ["timeout-not-read"]),
-        ({"NCCL_IB_TIMEOUT": "22"}, []),  # NCCL's own
+        ({"NCCL_IB_TIMEOUT": "22"}, []),  # a variable of NCCL itself
         ({"TORCH_NCCL_TRACE_BUFFER_SIZE": "0"}, ["no-flight-recorder"]),
         ({"TORCH_NCCL_TRACE_BUFFER_SIZE": "20000"}, []),
         ({"TORCH_FR_BUFFER_SIZE": "2000", "TORCH_NCCL_TRACE_BUFFER_SIZE": "0"}, []),

@@ -1,4 +1,4 @@
-"""How long a group waits for a lost node, and which nodes its pods may come back to."""
+"""How long a group waits for a lost node, and on which nodes its pods may run again."""
 
 from typing import Any
 
@@ -17,8 +17,8 @@ NOT_READY, UNREACHABLE = LOST_NODE
     [
         ([], 300),  # the API server adds it
         ([{"key": NOT_READY, "operator": "Exists", "effect": "NoExecute", "seconds": 30}], 30),
-        ([{"key": NOT_READY, "operator": "Exists", "seconds": 30}], 30),  # no effect: any
-        ([{"key": NOT_READY, "effect": "NoExecute", "seconds": 30}], 30),  # Equal, with the value that the taint has
+        ([{"key": NOT_READY, "operator": "Exists", "seconds": 30}], 30),  # no effect: any effect
+        ([{"key": NOT_READY, "effect": "NoExecute", "seconds": 30}], 30),  # Equal, with the taint's own empty value
         ([{"key": NOT_READY, "operator": "Exists", "effect": "NoExecute"}], None),
         ([{"key": NOT_READY, "operator": "Exists", "effect": "NoExecute", "seconds": -5}], 0),
         ([{"key": NOT_READY, "operator": "Exists", "effect": "NoSchedule"}], 300),  # another effect
@@ -26,9 +26,9 @@ NOT_READY, UNREACHABLE = LOST_NODE
         (
             [{"key": NOT_READY, "value": "yes", "effect": "NoExecute", "seconds": 30}],
             0,
-        ),  # matches no taint without value
+        ),  # matches no taint without a value
         ([{"operator": "Exists", "effect": "NoExecute"}], None),  # every key
-        ([{"operator": "Exists"}, {"key": NOT_READY, "operator": "Exists", "seconds": 60}], 60),  # the shortest holds
+        ([{"operator": "Exists"}, {"key": NOT_READY, "operator": "Exists", "seconds": 60}], 60),  # the shortest applies
     ],
 )
 def test_patience_with_a_lost_node(each: list[dict[str, Any]], seconds: int | None) -> None:
@@ -60,7 +60,7 @@ def test_patience_beyond_a_minute_is_told(seconds: int, told: bool) -> None:
 
 
 def test_the_longer_of_the_two_counts() -> None:
-    """A node whose kubelet ends is not-ready, one that is cut off is unreachable."""
+    """A node whose kubelet stops is not-ready. A node that is cut off is unreachable."""
     one = tolerations({"key": NOT_READY, "operator": "Exists", "effect": "NoExecute", "seconds": 30})
     finding = only(nodes.check(group(job(pods(tolerations=one)), gpus_per_pod=0)))
     assert "300 s later (the default tolerationSeconds): 16 pods wait for 5 min 50 s" in finding.message
@@ -71,7 +71,7 @@ def test_the_longer_of_the_two_counts() -> None:
     [(None, PODS / "tolerations" / 1), (90, PODS / "tolerations" / 1 / "tolerationSeconds")],
 )
 def test_a_toleration_of_another_effect_is_not_the_line_to_change(seconds: int | None, place: Place) -> None:
-    """The first one only lets new pods onto the node."""
+    """The NoSchedule toleration only allows new pods on the node."""
     each = tolerations(
         {"key": NOT_READY, "operator": "Exists", "effect": "NoSchedule", "seconds": seconds},
         {"key": NOT_READY, "operator": "Exists", "effect": "NoExecute", "seconds": seconds},

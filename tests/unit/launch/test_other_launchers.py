@@ -1,4 +1,4 @@
-"""accelerate, deepspeed and torchtune's `tune run`: whether what they start is one group."""
+"""accelerate, deepspeed and torchtune's `tune run`: whether the processes that they start form one group."""
 
 import json
 
@@ -11,7 +11,7 @@ from tests.unit.launch.manifests import group, told
 
 
 def train_job(command: str, trainer: str = "", *, base: str = "torch") -> Launch:
-    """16 pods with 8 GPUs each; of MPI 4."""
+    """A job of 16 pods with 8 GPUs each, or of 4 pods with `base` mpi."""
     return group(
         f"kind: TrainJob\nspec: {{trainer: {{command: {json.dumps(command.split())}, args: null, {trainer}}}}}",
         base=base,
@@ -19,7 +19,7 @@ def train_job(command: str, trainer: str = "", *, base: str = "torch") -> Launch
 
 
 def job_set(command: str, env: str = "", mounts: str = "", *, shell: bool = False) -> Launch:
-    """8 pods with 8 GPUs each."""
+    """A JobSet of 8 pods with 8 GPUs each."""
     words = json.dumps(["bash", "-c", command] if shell else command.split())
     container = f"{{name: trainer, command: {words}, args: null, env: [{env}], volumeMounts: [{mounts}]}}"
     pods = f"{{spec: {{template: {{spec: {{containers: [{container}]}}}}}}}}"
@@ -40,10 +40,10 @@ ACCELERATE = "accelerate launch"
     [
         (job_set(f"{ACCELERATE} --num_machines=1 train.py"), "trains-alone"),
         (job_set(f"{ACCELERATE} --num-machines 1 --num_processes 8 train.py"), "trains-alone"),
-        # Under Trainer a single process is started without torchrun.
+        # Under Trainer, accelerate starts a single process without torchrun.
         (train_job(f"{ACCELERATE} --num_machines=1 train.py", ONE_GPU), "trains-alone"),
         (train_job(f"{ACCELERATE} --num_machines=1 --num_processes=1 train.py"), "trains-alone"),
-        # And with torchrun --num_processes is of each pod.
+        # With torchrun, --num_processes is per pod.
         (train_job(f"{ACCELERATE} --num_machines=1 --num_processes=128 train.py"), "flags-contradict"),
         (train_job(f"{ACCELERATE} --num_machines=32 train.py"), "flags-contradict"),
         (job_set(f"{ACCELERATE} --num_machines=16 train.py"), "flags-contradict"),
@@ -64,13 +64,13 @@ def test_accelerate_starts_another_group(launch: Launch, code: str) -> None:
 @pytest.mark.parametrize(
     "launch",
     [
-        # Trainer's variables shine through.
+        # Trainer's variables still apply.
         train_job(f"{ACCELERATE} --num_machines=1 train.py"),
         train_job(f"{ACCELERATE} --num_machines=1 --num_processes=8 train.py"),
         train_job(f"{ACCELERATE} --num_machines=1 --use_fsdp train.py", ONE_GPU),
         train_job(f"{ACCELERATE} --num_machines=1 --num_processes=1 train.py", "numNodes: 1"),
         job_set(f"{ACCELERATE} --num_machines=1 train.py", PET),
-        # Without the flag it may be in a config file.
+        # Without the flag, a config file may set it.
         job_set(f"{ACCELERATE} train.py"),
         job_set(f"{ACCELERATE} --config_file=a.yaml train.py"),
         job_set(f"{ACCELERATE} train.py --num_machines=1"),

@@ -1,4 +1,4 @@
-"""What would happen today: one table of what a manifest says, and three sentences."""
+"""What would happen today: one table of the manifest's settings, and three sentences."""
 
 import pytest
 from msgspec.structs import replace

@@ -1,4 +1,4 @@
-"""Every code has a page in docs/lint, and its two examples do what they say."""
+"""Every code has a page in docs/lint, and its two examples give the findings that they should."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""What Kubernetes does with a pod template that Trainer and JobSet take as it is."""
+"""What Kubernetes does with a pod template that Trainer and JobSet do not check."""
 
 import pytest
 

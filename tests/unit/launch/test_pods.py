@@ -1,4 +1,4 @@
-"""What a Job's own limits do with a lost pod, and what is left to read of it."""
+"""How a Job's own limits react to a lost pod, and what can still be read of that pod."""
 
 import pytest
 from msgspec.structs import replace
@@ -14,7 +14,7 @@ RULES = (NativeRule("Ignore", JOB, pod_conditions=("DisruptionTarget",)),)
 
 
 def shipped() -> ReplicatedJob:
-    """As Trainer's own runtimes have it: nothing said."""
+    """A ReplicatedJob as in Trainer's own runtimes, without these fields."""
     return job(
         template(container(termination_message_policy=""), restart_policy="", grace_seconds=None), backoff_limit=None
     )
@@ -83,10 +83,10 @@ def test_what_starts_all_ranks_again_restarts_none_alone(policy: MlPolicy) -> No
 @pytest.mark.parametrize(
     ("restart_policy", "limit", "losses"),
     [
-        ("", None, 6),  # restarts in place fail the Job when they reach the limit
+        ("", None, 6),  # a restart in place that reaches the limit fails the Job
         ("OnFailure", 3, 3),
         ("OnFailure", 0, 1),
-        ("Never", 6, 7),  # failed pods when they exceed it
+        ("Never", 6, 7),  # failed pods fail it when they exceed the limit
         ("Never", 0, 1),
     ],
 )
@@ -113,7 +113,7 @@ def test_a_cascade_ends_the_job_where_the_group_outnumbers_the_limit(
 
 
 def test_with_a_limit_for_each_index_the_limit_of_the_job_is_endless() -> None:
-    """Kubernetes' default then: the maximum of 32 bits (pkg/apis/batch/v1/defaults.go)."""
+    """Kubernetes then defaults it to the maximum of 32 bits (pkg/apis/batch/v1/defaults.go)."""
     by_index = group(job(backoff_limit=None, backoff_limit_per_index=3), nodes=128)
 
     assert names(pods.check(by_index)) == []
@@ -138,7 +138,7 @@ def test_from_a_thousand_pods_on_the_limit_to_set_grows_with_the_group(nodes: in
 
 
 def test_the_limit_holds_for_each_job_of_a_replicated_job() -> None:
-    """16 replicas of one pod each: each Job counts its own."""
+    """With 16 replicas of one pod, each Job counts its own failures."""
     assert names(pods.check(group(job(backoff_limit=6, replicas=16), nodes=16))) == []
 
 

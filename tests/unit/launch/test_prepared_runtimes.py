@@ -1,4 +1,4 @@
-"""The runtimes of policies/ are prepared for recovery: lint has nothing to say of them."""
+"""The runtimes of policies/ are prepared for recovery, so lint finds nothing in them."""
 
 from pathlib import Path
 

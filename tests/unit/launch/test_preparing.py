@@ -1,4 +1,4 @@
-"""What admission sets in a TrainJob whose owner asks for it: numProcPerNode, where a field says how many are meant."""
+"""What admission sets in a TrainJob whose owner asks for it: numProcPerNode, if a field shows the intended number."""
 
 import pytest
 
@@ -9,12 +9,12 @@ from tests.unit.launch.manifests import group
 
 
 def job(trainer: str) -> Launch:
-    """The TrainJob of `bases/torch.yaml` with these fields of spec.trainer; it gives no numProcPerNode itself."""
+    """The TrainJob of `bases/torch.yaml` with these fields of spec.trainer and without numProcPerNode."""
     return group(f"kind: TrainJob\nspec:\n  trainer:\n    numProcPerNode: null\n{trainer}")
 
 
 def resources(requests: str, limits: str) -> str:
-    """In place of those of the base."""
+    """resourcesPerNode with these requests and limits instead of the base's."""
     none = "memory: null, nvidia.com/gpu: null"
     return f"    resourcesPerNode:\n      requests: {{{none}, {requests}}}\n      limits: {{{none}, {limits}}}\n"
 

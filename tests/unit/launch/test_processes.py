@@ -1,4 +1,4 @@
-"""How many processes each node starts: manifest in, numbers and sentences out."""
+"""How many processes each node starts: manifest in, numbers and messages out."""
 
 import pytest
 
@@ -17,7 +17,7 @@ spec:
 
 
 def node(resources: str, trainer: str = "") -> Launch:
-    """A torch job whose runtime's container has these resources, and the TrainJob none."""
+    """A torch job whose runtime's container has these resources. The TrainJob has none."""
     return group(
         f"""
 kind: TrainJob
@@ -40,13 +40,13 @@ spec:
         ("{requests: {amd.com/gpu: 4}}", 4, "amd.com/gpu", 4),
         ("{limits: {nvidia.com/gpu.shared: 2}}", 2, "nvidia.com/gpu.shared", 2),
         ("{limits: {gpu.intel.com/i915: 2, cpu: 8}}", 2, "gpu.intel.com/i915", 2),
-        # One process for each device, though Trainer takes these for none and counts CPUs, or finds nothing.
+        # One process for each device. Trainer does not know these as devices: it counts CPUs or finds nothing.
         ("{limits: {habana.ai/gaudi: 8, cpu: 96}}", 8, "habana.ai/gaudi", 96),
         ("{limits: {nvidia.com/mig-1g.10gb: 7}}", 7, "nvidia.com/mig-1g.10gb", 1),
         ("{limits: {google.com/tpu: 4, cpu: 24}}", 4, "google.com/tpu", 24),
         ("{claims: [{name: gpus}, {name: more}], limits: {cpu: 8}}", 2, "resource claim", 8),
         ("{limits: {amd.com/gpu: 1, habana.ai/gaudi: 2}}", 3, "amd.com/gpu and habana.ai/gaudi", 3),
-        # Without a device, the CPU limit, rounded up; Trainer takes the request first.
+        # Without a device: the CPU limit, rounded up. Trainer prefers the request.
         ("{limits: {cpu: 4}}", 4, "cpu", 4),
         ("{limits: {cpu: 1500m}}", 2, "cpu", 2),
         ("{limits: {cpu: 100m}}", 1, "cpu", 1),
@@ -57,7 +57,7 @@ spec:
         ("{requests: {cpu: 4}}", 1, "cpu", 4),
         ("{limits: {memory: 64Gi}}", 1, "cpu", 1),
         ("{}", 1, "cpu", 1),
-        # Nothing of a device, and parts of one.
+        # No device, and a resource that is only part of one.
         ("{limits: {nvidia.com/gpu: 0, cpu: 2}}", 2, "cpu", 2),
         ("{limits: {gpu.intel.com/memory.max: 8, cpu: 2}}", 2, "cpu", 2),
     ],
@@ -212,7 +212,7 @@ def test_a_word_is_refused(word: str, fix: str) -> None:
     ("command", "codes"),
     [
         ("[torchrun, train.py]", ["processes-differ"]),
-        # torchrun goes by its flag: what Trainer counts does not matter.
+        # torchrun uses its flag, so Trainer's count does not matter.
         ("[torchrun, --nproc-per-node=8, train.py]", []),
         ("[torchrun, --nproc_per_node, auto, train.py]", []),
     ],
@@ -226,7 +226,7 @@ def test_a_flag_of_torchrun_makes_trainers_count_irrelevant(command: str, codes:
 @pytest.mark.parametrize(
     ("runtime", "trainer", "count", "trainer_count"),
     [
-        # The runtime's number, unless it is 1: then Trainer makes it the number of GPUs.
+        # The runtime's number, unless it is 1: Trainer then uses the number of GPUs.
         ("4", "numProcPerNode: null", 4, 4),
         ("1", "numProcPerNode: null", 8, 8),
         ("null", "numProcPerNode: null", 8, 8),

@@ -1,4 +1,4 @@
-"""Quantities as `resource.Quantity` of k8s.io/apimachinery reads them."""
+"""Quantities, parsed as by `resource.Quantity` of k8s.io/apimachinery."""
 
 from decimal import Decimal
 

@@ -1,4 +1,4 @@
-"""Whether the pods of torchrun make one group: how many, which rank each has, and where rank 0 is."""
+"""Whether the pods of torchrun form one group: how many there are, the rank of each, and where rank 0 is."""
 
 import json
 
@@ -13,7 +13,7 @@ C10D = "--rdzv-backend=c10d"
 
 
 def train_job(*flags: str, trainer: str = "") -> Launch:
-    """16 pods, and Trainer sets PET_NNODES, PET_NODE_RANK and PET_MASTER_ADDR."""
+    """A job of 16 pods. Trainer sets PET_NNODES, PET_NODE_RANK and PET_MASTER_ADDR."""
     command = json.dumps(["torchrun", *flags, "train.py"])
     return group(f"kind: TrainJob\nspec: {{trainer: {{command: {command}, {trainer}}}}}")
 
@@ -62,17 +62,17 @@ def test_all_pods_have_one_rank(launch: Launch, told_as: str) -> None:
         train_job(),
         train_job("--node-rank=0", trainer="numNodes: 1"),
         train_job("--node-rank=0", "--nnodes=1"),
-        # c10d gives out the ranks, and leaves --node-rank unread.
+        # c10d assigns the ranks and ignores --node-rank.
         train_job("--node-rank=0", C10D, "--rdzv-endpoint=llama-node-0-0.llama:29500"),
         job_set("--nnodes=8", AT, "--node-rank=$(JOB_COMPLETION_INDEX)"),
         job_set("--nnodes=8", AT, "--node-rank=$JOB_COMPLETION_INDEX", shell=True),
         job_set("--nnodes=8", AT, "--node-rank=$RANK", shell=True),
         job_set("--nnodes=8", AT, "--node-rank=$RANK", env="{name: RANK, valueFrom: {fieldRef: {fieldPath: a}}}"),
         job_set("--nnodes=8", AT, env="{name: PET_NODE_RANK, valueFrom: {fieldRef: {fieldPath: a}}}"),
-        # Nothing is known of the number of nodes, or of what a flag may be.
+        # The number of nodes, or the flags, are not known.
         job_set("--nnodes=$NODES", AT, "--node-rank=0", shell=True),
         job_set("--nnodes=8", AT, "$FLAGS", shell=True),
-        # A master and its workers have ranks of their own.
+        # A master and its workers have different ranks.
         job_set("--nnodes=9", AT, "--node-rank=1", more="{name: master, template: {spec: {template: {spec: {}}}}}"),
         job_set("--nnodes=8", "--standalone", "--node-rank=0"),
     ],
@@ -157,7 +157,7 @@ INDEX = "--node-rank=$(JOB_COMPLETION_INDEX)"
         (job_set("--nnodes=8", INDEX, "--rdzv-endpoint=[::1]:29500"), "master-nowhere"),
         (job_set("--nnodes=8", C10D, "--rdzv-endpoint=localhost:29500"), "endpoint-missing"),
         (train_job("--master-addr=localhost"), "master-nowhere"),
-        # In the job's own domain, and no pod's.
+        # In the job's own domain, but not the name of a pod.
         (train_job("--master-addr=llama-worker-0-0.llama"), "master-nowhere"),
         (train_job("--master-addr=llama-node-0-16.llama"), "master-nowhere"),
         (train_job("--master-addr=llama-node-1-0.llama.research.svc.cluster.local"), "master-nowhere"),
@@ -166,7 +166,7 @@ INDEX = "--node-rank=$(JOB_COMPLETION_INDEX)"
          "master-nowhere"),
         # Trainer makes the first pod rank 0.
         (train_job("--master-addr=llama-node-0-1.llama"), "master-nowhere"),
-        # Of another job, and without the domain.
+        # The name of another job, or a name without the right domain.
         (train_job("--master-addr=old-node-0-0.old"), "master-doubtful"),
         (train_job("--rdzv-endpoint=old-node-0-0.old:29500"), "master-doubtful"),
         (job_set("--nnodes=8", C10D, "--rdzv-endpoint=vision-worker-0-0:29500"), "master-doubtful"),
@@ -195,7 +195,7 @@ def test_rank_0_is_not_found_there(launch: Launch, code: str) -> None:
         job_set("--nnodes=8", C10D, "--rdzv-endpoint=vision-worker-0-0.a", spec="network: {subdomain: a},"),
         # Other JobSets may share that domain.
         job_set("--nnodes=8", C10D, "--rdzv-endpoint=store-0-0.a", spec="network: {subdomain: a},"),
-        job_set("--nnodes=8", INDEX, "--master-addr=$M", env="{name: M, value: localhost}"),  # nothing replaces $M
+        job_set("--nnodes=8", INDEX, "--master-addr=$M", env="{name: M, value: localhost}"),  # nothing expands $M
     ],
 )
 def test_an_address_that_is_right_or_not_known_is_not_told_of(launch: Launch) -> None:
@@ -228,7 +228,7 @@ def test_the_fix_of_an_address(launch: Launch, fix: str) -> None:
     assert finding.fix == fix
 
 
-# --- groups of one ---------------------------------------------------------------------------------------------------
+# --- groups of one pod -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

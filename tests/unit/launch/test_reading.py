@@ -1,4 +1,4 @@
-"""What is read of an object, and what is wrong with it by itself."""
+"""How an object is read, and what is wrong with the object by itself."""
 
 from decimal import Decimal
 from textwrap import dedent
@@ -21,7 +21,7 @@ def read_text(text: str) -> Reading:
 
 
 def told(reading: Reading) -> list[tuple[str, str]]:
-    """Of each finding its code and its field."""
+    """Code and field of each finding."""
     return [(finding.code.name, written(finding.place.path)) for finding in reading.findings]
 
 

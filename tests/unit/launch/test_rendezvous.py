@@ -12,7 +12,7 @@ FIX = f"add {C10D} {ENDPOINT}, or remove --nnodes"
 
 
 def commanded(*flags: str, env: str = "") -> str:
-    """16 nodes."""
+    """A job of 16 nodes."""
     words = ", ".join(f'"{word}"' for word in ("torchrun", *flags, "train.py"))
     return f"kind: TrainJob\nspec: {{trainer: {{command: [{words}], env: [{env}]}}}}"
 
@@ -53,7 +53,7 @@ def test_variables_count_where_no_flag_does() -> None:
     assert codes(env=backend) == ["endpoint-missing"]
     assert codes(ENDPOINT, env=backend) == []
     assert codes("--rdzv-backend=static", env=f"{backend}, {endpoint}") == ["range-not-elastic"]
-    # A value from elsewhere may be right.
+    # A value from a ConfigMap may be right.
     assert codes(env="{name: PET_RDZV_BACKEND, valueFrom: {configMapKeyRef: {name: a, key: b}}}") == []
     assert codes(C10D, env="{name: PET_RDZV_ENDPOINT, valueFrom: {configMapKeyRef: {name: a, key: b}}}") == []
 
@@ -90,7 +90,7 @@ def test_a_shell_that_sets_the_variables_itself_is_not_judged(script: str) -> No
 
 @pytest.mark.parametrize("flags", [("--nnodes=12:20",), (C10D,)])
 def test_variables_from_elsewhere_may_be_right(flags: tuple[str, ...]) -> None:
-    """As the runtime's container gets them: admission must not refuse a job that would train."""
+    """They reach the runtime's container through envFrom. Admission must not refuse a job that would train."""
     runtime = """---
 kind: ClusterTrainingRuntime
 spec: {template: {spec: {replicatedJobs: [{name: node, template: {spec: {template: {spec: {containers: [

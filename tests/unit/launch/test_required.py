@@ -1,4 +1,4 @@
-"""Fields without which the API server refuses an object: what is missing, and what only looks like it."""
+"""Fields without which the API server refuses an object: which ones are missing, and which ones only seem to be."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ TRAINER = "trainer.kubeflow.org/v1alpha1"
 
 
 def missing(body: dict[str, Any]) -> list[str]:
-    """What is told of a TrainJob, if it is a missing field: the message."""
+    """The messages about missing fields of a TrainJob."""
     found = read(document_of({"apiVersion": TRAINER, "kind": "TrainJob", **body})).findings
     return [each.message for each in found if each.code.name == "missing-field"]
 
@@ -42,7 +42,7 @@ def test_what_the_api_server_asks_for_is_told_by_its_path(body: dict[str, Any], 
     "body",
     [
         {"metadata": {"generateName": "llama-"}, **WITH_RUNTIME},
-        # of another kind, which is told already
+        # of another kind, which another finding reports
         {"metadata": [], **WITH_RUNTIME},
         {"metadata": {"name": 5}, **WITH_RUNTIME},
         {**NAMED, "spec": []},

@@ -1,4 +1,4 @@
-"""What Trainer 2.3 and JobSet 0.12 make of a TrainJob and its runtime."""
+"""What Trainer 2.3 and JobSet 0.12 turn a TrainJob and its runtime into."""
 
 from decimal import Decimal
 from typing import Any
@@ -26,7 +26,7 @@ def train_job(**spec: Any) -> TrainJob:
 
 
 def runtime(*jobs: dict[str, Any], **spec: Any) -> Runtime:
-    """With these ReplicatedJobs; a torch runtime unless `mlPolicy` says otherwise."""
+    """A runtime with these ReplicatedJobs. It is a torch runtime unless `mlPolicy` changes that."""
     template = {"spec": {"replicatedJobs": list(jobs)}}
     body = {
         "apiVersion": TRAINER,
@@ -40,7 +40,7 @@ def runtime(*jobs: dict[str, Any], **spec: Any) -> Runtime:
 
 
 def job(name: str = "node", step: str = "trainer", container: str = "node", **changed: Any) -> dict[str, Any]:
-    """A ReplicatedJob; `changed`: fragments of it in YAML's flow style, by field."""
+    """A ReplicatedJob. `changed`: fragments of it as YAML in flow style, by field."""
     labels = {STEP: step} if step else {}
     pods = {"spec": {"containers": [{"name": container, "image": "torch:2", "command": ["sleep"]}]}}
     made = {"name": name, "template": {"metadata": {"labels": labels}, "spec": {"template": pods}}}
@@ -157,7 +157,7 @@ def test_variables_are_merged_by_name_and_each_knows_where_it_comes_from() -> No
 
 
 def with_resources(name: str, step: str = "trainer", container: str = "node") -> dict[str, Any]:
-    """It asks for 8 GPUs and 4 CPUs, and claims a device."""
+    """A ReplicatedJob that requests 8 GPUs and 4 CPUs and has a device claim."""
     resources = "{requests: {cpu: 4}, limits: {nvidia.com/gpu: 8}, claims: [{name: gpus}]}"
     containers = f"[{{name: {container}, resources: {resources}}}]"
     return job(name, step, container, template=f"spec: {{template: {{spec: {{containers: {containers}}}}}}}")
@@ -178,7 +178,7 @@ def test_resources_per_node_are_merged_name_by_name_and_claims_are_lost() -> Non
 
 
 def limits_by_job(launch: Launch) -> dict[str, Decimal | None]:
-    """CPU limits of the training containers."""
+    """The CPU limits of the training containers."""
     found = {member.job.name: member.main.resources for member in launch.members if member.main is not None}
     return {name: resources.limits.get("cpu") if resources else None for name, resources in found.items()}
 

@@ -1,4 +1,4 @@
-"""Names of resources that no container can ask for, or that no node has."""
+"""Names of resources that no container can request, or that no node has."""
 
 import pytest
 
@@ -107,7 +107,7 @@ def test_it_is_told_once_where_it_stands_in_requests_and_limits() -> None:
 
 
 def test_a_name_of_the_runtime_is_told_in_the_runtime() -> None:
-    """Though the TrainJob's resources are merged into it."""
+    """This holds although the TrainJob's resources are merged into it."""
     container = "{name: node, resources: {limits: {mem: 1Gi}}}"
     (finding,) = check(
         group(f"""

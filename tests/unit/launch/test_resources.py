@@ -1,4 +1,4 @@
-"""Which requests and limits the API server refuses: resources in, sentences out."""
+"""Which requests and limits the API server refuses: resources in, messages out."""
 
 import pytest
 
@@ -17,7 +17,7 @@ spec: {replicatedJobs: [{name: worker, template: {spec: {template: {spec: {
 
 
 def job_set(resources: str) -> str:
-    """The JobSet's first container has these resources."""
+    """A JobSet whose first container has these resources."""
     return JOB_SET.replace("RESOURCES", resources)
 
 

@@ -1,4 +1,4 @@
-"""What Trainer's webhooks ask of runtimes, and of the patches of TrainJobs."""
+"""What Trainer's webhooks require of runtimes and of the patches of TrainJobs."""
 
 import pytest
 

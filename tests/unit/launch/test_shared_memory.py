@@ -1,4 +1,4 @@
-"""Whether the ranks of a pod have shared memory to speak of."""
+"""Whether the ranks of a pod have enough shared memory."""
 
 from decimal import Decimal
 

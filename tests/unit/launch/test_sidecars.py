@@ -1,4 +1,4 @@
-"""Containers beside the training that keep its pod running for ever."""
+"""Containers beside the training that never end and keep its pod running."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.unit.launch.manifests import group, told
 
 
 def beside(helper: str, pods: str = "", spec: str = "", kind: str = "containers") -> Launch:
-    """A helper beside the container that trains; of its pods, and of the JobSet, more."""
+    """A helper beside the training container. `pods` and `spec` are more fields of the pod and of the JobSet."""
     template = f"{{spec: {{template: {{spec: {{{kind}: [{{name: helper, {helper}}}], {pods}}}}}}}}}"
     return group(
         f"kind: JobSet\nspec: {{{spec} replicatedJobs: [{{name: worker, template: {template}}}]}}", base="jobset"
@@ -60,7 +60,7 @@ def test_a_helper_that_may_end_is_not_told_of(launch: Launch) -> None:
 
 
 def test_the_container_that_trains_is_no_helper() -> None:
-    """Of MPI's nodes it runs sshd, and the successPolicy is about the launcher."""
+    """In MPI's nodes it runs sshd, and the successPolicy targets the launcher."""
     assert told(check, group(base="mpi")) == []
     assert len(told(check, beside("command: [sleep, infinity]", spec="successPolicy: {operator: All},"))) == 1
 

@@ -1,4 +1,4 @@
-"""What torchrun finds in its environment, and where that cannot work."""
+"""The environment that torchrun gets, and where it cannot work."""
 
 import pytest
 
@@ -41,7 +41,7 @@ def test_the_environment_of_a_plain_job() -> None:
     ("trainer", "processes"),
     [
         ("numProcPerNode: 4", "4"),
-        # Trainer leaves auto where it finds GPUs, and sets a number where it finds none.
+        # Trainer keeps auto if it finds GPUs, and sets a number otherwise.
         ("numProcPerNode: null", "auto"),
         ("numProcPerNode: null, resourcesPerNode: {requests: null, limits: {nvidia.com/gpu: null, cpu: 12}}", "12"),
         ("numProcPerNode: null, resourcesPerNode: null", "1"),
@@ -139,9 +139,9 @@ NO_TRAINER = "kind: TrainJob\nspec: {trainer: null}\n---\n"
                 "1 process on 8 accelerators (write spec.trainer with numNodes: 1 in it)"
             ],
         ),
-        # One pod with one process loses nothing.
+        # A single pod with one process loses nothing.
         ("{mlPolicy: {numNodes: 1}}", []),
-        # The runtime says it all itself.
+        # The runtime sets everything itself.
         (
             "{mlPolicy: {numNodes: 2}, template: {spec: {replicatedJobs: [{name: node, template: {spec: {template: "
             "{spec: {containers: [{name: node, command: [torchrun, --nnodes=2, train.py]}]}}}}}]}}}",

@@ -1,4 +1,4 @@
-"""A TrainJob whose command is `tune run`: what Trainer's webhook refuses of it."""
+"""A TrainJob with the command `tune run`: what Trainer's webhook refuses."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which containers train, by the manifest: the controller's own answer, and what lint and explain-launch say of it."""
+"""Which containers train, by the manifest: the controller's own answer, and how lint and explain-launch show it."""
 
 import json
 from typing import Any
@@ -92,11 +92,11 @@ def findings(objects: list[Manifest]) -> list[str]:
     return told(training_container.check, launch(objects))
 
 
-# --- as the controller has it --------------------------------------------------------------------------------------
+# --- the controller's answer ---------------------------------------------------------------------------------------
 
 
 def as_the_server_has_it(resources: Manifest) -> Manifest:
-    """It writes quantities as strings."""
+    """The API server writes quantities as strings."""
     return {
         kind: asked if kind == "claims" else {k: str(v) for k, v in asked.items()} for kind, asked in resources.items()
     }
@@ -281,7 +281,7 @@ def test_explain_launch_names_the_training_container(objects: list[Manifest], va
     assert written(setting.place.path) == at
 
 
-# --- what else is judged of it -------------------------------------------------------------------------------------
+# --- other checks of the container -----------------------------------------------------------------------------------
 
 
 def test_the_other_checks_judge_the_container_that_trains_not_the_first() -> None:

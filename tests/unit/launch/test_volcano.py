@@ -1,4 +1,4 @@
-"""The pytorch plugin of Volcano: who is counted, who gets what, and what is told of it."""
+"""The pytorch plugin of Volcano: which pods count, which variables they get, and the findings about it."""
 
 import pytest
 
@@ -11,7 +11,7 @@ OBSERVERS = "{name: observer, replicas: 4, template: {spec: {containers: [{name:
 
 
 def job(spec: str = "{}") -> VolcanoJob:
-    """1 master and 3 workers, with these changes of `spec`."""
+    """A job of 1 master and 3 workers, with these changes of `spec`."""
     return volcano_job(f"kind: Job\nspec: {spec}")
 
 
@@ -33,7 +33,7 @@ def size(found: VolcanoJob) -> int:
     ("tasks", "ranks"),
     [
         ("[]", 4),
-        # One master, three workers and four others: the others do not count.
+        # One master, three workers and four other pods. Those do not count.
         (f"[{OBSERVERS}]", 4),
         ("[{name: worker, replicas: 7}]", 8),
         ("[{name: worker, replicas: 0}]", 1),
@@ -59,7 +59,7 @@ def test_names_come_from_the_arguments() -> None:
         ("[--master=m, --worker=w, --port=29500]", "m", "w", 29500, ""),
         ("[-master=m, -worker, w]", "m", "w", 23456, ""),
         ("[--port=29500, --wait-master-enabled, --wait-master-timeout=60]", "master", "worker", 29500, ""),
-        # Go's flag package stops at what it cannot read, and the plugin goes on with the defaults.
+        # Go's flag package stops at an argument that it cannot parse, and the plugin continues with the defaults.
         ("[--port=abc, --master=m]", "master", "worker", 23456, "--port=abc"),
         ("[--master=m, --rank=0, --worker=w]", "m", "worker", 23456, "--rank=0"),
         ("[master=m]", "master", "worker", 23456, "master=m"),
@@ -214,11 +214,11 @@ def test_the_same_value_is_no_matter(task: str, variable: str, own: str) -> None
         ("0", "[]", None),
         ("2", "[]", 2),
         ("1", "[]", 1),
-        # Pods of others may fill it.
+        # Pods of other tasks may count towards it.
         ("5", f"[{OBSERVERS}]", 1),
         ("3", f"[{OBSERVERS}]", 0),
         ("8", f"[{OBSERVERS}]", None),
-        # A task's own number counts where the job's is not below their sum.
+        # A task's own minAvailable applies if the job's is not below their sum.
         ("null", "[{name: worker, minAvailable: 1}]", 2),
         ("2", "[{name: worker, minAvailable: 1}]", 2),
         ("4", f"[{OBSERVERS[:-1]}, minAvailable: 0}}]", None),

@@ -1,4 +1,4 @@
-"""What becomes of a Volcano Job that loses a pod: its policies, as Volcano refuses, ignores or follows them."""
+"""What happens to a Volcano Job that loses a pod: its policies, as Volcano refuses, ignores or follows them."""
 
 import pytest
 
@@ -11,7 +11,7 @@ ALL = "{events: [PodFailed, PodEvicted], action: RestartJob}"
 
 
 def job(policies: str = f"[{ALL}]", spec: str = "", worker: str = "") -> VolcanoJob:
-    """1 master and 3 workers."""
+    """A job of 1 master and 3 workers."""
     tasks = f"tasks: [{{name: worker, {worker}}}]" if worker else ""
     return volcano_job(f"kind: Job\nspec: {{policies: {policies}, {spec} {tasks}}}")
 
@@ -65,7 +65,7 @@ def test_an_action_of_an_exit_code_is_not_looked_at() -> None:
 
 @pytest.mark.parametrize("what", ["events: PodFailed", "exitCode: three", "event: [PodFailed]"])
 def test_what_cannot_be_read_is_told_of_once(what: str) -> None:
-    """By what reads it: nothing follows from it."""
+    """Reading the field reports it, and this check adds nothing."""
     assert codes(job(f"[{{{what}, action: RestartJob}}]")) == []
 
 
@@ -143,11 +143,11 @@ def test_a_restart_of_some_leaves_the_others_hanging(action: str) -> None:
     "found",
     [
         job('[{event: "*", action: RestartJob}]'),
-        # Someone has decided that a failure ends the job.
+        # The user decided that a failure ends the job.
         job("[{event: PodFailed, action: AbortJob}, {event: PodEvicted, action: RestartJob}]"),
         job("[{exitCode: 1, action: AbortJob}, {exitCode: 137, action: RestartJob}, "
             "{event: PodEvicted, action: RestartJob}]"),
-        # No one waits.
+        # No pod waits.
         job("null", worker="replicas: 0"),
     ],
 )  # fmt: skip

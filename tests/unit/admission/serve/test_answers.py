@@ -1,4 +1,4 @@
-"""What the webhooks answer over HTTPS: which objects they admit, refuse and warn about."""
+"""The answers of the webhooks over HTTPS: which objects they admit, refuse and warn about."""
 
 import asyncio
 import base64
@@ -211,7 +211,7 @@ async def test_a_defect_of_ours_admits_and_is_logged_with_its_traceback(
 
 
 async def test_nothing_is_remembered_of_what_passes(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """kopf keeps a memo of each object until it sees the deletion. Nothing is watched here."""
+    """kopf keeps a memo of each object until it sees the deletion, and no watch ever shows one here."""
     remembered: list[object] = []
     monkeypatch.setattr(inventory.ResourceMemories, "_build_key", lambda _, body: remembered.append(body))
     made = folder.certify()
@@ -224,7 +224,7 @@ async def test_nothing_is_remembered_of_what_passes(folder: Folder, monkeypatch:
 async def test_clients_that_send_half_a_request_keep_no_review_out(
     folder: Folder, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """More clients than may connect. Each has sent almost as much as one request may have."""
+    """There are more clients than may connect, and each has sent almost as much as a request may have."""
     made = folder.certify()
     trusting = ssl.create_default_context(cadata=made.authorities.decode())
     half = b"POST /recoverypolicies HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n" + b"x" * 900_000

@@ -74,8 +74,8 @@ async def test_a_new_certificate_is_served_without_a_restart(folder: Folder, mon
 async def test_a_new_certificate_ends_no_connection_that_is_there(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither one of which nothing has come yet, nor one that waits for its next review: its client would take that for
-    a webhook that does not answer, and the API server admits the object unchecked."""
+    """This includes new connections and those between two reviews. If one ended, its client would think that the
+    webhook does not answer, and the API server would admit the object unchecked."""
     monkeypatch.setattr(webhooks, "CERTIFICATE_RECONCILE_SECONDS", 0.02)
     old = folder.certify()
     trusting = ssl.create_default_context(cadata=old.authorities.decode())
@@ -95,7 +95,7 @@ async def test_a_new_certificate_ends_no_connection_that_is_there(
 async def test_a_certificate_that_is_replaced_while_it_is_loaded_is_noticed(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise the server keeps the old one until the next replacement, which may be months later."""
+    """Otherwise the server keeps the old one until the next replacement, possibly months later."""
     monkeypatch.setattr(webhooks, "CERTIFICATE_RECONCILE_SECONDS", 0.02)
     old, load = folder.certify(), ssl.SSLContext.load_cert_chain
     new: list[Certificates] = []
@@ -115,7 +115,7 @@ async def test_a_certificate_that_is_replaced_while_it_is_loaded_is_noticed(
 async def test_files_that_are_read_in_the_middle_of_their_replacement_are_read_again(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Some programs write one file after the other. The old certificate is served meanwhile."""
+    """Some programs write one file after the other. The old certificate is served in between."""
     monkeypatch.setattr(webhooks, "CERTIFICATE_RECONCILE_SECONDS", 0.02)
     folder.certify()
     new = make_certificates(["127.0.0.1"], datetime.now(UTC), Certificates())
@@ -175,7 +175,7 @@ async def test_each_reason_for_not_serving_is_logged_once_until_the_webhooks_are
     serves, begun, fails = asyncio.Event(), threading.Event(), threading.Event()
 
     async def attempt(*_: Any, listening: Callable[[bool], None], stop: asyncio.Event, **__: Any) -> None:
-        begun.wait(20)  # its thread may come here before `admission` is there
+        begun.wait(20)  # this thread may arrive before `admission` is assigned
         answers.append(admission.why_not_served)
         outcome = next(attempts)
         if isinstance(outcome, Exception):
@@ -278,7 +278,7 @@ async def test_a_port_that_is_taken_is_the_reason_until_it_is_free(
 
 
 async def test_an_expired_certificate_serves_no_one(folder: Folder) -> None:
-    """The API server ends the handshake, and admits the object unchecked."""
+    """The API server would end the handshake and admit the object unchecked."""
     made = folder.certify(days_ago=400)
     async with folder.admission() as admission:
         await comes(lambda: "expired" in str(admission.why_not_served))

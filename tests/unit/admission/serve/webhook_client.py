@@ -45,7 +45,7 @@ class Cluster127:
         """Method, path and Authorization."""
         self.refuses = False
         self.silent = False
-        """It takes requests and never answers."""
+        """It accepts requests and never answers."""
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         self.requests.append((request.method, request.path, request.headers.get("Authorization", "")))
@@ -90,13 +90,13 @@ def _resource(plural: str) -> Object:
 
 
 class Folder:
-    """Certificates as cert-manager leaves them, and a kubeconfig."""
+    """A folder with certificates as cert-manager writes them, and a kubeconfig."""
 
     def __init__(self, path: Path, url: str) -> None:
         self.path = path
         self.port = _free_port()
         self.reviews: list[tuple[str, str]] = []
-        """Webhook and outcome of each, as the thread of the webhooks reports them."""
+        """Webhook and outcome of each review, as the webhooks' thread reports them."""
         self.kubeconfig = path / "kubeconfig"
         self.kubeconfig.write_text(
             json.dumps(
@@ -110,9 +110,9 @@ class Folder:
         )
 
     def certify(self, days_ago: int = 0) -> Certificates:
-        """Put a new certificate, made so long ago, in place of the one that is there.
+        """Replace the certificate by a new one, made that long ago.
 
-        Both files at once, as the kubelet replaces those of a Secret.
+        Both files change at once, as when the kubelet replaces those of a Secret.
         """
         made = make_certificates(["127.0.0.1"], datetime.now(UTC) - timedelta(days=days_ago), Certificates())
         version = Path(tempfile.mkdtemp(dir=self.path))
@@ -143,7 +143,7 @@ class Folder:
             yield admission
 
     async def review(self, made: Certificates, request: Object, path: str = "") -> Object:
-        """The answer of a webhook. `path` empty: of the one for that kind."""
+        """The answer of a webhook. `path` empty: the webhook for the object's kind."""
         trusting = ssl.create_default_context(cadata=made.authorities.decode())
         url = f"https://127.0.0.1:{self.port}/{path or request['resource']['resource']}"
         review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}

@@ -1,4 +1,4 @@
-"""An informer of things, on an API whose answers are scripted, in virtual time."""
+"""An informer on an API with scripted answers, in virtual time."""
 
 import asyncio
 import json
@@ -58,7 +58,7 @@ def error_event(code: int, message: str = "no") -> bytes:
 
 
 class World:
-    """An informer on scripted answers, and what it reported."""
+    """An informer on scripted answers, and its reports."""
 
     def __init__(
         self, *, forget_undecodable: bool = False, decode: Callable[[msgspec.Raw], ObjectEntry[int]] = decode
@@ -88,11 +88,11 @@ class World:
 
     @property
     def undecodable(self) -> dict[str, str]:
-        """What `size` was instead of a number, by the object's name."""
+        """The value that `size` had instead of a number, by object name."""
         return {found.title: _got(found) for found in self.informer.undecodable.values()}
 
     async def run(self, *streams: Stream) -> list[str]:
-        """Run until the streams are used up. Returns what was reported."""
+        """Run until the streams are used up; returns the reports."""
         self.api.streams.extend(streams)
         task = asyncio.create_task(self.informer.run())
         idle = asyncio.create_task(self.api.idle.wait())
@@ -115,6 +115,6 @@ LISTED: Stream = [added("x", 3, 1), added("y", 5, 1), end(7)]
 
 
 def after(world: World, seconds: float, *lines: bytes | Exception) -> Iterator[bytes | Exception]:
-    """A stream that is silent for that long."""
+    """A stream that is silent for that long before its lines."""
     world.clock.seconds += seconds
     yield from lines

@@ -1,4 +1,4 @@
-"""The informer: what it makes of lists, streams, and everything that goes wrong with either."""
+"""The informer: how it handles lists, streams, and every failure of either."""
 
 from collections.abc import Iterator
 
@@ -264,7 +264,7 @@ async def test_a_lost_position_is_listed_at_once_and_lists_that_fail_back_off(wo
 
 
 class Slow(list[bytes | Exception]):
-    """A stream that lasts, on the clock."""
+    """A stream during which the clock advances."""
 
     def __init__(self, clock: FakeClock, seconds: float) -> None:
         super().__init__([bookmark(99)])

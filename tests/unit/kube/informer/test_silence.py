@@ -1,4 +1,4 @@
-"""A watch that falls silent is opened again by a list, and what is known may become stale."""
+"""A silent watch is replaced by a new list, and known objects may become stale."""
 
 from recovery.kube.watch_lines import WATCH_IDLE_SECONDS_MAX
 from recovery.ports import (
@@ -16,7 +16,7 @@ IDLE = WATCH_IDLE_SECONDS_MAX
 
 
 async def test_a_watch_that_falls_silent_is_opened_again_by_a_list(world: World) -> None:
-    """A watch that continues would be silent again where nothing changes, and would not show what is true."""
+    """A continued watch would be silent again if nothing changes, and would not show what was missed."""
     told = await world.run([*LISTED, SILENT], [added("x", 3, 1), end(9)])
     assert world.api.watches[:2] == [Watched(None, send_initial_events=True)] * 2
     assert told[-1] == "drop y@5=1", "what was missed meanwhile is told"

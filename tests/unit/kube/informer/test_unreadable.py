@@ -1,4 +1,4 @@
-"""Objects, pages and lines that cannot be read: each is kept apart, reported, and asked for again."""
+"""Objects, pages and lines that cannot be read: each is kept apart, reported, and requested again."""
 
 import json
 
@@ -67,7 +67,7 @@ async def test_something_without_a_name_is_counted_and_the_watch_goes_on(world: 
 
 
 class TestUndecodable:
-    """What is known of the objects that cannot be read."""
+    """What is known about objects that cannot be read."""
 
     async def test_they_are_known_until_they_can_be_read_or_are_gone(self, world: World) -> None:
         await world.run(
