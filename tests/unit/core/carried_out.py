@@ -1,4 +1,4 @@
-"""What an action makes of the facts, where its preconditions hold. World in, world out."""
+"""The effect of an action on the facts, where its preconditions hold. It takes a world and returns one."""
 
 import msgspec
 
@@ -45,7 +45,7 @@ def carried_out(world: World, action: Action, seconds: float) -> World:
 
 
 def pods_asked_to_go(world: World, uids: set[str], seconds: float) -> World:
-    """Those that are not on their way already."""
+    """Skips pods that are being deleted already."""
 
     def change(pod: PodFacts) -> PodFacts:
         if pod.uid not in uids or pod.gone_at is not None or pod.deleting_since is not None:
@@ -65,7 +65,7 @@ def pods_gone(world: World, uids: set[str], seconds: float) -> World:
 
 
 def _with_job(world: World, uid: str, *, version: str | None = None, **changes: object) -> World:
-    """`version`: of the Job when the action was decided; one that has changed since refuses it. None: any."""
+    """`version`: resourceVersion of the Job at the decision. A Job that has changed refuses the action. None: any."""
 
     def change(job: JobFacts) -> JobFacts:
         if job.uid != uid or version not in {None, job.resource_version}:
@@ -79,7 +79,7 @@ def _with_job(world: World, uid: str, *, version: str | None = None, **changes: 
 
 
 def _with_suspension(world: World, action: SuspendWorkload | ResumeWorkload) -> World:
-    """As `executors.suspension` does it: only where no other client has changed it."""
+    """Works as `executors.suspension` does: only where no other client has changed the suspension."""
     workload = world.workload
     if workload is None or workload.uid != action.workload_uid:
         return world

@@ -1,8 +1,8 @@
-"""What no real cluster can show: a world that breaks one of these rules tests a case that cannot occur.
+"""Rules that every real cluster obeys. A test whose world breaks one of them tests a case that cannot occur.
 
 The rules follow Kubernetes 1.36 (`getPhase` in pkg/kubelet/kubelet_pods.go, pkg/controller/job) and JobSet 0.12
-(pkg/controllers). Times of one object, or of the API server alone, have an order; those of a kubelet and of the API
-server have one only as far as their clocks agree, so tests of clocks that differ allow those rules by name.
+(pkg/controllers). The times of one object have an order, and so have those of the API server. The times of a kubelet
+and of the API server have one only if their clocks agree, so tests of differing clocks allow those rules by name.
 """
 
 from collections import Counter
@@ -12,13 +12,13 @@ from datetime import datetime
 from recovery.core.model.facts import Condition, ContainerFacts, ExitFacts, JobFacts, NodeFacts, PodFacts, Snapshot
 
 Found = Iterator[tuple[str, str]]
-"""Rules that are broken, each with the object."""
+"""The broken rules, each with the object that breaks it."""
 
 _ENDED = ("Succeeded", "Failed")
 
 
 def impossible(snapshot: Snapshot, allowed: frozenset[str] = frozenset()) -> list[str]:
-    """The rules that the snapshot breaks, each with the object; empty: a cluster may look like this.
+    """The rules that the snapshot breaks, each with the object. Empty: a real cluster may look like this.
 
     `allowed`: rules that a test breaks on purpose.
     """
@@ -36,7 +36,7 @@ def impossible(snapshot: Snapshot, allowed: frozenset[str] = frozenset()) -> lis
 
 
 def checked(snapshot: Snapshot, allowed: frozenset[str] = frozenset()) -> Snapshot:
-    """The snapshot; an assertion fails if no cluster may look like it."""
+    """Returns the snapshot. An assertion fails if no real cluster can look like it."""
     wrong = impossible(snapshot, allowed)
     assert not wrong, f"no cluster looks like this: {'; '.join(wrong)}"
     return snapshot
@@ -62,7 +62,7 @@ def _negative(what: str, **counts: int | None) -> Found:
 
 
 def _names(snapshot: Snapshot) -> Found:
-    """UIDs are unique for all time, names among the objects that exist."""
+    """UIDs are unique for all time. Names are unique among the objects that exist."""
     uids = Counter((*(pod.uid for pod in snapshot.pods), *(job.uid for job in snapshot.jobs)))
     yield from (("uid-twice", uid) for uid, times in uids.items() if times > 1)
     pods = Counter(pod.name for pod in snapshot.pods if pod.gone_at is None)
@@ -71,7 +71,7 @@ def _names(snapshot: Snapshot) -> Found:
 
 
 def _places(pods: tuple[PodFacts, ...], jobs: dict[str, JobFacts]) -> Found:
-    """The Job controller fills an index that no active pod has (`firstPendingIndexes`)."""
+    """The Job controller fills only an index that no active pod has (`firstPendingIndexes`)."""
     living = Counter(
         (pod.job_uid, pod.index)
         for pod in pods
@@ -85,7 +85,7 @@ def _places(pods: tuple[PodFacts, ...], jobs: dict[str, JobFacts]) -> Found:
 
 
 def _training(snapshot: Snapshot, jobs: dict[str, JobFacts]) -> Found:
-    """The store remembers it for as long as the Job exists."""
+    """The store remembers when a Job trained for as long as the Job exists."""
     for uid, moment in snapshot.trained_at.items():
         if uid not in jobs:
             yield "trained-without-job", uid
@@ -100,7 +100,7 @@ def _pod(pod: PodFacts, job: JobFacts | None) -> Found:
     what = f"pod {pod.name}"
     if pod.gone_at is not None:
         if job is None:
-            yield "gone-pod-without-job", what  # the store forgets those of a Job that is gone
+            yield "gone-pod-without-job", what  # the store forgets the pods of a Job that is gone
         if pod.gone_at < pod.created_at:
             yield "gone-before-created", what
     if job is not None and pod.job_name != job.name:
@@ -133,7 +133,7 @@ def _placement(what: str, pod: PodFacts) -> Found:
 
 
 def _phase(what: str, pod: PodFacts, job: JobFacts | None) -> Found:
-    """The kubelet writes the phase and the states of the containers in one update (`getPhase`)."""
+    """The kubelet writes the phase and the container states in one update (`getPhase`)."""
     regular = (*pod.containers, *pod.other_containers)
     match pod.phase:
         case "Pending":
@@ -150,7 +150,7 @@ def _phase(what: str, pod: PodFacts, job: JobFacts | None) -> Found:
             if any(each.exit is not None and each.exit.code for each in pod.containers):
                 yield "succeeded-though-some-failed", what
         case "Failed":
-            # Not by its containers alone: the kubelet evicts (a reason), pod GC and the like say DisruptionTarget.
+            # A pod may fail without its containers: the kubelet evicts it (a reason), or pod GC sets DisruptionTarget.
             others = pod.reason or pod.deleting_since or any(each.type == "DisruptionTarget" for each in pod.conditions)
             if job is not None and job.pod_restart_policy != "Never" and not others:
                 yield "failed-though-restarted", what  # the kubelet starts the container again in the same pod
@@ -163,7 +163,7 @@ def _has_started(container: ContainerFacts) -> bool:
 
 
 def _never_restarts(job: JobFacts | None) -> bool:
-    """The kubelet restarts no container of its pods."""
+    """The kubelet never restarts a container of this Job's pods."""
     if job is None or job.pod_restart_policy != "Never":
         return False
     return not any(each.restart_policy or each.restart_rules for each in job.containers)
@@ -171,7 +171,7 @@ def _never_restarts(job: JobFacts | None) -> bool:
 
 def _ready(what: str, pod: PodFacts) -> Found:
     if pod.gone_at is not None:
-        return  # as it was last seen
+        return  # the facts are those that were last seen
     runs = all(each.running_since for each in pod.containers) if pod.training_known else True
     if pod.phase in _ENDED or not runs or (pod.training_known and not pod.containers):
         yield "ready-but-not-running", what
@@ -202,7 +202,7 @@ def _container(what: str, container: ContainerFacts, pod: PodFacts) -> Found:
 def _job(job: JobFacts, snapshot: Snapshot) -> Found:
     what, jobset = f"Job {job.name}", snapshot.jobset
     if jobset is not None and job.jobset_uid == jobset.uid:
-        if job.restart_attempt > jobset.restarts:  # labels come from the status that has been written
+        if job.restart_attempt > jobset.restarts:  # the label comes from a status that has been written
             yield "attempt-ahead-of-its-jobset", what
         if job.created_at < jobset.created_at:
             yield "job-before-its-jobset", what

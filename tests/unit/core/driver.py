@@ -1,4 +1,4 @@
-"""Runs `decide` as the reconciler does, without an API server, and holds every step against the invariants."""
+"""Runs `decide` as the reconciler does, without an API server, and checks every step against the invariants."""
 
 from datetime import timedelta
 
@@ -86,8 +86,8 @@ def policy(
     namespace: str = "",
     elastic: PinnedElastic | None = None,
 ) -> Policy:
-    """The policy `default`, in force since a day before START unless it says otherwise. `namespace`: of a
-    RecoveryPolicy, whose rules a tenant wrote."""
+    """The policy `default`, by default in force since a day before START. `namespace`: that of a RecoveryPolicy, whose
+    rules a tenant wrote."""
     return Policy(
         name="default",
         title="RecoveryPolicy ml/default",
@@ -118,7 +118,7 @@ def policy(
 
 
 class Controller:
-    """One controller process as far as one group sees it. Its ledger is what the API server has."""
+    """One controller process, as one group sees it. Its ledger is the one that the API server stores."""
 
     def __init__(self, policy_: Policy | PolicyError | None = None, ledger: Ledger | None = None) -> None:
         self.policy: Policy | PolicyError | None = policy() if policy_ is None else policy_
@@ -127,11 +127,11 @@ class Controller:
         self.live_reads = 0
 
     def plan(self, world: World, seconds: float) -> Plan:
-        """What would be done now; live facts are read if they are asked for. Nothing is written."""
+        """The plan for this moment. Reads live facts if the plan asks for them, and writes nothing."""
         return self.plan_on(world.snapshot(), world.snapshot(live=True), seconds)
 
     def plan_on(self, cached: Snapshot, live: Snapshot, seconds: float) -> Plan:
-        """The same where the cache lags behind what a live read shows."""
+        """The plan for this moment when the cache lags behind a live read."""
         plan = decide(cached, self.ledger, self.policy, at(seconds))
         if any(isinstance(action, ReadLive) for action in plan.actions):
             assert plan.ledger == self.ledger, "a plan that asks for a live read writes nothing yet"
@@ -146,11 +146,11 @@ class Controller:
         return plan
 
     def write(self, plan: Plan) -> None:
-        """The ledger, and nothing after it: as if the process had ended there."""
+        """Writes the ledger and does nothing after it, as if the process had ended there."""
         self.ledger = msgspec.json.decode(msgspec.json.encode(plan.ledger), type=Ledger)
 
     def reconcile(self, world: World, seconds: float) -> Plan:
-        """One reconcile, carried out."""
+        """One reconcile, including its actions."""
         plan = self.plan(world, seconds)
         self.done += plan.first
         self.write(plan)
@@ -158,7 +158,7 @@ class Controller:
         return plan
 
     def settle(self, world: World, seconds: float) -> Plan:
-        """Reconcile until an incident that has closed is put away."""
+        """Reconciles until a closed incident has been put away."""
         plan = self.reconcile(world, seconds)
         while self.ledger.incident is not None and self.ledger.incident.closing is not None:
             plan = self.reconcile(world, seconds)

@@ -19,7 +19,7 @@ def elastic_controller(elastic: PinnedElastic = ELASTIC, **settings: object) -> 
 
 
 def sixteen(ranks: int = RANKS) -> World:
-    """It trains, and the template in its JobSet says its size."""
+    """The group trains, and the template in its JobSet states its size."""
     world = training(ranks)
     assert world.jobset is not None
     (template,) = world.jobset.replicated_jobs
@@ -36,7 +36,7 @@ def rack_lost(world: World, seconds: float, ranks: tuple[int, ...] = (12, 13, 14
 def reconciled(
     controller: Controller, world: World, seconds: float, outcome: BirthOutcome = BirthOutcome.APPLIED, why: str = ""
 ) -> tuple[Plan, World]:
-    """Reconcile until no dry run is asked for. The API server answers each of them with `outcome`."""
+    """Reconciles until the plan asks for no dry run. The API server answers each dry run with `outcome`."""
     plan = controller.reconcile(world, seconds)
     for number in range(40):
         asked = [action for action in plan.actions if isinstance(action, TryBirth)]
@@ -48,7 +48,7 @@ def reconciled(
 
 
 def born(controller: Controller, world: World, seconds: float, *, unplaced: tuple[int, ...] = ()) -> World:
-    """JobSet has made the Job again, with the settings of the ledger; these ranks find no node."""
+    """JobSet has recreated the Job with the ledger's settings. The ranks in `unplaced` find no node."""
     world = world.born(seconds, controller.ledger.birth_settings)
     for rank in range(world.job.parallelism):
         world = world.unschedulable(rank, "0/16 nodes are available") if rank in unplaced else world.scheduled(rank)
@@ -56,7 +56,7 @@ def born(controller: Controller, world: World, seconds: float, *, unplaced: tupl
 
 
 def waiting_for_a_rack() -> tuple[Controller, World]:
-    """The group lost a rack of four at 0, was restarted, and four ranks have had no node since 3."""
+    """The group lost a rack of four at 0 and was restarted. Four ranks have had no node since 3."""
     controller = elastic_controller()
     world = rack_lost(sixteen(), 0)
     reconciled(controller, world, 0.5)
@@ -66,7 +66,7 @@ def waiting_for_a_rack() -> tuple[Controller, World]:
 
 
 def shrunk(elastic: PinnedElastic = ELASTIC) -> tuple[Controller, World]:
-    """It has gone on with twelve nodes since 130, and its incident is recorded."""
+    """The group has run with twelve nodes since 130, and its incident is recorded."""
     controller, world = waiting_for_a_rack()
     _, world = reconciled(controller, world, 121)
     world = born(controller, world, 125).all_ready(130)

@@ -1,4 +1,4 @@
-"""The groups that unit tests of the core begin with."""
+"""The groups with which the unit tests of the core begin."""
 
 from recovery.core.model.facts import JobFacts, JobSetFacts, ReplicatedJobFacts, WorkloadFacts
 from recovery.core.model.native_policy_facts import FailurePolicyFacts, PodFailureRule
@@ -14,7 +14,7 @@ def group(
     rules: tuple[PodFailureRule, ...] = (),
     failure_policy: FailurePolicyFacts | None = None,
 ) -> World:
-    """A group of `ranks` pods, Pending since `born`."""
+    """A group of `ranks` pods, which are Pending since `born`."""
     job = JobFacts(
         name="train-node-0",
         uid="job-1",

@@ -25,7 +25,7 @@ def died(
     kind: LossKind = LossKind.POD_FAILED,
     **changes: object,
 ) -> Evidence:
-    """A process ended by itself."""
+    """The evidence of a process that ended by itself."""
     moment = at(seconds) if seconds is not None else None
     ended = ExitFacts(code=code, reason=reason, message=message, finished_at=moment)
     return lost(kind, index=index, seconds=seconds, exit=ended, **changes)  # type: ignore[arg-type]
@@ -41,7 +41,7 @@ def lost(
     inferred: bool = False,
     **changes: object,
 ) -> Evidence:
-    """A pod was lost in that way; `changes` are those of the pod."""
+    """The evidence of a pod that was lost in that way. `changes`: of the pod."""
     member = pod(index, **changes)
     return Evidence(
         key=f"{member.uid}/{kind}/{seconds}",
@@ -68,7 +68,7 @@ def around(
     taints: tuple[str, ...] = (),
     **changes: object,
 ) -> Snapshot:
-    """The group, with that node as said; the others are well."""
+    """The group with this node changed. All other nodes are healthy."""
     snapshot = GROUP.snapshot()
     made = NodeFacts(
         name=node,

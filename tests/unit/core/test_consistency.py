@@ -1,4 +1,4 @@
-"""Each rule of `consistency` finds the world that breaks it; and a group that trains breaks none."""
+"""Each rule of `consistency` finds the world that breaks it. A group that trains breaks none."""
 
 import inspect
 import re
@@ -21,7 +21,7 @@ CLEAN = ExitFacts(0, "Completed", "", at(-100), at(0))
 
 
 def pod(world: World = GOOD, **changes: object) -> World:
-    """The pod of rank 3, with the store's memory as it was."""
+    """Changes the pod of rank 3. The store's memory stays as it was."""
     changed = msgspec.structs.replace(world.pod(3), **changes)
     pods = tuple(changed if each.uid == changed.uid else each for each in world.pods)
     return msgspec.structs.replace(world, pods=pods)
@@ -81,7 +81,7 @@ BROKEN: dict[str, World] = {
     "ready-but-unreachable": GOOD.with_node("gpu-3", reachable=False),
     "gone-but-there": GOOD,
 }
-"""By rule. For the last one see below: `World` leaves out the nodes that are gone."""
+"""By rule. `found` adds the fault of the last one, because `World` leaves out the nodes that are gone."""
 
 
 def found(world: World, rule: str) -> list[str]:

@@ -1,7 +1,7 @@
 """A small world to decide about: one TrainJob, its JobSet, its Job and its pods, as facts that tests change in words.
 
-Every method returns the world after something happened to it, and says when in seconds since START. Nothing follows
-from anything here: a pod that is deleted is not replaced until the test says so, because the tests are about moments.
+Each method returns the world after one event, dated in seconds since START. No event causes another: a deleted pod is
+not replaced until the test says so, because the tests are about moments.
 """
 
 from collections import deque
@@ -41,16 +41,16 @@ TOLERATED = "nvidia.com/gpu"
 
 
 _CHECKED: "deque[World]" = deque(maxlen=2)
-"""The latest worlds that were found consistent. Each reconcile takes two snapshots of one."""
+"""The latest worlds that were found consistent. Each reconcile takes two snapshots of one world."""
 
 
 def at(seconds: float) -> datetime:
-    """So many seconds after START; negative: before."""
+    """This many seconds after START. Negative: before START."""
     return START + timedelta(seconds=seconds)
 
 
 def whole(seconds: float) -> datetime:
-    """The same as the API server or a kubelet writes it: in whole seconds."""
+    """The same time as the API server or a kubelet writes it: in whole seconds."""
     return at(seconds).replace(microsecond=0)
 
 
@@ -63,30 +63,30 @@ class World(msgspec.Struct, frozen=True):
     pods: tuple[PodFacts, ...]
     trained_at: dict[str, datetime]
     job_template: JobFacts
-    """What JobSet makes Jobs of."""
+    """The template from which JobSet creates Jobs."""
     trained_members: dict[str, int] = {}
     done: dict[str, dict[int, PodFacts]] = {}
-    """The pods in which ranks have trained to their end, by Job UID and index."""
+    """The pods whose ranks have trained to their end, by Job UID and index."""
     made: int = 1
-    """How many Jobs there have been."""
+    """How many Jobs there have been, including those that are gone."""
     nodes: dict[str, NodeFacts] = {}
-    """Those that are not simply Ready."""
+    """The nodes that are not simply Ready."""
     gone_nodes: frozenset[str] = frozenset()
     lost_nodes: tuple[LostNode, ...] = ()
-    """Of the whole cluster."""
+    """The lost nodes of the whole cluster."""
     cluster_nodes: int = 100
     waiting: tuple[WaitingGroup, ...] | None = ()
-    """Other groups that wait for nodes. None: it is not known yet."""
+    """Other groups that wait for nodes. None: not known yet."""
     feasible_known: bool = True
-    """It is known which nodes take the pods of the group."""
+    """Whether it is known which nodes can take the group's pods."""
     undecodable: tuple[UndecodableObject, ...] = ()
     room: Room | None = None
-    """For more pods of the group. None: it is not known."""
+    """Room for more pods of the group. None: not known."""
     birth_trial: BirthTrial | None = None
     stale: dict[str, datetime] = {}
-    """When the watch of a resource last reported, by plural."""
+    """When the watch of each silent resource last reported, by plural."""
     allowed: frozenset[str] = frozenset()
-    """Rules of `consistency` that it breaks on purpose."""
+    """Rules of `consistency` that the world breaks on purpose."""
 
     # --- what there is ---------------------------------------------------------------------------------------------
 
@@ -142,7 +142,7 @@ class World(msgspec.Struct, frozen=True):
         return pod
 
     def find(self, index: int) -> PodFacts | None:
-        """The same. None: no pod of that rank is known."""
+        """The newest pod of that rank. None: no pod of that rank is known."""
         mine = (pod for pod in reversed(self.pods) if pod.job_uid == self.job.uid and pod.index == index)
         return next(mine, None)
 
@@ -157,36 +157,36 @@ class World(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, jobset=msgspec.structs.replace(self.jobset, **changes))
 
     def with_job(self, **changes: object) -> "World":
-        """Change the newest Job; its resourceVersion rises, as the API server's does."""
+        """Changes the newest Job. Its resourceVersion rises, as it does in the API server."""
         version = str(int(self.job.resource_version) + 1)
         changed = msgspec.structs.replace(self.job, **{"resource_version": version, **changes})
         return msgspec.structs.replace(self, jobs=(*self.jobs[:-1], changed))
 
     def with_pod(self, index: int, **changes: object) -> "World":
-        """Change the newest pod of that rank."""
+        """Changes the newest pod of that rank."""
         uid = self.pod(index).uid
         pods = tuple(msgspec.structs.replace(pod, **changes) if pod.uid == uid else pod for pod in self.pods)
         return msgspec.structs.replace(self, pods=pods)._remember()
 
     def unreadable(self, name: str = "train-node-0-0", *, kind: str = "Pod", problem: str = "no") -> "World":
-        """One more object of the group cannot be read. Its last readable state is among the facts."""
+        """One more object of the group cannot be read. The facts still hold its last readable state."""
         found = UndecodableObject(kind=kind, namespace="ml", name=name, uid=f"uid-{name}", problem=problem)
         return msgspec.structs.replace(self, undecodable=(*self.undecodable, found))
 
     def unheard(self, *plurals: str, seconds: float = -180) -> "World":
-        """The watches of these resources are silent since then. None named: all report again."""
+        """The watches of these resources are silent since then. None given: all report again."""
         return msgspec.structs.replace(self, stale={plural: at(seconds) for plural in plurals})
 
     def readable(self) -> "World":
-        """All can be read."""
+        """All objects can be read again."""
         return msgspec.structs.replace(self, undecodable=())
 
     def with_other(self, index: int, *others: ContainerFacts) -> "World":
-        """Helpers and sidecars beside the training of that rank."""
+        """Helpers and sidecars beside the training container of that rank."""
         return self.with_pod(index, other_containers=others)
 
     def _remember(self) -> "World":
-        """What the store remembers: the first moment at which all ran, how many they were, and which ranks are done."""
+        """What the store remembers: when all ranks first ran, how many they were, and which have trained to the end."""
         known, members = dict(self.trained_at), dict(self.trained_members)
         for job in self.jobs:
             ran_at = all_ran_at(job, self.pods) if job.uid not in known else None
@@ -199,7 +199,7 @@ class World(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, trained_at=known, trained_members=members, done=done)
 
     def controller_restarted(self) -> "World":
-        """Forget what only a running controller knows: pods that vanished, and when the group trained."""
+        """Forgets what only a running controller knows: pods that vanished, and when the group trained."""
         pods = tuple(pod for pod in self.pods if pod.gone_at is None)
         return msgspec.structs.replace(self, pods=pods, trained_at={}, trained_members={}, done={})._remember()
 
@@ -210,7 +210,7 @@ class World(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, nodes={**self.nodes, name: msgspec.structs.replace(before, **changes)})
 
     def node_silent(self, name: str, seconds: float, *, lease_seconds: float | None = None) -> "World":
-        """Its kubelet has not reported for the grace period: Ready is Unknown, and its pods are marked not Ready."""
+        """The kubelet has not reported for the grace period: Ready is Unknown, and its pods are marked not Ready."""
         lease = whole(lease_seconds) if lease_seconds is not None else None
         world = self.with_node(
             name,
@@ -236,24 +236,24 @@ class World(msgspec.Struct, frozen=True):
         return self.with_node(name, taints=(taint,))
 
     def nodes_lost(self, *lost: tuple[str, float] | tuple[str, float, str]) -> "World":
-        """Nodes of the cluster, of this group or not, with the moment and the rack."""
+        """Lost nodes of the cluster, each with the time and, if known, the rack. The group need not use them."""
         nodes = tuple(LostNode(name, whole(seconds), *rack) for name, seconds, *rack in lost)
         return msgspec.structs.replace(self, lost_nodes=nodes)
 
     # --- losses ----------------------------------------------------------------------------------------------------
 
     def pod_deleted(self, index: int, seconds: float, *, grace_seconds: int = 30) -> "World":
-        """A client has deleted the pod; its processes still run."""
+        """A client has deleted the pod. Its processes still run."""
         return self.with_pod(index, deleting_since=whole(seconds), deletion_grace_seconds=grace_seconds)
 
     def pod_gone(self, index: int, seconds: float) -> "World":
-        """The object has vanished, while its Job lives on."""
+        """The pod object has vanished, and its Job still exists."""
         return self.with_pod(index, gone_at=at(seconds), ready=False)
 
     def container_exited(
         self, index: int, exit_code: int, seconds: float, *, reason: str = "Error", message: str = ""
     ) -> "World":
-        """The process has ended, and the kubelet will start it again."""
+        """The process has ended, and the kubelet will restart the container."""
         before = self.pod(index).containers[0]
         ended = ExitFacts(exit_code, reason, message, before.running_since, whole(seconds))
         container = msgspec.structs.replace(before, running_since=None, exit=ended)
@@ -262,12 +262,12 @@ class World(msgspec.Struct, frozen=True):
     def container_restarted(
         self, index: int, exit_code: int, seconds: float, *, back_after: float = 1, reason: str = "Error"
     ) -> "World":
-        """Restarted in place: the same pod, a new process, Ready again."""
+        """The container has restarted in place: the same pod, a new process, Ready again."""
         exited = self.container_exited(index, exit_code, seconds, reason=reason)
         return exited.container_back(index, seconds + back_after)
 
     def container_back(self, index: int, seconds: float) -> "World":
-        """The kubelet has started the container again, and it is Ready."""
+        """The kubelet has restarted the container, and it is Ready."""
         before = self.pod(index).containers[0]
         container = ContainerFacts(
             name=before.name, restarts=before.restarts + 1, running_since=whole(seconds), last_exit=before.exit
@@ -277,7 +277,7 @@ class World(msgspec.Struct, frozen=True):
     def pod_failed(
         self, index: int, exit_code: int, seconds: float, *, reason: str = "Error", message: str = ""
     ) -> "World":
-        """restartPolicy Never: the container ended, and with it the pod."""
+        """restartPolicy Never: the container has ended, and so has the pod."""
         exited = self.container_exited(index, exit_code, seconds, reason=reason, message=message)
         return exited.with_pod(index, phase="Failed")
 
@@ -286,21 +286,21 @@ class World(msgspec.Struct, frozen=True):
         return self.pod_deleted(index, seconds).with_pod(index, conditions=(condition,))
 
     def replaced(self, index: int, seconds: float) -> "World":
-        """The Job made another pod for that rank; it is Pending."""
+        """The Job has created another pod for that rank. It is Pending."""
         number = sum(pod.job_uid == self.job.uid and pod.index == index for pod in self.pods)
         pod = _pod(self.job, index, number, whole(seconds))
         counted = self.with_job(failed=self.job.failed + 1)
         return msgspec.structs.replace(counted, pods=(*counted.pods, pod))
 
     def came_back(self, index: int, created: float, ready: float) -> "World":
-        """The lost pod is gone and another one runs in its place."""
+        """The lost pod is gone, and another one runs in its place."""
         gone = self if self.pod(index).phase == "Failed" else self.pod_gone(index, created)
         return gone.replaced(index, created).started(index, ready).pod_ready(index, ready)
 
     # --- what controllers and users do -----------------------------------------------------------------------------
 
     def job_failing(self, reason: str, seconds: float, *, finally_: bool = False) -> "World":
-        """FailureTarget, which precedes Failed; `finally_`: Failed as well."""
+        """Sets FailureTarget, which precedes Failed. `finally_`: sets Failed as well."""
         found = Condition("FailureTarget", "True", reason, f"Job was active: {reason}", whole(seconds))
         done = msgspec.structs.replace(found, type="Failed")
         return self.with_job(conditions=(*self.job.conditions, found, *((done,) if finally_ else ())))
@@ -314,7 +314,7 @@ class World(msgspec.Struct, frozen=True):
         return self.with_jobset(terminal_state="Completed", conditions=(condition,))
 
     def succeeded(self, index: int) -> "World":
-        """Its process ended with exit code 0, at an unknown time."""
+        """The rank's process ended with exit code 0, at an unknown time."""
         container = self.pod(index).containers[0]
         ended = ExitFacts(0, "Completed", started_at=container.running_since)
         done = msgspec.structs.replace(container, running_since=None, exit=ended)
@@ -325,28 +325,28 @@ class World(msgspec.Struct, frozen=True):
         return self.with_job(conditions=(*self.job.conditions, condition))
 
     def suspended(self) -> "World":
-        """By its user, all the way down."""
+        """The user has suspended the job. Trainer and JobSet have followed."""
         return self.with_workload(suspended=True).with_jobset(suspended=True).with_job(suspended=True)
 
     def suspended_by(self, incident_id: str) -> "World":
-        """By the controller: its patch has suspended the TrainJob. Trainer and JobSet have not followed yet."""
+        """The controller's patch has suspended the TrainJob. Trainer and JobSet have not followed yet."""
         assert self.workload is not None
         return self.with_workload(
             suspended=True, annotations={**self.workload.annotations, SUSPENDED_BY_ANNOTATION: incident_id}
         )
 
     def released(self) -> "World":
-        """Our patch that ends it: annotations gone, the TrainJob not suspended; Trainer has not carried it on yet."""
+        """Our patch has ended the suspension: no annotation, TrainJob not suspended. Trainer has not followed yet."""
         assert self.workload is not None
         left = {key: value for key, value in self.workload.annotations.items() if key != SUSPENDED_BY_ANNOTATION}
         return self.with_workload(suspended=False, annotations=left)
 
     def recreated_suspended(self, seconds: float) -> "World":
-        """The old Job is gone; JobSet, suspended, has made the new one without pods."""
+        """The old Job is gone. JobSet is suspended, and has created the new Job without pods."""
         return self.with_jobset(suspended=True).job_gone().job_created(seconds).with_job(suspended=True)
 
     def unsuspended(self, seconds: float) -> "World":
-        """Trainer and JobSet have carried the end of the suspension on; the Job has pods again."""
+        """Trainer and JobSet have followed the end of the suspension. The Job has pods again."""
         condition = Condition("Suspended", "False", "JobResumed", "Job resumed", whole(seconds))
         awake = self.with_jobset(suspended=False).with_job(suspended=False, conditions=(condition,))
         return awake.pods_created(seconds)
@@ -357,12 +357,11 @@ class World(msgspec.Struct, frozen=True):
         return self.with_workload(annotations={**self.workload.annotations, annotation: value})
 
     def resumed_condition(self, seconds: float) -> Condition:
-        """What the Job controller writes once it has created the pods."""
+        """The condition that the Job controller writes once it has created the pods."""
         return Condition("Suspended", "False", "JobResumed", "Job resumed", whole(seconds))
 
     def resumed(self, seconds: float, *, dated: float | None = None) -> "World":
-        """The same Job again with new pods; those that were active are gone. `dated`: when its controller wrote the
-        condition; None: at once."""
+        """The same Job with new pods; those that were active are gone. `dated`: the condition's date; None: at once."""
         condition = self.resumed_condition(seconds if dated is None else dated)
         awake = self.with_workload(suspended=False).with_jobset(suspended=False)
         awake = awake.with_job(suspended=False, conditions=(condition,))
@@ -379,14 +378,14 @@ class World(msgspec.Struct, frozen=True):
         return self.with_job(deleting_since=whole(seconds))
 
     def all_deleted(self, seconds: float, *, grace_seconds: int = 30) -> "World":
-        """Every pod of the newest Job has been asked to go."""
+        """Every pod of the newest Job is being deleted."""
         world = self
         for index in range(self.job.parallelism):
             world = world.pod_deleted(index, seconds, grace_seconds=grace_seconds)
         return world
 
     def job_gone(self, uid: str | None = None) -> "World":
-        """A Job and all that it had are gone; the store forgets both. `uid` None: the newest Job."""
+        """A Job and its pods are gone, and the store forgets both. `uid` None: the newest Job."""
         uid = uid or self.job.uid
         return msgspec.structs.replace(
             self,
@@ -403,7 +402,7 @@ class World(msgspec.Struct, frozen=True):
         return self.with_jobset(restarts=self.jobset.restarts + 1, restarts_counted=counted)
 
     def job_created(self, seconds: float, *, name: str = "train-node-0") -> "World":
-        """JobSet made the Job again, without pods so far."""
+        """JobSet has created the Job again, without pods so far."""
         assert self.jobset is not None
         number = self.made + 1
         job = msgspec.structs.replace(
@@ -417,7 +416,7 @@ class World(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, jobs=(*self.jobs, job), made=number)
 
     def born(self, seconds: float, settings: BirthSettings | None) -> "World":
-        """The old Job is gone; JobSet makes the new one, and the API server gives it the settings."""
+        """The old Job is gone. JobSet creates the new one, and the API server gives it the settings."""
         world = self.job_gone().job_created(seconds)
         if settings is not None:
             size = {} if settings.nodes is None else {"parallelism": settings.nodes, "completions": settings.nodes}
@@ -429,13 +428,13 @@ class World(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, pods=(*self.pods, *made))
 
     def recreated(self, seconds: float) -> "World":
-        """The old Job is gone; a new one is there with all its pods Pending."""
+        """The old Job is gone. A new one exists, and all its pods are Pending."""
         return self.job_gone().job_created(seconds).pods_created(seconds)
 
     # --- on the way to Ready ---------------------------------------------------------------------------------------
 
     def scheduled(self, index: int, seconds: float | None = None) -> "World":
-        """It has a node. `seconds` None: the facts do not say since when."""
+        """The rank's pod has a node. `seconds` None: the facts do not say since when."""
         since = whole(seconds) if seconds is not None else None
         return self.with_pod(index, node=f"gpu-{index}", scheduled_at=since, conditions=())
 

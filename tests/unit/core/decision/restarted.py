@@ -1,4 +1,4 @@
-"""Groups that a restart has recreated."""
+"""Groups that a restart recreates."""
 
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.groups import training
@@ -14,7 +14,7 @@ def triggered(**settings: object) -> tuple[Controller, World]:
 
 
 def recreated(**settings: object) -> tuple[Controller, World]:
-    """Job 2 exists since 12:00:10. Its pods are Pending."""
+    """Job 2 was created at 12:00:10. Its pods are Pending."""
     controller, world = triggered(**settings)
     back = world.recreated(10)
     controller.reconcile(back, 10.5)
@@ -22,7 +22,7 @@ def recreated(**settings: object) -> tuple[Controller, World]:
 
 
 def recovered() -> tuple[Controller, World]:
-    """The new group runs whole since 12:00:21, and the incident is closed."""
+    """All ranks of the new group have been Ready since 12:00:21, and the incident is closed."""
     controller, back = recreated()
     whole = back.all_scheduled().all_started(20).all_ready(21)
     controller.settle(whole, 22)

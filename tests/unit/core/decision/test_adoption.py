@@ -1,4 +1,4 @@
-"""A restart that is not ours is never doubled: it becomes the incident's own."""
+"""A restart that is not ours is never doubled: the open incident adopts it."""
 
 import msgspec
 import pytest
@@ -21,7 +21,7 @@ def actions(controller: Controller) -> list[AttemptAction]:
 
 
 def failing() -> World:
-    """A Job with a failurePolicy behind it has failed; the JobSet has not reacted yet."""
+    """A Job whose JobSet has a failurePolicy has failed. The JobSet has not reacted yet."""
     return training(failure_policy=RESTARTS).pod_failed(3, 137, 0).job_failing("BackoffLimitExceeded", 1, finally_=True)
 
 
@@ -40,7 +40,7 @@ def test_the_jobsets_own_restart_is_adopted_and_charged_once() -> None:
 
 
 def test_under_a_rule_that_is_free_of_charge_it_costs_nothing_either() -> None:
-    """Seed 3283: another member failed before all ran again, and JobSet restarted the group for that."""
+    """Seed 3283: another member failed before all ranks ran again, so JobSet restarted the group."""
     controller = Controller(policy(rules=(on_exit(42, RuleAction.RECREATE_GROUP, charge=False),)))
     controller.reconcile(training(failure_policy=RESTARTS).pod_failed(3, 42, 0), 1)
     again = training(failure_policy=RESTARTS).recreated(10)
@@ -51,7 +51,7 @@ def test_under_a_rule_that_is_free_of_charge_it_costs_nothing_either() -> None:
 
 
 def test_under_a_rule_that_leaves_the_failure_to_kubernetes_it_costs_nothing_either() -> None:
-    """Seed 7960: what JobSet restarted the group for had vanished while no controller led."""
+    """Seed 7960: JobSet restarted the group for a loss that had vanished while no controller led."""
     controller = Controller(policy(rules=(on_exit(42, RuleAction.IGNORE),)))
     world = training(failure_policy=RESTARTS).pod_failed(3, 42, 0)
     controller.reconcile(world, 1)
@@ -62,7 +62,7 @@ def test_under_a_rule_that_leaves_the_failure_to_kubernetes_it_costs_nothing_eit
 
 
 def test_one_that_is_seen_late_is_dated_by_the_job_that_it_brought_back() -> None:
-    """No one led meanwhile. Dated by now, the incident would end long after the training went on."""
+    """No controller led meanwhile. Dated by the present, the incident would end long after the training resumed."""
     controller = Controller()
     controller.reconcile(training().pod_deleted(3, 0), 1)
     controller.reconcile(training().recreated(10), 10.5)
@@ -84,7 +84,7 @@ def test_seen_for_the_first_time_while_the_jobset_restarts_it_is_adopted_at_once
 
 
 def test_so_it_is_when_the_first_of_several_jobs_is_back_already() -> None:
-    """JobSet goes Job by Job: one of the next attempt runs, the other is being deleted still."""
+    """JobSet recreates its Jobs one by one: one Job of the next attempt runs while the other is still being deleted."""
     world = training(2).job_created(-3600, name="train-node-1").pods_created(-3600).all_ready(-3590)
     going = world.pod_failed(1, 1, 0).restarted_by_jobset().job_deleted(1)
     first = msgspec.structs.replace(going.jobs[0], uid="job-3", restart_attempt=1, created_at=at(2))
@@ -96,7 +96,7 @@ def test_so_it_is_when_the_first_of_several_jobs_is_back_already() -> None:
 
 
 def test_a_job_whose_restart_attempt_is_ahead_of_the_jobset_tells_of_the_restart() -> None:
-    """Watches of different kinds are not ordered: the new Job may be seen before the JobSet's status."""
+    """Watches of different kinds are not ordered, so the new Job may arrive before the JobSet's status."""
     controller = Controller()
     world = training().pod_deleted(3, 0)
     controller.reconcile(world, 0.5)
@@ -134,7 +134,7 @@ def test_a_job_that_is_gone_altogether_is_adopted_as_well() -> None:
 
 @pytest.mark.parametrize("mode", Mode)
 def test_a_job_that_someone_deletes_while_its_group_starts_is_waited_for(mode: Mode) -> None:
-    """No Job is left whose run could be dated: a decision is total all the same."""
+    """No Job is left to date the run by, and `decide` must still return a plan."""
     one = Controller(policy(mode))
     world = training().pod_deleted(1, 0)
     one.reconcile(world, 1)
@@ -148,7 +148,7 @@ def test_a_job_that_someone_deletes_while_its_group_starts_is_waited_for(mode: M
 
 
 def test_a_job_that_is_going_opens_nothing_on_a_ledger_of_before() -> None:
-    """The action was done, and the ledger that is read is from before it: the write that would repeat it is refused."""
+    """The action was done, but this ledger is from before it. The API server would refuse the write that repeats it."""
     going = training().pod_deleted(3, 0).job_deleted(1).all_deleted(1)
     plan = Controller().plan(going, 2)
     assert plan.ledger == Ledger()
@@ -171,7 +171,7 @@ def test_a_cache_that_does_not_know_the_job_yet_adopts_nothing() -> None:
 def test_overtaken_before_our_trigger_landed_the_restart_is_the_platforms() -> None:
     controller = Controller()
     world = training(failure_policy=RESTARTS).pod_failed(3, 137, 0)
-    controller.write(controller.plan(world, 0.5))  # and the DeleteJob is answered with 409
+    controller.write(controller.plan(world, 0.5))  # and the API server answers the DeleteJob with 409
     overtaken = world.job_failing("BackoffLimitExceeded", 1, finally_=True).restarted_by_jobset()
     plan = controller.reconcile(overtaken, 1.1)
     assert actions(controller) == [AttemptAction.ADOPTED]
@@ -193,7 +193,7 @@ def test_overtaken_after_our_trigger_landed_the_restart_stays_ours() -> None:
 
 
 def test_a_restart_of_the_platforms_after_ours_is_another_one() -> None:
-    """Ours came back as far as Starting; then the new Job failed, and the JobSet restarts it."""
+    """Our restart got as far as Starting. Then the new Job failed, and the JobSet restarts it."""
     controller = Controller()
     world = training(failure_policy=RESTARTS).pod_failed(3, 137, 0)
     controller.reconcile(world, 0.5)
@@ -246,7 +246,7 @@ def test_the_first_trigger_after_an_adopted_restart_without_budget_is_held() -> 
 
 
 def test_no_more_than_one_restart_enters_the_ledger_in_one_write() -> None:
-    """The controller was down while the JobSet restarted the group and the group lost a member again."""
+    """While the controller was down, the JobSet restarted the group and the group lost a member again."""
     controller = Controller()
     world = failing()
     controller.reconcile(world, 1.2)
@@ -277,7 +277,7 @@ def test_the_end_of_an_incident_does_not_say_twice_that_the_same_restart_was_ado
 
 
 def test_restarts_by_the_platform_one_after_the_other_do_not_make_the_sentence_grow() -> None:
-    """A group that its JobSet restarts all night must not outgrow the API server's limit of an object."""
+    """A group that its JobSet restarts all night must not outgrow the API server's size limit for an object."""
     one = observing()
     world = training().pod_failed(2, 1, 0)
     one.reconcile(world, 1)
@@ -295,7 +295,7 @@ def test_restarts_by_the_platform_one_after_the_other_do_not_make_the_sentence_g
 
 
 def test_the_end_of_an_incident_keeps_all_that_was_left_to_the_platform_before_its_restart() -> None:
-    """How it began, and what came last before someone restarted the group."""
+    """It keeps how the incident began and what came last before someone restarted the group."""
     controller = Controller()
     world = training(backoff_limit=0).pod_failed(2, 1, 0)
     controller.reconcile(world, 1)

@@ -1,4 +1,4 @@
-"""What may go wrong between the trigger and the moment when all ranks are Ready."""
+"""What can go wrong between the trigger and the moment when all ranks are Ready."""
 
 from datetime import timedelta
 
@@ -18,7 +18,7 @@ from tests.unit.core.world import World, at
 
 
 def restarts_in_place(world: World) -> World:
-    """A kubelet restarts its containers."""
+    """The kubelet may restart containers in place."""
     return world.with_job(pod_restart_policy="OnFailure")
 
 
@@ -67,7 +67,7 @@ def test_an_old_pod_that_outlives_its_job_is_still_tearing_down() -> None:
 
 
 def test_old_pods_that_do_not_go_are_named_once() -> None:
-    """A dead kubelet: the grace period is long over, and the pod may not be force-deleted yet."""
+    """The kubelet is dead: the grace period is long over, and the pod may not be force-deleted yet."""
     controller, world = triggered()
     going = world.job_deleted(1).all_deleted(1)
     assert controller.reconcile(going, 2).requeue_at == at(62)
@@ -103,8 +103,8 @@ def test_a_member_lost_before_all_ran_is_replaced_without_a_trigger() -> None:
 
 
 def test_a_new_group_that_has_trained_to_its_end_is_waited_for_no_longer() -> None:
-    """Seed 516 of the simulation: all ranks exit 0 at once, and sidecars keep their pods Running. No one becomes Ready
-    any more, and no GPU waits for that."""
+    """Seed 516 of the simulation: all ranks exit 0 at once, and sidecars keep their pods Running. No rank will become
+    Ready any more, and no GPU is idle because of that."""
     controller, back = recreated()
     world = back.all_scheduled().all_started(20)
     sidecar = ContainerFacts("log-shipper", ready=True, running_since=at(20))
@@ -156,7 +156,7 @@ def test_a_member_lost_after_all_ran_is_another_attempt_without_a_charge() -> No
 def test_a_new_group_of_which_all_ranks_have_begun_again_since_a_loss_is_not_restarted(
     restarted: int, wait: float
 ) -> None:
-    """Seed 3264: no controller led from the trigger on, until the kubelets had restarted all ranks of the new group."""
+    """Seed 3264: no controller led from the trigger until the kubelets had restarted all ranks of the new group."""
     waits = policy(backoff=Backoff(initial=timedelta(seconds=wait)))
     controller, world = Controller(waits), training(restart_policy="OnFailure", backoff_limit=50).pod_deleted(3, 0)
     world = world.with_workload(active_deadline_seconds=86_400)
@@ -176,8 +176,8 @@ def test_a_new_group_of_which_all_ranks_have_begun_again_since_a_loss_is_not_res
 
 
 def test_a_paused_group_whose_ranks_were_all_replaced_since_the_loss_has_recovered() -> None:
-    """Seed 146 of the simulation: all ranks failed while a person kept the controller from acting, and their Job made
-    them again. They train, so no restart is due when the pause ends."""
+    """Seed 146 of the simulation: all ranks failed while a person had paused recovery, and their Job replaced them.
+    They train, so no restart is due when the pause ends."""
     controller, back = recreated()
     running = back.all_scheduled().all_started(20)
     controller.reconcile(running, 21)
@@ -335,7 +335,7 @@ def test_a_job_that_ends_by_a_users_rule_is_not_restarted_for_what_comes_later()
 
 
 def test_a_restart_without_a_charge_leaves_the_first_one_to_the_budget() -> None:
-    """Adopted while the budget was exhausted; by the next loss the window has passed, and the trigger is charged."""
+    """The restart is adopted while the budget is exhausted. By the next loss the window is over, and it is charged."""
     controller = Controller(policy(limit=1, window_seconds=100))
     controller.ledger = msgspec.structs.replace(
         controller.ledger, budget=msgspec.structs.replace(controller.ledger.budget, charges=(at(-90),), limit=1)

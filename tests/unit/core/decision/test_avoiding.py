@@ -1,4 +1,4 @@
-"""A group that avoids a node: no one else is kept off it, and the group never avoids what it needs."""
+"""A group avoids a node: other jobs may still use the node, and the group never avoids a node that it needs."""
 
 from datetime import timedelta
 
@@ -97,7 +97,7 @@ def test_without_working_settings_the_group_is_restarted_all_the_same(outcome: B
 
 
 def test_a_restart_that_is_withheld_tries_only_once_whether_the_node_can_be_avoided() -> None:
-    """Its verdict comes again with each reconcile of the backoff, and so would the dry runs."""
+    """Each reconcile of the backoff passes the verdict again, and would repeat the dry runs too."""
     waits = policy(rules=(AVOID_43,), backoff=Backoff(initial=timedelta(seconds=60)))
     controller = Controller(waits)
     world = world_with_room().with_workload(active_deadline_seconds=3600).with_job(backoff_limit=50)

@@ -1,4 +1,4 @@
-"""The second attempt in a row waits, suspended by us; whoever takes the suspension over wins."""
+"""The second attempt in a row waits while we suspend the job. The client that takes over the suspension wins."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -49,7 +49,7 @@ def test_no_initial_delay_is_no_backoff() -> None:
 
 
 def failed_again(controller: Controller) -> World:
-    """A first attempt brought the group back; five minutes later it has lost a member again, and that is triggered."""
+    """A first attempt brought the group back. It loses a member again five minutes later, which triggers a restart."""
     world = training(4).pod_deleted(3, 0)
     controller.reconcile(world, 0.2)
     world = world.job_deleted(0.3).all_deleted(0.4).recreated(2).all_ready(4)
@@ -112,7 +112,7 @@ def test_it_is_resumed_when_its_time_has_come_and_seen_through() -> None:
 
 
 def test_the_watchdog_counts_from_the_end_of_the_backoff_not_from_the_creation_of_the_suspended_job() -> None:
-    """Seed 11 of the simulation: a Job that is resumed still says for a moment that it is suspended, and is empty."""
+    """Seed 11 of the simulation: for a moment a resumed Job still says that it is suspended, and has no pods."""
     controller = Controller(policy(backoff=Backoff(initial=timedelta(seconds=200))))
     world = in_backoff(controller)
     controller.reconcile(world, 500.3)
@@ -126,8 +126,8 @@ def test_the_watchdog_counts_from_the_end_of_the_backoff_not_from_the_creation_o
 
 
 def test_a_resumed_group_is_dated_by_live_facts_where_the_cache_lags_behind() -> None:
-    """Seed 8770: a process is frozen after the resume. It reads of the JobSet that runs again before it reads of its
-    Jobs, and the ranks have met long before."""
+    """Seed 8770: a process freezes after the resume. It reads that the JobSet runs again before it reads the Jobs, and
+    the ranks met long before that."""
     controller = Controller(WAITS)
     world = in_backoff(controller)
     controller.reconcile(world, 310.3)
@@ -208,7 +208,7 @@ def test_what_bars_the_controller_releases_its_suspension(world_after: object, p
 
 
 def test_a_suspension_whose_incident_no_one_remembers_is_ended_whatever_the_policy_says() -> None:
-    """The CRDs were deleted and applied again, or the RecoveryGroup was: no one else would ever resume the job."""
+    """The CRDs or the RecoveryGroup were deleted and created again. Nothing else would ever resume the job."""
     world = training(4).suspended_by("0d2f5c9e-7")
     for policy_ in (WAITS, policy(Mode.OBSERVE)):
         controller = Controller(policy_)
@@ -257,7 +257,7 @@ def test_who_has_resumed_the_job_once_is_not_suspended_again_in_the_same_inciden
     ids=["finishing", "JobSet deleted", "JobSet Failed", "JobSet Completed"],
 )
 def test_a_plan_that_ends_the_incident_does_not_suspend_the_job(end: Callable[[World], World]) -> None:
-    """A crash has lost the trigger and the suspension, and the training is over meanwhile."""
+    """A crash lost the trigger and the suspension, and the training has ended meanwhile."""
     controller = Controller(WAITS)
     world = failed_again(controller)
     controller.done.clear()

@@ -1,4 +1,4 @@
-"""What looks like a loss and is none: nothing is done, nothing is written, and it is said why."""
+"""What looks like a loss and is none. Nothing is done or written, and the plan gives the reason."""
 
 import msgspec
 import pytest
@@ -16,7 +16,7 @@ NO_FAILURE, BASELINE = Reason.NO_FAILURE, Reason.BASELINE
 
 
 def untouched(world: World, seconds: float, *, since: float = -86_400) -> Reason:
-    """Nothing is written or done; why."""
+    """Nothing is written or done. Returns the plan's reason."""
     controller = Controller(policy(since=since))
     plan = controller.reconcile(world, seconds)
     assert controller.ledger == Ledger()
@@ -88,7 +88,7 @@ def test_a_rank_that_no_one_fills_is_no_baseline_whatever_its_age(world: World) 
 
 
 def test_a_pod_that_its_kubelet_rejected_before_the_policy_is_a_baseline_although_nothing_dates_its_end() -> None:
-    """The Job has replaced it since, so it ended before the policy was written."""
+    """The Job has replaced the pod since, so the pod ended before the policy was written."""
     world = training().pod_deleted(2, -600).pod_gone(2, -590).replaced(2, -590)
     rejected = world.scheduled(2).with_pod(2, phase="Failed", reason="UnexpectedAdmissionError")
     controller = Controller(policy(since=-30))
@@ -98,7 +98,7 @@ def test_a_pod_that_its_kubelet_rejected_before_the_policy_is_a_baseline_althoug
 
 
 def test_the_second_of_the_switch_itself_counts_as_after_it() -> None:
-    """API times are whole seconds: within one, a loss that is missed would cost more than one that is doubted."""
+    """API times are whole seconds. Within that second, a missed loss costs more than a false one."""
     controller = Controller(policy(since=0.7))
     controller.reconcile(training().pod_deleted(3, 0), 1)
     assert len(controller.triggers) == 1
@@ -126,7 +126,7 @@ def test_an_old_loss_whose_rank_does_not_run_yet_is_none() -> None:
 def test_an_old_baseline_does_not_come_back_to_life_when_the_ranks_have_trained_to_their_end(
     ago: float,
 ) -> None:
-    """Seed 3459: all ranks were lost during a pause and came back. None of them runs once all have Succeeded."""
+    """Seed 3459: all ranks were lost during a pause and replaced. Once all have Succeeded, none of them runs."""
     world = training(2)
     for index in range(2):
         world = world.came_back(index, -ago, 1 - ago)
@@ -139,7 +139,7 @@ def test_an_old_baseline_does_not_come_back_to_life_when_the_ranks_have_trained_
 
 
 def test_an_old_baseline_does_not_come_back_to_life_when_another_member_is_lost() -> None:
-    """An hour after a restart that no one handled, another pod goes: that one is the incident, and starts it."""
+    """A rank restarted, and no one handled it. An hour later another pod goes, and only that starts the incident."""
     world = training(restart_policy="OnFailure").container_restarted(2, 1, -3000).pod_deleted(0, 0)
     controller = Controller()
     controller.reconcile(world, 0.5)
@@ -149,7 +149,7 @@ def test_an_old_baseline_does_not_come_back_to_life_when_another_member_is_lost(
 
 
 def test_a_rank_without_a_pod_is_found_by_a_controller_that_has_just_started() -> None:
-    """No one watched when its pod went, and no one has replaced it: a quota may refuse that."""
+    """No controller saw the pod go, and the Job has not replaced it: a quota may refuse that."""
     world = training().pod_gone(1, -1000).with_job(failed=1).controller_restarted()
     controller = Controller(policy(since=-1))
     controller.reconcile(world, 10)
@@ -166,8 +166,8 @@ def test_a_job_that_never_had_all_its_pods_is_left_alone_by_a_controller_that_ha
 
 
 def observed(world: World, *, closed: World | None = None) -> Controller:
-    """That world's loss at 0 s under Observe, and its incident closed by 41 s. `closed`: the world by then. The policy
-    enforces from 100 s on."""
+    """Observes the world's loss at 0 s under Observe. The incident is closed by 41 s. `closed`: the world at that time.
+    The policy enforces from 100 s on."""
     controller = Controller(policy(Mode.OBSERVE))
     controller.reconcile(world, 2)
     controller.reconcile(world, 8)
@@ -182,14 +182,14 @@ REPLACED = training().pod_deleted(3, 0).came_back(3, 30, 40)
 
 
 def joined(world: World, seconds: float) -> World:
-    """By their probe all ranks have joined then."""
+    """By their probe all ranks have joined at `seconds`."""
     for index in range(4):
         world = world.with_pod(index, joined_probe=True, ready_since=at(seconds))
     return world
 
 
 def earlier_loss(controller: Controller) -> str:
-    """The message of the condition. Empty: it does not hold."""
+    """The message of the condition. Empty: the condition is not True."""
     found = (each for each in controller.ledger.conditions if (each.type, each.status) == ("EarlierLoss", "True"))
     return next((each.message for each in found), "")
 
@@ -235,7 +235,7 @@ def test_it_is_not_named_where_no_rank_can_hang_for_it(world: World) -> None:
 
 
 def test_it_is_not_named_while_the_policy_observes() -> None:
-    """What is said of the mode says that no loss is acted on."""
+    """The message about the mode says already that no loss is acted on."""
     controller = observed(RESTARTED)
     controller.policy = policy(Mode.OBSERVE)
     assert controller.reconcile(RESTARTED, 101).reason is NO_FAILURE
@@ -263,7 +263,7 @@ def test_a_job_that_fails_before_it_ever_ran_whole() -> None:
 
 
 def test_a_pod_that_failed_on_the_way_to_the_first_full_group() -> None:
-    """restartPolicy Never: the failed pod stays, its successor ran when the group did."""
+    """restartPolicy Never: the failed pod stays. Its replacement ran when the group first did."""
     world = group(born=-60).started(3, -55).pod_failed(3, 1, -52).replaced(3, -51)
     for index in range(3):
         world = world.started(index, -50)
@@ -300,7 +300,7 @@ def test_its_successor_restarted_after_training_does_not_bring_the_early_loss_ba
 
 
 def test_a_loss_is_not_taken_for_an_early_one_because_a_kubelets_clock_is_ahead() -> None:
-    """The group ran at 12:00:00 by the API server's clock; the kubelets, three seconds ahead, say 12:00:03."""
+    """By the API server's clock the group ran at 12:00:00. The kubelets' clocks are 3 s ahead and say 12:00:03."""
     world = group(born=-10).all_ready(3).pod_deleted(3, 1)
     controller = Controller()
     controller.reconcile(world, 2)
@@ -323,7 +323,7 @@ def test_a_container_that_crashed_on_the_way_to_the_first_full_group() -> None:
 
 
 def test_a_job_of_which_no_one_knows_whether_it_trained() -> None:
-    """Found by a controller that was just started: a pod is missing, and nothing tells that it ever ran."""
+    """A controller that has just started finds a missing pod, and nothing shows that the pod ever ran."""
     world = training().pod_gone(3, -5).controller_restarted()
     assert world.trained_at == {}
     assert untouched(world, 0) == NO_FAILURE
@@ -346,7 +346,7 @@ def test_added_pods_are_no_replacements() -> None:
 
 
 def test_added_pods_are_no_replacements_of_members_that_the_job_has_lost_before() -> None:
-    """Seeds 536 and 828: the Job had counted failures, and was scaled up long after it ran whole again."""
+    """Seeds 536 and 828: the Job had counted failures. It was scaled up long after all its ranks ran again."""
     repaired = training(4).pod_failed(3, 1, -900).came_back(3, -899, -890)
     grown = repaired.with_job(parallelism=5, completions=5).replaced(4, 0).with_job(failed=1)
     assert untouched(grown, 1) == BASELINE
@@ -374,7 +374,7 @@ def test_pods_that_a_failing_job_deletes_are_its_doing() -> None:
 
 
 def test_a_suspended_job_and_its_resumption_are_no_loss() -> None:
-    """The Job keeps its UID, every pod is deleted, and every pod is recreated."""
+    """The Job keeps its UID, all its pods are deleted, and all are recreated."""
     world = training().suspended()
     for index in range(4):
         world = world.pod_deleted(index, 0).pod_gone(index, 30)
@@ -386,7 +386,7 @@ def test_a_suspended_job_and_its_resumption_are_no_loss() -> None:
 
 
 def test_nor_is_it_while_the_job_controller_has_not_seen_the_resumption() -> None:
-    """A rank on a dead node outlives the suspension, and kube-controller-manager stands still."""
+    """A rank on a dead node outlives the suspension, and kube-controller-manager is down."""
     still = Condition("Suspended", "True", "JobSuspended", "Job suspended", at(1))
     world = training().suspended().pod_deleted(0, 1)
     for index in (1, 2, 3):
@@ -437,7 +437,7 @@ def test_the_next_restart_of_the_same_container_does() -> None:
 
 
 def test_a_replacement_made_before_the_incident_ended_is_dealt_with() -> None:
-    """After a restart of the controller the lost pod is forgotten; its replacement does not tell of a second loss."""
+    """After its restart the controller no longer knows the lost pod. The replacement does not show a second loss."""
     controller = Controller(policy(Mode.OBSERVE))
     world = training().pod_deleted(3, 0)
     controller.reconcile(world, 1)
@@ -447,7 +447,7 @@ def test_a_replacement_made_before_the_incident_ended_is_dealt_with() -> None:
 
 
 def test_a_cache_that_lags_makes_nothing_forgotten() -> None:
-    """The incident is put away on live facts; with the cache's, its evidence would look new afterwards."""
+    """The incident is put away on live facts. On the cached ones its evidence would look new afterwards."""
     controller = Controller(policy(Mode.OBSERVE))
     stale = training(restart_policy="OnFailure")
     world = stale.container_restarted(2, 1, 0)

@@ -1,4 +1,4 @@
-"""Nodes that swallow pods of a group that has never run whole. Facts in, plan out."""
+"""Nodes on which pods of a group that has never run whole cannot start. Facts in, plan out."""
 
 import msgspec
 import pytest
@@ -25,13 +25,13 @@ def accepted(world: World, index: int, seconds: float) -> World:
 
 
 def stuck(world: World, index: int, seconds: float, reason: str = "CreateContainerError") -> World:
-    """Its kubelet has had the pod since then and cannot make its container."""
+    """The kubelet accepted the pod at `seconds` and cannot create its container."""
     container = ContainerFacts(name="node", waiting_reason=reason, waiting_message="no space left")
     return accepted(world.scheduled(index), index, seconds).with_pod(index, containers=(container,))
 
 
 def crashed(world: World, index: int, seconds: float, *, restarts: int, ran: float = 2, message: str = "") -> World:
-    """The kubelet has restarted it in place so often, and waits to do so again."""
+    """The kubelet has restarted the container in place `restarts` times and waits to restart it again."""
     ended = ExitFacts(1, "Error", message, whole(seconds - ran), whole(seconds))
     container = ContainerFacts(name="node", restarts=restarts, last_exit=ended, waiting_reason="CrashLoopBackOff")
     placed = accepted(world.scheduled(index), index, 0)
@@ -39,7 +39,7 @@ def crashed(world: World, index: int, seconds: float, *, restarts: int, ran: flo
 
 
 def refused(world: World, index: int, seconds: float) -> World:
-    """Failed at admission."""
+    """The pod failed at admission."""
     placed = accepted(world.scheduled(index), index, seconds)
     return placed.with_pod(index, phase="Failed", reason="UnexpectedAdmissionError")
 
@@ -52,7 +52,7 @@ def others_run(world: World, *but: int) -> World:
 
 
 def new(ranks: int = 4) -> World:
-    """Made at START."""
+    """A group created at START."""
     return group(ranks, born=0, restart_policy="OnFailure")
 
 
@@ -61,7 +61,7 @@ def controller(fleet: FleetLedger = EMPTY_FLEET, **settings: object) -> Controll
 
 
 def carried(one: Controller, plan: Plan) -> None:
-    """The fleet's ledger has what the plan asks of it."""
+    """Writes what the plan asks for into the fleet's ledger."""
     for action in plan.actions:
         if isinstance(action, ChangeFleet):
             assert isinstance(one.policy, Policy)
@@ -148,7 +148,7 @@ def test_what_may_be_anybodys_fault_brings_suspicion_on_no_node(world: World) ->
     ],
 )
 def test_what_the_registry_itself_answers_is_not_the_nodes_fault(said: str) -> None:
-    """The others have the image already: they run, and the node that asks for it hears that it is gone."""
+    """The other nodes have the image already, and their pods run. The registry answers this node that it is gone."""
     one = controller(SUSPECTED)
     world = others_run(stuck(new(), 2, 0, "ImagePullBackOff"), 2)
     container = msgspec.structs.replace(world.pod(2).containers[0], waiting_message=said)
@@ -157,7 +157,7 @@ def test_what_the_registry_itself_answers_is_not_the_nodes_fault(said: str) -> N
 
 
 def test_another_replicated_job_has_other_containers_and_proves_nothing() -> None:
-    """A launcher whose image has a typo hangs alone, and its node is fine."""
+    """A launcher whose image name has a typo hangs alone. Its node is fine."""
     world = others_run(new(), 2).started(2, 5)
     launcher = msgspec.structs.replace(world.job, name="train-launcher-0", uid="job-9", replicated_job="launcher")
     alone = msgspec.structs.replace(launcher, parallelism=1, completions=1)
@@ -258,7 +258,7 @@ def test_the_last_feasible_nodes_are_spared() -> None:
 
 
 def test_a_suspicion_waits_with_its_quarantine_until_it_is_known_which_nodes_are_left() -> None:
-    """What stands in the ledger is never asked for again: a suspicion now would cost the quarantine."""
+    """What the ledger holds is never asked for again, so a suspicion now would prevent the quarantine later."""
     one, world = controller(SUSPECTED), BLAMED["its container cannot be made"]
     plan = one.reconcile(msgspec.structs.replace(world, feasible_known=False), 130)
     assert (quarantined(one), suspected(one)) == ([], [])

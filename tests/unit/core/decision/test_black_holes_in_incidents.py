@@ -1,4 +1,4 @@
-"""Nodes that swallow pods of a group that starts again in its incident. Facts in, plan out."""
+"""Nodes on which pods of a group that is restarting in its incident cannot start. Facts in, plan out."""
 
 import msgspec
 import pytest
@@ -26,7 +26,7 @@ from tests.unit.core.world import World, at
 
 
 def starting(one: Controller, *, restart_policy: str = "OnFailure") -> World:
-    """Rank 1 was lost, and the group is recreated at 10."""
+    """Rank 1 was lost, and the group is recreated at 10 s."""
     lost = training(restart_policy=restart_policy).pod_deleted(1, 0)
     one.reconcile(lost, 1)
     world = lost.recreated(10)
@@ -37,7 +37,7 @@ def starting(one: Controller, *, restart_policy: str = "OnFailure") -> World:
 def test_a_member_that_cannot_start_brings_suspicion_on_its_node_and_no_restart() -> None:
     one = controller()
     world = others_run(stuck(starting(one), 2, 12), 2)
-    one.reconcile(world, 43)  # says what it waits for
+    one.reconcile(world, 43)  # the message names what the group waits for
     assert one.reconcile(world, 131).requeue_at == at(132)
     plan = one.reconcile(world, 132)
     assert suspected(one) == [("gpu-2", one.incident.id)]
@@ -113,7 +113,7 @@ def test_the_second_time_within_the_incident_replaces_the_node() -> None:
 
 
 def test_where_the_node_may_not_be_quarantined_there_is_no_restart_loop() -> None:
-    """The new group could come back on the very same node; the timeout of the start goes on as ever."""
+    """The new group could land on the same node. The start timeout still runs."""
     one = controller(SUSPECTED, limits=FleetLimits(may_cordon=True, max_nodes=0))
     world = others_run(stuck(starting(one), 2, 12), 2)
     carried(one, one.reconcile(world, 132))
@@ -141,7 +141,7 @@ def test_an_exhausted_budget_waits_for_the_timeout_as_ever() -> None:
 @pytest.mark.parametrize("forced", [False, True], ids=["", "forced"])
 @pytest.mark.parametrize("how", ["paused", "observe"])
 def test_who_is_barred_suspects_no_one(how: str, forced: bool) -> None:
-    """Who insists on a restart all the same has not insisted on a quarantine."""
+    """A person who forces a restart has not asked for a quarantine."""
     one = controller()
     world = others_run(stuck(starting(one), 2, 12), 2)
     one.ledger = msgspec.structs.replace(one.ledger, incident=msgspec.structs.replace(one.incident, forced=forced))

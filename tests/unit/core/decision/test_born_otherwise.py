@@ -1,4 +1,4 @@
-"""A Job of another size than the latest restart was to bring: the ledger follows it, or the group never grows again."""
+"""A Job of another size than the latest restart asked for: the ledger follows it, or the group never grows again."""
 
 import msgspec
 
@@ -11,7 +11,7 @@ from tests.unit.core.world import GPUS_PER_POD, World
 
 
 def of_one_job(snapshot: Snapshot) -> Snapshot:
-    """It is known how many Jobs there will be, as it is wherever a JobSet can be read."""
+    """The number of Jobs is known, as it is wherever the JobSet can be read."""
     return msgspec.structs.replace(snapshot, expected_jobs=1)
 
 
@@ -37,7 +37,7 @@ def nodes(controller: Controller) -> int | None:
 
 
 def growing(pods: int = 4) -> tuple[Controller, World]:
-    """The growth of a group with twelve nodes is in the ledger, and its trigger has not been sent."""
+    """The ledger holds the growth of a group with twelve nodes. The trigger has not been sent."""
     controller, world = shrunk()
     world = with_room(world, pods)
     reconciled(controller, world, 1000)
@@ -71,7 +71,7 @@ def test_a_job_that_was_suspended_before_its_growth_was_carried_out() -> None:
 
 
 def test_a_growth_whose_job_an_api_server_gave_the_settings_of_before() -> None:
-    """One of several API servers whose watch of the RecoveryGroups is late."""
+    """The watch of RecoveryGroups lags in one of several API servers."""
     controller, world = shrunk()
     before = controller.ledger.birth_settings
     world = with_room(world, 4)
@@ -115,7 +115,7 @@ def test_a_restart_of_the_platform_with_the_smaller_size_that_was_being_tried() 
 
 
 def test_a_job_that_someone_deleted_while_a_smaller_size_was_being_tried_for_its_successor() -> None:
-    """The group has been restarted in this incident already, so that this is no restart of its own."""
+    """This incident has already restarted the group, so the user's delete does not count as a restart."""
     controller, world = waiting_for_a_rack()
     controller.reconcile(world, 121)
     tried = controller.ledger.birth_settings
@@ -128,7 +128,7 @@ def test_a_job_that_someone_deleted_while_a_smaller_size_was_being_tried_for_its
 
 
 def test_a_group_whose_ledger_was_deleted_is_a_smaller_one_still() -> None:
-    """Deleting it is the way out where a ledger is damaged."""
+    """Deleting the ledger is the way out when it is damaged."""
     _, world = shrunk()
     controller = Controller(policy(elastic=ELASTIC))
     settle(controller, world, 1000)

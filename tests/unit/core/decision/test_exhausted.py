@@ -1,4 +1,4 @@
-"""`budget.onExhausted`: what becomes of a group that has lost a member when no recovery is left."""
+"""`budget.onExhausted`: what happens to a group that has lost a member when the budget is exhausted."""
 
 import pytest
 
@@ -131,7 +131,7 @@ def test_a_job_with_budget_left_is_just_recovered(what: OnExhausted) -> None:
 
 
 def test_a_platform_restart_ends_a_hold_and_what_it_called_for() -> None:
-    """The suspension of a Hold has no end in time: it must not outlast the Hold."""
+    """The suspension of a Hold has no end time, so it must not outlast the Hold."""
     controller = Controller(SUSPENDS)
     controller.reconcile(lost(), 1)
     world = lost().suspended().suspended_by(controller.incident.id)

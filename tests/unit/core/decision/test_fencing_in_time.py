@@ -1,4 +1,4 @@
-"""Nodes that fall silent while an incident is open: time alone frees the group, and no one has to come by for that."""
+"""Nodes that fall silent while an incident is open. The passing of time alone frees the group, without any event."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def assume_dead(seconds: float = 60, *, ignored: int | None = None) -> Policy:
 
 
 def restarted(controller: Controller) -> World:
-    """Rank 2 has failed, and the new group has its pods since 10 s."""
+    """Rank 2 has failed, and the pods of the new group exist since 10 s."""
     world = training().pod_failed(2, 1, 0)
     controller.reconcile(world, 1)
     assert len(controller.triggers) == 1
@@ -43,7 +43,7 @@ def test_a_node_that_falls_silent_under_a_new_group_is_taken_for_dead_in_time() 
 
 @pytest.mark.parametrize("asked_for", [21, 50])
 def test_a_silent_node_is_reconciled_in_time_while_the_group_starts(asked_for: float) -> None:
-    """The start of the others has a timeout of its own, a quarter of an hour away."""
+    """The start of the other ranks has its own timeout, which is 15 minutes away."""
     controller = Controller(assume_dead())
     starting = restarted(controller).all_scheduled().started(1, 15)
     controller.reconcile(starting, 16)
@@ -63,7 +63,7 @@ def test_a_silent_node_is_reconciled_in_time_after_the_loss_of_another_was_ignor
 
 
 def test_a_dead_pod_is_freed_although_it_was_left_to_the_jobs_own_policy() -> None:
-    """Its Job replaces it only when it is gone, and no one else ends it."""
+    """The Job replaces the pod only once it is gone, and nothing else ends it."""
     controller = Controller(assume_dead(600))
     world = training(rules=(on_condition("Ignore"),)).node_silent("gpu-2", 0)
     evicted = world.evicted(2, 300, reason="DeletionByTaintManager")
@@ -92,7 +92,7 @@ def test_without_a_policy_nothing_is_forced_and_fencing_goes_on_when_there_is_on
 
 
 def test_an_old_pod_is_torn_down_only_from_when_its_node_answers_again() -> None:
-    """Its Job was deleted long before. What was waited for until then is the node, and the bill says so."""
+    """The Job was deleted long before. Until the node answers the group waits for it, and the time is Fencing."""
     controller = Controller(assume_dead(600))
     silent = training().node_silent("gpu-2", 0).evicted(2, 300)
     controller.reconcile(silent, 301)

@@ -1,4 +1,4 @@
-"""A group that is finishing and has lost a member is left alone for `timeouts.finish`, and Held after that."""
+"""A finishing group that has lost a member is left alone for `timeouts.finish`, and then Held."""
 
 import pytest
 
@@ -15,12 +15,12 @@ from tests.unit.core.world import GPUS_PER_POD, World, at
 
 LOST_AT = 100.0
 DUE_AT = LOST_AT + 600
-"""`timeouts.finish` is 10 minutes where nothing else is said."""
+"""`timeouts.finish` is 10 minutes by default."""
 ASKED = '{"at": "2026-11-21T12:12:00Z", "by": "ops", "reason": "rank 1 ended too early"}'
 
 
 def one_done() -> World:
-    """Rank 1 has ended with exit code 0 long ago; the others train on, or hang."""
+    """Rank 1 ended with exit code 0 long ago. The other ranks still train, or hang."""
     return training(4).succeeded(1)
 
 
@@ -111,7 +111,7 @@ def test_a_loss_that_an_incident_has_left_to_the_finishing_group_counts_from_the
 
 
 def test_a_loss_after_which_the_group_has_run_whole_is_none_that_a_finishing_group_waits_for() -> None:
-    """Its pods are still there, and the Job has replaced all of them."""
+    """The failed pods still exist, and the Job has replaced all of them."""
     controller = observing()
     failed = training(2).pod_failed(0, 1, LOST_AT).pod_failed(1, 1, LOST_AT)
     controller.settle(failed, LOST_AT + 1)
@@ -138,7 +138,7 @@ def test_a_job_whose_finish_is_overdue_does_not_count_as_finishing() -> None:
 
 
 def failed_by_another_container(world: World, index: int) -> World:
-    """The pod has failed, and its training had ended with exit code 0."""
+    """The pod has failed, but its training container had ended with exit code 0."""
     trained = ContainerFacts("node", exit=ExitFacts(0, started_at=at(-100), finished_at=at(50)))
     other = ContainerFacts("log-shipper", exit=ExitFacts(1, finished_at=at(LOST_AT)))
     return world.with_pod(index, containers=(trained,), phase="Failed", ready=False).with_other(index, other)

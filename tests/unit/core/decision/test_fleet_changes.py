@@ -1,4 +1,4 @@
-"""What keeps the controller from a job, before an incident and in the middle of one."""
+"""What bars the controller from acting on a job, before an incident and during one."""
 
 import msgspec
 import pytest
@@ -131,7 +131,7 @@ def test_success_while_held_ends_the_incident(world: World, says: str) -> None:
 
 
 def test_success_of_the_restarted_job_ends_no_incident_early() -> None:
-    """A member that succeeded is a member that needs no restart."""
+    """A rank that has Succeeded needs no restart."""
     controller = Controller()
     world = training().pod_deleted(3, 0)
     controller.reconcile(world, 1)
@@ -198,7 +198,7 @@ def test_restart_none_leaves_it_to_kubernetes() -> None:
 
 
 def adopted(controller: Controller) -> World:
-    """Someone else deleted the Job; the group has come back and lost a member again."""
+    """Someone else deleted the Job. The group has been recreated and has lost a member again."""
     world = training().pod_deleted(3, 0)
     controller.reconcile(world, 1)
     back = world.recreated(10).all_started(20)
@@ -249,7 +249,7 @@ BARS: dict[str, tuple[Policy | PolicyError | None, bool, str]] = {
 
 @pytest.mark.parametrize(("now_", "paused", "says"), BARS.values(), ids=BARS)
 def test_it_acts_before_the_next_write(now_: Policy | PolicyError | None, paused: bool, says: str) -> None:
-    """The ledger was written, the trigger was not sent."""
+    """The ledger is written, and the trigger is not sent."""
     controller = Controller()
     world = training().pod_deleted(3, 0)
     controller.write(controller.plan(world, 1))
@@ -330,7 +330,7 @@ def test_a_trigger_that_was_kept_back_is_not_sent_to_a_group_that_has_long_been_
 
 
 def kept_back(*replaced: int, paused: bool = True) -> tuple[Controller, World]:
-    """The process ended when the ledger had the restart. Since 31 s these ranks are new, and all are Ready."""
+    """The process ended when the ledger held the restart. The ranks in `replaced` are new and Ready since 31 s."""
     controller = Controller()
     world = training().pod_deleted(3, 0)
     controller.write(controller.plan(world, 1))
@@ -343,7 +343,7 @@ def kept_back(*replaced: int, paused: bool = True) -> tuple[Controller, World]:
 
 @pytest.mark.parametrize("paused", [True, False])
 def test_a_trigger_that_was_kept_back_is_not_sent_once_all_ranks_have_met(paused: bool) -> None:
-    """Seed 6606: the idle time ends when they met, and not when the pause does."""
+    """Seed 6606: the idle time ends when the ranks meet, not when the pause ends."""
     controller, world = kept_back(0, 1, 2, 3, paused=paused)
     controller.settle(world, 200)
     (incident,) = controller.recorded

@@ -1,4 +1,4 @@
-"""A JobSet that turned Failed while no controller ran: its pods are gone, and with them most of the evidence."""
+"""A JobSet that became Failed while no controller ran. Its pods are gone, and with them most of the evidence."""
 
 import msgspec
 
@@ -10,7 +10,7 @@ from tests.unit.core.world import World
 
 
 def failed_unseen(reason: str) -> World:
-    """The Job failed for that reason, its pods were deleted, its JobSet ended; the controller starts afterwards."""
+    """The Job failed for that reason, its pods were deleted, and its JobSet failed. Then the controller starts."""
     world = training().job_failing(reason, -60, finally_=True).jobset_failed(-58)
     return msgspec.structs.replace(world, pods=()).controller_restarted()
 
@@ -26,7 +26,7 @@ def test_the_sentence_tells_how_the_job_failed() -> None:
 
 
 def test_it_begins_when_the_job_began_to_fail_and_ends_with_the_job_set() -> None:
-    """The ranks stood still from then on, and no pod is left that tells of it."""
+    """The ranks were idle from then on, and no pod is left that shows when the loss occurred."""
     controller, world = Controller(), failed_unseen("BackoffLimitExceeded")
     controller.settle(world, 0)
     (incident,) = controller.recorded

@@ -1,4 +1,4 @@
-"""A smaller group grows when there has been room for long enough, and a growth that fails is undone."""
+"""A shrunk group grows when there has been room for long enough. A growth that fails is undone."""
 
 import msgspec
 import pytest
@@ -20,7 +20,7 @@ def grows(controller: Controller) -> bool:
 
 
 def grown(elastic: PinnedElastic = ELASTIC) -> tuple[Controller, World]:
-    """There has been room for four more nodes since 1000, and the growth was decided at 1301."""
+    """There has been room for four more nodes since 1000 s, and the growth was decided at 1301 s."""
     controller, world = shrunk(elastic)
     world = with_room(world, 4)
     reconciled(controller, world, 1000)
@@ -244,7 +244,7 @@ def test_what_it_did_not_run_while_it_was_suspended_and_no_one_led_is_no_gain() 
 
 @pytest.mark.parametrize("watched", [True, False], ids=["as it happens", "afterwards"])
 def test_what_a_job_that_its_user_has_deleted_did_not_run_is_no_gain(watched: bool) -> None:
-    """That is no incident: the user wants another run, and it waits for its nodes as long as it takes."""
+    """A deletion by the user is no incident. The user's new run waits for its nodes as long as it takes."""
     controller, world = shrunk()
     settings = controller.ledger.birth_settings
     going = world.job_deleted(1000)

@@ -1,4 +1,4 @@
-"""What holds a group or makes its job fail, what does not, and how a Hold is left."""
+"""What holds a group or fails its job, what does not, and how a Hold ends."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def asks_for(verb: str, world: World, seconds: float) -> World:
 
 
 def restarted_and_lost_again(controller: Controller, code: int) -> World:
-    """Restarted for one loss, all run at 15 s, and rank 1 is lost at 20 s before all are Ready."""
+    """The group is restarted for one loss, and all ranks run at 15 s. Rank 1 is lost at 20 s, before all are Ready."""
     world = training().pod_failed(2, code, 0)
     controller.reconcile(world, 1)
     world = world.recreated(10).all_started(15)
@@ -52,7 +52,7 @@ def restarted_and_lost_again(controller: Controller, code: int) -> World:
     ],
 )
 def test_only_an_error_that_may_be_the_jobs_own_is_held_against_it_when_it_comes_back(message: str, held: bool) -> None:
-    """Early, and on another node: bad nodes fail early as well, and the network fails everywhere."""
+    """The error comes early and on another node. Bad nodes fail early too, and the network fails on any node."""
     controller = Controller(policy(limits=MAY))
     world = training(born=-30).pod_failed(2, 134, 0, message=message)
     controller.reconcile(world, 1)
@@ -64,7 +64,7 @@ def test_only_an_error_that_may_be_the_jobs_own_is_held_against_it_when_it_comes
 
 
 def test_a_held_job_that_its_kubelet_restarts_stays_held_until_it_has_outlived_its_error() -> None:
-    """Else each of its restarts were an incident of its own."""
+    """Otherwise each restart by the kubelet would open an incident of its own."""
     message = "KeyError: 'lr'"
     controller = Controller()
     world = training(born=-30, restart_policy="OnFailure").container_exited(2, 1, 0, message=message)
@@ -151,7 +151,7 @@ def test_a_training_that_is_finishing_after_a_restart_is_not_made_to_fail(policy
 
 
 def test_a_training_that_finishes_before_the_action_is_not_made_to_fail() -> None:
-    """The verdict is in the ledger, and the process ends; rank 0 has Succeeded when the next one looks."""
+    """The process ends once the verdict is in the ledger. Rank 0 has Succeeded when the next process reconciles."""
     controller = Controller(policy(rules=(FAIL_42,), may_fail_jobs=True))
     world = training().pod_failed(2, 1, 0)
     controller.reconcile(world, 3)
@@ -168,7 +168,7 @@ def test_a_training_that_finishes_before_the_action_is_not_made_to_fail() -> Non
 
 
 def test_a_group_held_by_its_budget_is_made_to_fail_by_a_cause_that_comes_in_later() -> None:
-    """The action follows the sentence."""
+    """The action follows what the message says."""
     controller = Controller(policy(rules=(FAIL_42,), may_fail_jobs=True, limit=0))
     world = training().pod_failed(2, 1, 2)
     controller.reconcile(world, 3)
@@ -181,7 +181,7 @@ def test_a_group_held_by_its_budget_is_made_to_fail_by_a_cause_that_comes_in_lat
 
 
 def test_a_group_that_may_not_be_made_to_fail_any_more_is_restarted_by_retry() -> None:
-    """RecoveryConfig has taken its permission back between the verdict and the action."""
+    """Between the verdict and the action, RecoveryConfig revokes its permission."""
     controller = Controller(policy(rules=(FAIL_42,), may_fail_jobs=True))
     world = training().pod_failed(2, 42, 0)
     controller.reconcile(world, 1)
@@ -222,7 +222,7 @@ def test_a_retry_by_hand_is_not_ascribed_to_the_rule_that_held_the_group() -> No
 
 
 def test_a_restart_after_one_of_the_platforms_own_is_charged_once() -> None:
-    """The adopted one has been charged; what is said to be left is what is left."""
+    """The adopted restart has been charged, and the message states the recoveries that are really left."""
     controller = Controller(policy(limit=1))
     world = training(failure_policy=FailurePolicyFacts(max_restarts=5)).pod_failed(2, 1, 0)
     adopted = world.job_failing("BackoffLimitExceeded", 0).restarted_by_jobset().job_deleted(1)
@@ -237,7 +237,7 @@ def test_a_restart_after_one_of_the_platforms_own_is_charged_once() -> None:
 
 
 def test_what_the_window_lets_through_is_for_the_rules_to_decide_again() -> None:
-    """The default says None, so that only the rule that called for the first restart can call for the next."""
+    """The default is None, so only the rule that called for the first restart can call for the next one."""
     controller = Controller(policy(rules=(RECREATE_42,), restart=Restart.NONE, limit=1, window_seconds=100))
     lost = restarted_and_lost_again(controller, 42)
     assert controller.reconcile(lost, 21).requeue_at == at(101)
@@ -267,7 +267,7 @@ def test_an_incident_free_of_charge_gets_no_more_attempts_than_any_other() -> No
 
 
 def test_a_start_that_takes_too_long_is_left_alone_once_where_the_default_is_none() -> None:
-    """No rule speaks of it. It is said, and another reconcile changes nothing."""
+    """No rule covers a slow start. The ledger records it once, and another reconcile changes nothing."""
     controller = Controller(policy(rules=(RECREATE_42,), restart=Restart.NONE))
     world = training().pod_failed(2, 42, 0)
     controller.reconcile(world, 1)
@@ -282,7 +282,7 @@ def test_a_start_that_takes_too_long_is_left_alone_once_where_the_default_is_non
 
 
 def test_a_cached_reconcile_says_of_a_held_group_what_a_live_one_says() -> None:
-    """Only a live reconcile knows of a storm; the sentence must not flicker."""
+    """Only a live reconcile knows of the storm. The message must not alternate between reconciles."""
     controller = Controller(policy(limit=0, limits=MAY))
     world = training().node_silent("gpu-2", 0).node_deleted("gpu-2")
     controller.reconcile(world, 1)
@@ -319,7 +319,7 @@ def test_override_native_holds_for_what_is_lost_after_a_restart_as_well() -> Non
 
 @pytest.mark.parametrize("override", [True, False])
 def test_a_jobset_that_failed_before_override_native_could_act_is_recreated(override: bool) -> None:
-    """What the policy overrides did not decide; without that, nothing is done on top of a native decision."""
+    """With the override the native decision does not count. Without it, nothing is done on top of that decision."""
     settings = policy(override_native=override, on_terminal_failure=OnTerminalFailure.RECREATE_JOB_SET)
     controller = Controller(settings)
     lost = training(backoff_limit=0).pod_failed(2, 1, 0)

@@ -1,4 +1,4 @@
-"""An exhausted budget: held, and how a Hold is left."""
+"""A group is Held when its budget is exhausted, and how the Hold ends."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from tests.unit.core.world import World, at
 
 
 def recover(controller: Controller, world: World, seconds: float) -> World:
-    """A whole recovery from the loss of rank 3, 20 seconds long; returns the group that runs again."""
+    """A whole recovery from the loss of rank 3, 20 seconds long. Returns the group that runs again."""
     lost = world.pod_deleted(3, seconds)
     controller.reconcile(lost, seconds + 0.5)
     back = lost.recreated(seconds + 10).all_ready(seconds + 19)
@@ -97,7 +97,7 @@ def test_the_group_running_whole_leaves_the_hold() -> None:
 
 
 def test_a_group_that_looks_whole_at_once_is_held_for_a_moment() -> None:
-    """Restarted in place: Ready again before anybody looked. A Hold that no one could see would be none."""
+    """The rank restarted in place and was Ready before any reconcile. A Hold that no one can see would be useless."""
     controller = Controller(policy(limit=0))
     world = training(restart_policy="OnFailure").container_restarted(3, 1, 0)
     controller.reconcile(world, 1.5)
@@ -128,7 +128,7 @@ def test_after_an_attempt_too_a_group_that_looks_whole_is_held_for_a_moment() ->
 
 
 def test_a_preemption_before_the_new_group_ran_does_not_make_the_next_attempt_free_of_charge() -> None:
-    """Its Job replaced that pod, and all ranks met. The crash after that is what the group is held for."""
+    """The Job replaced the preempted pod, and all ranks met. The group is held for the crash after that."""
     controller = Controller(policy(limit=1))
     world = training().pod_deleted(3, 0)
     controller.reconcile(world, 1)
@@ -165,7 +165,7 @@ def test_native_policies_go_on_while_held() -> None:
 
 
 def exhausted(limit: int = 2, window_seconds: float = 3600) -> tuple[Controller, World]:
-    """A group that loses rank 1 each time it has come back, until no attempt is left."""
+    """A group that loses rank 1 after each restart, until no attempt is left."""
     controller = Controller(policy(limit=limit, window_seconds=window_seconds))
     world = training().pod_deleted(3, 0)
     controller.reconcile(world, 1)

@@ -1,4 +1,4 @@
-"""What a person asks for by annotation: done once, answered in the ledger, refused in a sentence."""
+"""What a person requests by annotation is done once, answered in the ledger, or refused with a message."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -80,7 +80,7 @@ def test_force_overrides_observe_and_a_pause_to_the_end(mode: Mode) -> None:
 
 
 def test_a_restart_that_a_person_forces_under_observe_suspects_no_node() -> None:
-    """Observe writes nothing to the fleet's ledger; who insists on a restart has not insisted on that."""
+    """Observe writes nothing to the fleet's ledger. A person who forces a restart has not asked for a suspicion."""
     one = Controller(policy(limits=MAY))
     one.reconcile(training().pod_failed(2, 134, 0), 1)
     world = training().pod_failed(2, 134, 0).recreated(10)
@@ -225,7 +225,7 @@ def test_a_refused_request_does_not_make_the_controller_forget_what_it_waits_for
 
 
 def test_what_was_forced_is_the_restart_and_not_what_the_policy_would_do_next() -> None:
-    """FailJob, another attempt, or a new JobSet were never asked for, and the policy only observes."""
+    """The person did not ask for FailJob, another attempt or a new JobSet, and the policy only observes."""
     controller = Controller(policy(Mode.OBSERVE, limit=0, on_exhausted=OnExhausted.FAIL_JOB, may_fail_jobs=True))
     world = asks(training(4), Verb.RESTART, 0, force=True)
     controller.reconcile(world, 0.2)
@@ -253,7 +253,7 @@ def test_a_pause_after_a_forced_restart_holds_up_the_next_attempt() -> None:
 
 
 def test_an_old_value_that_is_put_back_asks_for_nothing_new() -> None:
-    """A tool that keeps annotations as they were would restart the group with every sync."""
+    """Otherwise a tool that restores annotations would restart the group with every sync."""
     controller = Controller()
     world = asks(training(4), Verb.RESTART, 0)
     controller.reconcile(world, 0.2)

@@ -1,4 +1,4 @@
-"""Mode Observe: the verdict that Enforce would have acted on, once, with rule, caps and fleet; and nothing is done."""
+"""Mode Observe reports once what Enforce would have decided, with rule, caps and fleet. It does nothing."""
 
 import msgspec
 import pytest
@@ -18,7 +18,7 @@ from tests.unit.core.world import World, at
 
 BAD_GPU = on_exit(42, RuleAction.REPLACE_NODE, name="bad-gpu")
 FULL = FleetLedger(quarantined=tuple(Quarantined(f"gpu-{number}", "u", "bad", at(-60)) for number in range(50, 55)))
-"""As many as `MAY` allows in a cluster of 100 nodes."""
+"""The number of nodes that `MAY` allows in a cluster of 100 nodes."""
 RESTART = "deleted Job train-node-0, so that all 4 ranks restart together"
 XID = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
 
@@ -28,7 +28,7 @@ def failed(code: int = 42, *, message: str = "") -> World:
 
 
 def recorded(controller: Controller, world: World) -> Incident:
-    """The record of the incident, once the Job has replaced the member."""
+    """The record of the incident, written once the Job has replaced the member."""
     controller.reconcile(world, 1)
     controller.settle(world, 8)
     controller.settle(world.came_back(2, 10, 20), 30)
@@ -175,7 +175,7 @@ def test_what_is_decided_once_stands_though_caps_fill_and_pods_go() -> None:
 
 
 def test_the_verdict_is_passed_on_live_facts_only() -> None:
-    """The cache knows of no fleet: under Observe its word would be another than that of Enforce."""
+    """The cache does not hold the fleet, so a verdict on cached facts could differ from that of Enforce."""
     rules = (Rule("wait", RuleAction.FAIL_JOB, When(on_class=("OutOfMemory",))), BAD_GPU)
     controller = observing(rules=rules, limits=MAY, fleet=FULL)
     controller.reconcile(failed(), 1)
@@ -187,7 +187,7 @@ def test_the_verdict_is_passed_on_live_facts_only() -> None:
 
 
 def test_a_group_that_runs_whole_before_its_verdict_is_told_all_the_same() -> None:
-    """A container that restarts in place, while the policy waits 30 s for a cause."""
+    """A container restarts in place while the policy waits 30 s for a cause."""
     slow = msgspec.structs.replace(
         policy(Mode.OBSERVE, rules=(on_exit(42, RuleAction.IGNORE), on_exit(134, RuleAction.REPLACE_NODE)), limits=MAY),
         settle=at(30) - at(0),
@@ -294,7 +294,7 @@ def test_a_cached_reconcile_that_changes_nothing_reads_nothing_live() -> None:
 
 
 def test_an_older_crd_that_drops_the_verdict_does_not_make_it_decided_without_end() -> None:
-    """Helm upgrades no CRDs: the API server then prunes `would`, and each reconcile passes the verdict again."""
+    """Helm does not upgrade CRDs. The API server then prunes `would`, and each reconcile passes the verdict again."""
     one = observing()
     world = training().pod_failed(2, 1, 0)
     written = []
@@ -308,7 +308,7 @@ def test_an_older_crd_that_drops_the_verdict_does_not_make_it_decided_without_en
 
 
 def test_a_verdict_that_fell_after_the_policy_enforced_for_a_while_comes_too_late_again() -> None:
-    """What came too late before was the loss, whose verdict had not fallen yet."""
+    """The first time, the policy enforced before the verdict on the loss had been passed."""
     rules = (on_exit(43, RuleAction.FAIL_JOB),)
     observe = policy(Mode.OBSERVE, rules=rules, may_fail_jobs=True)
     controller = Controller(observe)

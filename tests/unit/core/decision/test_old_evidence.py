@@ -1,4 +1,4 @@
-"""What earlier incidents have left behind, on pods that live on and in the ledger, decides nothing about the next."""
+"""Evidence of earlier incidents, on pods that live on and in the ledger, decides nothing about the next incident."""
 
 import pytest
 
@@ -19,7 +19,7 @@ DAY = 86_400.0
 
 
 def observed_and_then(code: int, enforced: Policy) -> tuple[Controller, World]:
-    """Rank 2 was restarted in place under Observe, and the incident is closed; from 100 s on the policy enforces."""
+    """Rank 2 was restarted in place under Observe, and the incident is closed. The policy enforces from 100 s on."""
     controller = Controller(policy(Mode.OBSERVE))
     world = training(restart_policy="OnFailure").container_restarted(2, code, 0)
     controller.reconcile(world, 2)
@@ -57,7 +57,7 @@ def test_no_node_is_suspected_by_a_restart_by_hand_for_a_loss_that_was_dealt_wit
 
 
 def test_what_is_forgotten_beyond_the_bound_is_of_the_earliest_incidents() -> None:
-    """Else new evidence were taken for dealt with, and no verdict passed on it."""
+    """Otherwise new evidence would count as handled, and no verdict would be passed on it."""
     old = tuple(f"old-{number}" for number in range(MAX_HANDLED))
     after = with_keys(Handled(keys=old, earlier=MAX_HANDLED), (died(index=1), died(index=2)))
     assert len(after.keys) == MAX_HANDLED
@@ -69,7 +69,7 @@ def test_what_is_forgotten_beyond_the_bound_is_of_the_earliest_incidents() -> No
     ("days", "held"), [(0.001, True), (20, False)], ids=["the restart fixed nothing", "it did for 20 days"]
 )
 def test_an_error_that_a_restart_has_fixed_for_long_is_no_error_of_the_job(days: float, held: bool) -> None:
-    """It was early each time; but the group has trained for weeks between, and another incident came first."""
+    """The error comes early each time. But the group trained for weeks in between, and another incident came first."""
     message = "KeyError: 'lr'"
     controller = Controller()
     world = training(born=-30).pod_failed(2, 1, 0, message=message)

@@ -1,4 +1,4 @@
-"""During a pause nothing is restarted. What is lost meanwhile counts when it ends, and the sentence says that."""
+"""During a pause nothing is restarted. A loss meanwhile counts when the pause ends, and the message says so."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Is the job protected, and if not, why: facts in, code out."""
+"""Whether a job is protected, and if not, why. Facts in, code out."""
 
 from datetime import timedelta
 
@@ -45,14 +45,14 @@ def found(
     *,
     seconds: float = 600,
 ) -> Protection:
-    """The answer about the job of this world."""
+    """The answer about the job in this world."""
     assert world.workload is not None
     of_job = recovery_group(ledger) if isinstance(ledger, Ledger) else ledger
     return protection(world.workload, world.snapshot(), of_job, terms, at(seconds))
 
 
 def breaker_open() -> Policy:
-    """A policy that says Enforce, while the circuit breaker is open."""
+    """A policy that says Enforce while the circuit breaker is open."""
     fleet = FleetLedger(
         breaker=Breaker(at(0), Reason.RECOVERIES_IN_VAIN, message="5 recoveries within 1h brought no progress")
     )
@@ -161,7 +161,7 @@ def test_a_job_that_has_nothing_to_lose_needs_no_policy(
     ],
 )
 def test_before_a_group_has_run_whole_only_its_policy_counts(world: World, reason: ProtectionReason) -> None:
-    """It is protected from its start on without anybody doing anything; without a policy it is not."""
+    """With a policy, a job is protected from its start without any further step. Without a policy it is not."""
     assert found(world, policy()).reason is reason
     assert found(world, None).reason is ProtectionReason.NO_POLICY
     assert found(world, policy(Mode.OBSERVE)).reason is ProtectionReason.OBSERVE
@@ -202,7 +202,7 @@ def test_nothing_is_decided_without_a_readable_ledger(recorded: LedgerObject, wo
 
 
 def after_a_loss(terms: Policy, *, then: Policy | None = None) -> Protection:
-    """Rank 2 has failed under these terms, and the controller has seen it; then the policy may be another."""
+    """Rank 2 fails under `terms`, and the controller sees it. `then`: the policy from then on. None: `terms`."""
     controller, world = Controller(terms), training().pod_failed(2, 1, 0)
     controller.reconcile(world, 1)
     return found(world, then or terms, controller.ledger, seconds=2)
@@ -286,7 +286,7 @@ def test_in_an_incident_the_rules_count_that_it_has_pinned() -> None:
 
 @pytest.mark.parametrize("held_back", ["spot", "another"])
 def test_what_is_called_free_is_what_decide_restarts_for(held_back: str) -> None:
-    """The answer and the decision, about the same loss."""
+    """The answer and the decision agree about the same loss."""
     when = When(on_exit_codes=ExitCodes(Operator.IN, (137 if held_back == "another" else 1,)))
     terms = policy(limit=0, rules=(Rule("spot", RuleAction.RECREATE_GROUP, when, charge=False),))
     assert found(training(), terms).free_rules == ("spot",)
@@ -301,7 +301,7 @@ def test_an_open_incident_has_no_further_attempt_where_its_own_budget_is_used_up
 
 
 def test_an_open_incident_that_has_used_the_last_of_the_budget_goes_on() -> None:
-    """One charge pays for several attempts."""
+    """One charge pays for several attempts of an incident."""
     terms = policy(limit=2)
     controller = Controller(terms, Ledger(budget=BudgetState(charges=(at(-60),), limit=2)))
     lost = training().pod_failed(2, 1, 0)
@@ -347,7 +347,7 @@ def test_a_failed_job_set_that_is_recreated_is_not_given_up() -> None:
 
 
 def test_a_group_that_lost_a_member_has_started_whatever_its_pods_tell() -> None:
-    """After a restart of the controller, the ledger alone tells that the group had run."""
+    """After a restart of the controller, only the ledger shows that the group had run."""
     controller = Controller(policy(Mode.OBSERVE))
     lost = training().pod_failed(2, 1, 0)
     controller.reconcile(lost, 1)

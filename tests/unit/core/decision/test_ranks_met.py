@@ -1,4 +1,4 @@
-"""A group whose ranks have all met since its losses is not restarted: no one waits for a peer that is gone."""
+"""A group whose ranks have all met since its losses is not restarted: no rank waits for a lost peer."""
 
 import pytest
 
@@ -17,7 +17,7 @@ ASKED = '{"at": "2026-11-21T12:00:45Z", "by": "ops", "reason": "rank 1 is slow"}
 
 
 def all_replaced(world: World, gone_at: float) -> World:
-    """Someone has deleted all pods, and the Job has made all of them again; they run whole for 20 s by now."""
+    """Someone deleted all pods, and the Job replaced all of them. By now all ranks have run for 20 s."""
     for index in range(4):
         world = world.pod_gone(index, gone_at).replaced(index, gone_at + 1)
     for index in range(4):
@@ -27,7 +27,7 @@ def all_replaced(world: World, gone_at: float) -> World:
 
 @pytest.mark.parametrize("mode", Mode)
 def test_a_group_whose_ranks_are_all_new_by_the_first_reconcile_is_not_restarted(mode: Mode) -> None:
-    """The store has seen the pods go; the controller was held up until the group ran whole again."""
+    """The store saw the pods vanish. The controller was held up until all ranks ran again."""
     controller = Controller(policy(mode))
     whole = all_replaced(training(), 0)
     plan = controller.reconcile(whole, 50)
@@ -51,7 +51,7 @@ def test_one_rank_that_is_not_new_waits_for_a_peer_that_is_gone() -> None:
 
 
 def test_ranks_that_have_joined_since_the_loss_are_not_restarted() -> None:
-    """Rank 0 is as old as the group, and its joined probe says that it has joined the new rank 3."""
+    """Rank 0 is as old as the group. Its joined probe shows that it has joined the new rank 3."""
     controller = Controller()
     whole = training().came_back(3, 0, 20)
     for index in range(4):
@@ -85,7 +85,7 @@ def test_what_a_rule_says_other_than_to_restart_holds_for_a_group_of_new_ranks_t
 
 
 def test_a_group_is_taken_off_a_faulty_node_although_all_its_processes_have_begun_again_on_it() -> None:
-    """The kubelets restarted all ranks in place after the fault, while no controller led."""
+    """After the fault the kubelets restarted all ranks in place, while no controller led."""
     when = When(on_node_conditions=(NodeConditionRule("GpuFault"),))
     controller = Controller(policy(rules=(Rule("gpu", RuleAction.RECREATE_GROUP, when),)))
     world = training(restart_policy="OnFailure").with_node(

@@ -1,4 +1,4 @@
-"""`onTerminalFailure: RecreateJobSet`: a JobSet that the platform gave up is deleted, and Trainer makes it again."""
+"""`onTerminalFailure: RecreateJobSet`: the controller deletes a JobSet that has Failed, and Trainer recreates it."""
 
 import msgspec
 
@@ -47,7 +47,7 @@ def test_it_is_left_as_it_is_unless_the_policy_says_otherwise() -> None:
 
 
 def test_one_of_which_a_rank_has_trained_to_its_end_is_not_deleted() -> None:
-    """Beginning again would throw away what is done."""
+    """Starting over would discard finished training."""
     controller = Controller(policy(on_terminal_failure=RECREATE))
     world = training(4).succeeded(0).pod_failed(3, 1, 0)
     controller.settle(world.job_failing("BackoffLimitExceeded", 1, finally_=True).jobset_failed(3), 4)

@@ -1,4 +1,4 @@
-"""Which node a restart replaces or suspects, for what, and what becomes of the group where it may not be replaced."""
+"""Which node a restart replaces or suspects, and why, and what happens to the group if the node may not be replaced."""
 
 import msgspec
 import pytest
@@ -16,7 +16,7 @@ from tests.unit.core.world import TOLERATED, World, at
 REPLACE_42 = on_exit(42, RuleAction.REPLACE_NODE)
 REPLACE_FAULTY = Rule("gpu", RuleAction.REPLACE_NODE, When(on_node_conditions=(NodeConditionRule("GpuFault"),)))
 FULL = FleetLedger(quarantined=tuple(Quarantined(f"gpu-{number}", "u", "bad", at(-60)) for number in range(50, 55)))
-"""As many as `MAY` allows in a cluster of 100 nodes."""
+"""The number of nodes that `MAY` allows in a cluster of 100 nodes."""
 
 
 def faulty(world: World, node: str = "gpu-2", seconds: float = 0) -> World:
@@ -24,7 +24,7 @@ def faulty(world: World, node: str = "gpu-2", seconds: float = 0) -> World:
 
 
 def quarantined(controller: Controller) -> list[str]:
-    """Nodes that the fleet was asked to quarantine, in order."""
+    """The nodes that the fleet was asked to quarantine, in order."""
     return [entry.node for change in controller.fleet_changes for entry in change.quarantine]
 
 
@@ -36,7 +36,7 @@ def suspected(controller: Controller) -> list[str]:
 
 
 def test_a_node_that_is_being_released_is_quarantined_again() -> None:
-    """What is said must be what is asked of the fleet."""
+    """The message must match what is asked of the fleet."""
     entry = Quarantined("gpu-2", "node-gpu-2", "bad", at(-600), incident="x-1", applied=True, releasing="time is over")
     controller = Controller(policy(rules=(REPLACE_42,), limits=MAY, fleet=FleetLedger(quarantined=(entry,))))
     controller.reconcile(training().pod_failed(2, 42, 0), 1)
@@ -99,7 +99,7 @@ def test_a_node_is_suspected_for_a_loss_after_a_restart_of_the_platforms_own() -
 
 
 def test_a_taint_that_the_groups_pods_tolerate_does_not_keep_them_off_the_node() -> None:
-    """GPU nodes of most clouds have one; only what keeps this very group's pods off makes a quarantine needless."""
+    """GPU nodes of most clouds have one. Only a taint that keeps this group's pods off makes a quarantine needless."""
     world = training().pod_failed(2, 42, 0)
     for key, asked in ((TOLERATED, ["gpu-2"]), ("vendor.example/gpu-bad", [])):
         controller = Controller(policy(rules=(REPLACE_42,), limits=MAY))
@@ -109,7 +109,7 @@ def test_a_taint_that_the_groups_pods_tolerate_does_not_keep_them_off_the_node()
 
 
 def test_a_node_that_answers_again_after_it_was_lost_is_quarantined_for_a_rule() -> None:
-    """Exit code 255 for reason Unknown is a kubelet's word for a reboot; nothing keeps pods off the node any more."""
+    """Exit code 255 with reason Unknown is how a kubelet reports a reboot. Nothing keeps pods off the node any more."""
     controller = Controller(policy(rules=(on_exit(255, RuleAction.REPLACE_NODE),), limits=MAY))
     controller.reconcile(training().pod_failed(2, 255, 0, reason="Unknown"), 1)
     assert controller.incident.disruption_class == "NodeLost"
@@ -132,7 +132,7 @@ def test_a_node_that_answers_again_after_it_was_lost_is_quarantined_for_a_rule()
 def test_a_loss_beside_a_fault_restarts_the_group_though_the_node_may_not_be_quarantined(
     lost: World, limits: FleetLimits
 ) -> None:
-    """Left as it is would it be if all its members ran; but one is lost, and the others hang."""
+    """If all its members ran, the group would be left as it is. But one member is lost, and the others hang."""
     controller = Controller(policy(rules=(REPLACE_FAULTY,), limits=limits, fleet=FULL))
     controller.reconcile(faulty(lost), 2)
     assert "node gpu-2 is not quarantined" in controller.incident.message
@@ -143,7 +143,7 @@ def test_a_loss_beside_a_fault_restarts_the_group_though_the_node_may_not_be_qua
 
 @pytest.mark.parametrize("limits", [TRUSTED, FleetLimits()], ids=["the caps are reached", "it is not allowed"])
 def test_proof_against_a_node_restarts_the_group_though_the_node_may_not_be_quarantined(limits: FleetLimits) -> None:
-    """No rule asks for it: by default."""
+    """No rule asks for the replacement: it is the default."""
     message = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
     controller = Controller(policy(limits=limits, fleet=FULL))
     controller.reconcile(training().pod_failed(2, 134, 0, message=message), 1)
@@ -153,7 +153,7 @@ def test_proof_against_a_node_restarts_the_group_though_the_node_may_not_be_quar
 
 
 def test_a_backoff_limit_of_zero_decides_nothing_about_a_fault_under_a_running_member() -> None:
-    """No pod has failed, so the Job fails with none."""
+    """No pod has failed, so the Job does not fail."""
     controller = Controller(policy(rules=(REPLACE_FAULTY,), limits=MAY))
     controller.reconcile(faulty(training(backoff_limit=0)), 1)
     assert quarantined(controller) == ["gpu-2"]
@@ -161,7 +161,7 @@ def test_a_backoff_limit_of_zero_decides_nothing_about_a_fault_under_a_running_m
 
 
 def test_a_fault_under_a_member_of_a_group_that_still_starts_waits_until_all_run() -> None:
-    """No one is lost, and no one replaces anything."""
+    """No rank is lost, and the Job has no pod to replace."""
     controller = Controller(policy(rules=(REPLACE_FAULTY,), limits=MAY))
     world = training().pod_failed(2, 1, 0)
     controller.reconcile(world, 1)

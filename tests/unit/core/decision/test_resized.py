@@ -1,4 +1,4 @@
-"""A Job that its user has resized would come back in the template's size, so its group is Held."""
+"""A restart would bring a Job that its user has resized back in the template's size, so its group is Held."""
 
 import msgspec
 import pytest
@@ -17,7 +17,7 @@ from tests.unit.core.world import World, at
 
 
 def sized(world: World, parallelism: int, completions: int | None = None) -> World:
-    """The template in the JobSet says so."""
+    """Sets this size in the template in the JobSet."""
     assert world.jobset is not None
     (template,) = world.jobset.replicated_jobs
     known = msgspec.structs.replace(template, size_known=True, parallelism=parallelism, completions=completions)
@@ -63,7 +63,7 @@ def test_a_resize_between_the_ledger_and_the_trigger_is_seen() -> None:
 
 @pytest.mark.parametrize("ready", [20, 1000])
 def test_a_group_held_before_its_trigger_was_out_may_run_whole_again(ready: float) -> None:
-    """As any other that is held: it is believed when it has outlived what it is held for, however old the restart."""
+    """It counts as recovered once it has outlived the cause of its Hold, however old the restart is."""
     controller = Controller()
     lost = sized(training(4), 4, 4).pod_deleted(2, 0)
     controller.reconcile(lost, 1)
@@ -81,7 +81,7 @@ def test_a_group_held_before_its_trigger_was_out_may_run_whole_again(ready: floa
 
 
 def test_a_resized_group_whose_ranks_never_meet_stays_held() -> None:
-    """Seed 14534: torchrun waits 10 minutes for the rank that its user has taken away."""
+    """Seed 14534: torchrun waits 10 minutes for the rank that the user has removed."""
     controller = Controller()
     smaller = training(restart_policy="OnFailure").with_job(parallelism=3, completions=3)
     world = sized(msgspec.structs.replace(smaller, pods=smaller.pods[:3]), 4, 4)
@@ -109,7 +109,7 @@ def test_a_person_may_have_it_restarted_all_the_same() -> None:
 
 
 def given_its_whole_size() -> tuple[Controller, World]:
-    """A group that ran with twelve nodes, whose user has then patched the Job to the sixteen of its template."""
+    """A group ran with twelve nodes. Its user then patches the Job to the sixteen nodes of its template."""
     controller, world = shrunk()
     world = world.with_job(parallelism=16, completions=16)
     controller.reconcile(world, 211)
@@ -118,7 +118,7 @@ def given_its_whole_size() -> tuple[Controller, World]:
 
 
 def test_a_trigger_is_sent_again_for_a_job_that_its_user_has_given_the_templates_size() -> None:
-    """A restart undoes nothing of that. The first trigger often meets a Job that a cascade has changed meanwhile."""
+    """A restart does not undo the resize. A cascade often changes the Job, and then the first trigger is refused."""
     controller, world = given_its_whole_size()
     world = world.pod_deleted(2, 1000)
     controller.reconcile(world, 1001)
@@ -147,7 +147,7 @@ def test_such_a_jobset_is_recreated_when_it_has_failed() -> None:
 
 @pytest.mark.parametrize("starts", [False, True])
 def test_a_rank_that_a_user_adds_to_a_group_that_runs_again_is_not_waited_for(starts: bool) -> None:
-    """Seeds 14741 and 20401: no node had room for it, and the others trained for an hour. One that runs may be met."""
+    """Seeds 14741 and 20401: no node had room for it, and the others trained for an hour. One that runs may join."""
     controller, back = recreated()
     added = back.all_scheduled().all_started(20).all_ready(21).with_job(parallelism=5, completions=5).replaced(4, 30)
     controller.settle(added.started(4, 31) if starts else added, 40)

@@ -1,6 +1,6 @@
-"""A Job that was resumed is protected like any other: which pods belong to its present run.
+"""A resumed Job is protected like any other. The tests show which pods belong to its present run.
 
-The real Job controller creates all pods first, 20 a second at stock limits, and writes `Suspended=False` afterwards in
+The real Job controller first creates all pods, 20 a second with default limits, and then writes `Suspended=False` in
 the same sync. The condition is therefore younger than most pods of the run that it begins.
 """
 
@@ -17,7 +17,7 @@ from tests.unit.core.world import World, at
 
 
 def resumed(ranks: int = 4, *, dated: float = 3, failed_before: int = 0) -> World:
-    """Created suspended, resumed at 0 with all pods; the condition is dated `dated`. All are Ready since 10."""
+    """A Job created suspended and resumed at 0 with all pods, Ready since 10. `dated`: the date of the condition."""
     world = group(ranks, born=0)
     return world.with_job(failed=failed_before, conditions=(world.resumed_condition(dated),)).all_ready(10)
 
@@ -58,13 +58,13 @@ def test_so_it_is_after_a_restart_of_the_controller() -> None:
 
 
 def test_a_pod_that_failed_before_the_job_was_suspended_stays_a_matter_of_that_run() -> None:
-    """Suspending deletes active pods only: Failed ones keep their objects, and their owner keeps its UID."""
+    """Suspending a Job deletes active pods only. Failed pods keep their objects, and the Job keeps its UID."""
     world = training(born=-3600).pod_failed(1, 1, -600).suspended().resumed(0, dated=3).all_ready(20)
     assert untouched(world, 60) is Reason.NO_FAILURE
 
 
 def test_a_pod_that_failed_earlier_and_is_deleted_now_too() -> None:
-    """Someone clears away what had failed: that is no loss of the present run."""
+    """Someone deletes the failed pod. That is no loss of the present run."""
     before = training(born=-3600).pod_failed(1, 1, -600).suspended()
     old = before.pod(1).uid
     world = before.resumed(0, dated=3).all_ready(20)
@@ -81,7 +81,7 @@ def test_pods_that_the_suspension_deletes_are_no_losses_of_the_next_run() -> Non
 
 
 def test_nor_are_they_where_the_suspension_lasts_less_than_a_second() -> None:
-    """Kueue undoes an outside suspension at once. The API server dates deletions and conditions in whole seconds."""
+    """Kueue undoes a suspension by others at once. The API server dates deletions and conditions in whole seconds."""
     world = training(born=-3600).all_deleted(0).suspended().resumed(0).all_ready(1)
     assert untouched(world, 2) is Reason.NO_FAILURE
 
@@ -99,7 +99,7 @@ def test_nor_is_the_end_of_one_that_used_up_its_grace_period_until_after_the_res
 
 
 def test_nor_is_the_last_delete_of_one_that_used_up_its_grace_period_until_after_the_resume() -> None:
-    """Seed 11191: the kubelet deletes it for good with a grace period of 0, which dates the deletion once more."""
+    """Seed 11191: the kubelet finally deletes the pod with a grace period of 0, which dates the deletion once more."""
     world = training(born=-3600).pod_deleted(1, -20).suspended()
     old = world.pod(1).uid
     world = world.resumed(-10, dated=-9).all_ready(0)
@@ -115,7 +115,7 @@ def test_nor_is_the_last_delete_of_one_that_used_up_its_grace_period_until_after
 
 
 def test_that_the_earlier_run_trained_says_nothing_about_the_next_one() -> None:
-    """Rank 0 of the next run is deleted before all ran: its Job replaces it, and no one hangs."""
+    """Rank 0 of the next run is deleted before all ranks ran. The Job replaces it, and no rank hangs."""
     world = training(born=-3600).suspended()
     remembered = world.trained_at["job-1"]
     world = world.resumed(0, dated=3).started(1, 5).started(2, 5).pod_deleted(0, 6)
@@ -124,13 +124,13 @@ def test_that_the_earlier_run_trained_says_nothing_about_the_next_one() -> None:
 
 
 def test_a_moment_that_is_remembered_from_before_the_condition_is_of_the_run() -> None:
-    """Kubelets may run the last pod before the Job controller has written its condition."""
+    """Kubelets may start the last pod before the Job controller has written its condition."""
     world = resumed(dated=13)
     assert trained_at(world.job, world.pods, at(10)) == at(10)
 
 
 def test_batches_that_come_late_are_no_replacements() -> None:
-    """An earlier run counted a failure, and the API server stalled between two batches: rank 3 is simply the last."""
+    """An earlier run counted a failure, and the API server stalled between two batches. Rank 3 is just the last."""
     world = group(born=0).with_job(failed=1)
     for index in range(3):
         world = world.started(index, 1)

@@ -1,4 +1,4 @@
-"""Resuming: all ranks are Ready, and the training, which had reported progress before, has yet to do so again."""
+"""Phase Resuming: all ranks are Ready. The training has reported progress before, and has yet to report it again."""
 
 from datetime import timedelta
 
@@ -26,7 +26,7 @@ def probed(world: World) -> World:
 
 
 def back(controller: Controller, world: World | None = None) -> World:
-    """A member is lost, and the new group runs whole from second 9 on."""
+    """A member is lost. All ranks of the new group are Ready from second 9 on."""
     lost = (reported(training(), -3) if world is None else world).pod_deleted(3, 0)
     controller.reconcile(lost, 0.2)
     return lost.job_deleted(0.3).all_deleted(0.4).recreated(2).all_started(4).all_ready(9)
@@ -63,7 +63,7 @@ def test_it_lasts_until_the_training_reports_progress() -> None:
 
 
 def test_a_first_report_of_0_percent_says_that_the_training_begins_and_not_that_it_progresses() -> None:
-    """transformers sends it before the first step, also where it goes on from a checkpoint."""
+    """transformers sends it before the first step, even when it resumes from a checkpoint."""
     controller = Controller()
     world = back(controller)
     controller.reconcile(world, 9.5)
@@ -77,7 +77,7 @@ def test_a_first_report_of_0_percent_says_that_the_training_begins_and_not_that_
 
 
 def test_a_second_report_of_0_percent_is_progress() -> None:
-    """The percentage has no decimals: of a month of training the first is seven hours."""
+    """The percentage has no decimals: in a month of training the first percent takes seven hours."""
     controller = Controller()
     world = back(controller)
     controller.reconcile(reported(world, 12, 0.0), 12.2)
@@ -132,7 +132,7 @@ def test_a_policy_may_say_not_to_wait() -> None:
 
 @pytest.mark.parametrize("seconds", [-3, 0, 3, 9], ids=str)
 def test_what_the_old_incarnation_wrote_is_no_progress_however_late_it_arrives(seconds: float) -> None:
-    """It dates its report itself. A date of the second in which Rendezvous ended may be of either."""
+    """The training dates its report. A date in the second in which Rendezvous ended may be of either incarnation."""
     controller = Controller()
     world = back(controller)
     controller.reconcile(world, 9.5)
@@ -141,7 +141,7 @@ def test_what_the_old_incarnation_wrote_is_no_progress_however_late_it_arrives(s
 
 
 def test_a_date_that_lay_ahead_before_the_failure_is_no_progress() -> None:
-    """The clock of the node where rank 0 ran was a minute fast."""
+    """The clock of rank 0's node was a minute fast."""
     controller = Controller()
     world = back(controller, reported(training(), 57))
     controller.reconcile(world, 9.5)
@@ -188,7 +188,7 @@ def test_a_member_that_is_lost_is_another_attempt_of_the_same_incident() -> None
 
 
 def test_a_member_that_is_not_ready_for_a_while_is_waited_for() -> None:
-    """Its probe fails, but the member is not lost, and no timeout of Rendezvous counts any more."""
+    """The probe fails, but the member is not lost, and the Rendezvous timeout no longer runs."""
     controller = Controller()
     world = probed(back(controller, probed(reported(training(), -3))))
     controller.reconcile(world, 9.5)
@@ -236,7 +236,7 @@ def test_under_observe_a_restart_of_the_platform_waits_for_progress_too() -> Non
 
 
 def test_a_0_percent_of_processes_that_began_since_the_last_one_is_no_progress() -> None:
-    """Their predecessors crashed before the first step, and the Job replaced them. Under Observe no one restarts it."""
+    """The earlier processes crashed before the first step, and the Job replaced them. Observe makes no restart."""
     controller = observing()
     lost = reported(training(), -3).pod_deleted(3, 0)
     controller.reconcile(lost, 0.2)
@@ -275,7 +275,7 @@ def test_only_a_ledger_that_has_the_phase_is_labelled_with_the_version_that_know
 
 @pytest.mark.parametrize(("lost_at", "in_row"), [(75, 2), (105, 1)])
 def test_backoff_reset_after_counts_from_its_end(lost_at: float, in_row: int) -> None:
-    """The group is whole at second 9, and reports progress at second 40."""
+    """All ranks are Ready at second 9, and the training reports progress at second 40."""
     minute = Backoff(initial=timedelta(0), reset_after=timedelta(minutes=1))
     controller = Controller(policy(backoff=minute))
     world = back(controller)

@@ -1,4 +1,4 @@
-"""What is wrong with the rules of a policy: a sentence for each mistake, the path first, then how to fix it."""
+"""Mistakes in the rules of a policy. Each gives one sentence: the path first, then how to fix it."""
 
 import msgspec
 import pytest
@@ -8,7 +8,7 @@ from recovery.core.policy.rule_validation import CLASSES, problems
 
 
 def rules(*written: dict[str, object]) -> tuple[Rule, ...]:
-    """As they stand in a manifest; name and action only where they matter."""
+    """Builds rules as a manifest states them, with name and action only where they matter."""
     named = [{"name": f"r{number}", "action": "RecreateGroup"} | each for number, each in enumerate(written)]
     return msgspec.convert(named, tuple[Rule, ...])
 

@@ -1,4 +1,4 @@
-"""A job never fails for a secondary failure: the end of a rank that had only waited for another one."""
+"""A job never fails because of a secondary failure: the end of a rank that only waited for another one."""
 
 import msgspec
 import pytest
@@ -27,8 +27,8 @@ def fails_the_job(controller: Controller, world: World, seconds: float) -> bool:
 @pytest.mark.parametrize("message", ["", WATCHDOG])
 @pytest.mark.parametrize("node_fails_too", [False, True])
 def test_a_survivor_of_a_loss_that_was_only_observed(message: str, node_fails_too: bool) -> None:
-    """The other ranks hang from then on, and abort minutes later, under a policy that enforces by now. That the node is
-    reported as faulty afterwards says nothing of the abort."""
+    """The other ranks hang after the loss and abort minutes later, when the policy enforces. A later report that the
+    node is faulty does not explain the abort."""
     controller = Controller(policy(Mode.OBSERVE))
     world = training().pod_deleted(2, 0)
     controller.reconcile(world, 1)
@@ -44,7 +44,7 @@ def test_a_survivor_of_a_loss_that_was_only_observed(message: str, node_fails_to
 
 
 def test_a_node_that_is_reported_later_does_not_make_a_survivor_a_cause() -> None:
-    """Held for another reason, the verdict is passed again: what the message said still counts."""
+    """The group is held for another reason, so the verdict is passed again. The message of the exit still counts."""
     controller = Controller(msgspec.structs.replace(ABORT_IS_FINAL, budget_limit=0))
     world = training().pod_failed(1, 134, 600, message=WATCHDOG)
     assert not fails_the_job(controller, world, 601)
@@ -71,7 +71,7 @@ def test_so_is_one_of_a_process_that_began_after_the_loss() -> None:
 
 
 def test_so_is_one_after_a_loss_from_before_the_training() -> None:
-    """The others waited for that rank, and trained once it had joined."""
+    """The other ranks waited for that rank, and trained once it had joined."""
     world = group().all_scheduled(-3600)
     for index in (0, 1, 3):
         world = world.started(index, -3590).pod_ready(index, -3590)

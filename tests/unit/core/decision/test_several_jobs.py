@@ -1,4 +1,4 @@
-"""A group of several member Jobs fails and restarts as one."""
+"""A group of several member Jobs fails and restarts as a whole."""
 
 import msgspec
 
@@ -13,7 +13,7 @@ from tests.unit.core.world import World, whole
 
 
 class Pair(msgspec.Struct, frozen=True):
-    """A launcher and its nodes: two Jobs of one JobSet, each drawn as a world of its own."""
+    """A launcher and its nodes: two Jobs of one JobSet, each modelled as a world of its own."""
 
     nodes: World
     launcher: World
@@ -42,7 +42,7 @@ class Pair(msgspec.Struct, frozen=True):
 
 
 def launcher_of(world: World) -> World:
-    """The same world with every UID and name of its Job and pods changed."""
+    """The same world, in which the Job and its pods have other UIDs and names."""
 
     def renamed(pod: PodFacts) -> PodFacts:
         name = pod.name.replace("node", "launcher")
@@ -162,7 +162,7 @@ def test_it_is_over_only_when_every_job_runs_whole() -> None:
 
 
 def test_a_job_that_came_early_is_given_its_time_from_when_the_last_old_one_is_gone() -> None:
-    """Seed 154 of the simulation: a pod on a dead node held one Job back for minutes; the other was there, empty."""
+    """Seed 154 of the simulation: a pod on a dead node delayed one Job for minutes. The other Job had no pods yet."""
     controller = Controller()
     lost = pair().node(lambda w: w.pod_deleted(3, 0))
     reconcile(controller, lost, 0.5)
@@ -181,7 +181,7 @@ def test_a_job_that_came_early_is_given_its_time_from_when_the_last_old_one_is_g
 
 
 def test_a_member_lost_while_an_old_job_still_goes_is_left_to_its_job() -> None:
-    """Seed 584: the new group was never whole, so no one hangs; its Job replaces the pod, and the group meets."""
+    """Seed 584: the new group was never complete, so no rank hangs. The Job replaces the pod, and the ranks meet."""
     controller = Controller()
     lost = pair().node(lambda w: w.pod_deleted(3, 0))
     reconcile(controller, lost, 0.5)
@@ -204,7 +204,7 @@ def test_a_member_lost_while_an_old_job_still_goes_is_left_to_its_job() -> None:
 
 
 def bare(pair_: Pair, *targets: str) -> Pair:
-    """The nodes have accelerators, and the other Job, which has one pod, has none."""
+    """The nodes have accelerators. The other Job has one pod and no accelerators."""
     assert pair_.nodes.workload is not None
     workload = msgspec.structs.replace(pair_.nodes.workload, kind="JobSet")
     return pair_.node(
@@ -240,7 +240,7 @@ def test_the_launcher_of_a_train_job_is_what_its_success_policy_targets() -> Non
 
 
 def test_the_half_that_lives_on_is_not_the_whole_group() -> None:
-    """One of two deletions has landed, its Job waits for a finalizer, and the controller comes back much later."""
+    """One of two deletions has succeeded, and that Job waits for a finalizer. The controller is back much later."""
     controller = Controller()
     reconcile(controller, pair().node(lambda w: w.pod_deleted(3, 0)), 0.5)
     late = STALE_AFTER.total_seconds() + 60
@@ -251,7 +251,7 @@ def test_the_half_that_lives_on_is_not_the_whole_group() -> None:
 
 
 def test_jobs_that_have_run_one_after_the_other_are_not_restarted_for_a_lost_rank() -> None:
-    """Two nodes for three ranks: who fails leaves its node to another one, and they never all run at once."""
+    """Three ranks have two nodes. A rank that fails frees its node for another, so they never all run at once."""
     launcher = launcher_of(group(1, born=-2000))
     nodes = group(2, born=-2000).started(0, -1995)
     launcher = launcher.started(0, -1995).pod_failed(0, 1, -1395).replaced(0, -1385)
@@ -265,7 +265,7 @@ def test_jobs_that_have_run_one_after_the_other_are_not_restarted_for_a_lost_ran
 
 
 def test_a_rank_lost_in_the_second_in_which_the_recovery_ended_was_lost_after_it() -> None:
-    """Seed 20291: kubelets date in whole seconds, so by those dates its process never ran beside the others."""
+    """Seed 20291: kubelets date in whole seconds. By those dates the lost process never ran beside the others."""
     controller = Controller()
     lost = pair().launch(lambda w: w.pod_failed(0, 1, 0))
     reconcile(controller, lost, 0.5)
@@ -280,7 +280,7 @@ def test_a_rank_lost_in_the_second_in_which_the_recovery_ended_was_lost_after_it
 
 
 def test_jobs_that_have_trained_and_that_a_user_has_enlarged_since_are_restarted() -> None:
-    """Seed 3308: no node was free for the rank that was added."""
+    """Seed 3308: no node had room for the added rank."""
     enlarged = training(2).with_job(parallelism=3, completions=3).replaced(2, -100).with_job(failed=0)
     controller = Controller()
     reconcile(controller, Pair(enlarged, launcher_of(training(2))).launch(lambda w: w.pod_failed(0, 1, 0)), 1)
@@ -288,7 +288,7 @@ def test_jobs_that_have_trained_and_that_a_user_has_enlarged_since_are_restarted
 
 
 def test_jobs_of_which_not_every_process_is_known_have_trained_when_each_of_them_has() -> None:
-    """The controller has started since. A group that hangs would be worse than one restart too many."""
+    """The controller has started since. One restart too many is better than a group that hangs."""
     launcher = launcher_of(training(1, born=-2000).with_job(failed=1))
     launcher = launcher.with_pod(0, created_at=whole(-5)).started(0, 0).pod_ready(0, 0)
     nodes = training(2, born=-2000).pod_failed(0, 1, -10)

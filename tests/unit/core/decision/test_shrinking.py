@@ -1,4 +1,4 @@
-"""A group whose lost nodes are not replaced goes on with fewer, as `elastic` allows."""
+"""A group whose lost nodes are not replaced continues with fewer, as `elastic` allows."""
 
 import msgspec
 import pytest
@@ -187,7 +187,7 @@ def test_a_rule_that_says_shrink_does_not_wait_for_its_nodes() -> None:
 
 
 def test_nothing_is_given_up_while_pods_of_a_large_group_are_still_being_created_and_placed() -> None:
-    """The Job controller creates some twenty pods a second, and the scheduler binds them one after the other."""
+    """The Job controller creates about twenty pods a second, and the scheduler binds them one by one."""
     controller = elastic_controller(rules=(Rule("rack", RuleAction.SHRINK),))
     world = rack_lost(sixteen(), 0)
     reconciled(controller, world, 0.5)
@@ -315,7 +315,7 @@ def test_a_users_own_size_is_kept_over_a_restart() -> None:
 
 
 def test_a_users_size_that_is_the_templates_needs_no_settings() -> None:
-    """Nothing was reconciled between the resize and the loss."""
+    """No reconcile happened between the resize and the loss."""
     controller, world = shrunk()
     world = world.with_job(parallelism=16, completions=16).pod_deleted(2, 140)
     reconciled(controller, world, 141)

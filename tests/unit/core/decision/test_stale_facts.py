@@ -1,4 +1,4 @@
-"""While the API server tells nothing of a resource no restart is begun; what the ledger has begun goes on."""
+"""While the watch of a resource is silent, no restart begins. A restart that the ledger holds already continues."""
 
 import pytest
 

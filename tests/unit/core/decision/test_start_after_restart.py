@@ -1,4 +1,4 @@
-"""After the trigger: a Job without pods, ranks that do not start, and how each wait is explained."""
+"""After the trigger: a Job without pods, ranks that do not start, and the explanation of each wait."""
 
 import msgspec
 import pytest
@@ -45,7 +45,7 @@ def test_after_two_minutes_it_is_another_attempt() -> None:
 
 
 def test_it_is_touched_before_it_is_given_up_though_no_one_looked_for_minutes() -> None:
-    """The controller was down from before the old Job was deleted until long after the new one was created."""
+    """The controller was down from before the old Job's deletion until long after the new Job's creation."""
     controller, world = triggered()
     empty = world.job_gone().job_created(10)
     controller.reconcile(empty, 200)
@@ -58,7 +58,7 @@ def test_it_is_touched_before_it_is_given_up_though_no_one_looked_for_minutes() 
 
 
 def with_a_late_successor() -> tuple[Controller, World]:
-    """Rank 2 failed before rank 3 has started, and the Job delays the next pod for that rank."""
+    """Rank 2 fails before rank 3 has started, and the Job delays the replacement of rank 2."""
     controller, world = triggered()
     starting = world.job_gone().job_created(10).pods_created(10).all_scheduled(11)
     for index in (0, 1):
@@ -128,7 +128,7 @@ def test_a_job_that_has_just_lost_all_its_pods_is_not_given_up_at_once() -> None
 def test_pods_that_went_with_another_job_do_not_delay_the_watchdog() -> None:
     controller, empty = without_pods()
     stranger = msgspec.structs.replace(training().pod(0), job_uid="job-9", gone_at=at(65))
-    # The store forgets it with its Job; a decision does not rely on that.
+    # The store forgets the pod with its Job. A decision does not rely on that.
     world = msgspec.structs.replace(empty, pods=(stranger,)).although("gone-pod-without-job")
     controller.reconcile(world, 70)
     assert len(controller.touches) == 1
@@ -146,7 +146,7 @@ def test_the_watchdog_does_not_touch_a_suspended_job_or_a_paused_one() -> None:
 
 
 def test_a_replacement_that_waits_for_capacity_is_not_held_against_the_start() -> None:
-    """docs/policy.md: `timeouts.start` runs from when all pods have a node; waiting for capacity does not count."""
+    """docs/policy.md: `timeouts.start` runs from when all pods have a node. Waiting for capacity does not count."""
     controller, back = recreated()
     placed = back.all_scheduled()
     controller.reconcile(placed, 12)
@@ -224,7 +224,7 @@ def test_the_rendezvous_ends_by_ready_and_says_so() -> None:
 
 
 def said_after(controller: Controller, world: World, seconds: float) -> str:
-    """The explanation once the phase has lasted for a while. Nothing is explained before, and nothing is done."""
+    """The explanation once the phase has lasted for a while. Nothing is explained before that, and nothing is done."""
     first = controller.reconcile(world, seconds)
     assert first.requeue_at is not None
     plan = controller.reconcile(world, (first.requeue_at - at(0)).total_seconds())
@@ -261,7 +261,7 @@ def test_a_pod_that_runs_and_is_not_ready_is_named() -> None:
 
 
 def test_a_new_controller_knows_from_the_ledger_that_the_group_has_run_whole() -> None:
-    """Rank 1 was lost and replaced while no controller ran. Its pods only show that the group runs whole since then."""
+    """Rank 1 was lost and replaced while no controller ran. Its pods only show that all ranks run since then."""
     controller, whole = recovered()
     replaced = whole.pod_failed(1, 137, 100).came_back(1, 110, 120)
     controller.reconcile(replaced.controller_restarted(), 200)
@@ -270,7 +270,7 @@ def test_a_new_controller_knows_from_the_ledger_that_the_group_has_run_whole() -
 
 
 def test_a_group_whose_ranks_are_all_new_is_not_restarted_by_a_new_controller() -> None:
-    """All pods were deleted while no controller ran, and the Job has created them again."""
+    """All pods were deleted while no controller ran, and the Job has replaced them."""
     controller, whole = recovered()
     for index in range(4):
         whole = whole.pod_gone(index, 100).replaced(index, 101)
@@ -290,7 +290,7 @@ def test_what_the_ledger_knows_is_not_said_of_a_job_that_was_resumed_since() -> 
 
 @pytest.mark.parametrize("unseen", ["the Job and its pods", "the pods of a Job that is not new"])
 def test_a_phase_that_the_cache_shows_late_is_dated_by_live_facts(unseen: str) -> None:
-    """A process that was frozen for half a minute reads the watch of Jobs before that of pods."""
+    """A process that was frozen for half a minute reads the watch of Jobs before the watch of pods."""
     controller, world = triggered()
     controller.reconcile(world.job_deleted(1).all_deleted(1), 1.5)
     gone = world.job_gone()
@@ -313,7 +313,7 @@ def test_a_new_job_without_pods_is_believed_to_have_none() -> None:
 
 
 def test_pods_that_the_cache_shows_as_they_were_do_not_date_their_teardown() -> None:
-    """The watch of Jobs has been read, that of pods has not: the old Job was gone when its successor was made."""
+    """The watch of Jobs is up to date, and that of pods is not. The old Job was gone when its successor was created."""
     controller, world = triggered()
     cached = msgspec.structs.replace(world.job_gone().job_created(5), pods=world.pods)
     controller.reconcile(cached, 60)

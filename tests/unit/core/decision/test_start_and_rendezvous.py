@@ -1,4 +1,4 @@
-"""RecreateGroupAfterStart, and Rendezvous where a joined probe tells of it."""
+"""RecreateGroupAfterStart, and phase Rendezvous where the pods have a joined probe."""
 
 import pytest
 
@@ -38,7 +38,7 @@ def test_after_start_restarts_at_once_where_no_one_is_pending() -> None:
 
 @pytest.mark.parametrize("exited", [True, False])
 def test_after_start_does_not_wait_for_a_sidecar_that_never_starts(exited: bool) -> None:
-    """It keeps its pod Pending, whether the training runs or has exited for good."""
+    """The sidecar keeps its pod Pending, whether the training runs or has exited."""
     broken = ContainerFacts("proxy", waiting_reason="ImagePullBackOff")
     world = training(4)
     for index in range(4):
@@ -60,8 +60,8 @@ def test_after_start_that_is_barred_ends_like_any_other_that_runs_whole() -> Non
 
 
 def test_after_start_ends_when_the_group_runs_whole_in_another_run_of_its_job() -> None:
-    """Seed 789 of the simulation: a suspension that no leader saw ended the run that had lost a member. Nothing is left
-    to restart for, so the incident must not stay open while the new run trains."""
+    """Seed 789 of the simulation: a suspension that no leader saw ended the run with the lost member. There is nothing
+    left to restart, so the incident must not stay open while the new run trains."""
     controller = Controller(AFTER_START)
     pending = training(4).pod_failed(3, 1, 0).replaced(3, 1)
     controller.reconcile(pending, 1.5)
@@ -103,7 +103,7 @@ def test_ranks_that_do_not_join_in_time_are_another_attempt() -> None:
 
 
 def test_the_time_in_which_its_user_had_it_suspended_unseen_does_not_count() -> None:
-    """Seed 7007 of the simulation: no leader saw the suspension, and its end only while Trainer stood still."""
+    """Seed 7007 of the simulation: no leader saw the suspension. One saw its end, but only while Trainer was down."""
     controller = Controller()
     world = on_the_way(controller).suspended()
     for index in range(4):

@@ -1,4 +1,4 @@
-"""Which goes first, the Job or its pods: a kubelet keeps to the grace of the first delete that it sees."""
+"""Which is deleted first, the Job or its pods: a kubelet keeps to the grace period of the first delete that it sees."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -31,7 +31,7 @@ def claimed(world: World) -> World:
 
 
 def kinds(controller: Controller, world: World, seconds: float) -> list[type]:
-    """Of what is done to the workload now."""
+    """The types of the actions on the workload in this reconcile."""
     return [type(action) for action in workload_actions(controller.reconcile(world, seconds))]
 
 
@@ -63,7 +63,7 @@ def test_the_one_claim_of_an_attempt_is_followed_by_the_trigger_though_its_delet
 
 
 def test_a_teardown_that_has_begun_is_finished_though_the_circuit_breaker_has_opened() -> None:
-    """The restart itself may have opened it. Half done, the group would have its pods replaced one by one."""
+    """The restart itself may have opened it. After half a teardown the Job would replace the pods one by one."""
     controller, world = Controller(SHORT), lost(training())
     controller.reconcile(world, 0.2)
     opened = as_said(Reason.BREAKER_OPEN, "the circuit breaker is open: 1 recovery")
@@ -75,7 +75,7 @@ def test_a_teardown_that_has_begun_is_finished_though_the_circuit_breaker_has_op
 
 @pytest.mark.parametrize(("noted_for", "made"), [(0.2, [ClaimJob, DeletePods]), (0.1, [])])
 def test_the_attempt_that_has_opened_the_circuit_breaker_is_made(noted_for: float, made: list[type]) -> None:
-    """Its first delete was refused, because the Job had just changed. An earlier attempt that opened it is no leave."""
+    """Its first delete was refused, because the Job had changed. The attempt itself must have opened the breaker."""
     controller, world = Controller(SHORT), lost(training())
     controller.reconcile(world, 0.2)
     opened = as_said(Reason.BREAKER_OPEN, "the circuit breaker is open: 1 recovery")
@@ -158,7 +158,7 @@ def test_a_claimed_job_that_is_done_even_so_is_left_to_finish(finish: Callable[[
 
 
 def test_a_user_who_suspends_the_job_amid_its_teardown_gets_a_new_job_on_resuming() -> None:
-    """The old one counts our pod deletes as failures, and would wait for minutes before it creates pods again."""
+    """The old Job counts our pod deletes as failures, and would wait for minutes before it creates pods again."""
     controller, world = Controller(SHORT), lost(training())
     controller.reconcile(world, 0.2)
     going = claimed(world).all_deleted(0.3, grace_seconds=5).suspended()
@@ -191,9 +191,9 @@ def test_no_other_job_is_deleted_when_its_user_suspends_it(world: World) -> None
 
 
 def interrupted(last: float = 11) -> tuple[Controller, World]:
-    """The pods of the claimed Job have been deleted. The controller was held up then, and the Job has replaced them.
+    """The pods of the claimed Job were deleted. The controller was then held up, and the Job replaced them.
 
-    `last`: when it has created the last pod.
+    `last`: when the Job created the last pod.
     """
     controller, world = Controller(SHORT), lost(training())
     controller.reconcile(world, 0.2)
@@ -207,7 +207,7 @@ def interrupted(last: float = 11) -> tuple[Controller, World]:
 
 
 def test_a_group_that_its_job_has_brought_back_meanwhile_is_not_restarted_a_second_time() -> None:
-    """Seed 2017: it had trained for 20 seconds by then."""
+    """Seed 2017: the group had trained for 20 seconds by then."""
     controller, world = interrupted()
     assert kinds(controller, world, 30) == []
     closing = controller.incident.closing
@@ -230,7 +230,7 @@ def test_it_is_where_a_member_was_lost_again() -> None:
 
 
 def test_it_is_where_no_controller_has_watched_and_one_began_before_another_was_created() -> None:
-    """That one may have replaced a member with which the others had met."""
+    """The younger pod may have replaced a member that the others had met."""
     controller, world = interrupted(last=20)
     assert kinds(controller, world, 30) == []
     controller, world = interrupted(last=20)
@@ -239,7 +239,7 @@ def test_it_is_where_no_controller_has_watched_and_one_began_before_another_was_
 
 
 def test_the_size_that_a_user_has_given_the_job_since_is_kept() -> None:
-    """Its Job stays. The pods that are left of the old group are deleted, and the Job replaces those as well."""
+    """The Job stays. The remaining pods of the old group are deleted, and the Job replaces those too."""
     controller, world = Controller(SHORT), lost(sized(training(), 4, 4))
     controller.reconcile(world, 0.2)
     world = claimed(world).with_job(parallelism=3, completions=3).pod_deleted(0, 1).pod_deleted(1, 1)

@@ -1,4 +1,4 @@
-"""A JobSet that has failed: reported once, never touched."""
+"""A JobSet that has failed is reported once and never touched."""
 
 from recovery.core.model.facts import Condition
 from recovery.core.model.ledger import Ledger, Outcome
@@ -10,7 +10,7 @@ from tests.unit.core.world import World, at
 
 
 def failed(seconds: float) -> World:
-    """Eight exits, no one to rescue it, and the JobSet has given up."""
+    """Eight exits occur while no controller runs, and the JobSet has failed."""
     world = training(16, restart_policy="OnFailure")
     for index in range(8):
         world = world.container_exited(index, 1, seconds)

@@ -1,4 +1,4 @@
-"""Settings at birth that were tried, and then not used: whoever restarts the group meanwhile finds it as it was."""
+"""Birth settings that were tried and then not used. A later restart by others finds the group as it was."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def nodes(controller: Controller) -> int | None:
 
 
 def trying_fourteen() -> tuple[Controller, World]:
-    """A group with twelve of sixteen nodes is to grow by two, and a dry run has been asked for."""
+    """A group with twelve of sixteen nodes is about to grow by two, and a dry run has been requested."""
     controller, world = shrunk()
     world = with_room(world, 2)
     reconciled(controller, world, 1000)
@@ -75,7 +75,7 @@ def test_the_size_by_hand_counts_though_nothing_was_reconciled_between_the_patch
 
 
 def test_a_node_that_was_to_be_avoided_is_not_where_no_restart_was_made_for_it() -> None:
-    """Or the group would keep off it for ever, and wait for it where it needs it."""
+    """Otherwise the group would keep off the node for ever, and would wait for the node where it needs it."""
     controller = Controller(policy(rules=(AVOID_43,)))
     world = world_with_room().pod_failed(FAILED, 43, 0)
     plan = controller.reconcile(world, 0.5)
@@ -98,7 +98,7 @@ def test_what_was_avoided_before_a_refusal_is_avoided_still() -> None:
 
 
 def test_a_group_whose_job_was_refused_at_birth_avoids_none_any_more() -> None:
-    """Else the next restart would be refused as well, without a dry run."""
+    """Otherwise the API server would refuse the next restart's Job as well, without a dry run."""
     controller, world = avoiding()
     gone = world.job_gone()
     controller.reconcile(gone, 3)

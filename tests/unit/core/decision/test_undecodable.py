@@ -1,4 +1,4 @@
-"""While an object of the group cannot be read nothing is done about it, and that is said; then it goes on as before."""
+"""While an object of the group cannot be read, nothing is done about it, and the message says so. Then all goes on."""
 
 from collections.abc import Callable
 
@@ -29,7 +29,7 @@ def condition(ledger: Ledger) -> LedgerCondition | None:
 
 
 def history() -> Controller:
-    """One recovery is behind it."""
+    """A group with one recovery in its history."""
     controller = Controller()
     world = training().pod_failed(3, 137, 0)
     controller.reconcile(world, 1)
@@ -114,7 +114,7 @@ class TestInAnIncident:
         assert (len(controller.triggers), controller.ledger.totals.restarts) == (1, 1)
 
     def test_having_stood_aside_is_not_forgotten(self) -> None:
-        """The sentence by which that is known is the incident's own."""
+        """The open incident holds the reason that shows it."""
         controller = Controller()
         world = training(backoff_limit=0).pod_failed(3, 1, 0)
         controller.reconcile(world, 1)

@@ -1,4 +1,4 @@
-"""What a disruption calls for: rules, defaults, escalation, what comes back. Facts in, plan and sentence out."""
+"""What a disruption calls for: rules, defaults, escalation, repeated errors. Facts in, plan and message out."""
 
 from typing import Any
 
@@ -101,7 +101,7 @@ def test_fail_job_where_it_is_not_allowed_holds_the_group_until_a_person_says_re
 
 
 def test_fail_job_never_meets_the_exit_code_of_a_cascade() -> None:
-    """Rank 1 crashes first; rank 2 follows with the code that the rule names, when its collective breaks."""
+    """Rank 1 crashes first. When its collective breaks, rank 2 exits with the code that the rule names."""
     rules = (on_exit(42, RuleAction.FAIL_JOB),)
     cascade = (
         training()
@@ -248,7 +248,7 @@ def test_a_first_suspicion_is_noted_and_no_more() -> None:
 def test_what_a_crash_left_undone_is_asked_of_the_fleet_again_and_only_then() -> None:
     rules = (on_exit(42, RuleAction.REPLACE_NODE),)
     controller = Controller(policy(rules=rules, limits=MAY))
-    controller.write(controller.plan(failed(), 1))  # the ledger, and the process ends
+    controller.write(controller.plan(failed(), 1))  # the verdict is in the ledger, and the process ends
     controller.reconcile(failed(), 10)
     [change] = controller.fleet_changes
     assert [entry.node for entry in change.quarantine] == ["gpu-2"]
@@ -261,7 +261,7 @@ def test_what_a_crash_left_undone_is_asked_of_the_fleet_again_and_only_then() ->
 
 def test_but_not_for_a_group_that_waits_for_the_node_by_then() -> None:
     controller = Controller(policy(rules=(on_exit(42, RuleAction.REPLACE_NODE),), limits=MAY))
-    controller.write(controller.plan(failed(), 1))  # the ledger, and the process ends
+    controller.write(controller.plan(failed(), 1))  # the verdict is in the ledger, and the process ends
     other = WaitingGroup(GroupKey("ml", "other"), 2, ("gpu-2", "gpu-3"))
     controller.reconcile(msgspec.structs.replace(failed(), waiting=(other,)), 10)
     assert [entry.node for change in controller.fleet_changes for entry in change.quarantine] == []
@@ -272,7 +272,7 @@ def test_but_not_for_a_group_that_waits_for_the_node_by_then() -> None:
 
 
 def again(controller: Controller, message: str, *, code: int = 1, node: str = "gpu-9", after: float = 100) -> None:
-    """The group has been restarted, has run whole, and the same rank fails so long after its start, elsewhere."""
+    """The group was restarted and ran whole. Then the same rank fails on `node`, `after` seconds after its start."""
     world = failed(code, message=message)
     controller.reconcile(world, 1)
     fresh = world.recreated(10).all_ready(20)
@@ -329,7 +329,7 @@ def test_in_a_storm_the_trigger_waits_until_no_more_nodes_are_lost() -> None:
 
 
 def test_what_is_quarantined_for_a_condition_is_released_when_that_very_condition_ends() -> None:
-    """Of a rule that lists several, the one that was met."""
+    """A rule may list several conditions. The one that was met counts."""
     when = When(on_node_conditions=(NodeConditionRule("GpuMemWatch"), NodeConditionRule("GpuPcieWatch")))
     rules = (Rule("gpu", RuleAction.REPLACE_NODE, when),)
     faulty = failed().with_node("gpu-2", conditions=(Condition("GpuPcieWatch", "True", since=at(-5)),))
@@ -352,7 +352,7 @@ def test_a_fault_that_a_rule_names_is_acted_upon_though_the_member_still_runs() 
 
 
 def test_a_fault_under_a_running_member_is_left_alone_where_its_node_may_not_be_quarantined() -> None:
-    """It could come back on the very same node."""
+    """The new pod could land on the same node."""
     when = When(on_node_conditions=(NodeConditionRule("GpuPcieWatch"),))
     faulty = training().with_node("gpu-2", conditions=(Condition("GpuPcieWatch", "True", since=at(0)),))
     for limits in (FleetLimits(), FleetLimits(may_cordon=True, max_nodes=0)):
@@ -389,7 +389,7 @@ def test_a_node_that_others_have_cordoned_needs_no_quarantine() -> None:
 
 
 def test_a_pod_placed_on_a_faulty_node_is_no_news() -> None:
-    """The rule asks for no other node, so it comes back there; that must not restart it again and again."""
+    """The rule asks for no other node, so the pod lands there again. That must not restart the group repeatedly."""
     when = When(on_node_conditions=(NodeConditionRule("GpuPcieWatch"),))
     controller = Controller(policy(rules=(Rule("gpu", RuleAction.RECREATE_GROUP, when),)))
     faulty = training().with_node("gpu-2", conditions=(Condition("GpuPcieWatch", "True", since=at(0)),))
@@ -416,7 +416,7 @@ def test_a_taint_without_a_date_is_news_once_for_its_node() -> None:
 
 
 def test_the_exit_code_of_a_rank_that_waited_in_vain_ends_no_job_though_nothing_else_is_known() -> None:
-    """The loss that it waited for has left no trace: the controller was down, or stood aside."""
+    """The loss that the rank waited for has left no trace: the controller was down or stood aside."""
     timed_out = training().pod_failed(2, 134, 0, message="[Rank 2] Watchdog caught collective operation timeout")
     for when, ends in (
         (When(on_exit_codes=ExitCodes(Operator.IN, (134,))), False),
@@ -431,7 +431,7 @@ def test_the_exit_code_of_a_rank_that_waited_in_vain_ends_no_job_though_nothing_
 
 
 def test_a_rank_that_waited_in_vain_brings_no_suspicion_upon_its_node() -> None:
-    """Its message says that another one is missing."""
+    """The rank's message says that another rank is missing."""
     before = FleetLedger(suspicions=(Suspicion("gpu-2", "other-7", at(-3600)),))
     controller = Controller(policy(limits=MAY, fleet=before))
     controller.reconcile(

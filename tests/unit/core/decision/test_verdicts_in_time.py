@@ -1,4 +1,4 @@
-"""When a verdict falls: how long its cause is waited for, and what becomes of what waits."""
+"""When a verdict is passed: how long the controller waits for a loss's cause, and what happens to what waits."""
 
 from datetime import timedelta
 
@@ -29,7 +29,7 @@ WATCHDOG = "[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqN
 
 
 def reconcile_when_requeued(controller: Controller, world: World, seconds: float, *, until: float) -> Plan:
-    """Reconcile now, and then only when a plan asks for it. Nothing happens in the world meanwhile."""
+    """Reconciles now, and then only when a plan asks for it. The world does not change meanwhile."""
     plan = controller.reconcile(world, seconds)
     while plan.requeue_at is not None and plan.requeue_at <= at(until):
         now = (plan.requeue_at - START).total_seconds()
@@ -51,7 +51,7 @@ def made_to_fail(controller: Controller) -> list[FailJobSet]:
 
 
 def test_the_loss_of_a_deleted_node_is_judged_when_it_has_settled() -> None:
-    """Nothing dates the deletion: the reconcile that notices it does, and no later one."""
+    """Nothing dates the deletion, so the reconcile that notices it does. No later reconcile changes that date."""
     controller = Controller(policy(rules=(FAIL_42,)))
     lost = SILENT.node_deleted("gpu-2")
     assert controller.reconcile(lost, 1).requeue_at == at(3)
@@ -74,7 +74,7 @@ def test_a_taint_without_a_date_is_judged_when_it_has_settled() -> None:
 
 
 def test_a_cascade_of_many_ranks_does_not_put_the_verdict_off() -> None:
-    """`settle` counts from the first loss: a thousand ranks may take minutes to follow."""
+    """`settle` counts from the first loss: a cascade of a thousand ranks may take minutes."""
     controller = Controller(policy(rules=(FAIL_42,)))
     world = training(40)
     for rank in range(3):
@@ -107,7 +107,7 @@ def test_a_storm_dated_ahead_of_our_clock_is_waited_out_for_half_a_minute_at_mos
 
 
 def test_a_loss_that_waits_is_judged_although_the_one_before_was_ignored() -> None:
-    """In a group that was restarted and has run, but not been Ready."""
+    """The group was restarted and has run, but has not been Ready."""
     controller = Controller(policy(rules=(IGNORE_7,)))
     world = training().pod_failed(2, 1, 0)
     reconcile_when_requeued(controller, world, 3, until=5)
@@ -125,7 +125,7 @@ def test_a_loss_that_waits_is_judged_although_the_one_before_was_ignored() -> No
 
 
 def test_a_loss_during_a_pause_restarts_the_group_once_the_pause_is_over() -> None:
-    """Though a loss before it, while the new group was starting, was left to the platform."""
+    """An earlier loss, while the new group was starting, was left to the platform."""
     controller = Controller()
     world = training().pod_failed(2, 1, 0)
     controller.reconcile(world, 3)
@@ -143,7 +143,7 @@ def test_a_loss_during_a_pause_restarts_the_group_once_the_pause_is_over() -> No
 
 
 def test_a_restart_in_place_is_judged_although_all_ranks_run_again_before_it_has_settled() -> None:
-    """The others hang in their collectives, Ready as they are."""
+    """The other ranks hang in their collectives, although they are Ready."""
     slow = msgspec.structs.replace(policy(rules=(FAIL_42,)), settle=timedelta(seconds=10))
     controller = Controller(slow)
     world = training(restart_policy="OnFailure").container_restarted(2, 1, 0)
@@ -154,7 +154,7 @@ def test_a_restart_in_place_is_judged_although_all_ranks_run_again_before_it_has
 
 
 def test_a_job_that_is_to_fail_fails_although_all_its_ranks_run_again() -> None:
-    """The kubelet restarts the container in place before the action; the verdict stands."""
+    """The kubelet restarts the container in place before the action. The verdict stands."""
     controller = Controller(policy(rules=(FAIL_42,), may_fail_jobs=True))
     exited = training(restart_policy="OnFailure").container_exited(2, 42, 0)
     controller.reconcile(exited, 1)
@@ -216,7 +216,7 @@ def test_a_node_that_was_deleted_first_stays_the_cause_of_what_exits_after_it() 
 
 @pytest.mark.parametrize("reconciles", [(601, 604), (604,)], ids=["seen at once", "seen when it has settled"])
 def test_a_late_cascade_of_an_ignored_loss_never_makes_the_job_fail(reconciles: tuple[float, ...]) -> None:
-    """Ten minutes after the loss that is left to Kubernetes the collectives of the others time out."""
+    """Ten minutes after the loss that is left to Kubernetes, the collectives of the other ranks time out."""
     controller = Controller(policy(rules=(IGNORE_7, FAIL_42), may_fail_jobs=True))
     world = training().pod_failed(2, 7, 0)
     controller.reconcile(world, 1)
@@ -235,7 +235,7 @@ def test_a_late_cascade_of_an_ignored_loss_never_makes_the_job_fail(reconciles: 
 
 
 def test_what_was_left_to_the_jobs_own_policy_is_not_judged_again_beside_a_new_loss() -> None:
-    """podFailurePolicy ignores exit code 42, and so nothing was asked of the rule that names it."""
+    """podFailurePolicy ignores exit code 42, so the rule that names the code was never consulted."""
     controller = Controller(policy(rules=(FAIL_42,), may_fail_jobs=True))
     world = training(rules=(natively_on_exit("Ignore", 42),)).pod_failed(2, 42, 0)
     reconcile_when_requeued(controller, world, 1, until=10)
@@ -247,7 +247,7 @@ def test_what_was_left_to_the_jobs_own_policy_is_not_judged_again_beside_a_new_l
 
 
 def test_nor_when_the_verdict_on_the_new_loss_had_to_wait() -> None:
-    """podFailurePolicy ignores exit code 42, and so nothing was asked of the rule that names it."""
+    """podFailurePolicy ignores exit code 42, so the rule that names the code was never consulted."""
     controller = Controller(policy(rules=(FAIL_42,), may_fail_jobs=True))
     world = training(rules=(natively_on_exit("Ignore", 42),)).pod_failed(2, 42, 0)
     reconcile_when_requeued(controller, world, 1, until=10)

@@ -1,4 +1,4 @@
-"""Where the job must not be suspended, the restart itself waits for the backoff, as long as the platform lets it."""
+"""Where the job must not be suspended, the restart itself waits for the backoff, as long as the platform permits."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -30,22 +30,22 @@ OWNERS: dict[str, Callable[[World], World]] = {
     "Kueue": lambda world: world.with_workload(labels={KUEUE_QUEUE_LABEL: "research"}),
     "Kueue without a queue label": lambda world: world.with_workload(patched_by=(KUEUE_PATCH_MANAGER,)),
 }
-"""Whose the suspension is, or whose deadline it would reset."""
+"""Who owns the suspension, or whose deadline it would reset."""
 
 
 def job(ranks: int = 4, **settings: object) -> World:
-    """A job with a deadline, whose Job survives many exits, unless they say otherwise."""
+    """A job with a deadline, whose Job survives many exits. `settings` may change that."""
     made: World = training(ranks, **{"backoff_limit": 50, **settings})  # type: ignore[arg-type]
     return OWNERS["TrainJob"](made)
 
 
 def shipped(ranks: int) -> World:
-    """With Trainer's own runtime."""
+    """A job with the runtime that ships with Trainer."""
     return job(ranks, backoff_limit=6, restart_policy="OnFailure")
 
 
 def recovered_once(controller: Controller, world: World) -> World:
-    """A first attempt brought the group back; what is lost now is the second attempt in a row."""
+    """A first attempt brought the group back. The next loss calls for the second attempt in a row."""
     world = world.pod_deleted(3, 0)
     controller.reconcile(world, 0.2)
     assert len(controller.triggers) == 1, "the first attempt does not wait"
@@ -56,7 +56,7 @@ def recovered_once(controller: Controller, world: World) -> World:
 
 
 def waiting(world: World | None = None, controller: Controller | None = None) -> tuple[Controller, World]:
-    """Rank 2 was deleted at 300; the restart is withheld until 360.2."""
+    """Rank 2 was deleted at 300 s. The restart is withheld until 360.2 s."""
     controller = controller or Controller(WAITS)
     world = recovered_once(controller, world or job()).pod_deleted(2, 300)
     controller.reconcile(world, 300.2)
@@ -173,7 +173,7 @@ def test_the_shipped_runtime_does_not_survive_the_exits_of_eight_ranks_so_the_tr
 
 
 def test_one_exit_of_eight_ranks_is_enough() -> None:
-    """The other seven will follow when their collective times out."""
+    """The other seven ranks will exit when their collective times out."""
     controller = Controller(WAITS)
     controller.reconcile(recovered_once(controller, shipped(8)).container_exited(0, 1, 300), 300.2)
     assert len(controller.triggers) == 2
@@ -245,7 +245,7 @@ def test_a_group_all_of_whose_ranks_have_begun_again_has_recovered_by_itself() -
 
 
 def test_ranks_that_began_in_the_second_of_the_loss_may_be_older_than_it_and_hang() -> None:
-    """The API tells of whole seconds. A member that is lost within the second of its start must not be forgotten."""
+    """API times are whole seconds. A member that is lost within the second of its start must not be forgotten."""
     controller = Controller(WAITS)
     world = job().pod_deleted(3, 0)
     controller.reconcile(world, 0.2)
@@ -259,7 +259,7 @@ def test_ranks_that_began_in_the_second_of_the_loss_may_be_older_than_it_and_han
 
 
 def test_a_replacement_is_younger_than_the_loss_although_no_rule_tells_which_container_trains() -> None:
-    """Else a replaced member whose loss no one can see any more would look like one that was never lost."""
+    """Otherwise a replaced member whose loss is no longer visible would look like one that was never lost."""
     controller, world = waiting()
     world = world.came_back(2, 305, 308)
     for rank in range(4):
@@ -292,7 +292,7 @@ def test_a_node_that_answers_again_has_lost_no_one() -> None:
 
 
 def test_a_loss_within_an_open_incident_waits_as_well() -> None:
-    """The second attempt of one incident: the new group ran, and lost a member before all were Ready."""
+    """This is the second attempt of one incident: the new group ran, and lost a member before all ranks were Ready."""
     controller = Controller(WAITS)
     world = job().pod_deleted(3, 0)
     controller.reconcile(world, 0.2)
@@ -465,7 +465,7 @@ def test_a_first_reconcile_that_withholds_is_told_by_the_event_that_begins_the_i
 
 
 def test_a_suspension_of_ours_from_before_the_deadline_was_known_is_ended_in_time() -> None:
-    """Written by a version that did not know of deadlines."""
+    """A controller version that did not know of deadlines wrote the suspension."""
     controller = Controller(WAITS)
     world = recovered_once(controller, training(4)).pod_deleted(2, 300)
     controller.reconcile(world, 300.2)

@@ -1,4 +1,4 @@
-"""What a job says of a node in a message quarantines it only where something else confirms it."""
+"""What a job's message says about a node quarantines the node only if something else confirms it."""
 
 import msgspec
 import pytest
@@ -27,7 +27,7 @@ BAD_DISK = "the disk of this machine is bad"
 
 
 def says(message: str, *, code: int = 134) -> World:
-    """Rank 2 on node gpu-2 ends with those words."""
+    """Rank 2 on node gpu-2 ends with this message."""
     return training().pod_failed(2, code, 0, message=message)
 
 
@@ -108,7 +108,7 @@ def test_a_message_that_comes_twice_in_one_incident_replaces_no_node() -> None:
 
 
 def test_messages_do_not_count_toward_the_threshold_of_exits() -> None:
-    """Else whoever writes a message had half of a quarantine for it."""
+    """Otherwise anyone who writes a message would have half of a quarantine."""
     known = FleetLedger(suspicions=(suspicion("ml"),))
     controller = Controller(policy(limits=MAY, fleet=known))
     controller.reconcile(says("", code=134), 1)
@@ -122,7 +122,7 @@ def test_messages_do_not_count_toward_the_threshold_of_exits() -> None:
 # --- what a tenant's own policy may call a sign of the node ---------------------------------------------------------
 
 HEALTHY = Rule("healthy", RuleAction.REPLACE_NODE, When(on_node_conditions=(NodeConditionRule("Ready"),)))
-"""Every node of every cluster meets it."""
+"""Every node of every cluster meets this rule."""
 HEALTHY_AND_TEXT = msgspec.structs.replace(
     HEALTHY, when=msgspec.structs.replace(BY_PATTERN.when, on_node_conditions=HEALTHY.when.on_node_conditions)
 )
@@ -146,7 +146,7 @@ def test_a_condition_that_a_tenant_chose_confirms_no_message(
 
 
 def test_a_rule_that_every_node_meets_is_bounded_like_any_word_of_a_tenant() -> None:
-    """No sign: the tenth of the cap holds, and the quarantine ends after a day."""
+    """The rule gives no sign of the node. The tenth of the cap applies, and the quarantine ends after a day."""
     first = Controller(policy(rules=(HEALTHY,), limits=WIDE, namespace="ml"))
     first.reconcile(says("", code=42), 1)
     [entry] = [each for change in first.fleet_changes for each in change.quarantine]
@@ -158,7 +158,7 @@ def test_a_rule_that_every_node_meets_is_bounded_like_any_word_of_a_tenant() -> 
 
 
 def test_a_policy_that_took_the_place_of_the_pinned_one_lends_its_rules_no_weight() -> None:
-    """The rules are those of the incident's policy, whoever wrote it; which kind that was is not known any more."""
+    """The rules are those of the incident's policy, whatever its author. The kind of that policy is no longer known."""
     controller = Controller(policy(rules=(HEALTHY_AND_TEXT,), limits=MAY, namespace="ml"))
     world = says("")
     controller.reconcile(world, 1)
@@ -189,7 +189,7 @@ def entries(count: int, namespace: str, node_sign: str = "") -> tuple[Quarantine
 
 
 WIDE = FleetLimits(may_cordon=True, max_percent=40)
-"""Of the 100 nodes of the modelled cluster 40, so 4 for one namespace."""
+"""40 of the 100 nodes of the modelled cluster, so 4 for one namespace."""
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_conditions_and_taints_of_broken_hardware_are_signs(node: NodeFacts, sig
 
 
 def test_what_jobs_can_bring_about_confirms_a_message_for_a_day() -> None:
-    """Else an XID of the job's own making would lift the cap of its namespace."""
+    """Otherwise an XID that the job itself causes would lift the cap of its namespace."""
     controller = Controller(policy(limits=MAY))
     controller.reconcile(with_condition(says(XID), "XIDErrors"), 1)
     [entry] = [each for change in controller.fleet_changes for each in change.quarantine]
@@ -278,7 +278,7 @@ def test_an_unhealthy_device_of_a_pod_on_the_node_is_a_sign() -> None:
 
 @pytest.mark.parametrize("reason", ["OutOfnvidia.com/gpu", "UnexpectedAdmissionError"])
 def test_a_pod_that_the_kubelet_refuses_is_no_sign(reason: str) -> None:
-    """Whoever writes `nodeName` into a pod template has his pod refused by any node whose devices are taken."""
+    """A user who sets `nodeName` in a pod template can make any node whose devices are taken refuse the pod."""
     [pod] = [each for each in training().pod_failed(2, 1, 0).snapshot().pods if each.index == 2]
     refused = msgspec.structs.replace(pod, phase="Failed", reason=reason, containers=())
     node = NodeFacts(pod.node, ready=True)

@@ -1,4 +1,4 @@
-"""The pods, findings and rules that the tests of matching use."""
+"""The pods, findings and rules that the tests of matching share."""
 
 from datetime import datetime
 from typing import Any, TypeAlias

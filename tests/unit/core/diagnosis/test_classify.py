@@ -1,4 +1,4 @@
-"""Root and cascade: of several losses, which one is the cause, who is suspected, and what only follows."""
+"""Root and cascade: which of several losses is the cause, which node is suspected, and which losses only follow."""
 
 import msgspec
 import pytest
@@ -25,14 +25,14 @@ def deleted(index: int, seconds: float) -> Evidence:
 
 
 def judged(*evidence: Evidence, snapshot: Snapshot = WELL) -> Disruption:
-    """The same in whatever order the evidence comes."""
+    """Classifies the evidence. The result is the same in any order of the evidence."""
     disruption = classify(evidence, snapshot)
     assert classify(evidence[::-1], snapshot) == disruption
     return disruption
 
 
 def causes(disruption: Disruption) -> list[int | None]:
-    """The ranks of the evidence that is no consequence, root first. Of all evidence where all of it is consequence."""
+    """The ranks of the causes, root first. If all evidence is a consequence, the ranks of all of it."""
     found = [finding for finding in disruption.findings if not finding.cascade] or disruption.findings
     return [finding.evidence.pod.index for finding in found if finding.evidence.pod is not None]
 
@@ -202,7 +202,7 @@ def test_any_other_end_is_one(item: Evidence, snapshot: Snapshot) -> None:
 
 
 def test_a_node_is_not_blamed_by_what_is_only_consequence() -> None:
-    """The device of a rank that waited may be bad as well; but then it would be a cause, and stand among them."""
+    """The device of a rank that waited may be bad too. But the rank would then be a cause and listed as such."""
     disruption = judged(died(1, XID, index=2, seconds=0), died(134, WATCHDOG, index=3, seconds=600))
     assert [finding.blames_node for finding in disruption.findings] == [True, False]
 
@@ -243,7 +243,7 @@ def pieces(draw: st.DrawFn) -> Evidence:
 
 @st.composite
 def evidence_of_a_group(draw: st.DrawFn) -> tuple[Evidence, ...]:
-    """Keys name events, so that no two pieces have the same."""
+    """Keys name events, so no two pieces of evidence share one."""
     found = draw(st.lists(pieces(), min_size=1, max_size=8))
     return tuple(msgspec.structs.replace(item, key=f"{number}") for number, item in enumerate(found))
 
@@ -292,7 +292,7 @@ def test_a_sign_of_having_waited_is_no_root_where_another_is(evidence: tuple[Evi
 
 
 def test_a_thousand_losses_are_judged_at_once() -> None:
-    """In comparisons, not in squares of them: 4,000 of them would take minutes."""
+    """The number of comparisons must not grow with the square of the losses: 4,000 of them would take minutes."""
     evidence = tuple(
         msgspec.structs.replace(died(134, f"{WATCHDOG} of {index}", index=index % 32, seconds=index), key=str(index))
         for index in range(4000)

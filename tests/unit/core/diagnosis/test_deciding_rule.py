@@ -1,4 +1,4 @@
-"""Which rule of a policy decides about an incident: the first that matches the root."""
+"""Which rule of a policy decides an incident: the first that matches the root."""
 
 import msgspec
 import pytest
@@ -34,7 +34,7 @@ from tests.unit.core.world import at
 
 
 def decided(found: Answer) -> tuple[str, int] | None:
-    """Name and place of the rule that decides."""
+    """The name and the position of the deciding rule."""
     return None if found.match is None else (found.match.rule.name, found.match.number)
 
 
@@ -72,7 +72,7 @@ def test_ignore_takes_a_cause_out_and_the_next_one_is_the_root() -> None:
     found = answer(rules, drained, crashed)
     assert decided(found) == ("codes", 1)
     assert [(each.rule.name, each.finding) for each in found.ignored] == [("drains", drained)]
-    # What no rule matches is left to the default, the ignored cause stays out.
+    # The default decides what no rule matches. The ignored cause stays out.
     found = answer(rules[:1], drained, crashed)
     assert (found.match, len(found.ignored)) == (None, 1)
 
@@ -97,9 +97,9 @@ def test_it_says_when_time_alone_would_make_an_earlier_rule_match() -> None:
     facts = snapshot(gpu(BAD_GPU))
     found = answer((HELD_LATER, rule(name="now")), finding(pod()), facts=facts)
     assert (decided(found), found.changes_at) == (("now", 1), at(30))
-    # A rule below the one that decides never will.
+    # A rule below the deciding one never will.
     assert answer((rule(name="now"), HELD_LATER), finding(pod()), facts=facts).changes_at is None
-    # Where something else of the rule fails, time does not help.
+    # Time does not help where another requirement of the rule fails.
     both = msgspec.structs.replace(HELD_LATER, when=msgspec.structs.replace(HELD_LATER.when, on_class=("Killed",)))
     assert answer((both,), finding(pod()), facts=facts).changes_at is None
     found = answer((HELD_LATER, rule(name="now")), finding(pod()), facts=facts, now=at(30))

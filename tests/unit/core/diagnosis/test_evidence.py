@@ -1,4 +1,4 @@
-"""The signs of a loss: which of them count, what they are called, when they say it was."""
+"""The signs of a loss: which of them count, what their keys are, and how they date the loss."""
 
 import msgspec
 
@@ -39,7 +39,7 @@ def crashed_twice(first_code: int, first_second: int, again_second: int, second_
 
 
 def test_an_exit_has_the_key_of_the_restart_that_it_leads_to_in_whatever_state_it_is_seen() -> None:
-    """The kubelet counts the restart when the new process starts; while it waits the exit is the last one already."""
+    """The kubelet counts the restart when the new process starts. A waiting container already has `last_exit`."""
     exited = crashed_twice(1, 0, 3)
     ended = exited.pod(2).containers[0]
     waiting = msgspec.structs.replace(ended, exit=None, last_exit=ended.exit, waiting_reason="CrashLoopBackOff")
@@ -58,7 +58,7 @@ def test_two_exits_seen_at_once_are_dated_by_the_first_which_names_the_cause() -
 
 
 def test_an_exit_of_long_ago_does_not_date_the_next_one() -> None:
-    """Before the policy, or long before: its rank ran again since."""
+    """The exit came before the policy or long ago, and the rank has run again since."""
     late = int(STALE_AFTER.total_seconds()) + 60
     controller = Controller()
     controller.reconcile(crashed_twice(139, 0, late), late + 0.5)
@@ -144,7 +144,7 @@ def test_a_suspended_job_tells_nothing() -> None:
 
 
 def test_a_job_of_another_jobset_is_no_member() -> None:
-    """A TrainJob of the same name, with another runtime, was deleted a moment ago, and its Job is still there."""
+    """A TrainJob of the same name with another runtime was just deleted, and its Job still exists."""
     mine = training()
     stranger = msgspec.structs.replace(mine.job, name="train-worker-0", uid="job-0", jobset_uid="jobset-0")
     lost = msgspec.structs.replace(

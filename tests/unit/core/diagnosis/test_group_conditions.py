@@ -1,4 +1,4 @@
-"""Conditions about the pods of a group: what keeps a failed one Running, and that no container is known to train."""
+"""Conditions about the pods of a group: a container keeps a failed pod Running, or no training container is known."""
 
 import pytest
 
@@ -17,7 +17,7 @@ SHIPPER = ContainerFacts("log-shipper", ready=True, running_since=at(-3590))
 
 
 def kept_running() -> World:
-    """FailJob on 42, and a sidecar that runs on beside the container that exited 42."""
+    """FailJob on exit code 42, and a sidecar that still runs beside the container that exited 42."""
     return training(rules=(FAIL_JOB_ON_42,)).with_other(2, SHIPPER).container_exited(2, 42, 0)
 
 

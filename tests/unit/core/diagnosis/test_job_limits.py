@@ -1,4 +1,4 @@
-"""How many more exits a Job survives, by the rules of the Job controller of Kubernetes 1.36."""
+"""How many more exits a Job survives by the rules of the Job controller of Kubernetes 1.36."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ from tests.unit.core.world import World
 
 
 def hurry(world: World) -> Reason | None:
-    """Why the restart must not wait. None: it may."""
+    """Why the restart must not wait. None: it may wait."""
     why = no_time_to_wait(world.snapshot())
     return None if why is None else why.reason
 
@@ -24,7 +24,7 @@ def left(world: World) -> int | None:
 
 
 def with_sidecar(world: World, rank: int, restarts: int) -> World:
-    """Its sidecar, a native one, has been restarted so often."""
+    """The rank's native sidecar has been restarted `restarts` times."""
     sidecar = ContainerFacts(name="shipper", restarts=restarts, running_since=world.pod(rank).created_at)
     return world.with_pod(rank, init_containers=(sidecar,))
 
@@ -104,7 +104,7 @@ def test_a_limit_for_each_index_is_not_known() -> None:
 
 
 def test_every_rank_may_exit_once_more_the_replaced_one_too() -> None:
-    """A replacement waits for its peers, and its rendezvous times out as theirs does."""
+    """A replacement waits for its peers, and its rendezvous times out like theirs."""
     world = training(4, backoff_limit=5).pod_failed(3, 1, 0).replaced(3, 1)
     assert no_time_to_wait(world.snapshot()) is None
     world = world.pod_failed(2, 1, 5)
@@ -127,6 +127,6 @@ def test_a_job_that_is_failing_leaves_no_time() -> None:
 
 
 def test_a_failure_policy_of_the_job_set_leaves_no_time() -> None:
-    """A Job that fails is then the user's own decision, which a wait would bring about."""
+    """If the wait lets the Job fail, the user's own failurePolicy decides."""
     world = training(4, backoff_limit=50, failure_policy=FailurePolicyFacts(max_restarts=3))
     assert hurry(world) is Reason.FAILURE_POLICY

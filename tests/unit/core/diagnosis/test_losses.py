@@ -1,4 +1,4 @@
-"""A member is lost: what is done about it, and the sentence that says so."""
+"""A member is lost: the controller's action, and the message about it."""
 
 import msgspec
 import pytest
@@ -41,7 +41,7 @@ def test_a_deleted_pod_recreates_the_whole_group() -> None:
 
 
 def with_device(world: World, rank: int, *devices: str) -> World:
-    """The kubelet reports these devices of the training as Unhealthy."""
+    """The kubelet reports these devices of the training container as Unhealthy."""
     (container,) = world.pod(rank).containers
     return world.with_pod(rank, containers=(msgspec.structs.replace(container, unhealthy_devices=devices),))
 
@@ -176,7 +176,7 @@ def test_an_exit_that_a_deletion_caused_is_told_as_the_deletion() -> None:
 def test_the_last_delete_of_a_kubelet_does_not_make_the_end_of_a_deleted_pod_its_cause(
     code: int, after: float, class_: str
 ) -> None:
-    """It gives the deletion a new date, and the second may have passed since the container ended."""
+    """The last delete gives the deletion a new date, and the container may have ended in an earlier second."""
     controller = Controller()
     controller.reconcile(training().pod_failed(3, code, 0).pod_deleted(3, after, grace_seconds=0), 4)
     assert controller.incident.disruption_class == class_
@@ -214,7 +214,7 @@ def test_within_a_second_a_cause_goes_before_its_consequence() -> None:
 
 
 def test_a_job_that_is_failing_is_taken_down_before_it_has_failed() -> None:
-    """The shipped runtime: eight exits exhaust the backoffLimit within a second; the trigger rescues the JobSet."""
+    """With the shipped runtime eight exits exhaust the backoffLimit within a second. The trigger rescues the JobSet."""
     world = training(16, restart_policy="OnFailure")
     for index in range(8):
         world = world.container_exited(index, 1, 0)

@@ -1,4 +1,4 @@
-"""Each requirement of a rule: which disruptions meet it, and how the match is put into words."""
+"""Each requirement of a rule: which disruptions meet it, and how the match is worded."""
 
 import time
 from datetime import datetime
@@ -37,7 +37,7 @@ from tests.unit.core.world import START, at
 
 
 def why(when: Json, found: Finding, facts: Snapshot | None = None, now: datetime = START) -> str | None:
-    """In which words the only rule matches; None: it does not."""
+    """How the match of the only rule is worded. None: the rule does not match."""
     match = answer((rule(**when),), found, facts=facts, now=now).match
     return None if match is None else match.why
 
@@ -289,7 +289,7 @@ def test_message_patterns(pattern: str, found: Finding, words: str | None) -> No
 
 @pytest.mark.parametrize("pattern", [r"(a+)+$", r"(a|aa)+$", r"(.*a){20}$", r"(a?){500}a{500}$"])
 def test_a_catastrophic_pattern_costs_bounded_time(pattern: str) -> None:
-    """The standard library's `re` tries every way to split the text: for `(a+)+$` 2^29 of thirty characters."""
+    """For `(a+)+$` and thirty characters the standard library's `re` tries 2^29 ways to split the text."""
     found = finding(ended("a" * 4095 + "!"))
     begun = time.process_time()
     assert why({"onMessagePattern": pattern}, found) is None

@@ -1,4 +1,4 @@
-"""The user's own policies go first: a native decision makes the controller stand aside, whatever is decided."""
+"""The user's own policies go first: after a native decision the controller stands aside, whatever the decision is."""
 
 import pytest
 
@@ -29,7 +29,7 @@ FAILED_SIDECAR = ContainerFacts("log-shipper", exit=ExitFacts(1))
 
 
 def decided_natively(world: World) -> bool:
-    """Whether the controller stands aside on this world at its first reconcile; it must do so without any action."""
+    """Whether the controller stands aside in this world at its first reconcile. If it does, it must not act."""
     controller = Controller()
     plan = controller.reconcile(world, 2)
     if controller.triggers:
@@ -192,7 +192,7 @@ def test_fail_job_with_a_failure_policy_that_restarts_is_adopted() -> None:
 
 
 def test_what_was_stood_aside_for_stays_so_when_its_evidence_has_gone() -> None:
-    """An evicted pod that a rule ignores vanishes, the controller is restarted: its replacement says nothing new."""
+    """An evicted pod that a rule ignores vanishes, and the controller restarts. The replacement is no new evidence."""
     controller = Controller()
     world = training(rules=(on_condition("Ignore"),)).evicted(3, 0)
     controller.reconcile(world, 1)
@@ -229,7 +229,7 @@ def test_a_second_ignored_loss_does_not() -> None:
 
 
 def test_a_group_that_is_whole_at_once_stays_open_until_the_platform_has_had_its_say() -> None:
-    """backoffLimit 0, restarted in place: Ready within a second, failed by its Job a second later. One incident."""
+    """backoffLimit is 0. A rank restarts in place and is Ready at once. Its Job fails a second later: one incident."""
     controller = Controller()
     world = training(backoff_limit=0, restart_policy="OnFailure").container_restarted(3, 1, 0)
     controller.reconcile(world, 1.1)

@@ -1,4 +1,4 @@
-"""Rules about nodes make evidence of members that still run."""
+"""Rules about nodes make evidence about members that still run."""
 
 import msgspec
 import pytest

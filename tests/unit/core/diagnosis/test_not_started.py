@@ -1,4 +1,4 @@
-"""A group that does not start: nothing is restarted for it, and the sentence says who waits for what."""
+"""A group that does not start: nothing restarts it, and the message says which pod waits for what."""
 
 import msgspec
 import pytest
@@ -54,7 +54,7 @@ def test_after_a_restart_the_sentence_says_who_keeps_the_group_from_starting() -
 
 
 def test_a_group_that_has_not_started_is_reported_in_figures_as_well() -> None:
-    """What a listing and a metric show: who waits for what, how many run, and the GPUs that wait with them."""
+    """A listing and a metric show which pods wait for what, how many run, and how many GPUs wait with them."""
     world = group().started(0, -3590).started(1, -3590).scheduled(2).unschedulable(3, "0/4 nodes are available")
     assert not_started(world.snapshot()) == NotStarted(
         gpus=24,
@@ -99,7 +99,7 @@ DONE = ExitFacts(0, "Completed", started_at=at(-50), finished_at=at(-40))
 def test_an_init_container_that_fails_again_and_again_is_named_in_every_state(
     init: ContainerFacts, cause: str, says: str
 ) -> None:
-    """A kubelet shows CrashLoopBackOff for a moment only; the rest of the time the container is Terminated or runs."""
+    """A kubelet shows CrashLoopBackOff only for a moment. The rest of the time the container is Terminated or runs."""
     trains = ContainerFacts("node", waiting_reason="PodInitializing")
     world = group().all_scheduled().with_pod(2, init_containers=(init,), containers=(trains,))
     found = not_started(pulling(world, 3, "ErrImagePull").snapshot())
@@ -124,7 +124,7 @@ KEEPS = "for good, and its Job does not replace the pod, because container logs 
 def test_a_container_that_keeps_a_pod_from_being_replaced_is_named(
     other: ContainerFacts, phase: str, says: str
 ) -> None:
-    """Seed 1454: a rank is admitted late, and the others give up. A sidecar without an image keeps their pods."""
+    """Seed 1454: a rank is admitted late, and the others give up. A sidecar whose image is missing keeps their pods."""
     trained = ContainerFacts("node", exit=FAILED)
     world = group().all_scheduled().with_pod(2, phase=phase, containers=(trained,), other_containers=(other,))
     found = not_started(world.snapshot())
@@ -143,7 +143,7 @@ def test_no_container_keeps_a_pod_whose_training_starts_again_in_place() -> None
 
 
 def test_a_pod_that_has_failed_keeps_no_one_from_starting() -> None:
-    """Its Job makes another one."""
+    """The Job replaces it."""
     found = not_started(group().started(2, -3590).pod_failed(2, 1, -3580).snapshot())
     assert found is not None
     assert found.cause == ""
@@ -173,13 +173,13 @@ def test_what_has_run_whole_or_is_finishing_has_started(world: World) -> None:
 
 
 def test_a_resumed_group_starts_again() -> None:
-    """That it ran before it was suspended says nothing about the pods that wait now."""
+    """The run before the suspension says nothing about the pods that wait now."""
     resumed = training().suspended().resumed(-60).unschedulable(1, "0/4 nodes are available")
     assert Controller().reconcile(resumed, 1).reason is Reason.NOT_STARTED
 
 
 def test_all_jobs_must_have_run_and_all_must_be_there() -> None:
-    """A launcher that runs alone, while JobSet has not made the Job of its workers, trains nothing."""
+    """A launcher that runs alone, while JobSet has not created the Job of its workers, trains nothing."""
     alone = training(1).snapshot()
     assert not_started(alone) is None
     assert not_started(msgspec.structs.replace(alone, expected_jobs=2)) is not None

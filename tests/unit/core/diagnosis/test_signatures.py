@@ -1,4 +1,4 @@
-"""The signature table: for every row facts that it fits, and what is then concluded from them."""
+"""The signature table: for each row, facts that match it and the conclusion from them."""
 
 import re
 import time
@@ -32,11 +32,11 @@ Root Cause (first observed failure):
   traceback : Signal {signal} received by PID 41
 ============================================================
 """
-"""What torchrun says last, after what a neighbour of the killed rank said."""
+"""The last lines of torchrun, after what a neighbour of the killed rank wrote."""
 WELL = around()
 
 Row = tuple[Evidence, Snapshot, str, str, str]
-"""Facts; the row, the class and the cause that follow."""
+"""The facts, then the expected row, class and cause."""
 
 
 def xid(number: int) -> str:
@@ -230,7 +230,7 @@ TABLE: tuple[Row, ...] = (
 def test_each_sign_has_its_meaning(evidence: Evidence, snapshot: Snapshot, name: str, class_: str, cause: str) -> None:
     disruption = classify((evidence,), snapshot)
     assert (disruption.root.signature, disruption.disruption_class, disruption.cause) == (name, class_, cause)
-    assert not disruption.root.cascade  # what stands alone is the root, whatever it is
+    assert not disruption.root.cascade  # evidence that stands alone is the root, whatever it is
     assert [suspect.node for suspect in disruption.suspects] == ["gpu-3"]
 
 
@@ -246,7 +246,7 @@ PROOF = {
 
 
 def test_only_what_proves_a_fault_of_the_node_blames_it() -> None:
-    """An exit code never does, nor a condition that need not be what failed: these only make it suspect."""
+    """Exit codes prove nothing, nor do conditions that may be unrelated. They only make the node suspect."""
     blamed = {name for evidence, snapshot, name, *_ in TABLE if classify((evidence,), snapshot).root.blames_node}
     assert blamed == PROOF
     assert {row.name for row in SIGNATURES if row.blames_node} == PROOF
@@ -258,7 +258,7 @@ def test_names_are_stable_words_and_none_comes_twice() -> None:
     assert all(name.isalnum() and name[0].isupper() for name in names)
 
 
-# --- what tells nothing ---------------------------------------------------------------------------------------------
+# --- what shows nothing ---------------------------------------------------------------------------------------------
 
 NOTHING: dict[str, tuple[Evidence, Snapshot]] = {
     "a bare exit": (died(1), WELL),
@@ -313,7 +313,7 @@ def test_without_a_sign_the_kind_of_loss_decides(evidence: Evidence, class_: str
 
 
 def test_a_node_that_a_rule_calls_faulty_is_named_by_the_fault_alone() -> None:
-    """The member still runs: an exit of before or a cordon says nothing about the fault."""
+    """The member still runs, so an earlier exit or a cordon says nothing about the fault."""
     fault = lost(LossKind.NODE_FAULT)
     named = classify((fault,), around(conditions={"GPUMissing": "True"}, unschedulable=True)).root
     assert (named.signature, named.disruption_class) == ("GpuFaultOnNode", DisruptionClass.HARDWARE_FAULT)
@@ -382,7 +382,7 @@ def test_half_a_surrogate_pair_is_no_error() -> None:
 
 
 def test_no_message_takes_long() -> None:
-    """4 KiB that many rows nearly match, in processor seconds: RE2 does not go back."""
+    """The message has 4 KiB and nearly matches many rows. The limit is in processor seconds: RE2 does not backtrack."""
     begun = time.process_time()
     for number in range(50):
         signature_of(died(1, f"{number}" + "[rank1]: a.a.a.a.a.Type" * 170), WELL)
@@ -418,5 +418,5 @@ def test_the_docs_name_the_source_of_each_sign() -> None:
 
 
 def signs_after(mark: str) -> list[str]:
-    """The names in the first sentence of the page that follows the mark."""
+    """The names in the first sentence after `mark` on the page."""
     return re.findall(r"`(\w+)`", PAGE.split(mark)[1].split(".")[0])

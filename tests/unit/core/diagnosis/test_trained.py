@@ -1,4 +1,4 @@
-"""Whether the members of a Job have all run at once: a table of what the objects tell."""
+"""Whether all members of a Job have run at the same time: a table of what the objects show."""
 
 import msgspec
 import pytest
@@ -16,7 +16,7 @@ def ran_at(world: World) -> float | None:
 
 
 def staggered() -> World:
-    """Started one after the other at 1, 2, 3 and 4."""
+    """The ranks start one after another, at 1, 2, 3 and 4."""
     world = group(born=0)
     for index in range(4):
         world = world.started(index, index + 1)
@@ -24,7 +24,7 @@ def staggered() -> World:
 
 
 def crashed_early() -> World:
-    """Rank 2 starts at 1, crashes at 3, is back at 8; the others start at 5."""
+    """Rank 2 starts at 1, crashes at 3 and is back at 8. The other ranks start at 5."""
     world = group(born=0).started(2, 1).container_exited(2, 1, 3)
     for index in (0, 1, 3):
         world = world.started(index, 5)
@@ -182,7 +182,7 @@ def test_a_rank_that_was_added_since_all_ran_replaces_no_one(trained_members: in
 
 
 def without(world: World, *indexes: int, failed: int | None = None) -> World:
-    """No one saw those pods go, and no pod took their places."""
+    """The controller did not see those pods go, and the Job has not replaced them."""
     world = world.with_job(failed=len(indexes) if failed is None else failed)
     left = tuple(pod for pod in world.pods if pod.index not in indexes)
     return msgspec.structs.replace(world, pods=left, trained_at={}, trained_members={})

@@ -1,4 +1,4 @@
-"""Only the training container says whether a rank runs, is Ready or is lost; helpers and sidecars say nothing."""
+"""Only the training container decides whether a rank runs, is Ready or is lost. Helpers and sidecars do not count."""
 
 import msgspec
 import pytest
@@ -122,7 +122,7 @@ BACK = ContainerFacts("log-shipper", ready=True, running_since=at(60), restarts=
 def test_ready_dates_from_the_training_where_another_container_was_restarted(
     helper: ContainerFacts, ready_at: float, joined_probe: bool, since: float
 ) -> None:
-    """Seed 956 of the simulation: the kubelet takes Ready from the pod until the sidecar is back, and dates it."""
+    """Seed 956 of the simulation: the pod is not Ready until the sidecar is back, which gives Ready a new date."""
     before = pod(RUNS, helper, ready=True, ready_since=at(ready_at), joined_probe=joined_probe)
     assert assigned(before, BY_NAME).ready_since == at(since)
 
@@ -137,7 +137,7 @@ def test_a_training_container_that_is_not_ready_makes_a_rank_that_is_not() -> No
     ("changes", "node_answers"), [({"ready_denied": True}, True), ({}, False)], ids=["Ready taken", "silent node"]
 )
 def test_a_node_that_went_silent_takes_ready_from_its_pods(changes: dict[str, object], node_answers: bool) -> None:
-    """The node controller takes Ready from the pods and leaves the states of their containers as they were."""
+    """The node controller sets Ready of the pods to False and leaves the states of their containers as they were."""
     assert not assigned(pod(RUNS, DONE, **changes), BY_NAME, node_answers=node_answers).ready
 
 
@@ -208,7 +208,7 @@ def test_a_restart_rule_makes_the_same_exit_a_restart_in_place() -> None:
 
 
 def test_restart_all_containers_is_a_restart_of_the_training_too() -> None:
-    """The kubelet kills and removes the container, because another one of the pod asked for it (KEP-5532)."""
+    """The kubelet kills and removes the container, because another container of the pod asked for it (KEP-5532)."""
     killed = ExitFacts(137, "RestartingAllContainers")
     waits = ContainerFacts("node", restarts=1, last_exit=killed, waiting_reason="RestartingAllContainers")
     controller = Controller()
@@ -229,7 +229,7 @@ OOM_KILLED = ContainerFacts("log-shipper", exit=ExitFacts(137, "OOMKilled", fini
 
 
 def test_a_pod_that_fails_by_a_sidecar_alone_is_lost_when_its_training_has_ended() -> None:
-    """Seeds 935 and 583: the pod had trained for 40 minutes since its sidecar was killed."""
+    """Seeds 935 and 583: the pod trained for 40 minutes after its sidecar was killed."""
     trained_on = with_helpers(OOM_KILLED).container_exited(2, 0, 0)
     (item,) = gather(trained_on.with_pod(2, phase="Failed").snapshot())
     assert (item.kind, item.exit, item.at) == (LossKind.POD_FAILED, OOM_KILLED.exit, at(0))
@@ -267,7 +267,7 @@ def test_without_a_known_training_container_exits_count_for_nothing_and_lost_pod
 
 
 def test_it_stays_so_when_its_job_takes_the_pod_down() -> None:
-    """A Job that gives up deletes its pods: that the training was done must not be forgotten with them (seed 174)."""
+    """A Job that fails deletes its pods. The end of the training must not be forgotten with them (seed 174)."""
     world = (
         with_helpers(BROKEN).container_exited(2, 0, 0).pod_deleted(2, 60).with_pod(2, phase="Failed").pod_gone(2, 61)
     )
@@ -278,7 +278,7 @@ BESIDE = ContainerFacts("log-shipper", running_since=at(-9))
 
 
 def trained(ranks: int) -> World:
-    """The first of four ranks have exited 0, beside a sidecar."""
+    """The first `ranks` of four ranks have exited 0 beside a running sidecar."""
     world = training()
     for index in range(ranks):
         world = world.with_other(index, BESIDE).container_exited(index, 0, 0, reason="Completed")
@@ -286,7 +286,7 @@ def trained(ranks: int) -> World:
 
 
 def with_pods_lost(world: World) -> World:
-    """Two ranks fail by their sidecars, the others are evicted: the Job replaces all of them, and one of them twice."""
+    """Two ranks fail by their sidecars, and the others are evicted. The Job replaces all of them, one of them twice."""
     for index in (0, 1):
         world = world.with_other(index, OOM_KILLED).with_pod(index, phase="Failed").replaced(index, 20)
     for index in (2, 3):
@@ -296,7 +296,7 @@ def with_pods_lost(world: World) -> World:
 
 
 def test_a_group_that_has_trained_to_its_end_is_not_restarted_for_what_becomes_of_its_pods_later() -> None:
-    """Seeds 2376, 2779 and 5616: the last pod that showed it was gone."""
+    """Seeds 2376, 2779 and 5616: the last pod that showed the end of the training was gone."""
     world = with_pods_lost(trained(4))
     assert finishing(world.snapshot()) is not None
     controller = Controller()

@@ -24,7 +24,7 @@ LIMITS = FleetLimits(may_cordon=True)
 
 
 def entry(node: str = "gpu-1", **fields: Any) -> Quarantined:
-    """By an incident and confirmed by the node, without an end; `fields` say otherwise."""
+    """An entry that an incident made and its node confirmed, without an end. `fields` override this."""
     made = Quarantined(
         node=node, node_uid=f"uid-{node}", reason="XID 79", since=at(0), incident="inc-1", node_sign="GpuFaultOnNode"
     )
@@ -32,7 +32,7 @@ def entry(node: str = "gpu-1", **fields: Any) -> Quarantined:
 
 
 def node(name: str = "gpu-1", bears: Quarantined | None = None, **fields: Any) -> NodeFacts:
-    """`bears`: the quarantine that is set on it, as the executor sets it."""
+    """`bears`: the quarantine that is set on the node, in the form in which the executor sets it."""
     facts = NodeFacts(name=name, ready=True, uid=f"uid-{name}")
     if bears is not None:
         mark = msgspec.json.encode(mark_of(bears, cordoned=True)).decode()

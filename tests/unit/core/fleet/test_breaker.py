@@ -1,4 +1,4 @@
-"""The circuit breaker: while it is open every policy counts as mode Observe, and what opens it is paid for twice."""
+"""The circuit breaker: while it is open every policy counts as mode Observe, and only charged recoveries open it."""
 
 from datetime import timedelta
 
@@ -39,7 +39,7 @@ def under(config: ConfigFacts, mode: Mode = Mode.ENFORCE) -> Policy:
 
 
 def broken(**settings: object) -> Policy:
-    """The policy of the tests, which says Enforce, as it counts while the breaker is open."""
+    """The policy of the tests says Enforce. Returns it as it counts while the breaker is open."""
     return msgspec.structs.replace(policy(**settings), mode=Mode.OBSERVE, breaker=as_said(Reason.BREAKER_OPEN, WORDS))  # type: ignore[arg-type]
 
 
@@ -255,7 +255,7 @@ def test_a_budget_that_a_person_resets_begins_a_new_row() -> None:
 
 
 def test_a_second_attempt_of_one_incident_is_in_vain_as_well() -> None:
-    """It is charged once, but another attempt for a loss that costs budget says as much."""
+    """The incident is charged once, but another attempt for a loss that costs budget shows as much."""
     controller = Controller(policy(limits=COUNTS))
     controller.reconcile(lost(), 1)
     world = lost().recreated(10).all_started(15)
@@ -266,7 +266,7 @@ def test_a_second_attempt_of_one_incident_is_in_vain_as_well() -> None:
 
 
 def test_what_was_in_vain_before_a_person_closed_the_breaker_does_not_open_it_again() -> None:
-    """A group whose trigger was refused then asks once more for what its restart counted for."""
+    """A group whose trigger was refused asks once more to count its restart."""
     open_ = FleetLedger(futile=(Futile("a-2", at(0)),), breaker=Breaker(at(0), Reason.RECOVERIES_IN_VAIN))
     closed = breaker_reset(open_, at(60), at(61))
     limits = FleetLimits(breaker_recoveries=1)

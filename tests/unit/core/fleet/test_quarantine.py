@@ -1,4 +1,4 @@
-"""Which quarantines the fleet's ledger admits, when it releases them, and what it takes over from the nodes."""
+"""Which quarantines the fleet's ledger admits, when it releases them, and which it adopts from the nodes."""
 
 from typing import Any
 
@@ -194,11 +194,11 @@ def waits(name: str, needed: int, feasible: str) -> WaitingGroup:
         ([], ""),
         ([waits("b", 3, "abcd")], ""),
         ([waits("b", 4, "abcd")], "ml/b"),
-        ([waits("b", 5, "abcd")], "ml/b"),  # it would run once the nodes that are down are back
-        ([waits("b", 3, "bcd")], ""),  # the node is of no use to it
+        ([waits("b", 5, "abcd")], "ml/b"),  # the group would run once the nodes that are down are back
+        ([waits("b", 3, "bcd")], ""),  # the node is of no use to the group
         ([waits("b", 1, "a")], "ml/b"),
         ([waits("b", 2, "abcd"), waits("c", 2, "ab")], "ml/c"),
-        ([waits("c", 2, "ab"), waits("b", 2, "ac")], "ml/b"),  # in every reconcile the same one
+        ([waits("c", 2, "ab"), waits("b", 2, "ac")], "ml/b"),  # the same group in every reconcile
     ],
 )
 def test_the_last_nodes_of_any_group_that_waits_are_spared(waiting: list[WaitingGroup], for_whom: str) -> None:
@@ -224,7 +224,7 @@ def test_the_sentence_names_the_group_that_waits() -> None:
 def test_nodes_of_the_ledger_count_as_taken_whether_they_bear_the_taint_yet_or_not(
     entered: tuple[str, ...], is_spared: bool, whose: str
 ) -> None:
-    """Otherwise two groups that decide in the same second would take the last two."""
+    """Otherwise two groups that decide in the same second would take the last two nodes."""
     mine = FleetFacts(nodes=9, feasible=tuple("abcde"))
     others = FleetFacts(nodes=9, feasible=tuple("abcdefghij"), waiting=(waits("llm", 4, "abcde"),))
     before = ledger(*(entry(name) for name in entered))
@@ -316,7 +316,7 @@ def test_a_quarantine_that_is_decided_and_not_yet_set_can_be_released_as_well() 
 
 
 def test_a_release_by_hand_takes_away_what_was_held_against_the_node_before() -> None:
-    """Otherwise one more suspicion would quarantine it again at once."""
+    """Otherwise one more suspicion would quarantine the node again at once."""
     suspicions = (suspicion("inc-1", -5), suspicion("inc-2", 4), suspicion("inc-3", 6), suspicion("inc-2", 0, "gpu-2"))
     before = msgspec.structs.replace(ledger(entry(applied=True)), suspicions=suspicions)
     others = node("gpu-2")

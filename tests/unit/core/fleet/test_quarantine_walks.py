@@ -1,4 +1,4 @@
-"""For any changes in any order, the caps hold and nothing counts twice."""
+"""The caps hold and nothing counts twice, for any changes in any order."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""Records of closed incidents go by age, and beyond a number per namespace; never one that may still be counted."""
+"""Records of closed incidents go by age, and beyond a number per namespace, but never while one may be counted."""
 
 from datetime import timedelta
 
@@ -13,7 +13,7 @@ NOW = at(1_000_000)
 
 
 def record(number: int, *, age: timedelta, made: timedelta | None = None) -> RetainedIncident:
-    """`age`: since its incident ended; `made`: since the object was created. None: the same."""
+    """`age`: since the incident ended. `made`: since the object was created. None: the same as `age`."""
     made_at, numbers = NOW - (made or age), (NumberRange(number, number),)
     return RetainedIncident("ml", f"train-{number}", f"record-{number}", "7", "uid-1", numbers, made_at, NOW - age)
 
@@ -40,7 +40,7 @@ def test_what_a_ledger_still_holds_stays_whatever_its_age_and_counts_towards_the
 
 
 def test_one_that_was_just_made_stays_even_beyond_the_limit() -> None:
-    """A ledger that vanished with its job may ask to count it, and no cache shows that."""
+    """A ledger that vanished with its job may still ask to count the record, and no cache shows that."""
     soon = SETTLED_AFTER - timedelta(seconds=1)
     assert swept(record(1, age=2 * HOUR, made=soon), record(2, age=HOUR / 2, made=soon), most=1) == []
     assert swept(record(1, age=2 * HOUR, made=SETTLED_AFTER)) == ["train-1"]

@@ -1,4 +1,4 @@
-"""Storms: nodes lost together are one incident for each group, and one charge, for as long as the storm goes on."""
+"""Storms: nodes lost together are one incident and one charge for each group, for as long as the storm lasts."""
 
 from datetime import timedelta
 
@@ -25,7 +25,7 @@ R17 = "storm-r17-20261121T120000Z"
 
 
 def fleet(*lost: Lost) -> FleetFacts:
-    """As the store tells of it: by time."""
+    """The lost nodes sorted by time, as the store gives them."""
     nodes = (LostNode(name, at(seconds), *rack) for name, seconds, *rack in lost)
     return FleetFacts(nodes=100, lost=tuple(sorted(nodes, key=lambda node: (node.since, node.name))))
 
@@ -77,7 +77,7 @@ def knows(storm: str, latest: float, *before: ClosedIncident) -> Ledger:
     ],
 )
 def test_what_a_storm_is(lost: list[Lost], now: float, id_: str | None, what: str) -> None:
-    """For a group that lost its member on node `a`."""
+    """The group lost its member on node `a`."""
     storm = storm_of("a", fleet(*lost), Ledger(), at(now))
     assert (storm.id if storm else None) == id_
     assert what in (storm.what if storm else "")
@@ -139,7 +139,7 @@ def test_the_racks_of_a_storm_are_told_those_hit_most_first(racks: list[str], wo
 def test_a_storm_goes_on_until_no_node_was_lost_for_more_than_a_minute(
     lost: list[Lost], now: float, id_: str | None, what: str
 ) -> None:
-    """The group's ledger knows of storm-1, and of its losses until second 100."""
+    """The group's ledger knows storm-1 and its losses until second 100."""
     storm = storm_of("a", fleet(*lost), knows("storm-1", 100), at(now))
     assert (storm.id if storm else None) == id_
     assert what in (storm.what if storm else "")
@@ -154,9 +154,8 @@ def test_the_latest_incident_that_was_part_of_any_storm_tells_which_one_goes_on(
 
 @given(st.data(), st.integers(0, 30), st.lists(st.integers(1, 30), min_size=1, max_size=8))
 def test_the_id_never_changes_while_the_storm_goes_on(data: st.DataObject, late_most: int, pauses: list[int]) -> None:
-    """For a group that is reconciled every half minute at least. A loss may be told late, after ones that came after
-    it: as long as those told are no more than a minute apart. The fleet tells of it for 15 minutes.
-    """
+    """The group is reconciled at least every half minute. The fleet may report a loss after later ones, as long as the
+    reported losses are no more than a minute apart. It reports a loss for 15 minutes."""
     racks = st.sampled_from(["", "r1", "r2", "r3"])
     losses = data.draw(
         st.lists(st.tuples(st.integers(0, 60 - late_most), st.integers(0, late_most), racks), min_size=1, max_size=50)
@@ -169,7 +168,7 @@ def test_the_id_never_changes_while_the_storm_goes_on(data: st.DataObject, late_
     ledger, now, reconciles, ids = Ledger(), 0, 0, set()
     while now <= second:
         told = [each for told_at, each in lost if told_at <= now < each[1] + 900]
-        # The first time on a node of the rack, then on the node that was told last, or on one that is not told yet.
+        # First a node of the rack, then in turn the node that was reported last and one that is not reported yet.
         node = "n0" if not reconciles else told[-1][0] if reconciles % 2 else "not told yet"
         storm = storm_of(node, fleet(*told), ledger, at(now))
         assert storm is not None, "it goes on"
@@ -196,7 +195,7 @@ def struck(world: World, node: str, *lost: Lost) -> World:
 
 
 def back(world: World, seconds: float) -> World:
-    """The group runs whole again, on nodes that are well."""
+    """All ranks of the group run again, on healthy nodes."""
     well = msgspec.structs.replace(world, gone_nodes=frozenset())
     return well.recreated(seconds).all_scheduled().all_ready(seconds + 5)
 
@@ -206,7 +205,7 @@ AGAIN: tuple[Lost, ...] = (*FIRST, ("gpu-60", 30), ("gpu-3", 60, "r18"))
 
 
 def after_the_first(controller: Controller) -> World:
-    """The group was struck by a storm, restarted, charged, and runs whole again after 20 seconds."""
+    """A storm hit the group, which was restarted and charged. It runs whole again after 20 seconds."""
     world = struck(training(), "gpu-2", *FIRST)
     waiting = controller.reconcile(world, 1)
     assert controller.triggers == []
@@ -258,7 +257,7 @@ def test_a_group_that_the_same_storm_strikes_again_is_recovered_free_of_charge()
     ids=["a storm", "one node alone", "not told of the own node any more"],
 )
 def test_a_storm_that_shows_only_after_the_verdict_is_known_at_the_end(lost: tuple[Lost, ...], storm: str) -> None:
-    """The nodes of one rack are found lost five seconds apart; the restart for the first one does not wait for that."""
+    """The nodes of one rack are found lost five seconds apart. The restart for the first one does not wait."""
     controller = Controller(policy(limits=MAY))
     world = struck(training(), "gpu-2", FIRST[0])
     controller.reconcile(world, 0.5)
@@ -277,7 +276,7 @@ def test_a_crash_ends_as_part_of_no_storm_whatever_is_lost_meanwhile() -> None:
 
 
 def test_it_is_free_though_the_budget_is_exhausted_or_a_rule_would_charge() -> None:
-    """The storm was paid for; what was paid for is not held back."""
+    """The storm was paid for. The budget does not hold back what was paid for."""
     rule = Rule("all", RuleAction.RECREATE_GROUP, When(on_class=("NodeLost",)))
     controller = Controller(policy(limits=MAY, limit=1, rules=(rule,)))
     world = struck(training(), "gpu-2", *FIRST)
@@ -325,7 +324,7 @@ def test_backoff_holds_for_what_is_free_of_charge() -> None:
 
 
 def test_a_loss_that_shows_minutes_after_the_storm_is_part_of_it_and_waits_for_nothing() -> None:
-    """The pods of a silent node are evicted five minutes after it fell silent."""
+    """The pods of a silent node are evicted five minutes after it falls silent."""
     controller = Controller(policy(limits=MAY))
     silent = training().node_silent("gpu-2", 0).nodes_lost(*FIRST)
     controller.reconcile(silent, 2)
@@ -336,7 +335,7 @@ def test_a_loss_that_shows_minutes_after_the_storm_is_part_of_it_and_waits_for_n
 
 
 def test_an_incident_keeps_the_id_of_its_storm_when_other_racks_join_in() -> None:
-    """The new group loses a member before all ranks are Ready: another attempt, and no other storm."""
+    """The new group loses a member before all ranks are Ready. That is another attempt, not another storm."""
     controller = Controller(policy(limits=MAY))
     world = struck(training(), "gpu-2", *FIRST)
     controller.reconcile(world, 4)

@@ -46,7 +46,7 @@ def test_what_no_longer_counts_is_dropped_with_the_next_write_and_not_before() -
 
 
 def test_a_namespace_pushes_no_suspicion_of_others_out_of_the_memory() -> None:
-    """It adds suspicions for a whole day."""
+    """The namespace adds suspicions for a whole day."""
     theirs = tuple(Suspicion(f"gpu-{n}", f"b-{n}", at(0), "…", "b") for n in range(5))
     ledger = change(FleetLedger(), FleetChange(suspicions=theirs))
     ours = tuple(Suspicion("gpu-1", f"a-{n}", at(1 + n / 1000), "…", "a") for n in range(3_000))
@@ -68,7 +68,7 @@ def test_the_breaker_opens_at_the_count_and_says_why() -> None:
 
 
 def crashes(job: str, count: int, *, first: int = 0, seconds: float = 0) -> tuple[Futile, ...]:
-    """Futile recoveries of one job, `namespace/name`."""
+    """Futile recoveries of one job. `job`: `namespace/name`."""
     namespace, name = job.split("/")
     return tuple(Futile(f"{job}-{number}", at(seconds), namespace, name) for number in range(first, first + count))
 
@@ -100,14 +100,14 @@ def test_no_job_and_no_namespace_opens_the_breaker_alone(
 
 @pytest.mark.parametrize("limit", range(2, 30))
 def test_two_namespaces_open_the_breaker_whatever_the_count_is(limit: int) -> None:
-    """Half of an odd count, rounded down, would leave it closed for ever."""
+    """With half of an odd count rounded down, the breaker would never open."""
     every = tuple(each for job in range(6) for each in crashes(f"{'ab'[job % 2]}/job-{job}", limit))
     after = change(FleetLedger(), FleetChange(futile=every), FleetLimits(breaker_recoveries=limit))
     assert after.breaker is not None
 
 
 def test_a_namespace_of_many_jobs_pushes_no_one_out_of_the_memory() -> None:
-    """Its user submits the job under a new name each time."""
+    """The user submits the job under a new name each time."""
     limits = FleetLimits(breaker_recoveries=12)
     ledger = change(FleetLedger(), FleetChange(futile=crashes("b/one", 4)), limits)
     others = tuple(each for number in range(1_200) for each in crashes(f"a/job-{number}", 1, seconds=1))

@@ -1,4 +1,4 @@
-"""The totals of the fleet count each closed incident once, and remember only what may be asked again."""
+"""The fleet's totals count each closed incident once, and remember only what a group may ask to count again."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""No ledger that exists in the field is refused because of its account of GPU time."""
+"""No ledger in the field is refused because of its account of GPU time."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""What Enforce would have saved in an incident under Observe, from the facts of that incident."""
+"""What Enforce would have saved in an incident under Observe, estimated from that incident's facts."""
 
 from datetime import timedelta
 from typing import Any
@@ -44,7 +44,7 @@ def test_where_a_rank_was_restarted_in_place_the_others_wait_for_their_collectiv
 
 
 def test_the_wait_for_one_failure_ends_with_the_next_so_no_second_counts_twice() -> None:
-    """A rank that crashes every minute keeps the others waiting for a minute each time."""
+    """A rank that crashes every minute makes the others wait for a minute each time."""
     found = [
         enforce_estimate(
             observed(started_at=BEGAN + timedelta(seconds=60 * n)), BEGAN + timedelta(seconds=60 * (n - 1))

@@ -1,4 +1,4 @@
-"""Nodes that do not answer: when the processes on them count as dead, and what that makes of a recovery."""
+"""Nodes that do not answer: when their processes count as dead, and what that means for a recovery."""
 
 import pytest
 
@@ -133,7 +133,7 @@ def test_in_observe_nothing_is_forced() -> None:
 
 
 def test_a_dead_pod_blocks_no_restart_of_the_platforms_own() -> None:
-    """The JobSet restarts the group itself and waits for a pod that no one will ever end."""
+    """The JobSet restarts the group itself and waits for a pod that nothing else will ever end."""
     controller = Controller(policy())
     lost = SILENT.node_deleted("gpu-2").pod_deleted(2, 300)
     adopted = lost.restarted_by_jobset().job_deleted(301).all_deleted(301)

@@ -1,4 +1,4 @@
-"""Under Observe, crashes of one kind that follow each other share a record, and each is counted."""
+"""Under Observe, consecutive crashes of one kind share a record, and each is counted."""
 
 import msgspec
 import pytest
@@ -17,7 +17,7 @@ HALF_AN_HOUR = 1800
 
 
 class CrashLoop:
-    """A group whose ranks crash and are restarted in place, under Observe unless it says otherwise."""
+    """A group whose ranks crash and are restarted in place. The policy is Observe unless `controller` is given."""
 
     def __init__(self, controller: Controller | None = None) -> None:
         self.controller = observing() if controller is None else controller
@@ -25,7 +25,7 @@ class CrashLoop:
         self.now = 0.0
 
     def crash(self, *, rank: int = 2, code: int = 1, after: float = 60) -> None:
-        """A rank crashes that long after the one before it has ended, and runs again a second later."""
+        """A rank crashes `after` seconds after the previous crash has ended, and runs again a second later."""
         self.now += after
         self.world = self.world.container_restarted(rank, code, self.now)
         for seconds in (1, 4, 30):
@@ -104,7 +104,7 @@ def test_under_enforce_each_incident_has_a_record_of_its_own() -> None:
 
 
 def test_the_same_incident_is_never_added_twice() -> None:
-    """A crash of the controller between the record and the ledger repeats the plan on the ledger of before."""
+    """If the controller crashes between the writes of record and ledger, the plan repeats on the earlier ledger."""
     loop = CrashLoop()
     loop.crash()
     before = loop.controller.ledger
@@ -155,7 +155,7 @@ def test_what_an_older_version_has_opened_is_recorded_by_itself() -> None:
 
 
 def test_ends_of_another_kind_are_not_folded() -> None:
-    """A job that was deleted or has finished tells of one event, not of a loop."""
+    """A deleted or finished job is a single event, not a loop."""
     loop = CrashLoop()
     loop.crash()
     closed = loop.records[-1].incident

@@ -36,11 +36,11 @@ CALLS_FOR: dict[AttemptAction, Callable[[World, int, float], World]] = {
     ),
     AttemptAction.NONE: lambda world, rank, seconds: world.pod_failed(rank, 44, seconds),
 }
-"""What happens to one rank of a group that runs, and calls for an attempt of that action."""
+"""What happens to one rank of a running group and calls for an attempt of that action."""
 
 
 def back(controller: Controller, world: World, seconds: float) -> World:
-    """The restarted group runs, and is not Ready yet."""
+    """The restarted group runs but is not Ready yet."""
     if world.jobset is not None and world.jobset.terminal_state:
         world = with_new_jobset(without_jobset(world), seconds).job_created(seconds).pods_created(seconds)
     else:
@@ -53,7 +53,7 @@ def back(controller: Controller, world: World, seconds: float) -> World:
 def calls_for(action: AttemptAction, controller: Controller, world: World, rank: int, seconds: float) -> World:
     world = CALLS_FOR[action](world, rank, seconds)
     controller.reconcile(world, seconds + 0.5)
-    controller.reconcile(world, seconds + 3)  # it has settled
+    controller.reconcile(world, seconds + 3)  # the loss has settled
     return world
 
 
@@ -85,11 +85,11 @@ def test_any_attempt_may_follow_any_other(first: AttemptAction, second: AttemptA
 
 
 WITH_SETTINGS = (AttemptAction.AVOID_NODE, AttemptAction.SHRINK, AttemptAction.GROW)
-"""Attempts whose Jobs are created with settings of their own, or without those of before."""
+"""Attempts whose Jobs are created with settings of their own, or without the earlier ones."""
 
 
 def decided(action: AttemptAction) -> tuple[Controller, World, float]:
-    """The latest attempt of an open incident is this one, and nothing has come of it. Since when that is so."""
+    """An open incident whose latest attempt has this action and no effect yet. The number says since when."""
     rules, limits = (REPLACE_43, IGNORE_44, AVOID_45), FleetLimits(may_cordon=True)
     recreates = OnTerminalFailure.RECREATE_JOB_SET
     controller = elastic_controller(rules=rules, limits=limits, on_terminal_failure=recreates)
@@ -99,7 +99,7 @@ def decided(action: AttemptAction) -> tuple[Controller, World, float]:
     if action is AttemptAction.AVOID_NODE:
         world = world.pod_failed(1, 45, 0)
         controller.reconcile(world, 0.5)
-        _, world = reconciled(controller, world, 3)  # it has settled
+        _, world = reconciled(controller, world, 3)  # the loss has settled
         return controller, world, 3
     _, world = reconciled(controller, rack_lost(world, 0), 0.5)
     world = born(controller, world, 3, unplaced=(12, 13, 14, 15))
@@ -151,7 +151,7 @@ def test_a_restart_that_the_jobset_was_faster_with_becomes_the_platforms(action:
 
 
 def test_so_does_that_of_a_jobset_whose_jobs_outlive_it() -> None:
-    """A person has deleted the old JobSet and orphaned its Job; the next JobSet counts a restart."""
+    """A person deleted the old JobSet and orphaned its Job. The next JobSet counts a restart."""
     controller = any_attempt()
     world = calls_for(AttemptAction.RECREATE_JOB_SET, controller, training(), 2, 0)
     world = with_new_jobset(world, 5).restarted_by_jobset()

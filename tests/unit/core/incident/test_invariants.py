@@ -1,4 +1,4 @@
-"""Each invariant finds the ledger that breaks it, and says which."""
+"""Each invariant finds the ledger that breaks it and says which invariant it is."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ EMPTY = Ledger()
 
 
 def opened() -> Ledger:
-    """The trigger has been recorded."""
+    """A ledger that has recorded the trigger."""
     controller = Controller()
     controller.reconcile(training().pod_deleted(3, 0), 1)
     return controller.ledger

@@ -1,4 +1,4 @@
-"""Where the time went: contiguous phases from the failure itself, and every idle GPU-second booked once."""
+"""Where the time of a recovery went: contiguous phases from the failure on, and each idle GPU-second booked once."""
 
 import msgspec
 import pytest
@@ -16,7 +16,7 @@ GPUS = 4 * GPUS_PER_POD
 
 
 def story(controller: Controller) -> World:
-    """Lost at 0, noticed at 0.4, gone at 8, scheduled at 9, started at 15, Ready at 20."""
+    """A member is lost at 0, noticed at 0.4 and gone at 8. Pods are scheduled at 9, started at 15 and Ready at 20."""
     world = training().pod_deleted(3, 0)
     controller.reconcile(world, 0.4)
     controller.reconcile(world.job_deleted(1).all_deleted(1), 1.5)
@@ -28,7 +28,7 @@ def story(controller: Controller) -> World:
 
 
 def spans(incident: Incident) -> list[tuple[str, float, float]]:
-    """Phase, begin and end in seconds since START."""
+    """Each phase with its start and end in seconds since START."""
     return [
         (span.phase.value, (span.started_at - at(0)).total_seconds(), (span.ended_at - at(0)).total_seconds())
         for span in incident.phases
@@ -76,7 +76,7 @@ def test_it_ends_within_the_second_of_the_last_ready_however_late_it_is_seen() -
 
 
 def test_each_phase_begins_within_the_second_of_what_proves_it_however_late_it_is_seen() -> None:
-    """Seeds 781 and 825 of the simulation: a watch that catches up tells of one thing after the other, long after all
+    """Seeds 781 and 825 of the simulation: a watch that catches up reports one change after another, long after all
     ranks have met."""
     controller = Controller()
     world = training().pod_deleted(3, 0)
@@ -100,7 +100,7 @@ def test_each_phase_begins_within_the_second_of_what_proves_it_however_late_it_i
 
 
 def test_what_bears_no_date_was_so_when_the_reading_began() -> None:
-    """Seed 563 of the simulation: an API server that answers slowly shows a group that is gone when it is back."""
+    """Seed 563 of the simulation: a slow API server shows the group as gone when it is already back."""
     controller = Controller()
     world = training().pod_deleted(3, 0)
     controller.reconcile(world, 0.5)
@@ -130,7 +130,7 @@ def test_it_begins_at_the_failure_however_late_it_is_seen() -> None:
 
 
 def test_a_fault_of_a_node_under_members_that_run_begins_when_it_is_seen() -> None:
-    """The job was paused for 120 s, and trained: no GPU was idle."""
+    """The job was paused for 120 s and trained, so no GPU was idle."""
     controller = Controller(policy(rules=(REPLACE_FAULTY,), limits=MAY))
     controller.reconcile(faulty(training(), seconds=-120), 0)
     assert len(controller.triggers) == 1

@@ -1,6 +1,6 @@
-"""For every transition and ending that the tables allow, there are facts on which `decide` takes it.
+"""For each transition and ending that the tables allow, there are facts on which `decide` takes it.
 
-Trials take most of them (`recovery.sim.trials.coverage`). The tests here take those that a trial may miss.
+Trials take most of them (`recovery.sim.trials.coverage`). These tests take those that a trial may miss.
 """
 
 from collections.abc import Callable
@@ -52,12 +52,12 @@ def resuming(world: World) -> World:
 
 
 def reporting(reports: bool) -> World:
-    """A training that has reported progress, or one that never does."""
+    """A training that has reported progress, or one that never reports it."""
     return training().with_workload(progress=Progress(at(250), 0.4) if reports else None)
 
 
 def whole_again(world: World) -> World:
-    """And the training reports progress, where it did before."""
+    """All ranks are Ready again. The training reports progress if it did before."""
     reports = world.workload is not None and world.workload.progress is not None
     return resuming(world).with_workload(progress=Progress(at(308), 0.5) if reports else None)
 
@@ -73,11 +73,11 @@ FACTS: dict[Phase, Callable[[World], World]] = {
     Phase.RESUMING: resuming,
     Phase.HEALTHY: whole_again,
 }
-"""What puts a group that lost rank 3 at 300 into the phase."""
+"""What moves a group that lost rank 3 at 300 into the phase."""
 
 
 def second_attempt(*, reports: bool = False) -> tuple[Controller, World]:
-    """The group was restarted at 0 and ran whole; at 300 it lost rank 3 again, and the second attempt is decided."""
+    """The group was restarted at 0 and ran whole. It lost rank 3 again at 300, and the second attempt is decided."""
     controller = Controller(policy(backoff=BACKOFF))
     world = training().pod_deleted(3, 0)
     controller.reconcile(world, 0.2)
@@ -93,7 +93,8 @@ def second_attempt(*, reports: bool = False) -> tuple[Controller, World]:
 def in_phase(phase: Phase, *, reports: bool = False) -> tuple[Controller, World]:
     """A group in that phase of an incident, and the world as it was when the incident opened.
 
-    `reports`: the training had reported progress by then."""
+    `reports`: the training had reported progress by then.
+    """
     if phase is Phase.HELD:
         controller, world = Controller(policy(limit=0)), training().pod_deleted(3, 300)
         controller.reconcile(world, 300.2)
@@ -128,7 +129,7 @@ def test_a_group_that_starts_goes_back_to_wait_for_capacity() -> None:
 
 
 def lost_while_the_other_job_goes(phase: Phase, limit: int) -> Controller:
-    """The launcher's Job is back and fails, while the nodes' Job still goes."""
+    """The launcher's Job is back and fails while the nodes' Job is still being deleted."""
     controller = Controller(policy(limit=limit))
     start = Pair(training(4).pod_deleted(3, 0), launcher_of(training(1)))
     reconcile(controller, start, 0.2)
@@ -189,7 +190,7 @@ ANOTHER: dict[Phase, Callable[[int], Controller]] = {
     Phase.RENDEZVOUS: lost_again,
     Phase.RESUMING: lost_while_it_resumes,
 }
-"""What calls for another restart in the phase; the argument is the budget."""
+"""What calls for another restart in the phase. The argument is the budget."""
 
 
 @pytest.mark.parametrize("source", ANOTHER)
@@ -219,7 +220,7 @@ def test_a_group_may_be_held_at_once_and_restarted_by_a_person() -> None:
 
 
 def withheld() -> tuple[Controller, World]:
-    """A second attempt of a job that may not be suspended, because it has a deadline."""
+    """The second attempt of a job that must not be suspended, because it has a deadline."""
     controller = Controller(policy(backoff=BACKOFF))
     world = training(backoff_limit=50).with_workload(active_deadline_seconds=9999).pod_deleted(3, 0)
     controller.reconcile(world, 0.2)
@@ -242,15 +243,15 @@ def test_a_verdict_holds_a_group_whose_restart_is_withheld() -> None:
     controller.policy = policy(backoff=BACKOFF, rules=(FAIL_JOB_42,))
     world = world.pod_deleted(3, 300)
     controller.reconcile(world, 300.2)
-    controller.reconcile(world, 303)  # no late evidence has come in
+    controller.reconcile(world, 303)  # no late evidence has arrived
     assert controller.phase() is Phase.BACKOFF
-    controller.reconcile(world.pod_failed(2, 42, 299), 320)  # reported late: the cause of all
+    controller.reconcile(world.pod_failed(2, 42, 299), 320)  # reported late: the cause of all losses
     assert last(controller) == (Phase.BACKOFF, Phase.HELD)
 
 
 @pytest.mark.parametrize("source", [Phase.SCHEDULING, Phase.STARTING, Phase.RENDEZVOUS, Phase.RESUMING])
 def test_the_restart_for_a_second_loss_is_withheld_from(source: Phase) -> None:
-    """The group ran whole between two reconciles, so the one that sees the loss finds the phase of the one before."""
+    """The group ran whole between two reconciles, so the loss is seen in the phase that the earlier reconcile left."""
     controller = Controller(policy(backoff=BACKOFF))
     world = training(backoff_limit=50).with_workload(active_deadline_seconds=9999, progress=Progress(at(250)))
     world = world.pod_deleted(3, 300)
@@ -265,7 +266,7 @@ def test_the_restart_for_a_second_loss_is_withheld_from(source: Phase) -> None:
 
 
 def ended(controller: Controller) -> tuple[Phase, str]:
-    """The last phase of the incident, and how it ended."""
+    """The last phase of the incident, and how the incident ended."""
     closing = newest(controller).closing
     assert closing is not None
     return last(controller)[0], f"{closing.outcome}/{closing.outcome_reason}"
@@ -280,7 +281,7 @@ ENDS: dict[str, Callable[[World], World]] = {
     "Superseded/JobSetReplaced": lambda world: with_new_jobset(without_jobset(world), 305),
     "Failed/PlatformGaveUp": lambda world: world.jobset_failed(305),
 }
-"""What ends an incident whatever its phase."""
+"""What ends an incident in any phase."""
 
 
 @pytest.mark.parametrize("ending", ENDS)
@@ -308,7 +309,7 @@ def test_a_rule_that_fails_the_job_ends_it_from_held() -> None:
     controller = Controller(policy(rules=(FAIL_JOB_42,), may_fail_jobs=True))
     world = training().pod_failed(3, 42, 0)
     controller.reconcile(world, 0.5)
-    controller.reconcile(world, 3)  # it has settled
+    controller.reconcile(world, 3)  # the loss has settled
     controller.reconcile(world.jobset_failed(4), 5)
     assert ended(controller) == (Phase.HELD, "Failed/FailJobRule")
 
@@ -372,7 +373,7 @@ def test_a_restart_that_was_never_carried_out_ends_superseded() -> None:
 
 @pytest.mark.parametrize("phase", [Phase.FENCING, Phase.TEARING_DOWN])
 def test_so_does_one_that_the_jobset_counted_and_no_one_carried_out(phase: Phase) -> None:
-    """Both Jobs are back and run; then the JobSet counts a restart that it never makes, and the job is paused."""
+    """Both Jobs are back and run. The JobSet counts a restart that it never makes, and the job is paused."""
     controller = Controller()
     start = Pair(training(4).pod_deleted(3, 0), launcher_of(training(1)))
     reconcile(controller, start, 0.2)

@@ -1,4 +1,4 @@
-"""While our own suspension has freed the GPUs, an incident costs none: that time is released, and not idle."""
+"""While our own suspension has freed the GPUs, an incident costs no GPU time: that time is released, not idle."""
 
 import json
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""The tables of the state machine: what they allow passes as an invariant, and nothing else does."""
+"""The tables of the state machine: transitions in them pass the invariants, and no others do."""
 
 import msgspec
 import pytest
@@ -32,7 +32,7 @@ MISSING = [(source, target) for source in Phase for target in Phase if (source, 
 
 
 def opened(*passed: Phase, mode: Mode = Mode.ENFORCE) -> Ledger:
-    """An incident without any attempt that has passed these phases, a second each; the last of them lasts."""
+    """An incident without an attempt that has passed these phases, one second each. The last phase is still open."""
     snapshot = training().pod_deleted(3, 0).snapshot()
     found = classify(gather(snapshot), snapshot)
     ledger = lifecycle.open_incident(Ledger(), snapshot, policy(mode), found, at(0))
@@ -56,7 +56,7 @@ def with_attempt(ledger: Ledger, action: AttemptAction) -> Ledger:
 
 
 def ended(ledger: Ledger, ending: AllowedEnding | None = None) -> Ledger:
-    """`ending` None: any that the table has for this phase and mode."""
+    """`ending` None: any ending that the table has for this phase and mode."""
     open_ = ledger.current_incident
     last = open_.phases[-1].phase
     found = ending or next((each for each in ENDINGS if last in each.phases and open_.mode in each.modes), ENDINGS[0])
@@ -150,7 +150,7 @@ def test_phases_without_length_are_told_apart_by_their_order() -> None:
 
 
 def test_a_phase_that_came_back_at_the_same_moment_is_not_taken_for_the_earlier_one() -> None:
-    """A person restarts a group in the very moment in which it was held: no later write goes through that again."""
+    """A person restarts a group in the moment in which it was held. A later write must not repeat that path."""
     ledger = opened(Phase.DETECTED, Phase.DECIDED)
     for phase in (Phase.HELD, Phase.DECIDED):
         ledger = phases.enter(ledger, phase, at(1))
@@ -170,7 +170,7 @@ BEGUN = [(life, phase, mode) for life in ATTEMPTS.values() for phase in Phase fo
 
 
 def begins(life: AttemptLife, phase: Phase, mode: Mode) -> tuple[str, ...]:
-    """What is wrong with an attempt that begins so."""
+    """The violations of an attempt that begins like this."""
     before = in_phase(Phase.DECIDED if phase is Phase.HEALTHY else phase, mode)
     after = with_attempt(before, life.action)
     found = violations(before, ended(after) if phase is Phase.HEALTHY else after)

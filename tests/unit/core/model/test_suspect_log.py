@@ -1,4 +1,4 @@
-"""What is kept of a log: its end, within bounds, and nothing that a terminal obeys."""
+"""What is kept of a log: its end, within bounds, and without terminal control characters."""
 
 from hypothesis import given
 from hypothesis import strategies as st

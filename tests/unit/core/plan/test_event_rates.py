@@ -1,4 +1,4 @@
-"""How many Events a condition makes that repeats or flaps: the API server keeps one object of each name."""
+"""How many Events a condition makes that repeats or flaps. The API server keeps one object for each name."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -48,11 +48,11 @@ CHANGES: dict[str, tuple[Ledger, Ledger]] = {
     "RequestAccepted": (Ledger(), ANSWERED),
     "RequestRefused": (Ledger(), REFUSED),
 }
-"""By the reason of the Event: the ledger without the condition, and the ledger with it."""
+"""By the reason of the Event: the ledger without the condition and the ledger with it."""
 
 
 def names(ledgers: Sequence[Ledger], reason: str) -> set[str]:
-    """The objects of that reason that the API server keeps of these writes."""
+    """The names of the Events with that reason that the API server keeps after these writes."""
     return {each.key for before, after in pairwise(ledgers) for each in events(before, after) if each.reason == reason}
 
 
@@ -86,7 +86,7 @@ def test_a_request_makes_one_event_however_long_its_answer_stands_in_the_ledger(
 
 
 def test_a_circuit_breaker_makes_two_events_each_time_it_opens() -> None:
-    """It stays open until a person closes it, so people bound this."""
+    """The breaker stays open until a person closes it, so people limit the number of Events."""
     opened = [Breaker(opened_at=AT + timedelta(hours=hour), reason=Reason.BREAKER_OPEN) for hour in range(3)]
     written = [FleetLedger()]
     for breaker in opened:

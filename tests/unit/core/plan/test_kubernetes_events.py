@@ -1,4 +1,4 @@
-"""Which Events a change of the ledger makes: one for each change, and the same again for the same change."""
+"""Which Events a change of the ledger makes: one for each change, and the same Event again for the same change."""
 
 from datetime import UTC, datetime
 
@@ -36,7 +36,7 @@ def ledger(phase: Phase = Phase.DECIDED, **changes: object) -> Ledger:
 
 
 def told(before: Ledger, after: Ledger) -> list[tuple[str, str, str]]:
-    """Key, reason and note of each."""
+    """The key, reason and note of each Event."""
     return [(each.key, each.reason, each.note) for each in events(before, after)]
 
 
@@ -66,7 +66,7 @@ def test_what_was_refused_before_is_not_told_again() -> None:
 
 
 def test_refusals_of_many_nodes_are_one_event_for_each_attempt() -> None:
-    """Its name follows from the attempt, so that the API server keeps one, however many nodes are refused later on."""
+    """The Event's name follows from the attempt, so the API server keeps one, however many nodes are refused later."""
     names = set()
     before = OPEN
     for number in range(200):

@@ -1,4 +1,4 @@
-"""Which log is read beside a trigger: of which pod, container and instance."""
+"""Which log is read beside a trigger: its pod, container and instance."""
 
 import msgspec
 import pytest
@@ -22,14 +22,14 @@ def restarts_in_place() -> World:
 
 
 def planned(suspect: Suspect, *actions: Action) -> Plan:
-    """A plan of an incident with that suspect."""
+    """A plan whose incident has that suspect."""
     plan = Controller().plan(training(4).pod_gone(2, 0), 1)
     ledger = plan.ledger.with_incident(suspects=(suspect,))
     return msgspec.structs.replace(plan, ledger=ledger, actions=actions or (TRIGGER,))
 
 
 def known(world: World, exit_code: int | None = None, *, rank: int = 2) -> SuspectLog:
-    """What is to be read of the suspect."""
+    """What is known of the suspect before its log is read."""
     plan = planned(Suspect(training(4).pod(rank).name, exit_code=exit_code))
     wanted = log_to_read(world.snapshot(live=True), plan)
     assert wanted is not None
@@ -55,7 +55,7 @@ def test_of_a_container_that_has_exited_once_more_since_the_instance_before_is_r
 
 
 def test_an_exit_that_is_not_the_failure_is_no_evidence_of_it() -> None:
-    """It restarted last week. Now its node is lost."""
+    """The container restarted last week. Now its node is lost."""
     assert known(restarts_in_place().container_restarted(2, 1, -600), None) == SuspectLog(
         training(4).pod(2).name, training(4).pod(2).containers[0].name
     )
@@ -105,7 +105,7 @@ def test_an_incident_that_has_its_log_and_one_without_a_suspect_read_nothing() -
 
 @pytest.mark.parametrize("mode", list(Mode))
 def test_no_decision_depends_on_a_log(mode: Mode) -> None:
-    """The same world, with and without words that would blame a node if they stood in a termination message."""
+    """Two controllers see the same worlds. One has a log whose words would blame a node in a termination message."""
     blamed = SuspectLog("p", "node", tail="NVRM: Xid 79", termination_message="Xid 79 fell off the bus")
     world = training(4).pod_failed(2, 1, 0)
     worlds = [world, world.job_deleted(2), world.job_deleted(2).recreated(5).all_ready(20)]

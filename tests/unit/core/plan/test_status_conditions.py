@@ -1,4 +1,4 @@
-"""What people see: columns, conditions, Events."""
+"""What people see: columns, conditions and Events."""
 
 import msgspec
 
@@ -55,7 +55,7 @@ def test_while_held() -> None:
 
 
 def recovered(terms: Policy) -> tuple[Controller, World]:
-    """Rank 3 failed, and the group runs whole again: one charge, and no incident is open."""
+    """Rank 3 failed, and all ranks run again. One recovery is charged, and no incident is open."""
     controller, world = Controller(terms), training().pod_failed(3, 137, 0)
     controller.reconcile(world, 1)
     back = world.recreated(10).all_ready(20)
@@ -93,7 +93,7 @@ def test_the_end_of_the_window_frees_the_budget_between_incidents() -> None:
 
 
 def test_the_last_charge_counts_from_the_end_of_its_recovery() -> None:
-    """Until then its incident may make further attempts."""
+    """Until then the incident may make further attempts."""
     controller, world = Controller(policy(limit=1)), training().pod_failed(3, 137, 0)
     controller.reconcile(world, 1)
     assert conditions(controller)["BudgetExhausted"] == ("False", "BudgetLeft")

@@ -1,4 +1,4 @@
-"""Only a change of the mode moves the moment since which a policy enforces."""
+"""Only a change of the mode changes the time since which a policy enforces."""
 
 from datetime import datetime
 
@@ -15,7 +15,7 @@ SWITCHED = Enforcement(at(100), 3)
 def facts(
     mode: Mode = Mode.ENFORCE, *, generation: int = 3, written: float = 100, recorded: Enforcement = SWITCHED
 ) -> PolicyFacts:
-    """`written`: when the owner of the mode last wrote."""
+    """`written`: when the owner of the mode field last wrote."""
     spec = PolicySpec(mode=mode)
     return PolicyFacts("default", "ml", "u", generation, spec, at(0), mode_since=at(written), recorded=recorded)
 
@@ -30,7 +30,7 @@ def test_where_nothing_is_recorded_the_date_of_the_owner_is_taken_over() -> None
 
 
 def test_a_label_and_the_same_mode_by_a_second_owner_move_nothing() -> None:
-    """Neither makes a new generation; both date an owner of the mode again."""
+    """Neither makes a new generation, but both give an owner of the mode field a new date."""
     edited = facts(written=500)
     assert edited.enforcement == SWITCHED
     assert since(edited) == at(100)
@@ -51,7 +51,7 @@ def test_observe_ends_it_and_enforce_begins_again() -> None:
 
 
 def test_there_and_back_while_no_one_watched_moves_it() -> None:
-    """Two generations are enough for that, and the owner of the mode has written since."""
+    """The change to Observe and back takes two generations, and the owner of the mode field has written since."""
     again = facts(generation=5, written=300)
     assert again.enforcement == Enforcement(at(300), 5)
 

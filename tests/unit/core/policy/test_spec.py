@@ -158,7 +158,7 @@ def test_rules_and_fencing_as_they_are_resolved() -> None:
     policy = resolve(facts(rules=rules, override_native=True, settle="0s", teardown=TeardownSpec(fencing=fencing)))
     assert (policy.rules, policy.override_native, policy.settle) == (rules, True, timedelta())
     assert (policy.fencing, policy.assume_dead_after) == (FencingMode.ASSUME_DEAD, timedelta())
-    # A policy alone allows nothing of that.
+    # A policy alone does not allow any of this.
     assert (policy.may_assume_dead, policy.limits) == (False, FleetLimits())
     policy = resolve(facts())
     assert (policy.rules, policy.override_native, policy.settle) == ((), False, timedelta(seconds=2))
@@ -253,7 +253,7 @@ def test_no_durations(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["9" * 30 + "h", "9" * 5000 + "h", "999999999h", "876601h"])
 def test_a_duration_beyond_all_measure(text: str) -> None:
-    """A date minus a thousand years is a date no more: a window that long would end every reconcile of every job."""
+    """A date minus a thousand years is out of range. Such a window would make every reconcile of every job fail."""
     with pytest.raises(DurationError, match="longer than any duration that makes sense") as refused:
         parse_duration(text, "spec.x")
     assert len(str(refused.value)) < 200

@@ -1,4 +1,4 @@
-"""Prints every sentence of the controller with example values, so that a reviewer can read them aloud.
+"""Prints every sentence of the controller with example values, so that reviewers can read them aloud.
 
 python -m tests.unit.core.sentences
 """
@@ -22,7 +22,7 @@ ROOMS = {
 
 
 def answer(reason: ProtectionReason) -> Protection:
-    """About a job, with an example of each detail."""
+    """The answer about a job, with an example of each detail."""
     return Protection(
         reason=reason,
         kind="TrainJob",

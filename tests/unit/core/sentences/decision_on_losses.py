@@ -1,4 +1,4 @@
-"""Sentences about what is decided on a loss."""
+"""Sentences about decisions on a loss."""
 
 from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
 

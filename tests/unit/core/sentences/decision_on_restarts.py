@@ -1,4 +1,4 @@
-"""Sentences about a restart: its price, its delays, and what became of it."""
+"""Sentences about a restart: its price, its delays, and its result."""
 
 from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
 

@@ -1,6 +1,6 @@
-"""What is decided about a group, as sentences: details in, text out.
+"""Decisions about a group, as sentences: details in, text out.
 
-The wording of this room is asserted here and nowhere else; other tests assert the reason.
+The wording of these sentences is asserted only here. Other tests assert the reason.
 """
 
 import pytest

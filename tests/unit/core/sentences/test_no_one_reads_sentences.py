@@ -1,4 +1,4 @@
-"""A sentence is written for people. What a program wants to know of an earlier decision is a field of the ledger."""
+"""Sentences are written for people. What a program needs to know of an earlier decision is a field of the ledger."""
 
 import ast
 from collections.abc import Iterator
@@ -17,9 +17,9 @@ READS = frozenset(
 )
 COMPARES = (ast.Eq, ast.NotEq, ast.In, ast.NotIn)
 OTHERS = {
-    # The only module that may parse sentences: those of ledgers from before reasons were codes.
+    # The only module that may parse sentences: those of ledgers from before reasons had codes.
     "core/model/ledger_v3.py",
-    # Messages of containers, conditions and exceptions: what others say.
+    # Messages of containers, conditions and exceptions, which others write.
     "core/diagnosis/",
     "decoding.py",
     "kube/",
@@ -27,7 +27,7 @@ OTHERS = {
     "launch/",
     "admission/",
 }
-"""Files and folders whose `message` is not ours, or that may read it."""
+"""Files and folders whose `message` is not ours, or that may read ours."""
 
 
 def reads(tree: ast.AST) -> Iterator[int]:

@@ -1,4 +1,4 @@
-"""What an incident of several attempts says of itself when it is over."""
+"""The message of an incident of several attempts when it is over."""
 
 from tests.unit.core.driver import Controller
 from tests.unit.core.groups import training

@@ -1,6 +1,6 @@
-"""The size of an elastic group and settings at birth, as sentences.
+"""The size of an elastic group and its birth settings, as sentences.
 
-The wording of this room is asserted here and nowhere else; other tests assert the reason.
+The wording of these sentences is asserted only here. Other tests assert the reason.
 """
 
 import pytest

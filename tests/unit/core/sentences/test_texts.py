@@ -1,4 +1,4 @@
-"""Every reason that is told has a text, every text is told, and whoever tells one gives the details that it needs."""
+"""Every reason in use has a text, every text is in use, and every use gives the details that its text needs."""
 
 import ast
 import string
@@ -17,15 +17,15 @@ ROOT = Path(recovery.__file__).parent
 
 
 class Call(msgspec.Struct, frozen=True):
-    """One `because` or `explained` in the product."""
+    """One call of `because` or `explained` in the product."""
 
     where: str
     key: Sentence | Reason
     details: frozenset[str]
     spreads: bool
-    """It passes a mapping on as well (`**extent`)."""
+    """The call also unpacks a mapping (`**extent`)."""
     chooses: bool
-    """It tells one of several sentences."""
+    """The call chooses between several sentences."""
 
 
 def calls() -> Iterator[Call]:
@@ -45,7 +45,7 @@ def calls() -> Iterator[Call]:
 
 
 def keys_of(argument: ast.expr) -> Iterator[Sentence | Reason]:
-    """The sentence that the argument names; both where it chooses between two. A variable names none."""
+    """The sentence that the argument names, or both if it chooses between two. A variable names none."""
     for node in ast.walk(argument):
         match node:
             case ast.Attribute(value=ast.Name(id="Sentence"), attr=name):
@@ -55,7 +55,7 @@ def keys_of(argument: ast.expr) -> Iterator[Sentence | Reason]:
 
 
 class Seen(Details):
-    """Details of which it is noted which are asked for. `value`: what each of them is."""
+    """Details that record which names are asked for. `value`: the value of each detail."""
 
     def __init__(self, value: str) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class Seen(Details):
 
 
 def needed(text: Text) -> frozenset[str]:
-    """The details that a text can show, whatever they are."""
+    """The details that a text can show, for any values."""
     if isinstance(text, str):
         return frozenset(name for _, name, _, _ in string.Formatter().parse(text) if name)
     given, empty = Seen("1"), Seen("")
@@ -98,7 +98,7 @@ def test_the_details_are_those_of_the_text(call: Call) -> None:
 def test_each_sentence_has_a_text_and_each_text_is_told() -> None:
     assert {each for each in Sentence if each not in TEXTS} == set()
     chosen = {call.key for call in CALLS}
-    # Chosen by a variable: what a rule says, and what was said before.
+    # Chosen by a variable: what a rule says, and an earlier message.
     by_variable: set[Sentence | Reason] = {Sentence.AS_SAID, Sentence.RULE_SAYS, Sentence.RULE_IGNORES}
     by_variable |= {Sentence.ATTEMPTS_BY_BUDGET, Sentence.ATTEMPTS_WHATEVER_BUDGET}
     by_variable |= {Sentence.LAST_NODES, Sentence.TOO_FEW_NODES}
@@ -109,7 +109,7 @@ def test_each_sentence_has_a_text_and_each_text_is_told() -> None:
 
 
 def test_a_detail_that_is_missing_shows_as_its_name() -> None:
-    """A decision never fails by the wording of its reason."""
+    """Wording never makes a decision fail."""
     assert render(because(Reason.JOB_FAILING)) == "Job <job> is failing"
 
 
