@@ -1,4 +1,4 @@
-"""What all unit tests begin with."""
+"""The setup of all unit tests."""
 
 import gc
 import os
@@ -11,22 +11,22 @@ settings.load_profile("unit")
 
 
 MEMORY = "/dev/shm"
-"""Where `tmp_path` lies if it can. pytest ends with the removal of 3,000 files and folders of earlier runs, and does
-nothing else meanwhile: 4 to 8 s on a disk whose file system waits for each of them."""
+"""The folder of `tmp_path` where possible. At its end pytest removes 3,000 files and folders of earlier runs and does
+nothing else: 4 to 8 s on a disk whose file system waits for each removal."""
 FREE_BYTES_MIN = 256 * 1024 * 1024
-"""A run leaves 17 MB, and pytest keeps three of them."""
+"""One run leaves 17 MB, and pytest keeps the files of three runs."""
 
 
 def pytest_configure() -> None:
-    """No unit test meets a server with a public certificate, and OpenSSL takes 50 ms to read the authorities of the
-    machine: for each session to an API server, and at the start of each process that imports aiohttp."""
+    """No unit test needs a server with a public certificate. OpenSSL takes 50 ms to read the machine's authorities, for
+    each session to an API server and at the start of each process that imports aiohttp."""
     os.environ["SSL_CERT_FILE"] = os.devnull
     if _takes_files(MEMORY):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", MEMORY)
 
 
 def _takes_files(folder: str) -> bool:
-    """Whether there is room, and what is written there can be run: neither is so in every container."""
+    """Whether the folder has room and its files can be executed. Not every container allows both."""
     try:
         found = os.statvfs(folder)
     except OSError:
@@ -36,6 +36,6 @@ def _takes_files(folder: str) -> bool:
 
 
 def pytest_collection_finish() -> None:
-    """Every full garbage collection would visit 12,000 collected tests and all modules again: a tenth of the time."""
+    """Otherwise each full garbage collection would visit 12,000 tests and all modules again: a tenth of the time."""
     gc.collect()
     gc.freeze()

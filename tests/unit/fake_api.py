@@ -1,7 +1,7 @@
-"""The API server of unit tests: it notes what it is asked, fails where a test says so, and answers everything else.
+"""The API server of unit tests: it records requests, fails where a test says so, and answers everything else.
 
 `FakeApi` has no answers of its own: a subclass gives them. `ObjectsApi` keeps plain objects. Tests that need the rules
-of the real API server stand on the modelled one, `recovery.sim.api`.
+of the real API server use the modelled one, `recovery.sim.api`.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ Object = dict[str, Any]
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """One request as the server reads it: its body decoded, and of a delete the options."""
+    """One request as the server reads it, with its body decoded. The body of a delete is its options."""
 
     verb: str
     resource: Resource
     name: str
-    """Of a create the name in the body; empty for a list."""
+    """For a create the name in the body; empty for a list."""
     namespace: str | None
     body: Any = None
     subresource: str = ""
@@ -64,7 +64,7 @@ def sent(request: ApiRequest) -> Sent:
 
 
 class Script(msgspec.Struct):
-    """What becomes of the next `times` requests: they fail, having been applied or not, or something happens first."""
+    """What happens to the next `times` requests: they fail, applied or not, or something else happens first."""
 
     verb: str
     resource: Resource
@@ -72,19 +72,19 @@ class Script(msgspec.Struct):
     applied: bool
     meanwhile: Callable[[], object] | None
     name: str | None
-    """None: any."""
+    """None: any name."""
     times: int
 
 
 class FakeApi:
-    """`ports.ApiClient`: notes every request and answers as scripted; a subclass answers what is not scripted."""
+    """`ports.ApiClient` that records every request and answers as scripted. Subclasses answer unscripted requests."""
 
     def __init__(self) -> None:
         self.requests: list[Sent] = []
         """In the order in which they were sent."""
         self._scripts: list[Script] = []
 
-    # What tests do.
+    # Called by tests.
 
     def next(
         self,
@@ -97,14 +97,14 @@ class FakeApi:
         name: str | None = None,
         times: int = 1,
     ) -> None:
-        """The next such requests meet `error`; before one of them is handled, `meanwhile` happens."""
+        """The next such requests fail with `error`; `meanwhile` happens before one of them is handled."""
         self._scripts.append(Script(verb, resource, error, applied, meanwhile, name, times))
 
     def sent(self, verb: str, resource: Resource) -> list[Sent]:
         return [request for request in self.requests if request.verb == verb and request.resource == resource]
 
     def plurals(self, verb: str) -> list[str]:
-        """Of what was asked for by that verb, in this order."""
+        """The resources of all requests with that verb, in order."""
         return [request.resource.plural for request in self.requests if request.verb == verb]
 
     @property
@@ -133,7 +133,7 @@ class FakeApi:
     def watch(self, request: ApiRequest) -> AsyncGenerator[bytes, None]:
         raise AssertionError(f"nobody expects it: {request}")
 
-    # What subclasses do.
+    # Implemented by subclasses.
 
     async def answer(self, request: ApiRequest) -> bytes:
         raise AssertionError(f"nobody expects it: {request}")
@@ -167,10 +167,10 @@ class ObjectsApi(FakeApi):
         self._version = 100
         self._watchers: list[tuple[str, asyncio.Queue[bytes]]] = []
 
-    # What tests do.
+    # Called by tests.
 
     def put(self, resource: Resource, *objects: Object) -> None:
-        """Create them, each in place of the one of its name; what has no name gets one."""
+        """Create the objects, or replace those of the same name. An object without a name gets one."""
         for found in objects:
             found["metadata"].setdefault("name", f"generated-{self._version}")
             known = self.find(resource.plural, *_key(found))
@@ -186,7 +186,7 @@ class ObjectsApi(FakeApi):
         self._changed(plural, "DELETED", found)
 
     def find(self, plural: str, namespace: str, name: str) -> Object | None:
-        """None: there is none."""
+        """The object. None: there is none."""
         return next((found for found in self.objects.get(plural, []) if _key(found) == (namespace, name)), None)
 
     # The server.
@@ -207,7 +207,7 @@ class ObjectsApi(FakeApi):
         return await super().answer(request)
 
     async def watch(self, request: ApiRequest) -> AsyncGenerator[bytes, None]:
-        """From the objects there are."""
+        """Begin with the objects that exist."""
         plural, queue = request.resource.plural, asyncio.Queue[bytes]()
         for found in list(self.objects.get(plural, [])):
             yield _line("ADDED", found)
@@ -276,7 +276,7 @@ def _line(kind: str, found: Object) -> bytes:
 
 
 def _selected(label_selector: str) -> tuple[str, frozenset[str]]:
-    """`label=value` or `label in (one,other)`; a label alone selects all that a test puts in: no label is asked for."""
+    """The parts of `label=value` or `label in (one,other)`. A label alone selects every object of the test."""
     label, _, listed = label_selector.partition(" in ")
     if listed:
         return label, frozenset(listed.strip("()").split(","))

@@ -1,4 +1,4 @@
-"""A task that must not end is awaited by someone, and its end has a name."""
+"""Something awaits each task that must not end, and the error for its end names the task."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ async def fails() -> None:
 
 
 async def loses_what_it_waits_for() -> None:
-    """Someone cancels the future, and no one the task."""
+    """The future is cancelled, but not the task."""
     shared = asyncio.get_running_loop().create_future()
     asyncio.get_running_loop().call_soon(shared.cancel)
     await shared
@@ -60,7 +60,7 @@ async def test_a_cancellation_is_the_expected_end() -> None:
 
 
 async def test_a_cancellation_that_no_one_asked_of_the_task_is_an_error_with_its_name() -> None:
-    """A TaskGroup takes a cancelled task for one that was ended on purpose, and goes on without it."""
+    """A TaskGroup treats a cancelled task as ended on purpose, and continues without it."""
 
     async def both() -> None:
         async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
@@ -83,7 +83,7 @@ async def test_a_task_that_is_cancelled_while_it_meets_a_stray_cancellation_is_c
 
 
 async def test_the_first_one_that_ends_by_a_stray_cancellation_is_an_error_with_its_name() -> None:
-    """Else it would read as a cancellation of whoever waits."""
+    """Otherwise it would look like a cancellation of the caller that waits."""
     lasting = asyncio.create_task(asyncio.sleep(60))
     with pytest.raises(BackgroundTaskError) as raised:
         await first_of(lasting, asyncio.create_task(loses_what_it_waits_for(), name="controller"))

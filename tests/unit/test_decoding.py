@@ -1,4 +1,4 @@
-"""One object that cannot be read: which error comes of it, and what is known about the object all the same."""
+"""One object that cannot be read: which error that causes, and what is still known about the object."""
 
 import json
 from typing import Any
@@ -133,7 +133,7 @@ class TestMetadata:
 
 
 class TestDepth:
-    """msgspec gives up at some 1,000 levels, also in what it skips."""
+    """msgspec fails at about 1,000 levels, even in fields that it skips."""
 
     @pytest.mark.parametrize("depth", [10, 990, 1000, 5000, 200_000])
     def test_what_no_one_reads_may_be_as_deep_as_it_likes(self, depth: int) -> None:
@@ -164,5 +164,5 @@ class TestDepth:
             at_any_depth(decode_size, raw)
 
     def test_it_takes_time_linear_in_the_length(self) -> None:
-        """1.5 MB, the most that etcd stores, of brackets alone."""
+        """1.5 MB of brackets alone. etcd stores no more than that."""
         assert shallow(b"[" * 750_000 + b"]" * 750_000) == b"[" * DEPTH_MAX + b"null" + b"]" * DEPTH_MAX

@@ -1,4 +1,4 @@
-"""What docs/architecture.md and CONTRIBUTING.md say of the tree is true of the tree."""
+"""What docs/architecture.md and CONTRIBUTING.md say about the tree is true."""
 
 import re
 import tomllib
@@ -19,7 +19,7 @@ _LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 _TARGET = re.compile(r"(?:^|`)make ([a-z-]+)", re.MULTILINE)
 _TEST = re.compile(r"`(test_\w+)`")
 _LETTER_WIDTH = 0.62
-"""Of a letter, in parts of the font size: Arial and Helvetica stay below it on average."""
+"""The maximum width of a letter, in font sizes. Arial and Helvetica stay below it on average."""
 
 each_page = pytest.mark.parametrize("page", PAGES)
 
@@ -34,7 +34,7 @@ def written_tests() -> set[str]:
 
 
 def contract(name: str) -> list[str]:
-    """The layers of the import-linter contract of that name, from top to bottom, split where two share one."""
+    """The modules in the layers of that import-linter contract, from top to bottom."""
     contracts = tomllib.loads(read("pyproject.toml"))["tool"]["importlinter"]["contracts"]
     (found,) = (each for each in contracts if each["name"] == name)
     return [module for layer in found["layers"] for module in layer.split(" | ")]
@@ -139,7 +139,7 @@ class TestThePicture:
 
 
 def test_the_documentation_index_of_the_readme_has_every_page_of_the_site() -> None:
-    """`make docs` fails where a page is missing in the navigation of the site."""
+    """`make docs` fails if a page is missing from the site's navigation."""
     navigation = re.sub(r"\A.*?^nav:", "", read("mkdocs.yml"), flags=re.DOTALL | re.MULTILINE)
     pages = set(re.findall(r"- (?:\w+: )?([\w-]+\.md|\w+/)", navigation)) - {"index.md", "contributing.md"}
     index = read("README.md").split("\n## Documentation\n")[1]

@@ -1,4 +1,4 @@
-"""Each link in the documentation leads to a file, and to a heading of it, that exist."""
+"""Each link in the documentation leads to an existing file, and to an existing heading in it."""
 
 import re
 from functools import cache
@@ -23,7 +23,7 @@ def prose(page: Path) -> str:
 
 @cache
 def anchors(page: Path) -> frozenset[str]:
-    """As GitHub makes them of headings."""
+    """The anchors that GitHub makes of the page's headings."""
     found: list[str] = []
     for heading in _HEADING.findall(prose(page)):
         text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)

@@ -1,4 +1,4 @@
-"""What both generators do with their files: write them, and name those that have drifted."""
+"""Both generators write their files, and name those that have drifted."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What clients can take of a server of ours, over real sockets."""
+"""How much of our HTTP server clients can take up, over real sockets."""
 
 import asyncio
 import errno
@@ -22,7 +22,7 @@ from recovery.admission.certificates import Certificates, make_certificates
 from recovery.http_server import HttpLimits, PartsResponse, listen
 
 PATIENT = HttpLimits(connections=4, body_bytes=1000, unread_bytes=2000)
-"""Its times are far beyond those of a test."""
+"""Its timeouts are far longer than a test."""
 HASTY = msgspec.structs.replace(
     PATIENT, handshake_seconds=0.05, request_seconds=0.05, response_seconds=0.05, idle_seconds=0.05
 )
@@ -32,11 +32,11 @@ PARTS = 200
 
 @dataclass
 class Served:
-    """A server, and what has come of it."""
+    """A server, and what it has received."""
 
     port: int
     bodies: list[bytes] = field(default_factory=list)
-    """Of requests that came through."""
+    """The bodies of the requests that came through."""
 
     async def client(self, sends: bytes = b"") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
@@ -72,12 +72,12 @@ async def serving(limits: HttpLimits, *, context: ssl.SSLContext | None = None) 
 
 
 def half(declared: int = 900, sent: int = 500) -> bytes:
-    """A request of which part of the body is missing."""
+    """A request with a part of its body missing."""
     return f"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {declared}\r\n\r\n".encode() + b"x" * sent
 
 
 async def is_cut(reader: asyncio.StreamReader) -> bytes:
-    """What came before the end. Fails if it does not end."""
+    """What arrives before the connection ends. Fails if it does not end."""
     received = b""
     async with asyncio.timeout(10):
         try:
@@ -116,7 +116,7 @@ async def test_when_all_connections_are_taken_the_one_that_was_waited_for_longes
         for _ in range(3):
             assert await served.post(b"real") == 200
             await is_cut(waiting.pop(0)[0])
-            await asyncio.sleep(0.05)  # the real one has gone
+            await asyncio.sleep(0.05)  # the real client has disconnected
             waiting.append(await served.client(half(sent=9).replace(b"/", path, 1)))
         assert served.bodies == [b"real"] * 3
         assert not any(reader.at_eof() for reader, _ in waiting)
@@ -195,7 +195,7 @@ async def test_a_body_that_is_too_large_is_refused(request_head: bytes) -> None:
 async def test_what_does_not_arrive_in_time_ends_the_connection(
     sent: bytes, answer: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """And it is nothing to log: anybody could fill the log with it."""
+    """It is not logged, because anyone could fill the log with it."""
     with caplog.at_level(logging.INFO):
         async with serving(HASTY) as served:
             reader, writer = await served.client(sent)
@@ -292,7 +292,7 @@ async def test_without_a_host_it_listens_on_all_families() -> None:
 
 
 async def test_without_a_host_a_family_that_is_disabled_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As with net.ipv6.conf.all.disable_ipv6: there are sockets of it, and no address."""
+    """As with net.ipv6.conf.all.disable_ipv6: the family has sockets, but no address."""
 
     class NoIpv6(socket.socket):
         def bind(self, address: Any) -> None:
@@ -319,7 +319,7 @@ async def test_the_end_cuts_those_that_wait() -> None:
 
 @pytest.mark.parametrize("steps", range(5))
 async def test_the_end_answers_or_ends_a_connection_that_has_just_arrived(steps: int) -> None:
-    """Whatever the event loop has made of it by then: a client that hears nothing waits for its own time-out."""
+    """However far the event loop has got with it: a client without an answer waits for its own timeout."""
     with closing(socket.socket()) as client:
         client.setblocking(False)
         async with serving(PATIENT) as served:

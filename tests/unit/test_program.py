@@ -1,4 +1,4 @@
-"""How a program ends that `run_program` runs: each of these is a process of its own."""
+"""How a program that `run_program` runs ends. Each of these programs is a process of its own."""
 
 import subprocess
 import sys
@@ -9,7 +9,7 @@ CTRL_C = "os.kill(os.getpid(), signal.SIGINT)"
 
 
 def ended(*work: str, begun_by: str = 'exec "$@"') -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of a program of these lines. `begun_by`: the shell command that runs it."""
+    """Exit code, stdout and stderr of a program with these lines. `begun_by`: the shell command that runs it."""
     lines = "".join(f"    {line}\n" for line in work)
     program = (
         "import atexit, asyncio, os, signal, sys, time\n"
@@ -53,7 +53,7 @@ def test_an_interrupted_program_closes_what_it_has_opened_and_runs_its_exit_hook
 
 
 def test_what_was_under_way_is_left_whole() -> None:
-    """A simulated cluster takes seconds to fall apart, and its tasks have much to say about it."""
+    """A simulated cluster takes seconds to tear down, and its tasks print much about that."""
     left = ("class Left:", "    def __del__(self): print('fell apart')")
     assert ended(*left, "left = Left()", CTRL_C, "time.sleep(100)", "left") == INTERRUPTED
 

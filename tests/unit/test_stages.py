@@ -1,4 +1,4 @@
-"""A suite whose tests did not run must not pass for a suite that passed."""
+"""A suite whose tests did not run must not count as passed."""
 
 import os
 import sys
@@ -115,8 +115,8 @@ else
 fi
 echo '<testsuites><testsuite><testcase name="a"/></testsuite></testsuites>' > "build/$2.xml"
 """
-"""`seeds` runs until `walks` has ended, or not at all if there is a file `soon`; `walks` runs until `seeds` has begun,
-and then a second longer than `seeds` if that ends soon. How it ends stands in the file `verdict`."""
+"""`seeds` runs until `walks` has ended, or ends at once if there is a file `soon`. `walks` runs until `seeds` began,
+and then a second longer than `seeds` if that ends soon. The file `verdict` says how `walks` ends."""
 
 
 @pytest.mark.parametrize(("verdict", "exit_code"), [("ended", 0), ("failed", 1)])

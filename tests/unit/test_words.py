@@ -1,7 +1,7 @@
-"""What people read is in plain words: none of those that CONTRIBUTING.md lists under "Words", and lines that fit.
+"""What people read has no words that CONTRIBUTING.md lists under "Words", and its lines fit.
 
 What people read: the documentation, all strings of the program but docstrings, the help of its commands, and the
-comments of manifests, policies and examples. Names in backticks or in code blocks are no prose.
+comments of manifests, policies and examples. Names in backticks or in code blocks are not prose.
 """
 
 import ast
@@ -28,7 +28,7 @@ EXCEPTIONS = {
     "manifests/crd/recoverygroups.yaml": "the name of the field `told`",
     "manifests/crd/recoveryincidents.yaml": "the name of the field `told`",
 }
-"""Files in which the words are counted without those of their names and patterns."""
+"""Files whose names and patterns may have the words, each with the reason."""
 _NAMES = {
     "recovery/core/model/ledger_v3.py": re.compile(r".*", re.DOTALL),
     "manifests/crd/recoverygroups.yaml": re.compile(r"^ *told:$", re.MULTILINE),
@@ -56,7 +56,7 @@ def prose(page: Path) -> str:
 
 
 def strings(module: Path) -> Iterator[str]:
-    """All but docstrings, and the docstrings of functions that typer shows as help."""
+    """All strings that are not docstrings, and the docstrings that typer shows as help."""
     tree = ast.parse(module.read_text(encoding="utf-8"))
     docstrings = set()
     for node in ast.walk(tree):

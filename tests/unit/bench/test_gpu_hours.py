@@ -37,7 +37,7 @@ EXITS = Cause("exits", "test", 100, loses_node=False, detected_seconds=0.0)
 COSTS = Costs()
 DAY = World(8 * HOUR, days=1)
 OFTEN = FailureModel(times_llama=10.0)
-"""So that several nodes are away at once, restarts fail, and sizes run out."""
+"""Failures so frequent that several nodes are away at once, restarts fail, and sizes run out."""
 
 each_strategy = pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda each: each.name)
 
@@ -47,7 +47,7 @@ def worlds(model: FailureModel, *, days: float, seeds: int = 3) -> list[tuple[Fa
 
 
 def lost(outcome: Outcome, *accounts: Account) -> dict[Account, float]:
-    """GPU-hours of these accounts; all others have to be empty."""
+    """The GPU-hours of these accounts. All other accounts of lost hours must be empty."""
     found: dict[Account, float] = {
         each: hours for each, hours in outcome.gpu_hours.items() if each is not Account.USEFUL and hours
     }
@@ -232,17 +232,17 @@ class TestTheSize:
 
 
 class TestByHand:
-    """Renewals: the mean of what is kept between two failures, over the mean time from one failure to the next."""
+    """Renewal theory: the mean work kept between two failures, over the mean time from one failure to the next."""
 
     interval = COSTS.checkpoint_seconds
     days = 150.0
 
     def kept(self, rate: float) -> float:
-        """Seconds of steps before a checkpoint, in an exponential time until the failure."""
+        """Mean seconds of steps that a checkpoint holds at a failure, after an exponential time until the failure."""
         return self.interval / math.expm1(rate * self.interval)
 
     def simulated(self, cause: Cause, world: World) -> tuple[float, float, float]:
-        """The mean useful share, half its interval, and the rate of the failures of 128 nodes."""
+        """The mean useful share, the half-width of its interval, and the failure rate of 128 nodes."""
         model = FailureModel((cause,), exponential_repair=False)
         rate = model.per_gpu_second(loses_node=cause.loses_node) * NODES * GPUS_PER_NODE
         outcomes = outcomes_of(Setting("one cause", world, model), (WAITING,), seeds=20)
@@ -253,7 +253,7 @@ class TestByHand:
         cause = replace(EXITS, count=2000)
         mean, half_width, rate = self.simulated(cause, World(HOUR, days=self.days))
         down, up = COSTS.down_seconds, COSTS.up_seconds
-        # Nothing fails while it goes down. Coming up starts again with each failure.
+        # Nothing fails while the job goes down. A failure while it comes up makes it start over.
         between = 1 / rate + math.exp(rate * up) * down + math.expm1(rate * up) / rate
         assert half_width < 0.002
         assert mean == pytest.approx(self.kept(rate) / between, abs=half_width)
@@ -269,7 +269,7 @@ class TestByHand:
 
 class TestTheComparison:
     def test_all_strategies_of_a_seed_have_the_same_machines(self) -> None:
-        """Those with two spares more are at no time worse off: they are the same world with more nodes."""
+        """Four spares are never worse than one: the world is the same, with more nodes."""
         outcomes = outcomes_of(MAIN[1], (SPARE[1], SPARE[4]), seeds=5)
         for one, four in zip(outcomes["1 spare"], outcomes["4 spares"], strict=True):
             assert four.gpu_hours[Account.WAITING] <= one.gpu_hours[Account.WAITING]

@@ -1,1 +1,1 @@
-"""What Prometheus and Grafana are given is generated, and has not drifted."""
+"""The files for Prometheus and Grafana are generated, and have not drifted."""

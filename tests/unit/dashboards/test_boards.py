@@ -1,4 +1,4 @@
-"""The committed dashboards: not drifted, complete, and on series that exist."""
+"""The committed dashboards have not drifted, are complete, and query series that exist."""
 
 import json
 import math
@@ -26,7 +26,7 @@ _SEEN_BY = {
     "protanopia": ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998)),
     "deuteranopia": ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.011820, 0.042940, 0.968881)),
 }
-"""What linear RGB becomes: Machado, Oliveira and Fernandes 2009, severity 1.0."""
+"""How each kind of eyes sees linear RGB: Machado, Oliveira and Fernandes 2009, severity 1.0."""
 
 
 def test_nothing_has_drifted() -> None:
@@ -95,13 +95,13 @@ def test_every_phase_and_every_class_has_a_colour() -> None:
 )
 @pytest.mark.parametrize("eyes", _SEEN_BY)
 def test_colours_stay_apart_for_the_colour_blind(eyes: str, colors: dict[str, str], apart: float) -> None:
-    """By their distance in OKLab, in which 0.02 is just visible."""
+    """The distance is in OKLab, where 0.02 is just visible."""
     for one, other in combinations(colors, 2):
         assert math.dist(_seen(colors[one], eyes), _seen(colors[other], eyes)) >= apart, (one, other)
 
 
 def _seen(color: str, eyes: str) -> tuple[float, float, float]:
-    """In OKLab (Ottosson 2020)."""
+    """The color as these eyes see it, in OKLab (Ottosson 2020)."""
     shares = [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
     linear = [share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares]
     red, green, blue = (

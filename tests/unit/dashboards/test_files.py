@@ -1,4 +1,4 @@
-"""The committed rules and dashboards are what the code says."""
+"""The committed rules and dashboards are those that the code generates."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Each alert has its runbook, each runbook its alert, and every command in them is one that exists."""
+"""Each alert has a runbook, each runbook has an alert, and every command in them exists."""
 
 import re
 import shlex
@@ -21,7 +21,7 @@ _LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
 
 def commands() -> list[tuple[str, str]]:
-    """Commands of the pages and of the alerts' descriptions, with where they stand."""
+    """The commands of the pages and of the alerts' descriptions, each with the page or alert that has it."""
     texts = {**PAGES, "README": INDEX}
     found = [(name, text) for name, page in texts.items() for text in _COMMAND.findall(page)]
     return found + [(alert.name, text) for alert in ALERTS for text in _COMMAND.findall(alert.description)]

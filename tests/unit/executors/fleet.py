@@ -1,4 +1,4 @@
-"""Nodes and a RecoveryConfig on the modelled API server, and a store that shows them, or what they were before."""
+"""Nodes and a RecoveryConfig on the modelled API server, and a store that shows their present or earlier state."""
 
 from collections.abc import Mapping
 from random import Random
@@ -37,7 +37,7 @@ Body = dict[str, Any]
 
 
 class Fleet:
-    """`nodes` nodes, `gpu-0` and on, all Ready, and a RecoveryConfig with that spec (None: there is none)."""
+    """`nodes` Ready nodes, named from `gpu-0` on, and a RecoveryConfig with that spec. None: no RecoveryConfig."""
 
     def __init__(self, *, nodes: int = 4, spec: Body | None = None) -> None:
         self.clock = SetClock(10)
@@ -56,7 +56,7 @@ class Fleet:
         self.server.patch(NODES, name, {"status": {"conditions": [ready]}}, kind=PatchKind.MERGE, subresource="status")
 
     def patch_node(self, name: str, patch: Body) -> None:
-        """Someone else writes to the node, by a merge patch."""
+        """Another client writes to the node, with a merge patch."""
         self.server.patch(NODES, name, patch, kind=PatchKind.MERGE)
 
     def patch_config(self, patch: Body) -> None:
@@ -69,7 +69,7 @@ class Fleet:
         return self.server.get(NODES, name)
 
     def taints(self, name: str) -> list[str]:
-        """`KEY=VALUE`, ours without the key's domain."""
+        """Each taint as `KEY=VALUE`, without the key's domain."""
         found = self.node(name)["spec"].get("taints") or ()
         return [f"{each['key'].split('/')[-1]}={each.get('value', '')}" for each in found]
 
@@ -86,7 +86,7 @@ class Fleet:
 
     @property
     def quarantined(self) -> list[str]:
-        """The nodes that bear our taint."""
+        """The nodes that have our taint."""
         return [each["metadata"]["name"] for each in self.server.objects(NODES) if self.is_quarantined(_name(each))]
 
     @property
@@ -115,20 +115,20 @@ class Fleet:
         return msgspec.structs.replace(made, **fields)
 
     def writer(self, store: "Store | None" = None, api: ApiClient | None = None) -> FleetWriter:
-        """Of another process, if called again."""
+        """A writer. Each call stands for another process."""
         return FleetWriter(api or self.client, store or Store(self), self.clock)
 
 
 class ServerApi(FakeApi):
-    """The modelled API server, and the end of the process that sends."""
+    """The modelled API server. The process that sends can die at one of its patches."""
 
     def __init__(self, server: ApiServer) -> None:
         super().__init__()
         self._client = ModelClient(server, "controller")
         self.ends_at: int | None = None
-        """The process ends at that patch, counted from 1, and nothing that it sends later arrives. None: it lives."""
+        """The process dies at that patch, counted from 1, and nothing that it sends later arrives. None: it lives."""
         self.applies_the_last = False
-        """The patch at which it ends is applied all the same."""
+        """Whether the patch at which it dies is still applied."""
 
     @property
     def patched(self) -> list[str]:
@@ -149,7 +149,7 @@ class ServerApi(FakeApi):
 
 
 class Store(FakeStore):
-    """Shows the server as it is; `freeze` keeps the cache as it is now. What is read live is never frozen."""
+    """Shows the server as it is. `freeze` stops updates of the cache; live reads are never frozen."""
 
     def __init__(self, fleet: Fleet) -> None:
         super().__init__(LedgersApi(), training(1))
@@ -157,20 +157,20 @@ class Store(FakeStore):
         self._frozen: tuple[ConfigFacts | None, Mapping[str, NodeFacts]] | None = None
         self.read_nodes: list[str] = []
         self.unreadable = ""
-        """The node that a live reading cannot read."""
+        """The name of the node that a live read cannot read."""
         self.read_configs = 0
 
     def freeze(self) -> None:
         self._frozen = (self._config(), self._nodes())
 
     def hide(self, name: str) -> None:
-        """A frozen cache lacks that node."""
+        """Remove that node from the frozen cache."""
         assert self._frozen is not None
         config, nodes = self._frozen
         self._frozen = (config, {each: facts for each, facts in nodes.items() if each != name})
 
     def see_config(self) -> None:
-        """A frozen cache has caught up, but for the nodes."""
+        """Let the frozen cache catch up on the RecoveryConfig, but not on the nodes."""
         assert self._frozen is not None
         self._frozen = (self._config(), self._frozen[1])
 

@@ -1,4 +1,4 @@
-"""The Job that the API server is asked about is the one that JobSet would create, and its answer becomes an outcome."""
+"""The dry run sends the Job that JobSet would create, and the API server's answer becomes an outcome."""
 
 from datetime import datetime
 from typing import Any
@@ -32,7 +32,7 @@ ANNOTATION = "recovery.trainjob.dev/birth-settings"
 
 
 def job_set(name: str = "train", *, uid: str = "jobset-1", pods: Object | None = None, **spec: Any) -> Object:
-    """As the API server has it, of two ReplicatedJobs."""
+    """A JobSet of two ReplicatedJobs, as the API server has it."""
     job = {"parallelism": 16, "completions": 16, "completionMode": "Indexed", "backoffLimit": 0}
     container = {"name": "node", "image": "torch", "volumeMounts": [{"name": "cache", "mountPath": "/cache"}]}
     node = {
@@ -61,9 +61,9 @@ def job_set(name: str = "train", *, uid: str = "jobset-1", pods: Object | None =
 
 
 class Server(FakeApi):
-    """Has one JobSet, and answers a create with the Job that it is sent, with these annotations and this size.
+    """Has one JobSet. It answers a create with the Job that was sent, with these annotations and this size.
 
-    `elastic`: the size of the JobSet's template may be changed.
+    `elastic`: whether the size in the JobSet's template may change.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ async def trial(api: FakeApi, settings: BirthSettings = SETTINGS) -> BirthTrial:
 
 
 async def asked(found: Object) -> Object:
-    """The Job of the dry run."""
+    """The Job that the dry run sends."""
     api = Server(found)
     await trial(api)
     assert api.dry_runs == [True]
@@ -150,7 +150,7 @@ async def test_where_there_are_no_hostnames_there_is_no_subdomain() -> None:
 
 
 async def test_volumes_that_the_set_claims_are_there_where_a_container_mounts_them() -> None:
-    """Else the container would name a volume that there is not, and the Job would be refused for that."""
+    """Otherwise the API server would refuse the Job, because the container would mount a missing volume."""
     claims = [{"templates": [{"metadata": {"name": "cache"}}, {"metadata": {"name": "unused"}}]}]
     pods = {"volumes": [{"name": "own", "emptyDir": {}}]}
     body = await asked(job_set(pods=pods, volumeClaimPolicies=claims))
@@ -162,7 +162,7 @@ async def test_volumes_that_the_set_claims_are_there_where_a_container_mounts_th
 
 @pytest.mark.parametrize("length", [1, 20, 40, 56, 60])
 async def test_its_name_is_its_own_and_no_shorter_than_the_real_one(length: int) -> None:
-    """Hostnames of pods are made of the name, and a size that one digit more makes too long has to be seen."""
+    """Pod hostnames contain the Job's name, and the dry run must find a size whose extra digit makes them too long."""
     found, other = job_set("t" * length), job_set("t" * length, uid="jobset-2")
     name, real = (await asked(found))["metadata"]["name"], f"{'t' * length}-node-0"
     assert name.startswith("birth-trial-")
@@ -190,7 +190,7 @@ async def test_what_the_job_would_be_like(annotations: dict[str, str], paralleli
 
 
 async def test_a_job_set_that_would_undo_the_size_overrules_it() -> None:
-    """Its feature gate ElasticJobSet is on, so another size of its template is admitted."""
+    """JobSet's feature gate ElasticJobSet is on, so another size in the template is admitted."""
     api = Server(job_set(), {ANNOTATION: "7"}, elastic=True)
     assert await trial(api) == BirthTrial(SETTINGS, BirthOutcome.OVERRULED)
     assert api.dry_runs == [True, True]
@@ -255,7 +255,7 @@ async def test_so_is_one_that_is_gone() -> None:
 
 
 def test_a_dry_run_is_no_write() -> None:
-    """So it is sent again like a read, and needs no term of a leader."""
+    """So the client retries it like a read, and it needs no leader's term."""
     request = ApiRequest("create", JOBS, "ml", query={"dryRun": "All"}, body=b"{}")
     assert (request.method, request.dry_run, request.writes) == ("POST", True, False)
     assert request.url("https://api") == "https://api/apis/batch/v1/namespaces/ml/jobs?dryRun=All"

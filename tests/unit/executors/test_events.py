@@ -1,4 +1,4 @@
-"""Events: on the workload, under a name that makes a repeat recognisable."""
+"""Events are about the workload, and their names make a repeat recognisable."""
 
 import msgspec
 import pytest

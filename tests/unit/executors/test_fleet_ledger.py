@@ -1,4 +1,4 @@
-"""The fleet's ledger is swapped, one writer at a time, within its caps, and before any node is touched."""
+"""Writes of the fleet's ledger: one writer at a time swaps it, within its caps, and before any node changes."""
 
 import asyncio
 from collections.abc import Iterable
@@ -65,7 +65,7 @@ async def test_two_leaders_fill_a_cap_of_one_only_once() -> None:
     fleet = Fleet(spec=ONE)
     stores = [Store(fleet), Store(fleet)]
     for store in stores:
-        store.freeze()  # neither sees what the other one writes
+        store.freeze()  # neither sees the other's writes
     outcomes = await asyncio.gather(
         *(
             fleet.writer(store).change(FleetChange(quarantine=(fleet.wanted(name),)))
@@ -191,7 +191,7 @@ async def test_an_open_breaker_admits_nothing_more() -> None:
 
 
 class _Namespaces(Store):
-    """A job and a policy in each of these namespaces, in that mode."""
+    """A job and a policy of that mode in each of these namespaces."""
 
     def __init__(self, fleet: Fleet, modes: dict[str, Mode]) -> None:
         super().__init__(fleet)

@@ -1,4 +1,4 @@
-"""A training is ended for good the way its own controllers end one, and only if it has not ended already."""
+"""A training is failed the way its own controllers fail one, and only if it has not ended already."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A node is cordoned, tainted and annotated in one patch, and only what is ours is ever taken away."""
+"""One patch cordons, taints and annotates a node, and only our own marks are ever removed."""
 
 import msgspec
 import pytest
@@ -23,7 +23,7 @@ def mark(fleet: Fleet, name: str = "gpu-1") -> Mark:
 
 
 async def apply(api: ApiClient, entry: Quarantined) -> None:
-    """Ten seconds after START."""
+    """Apply the quarantine ten seconds after START."""
     await node_quarantine.apply(api, entry, at(10))
 
 
@@ -143,7 +143,7 @@ async def test_a_node_that_a_person_quarantined_or_released_since_is_left_alone(
 
 
 async def test_a_release_dated_far_ahead_is_none_here_as_in_the_review() -> None:
-    """Else the node stood in the ledger for ever, and was never quarantined."""
+    """Otherwise the node would stay in the ledger forever and never be quarantined."""
     fleet = Fleet()
     fleet.patch_node("gpu-1", {"metadata": {"annotations": {RELEASE_ANNOTATION: "2099-01-01T00:00:00Z"}}})
     await apply(fleet.client, fleet.wanted())

@@ -1,4 +1,4 @@
-"""The old pods: each asked once and by its UID, so many at a time, and no group at another's expense."""
+"""Deletes of old pods: each pod once and by its UID, a limited number at a time, no group at another's expense."""
 
 import asyncio
 from collections import Counter
@@ -161,7 +161,7 @@ async def test_force_has_no_more_slots_and_no_more_speed_than_good_order() -> No
 
 
 class SlowApi(LedgersApi):
-    """Deletes of pods wait for the test to let them through, as many as come, like a client without a bound."""
+    """Holds pod deletes until the test lets them through. It accepts any number, like a client without a limit."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -186,7 +186,7 @@ class SlowApi(LedgersApi):
 
     @property
     def asked(self) -> Counter[str]:
-        """Pods that were asked to go, by the group that their name begins with."""
+        """The number of pod deletes by group, the first part of the pod's name."""
         return Counter(request.name.partition("-")[0] for request in self.sent("delete", PODS))
 
 

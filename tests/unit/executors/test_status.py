@@ -1,4 +1,4 @@
-"""The ledger's way to the API server: created harmlessly, swapped by its version, put on record at the end."""
+"""Writes of the ledger: a harmless create, swaps by its version, and a record of each incident at its end."""
 
 from collections.abc import Callable
 from typing import Any
@@ -63,7 +63,7 @@ def closed() -> Incident:
 
 
 class OlderDefinition(LedgersApi):
-    """Its CRD does not know of what `keep` leaves out, and the API server drops what a CRD does not know."""
+    """Its CRD lacks the fields that `keep` leaves out, so the API server prunes them."""
 
     def __init__(self, keep: Callable[[Ledger], object]) -> None:
         super().__init__()
@@ -227,7 +227,7 @@ async def test_a_ledger_with_birth_settings_is_labelled_from_the_moment_of_its_c
 
 
 async def test_the_label_comes_before_the_settings_and_goes_after_them() -> None:
-    """So a controller that dies in between leaves at most a label too many."""
+    """A controller that dies in between leaves at most a superfluous label."""
     api = LedgersApi()
     writer = LedgerWriter(api)
     known = api.put_group(Ledger())
@@ -278,7 +278,7 @@ async def test_a_label_that_is_refused_is_said_once_and_holds_nothing_up() -> No
     "error", [ForbiddenError("no", status=403), ConflictError("changed", status=409), TryLaterError("busy", status=429)]
 )
 async def test_a_label_that_cannot_be_taken_away_stays_until_the_next_write(error: ApiError) -> None:
-    """The ledger is written, and that is what the caller has to hear."""
+    """The write of the ledger succeeded, and the caller has to learn that."""
     api = LedgersApi()
     writer = LedgerWriter(api)
     known = await writer.write("ml", workload(), None, SETTLED)
@@ -310,7 +310,7 @@ async def test_a_closed_incident_is_recorded_under_its_id_and_its_beginning() ->
 
 
 async def test_incidents_that_count_from_one_again_have_records_of_their_own() -> None:
-    """Someone deleted the RecoveryGroup: the ids repeat."""
+    """Someone deleted the RecoveryGroup, so the ids repeat."""
     api = LedgersApi()
     later = msgspec.structs.replace(closed(), started_at=at(60))
     for incident in (closed(), later, later):

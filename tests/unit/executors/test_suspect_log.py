@@ -1,4 +1,4 @@
-"""One read of a log, and a reason where it brings none. It never fails."""
+"""One read of a log. It never fails: without a log it returns a reason."""
 
 import pytest
 
@@ -20,7 +20,7 @@ KNOWN = SuspectLog("train-node-0-2", "node", previous=True, termination_message=
 
 
 class LogApi(FakeApi):
-    """Answers with these bytes."""
+    """Answers every request with `log`."""
 
     def __init__(self, log: bytes = b"") -> None:
         super().__init__()
@@ -74,7 +74,7 @@ async def test_an_empty_log_is_none(log: bytes) -> None:
 
 
 class RestartedApi(FakeApi):
-    """The kubelet has restarted the container just now: only the previous instance has written something."""
+    """The kubelet has just restarted the container: only the previous instance has written anything."""
 
     async def answer(self, request: ApiRequest) -> bytes:
         return b"NCCL error\n" if "previous" in request.query else b""

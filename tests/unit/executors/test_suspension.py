@@ -1,4 +1,4 @@
-"""Our suspension: asked for in one write with its name on it, ended only by that name, and a user always wins."""
+"""Our suspension: one write sets it and names it, only that name ends it, and a user always wins."""
 
 from datetime import UTC, datetime
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is asked of a workload: always of one object in one version, and harmless when it comes twice or late."""
+"""Requests to a workload: each is for one object in one version, and is harmless if it arrives twice or late."""
 
 import pytest
 
@@ -170,7 +170,7 @@ OTHER_UID = RefusedError("patch jobs train-node-0: metadata.uid: Invalid value: 
     ids=["gone", "replaced", "refused"],
 )
 async def test_a_job_that_cannot_be_touched_any_more_is_news(error: Exception, raised: type[Exception]) -> None:
-    """The decision waits for its pods: it has to be made again. But for one that is refused for good."""
+    """The decision waits for the Job's pods, so it is made again. Only a permanent refusal stays a refusal."""
     api = LedgersApi()
     api.next("patch", JOBS, error)
     with pytest.raises(raised):

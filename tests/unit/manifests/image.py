@@ -10,10 +10,10 @@ from tests.unit.manifests.kustomize import REPOSITORY
 
 
 class Instruction(NamedTuple):
-    """One instruction of the Containerfile, its continued lines joined."""
+    """One instruction of the Containerfile, with its continued lines joined."""
 
     stage: int
-    """Which FROM it stands below; 1 is the first."""
+    """The number of the FROM that it belongs to; 1 is the first."""
     name: str
     arguments: str
 
@@ -49,7 +49,7 @@ def commands(program: str) -> list[list[str]]:
 
 
 def let_through(path: str) -> bool:
-    """Whether .containerignore sends the file to the build: the last pattern for it, or for a folder above it, wins."""
+    """Whether .containerignore lets the file into the build. The last pattern for it or a folder above it wins."""
     sent = True
     for line in (REPOSITORY / ".containerignore").read_text().splitlines():
         pattern = line.strip()
@@ -82,7 +82,7 @@ def copy_context(folder: Path) -> None:
         for source in copy.sources if copy.stage == 1 else ():
             below = (REPOSITORY / source).is_dir()
             for file in filter(let_through, files_below(source)):
-                # COPY puts the content of a folder into the destination, and a file beside the others.
+                # COPY puts the content of a folder, or the file itself, into the destination.
                 inside = Path(file).relative_to(source) if below else Path(Path(file).name)
                 target = folder / copy.destination / inside
                 target.parent.mkdir(parents=True, exist_ok=True)

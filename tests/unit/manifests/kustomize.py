@@ -1,4 +1,4 @@
-"""Reads manifests as kustomize collects them, without its patches. The cluster tests have kustomize render them."""
+"""Reads manifests as kustomize collects them, without its patches. The cluster tests let kustomize render them."""
 
 from collections.abc import Iterator
 from copy import deepcopy
@@ -15,7 +15,7 @@ MANIFESTS = REPOSITORY / "manifests"
 
 @cache
 def _documents(file: Path) -> tuple[Object, ...]:
-    """Parsed once: the CRDs alone take half a second, and each overlay names them."""
+    """Each file is parsed once: the CRDs alone take half a second, and each overlay names them."""
     return tuple(fast_yaml.load_all(file.read_text()))
 
 
@@ -25,7 +25,7 @@ def kustomization(folder: Path) -> Object:
 
 
 def files(folder: Path) -> Iterator[Path]:
-    """Every file that the folder's kustomization names, those of the folders that it names too."""
+    """Every file that the folder's kustomization names, including those of the folders that it names."""
     named = kustomization(folder)
     for name in (*named["resources"], *named.get("components", ())):
         path = (folder / name).resolve()
@@ -42,13 +42,13 @@ def objects(folder: str, kind: str | None = None) -> list[Object]:
 
 
 def only(folder: str, kind: str, name: str | None = None) -> Object:
-    """The one object of that kind, or of that kind and name."""
+    """The only object of that kind, or of that kind and name."""
     [found] = [each for each in objects(folder, kind) if name in {None, each["metadata"]["name"]}]
     return found
 
 
 def rights(role: Object) -> set[tuple[str, str, str]]:
-    """As (API group, resource, verb)."""
+    """The role's rights as (API group, resource, verb)."""
     return {
         (group, resource, verb)
         for rule in role["rules"]

@@ -1,9 +1,9 @@
-"""The CRDs and the structs of `recovery.core` say the same, without asking an API server, and nothing has drifted.
+"""The CRDs and the structs of `recovery.core` agree, and nothing has drifted. This needs no API server.
 
-The CRDs are generated; what is checked here is their text, by other code than the generator's.
+The CRDs are generated. These tests check their text with other code than the generator's.
 
-A field that a struct has and its schema lacks would be pruned in silence, and with it what the ledger must remember; a
-field that only the schema has would be a promise that no one keeps. tests/cluster/test_crds.py asks a real API server.
+If a struct has a field that its schema lacks, the API server prunes it silently, and the ledger forgets it. A field
+that only the schema has promises what does not happen. tests/cluster/test_crds.py asks a real API server.
 """
 
 import re
@@ -66,7 +66,7 @@ KEYWORDS = {
 
 
 EARLIER = {"status.incident": frozenset({"considered"})}
-"""Fields of versions before schemaVersion 4, by the object that has them: one of those versions may still lead."""
+"""Fields of versions before schemaVersion 4, by their object. The schemas keep them: such a version may still lead."""
 
 
 def crd(resource: Resource) -> Schema:
@@ -87,7 +87,7 @@ def fields_of(struct: type[msgspec.Struct]) -> dict[str, inspect.Field]:
 
 
 def without_none(info: inspect.Type) -> inspect.Type:
-    """The type that is meant by `X | None`."""
+    """The type X of `X | None`."""
     if not isinstance(info, inspect.UnionType):
         return info
     [meant] = [member for member in info.types if not isinstance(member, inspect.NoneType)]
@@ -95,7 +95,7 @@ def without_none(info: inspect.Type) -> inspect.Type:
 
 
 def differences(info: inspect.Type, schema: Schema, path: str) -> Iterator[str]:
-    """Where a schema does not hold exactly what a struct encodes to; nothing if it does."""
+    """The places where a schema differs from what the type encodes to."""
     info = without_none(info)
     if isinstance(info, inspect.StructType):
         yield from object_differences({field.encode_name: field for field in info.fields}, schema, path)
@@ -134,7 +134,7 @@ def scalar_differences(info: inspect.Type, schema: Schema, path: str) -> Iterato
     if isinstance(info, inspect.IntType) and schema.get("format") not in {"int32", "int64"}:
         yield f"{path}: an integer without a format"
     if isinstance(info, inspect.EnumType) and "_missing_" in vars(info.cls):
-        # It takes the words of a newer controller, which an older CRD must not refuse.
+        # The enum accepts words of a newer controller, and an older CRD must not refuse them.
         yield from (f"{path}: the schema allows these words only" for _ in schema.get("enum", [])[:1])
     elif isinstance(info, inspect.EnumType):
         unknown = {member.value for member in info.cls} - set(schema.get("enum", []))
@@ -142,14 +142,14 @@ def scalar_differences(info: inspect.Type, schema: Schema, path: str) -> Iterato
 
 
 def plain_default(field: inspect.Field) -> object:
-    """The default as it stands in a manifest. A struct whose fields all have defaults is an empty object."""
+    """The default as written in a manifest. A struct whose fields all have defaults is an empty object."""
     if isinstance(field.default, msgspec.Struct):
         return {}
     return field.default.value if isinstance(field.default, Enum) else field.default
 
 
 def refusals(schema: Schema, path: str = "spec") -> Iterator[str]:
-    """What CEL refuses as not built: `path=value`."""
+    """The values that CEL refuses as not built yet, as `path=value`."""
     for rule in schema.get("x-kubernetes-validations", []):
         if "not built yet" in rule["message"]:
             yield refused_by(rule, path)
@@ -163,14 +163,14 @@ def refused_by(rule: Schema, path: str) -> str:
     assert rule["reason"] == "FieldValueForbidden"
     other_than = re.fullmatch(r"self != '(\w+)'", rule["rule"])
     assert other_than, rule
-    # Why, and what to use instead.
+    # The message says why, and what to use instead.
     assert rule["message"].startswith(f"{other_than[1]} is not built yet in this version: ")
     assert "; use " in rule["message"]
     return f"{path}={other_than[1]}"
 
 
 def test_what_is_committed_is_what_the_structs_say() -> None:
-    """It fails on a drift: `make manifests` corrects it."""
+    """`make manifests` corrects a drift."""
     assert generated().drifted(REPOSITORY) == []
 
 
@@ -205,12 +205,12 @@ def test_a_path_that_leads_nowhere_is_an_error_of_the_generator(overlay: Overlay
 
 
 def test_every_field_says_what_it_means() -> None:
-    """At least those that people write; the reference shows an empty cell otherwise."""
+    """At least the fields that people write: the reference would show an empty cell."""
     silent = [
         path
         for resource, _ in WRITTEN_BY_PEOPLE
         for path, node in nodes(schema_of(resource, "spec"), "spec")
-        # Of single items, the field's own name has to do.
+        # The items of a list need no description of their own.
         if "description" not in node and not path.endswith("[]") and path.count(".") <= 2 and "rules" not in path
     ]
     assert silent == []
@@ -241,7 +241,7 @@ def test_a_crd_is_what_the_controller_asks_for(resource: Resource) -> None:
 
 @pytest.mark.parametrize("resource", OURS, ids=lambda r: r.plural)
 def test_a_schema_says_nothing_that_is_no_schema(resource: Resource) -> None:
-    """An unquoted comma in a `{…}` of YAML makes a key of what was meant as the rest of a description."""
+    """An unquoted comma in a `{…}` of YAML turns the rest of a description into a key."""
     [version] = crd(resource)["spec"]["versions"]
     for path, node in nodes(version["schema"]["openAPIV3Schema"]):
         unknown = {key for key in node if not key.startswith("x-kubernetes-")} - KEYWORDS
@@ -259,7 +259,7 @@ def test_the_ledger_and_its_schema_are_one() -> None:
 
 
 def test_the_fleets_ledger_and_its_schema_are_one() -> None:
-    """Beside what admission writes there."""
+    """Except for the fields that admission writes there."""
     schema = schema_of(RECOVERY_CONFIGS, "status")
     of_enforcement = {"enforcedSince", "enforcedGeneration"}
     of_policies = schema_of(RECOVERY_POLICIES, "status")["properties"]
@@ -283,9 +283,9 @@ def test_every_column_that_counts_shows_a_zero() -> None:
 
 def test_an_incident_record_holds_what_the_ledger_knew() -> None:
     schema = schema_of(RECOVERY_INCIDENTS, "spec")
-    # `attempts` is a list while the incident is open and a count in the ledger's history: the record keeps the list.
+    # `attempts` is a list while the incident is open and a count in the ledger's history. The record keeps the list.
     known = fields_of(ClosedIncident) | fields_of(Incident) | fields_of(Closing)
-    # Its fields stand beside the others, so that columns and queries find outcome and end where they find the start.
+    # The fields of `closing` are beside the others: columns and queries find outcome and end next to the start.
     del known["closing"]
     properties: dict[str, Schema] = schema["properties"]
     # Versions before schemaVersion 4 wrote no version, and `considered` in place of `alternatives`.
@@ -300,7 +300,7 @@ def test_an_incident_record_holds_what_the_ledger_knew() -> None:
 def test_what_the_controller_wrote_once_cannot_be_changed(resource: Resource) -> None:
     assert [rule["rule"] for rule in schema_of(resource, "spec")["x-kubernetes-validations"]] == ["self == oldSelf"]
     [version] = crd(resource)["spec"]["versions"]
-    # An optional spec could be removed and set again, and `oldSelf` would not be asked.
+    # An optional spec could be removed and set again without an evaluation of `oldSelf`.
     assert "spec" in version["schema"]["openAPIV3Schema"]["required"]
 
 
@@ -364,7 +364,7 @@ def policy_differences(info: inspect.Type, schema: Schema, path: str) -> Iterato
         else:
             yield from differences(field.type, child, f"{path}.{name}")
             default = plain_default(field) if field.default is not msgspec.NODEFAULT else None
-            # An empty text or list is what is meant without one, and `kubectl get -o yaml` need not show it.
+            # Without a value, an empty text or list is meant. `kubectl get -o yaml` need not show it.
             if child.get("default") != (default if default not in ("", ()) else None):
                 yield f"{path}.{name}: the default {child.get('default')!r} is not the struct's"
 
@@ -385,7 +385,7 @@ def test_the_values_are_those_that_are_built(resource: Resource, struct: type[ms
 
 @people
 def test_everything_that_people_write_is_bounded(resource: Resource, struct: type[msgspec.Struct]) -> None:
-    """So that the cost of the CEL rules has a bound, whatever is written."""
+    """So the cost of the CEL rules is bounded, whatever people write."""
     unbounded = []
     for path, node in nodes(schema_of(resource, "spec"), "spec"):
         limit = {
@@ -401,7 +401,7 @@ def test_everything_that_people_write_is_bounded(resource: Resource, struct: typ
 
 
 def duration_patterns() -> set[str]:
-    """Every regular expression for a duration, be it a `pattern` or in a rule of its own."""
+    """Every regular expression for a duration, from a `pattern` or from a CEL rule."""
     found = set()
     written = [node for resource, _ in WRITTEN_BY_PEOPLE for _, node in nodes(schema_of(resource, "spec"))]
     for node in written:

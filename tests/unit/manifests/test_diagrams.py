@@ -12,7 +12,7 @@ from recovery.crds.diagrams import HEAD_TOP, WORDS_HEIGHT, diagrams
 SVG = "{http://www.w3.org/2000/svg}"
 PICTURES = diagrams()
 WIDEST = 0.62
-"""Of a letter, in parts of the font size: Arial and Helvetica stay below it on average."""
+"""The maximum width of a letter, in font sizes. Arial and Helvetica stay below it on average."""
 
 
 class Box(msgspec.Struct, frozen=True):
@@ -45,7 +45,7 @@ def number(element: ElementTree.Element, name: str) -> float:
 
 
 def texts(root: ElementTree.Element) -> list[Box]:
-    """Where each text stands, with its letters as wide as they may be."""
+    """The box of each text, with all letters at their maximum width."""
     found = []
     for element in root.iter(f"{SVG}text"):
         said, kind = "".join(element.itertext()), element.attrib.get("class", "")
@@ -110,7 +110,7 @@ def test_no_dot_touches_words(path: str) -> None:
 
 
 def shown(path: str) -> list[tuple[str, list[str]]]:
-    """The words of each row, and the columns in which it has dots."""
+    """The words of each row, and the columns that have dots in it."""
     root = root_of(path)
     middles = {}
     for text, element in zip(texts(root), root.iter(f"{SVG}text"), strict=True):
@@ -144,7 +144,7 @@ def test_the_outcomes_show_every_ending() -> None:
 
 
 def test_the_arrows_lead_to_the_phase_that_follows() -> None:
-    """One tip for each row that dots stand on one side of, at the middle of its target."""
+    """Each row has an arrow tip at the middle of the column of its target. Other tips come before these."""
     root = root_of("docs/images/phases.svg")
     middles = {
         "".join(each.itertext()): number(each, "x")

@@ -1,4 +1,4 @@
-"""What docs/elastic-training.md shows is taken as it is written, and names what exists."""
+"""The examples of docs/elastic-training.md are accepted as written, and name things that exist."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""The manifests of the example trainings fit their scripts, their runtime and each other; lint has nothing to say."""
+"""The manifests of the example trainings fit their scripts, their runtime and each other, and lint finds nothing."""
 
 import ast
 import re
@@ -91,7 +91,7 @@ def definitions(script: str) -> dict[str, str]:
 
 
 def test_the_scripts_differ_only_in_how_they_store_and_shard() -> None:
-    """tests/examples tries with one script what is the same in both."""
+    """tests/examples runs only one of the scripts for what is the same in both."""
     ddp, fsdp = definitions("ddp.py"), definitions("fsdp.py")
     differ = {name for name in ddp.keys() & fsdp.keys() if ddp[name] != fsdp[name]}
     assert differ == {"arguments", "Checkpoints", "resume", "train"}

@@ -1,4 +1,4 @@
-"""The image builds: from inputs that are sent, with nothing fetched that no hash holds, into a wheel that works."""
+"""The image builds from files in the build context, fetches only what a hash pins, and has a wheel that works."""
 
 import os
 import re
@@ -18,7 +18,7 @@ WHEEL = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
 
 
 def copied() -> set[str]:
-    """What the Containerfile takes from the repository."""
+    """The sources that the Containerfile copies from the repository."""
     return {source for copy in copies() for source in copy.sources}
 
 
@@ -85,7 +85,7 @@ def test_pip_fetches_nothing_that_no_hash_holds() -> None:
 
 
 def pins(lock: str) -> dict[str, str]:
-    """Each requirement of a lock with its hashes, by what it pins: `hatchling==1.33.0`."""
+    """The hashes of each requirement of a lock file, by what it pins, such as `hatchling==1.33.0`."""
     lines = (REPOSITORY / lock).read_text().splitlines()
     joined = "\n".join(line for line in lines if not line.lstrip().startswith("#")).replace("\\\n", " ")
     return {line.split()[0]: " ".join(sorted(line.split()[1:])) for line in joined.splitlines() if line.strip()}
@@ -111,7 +111,7 @@ def test_the_base_and_the_index_are_yours_to_choose() -> None:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built by the command of the Containerfile from what its COPY instructions take, without a network."""
+    """The wheel that the Containerfile's command builds, without a network, from what its COPY instructions take."""
     folder = tmp_path_factory.mktemp("image")
     copy_context(folder)
     [build] = [words for words in commands("pip") if "." in words]

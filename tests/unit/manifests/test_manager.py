@@ -1,4 +1,4 @@
-"""The Deployment is one that a cluster with restricted pod security admits, and that `recovery run` understands."""
+"""A cluster with restricted pod security admits the Deployment, and `recovery run` understands its arguments."""
 
 import tomllib
 from typing import Any
@@ -28,7 +28,7 @@ OPTIONAL = {
     BIRTH / "base",
     BIRTH / "self-made",
 }
-"""Folders that a cluster applies if it has what they need, or wants what they do."""
+"""Folders to apply only in a cluster that has what they need, or that wants what they do."""
 
 NAMES = {"app.kubernetes.io/name": "trainjob-recovery"}
 
@@ -167,7 +167,7 @@ def test_the_network_policy_is_for_the_pods_of_the_controller_and_for_their_port
 
 
 def patched_arguments() -> list[str]:
-    """What kustomizations add to the arguments of the Deployment."""
+    """The arguments that kustomizations add to the Deployment."""
     patches = [
         yaml.safe_load(patch["patch"])
         for path in MANIFESTS.rglob("kustomization.yaml")

@@ -1,4 +1,4 @@
-"""The shipped policies are read as they are written, and the prepared runtime is what its comments say."""
+"""The shipped policies are read as they are written, and the prepared runtime does what its comments say."""
 
 import re
 import textwrap
@@ -70,7 +70,7 @@ def test_a_shipped_policy_says_nothing_that_is_not_read(name: str) -> None:
 
 
 def told(value: Any) -> Any:
-    """All that a struct says, its defaults included, under the names of the wire."""
+    """All fields of a struct, defaults included, under their names on the wire."""
     if isinstance(value, msgspec.Struct):
         return {field.encode_name: told(getattr(value, field.name)) for field in msgspec.structs.fields(value)}
     return [told(each) for each in value] if isinstance(value, tuple) else value
@@ -95,12 +95,12 @@ def test_the_default_recovers_and_observe_only_does_not() -> None:
     assert (default.budget_limit, default.budget_window) == (10, timedelta(hours=24))
     assert (default.on_exhausted, default.backoff.initial) == (OnExhausted.HOLD, timedelta(seconds=10))
     assert observe_only.mode is Mode.OBSERVE
-    # Both in one namespace: the default applies.
+    # Where a namespace has both, the default applies.
     assert load("observe-only.yaml")["spec"]["priority"] < load("default.yaml")["spec"]["priority"]
 
 
 def test_the_cluster_policy_writes_to_nothing() -> None:
-    """Whoever applies all of the folder has not yet let anything act outside of his own namespace."""
+    """Applying the whole folder must not let the controller act outside the user's own namespace."""
     assert load("cluster-default.yaml")["kind"] == "ClusterRecoveryPolicy"
     assert resolved("cluster-default.yaml").mode is Mode.OBSERVE
 
@@ -111,7 +111,7 @@ def test_no_shipped_policy_is_wrong(name: str) -> None:
 
 
 def test_whoever_applies_the_whole_folder_has_given_no_job_a_policy_for_a_situation() -> None:
-    """Those for a situation take a label, or their name on the job; what is left is the default."""
+    """Policies for a situation need a label, or their name on the job. Other jobs get the default."""
     for name in SHIPPED:
         document = load(name)
         if document["kind"] == "RecoveryPolicy" and name not in {"default.yaml", "observe-only.yaml"}:
@@ -150,7 +150,7 @@ def test_the_shipped_config_is_what_holds_without_one() -> None:
 
 
 def examples() -> list[str]:
-    """The policies of the guides, in their order. A block within a list is indented."""
+    """The policies of the guides, in order. A YAML block within a list is indented."""
     pages = "\n".join((REPOSITORY / "docs" / page).read_text() for page in ("policy.md", "elastic.md"))
     blocks = re.findall(r"^ *```yaml\n(.*?)^ *```$", pages, flags=re.DOTALL | re.MULTILINE)
     return [textwrap.dedent(block) for block in blocks]
@@ -189,7 +189,7 @@ def test_the_runtime_with_a_failure_policy_is_the_prepared_one_but_for_who_resta
     prepared, native = load("runtime-prepared.yaml"), load("runtime-failure-policy.yaml")
     assert native["metadata"].pop("name") == prepared["metadata"].pop("name") + "-native"
     job_set, job = native["spec"]["template"]["spec"], native["spec"]["template"]["spec"]["replicatedJobs"][0]
-    # Without the one, a failed pod would end the job; without the other, its Job would replace that pod alone.
+    # Without failurePolicy, a failed pod would end the job. Without backoffLimit 0, its Job would replace only the pod.
     assert job_set.pop("failurePolicy") == {"maxRestarts": 10, "restartStrategy": "BlockingRecreate"}
     assert job["template"]["spec"].pop("backoffLimit") == 0
     assert prepared["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"].pop("backoffLimit") == 1000

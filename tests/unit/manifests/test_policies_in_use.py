@@ -1,4 +1,4 @@
-"""What each shipped policy does: facts in, plan and sentence out, with its own permissions and without any."""
+"""What each shipped policy does, with its permissions and without: facts go in, plan and sentence come out."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -32,7 +32,7 @@ XID_79 = "NVRM: Xid (PCI:0000:4b:00): 79, pid=1234, GPU has fallen off the bus."
 
 
 def shipped(name: str, *, permitted: bool = True) -> Policy:
-    """The policy as the file has it, with the RecoveryConfig that its permissions make, or with none."""
+    """The policy of the file, with the RecoveryConfig of its permissions or without any RecoveryConfig."""
     spec = msgspec.convert(_read(f"{name}.yaml"), PolicySpec)
     config = None
     if permitted and (POLICIES / "permissions" / f"{name}.yaml").exists():
@@ -47,7 +47,7 @@ def _read(name: str) -> dict[str, Any]:
 
 
 class Story:
-    """One group of four under one policy, and the nodes gpu-0 to gpu-23 of its cluster."""
+    """One group of four under one policy, in a cluster of the nodes gpu-0 to gpu-23."""
 
     def __init__(self, policy: Policy) -> None:
         self.world = training()
@@ -60,13 +60,13 @@ class Story:
         self.nodes[name] = msgspec.structs.replace(self.nodes[name], **changes)
 
     def lose_contact(self, name: str, seconds: float) -> None:
-        """The node lifecycle controller has marked it: no one knows what runs there."""
+        """The node lifecycle controller has marked the node, and what runs there is unknown."""
         self.change_node(
             name, ready=False, reachable=False, ready_since=whole(seconds), ready_reason="NodeStatusUnknown"
         )
 
     def exits(self, index: int, code: int, message: str, seconds: float) -> None:
-        """The pod of that rank fails with these last words."""
+        """The pod of that rank fails with this code and message."""
         failed = self.world.pod_failed(index, code, seconds)
         [container] = failed.pod(index).containers
         assert container.exit is not None
@@ -74,7 +74,7 @@ class Story:
         self.world = failed.with_pod(index, containers=(told,))
 
     def reconcile(self, seconds: float) -> Plan:
-        """One reconcile, carried out."""
+        """Reconcile once, and carry out the plan."""
         controller = self.controller
         plan = controller.plan_on(self._snapshot(live=False), self._snapshot(live=True), seconds)
         controller.done += plan.first
@@ -96,12 +96,12 @@ class Story:
 
     @property
     def restarted(self) -> bool:
-        """Its Job was deleted."""
+        """Whether its Job was deleted."""
         return [each.uid for each in self.controller.triggers] == ["job-1"]
 
     @property
     def claimed(self) -> bool:
-        """Its pods are deleted before its Job."""
+        """Whether its pods are deleted before its Job."""
         return [each.uid for each in self.controller.done if isinstance(each, ClaimJob)] == ["job-1"]
 
     @property
@@ -183,7 +183,7 @@ def test_gpu_faults_replaces_a_node_that_a_monitor_calls_broken_though_its_rank_
 
 
 def test_gpu_faults_reads_the_reason_of_the_eks_agent() -> None:
-    """Its condition is False as well when it has lost its own DCGM, which breaks no training."""
+    """The agent's condition is also False when the agent has lost its own DCGM, which breaks no training."""
     told = story("gpu-faults")
     told.change_node("gpu-2", conditions=(broken("AcceleratedHardwareReady", "False", "DCGMError"),))
     told.reconcile(1)
@@ -215,7 +215,7 @@ def test_gpu_faults_reads_the_taint_of_nvsentinel() -> None:
 
 @pytest.mark.parametrize("confirmed", [True, False])
 def test_gpu_faults_replaces_a_node_whose_failure_tells_that_it_is_broken(confirmed: bool) -> None:
-    """Where the node says so too: anybody can write a message."""
+    """Only where the node reports it too: anyone can write a message."""
     told = story("gpu-faults")
     if confirmed:
         told.change_node("gpu-2", conditions=(broken("XIDErrors"),))
@@ -239,7 +239,7 @@ def test_gpu_faults_without_its_permission_recreates_and_says_why_the_node_stays
 
 
 def test_gpu_faults_without_its_permission_leaves_a_group_that_still_runs() -> None:
-    """It could come back onto the same node, whose monitor still says the same: nothing were won."""
+    """A restart could gain nothing: the group may land on the same node, whose monitor still reports the same."""
     told = story("gpu-faults", permitted=False)
     told.change_node("gpu-2", conditions=(broken("GpuPcieWatch"),))
     told.reconcile(1)

@@ -1,4 +1,4 @@
-"""The controller's rights are the least that it works with, and observing alone gives none over a workload."""
+"""The controller has the least rights that it can work with. Observing alone gives it none over a workload."""
 
 import pytest
 
@@ -38,7 +38,7 @@ def role(name: str) -> Object:
 
 
 def written(name: str) -> set[tuple[str, str]]:
-    """The resources of which the role writes anything."""
+    """The resources that the role may write."""
     return {(group, resource) for group, resource, verb in rights(role(name)) if verb not in READ}
 
 
@@ -92,7 +92,7 @@ def test_the_controller_asks_at_its_start_for_exactly_what_the_roles_grant() -> 
 
 
 def test_of_the_leases_beside_its_own_the_controller_changes_none() -> None:
-    """An overlay may put it beside others, and its right to read those of nodes is for all namespaces."""
+    """An overlay may put its Lease beside others, and its right to read the nodes' Leases is for all namespaces."""
     limited = {
         verb: tuple(rule.get("resourceNames", ()))
         for rule in only("rbac", "Role", "recovery-leader")["rules"]
@@ -136,7 +136,7 @@ def test_birth_settings_are_rights_of_a_component_that_no_overlay_has() -> None:
 
 
 def test_jobs_are_created_in_dry_runs_only() -> None:
-    """The right to create Jobs is the right to run anything: whoever grants it to the controller refuses it as well."""
+    """The right to create Jobs is the right to run anything, so what grants it also refuses creates of real Jobs."""
     policy = only("components/birth-settings", "ValidatingAdmissionPolicy")
     (condition,) = policy["spec"]["matchConditions"]
     assert condition["expression"] == (

@@ -37,7 +37,7 @@ def killed_rank() -> IncidentRecord:
 
 
 def earlier_records() -> list[IncidentRecord]:
-    """Those that the last version before schemaVersion 4 wrote."""
+    """The records that the last version before schemaVersion 4 wrote."""
     found = []
     for path in sorted(EARLIER.glob("*.json")):
         body = json.loads(path.read_text())
@@ -47,7 +47,7 @@ def earlier_records() -> list[IncidentRecord]:
 
 
 def phase(name: Phase, begin: float, end: float | None, *, released: bool = False) -> PhaseSpan:
-    """`begin`, `end`: seconds since the failure. None: it lasts."""
+    """`begin`, `end`: seconds since the failure. None: the phase has not ended."""
     booked = 0.0 if end is None else (end - begin) * GPUS
     return PhaseSpan(
         phase=name,
@@ -81,7 +81,7 @@ def record(
     uid: str = "uid-1",
     **changes: Any,
 ) -> IncidentRecord:
-    """An incident of 20 s with one restart. `outcome` None: it is open."""
+    """An incident of 20 s with one restart. `outcome` None: the incident is open."""
     fields: dict[str, Any] = {
         "id": "1f458b22-1",
         "number": 1,

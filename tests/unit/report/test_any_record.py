@@ -1,4 +1,4 @@
-"""Whatever a record holds that can be read, it gets a report, and the sums hold."""
+"""Every readable record gets a report, whatever it holds, and the sums are right."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -108,7 +108,7 @@ values = st.one_of(
 
 @st.composite
 def damaged(draw: st.DrawFn) -> dict[str, Any]:
-    """A real record, of this version or an earlier one, with some field gone or other than it was."""
+    """A real record, of this version or an earlier one, with some fields removed or changed."""
     body: dict[str, Any] = json.loads(json.dumps(draw(st.sampled_from(REAL))))
     body["metadata"] |= METADATA
     for _ in range(draw(st.integers(0, 4))):

@@ -1,4 +1,4 @@
-"""docs/reports.md names every field of the JSON, every code of ours in it, and files that are there."""
+"""docs/reports.md names every field of the JSON and every code of ours in it. The files that it names exist."""
 
 import re
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ NAMED = set(re.findall(r"`([\w./-]+)`", PAGE))
 
 
 def fields(struct: Any) -> Iterator[str]:
-    """The names on the wire, of the struct and of those in it."""
+    """The wire names of the struct's fields and of those of the structs in it."""
     for field in msgspec.structs.fields(struct):
         yield field.encode_name
         for inner in (field.type, *get_args(field.type)):

@@ -1,4 +1,4 @@
-"""What the report of one incident says, from what its record says."""
+"""What the report of one incident says, given its record."""
 
 from datetime import timedelta
 from typing import Any
@@ -43,7 +43,7 @@ def test_gpu_seconds_are_split_by_phase_and_by_badput() -> None:
 def test_the_report_and_the_metrics_give_a_phase_the_same_badput() -> None:
     of_metrics = {phase: badput_of(reason) for phase, reason in BOOKED_REASONS.items()}
     assert {phase: BADPUT[Phase(phase)] for phase in of_metrics} == of_metrics
-    assert set(Phase) - of_metrics.keys() == {Phase.HEALTHY}  # between incidents: nothing is booked
+    assert set(Phase) - of_metrics.keys() == {Phase.HEALTHY}  # nothing is booked between incidents
 
 
 def test_released_gpus_are_not_idle() -> None:

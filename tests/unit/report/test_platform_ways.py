@@ -1,4 +1,4 @@
-"""What the platform's own ways would have cost, from the inputs that stand beside each figure."""
+"""What the platform's own ways to recover would have cost, from the inputs shown beside each figure."""
 
 from typing import Any
 

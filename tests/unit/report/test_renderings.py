@@ -1,4 +1,4 @@
-"""Markdown, HTML and JSON: the same for the same record, whole, and proof against what others write."""
+"""Markdown, HTML and JSON: the same for the same record, complete, and safe against text from others."""
 
 import json
 import re
@@ -60,7 +60,7 @@ def hostile_record(text: str) -> IncidentRecord:
 
 
 class Page(HTMLParser):
-    """Its elements, attributes and text, as a browser reads them."""
+    """The elements, attributes and text of a page, as a browser reads them."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class Page(HTMLParser):
 
 @pytest.mark.parametrize("wanted", ReportFormat)
 def test_the_report_of_a_real_incident_is_as_it_was_looked_at(wanted: ReportFormat) -> None:
-    """To accept a change: `.venv/bin/python -m tests.unit.report.golden`, and look at the pages."""
+    """To accept a change, run `.venv/bin/python -m tests.unit.report.golden` and look at the pages."""
     text = rendered(incident_report(killed_rank(), NOW), wanted)
     assert text == (FOLDER / f"golden/incident.{wanted}").read_text(encoding="utf-8")
 
@@ -145,7 +145,7 @@ def test_a_page_needs_nothing_but_itself() -> None:
 
 
 def test_every_chart_has_its_figures_beside_it() -> None:
-    """One that stands alone has a title; one in a row is hidden from readers, to whom the row says the same."""
+    """A chart that stands alone has a title. One in a row is hidden from screen readers: the row says the same."""
     page = rendered(incident_report(killed_rank(), NOW), ReportFormat.HTML)
     charts = re.findall(r"<svg[^>]*>", page)
     assert len(charts) > 5
@@ -200,7 +200,7 @@ def test_every_number_of_json_that_measures_has_its_unit_in_its_name() -> None:
 
 
 def numbers(value: Any, name: str = "") -> Iterator[str]:
-    """The names of the fields that hold one. In a map by phase or class, that of the map."""
+    """The name of each field that holds a number; `restarts`, a count, for numbers in a map by phase or class."""
     match value:
         case dict():
             for key, each in value.items():
@@ -223,7 +223,7 @@ def test_what_is_missing_is_told_in_words() -> None:
 
 
 def logged(text: str, **changes: object) -> AnyReport:
-    """The report of an incident whose suspect has written that."""
+    """The report of an incident whose suspect wrote that text."""
     log = SuspectLog(text, text, previous=True, termination_message=text, tail=text)
     return incident_report(record(suspect_log=msgspec.structs.replace(log, **changes)), NOW)
 

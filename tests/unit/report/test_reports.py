@@ -1,4 +1,4 @@
-"""The report of a job and of the fleet: which incidents count, what they sum to, and what is not covered."""
+"""The report of a job and of the fleet: which incidents count, their sums, and what is not covered."""
 
 from datetime import timedelta
 from typing import Any

@@ -19,7 +19,7 @@ ESTIMATE = EnforceEstimate(restarts=4, idle_gpu_seconds=600.0, platform_idle_gpu
 
 
 def shared(*numbers: tuple[int, int], ended: timedelta = timedelta(minutes=-5), uid: str = "uid-1") -> IncidentRecord:
-    """Of crashes under Observe, each 20 s long, half of them on either node."""
+    """A record of crashes under Observe, each 20 s long, half of them on each of two nodes."""
     first = record(
         outcome=Outcome.OBSERVED,
         uid=uid,

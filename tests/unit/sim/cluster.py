@@ -1,4 +1,4 @@
-"""A little cluster in virtual time for the specifications of the kubelet and training models."""
+"""A small cluster in virtual time for the tests of the kubelet and training models."""
 
 import asyncio
 import random
@@ -25,7 +25,7 @@ QUICK = 0.1
 
 
 class Obedient:
-    """Processes that run until SIGTERM and exit 2 s later; deaf ones do not heed it."""
+    """Processes that run until SIGTERM and exit 2 s later. Deaf ones ignore SIGTERM."""
 
     def __init__(self, *, deaf: bool) -> None:
         self.running: list[ContainerProcess] = []
@@ -59,7 +59,7 @@ class Cluster(Generic[AnyWorkload]):
         await asyncio.sleep(seconds)
 
     async def bind(self, name: str, node: str = "node-0", **details: Any) -> Body:
-        """A pod as the scheduler leaves it: bound, Pending."""
+        """Create a pod as the scheduler leaves it: bound and Pending."""
         return self.api.put(PODS, pod(name, node, **details))
 
     def pod(self, name: str) -> Body:
@@ -93,7 +93,7 @@ async def cluster(
     settings: KubeletSettings = AT_ONCE,
     nodes: int = 1,
 ) -> AsyncIterator[Cluster[AnyWorkload]]:
-    """Kubelets that run, with nodes `node-0` ... registered."""
+    """Running kubelets, with registered nodes `node-0`, `node-1` and so on."""
     clock, entropy = VirtualClock(), random.Random(7)
     api = WeatheredApi(clock, random.Random(8))
     workload = make_workload(api, clock, entropy)
@@ -106,7 +106,7 @@ async def cluster(
         await kubelets.nodes_ready()
         yield Cluster(api, clock, kubelets, workload)
     finally:
-        # What broke the model is raised here, and is then the better explanation of a failed test.
+        # If the model broke, its error is raised here: it explains a failed test better.
         running.cancel()
         with suppress(asyncio.CancelledError):
             await running
@@ -135,7 +135,7 @@ def pod(
     phase: str = "Pending",
     probe_seconds: int | None = None,
 ) -> Body:
-    """`job_uid` empty: `uid-of-<job>`. `probe_seconds`: the period of every container's probe. None: it has none."""
+    """`job_uid` empty: `uid-of-<job>`. `probe_seconds`: the period of every container's probe. None: no probes."""
     labels = dict(labels or {})
     owners = [{"kind": "Job", "name": job, "uid": job_uid or f"uid-of-{job}", "controller": True}] if job else []
     if index is not None:

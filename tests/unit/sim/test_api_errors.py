@@ -1,4 +1,4 @@
-"""Whatever the API server does to a kubelet's requests, every pod ends up with its status written, and none is lost."""
+"""Whatever the API server does to a kubelet's requests, each pod's status is written in the end, and none is lost."""
 
 import pytest
 
@@ -56,7 +56,7 @@ def test_a_deletion_is_repeated_until_the_object_is_gone(error: ApiError, applie
             await c.pass_seconds(10)
             c.api.release_finalizers("p")
             if isinstance(error, NotFoundError):
-                return  # The object is gone, says the server: no more requests.
+                return  # The server says that the object is gone: no more requests.
             assert c.gone("p")
 
     scenario()
@@ -134,7 +134,7 @@ def test_no_pod_is_lost_when_the_watch_breaks(expire: bool, say_so: bool) -> Non
 async def test_a_bookmark_spares_a_list() -> None:
     async with obedient_cluster(KubeletSettings(start_seconds=(0.0, 0.0), writes_leases=False)) as c:
         await c.pass_seconds(100)
-        c.api.server.compact()  # What the watch began from is forgotten; the server's last bookmark is not.
+        c.api.server.compact()  # This compacts the watch's first version, but not its last bookmark.
         c.api.disconnect()
         await c.bind("p")
         await c.pass_seconds(1)

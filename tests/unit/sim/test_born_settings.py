@@ -1,4 +1,4 @@
-"""A training whose Job is born with another size is a world of that size, and goes on from its checkpoint."""
+"""A training whose Job is created with another size has that world size, and continues from its checkpoint."""
 
 import asyncio
 import random
@@ -20,7 +20,7 @@ REFERENCE = {"kind": "TrainJob", "name": "llm", "uid": "0b5e1a52-7f0a-4a5c-9d6e-
 
 @asynccontextmanager
 async def trains(*, installed: bool = True) -> AsyncIterator[EmbeddedCluster]:
-    """A TrainJob of four nodes, which has made its first checkpoint."""
+    """A TrainJob of four nodes that has made its first checkpoint."""
     nodes = [NodeSpec(name=f"n{number}", gpus=1) for number in range(4)]
     training = TrainingSettings(step_seconds=0.1, checkpoint_every_steps=10, nccl_timeout_seconds=1e6)
     settings = ClusterSettings(birth_settings=installed)

@@ -1,4 +1,4 @@
-"""The environment of a container, as a kubelet makes it of its spec and of the pod."""
+"""The environment of a container, as a kubelet builds it from the container's spec and the pod."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
-"""The lines that docs/joined-probe.md asks for, run as they stand there: a script for each rank, with a torch of straw.
+"""Runs the lines of docs/joined-probe.md as they are written there: one script for each rank, with a fake torch.
 
-Its barrier ends when the test says so. That torch's own barrier ends when all ranks have entered it is torch's promise.
+The fake barrier ends when the test says so. Torch promises that its own barrier ends when all ranks have entered it.
 """
 
 import os
@@ -41,13 +41,13 @@ THEN_TRAIN = "\nimport sys\nprint('trains', flush=True)\nsys.stdin.readline()\n"
 
 
 class Script:
-    """A rank that runs the lines, and then trains."""
+    """A rank that runs the lines and then trains."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
 
     def says(self) -> str:
-        """What it does now; it goes on when `go` is called."""
+        """What the rank is doing. It continues when `go` is called."""
         assert self._process.stdout is not None
         return self._process.stdout.readline().strip()
 

@@ -1,4 +1,4 @@
-"""Nodes: what they register, how they beat, and what is left of them when they die."""
+"""Nodes: what they register, how they send heartbeats, and what is left of them when they die."""
 
 import asyncio
 from datetime import datetime
@@ -230,7 +230,7 @@ def test_a_node_tells_when_it_last_renewed_its_lease_though_it_writes_none(how: 
         settings = KubeletSettings(start_seconds=(0.0, 0.0), lease_seconds=10.0, writes_leases=False)
         async with obedient_cluster(settings) as c:
             await c.pass_seconds(995)
-            assert c.api.writes_of("patch", "leases") == ["node-0"]  # the first, which found none
+            assert c.api.writes_of("patch", "leases") == ["node-0"]  # the first renewal, which found no Lease
             await c.pass_seconds(5)
             lost_seconds = c.clock.monotonic_seconds()
             c.kubelets.kill_node("node-0", how)

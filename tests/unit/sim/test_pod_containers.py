@@ -1,4 +1,4 @@
-"""Pods of several containers: which phase they are in, what a native sidecar does, who restarts by a rule of its own.
+"""Pods of several containers: their phase, what a native sidecar does, and restart rules of single containers.
 
 Source: Kubernetes 1.36 `pkg/kubelet/kubelet_pods.go` (getPhase), `pkg/kubelet/status/generate.go`, KEP-753, KEP-5307.
 """
@@ -25,7 +25,7 @@ async def bind(
     special: dict[str, Body] | None = None,
     **details: Any,
 ) -> None:
-    """A pod `p`; `init`: name and more fields of each init container; `special`: more fields of a container."""
+    """Create a pod `p`. `init`: name and more fields of each init container. `special`: more fields by container."""
     body = pod("p", "node-0", containers=containers, **details)
     body["spec"]["initContainers"] = [{"name": name, "image": "init:1", **more} for name, more in init]
     for container in body["spec"]["containers"]:
@@ -35,7 +35,7 @@ async def bind(
 
 
 def states(c: Cluster[Obedient]) -> dict[str, str]:
-    """What each container does: the one key of its state."""
+    """What each container does: the only key of its `state`."""
     status = c.status("p")
     told = (*status.get("initContainerStatuses", ()), *status["containerStatuses"])
     return {each["name"]: next(iter(each["state"])) for each in told}
@@ -48,7 +48,7 @@ def restarts(c: Cluster[Obedient], container: str) -> int:
 
 
 def ready(c: Cluster[Obedient]) -> tuple[str, str]:
-    """Status and reason of the pod's Ready."""
+    """Status and reason of the pod's Ready condition."""
     found = c.condition("p", "Ready")
     return found["status"], found.get("reason", "")
 
@@ -142,7 +142,7 @@ async def test_native_sidecars_are_asked_to_leave_after_the_containers_the_last_
         for left in (("proxy", "mesh"), ("proxy",)):
             await c.pass_seconds(LEAVES_SECONDS + QUICK / 2)
             assert [each.container.name for each in c.workload.running] == list(left)
-            # The kubelet tells of no one's end before all have ended.
+            # The kubelet reports no container's end before all have ended.
             assert states(c) == {"proxy": "running", "mesh": "running", "node": "running"}
         await c.pass_seconds(LEAVES_SECONDS)
         assert c.gone("p")
@@ -150,7 +150,7 @@ async def test_native_sidecars_are_asked_to_leave_after_the_containers_the_last_
 
 @virtual_time
 async def test_native_sidecars_have_two_seconds_of_their_own_when_the_grace_is_over() -> None:
-    """They are asked to leave then, all at once (`waitForTurn` in kuberuntime_termination_order.go)."""
+    """They get SIGTERM only then, all at once (`waitForTurn` in kuberuntime_termination_order.go)."""
     async with obedient_cluster(deaf=True) as c:
         await bind(c, "node", init=(("proxy", NATIVE), ("mesh", NATIVE)), grace_seconds=10)
         await api_verbs.delete(c.api, PODS, "p", namespace="default")
@@ -164,7 +164,7 @@ async def test_native_sidecars_have_two_seconds_of_their_own_when_the_grace_is_o
 
 @virtual_time
 async def test_a_delete_does_not_shorten_the_end_of_a_pod_that_ends_by_itself() -> None:
-    """A kubelet does one thing after the other with a pod (pod_workers.go `podWorkerLoop`)."""
+    """A kubelet does one thing at a time with a pod (pod_workers.go `podWorkerLoop`)."""
     async with obedient_cluster(deaf=True) as c:
         await bind(c, "node", init=(("proxy", NATIVE),), grace_seconds=30)
         c.kubelets.exit_container("p", 0, container="node")

@@ -253,7 +253,7 @@ async def test_crash_loops_back_off_longer_each_time() -> None:
 
 @virtual_time
 async def test_a_back_off_is_told_of_when_the_kubelet_looks_at_the_pod_again() -> None:
-    """A look tells what the one before it has found (kubelet.go `SyncPod`, reason_cache.go); one comes every 60 s."""
+    """Each sync reports what the sync before it found (kubelet.go `SyncPod`, reason_cache.go); one comes every 60 s."""
     settings = KubeletSettings(start_seconds=(0.0, 0.0), back_off_seconds=100.0)
     async with obedient_cluster(settings) as c:
         await c.bind("p", restart_policy="OnFailure", containers=("node", "shipper"))

@@ -44,7 +44,7 @@ async def test_a_deaf_process_sits_out_its_grace_and_is_killed() -> None:
 
 @pytest.mark.parametrize("grace_seconds", [15, 5, 0])
 def test_a_second_delete_is_too_late_to_shorten_the_grace(grace_seconds: int) -> None:
-    """The server takes it, and with zero the object is gone at once; the kubelet keeps to the first grace."""
+    """The server accepts it, and at zero removes the object at once. The kubelet keeps to the first grace."""
 
     @virtual_time
     async def scenario() -> None:
@@ -66,7 +66,7 @@ def test_a_second_delete_is_too_late_to_shorten_the_grace(grace_seconds: int) ->
 
 @virtual_time
 async def test_a_grace_that_wraps_to_none_has_its_process_killed_unasked() -> None:
-    """2**62 seconds are no nanoseconds in an int64: containerd sends no SIGTERM (container_stop.go)."""
+    """2**62 s in nanoseconds overflow an int64 to zero, so containerd sends no SIGTERM (container_stop.go)."""
     async with obedient_cluster() as c:
         await c.bind("p", grace_seconds=2**62, finalizers=("keep",))
         await c.pass_seconds(10)
@@ -77,7 +77,7 @@ async def test_a_grace_that_wraps_to_none_has_its_process_killed_unasked() -> No
 
 @virtual_time
 async def test_a_pod_whose_initialization_is_ended_never_was_ready_to_fail() -> None:
-    """The kubelet had the pod down as Pending, and says no more than that (`TerminatePod` in status_manager.go)."""
+    """The kubelet had recorded the pod as Pending, and adds nothing to that (`TerminatePod` in status_manager.go)."""
     reasons = {}
     for restart_policy in ("Never", "OnFailure"):
         async with obedient_cluster(KubeletSettings(start_seconds=(0.0, 0.0), init_container_seconds=60.0)) as c:
@@ -104,7 +104,7 @@ async def test_a_grace_is_never_lengthened() -> None:
 
 @virtual_time
 async def test_a_process_outlives_its_force_deleted_pod_for_two_seconds_and_nothing_more_is_written() -> None:
-    """A kubelet makes one second of no grace, and leaves every container two (kuberuntime_manager.go)."""
+    """A kubelet turns a zero grace into one second, and gives every container two (kuberuntime_manager.go)."""
     async with obedient_cluster(deaf=True) as c:
         await c.bind("p")
         await c.pass_seconds(10)
@@ -119,7 +119,7 @@ async def test_a_process_outlives_its_force_deleted_pod_for_two_seconds_and_noth
 
 @virtual_time
 async def test_a_kubelet_that_was_cut_off_gives_a_force_deleted_pod_its_own_grace() -> None:
-    """It hears that the object is gone and of no other grace (pod_workers.go `calculateEffectiveGracePeriod`)."""
+    """It sees that the object is gone, but no other grace (pod_workers.go `calculateEffectiveGracePeriod`)."""
     async with obedient_cluster(deaf=True) as c:
         await c.bind("p", grace_seconds=30)
         await c.pass_seconds(10)

@@ -1,4 +1,4 @@
-"""Timers: what is due happens, in order, and what was cancelled does not."""
+"""Timers: those that are due run in order, and cancelled ones do not run."""
 
 import asyncio
 from collections.abc import AsyncIterator

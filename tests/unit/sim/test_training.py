@@ -129,7 +129,7 @@ async def test_ranks_that_are_told_together_all_leave_in_good_order() -> None:
 
 @virtual_time
 async def test_one_restarted_rank_waits_in_vain_and_gives_up() -> None:
-    """The defect of plain in-place restarts: the others hang for longer than it waits."""
+    """The defect of plain in-place restarts: the other ranks hang for longer than the restarted one waits."""
     async with training_cluster(replace(SETTINGS, nccl_timeout_seconds=600.0)) as c:
         pods = await bind_group(c)
         c.kubelets.exit_container(pods[0], 1)

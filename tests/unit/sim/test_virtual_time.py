@@ -60,7 +60,7 @@ def test_a_timer_that_was_cancelled_is_not_waited_for() -> None:
 
 @pytest.mark.parametrize("others", range(8))
 def test_timers_of_one_moment_are_called_in_the_order_in_which_they_were_set(others: int) -> None:
-    """Whatever else is in the heap, which is not stable by itself: earlier and later timers move those between."""
+    """The heap alone is not stable: earlier and later timers in it move the ones between."""
 
     async def order() -> list[int]:
         loop = asyncio.get_running_loop()
@@ -93,7 +93,7 @@ async def test_sleepers_of_one_moment_wake_up_in_the_order_in_which_they_lay_dow
 
 @virtual_time
 async def test_a_set_of_tasks_is_gone_through_in_the_order_in_which_they_were_made() -> None:
-    """By default it would follow from where in memory they lie."""
+    """By default the order would depend on their addresses in memory."""
 
     async def nothing() -> None: ...
 
@@ -101,7 +101,7 @@ async def test_a_set_of_tasks_is_gone_through_in_the_order_in_which_they_were_ma
     tasks = []
     for number in range(200):
         tasks.append(asyncio.create_task(nothing()))
-        gap.append(bytearray(number * 37 % 4096))  # So that they do not lie one behind the other.
+        gap.append(bytearray(number * 37 % 4096))  # So the tasks are not adjacent in memory.
     serials = [hash(task) for task in tasks]
 
     assert serials == list(range(serials[0], serials[0] + len(tasks)))

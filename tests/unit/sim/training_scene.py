@@ -38,7 +38,7 @@ async def bind_rank(
     probe_seconds: int | None = None,
     **details: str,
 ) -> str:
-    """A pod of the training `llm` as Trainer and JobSet make it, on the node of its index."""
+    """Bind a pod of the training `llm`, as Trainer and JobSet make it, to the node of its index."""
     name = f"{job}-{index}-{suffix}"
     await c.bind(
         name,

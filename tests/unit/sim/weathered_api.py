@@ -1,4 +1,4 @@
-"""The embedded API server as a kubelet meets it on a bad day: requests take time, fail on demand, watches break."""
+"""The embedded API server on a bad day for a kubelet: requests take time and fail on demand, and watches break."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -29,37 +29,37 @@ from tests.unit.fake_api import FakeApi, sent
 
 REQUEST_SECONDS = 0.002
 PAGE = 2
-"""Objects in a page, so that pages are tested with few."""
+"""Objects in a page: few, so that tests of pages need few objects."""
 GONE_LINE = (
     b'{"type":"ERROR","object":{"kind":"Status","metadata":{},"status":"Failure","reason":"Expired","code":410}}'
 )
-# Nodes without the taint that only the node lifecycle controller would take away; the others as tests word them.
+# Nodes lack the taint that only the node lifecycle controller would remove. The other kinds stay as tests write them.
 PLAIN = {resource: ServedKind(resource=resource) for resource in (NODES, JOBS, JOB_SETS, TRAIN_JOBS)}
 
 
 class WeatheredApi(FakeApi):
-    """The modelled API server, which a kubelet reaches after a while."""
+    """The modelled API server. A kubelet's requests reach it after a delay."""
 
     def __init__(self, clock: Clock, entropy: Entropy) -> None:
         super().__init__()
         kinds = {kind.resource: kind for kind in core_kinds()} | PLAIN
         self.server = ApiServer(kinds.values(), clock=clock, entropy=entropy)
         self.handled: list[tuple[str, str, str]] = []
-        """Verb, plural and name of the writes that the server got."""
+        """Verb, plural and name of the writes that reached the server."""
         self.most_writes_in_flight = 0
         self.lists = 0
         self.silent = False
-        """Watches tell nothing for now."""
+        """Whether watches send nothing for now."""
         self._client = ModelClient(self.server, "kubelet")
         self._cut = asyncio.Event()
-        """Ends all streams that are open."""
+        """Set: all open streams end."""
         self._last_line = b""
         self._in_flight = 0
 
-    # What tests do.
+    # Called by tests.
 
     def put(self, resource: Resource, body: Body) -> Body:
-        """Make an object as a test wants it, its status included; a pod as the scheduler leaves it."""
+        """Create an object with its status. A pod is then bound, as the scheduler does."""
         status = body.get("status")
         node = body["spec"].pop("nodeName") if resource == PODS else ""
         made = self.server.create(resource, body)
@@ -73,13 +73,13 @@ class WeatheredApi(FakeApi):
         return made
 
     def change(self, resource: Resource, name: str, *, subresource: str = "", **fields: Any) -> Body:
-        """As someone else does it."""
+        """Change the object as another client does."""
         namespace = "default" if resource.namespaced else None
         kind = PatchKind.MERGE
         return self.server.patch(resource, name, fields, kind=kind, namespace=namespace, subresource=subresource)
 
     def of(self, plural: str, name: str) -> Body | None:
-        """The only object of that name, in whatever namespace. None: there is none."""
+        """The only object of that name in any namespace. None: there is none."""
         (resource,) = (each for each in (PODS, NODES, LEASES) if each.plural == plural)
         return next((body for body in self.server.objects(resource) if body["metadata"]["name"] == name), None)
 
@@ -87,7 +87,7 @@ class WeatheredApi(FakeApi):
         return [name for was, of, name in self.handled if (was, of) == (verb, plural)]
 
     def disconnect(self, *, expire: bool = False, say_so: bool = False) -> None:
-        """End all watches; `expire`: what they would go on from is too old; `say_so`: in a last line of the stream."""
+        """End all watches. `expire`: their versions are then too old. `say_so`: a last line of the stream says so."""
         self._last_line = GONE_LINE if say_so else b""
         if expire:
             self.change(NODES, "node-0", metadata={"annotations": {"touched": "true"}})

@@ -24,5 +24,5 @@ def metrics(clock: SetClock, store: HeldStore) -> Telemetry:
 
 @pytest.fixture
 def group(clock: SetClock, store: HeldStore, metrics: Telemetry) -> Group:
-    """A group whose every ledger write is told to the metrics."""
+    """A group that reports every write of its ledger to the metrics."""
     return Group(clock, store, metrics)

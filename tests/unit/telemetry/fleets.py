@@ -1,4 +1,4 @@
-"""A store full of jobs of 128 pods, for what a scrape is allowed to cost."""
+"""A store full of jobs of 128 pods, for tests of what a scrape may cost."""
 
 from datetime import timedelta
 
@@ -18,7 +18,7 @@ GPUS_OF_POD = 8
 
 
 class CountingStore(HeldStore):
-    """It counts how often a scrape asks for the pods of a job."""
+    """Counts how often a scrape reads the pods of a job."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class CountingStore(HeldStore):
 
 
 def fleet(*, jobs: int, pods: int, ledgers: int = 0) -> CountingStore:
-    """So many jobs, each selected by a policy in mode Enforce. `ledgers`: so many of them have had an incident."""
+    """A store of jobs that a policy in mode Enforce selects. `ledgers`: how many of them have had an incident."""
     store = CountingStore()
     spec = PolicySpec(mode=Mode.ENFORCE)
     store.policy_facts = (PolicyFacts("default", NAMESPACE, "p", 1, spec, BEGIN, BEGIN),)
@@ -69,7 +69,7 @@ def snapshot_of(key: GroupKey, pods: int) -> Snapshot:
 
 
 def put(store: HeldStore, key: GroupKey, ledger: Ledger) -> None:
-    """The job's RecoveryGroup has this status."""
+    """Give the job's RecoveryGroup this status."""
     uid = uid_of(key)
     store.groups[uid] = LedgerObject(f"{key.name}-{uid}", key.namespace, f"rg-{uid}", "5", uid, key.name, ledger)
 

@@ -1,4 +1,4 @@
-"""The metrics of the webhooks, of the certificate that they are served with, and of permissions."""
+"""The metrics of the webhooks, of their serving certificate, and of permissions."""
 
 import threading
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""The names of metrics are those that promlint accepts, and the docs and the collectors say what the catalogue says."""
+"""promlint accepts the names of the metrics, and the docs and the collectors agree with the catalogue."""
 
 import re
 

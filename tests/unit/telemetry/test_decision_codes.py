@@ -1,4 +1,4 @@
-"""What a decision is counted as, which Events it makes, and what a JobSet that is made to fail says: code by code.
+"""How a decision is counted, which Events it makes, and why it makes a JobSet fail: code by code.
 
 Each row is a real decision on a real loss; the codes are read from the ledgers that `decide` writes.
 """
@@ -36,7 +36,7 @@ def observing_by_breaker() -> Policy:
 
 
 class Codes(msgspec.Struct, frozen=True):
-    """What a row says."""
+    """What a row of the table expects."""
 
     counted: tuple[tuple[str, Reason, str], ...]
     """Action, reason and what suppressed it, of each decision that is counted."""
@@ -135,7 +135,7 @@ ROWS: dict[str, tuple[Policy, World, Codes]] = {
 
 
 def codes(controller: Controller, world: World, seconds: float) -> Codes:
-    """One reconcile."""
+    """The codes of one reconcile."""
     before, done = controller.ledger, len(controller.done)
     controller.reconcile(world, seconds)
     actions = controller.done[done:]
@@ -149,7 +149,7 @@ def codes(controller: Controller, world: World, seconds: float) -> Codes:
 
 @pytest.mark.parametrize(("terms", "world", "expected"), ROWS.values(), ids=ROWS)
 def test_a_decision_in_codes(terms: Policy, world: World, expected: Codes) -> None:
-    """At the first reconcile; a rule that late evidence may still change decides when it has settled."""
+    """Decided at the first reconcile, or once evidence that may still change a rule has settled."""
     controller = Controller(terms)
     first, settled = codes(controller, world, 1), codes(controller, world, 4)
     assert first.counted + settled.counted == expected.counted
@@ -174,7 +174,7 @@ def test_a_paused_job_is_counted_as_that() -> None:
 
 
 def test_a_decision_is_a_record() -> None:
-    """Labels of a metric: bounded words."""
+    """Its fields become labels of a metric, so they are bounded words."""
     controller = Controller()
     controller.reconcile(exited(), 1)
     assert DecisionLabels("RecreateGroup", Reason.DEFAULT_RESTART, "enforce") in decisions(

@@ -1,4 +1,4 @@
-"""The text of a scrape: the same as prometheus_client's, one for all who ask, and made in slices."""
+"""The text of a scrape: the same as prometheus_client's, shared by all clients, and made in slices."""
 
 import asyncio
 from collections import defaultdict
@@ -29,7 +29,7 @@ async def text_of(exposition: Exposition, text_format: TextFormat = TEXT) -> str
 
 
 class TickingClock(SetClock):
-    """Each question for the time takes a millisecond, and each sleep is noted."""
+    """Each read of the time takes a millisecond, and each sleep is recorded."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -229,7 +229,7 @@ async def test_the_first_scrape_of_a_leader_reads_one_job_at_a_time(store: Count
 
 @cache
 def samples(text: str) -> Mapping[str, Sequence[Sample]]:
-    """By name. Parsed once: prometheus_client takes a second for a large fleet."""
+    """The samples by name. Parsed once: prometheus_client takes a second for a large fleet."""
     found: defaultdict[str, list[Sample]] = defaultdict(list)
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -250,7 +250,7 @@ def by_job(text: str, name: str) -> dict[str, float]:
 
 
 async def test_what_changes_between_two_slices_is_all_in_the_next_exposition(store: CountingStore) -> None:
-    """Each family tells of one moment, and so do those that are to be added up."""
+    """Each family shows a single moment, and so do families that are meant to be added up."""
     clock = TickingClock()
     telemetry = Telemetry(clock=clock, version="1")
     telemetry.follow(store)
@@ -258,7 +258,7 @@ async def test_what_changes_between_two_slices_is_all_in_the_next_exposition(sto
     keys: list[GroupKey] = []
 
     def moves_on() -> None:
-        """With every turn of the loop another job goes to the next phase, and an hour goes by."""
+        """With every turn of the loop another job enters its next phase, and an hour passes."""
         key = [*store.keys()][len(keys) % JOBS]
         keys.append(key)
         clock.seconds += 3600

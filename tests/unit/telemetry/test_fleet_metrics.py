@@ -1,4 +1,4 @@
-"""What is told of the fleet: nodes kept free, nodes suspected, the breaker, and each refusal once."""
+"""The metrics of the fleet: nodes kept free, nodes suspected, the breaker, and each refusal once."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""The counters of the fleet: every incident once, whoever leads, whatever order the caches show the writes in."""
+"""The fleet's counters count each incident once, under any leader and in any order of writes in the caches."""
 
 import msgspec
 import pytest
@@ -18,7 +18,7 @@ INCIDENTS = "recovery_fleet_incidents_total"
 IDLE = "recovery_fleet_gpu_idle_seconds_total"
 RESTARTS = "recovery_fleet_group_restarts_total"
 LAG = (SETTLES_IN + BOOKED_WITHIN).total_seconds()
-"""What lasts counts up to so long ago."""
+"""Seconds. What still lasts counts only up to this long ago."""
 
 
 class Fleet:
@@ -31,7 +31,7 @@ class Fleet:
         self._show()
 
     def counts(self, group: Group) -> None:
-        """The closed incident of the group is in the totals."""
+        """Add the closed incident of the group to the totals."""
         assert group.ledger.incident is not None
         self.adds(totals_of(UID, group.ledger.incident))
 
@@ -203,8 +203,8 @@ def test_a_change_of_leader_in_an_incident_lowers_no_counter_and_counts_nothing_
 def test_a_change_of_leader_right_after_an_incident_lowers_no_counter(
     clock: SetClock, store: HeldStore, metrics: Telemetry, fleet: Fleet, group: Group
 ) -> None:
-    """The old leader was scraped last before it read that the ranks were Ready. Prometheus would take a fall for a
-    restart, and count all that the job has ever cost once more."""
+    """The last scrape of the old leader was before it read that the ranks were Ready. Prometheus would treat a fall as
+    a restart, and count all that the job has ever cost a second time."""
     group.fails(gpus=10)
     group.attempt()
     group.enters(Phase.STARTING)

@@ -1,4 +1,4 @@
-"""The metric of groups that have not started: what the last reconcile of each has found, told at the scrape."""
+"""The metric of groups that have not started: a scrape shows what the last reconcile of each has found."""
 
 import pytest
 
@@ -17,20 +17,20 @@ NAME = "recovery_gpus_not_started"
 
 
 def told(metrics: Telemetry) -> dict[tuple[str, str, str], float]:
-    """GPUs that wait, by namespace, job and reason."""
+    """Waiting GPUs, by namespace, job and reason."""
     samples = ((dict(labels), value) for (name, labels), value in Scrape(metrics).samples.items() if name == NAME)
     return {(each["namespace"], each["job_name"], each["reason"]): value for each, value in samples}
 
 
 class ReportingController:
-    """A controller that reconciles one group, and tells the metrics of each reconcile."""
+    """A controller that reconciles one group and reports each reconcile to the metrics."""
 
     def __init__(self, metrics: Telemetry, store: HeldStore) -> None:
         self._metrics = metrics
         self._store = store
 
     def reconcile(self, world: World, terms: Policy | None) -> dict[str, float]:
-        """What the metrics tell of the group then, by reason."""
+        """Reconcile, and return what the metrics then show for the group, by reason."""
         self._store.snapshots[KEY] = world.snapshot(live=True)
         plan = decide(self._store.snapshots[KEY], Ledger(), terms, at(1))
         self._metrics.decided(KEY, Ledger(), plan)
@@ -43,7 +43,7 @@ def reporting(metrics: Telemetry, store: HeldStore) -> ReportingController:
 
 
 def waiting_for(reason: str) -> World:
-    """Four ranks of 8 GPUs that all have a node; rank 2 waits."""
+    """Four ranks of 8 GPUs that all have a node. Rank 2 waits for that reason."""
     world = group().all_scheduled()
     for index in (0, 1, 3):
         world = world.started(index, -3590)
@@ -91,7 +91,7 @@ def test_what_no_one_watches_or_someone_has_stopped_is_not_told(reporting: Repor
 
 
 def test_an_incident_takes_the_place_of_it(reporting: ReportingController) -> None:
-    """Its GPUs are reported as idle: nothing counts twice."""
+    """The incident reports the GPUs as idle, so nothing counts twice."""
     assert reporting.reconcile(waiting_for("ErrImagePull"), policy()) == {"ImagePull": 32}
     assert reporting.reconcile(training().pod_failed(2, 1, 0), policy()) == {}
 

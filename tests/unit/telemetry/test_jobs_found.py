@@ -1,4 +1,4 @@
-"""The metrics of jobs from when a policy selects them, before they ever had an incident; and of who selects them."""
+"""The metrics of jobs that have had no incident, from when a policy selects them, and of which policy does."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""The metrics that follow from the ledgers: always equal to them, never going back, gone with them."""
+"""The metrics that follow from the ledgers: always equal to them, never decreasing, and gone with them."""
 
 from datetime import timedelta
 
@@ -21,7 +21,7 @@ from tests.unit.telemetry.world import BEGIN, KEY, UID, Group, HeldStore, Scrape
 
 IDLE_SECONDS = "recovery_gpu_idle_seconds_total"
 LAG = (SETTLES_IN + BOOKED_WITHIN).total_seconds()
-"""What lasts counts up to so long ago."""
+"""Seconds. What still lasts counts only up to this long ago."""
 
 
 def total(metrics: Telemetry) -> float:
@@ -145,7 +145,7 @@ def test_an_end_that_is_dated_before_the_last_scrape_lowers_no_counter_also_of_t
 def test_an_end_that_is_read_very_late_lowers_no_counter_of_the_same_leader(
     clock: SetClock, metrics: Telemetry, group: Group
 ) -> None:
-    """The API server was slow: longer than `BOOKED_WITHIN`."""
+    """The API server was slow: the read took longer than `BOOKED_WITHIN`."""
     group.fails(gpus=10)
     group.attempt()
     group.enters(Phase.STARTING)
@@ -221,7 +221,7 @@ steps = st.lists(
 @settings(max_examples=150, deadline=None)
 @given(steps)
 def test_whatever_happens_no_counter_goes_back_and_no_second_counts_twice(story: list[tuple[str, float]]) -> None:
-    """Also across a change of leader: the new one has the ledger alone."""
+    """This includes a change of leader: the new leader has only the ledger."""
     clock, store = SetClock(), HeldStore()
     collector = _new_leader(clock, store)
     group = Group(clock, store)

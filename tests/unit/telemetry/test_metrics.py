@@ -77,7 +77,7 @@ NAMES = {
     "api_requests": "counter",
     "api_request_duration_seconds": "histogram",
 }
-"""What a process tells from the start, but for its admission and for the system's own figures."""
+"""The metrics of a process from its start, without those of admission and of the system."""
 
 
 def test_it_is_what_controller_and_kube_report_to(metrics: Telemetry) -> None:

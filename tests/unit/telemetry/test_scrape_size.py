@@ -13,17 +13,17 @@ JOBS = 200
 PODS = 128
 
 SERIES_OF_JOB = 56 + len(Phase)
-"""Of a healthy job: 9 + 14 + 14 for counters by reason and by class, 10 for idle GPUs by reason, one for each phase,
+"""Series of a healthy job: 9 + 14 + 14 counters by reason and by class, 10 for idle GPUs by reason, one for each phase,
 and 9 more."""
 SERIES_OF_INCIDENT = 9
-"""More, while it is open: its start and its info, members joined and expected, and the phases that have ended."""
+"""More series while one is open: its start and info, members joined and expected, and the phases that ended."""
 SERIES_OF_OTHERS = 550 + 3
-"""210 + 126 of them are the counters of the fleet, 3 tell what Enforce would have done, the rest are histograms and the
-process itself."""
+"""Of these, 210 + 126 are counters of the fleet, and 3 show what Enforce would have done. The rest are histograms and
+the process itself."""
 SERIES_OF_PHASE = 20
-"""Of the histogram of phases, for a phase that is added."""
+"""Series in the histogram of phases for each phase that is added."""
 BYTES_MAX = 1_700_000
-"""1.38 MB were measured between incidents, 1.58 MB in them; compressed 0.05 MB."""
+"""Measured: 1.38 MB between incidents, 1.58 MB during them, and 0.05 MB compressed."""
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ async def test_health_is_what_the_process_says_of_itself(metrics: Telemetry) -> 
 
 
 async def test_during_an_outage_the_probe_is_answered_whoever_else_asks(metrics: Telemetry) -> None:
-    """The API server is silent, so a trial of a new session takes seconds. No one waits for it."""
+    """The API server is silent, so the trial of a new session takes seconds. No probe waits for it."""
     clock, never = StillClock(), asyncio.Event()
     contact = ApiContact(clock, never.wait, NoObserver())
     contact.request_finished("get", "pods", "timeout", 5.0)

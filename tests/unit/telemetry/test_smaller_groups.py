@@ -1,4 +1,4 @@
-"""What metrics tell of a group with fewer nodes than it is to have: its size, since when, and what it gained by it."""
+"""The metrics of a group with fewer nodes than wanted: its size, since when, and what it gained by that."""
 
 from datetime import timedelta
 
@@ -18,11 +18,11 @@ GAUGES = (
     "recovery_group_failed_growths",
 )
 BEHIND = (FAILURES_SEEN_WITHIN + BOOKED_WITHIN).total_seconds()
-"""What runs counts up to so long ago."""
+"""Seconds. What still runs counts only up to this long ago."""
 
 
 def smaller(*, running_for: float | None = 0.0, nodes: int = 12, failed_growths: int = 0) -> ElasticState:
-    """A group of 16 nodes of 8 GPUs, since a minute before the tests begin. `running_for` None: it does not run."""
+    """A group that wants 16 nodes of 8 GPUs, smaller since a minute before BEGIN. `running_for` None: not running."""
     return ElasticState(
         nodes=nodes,
         wanted_nodes=16,

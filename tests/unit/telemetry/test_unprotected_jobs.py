@@ -9,7 +9,7 @@ NAME = "recovery_unprotected_jobs"
 
 
 def answered(metrics: Telemetry, store: HeldStore, **reasons: ProtectionReason) -> None:
-    """Each of these jobs is there, and its reconcile has found that answer."""
+    """Each of these jobs exists, and its reconcile has found that reason."""
     for name, reason in reasons.items():
         key = GroupKey("team-a", name)
         store.snapshots[key] = Snapshot(key, workload(), None, (), ())
@@ -17,7 +17,7 @@ def answered(metrics: Telemetry, store: HeldStore, **reasons: ProtectionReason) 
 
 
 def counted(metrics: Telemetry) -> dict[str, float]:
-    """Jobs by reason, without the reasons that count none."""
+    """The number of jobs by reason, without zeros."""
     return Scrape(metrics).by(NAME, "reason")
 
 

@@ -1,4 +1,4 @@
-"""A clock that tests set, a store that holds what they put in, and a ledger that lives through incidents."""
+"""A clock that tests set, a store that holds what they put in, and a ledger that goes through incidents."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -36,7 +36,7 @@ UID = "11111111-2222"
 
 
 class SetClock:
-    """`ports.Clock` that stands still until a test moves it."""
+    """`ports.Clock` that only a test moves."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -158,7 +158,7 @@ def pod(index: int, *, node: str = "gpu-0", phase: str = "Running", gpus: int = 
 
 
 class Group:
-    """One group's ledger: every step is written to the store, and told to the metrics as a controller would."""
+    """One group's ledger. Like a controller, it writes every step to the store and reports it to the metrics."""
 
     def __init__(self, clock: SetClock, store: HeldStore, metrics: Metrics | None = None) -> None:
         self._clock = clock
@@ -169,7 +169,7 @@ class Group:
         self._put()
 
     def fails(self, *, ago: float = 0.0, gpus: int = 16, mode: str = "Enforce", restart: str | None = None) -> None:
-        """A member was lost so many seconds ago, and an incident is opened."""
+        """A member was lost `ago` seconds ago, and an incident is opened."""
         now = self._clock.now()
         number = self.ledger.totals.incidents + 1
         opened = Incident(
@@ -199,13 +199,13 @@ class Group:
         self._write(phases.enter(self.ledger, phase, self._clock.now()))
 
     def closes(self, outcome: Outcome = Outcome.RECOVERED, *, ago: float = 0.0, source: str = "ready") -> None:
-        """The incident ended so many seconds ago."""
+        """The incident ended `ago` seconds ago."""
         at = self._clock.now() - timedelta(seconds=ago)
         closing = Closing(outcome=outcome, outcome_reason=Reason.ALL_RANKS_READY, ended_at=at, source=source)
         self._write(lifecycle.close(self.ledger, closing))
 
     def is_held_for_an_error(self) -> None:
-        """And not by its budget: only a person, or a restart of the kubelet's that lasts, ends it."""
+        """The hold is not for its budget: only a person, or a lasting restart by the kubelet, ends it."""
         self._write(self.ledger.with_incident(held_message="It holds the job.", held_reason=Reason.MEMBER_LOST))
 
     def is_recorded(self) -> None:
@@ -216,7 +216,7 @@ class Group:
         self._write(msgspec.structs.replace(self.ledger, elastic=size))
 
     def ends_what_it_ran(self, *, ago: float = 0.0) -> None:
-        """So many seconds ago; what it ran with fewer nodes is booked, as for a failure of then."""
+        """Book what the group ran with fewer nodes, as for a failure `ago` seconds ago."""
         self._write(sizes.booked(self.ledger, self._clock.now() - timedelta(seconds=ago)))
 
     def set_totals(self, totals: Totals) -> None:
@@ -241,7 +241,7 @@ class Group:
 
 
 class Scrape(Collector):
-    """What Prometheus would read. Its text is written and parsed for the tests that ask for it: that takes long."""
+    """What Prometheus would read. Its text is written and parsed only for tests that ask for it: that is slow."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._collected = [*metrics.registry.collect()]
@@ -260,18 +260,18 @@ class Scrape(Collector):
 
     @cached_property
     def families(self) -> dict[str, str]:
-        """The type of each."""
+        """The type of each family."""
         return {family.name: family.type for family in text_string_to_metric_families(self.text)}
 
     def value(self, name: str, /, **labels: str) -> float | None:
-        """The sample of exactly these labels; None: there is none."""
+        """The sample with exactly these labels. None: there is none."""
         return self.samples.get((name, tuple(sorted(labels.items()))))
 
     def of_job(self, name: str, /, **labels: str) -> float | None:
         return self.value(name, namespace=KEY.namespace, job_name=KEY.name, **labels)
 
     def by(self, name: str, label: str) -> dict[str, float]:
-        """The samples of a metric that are not 0, by the value of a label."""
+        """The nonzero samples of a metric, by the value of a label."""
         return {
             dict(labels)[label]: value for (found, labels), value in self.samples.items() if found == name and value
         }

@@ -1,13 +1,13 @@
-"""Incidents that a controller of one version begins and one of another version goes on with.
+"""Incidents that a controller of one version begins and one of another version continues.
 
-This module runs under two versions of the package: it names only what both have. Under commit 3338a6b, the last one
+This module runs under two versions of the package, so it uses only what both have. Under commit 3338a6b, the last one
 that wrote schemaVersion 3, it wrote the fixtures beside it:
 
     git worktree add /tmp/earlier 3338a6b
     cp -r tests/unit/upgrade /tmp/earlier/tests/unit/
     cd /tmp/earlier && PYTHONPATH=. python -m tests.unit.upgrade.scenarios
 
-Under the present version `test_upgrade_from_v3` takes each ledger from there and goes on.
+Under the present version, `test_upgrade_from_v3` continues from each of these ledgers.
 """
 
 import asyncio
@@ -24,13 +24,13 @@ from tests.unit.core.driver import Controller, policy
 from tests.unit.core.groups import training
 from tests.unit.core.world import World, at
 
-# By name: of these the modules differ from version to version.
+# Imported by name, because these modules differ between the versions.
 driver: Any = import_module("tests.unit.core.driver")
 NativeRule: Any = vars(import_module("tests.unit.core.groups"))["PodFailureRule"]
 Mode, OnExhausted = driver.Mode, driver.OnExhausted
 
 FIXTURES = Path(__file__).parent / "fixtures"
-"""One line for each step: when, the actions, and the ledger that was written then."""
+"""One line for each step: its time, its actions, and the ledger that was written then."""
 RECORDS = FIXTURES / "records"
 """The first RecoveryIncident of each scenario that has one."""
 BREAKER = FIXTURES / "fleet" / "breaker.json"
@@ -53,7 +53,7 @@ def natively(code: int) -> Any:
 
 
 def back(world: World, seconds: float, policy_: Any) -> Iterator[Step]:
-    """The old group goes, and the new one comes up."""
+    """The old group terminates, and the new one comes up."""
     yield seconds, world.job_deleted(seconds), policy_
     world = world.job_deleted(seconds).all_deleted(seconds + 1).recreated(seconds + 5)
     yield seconds + 6, world, policy_
@@ -63,7 +63,7 @@ def back(world: World, seconds: float, policy_: Any) -> Iterator[Step]:
 
 
 def enforced() -> Iterator[Step]:
-    """A trigger, and the group is back."""
+    """The controller triggers a restart, and the group comes up."""
     world = training().pod_deleted(3, 0)
     yield 0.2, world, policy()
     yield 0.4, world, policy()
@@ -71,7 +71,7 @@ def enforced() -> Iterator[Step]:
 
 
 def stood_aside() -> Iterator[Step]:
-    """The user's own podFailurePolicy decides. Nothing is said for a long time."""
+    """The user's own podFailurePolicy decides, and nothing changes for a long time."""
     enforce = policy()
     world = training(rules=(natively(42),)).pod_failed(2, 42, 0)
     for seconds in (1, 2, 30, 300):
@@ -82,7 +82,7 @@ def stood_aside() -> Iterator[Step]:
 
 
 def stood_aside_said_more() -> Iterator[Step]:
-    """After that another loss comes in, and it waits until it has settled."""
+    """Then another loss follows, and its decision waits until the evidence has settled."""
     enforce = policy(rules=(rule(43, "FailJob"),), may_fail_jobs=True)
     world = training(rules=(natively(42),)).pod_failed(2, 42, 0)
     yield 1, world, enforce
@@ -118,7 +118,7 @@ def adopted() -> Iterator[Step]:
 
 
 def adopted_under_observe() -> Iterator[Step]:
-    """What Enforce would have done has been said, and then someone deletes the Job, twice."""
+    """After the record of what Enforce would have done, someone deletes the Job, twice."""
     observe = policy(Mode.OBSERVE)
     world = training().pod_failed(3, 42, 0)
     yield 1, world, observe
@@ -133,7 +133,7 @@ def adopted_under_observe() -> Iterator[Step]:
 
 
 def held_by_budget() -> Iterator[Step]:
-    """Nothing is left of the budget until its window lets one through."""
+    """The budget is exhausted until its window allows another attempt."""
     enforce = policy(limit=1, window_seconds=100)
     world = training().pod_deleted(3, 0)
     yield 0.2, world, enforce
@@ -145,7 +145,7 @@ def held_by_budget() -> Iterator[Step]:
 
 
 def suspended_by_budget() -> Iterator[Step]:
-    """Nothing is left of the budget, and a held group is to hold no GPUs."""
+    """The budget is exhausted, and a held group must occupy no GPUs."""
     enforce = policy(limit=0, on_exhausted=OnExhausted.SUSPEND)
     world = training().pod_deleted(3, 0)
     yield 1, world, enforce
@@ -155,7 +155,7 @@ def suspended_by_budget() -> Iterator[Step]:
 
 
 def held_by_verdict() -> Iterator[Step]:
-    """The same error comes back early on another node."""
+    """The same error occurs again early, on another node."""
     may = policy(limits=driver.FleetLimits(may_cordon=True, max_percent=5))
     message = "KeyError: 'lr'"
     world = training(born=-30).pod_failed(2, 134, 0, message=message)
@@ -192,7 +192,7 @@ def fail_job_not_allowed() -> Iterator[Step]:
 
 
 def observed() -> Iterator[Step]:
-    """What Enforce would do is decided once; the group comes back by itself."""
+    """What Enforce would do is decided once, and the group recovers by itself."""
     observe = policy(Mode.OBSERVE)
     world = training().pod_failed(3, 42, 0)
     for seconds in (1, 2, 60, 3600):
@@ -215,7 +215,7 @@ def observed_too_late() -> Iterator[Step]:
 
 
 def too_late_without_a_verdict() -> Iterator[Step]:
-    """The policy is switched to Enforce before the verdict fell under Observe."""
+    """The policy is switched to Enforce before a verdict under Observe."""
     rules = (rule(43, "FailJob"),)
     world = training().pod_failed(3, 42, 0)
     yield 0.5, world, policy(Mode.OBSERVE, rules=rules, may_fail_jobs=True)
@@ -224,7 +224,7 @@ def too_late_without_a_verdict() -> Iterator[Step]:
 
 
 def backoff_suspended() -> Iterator[Step]:
-    """The second restart in a row waits, suspended."""
+    """The second restart in a row waits, with the workload suspended."""
     waits = policy(backoff=driver.Backoff(initial=timedelta(seconds=60)))
     world = training().pod_deleted(3, 0)
     yield 0.2, world, waits
@@ -276,7 +276,7 @@ def quarantine_refused() -> Iterator[Step]:
 
 
 def storm() -> Iterator[Step]:
-    """Nodes are being lost: the restart waits until no more are."""
+    """Nodes are being lost, and the restart waits until no more are lost."""
     assumes = policy(
         fencing=driver.FencingMode.ASSUME_DEAD,
         may_assume_dead=True,
@@ -289,7 +289,7 @@ def storm() -> Iterator[Step]:
 
 
 def waits_for_capacity() -> Iterator[Step]:
-    """After the trigger no node is found for a pod: said once, after a while."""
+    """After the trigger, one pod finds no node. That is reported once, after a while."""
     enforce = policy()
     world = training().pod_deleted(3, 0)
     yield 0.2, world, enforce
@@ -329,17 +329,17 @@ SCENARIOS: dict[str, Callable[[], Iterator[Step]]] = {
 }
 
 _TEXTS = {"reason", "note", "message", "why", "incident", "fold"}
-"""Fields of actions that are written otherwise by each version."""
+"""Fields of actions that each version writes differently."""
 
 
 def told(action: Any) -> dict[str, Any]:
-    """The action as far as versions agree on it."""
+    """The fields of the action on which the versions agree."""
     fields = {name: value for name, value in json.loads(msgspec.json.encode(action)).items() if name not in _TEXTS}
     return {"type": type(action).__name__, **fields}
 
 
 def reconcile(controller: Controller, step: Step) -> list[dict[str, Any]]:
-    """One step, carried out: its actions."""
+    """Carry out one step, and return its actions."""
     seconds, world, controller.policy = step
     before = len(controller.done)
     carry_out = getattr(controller, "reconcile", None) or getattr(controller, "look")  # noqa: B009 - its name in 3338a6b
@@ -348,12 +348,12 @@ def reconcile(controller: Controller, step: Step) -> list[dict[str, Any]]:
 
 
 def agreed(actions: Iterable[Any]) -> list[dict[str, Any]]:
-    """Those that version 3 knows too: it has no totals of the fleet."""
+    """The actions that version 3 also has: it has no totals of the fleet."""
     return [told(action) for action in actions if type(action).__name__ != "CountIncidents"]
 
 
 def group_of(status: dict[str, Any]) -> bytes:
-    """The RecoveryGroup with that status, as the API server gives it."""
+    """The RecoveryGroup with that status, as the API server returns it."""
     metadata = {"name": "train", "namespace": "ml", "uid": "group-1", "resourceVersion": "1"}
     metadata["creationTimestamp"] = "2026-11-21T12:00:00Z"
     spec = {"group": "train", "workloadRef": {"kind": "TrainJob", "name": "train", "uid": WORKLOAD_UID}}
@@ -369,7 +369,7 @@ async def record_of(incident: Any) -> Any:
 
 
 class ClientOfThen:
-    """The API client of 3338a6b, as far as a record needs it."""
+    """The part of 3338a6b's API client that a record needs."""
 
     body: Any = None
 

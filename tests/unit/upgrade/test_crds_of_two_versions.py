@@ -1,8 +1,8 @@
-"""Controllers and definitions of two versions at once.
+"""Controllers and CRDs of different versions at the same time.
 
-Definitions are applied before the controller (docs/install.md), so an earlier controller works under these definitions
-until it is replaced, and again when someone goes back by the image alone. The other way about is an error, and is
-said; still it must restart nothing twice. `earlier_crds` are the definitions of commit 3338a6b.
+CRDs are applied before the controller (docs/install.md). So an earlier controller works under these CRDs until it is
+replaced, and again after a rollback of the image alone. The reverse order is an error and is reported, but even then
+nothing may be restarted twice. `earlier_crds` are the CRDs of commit 3338a6b.
 """
 
 import copy
@@ -42,7 +42,7 @@ INCIDENTS, EARLIER_INCIDENTS = (schema(folder, "recoveryincidents") for folder i
 
 
 def kept(definition: Schema, body: dict[str, Any]) -> dict[str, Any]:
-    """What the API server keeps of the object. Fails where it refuses it."""
+    """What the API server keeps of the object. Fails if the server refuses it."""
     body = copy.deepcopy(HEAD | body)
     definition.complete(body, None)
     assert [cause.message for cause in definition.causes(body, None)] == []
@@ -55,7 +55,7 @@ def status_kept(definition: Schema, status: dict[str, Any]) -> dict[str, Any]:
 
 
 def lost(before: Any, after: Any, path: str = "") -> list[str]:
-    """What of `before` is not in `after`, by its path. Defaults that were filled in are no loss."""
+    """The paths of what `before` has and `after` lacks or changes. Defaults that were filled in are no loss."""
     if isinstance(before, dict) and isinstance(after, dict):
         return [found for key, value in before.items() for found in lost(value, after.get(key), f"{path}.{key}")]
     if isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
@@ -85,7 +85,7 @@ def test_a_ledger_of_this_version_is_kept_whole_under_these_definitions(name: st
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_under_earlier_definitions_nothing_is_refused_and_nothing_is_done_twice(name: str) -> None:
-    """They drop messages and what those relate to. Codes, targets, attempts and what holds the group stay."""
+    """They prune messages and what these relate to. Codes, targets, attempts and what holds the group stay."""
     ledger = Ledger()
     for step, then in zip(SCENARIOS[name](), json.loads((FIXTURES / f"{name}.json").read_text()), strict=True):
         actions, written = decided(ledger, step)
@@ -96,8 +96,8 @@ def test_under_earlier_definitions_nothing_is_refused_and_nothing_is_done_twice(
 
 
 def assert_comes_to_rest(ledger: Ledger, step: Step) -> None:
-    """On the same facts nothing new is done, and from the second write on nothing changes: no watch event follows, and
-    so no further reconcile."""
+    """On the same facts nothing new is done, and from the second write on nothing changes. So no watch event
+    follows, and no further reconcile."""
     for _ in range(2):
         actions, written = decided(ledger, step)
         assert written.epoch == ledger.epoch
@@ -107,7 +107,7 @@ def assert_comes_to_rest(ledger: Ledger, step: Step) -> None:
 
 
 def decided(ledger: Ledger, step: Step) -> tuple[list[dict[str, Any]], Ledger]:
-    """As the reconciler does it: on live facts where the cached ones call for them."""
+    """Decide as the reconciler does: on live facts if the cached ones call for them."""
     seconds, world, policy = step
     plan = decide(world.snapshot(), ledger, policy, at(seconds))
     if ReadLive() in plan.actions:

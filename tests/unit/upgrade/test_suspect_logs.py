@@ -1,4 +1,4 @@
-"""An incident with the log of its suspect, between controllers and definitions of two versions."""
+"""An incident with the log of its suspect, between controllers and CRDs of two versions."""
 
 import json
 from typing import Any
@@ -36,7 +36,7 @@ def open_ledger(log: SuspectLog | None) -> Ledger:
 
 
 def spec_of(incident: Incident) -> dict[str, Any]:
-    """The spec of its record."""
+    """The spec of the incident's record."""
     fields: dict[str, Any] = json.loads(msgspec.json.encode(incident))
     closing = {"outcome": "Recovered", "outcomeReason": "AllRanksReady", "endedAt": "2026-11-21T12:01:00Z"}
     return OWNER | fields | closing | {"schemaVersion": WITHOUT_RESUMING}
@@ -63,7 +63,7 @@ def test_earlier_definitions_drop_it_and_nothing_else_is_different() -> None:
 
 
 def test_it_makes_no_newer_version_of_a_ledger_so_an_earlier_controller_reads_it() -> None:
-    """Earlier controllers skip fields that they do not know, and hold at a version that they do not know."""
+    """Earlier controllers skip unknown fields, but hold at an unknown version."""
     assert open_ledger(LOG).schema_version == open_ledger(None).schema_version == WITHOUT_RESUMING < SCHEMA_VERSION
 
 

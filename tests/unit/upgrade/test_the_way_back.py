@@ -1,8 +1,8 @@
-"""The way back to a controller that writes schemaVersion 3, as docs/install.md has it.
+"""The way back to a controller that writes schemaVersion 3, as docs/install.md describes it.
 
-Commit 3338a6b itself was asked once, by hand: it holds each of the 177 ledgers that this version writes in `scenarios`,
-and goes on from each of them, labelled 3, with the very actions of the fixtures. What can be held without that code is
-held here: the block does what it says, the definitions of then take what it makes, and so does this version.
+Commit 3338a6b itself was tested once, by hand. It holds at each of the 177 ledgers that this version writes in
+`scenarios`. If they are labelled 3, it continues with exactly the actions of the fixtures. These tests check what they
+can without that code: the block does what it says, and both the CRDs of 3338a6b and this version accept the result.
 """
 
 import json
@@ -34,7 +34,7 @@ def block() -> str:
 
 
 def labelled(ledger: Ledger) -> dict[str, Any]:
-    """Its status after the patch of the block."""
+    """The status of the ledger after the patch in the block."""
     [patch] = re.findall(r"-p '(.*?)'", block())
     status: dict[str, Any] = json.loads(patch)["status"]
     return plain(ledger) | status
@@ -69,7 +69,7 @@ def test_a_labelled_ledger_fits_the_earlier_definition_and_is_read_again_as_it_w
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_what_the_older_controller_keeps_of_it_is_gone_on_with(name: str) -> None:
-    """It knows no messages. What was a sentence to it is a code, which this version takes for what it is."""
+    """It knows no messages. Where it had a sentence there is now a code, which this version reads as a code."""
     controller = Controller()
     for step in SCENARIOS[name]():
         reconcile(controller, step)
@@ -86,7 +86,7 @@ def test_what_the_older_controller_keeps_of_it_is_gone_on_with(name: str) -> Non
 
 
 def test_where_the_ledger_is_deleted_instead_a_held_group_is_restarted() -> None:
-    """The controller of any version finds the loss, and no ledger that says what it has cost."""
+    """A controller of any version finds the loss, but no ledger that says what it has cost."""
     controller = Controller()
     for step in SCENARIOS["held_by_budget"]():
         if step[0] == 32:

@@ -1,7 +1,7 @@
-"""A controller of this version takes over, in the middle of an incident, from one that wrote schemaVersion 3.
+"""A controller of this version takes over from one that wrote schemaVersion 3, in the middle of an incident.
 
-The fixtures are what commit 3338a6b wrote and did in `scenarios`. This version reads its ledger after each of the
-steps, goes on from there, and has to do what that version did: no second trigger, no second decision, no Event twice.
+The fixtures are what commit 3338a6b wrote and did in `scenarios`. This version reads the ledger after each step,
+continues from there, and must do what that version did: no second trigger, no second decision, no Event twice.
 """
 
 import json
@@ -45,7 +45,7 @@ SENTENCES = {"message", "wouldMessage", "then", "stormWhat", "held", "answer"}
 
 
 def without_words(ledger: Ledger) -> Ledger:
-    """The ledger with only the fact that each sentence is there: this version has other words for the same reasons."""
+    """The ledger with each sentence reduced to its presence: this version words the same reasons differently."""
     return msgspec.convert(_without_words(msgspec.to_builtins(ledger, builtin_types=(datetime,))), type=Ledger)
 
 
@@ -64,7 +64,7 @@ def _without_words(node: Any) -> Any:
 
 
 def read(status: dict[str, Any]) -> Ledger:
-    """As the reader of RecoveryGroups does."""
+    """Read the ledger as the reader of RecoveryGroups does."""
     found = decode_recovery_group(group_of(status)).value
     assert found.readable
     return found.ledger
@@ -90,7 +90,7 @@ def test_what_began_under_version_3_goes_on_as_it_would_have(name: str, taken_ov
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_each_ledger_is_the_one_that_this_version_would_have_written(name: str) -> None:
-    """So the codes that are read out of its sentences are those of the decisions that made the sentences."""
+    """So the codes that are read from its sentences are those of the decisions behind the sentences."""
     controller = Controller()
     for step, then in zip(SCENARIOS[name](), STEPS[name], strict=True):
         reconcile(controller, step)
@@ -101,18 +101,18 @@ def test_each_ledger_is_the_one_that_this_version_would_have_written(name: str) 
 
 
 def exhausted(ledger: Ledger) -> list[tuple[str, str]]:
-    """Status and reason of that condition."""
+    """Status and reason of the BudgetExhausted condition."""
     return [(each.status, each.reason) for each in ledger.conditions if each.type == BUDGET_EXHAUSTED]
 
 
 def as_accounted_then(ledger: Ledger) -> Ledger:
-    """Without its words, and without what version 3 does not write: classes of GPU time, released time, handling, the
-    count of restarts, and what lets incidents share a record. Nor does it say of a group that is not held that its
-    budget is exhausted."""
+    """The ledger without its words and without what version 3 does not write: classes of GPU time, released time,
+    handling, the count of restarts, and what lets incidents share a record. Version 3 also does not report an exhausted
+    budget for a group that is not held."""
     ledger = without_words(ledger)
     totals, incident = ledger.totals, ledger.incident
     spans = incident.phases if incident is not None else ()
-    # Released spans of an incident that is forgotten look like idle ones.
+    # Released spans of a forgotten incident look like idle ones.
     idle = round(sum(totals.idle_gpu_seconds.values()) + totals.released_gpu_seconds, 3)
     merged: list[PhaseSpan] = []
     for span in spans:
@@ -158,7 +158,7 @@ def as_accounted_then(ledger: Ledger) -> Ledger:
 
 
 def as_read(ledger: Ledger) -> Ledger:
-    """How a closed incident ended does not show what Enforce would have done, and nothing reads that any more."""
+    """A closed incident no longer shows what Enforce would have done, and nothing reads that any more."""
     closed = ledger.incident is not None and ledger.incident.closing is not None
     return ledger.with_incident(would_message="") if closed else ledger
 
@@ -176,7 +176,7 @@ def test_a_ledger_that_was_taken_over_is_the_same_when_it_is_read_back(name: str
 
 
 def after(name: str, seconds: float) -> Ledger:
-    """The ledger that version 3 wrote at that moment, as it is read."""
+    """The ledger that version 3 wrote at that moment, as this version reads it."""
     return read(next(step["status"] for step in STEPS[name] if step["seconds"] == seconds))
 
 

@@ -1,4 +1,4 @@
-"""Objects and stories for the specifications of what a walk records and waits for."""
+"""Objects and stories for the tests of what a walk records and waits for."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def job(uid: str = "job-1", name: str = "llm-node-0", *conditions: Object, **sta
 
 
 def pod(owner: Object, index: int, uid: str, phase: str = "Running", made_at: str = AT, **metadata: Any) -> Object:
-    """One that is ready if it runs, on a node of its own name."""
+    """A pod on the node `walk-1-abc-0`. It is Ready if it runs."""
     ready = [condition("Ready", "True" if phase == "Running" else "False")]
     container = {"name": "node", "restartCount": 0, "ready": True, "state": {"running": {}}}
     whole = {
@@ -47,7 +47,7 @@ def pod(owner: Object, index: int, uid: str, phase: str = "Running", made_at: st
 
 
 def stories(*events: tuple[str, Object]) -> Stories:
-    """From what the watches told, in this order."""
+    """The stories of these watch events, in this order."""
     told = Stories(Story(), Story(), Story(), Story())
     of_kind = {"TrainJob": told.train_jobs, "JobSet": told.job_sets, "Job": told.jobs, "Pod": told.pods}
     for position, (kind, body) in enumerate(events, start=1):

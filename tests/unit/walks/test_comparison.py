@@ -1,4 +1,4 @@
-"""What counts as a difference between the modelled cluster and the real one, and how it is told."""
+"""What counts as a difference between the modelled cluster and the real one, and how it is reported."""
 
 from tests.walks.comparison import Key, best, compare, report
 from tests.walks.draw import draw
@@ -9,7 +9,7 @@ POD = "Job llm-node-0#1/0 pod 1"
 
 
 def history(*sections: dict[str, list[str]], stands: str = "begun") -> History:
-    """Each section: what appeared, by role. In the end the Job stands as is said."""
+    """Each section is what appeared, by role. `stands`: the final state of the Job."""
     return History([Section(f"step {n}", [f"act {n}"], told, {JOB: stands}) for n, told in enumerate(sections)])
 
 

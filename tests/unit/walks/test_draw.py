@@ -1,4 +1,4 @@
-"""A seed is a walk, for ever and everywhere; the walks of CI leave nothing out."""
+"""A seed gives the same walk always and everywhere. The walks of CI leave nothing out."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""What a walk's history says: roles instead of names, facts in the order in which they came, how things stand."""
+"""What a walk's history says: roles instead of names, facts in the order of their arrival, and the final state."""
 
 from tests.unit.walks.objects import AT, LATER, NAMESPACE, condition, job, pod, stories
 from tests.walks.history import Stories, appeared, states

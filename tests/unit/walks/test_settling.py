@@ -1,4 +1,4 @@
-"""What is still under way, though nothing changes at the moment."""
+"""What is still in progress although nothing changes at the moment."""
 
 from tests.contract.scene import Object
 from tests.unit.walks.objects import AT, condition, job, pod, stories

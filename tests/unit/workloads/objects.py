@@ -1,4 +1,4 @@
-"""JobSets and Jobs, as far as membership asks about them."""
+"""JobSets and Jobs, with the fields that membership needs."""
 
 from datetime import UTC, datetime
 

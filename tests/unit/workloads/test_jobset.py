@@ -1,4 +1,4 @@
-"""Which Jobs of a JobSet that no one owns fail and restart together, and how groups are found."""
+"""Which Jobs of a JobSet without an owner fail and restart together, and how groups are found."""
 
 import msgspec
 import pytest
@@ -39,7 +39,7 @@ def test_all_are_members_but_what_another_one_wants_complete(name: str, member: 
 def test_a_job_that_is_complete_stays_a_member_where_the_training_ends_by_it(
     targets: tuple[str, ...], by_its_success: set[str]
 ) -> None:
-    """Else a side Job that has done its part would keep the group from ever being whole."""
+    """Otherwise a side Job that has completed would keep the group from ever being whole."""
     parts = (ReplicatedJobFacts("download"), ReplicatedJobFacts("node", accelerators=8), ReplicatedJobFacts("metrics"))
     of = msgspec.structs.replace(jobset(*parts), success_targets=targets)
     for part in parts:

@@ -1,4 +1,4 @@
-"""Names that every leader finds."""
+"""Names that every leader derives in the same way."""
 
 import re
 

@@ -34,8 +34,8 @@ def test_without_a_job_set_the_name_has_to_do() -> None:
 
 
 MPI = jobset(ReplicatedJobFacts("node"), ReplicatedJobFacts("launcher", ancestor="trainer"))
-"""deepspeed-distributed and mlx-distributed of Trainer 2.3: the launcher depends on its nodes being Ready, and only it
-is marked as trainer. With `runLauncherAsNode` it computes as well; without, it only commands."""
+"""deepspeed-distributed and mlx-distributed of Trainer 2.3. The launcher depends on its nodes being Ready, and only the
+launcher is marked as trainer. With `runLauncherAsNode` it also computes. Without, it only commands."""
 
 
 @pytest.mark.parametrize("name", ["node", "launcher"])

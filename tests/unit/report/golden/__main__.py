@@ -1,4 +1,4 @@
-"""Writes the files again: `.venv/bin/python -m tests.unit.report.golden`."""
+"""Regenerates the files: `.venv/bin/python -m tests.unit.report.golden`."""
 
 from recovery.report.formats import ReportFormat
 from recovery.report.rendering import rendered

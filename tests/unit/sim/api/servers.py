@@ -1,4 +1,4 @@
-"""A server with few kinds and no rules of their own, and objects to put into it."""
+"""A server with a few kinds that have no rules of their own, and objects to put into it."""
 
 import random
 from datetime import datetime, timedelta
@@ -15,7 +15,7 @@ TEAM = "team-a"
 
 
 class SetClock:
-    """`ports.Clock` that a test sets by hand; no one sleeps by it."""
+    """`ports.Clock` that a test sets by hand. Nothing sleeps by it."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -42,7 +42,7 @@ KINDS = (
 
 
 def serving(*kinds: ServedKind, clock: SetClock | None = None) -> ApiServer:
-    """No kinds: all of the above."""
+    """Without `kinds`, the server has all of the above."""
     return ApiServer(kinds or KINDS, clock=clock or SetClock(), entropy=random.Random(7))
 
 
@@ -56,7 +56,7 @@ def pod(name: str, *, node: str = "", **metadata: Any) -> Body:
 
 
 def made(server: ApiServer, resource: Resource, body: Body) -> Body:
-    """Created in the team's namespace."""
+    """Create the object, in the team's namespace if it is namespaced."""
     return server.create(resource, body, namespace=TEAM if resource.namespaced else None)
 
 
@@ -66,7 +66,7 @@ def meta(body: Body) -> Body:
 
 
 def told(line: bytes) -> tuple[str, str, str]:
-    """Type, name and resourceVersion of a watch's line; the name is empty in a bookmark."""
+    """Type, name and resourceVersion of a line of a watch. A bookmark's name is empty."""
     event = msgspec.json.decode(line)
     metadata = event["object"]["metadata"]
     return event["type"], metadata.get("name", ""), metadata["resourceVersion"]

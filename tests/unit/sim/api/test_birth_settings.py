@@ -1,6 +1,6 @@
-"""The modelled admission policy is the shipped one, sees RecoveryGroups a moment late, and can be taken away.
+"""The modelled admission policy matches the shipped one, sees RecoveryGroups a moment late, and can be removed.
 
-What it makes of Jobs is in `tests/contract`, where a real API server does the same.
+`tests/contract` checks what it does to Jobs, where a real API server does the same.
 """
 
 import random
@@ -53,7 +53,7 @@ class Place:
         await self.clock.sleep(WATCH_SECONDS)
 
     def size(self, **marks: str) -> tuple[int, str]:
-        """Of a Job that would be created now, and the revision that it would carry."""
+        """The size of a Job that would be created now, and the settings revision that it would carry."""
         made = self.server.create(JOBS, job(**marks), namespace="ml", dry_run=True)
         annotations = made["metadata"]["annotations"]
         return made["spec"]["parallelism"], annotations.get("recovery.trainjob.dev/birth-settings", "")
@@ -65,7 +65,7 @@ def settings(**fields: Any) -> Body:
 
 
 def job(**marks: str) -> Body:
-    """As JobSet makes it; `marks` replace its own."""
+    """A Job as JobSet makes it; `marks` replace its own labels."""
     own = {"jobset_name": "llm", "jobset_uid": "set-1", "replicatedjob_name": "node", **marks}
     labels = {PREFIX + name.replace("_", "-"): value for name, value in own.items()}
     pods = {"restartPolicy": "Never", "containers": [{"name": "node", "image": "torch"}]}

@@ -1,4 +1,4 @@
-"""The client of the modelled API server: models and controller processes hear what the production client would hear."""
+"""The client of the modelled API server gives models and controller processes what the production client would give."""
 
 import asyncio
 import json
@@ -81,7 +81,7 @@ def read(body: bytes) -> Any:
     return msgspec.json.decode(body)
 
 
-# Both ways in do the same.
+# Both clients do the same.
 
 
 @both
@@ -253,7 +253,7 @@ async def test_a_body_that_its_schema_refuses_is_refused_by_its_field(client_of:
     assert refused.value.status == 422
 
 
-# Bodies are what the wire would have carried.
+# Bodies are as the wire would have carried them.
 
 
 class _Spec(msgspec.Struct, rename="camel"):
@@ -286,7 +286,7 @@ async def test_a_model_may_use_the_body_that_it_has_sent_again() -> None:
     assert status == {"conditions": [{"type": "Ready", "status": "True"}]}
 
 
-# Who did it, and when.
+# Changes say who made them, and when.
 
 
 @both
@@ -343,11 +343,11 @@ async def test_kubelets_live_on_the_modelled_server() -> None:
         await running
 
 
-# Errors, as the production client makes them of a real server's answers.
+# Errors are those that the production client raises on a real server's answers.
 
 
 def failure_of(status: dict[str, Any]) -> StatusError:
-    """The failure that a real server's Status tells of."""
+    """The error for a real server's Status."""
     details = status.get("details") or {}
     causes = [
         FieldCause(cause.get("field", ""), cause.get("message", ""), cause.get("reason", ""))

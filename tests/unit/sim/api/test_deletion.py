@@ -1,4 +1,4 @@
-"""Deletes: grace, finalizers, preconditions, and what is told of them. Rules measured on kube-apiserver 1.36.3."""
+"""Deletes: grace, finalizers, preconditions, and the changes that follow. Measured on kube-apiserver 1.36.3."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def delete(server: ApiServer, grace_seconds: int | None = None, name: str = "ran
 
 
 def grace_of(body: Body) -> tuple[str, int]:
-    """Timestamp without its date, and grace."""
+    """The time of day of the deletionTimestamp, and the grace period."""
     return meta(body)["deletionTimestamp"][11:], meta(body)["deletionGracePeriodSeconds"]
 
 
@@ -41,7 +41,7 @@ def test_a_grace_of_more_than_292_years_wraps_around_in_the_servers_int64_of_nan
     assert (meta(far)["deletionTimestamp"][:4], meta(far)["deletionGracePeriodSeconds"]) == ("2272", 10**11)
     assert (meta(past)["deletionTimestamp"][:4], meta(past)["deletionGracePeriodSeconds"]) == ("1759", 10**10)
     clock.seconds = 5
-    # Shortened, from when it was first asked for; the fraction of a second that the wrap leaves is cut off.
+    # The shorter grace counts from the first delete. The wrap leaves a fraction of a second, which is cut off.
     assert grace_of(delete(server, 30)) == ("08:00:29Z", 30)
 
 
@@ -114,13 +114,13 @@ def test_a_name_is_taken_until_its_object_is_gone() -> None:
         (JOB_SETS, Propagation.FOREGROUND, ["foregroundDeletion"]),
         (JOBS, Propagation.FOREGROUND, ["foregroundDeletion"]),
         (JOBS, Propagation.BACKGROUND, None),
-        # The one kind that by default leaves its dependants behind; so does the real server, for batch/v1.
+        # Job is the one kind whose deletion orphans dependants by default. The real server does so for batch/v1.
         (JOBS, None, ["orphan"]),
         (EVENTS, None, None),
     ],
 )
 def test_propagation(resource: Resource, propagation: Propagation | None, finalizers: list[str] | None) -> None:
-    """None: it is gone."""
+    """`finalizers` None: the object is gone."""
     server = serving()
     made(server, resource, named("x"))
     server.delete(resource, "x", namespace=TEAM, propagation=propagation)
@@ -216,7 +216,7 @@ def test_a_grace_can_be_shortened_but_not_lengthened() -> None:
     assert grace_of(shorter) == ("08:00:10Z", 10)
     assert meta(shorter)["generation"] == 2
     clock.seconds = 6
-    # What was asked for is over already; whoever ends the pod still gets to see that, and a second.
+    # The shorter grace is over already. The pod gets one more second, so its kubelet still sees the change.
     assert grace_of(delete(server, 3)) == ("08:00:06Z", 1)
     assert server.find(PODS, "rank-0", TEAM) is not None
 

@@ -1,4 +1,4 @@
-"""Pods: what a new one is given, what may change in it, and what keeps new ones out."""
+"""Pods: the defaults of a new pod, the changes that are allowed, and what keeps new pods out."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unr
 
 
 def made(**spec: Any) -> Body:
-    """A pod as it is stored when it was made like this."""
+    """A pod with this spec, as the server stores it."""
     body: Body = {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "node", "image": "train:1"}], **spec}}
     kind = pod_kind()
     kind.default(body, None)
@@ -21,7 +21,7 @@ def made(**spec: Any) -> Body:
 
 
 def updated(before: Body, **spec: Any) -> tuple[FieldCause, ...]:
-    """What is wrong with such a change of the spec. None takes a field away."""
+    """Why the server refuses such a change of the spec. A value of None removes the field."""
     changed = {name: value for name, value in {**before["spec"], **spec}.items() if value is not None}
     body = {**before, "spec": changed}
     kind = pod_kind()

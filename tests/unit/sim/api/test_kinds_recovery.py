@@ -1,4 +1,4 @@
-"""Our own kinds say of a policy, a config and a ledger what a real API server says of them."""
+"""Our own kinds judge a policy, a config and a ledger as a real API server does."""
 
 import re
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ Bad = Mapping[str, tuple[dict[str, Any], str]]
 
 
 def refused_by_the_server(cases: Bad) -> list[Any]:
-    """Those of the cases that the real control plane's tests put to the server, less what kubectl alone refuses."""
+    """The cases that the real control plane's tests send to the server, without those that kubectl alone refuses."""
     return [pytest.param(*case, id=name) for name, case in cases.items() if "unknown field" not in case[1]]
 
 
@@ -170,7 +170,7 @@ def test_kinds_are_served_as_their_definitions_say() -> None:
 
 @virtual_time
 async def test_a_status_is_pruned_and_completed_like_a_spec() -> None:
-    """As the server does with every write of a custom resource."""
+    """The server does this with every write of a custom resource."""
     server = ApiServer(recovery_kinds(), clock=VirtualClock(), entropy=Random(1))
     spec = {"workloadRef": {"kind": "TrainJob", "name": "llm", "uid": "u"}, "group": "llm"}
     body = {"metadata": {"name": "llm-u", "namespace": "ml"}, "spec": spec}

@@ -34,7 +34,7 @@ def entries(body: Body) -> dict[tuple[str, str], tuple[str, Body]]:
 
 
 def mode_since_seconds(body: Body, clock: SetClock) -> float:
-    """Seconds before now."""
+    """How many seconds ago the mode was set."""
     since = decode_policy(msgspec.json.encode(body)).value.mode_since
     return (clock.now() - since).total_seconds()
 

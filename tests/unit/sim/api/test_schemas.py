@@ -1,4 +1,4 @@
-"""Structural schemas: what a write becomes before it is stored, and what is said of one that is not accepted."""
+"""Structural schemas: what a write becomes before it is stored, and how an invalid write is refused."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def completed(schema: Schema, spec: Any, before: Body | None = None) -> Any:
 
 
 def causes(schema: Schema, spec: Any, before: Any = None) -> tuple[FieldCause, ...]:
-    """Of a spec that replaces `before`; None: of a new one."""
+    """The causes to refuse a spec that replaces `before`. None: the object is new."""
     return schema.causes({"spec": spec}, None if before is None else {"spec": before})
 
 
@@ -32,7 +32,7 @@ def cause(schema: Schema, spec: Any, before: Any = None) -> FieldCause:
     return only
 
 
-# What becomes of a write.
+# What a write becomes before it is stored.
 
 
 def test_unknown_fields_are_pruned_at_every_depth() -> None:
@@ -108,7 +108,7 @@ def test_what_an_update_shares_with_the_stored_object_is_neither_completed_nor_c
     assert schema.causes(body, old) == ()
 
 
-# What is not accepted, and in which words.
+# Which writes are refused, and in which words.
 
 NUMBER = {"type": "number", "minimum": 1, "maximum": 2.5}
 LIST = {"type": "array", "minItems": 1, "maxItems": 2, "items": {"type": "string"}}
@@ -302,7 +302,7 @@ def test_what_a_write_of_the_status_gets_wrong_is_worded_from_the_status_on() ->
 
 
 def ruled(rule: str, schema: Body | None = None, **more: str) -> Schema:
-    """A spec whose field `f` stands under the rule; without a schema, an object of anything."""
+    """A spec whose field `f` has the rule. Without a schema, `f` is an object of anything."""
     schema = schema or {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     said = {"rule": rule, "message": "so it is", **more}
     return schema_of(f={**schema, "x-kubernetes-validations": [said]})
@@ -399,7 +399,7 @@ def test_no_rule_is_asked_of_an_object_that_is_wrong_otherwise() -> None:
     assert [each.field for each in causes(schema, {"f": "b", "g": "b"})] == ["spec.f", "<nil>"]
 
 
-# What is not understood.
+# Schemas that are not supported.
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What models read of the server without asking it over the wire."""
+"""What models read from the server without a request."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Watches: what they tell, where they begin, how they end."""
+"""Watches: what they send, where they begin, and how they end."""
 
 import asyncio
 import gc
@@ -17,7 +17,7 @@ from tests.unit.sim.api.servers import TEAM, made, meta, named, pod, serving, to
 
 @asynccontextmanager
 async def heard(stream: AsyncGenerator[bytes, None]) -> AsyncIterator[list[bytes]]:
-    """The lines that have arrived, while it is watched."""
+    """The lines that have arrived so far, while the watch is open."""
     lines: list[bytes] = []
 
     async def listen() -> None:
@@ -36,7 +36,7 @@ async def until_end(stream: AsyncGenerator[bytes, None]) -> list[bytes]:
 
 
 def label(server: ApiServer, name: str, value: str | None, resource: Resource = PODS) -> str:
-    """Returns the new resourceVersion."""
+    """Set the label, and return the new resourceVersion."""
     patch = {"metadata": {"labels": {"color": value}}}
     body = server.patch(resource, name, patch, kind=PatchKind.MERGE, namespace=TEAM)
     version = meta(body)["resourceVersion"]
@@ -148,7 +148,7 @@ async def test_an_object_that_begins_or_ceases_to_match_is_added_or_deleted() ->
             ("MODIFIED", "a", kept["resourceVersion"]),
             ("DELETED", "a", ceased),
         ]
-        # The last state that matched, in the version in which it ceased to.
+        # The last state that matched, with the resourceVersion at which it no longer did.
         assert meta(msgspec.json.decode(lines[2])["object"])["labels"] == {"color": "red"}
 
 
@@ -237,10 +237,10 @@ async def test_a_stream_that_is_open_goes_on_over_a_compaction_and_a_position_th
 
 @virtual_time
 async def test_an_object_that_never_changes_keeps_no_history_alive() -> None:
-    """Over simulated days most of what is kept would be such history."""
+    """Otherwise such history would be most of what is kept over simulated days."""
 
     gc.collect()
-    gc.freeze()  # what other tests have left: half a million objects that are no entries of this history
+    gc.freeze()  # what other tests have left: half a million objects that are not in this history
     server = serving()
     made(server, PODS, pod("never-changed"))
     made(server, PODS, pod("a"))

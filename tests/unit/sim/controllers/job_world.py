@@ -1,4 +1,4 @@
-"""A server, the Job controller and, if asked for, the garbage collector, in virtual time; tests play the kubelets."""
+"""A server, the Job controller and optionally the garbage collector, in virtual time. Tests play the kubelets."""
 
 import asyncio
 import random
@@ -52,12 +52,12 @@ class JobWorld:
         return self.server.patch(JOBS, name, {"spec": spec}, kind=PatchKind.MERGE, namespace=NAMESPACE)
 
     def set_job_status(self, name: str = "train", **status: Any) -> None:
-        """As someone else writes it."""
+        """Write the Job's status as another client does."""
         patch = {"status": status}
         self.server.patch(JOBS, name, patch, kind=PatchKind.MERGE, namespace=NAMESPACE, subresource="status")
 
     def conditions(self, name: str = "train") -> dict[str, str]:
-        """Type and reason of the conditions that hold, in the order in which they were said."""
+        """Type and reason of the True conditions, in the order in which they were added."""
         said = self.status(name).get("conditions", ())
         return {each["type"]: each["reason"] for each in said if each["status"] == "True"}
 
@@ -73,7 +73,7 @@ class JobWorld:
         return list(self.server.objects(PODS, NAMESPACE))
 
     def pod(self, index: int) -> Body:
-        """The youngest that has the index and is not being deleted."""
+        """The youngest pod that has the index and is not being deleted."""
         found = [pod for pod in self.pods() if index_of(pod) == index and "deletionTimestamp" not in pod["metadata"]]
         assert found, f"there is no pod of index {index}"
         return found[-1]
@@ -88,7 +88,7 @@ class JobWorld:
         )
 
     def run(self, *pods: Body, restarts: int = 0) -> None:
-        """Bound, running and ready, after so many restarts in place."""
+        """Make the pods bound, running and ready, after so many restarts in place."""
         at = timestamp(self.clock.now())
         for pod in pods or self.pods():
             if not pod["spec"].get("nodeName"):
@@ -101,7 +101,7 @@ class JobWorld:
             self.set_status(pod, {"phase": "Running", "conditions": [readiness], "containerStatuses": [container]})
 
     def end(self, pod: Body, code: int, *conditions: Body) -> None:
-        """All its containers have ended, for good."""
+        """Let all containers of the pod end, without a restart."""
         at = timestamp(self.clock.now())
         ended = {"exitCode": code, "finishedAt": at}
         readiness = {"type": "Ready", "status": "False", "lastTransitionTime": at}
@@ -113,12 +113,12 @@ class JobWorld:
         self.set_status(pod, status)
 
     def delete(self, *pods: Body) -> None:
-        """As someone else does, with the pods' own grace."""
+        """Delete the pods as another client does, with their own grace."""
         for pod in pods:
             self.server.delete(PODS, pod["metadata"]["name"], namespace=NAMESPACE)
 
     def let_die(self, *pods: Body) -> None:
-        """The kubelet's last delete, once the processes of a pod that is being deleted have ended."""
+        """Send the kubelet's last delete of pods that are being deleted: their processes have ended."""
         for pod in pods or self.pods():
             if "deletionTimestamp" in pod["metadata"]:
                 self.server.delete(PODS, pod["metadata"]["name"], namespace=NAMESPACE, grace_seconds=0)
@@ -126,7 +126,7 @@ class JobWorld:
 
 @asynccontextmanager
 async def job_world(*, per_second: float = UNLIMITED, collects: bool = False) -> AsyncIterator[JobWorld]:
-    """`per_second`: requests of the Job controller; the collector may send twice as many. `collects`: there is one."""
+    """`per_second`: requests of the Job controller. `collects`: add a collector, which may send twice as many."""
     world = JobWorld(per_second)
     running = [asyncio.ensure_future(world.controller.run())]
     if collects:

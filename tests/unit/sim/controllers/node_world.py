@@ -35,13 +35,13 @@ class NodeWorld:
         await asyncio.sleep(seconds)
 
     async def until_second(self, seconds: float) -> None:
-        """Counted from the start of the world."""
+        """Wait until that second, counted from the start of the world."""
         await asyncio.sleep(seconds - self.clock.monotonic_seconds())
 
     # Nodes.
 
     def add_node(self, name: str = "node-0", *, ready: bool = True, **details: Any) -> Body:
-        """Registered, and without the taint of new nodes where it is ready."""
+        """Register a node. A ready one does not have the taint of new nodes."""
         made = self.server.create(NODES, node(name, self._now(), **details))
         if not ready:
             return made
@@ -61,14 +61,14 @@ class NodeWorld:
             self.server.create(LEASES, lease)
 
     async def beat_until(self, seconds: float, *names: str) -> None:
-        """Every 10 s, the last time at that second, counted from the start of the world."""
+        """Send heartbeats every 10 s, the last at that second, counted from the start of the world."""
         while self.clock.monotonic_seconds() <= seconds:
             for name in names:
                 self.beat(name)
             await asyncio.sleep(10)
 
     def say(self, name: str, **statuses: str) -> None:
-        """What the node's kubelet posts: its conditions by type."""
+        """Post the node's conditions, by type, as its kubelet does."""
         now = self._now()
         conditions = [
             {"type": kind, "status": status, "reason": "Kubelet", "lastHeartbeatTime": now, "lastTransitionTime": now}
@@ -84,7 +84,7 @@ class NodeWorld:
         self.server.patch(NODES, name, {"spec": {"unschedulable": unschedulable}}, kind=PatchKind.MERGE)
 
     def taints(self, name: str = "node-0") -> list[str]:
-        """As kubectl takes them: `key:effect`."""
+        """The taints as kubectl takes them: `key:effect`."""
         taints = self.node(name)["spec"].get("taints") or ()
         return [f"{taint['key'].removeprefix('node.kubernetes.io/')}:{taint['effect']}" for taint in taints]
 
@@ -122,15 +122,15 @@ class NodeWorld:
         return "deletionTimestamp" in self.pod(name)["metadata"]
 
     def node_of(self, name: str) -> str:
-        """Empty: it is not bound."""
+        """The pod's node. Empty: the pod is not bound."""
         return str(self.pod(name)["spec"].get("nodeName", ""))
 
     def condition(self, name: str, kind: str) -> Body:
-        """Empty: the pod has no such condition."""
+        """The pod's condition of that type. Empty: it has none."""
         return condition(self.pod(name), kind)
 
     def last_state(self, name: str) -> Body:
-        """Of a pod that is gone."""
+        """The last state of a pod that is gone."""
         return next(change.body for change in reversed(self.changes) if change.body["metadata"]["name"] == name)
 
     def _now(self) -> str:
@@ -139,7 +139,7 @@ class NodeWorld:
 
 @asynccontextmanager
 async def running(*controllers: MakesController, kinds: Iterable[ServedKind] | None = None) -> AsyncIterator[NodeWorld]:
-    """`kinds` None: the core ones."""
+    """`kinds` None: the core kinds."""
     world = NodeWorld(controllers, kinds or core_kinds())
     async with at_work(*world.controllers):
         yield world
@@ -156,7 +156,7 @@ async def at_work(*parts: Runs) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        # What broke a part is raised here, and is then the better explanation of a failed test.
+        # If a part broke, its error is raised here: it explains a failed test better.
         for task in tasks:
             task.cancel()
         for task in tasks:
@@ -203,7 +203,7 @@ def pod(
     finalizers: tuple[str, ...] = (),
     **spec: Any,
 ) -> Body:
-    """`bound_to` a node from the start, or still to be scheduled."""
+    """`bound_to`: the pod's node from the start. Empty: the pod still has to be scheduled."""
     limits = {**({GPUS: str(gpus)} if gpus else {}), **({"cpu": cpu} if cpu else {})}
     where = {"nodeName": bound_to} if bound_to else {}
     return {

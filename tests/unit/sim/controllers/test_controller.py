@@ -1,4 +1,4 @@
-"""The control loop of the models: which keys are synced, when, how many at a time, and when again."""
+"""The control loop of the models: which keys are synced, when, how many at a time, and when they are retried."""
 
 import asyncio
 import itertools
@@ -18,7 +18,7 @@ DELAY_SECONDS = 0.01
 
 
 class Recorder(ModelController[str]):
-    """Syncs that last `sync_seconds`, and fail as often as `failures` says."""
+    """A controller whose syncs last `sync_seconds`, and fail as often as `failures` says."""
 
     name = "recorder"
 
@@ -30,7 +30,7 @@ class Recorder(ModelController[str]):
         super().__init__(server, clock, entropy, limiter=limiter, delay_seconds=delay, workers=workers)
         self.sync_seconds = sync_seconds
         self.failures: dict[str, list[int]] = {}
-        """HTTP codes that the next syncs of a key end with."""
+        """HTTP codes that the next syncs of a key fail with."""
         self.syncs: list[tuple[str, float]] = []
         self.at_work: list[str] = []
         self.most_at_work = 0

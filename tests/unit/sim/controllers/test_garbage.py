@@ -1,4 +1,4 @@
-"""What becomes of the objects of an owner that goes, with the Job controller beside the collector."""
+"""What happens to the dependants of a deleted owner, with the Job controller beside the collector."""
 
 from collections.abc import Callable
 from typing import Any
@@ -74,7 +74,7 @@ async def test_the_pods_of_a_job_that_is_being_deleted_lose_their_finalizers_at_
 
 @virtual_time
 async def test_pods_that_are_deleted_before_the_controller_looks_count_as_failed_on_the_dying_job() -> None:
-    """What RaiseBackoffLimit is there for."""
+    """RaiseBackoffLimit exists for this case."""
     async with job_world() as world:
         await _running(world, pods=16, restart_policy="OnFailure")
         world.controller.stall(True)
@@ -133,7 +133,7 @@ async def test_a_job_that_someone_else_ends_lets_its_pods_go_even_those_that_wer
 
 @virtual_time
 async def test_128_pods_take_a_stock_collector_nine_seconds_and_five_if_someone_else_deletes_them() -> None:
-    """Three requests a pod at 40 a second; else the Job controller's one a pod at 20, to take the finalizer away."""
+    """The collector needs 3 requests a pod at 40/s. With help, the Job controller removes the finalizer: 1 at 20/s."""
     seconds = {}
     for helped in (False, True):
         async with job_world(per_second=20, collects=True) as world:
@@ -225,7 +225,7 @@ async def test_a_dependant_that_lets_go_of_its_owner_is_not_waited_for_any_longe
 
 
 class Meddled(Limiter):
-    """Lets someone else do something just before the third request, which is the deletion."""
+    """Calls `meddle` just before the third request, which is the deletion."""
 
     def __init__(self, world: JobWorld, meddle: Callable[[], object]) -> None:
         super().__init__(world.clock, per_second=UNLIMITED)

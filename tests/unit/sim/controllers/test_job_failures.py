@@ -1,4 +1,4 @@
-"""What counts as a failure of a Job's pod, what follows, and when it is too much."""
+"""What counts as a failure of a Job's pod, what follows, and how many failures are too many."""
 
 from datetime import UTC, datetime
 from typing import Any

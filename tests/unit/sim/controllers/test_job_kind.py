@@ -1,4 +1,4 @@
-"""What the server fills into a Job, and what it refuses."""
+"""The defaults that the server sets in a Job, and what it refuses."""
 
 from typing import Any
 

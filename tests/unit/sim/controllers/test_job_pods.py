@@ -86,7 +86,7 @@ async def test_changes_of_pods_are_synced_together_after_a_second() -> None:
 
 @virtual_time
 async def test_a_stock_controller_manager_takes_six_seconds_for_128_pods() -> None:
-    """A request for each pod and for the 25 Events that one Job may have, less 30 at once, 20 a second."""
+    """One request for each pod and for each of a Job's at most 25 Events: 30 at once, then 20 a second."""
     async with job_world(per_second=20) as world:
         world.create(pods=128)
         await world.pass_seconds(5)
@@ -104,7 +104,7 @@ async def test_refused_pods_are_asked_for_few_at_a_time_ever_more_rarely_and_tol
         await world.pass_seconds(0.5)
         assert world.events("FailedCreate") == ["Error creating: exceeded quota: gpus"]
         await world.pass_seconds(60)
-        assert len(world.events("FailedCreate")) == 6  # after 1, 2, 4, 8, 16 and not yet 32 seconds more
+        assert len(world.events("FailedCreate")) == 6  # the first, and after 1, 2, 4, 8, 16 s; not yet 32 s
         world.admission.refusal = None
         await world.pass_seconds(60)
         assert world.indexes() == list(range(8))

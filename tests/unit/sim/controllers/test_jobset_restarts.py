@@ -1,4 +1,4 @@
-"""JobSet: what follows from a failed Job, and how a restart replaces all of them."""
+"""JobSet: what follows from a failed Job, and how a restart replaces all Jobs."""
 
 import pytest
 
@@ -105,7 +105,7 @@ def test_the_first_rule_that_matches_decides(rules: list[Body], reason: str, end
 
 
 async def hold(scene: Scene, job: str) -> None:
-    """A finalizer, as if a pod of it would not die."""
+    """Add a finalizer to the Job, as if one of its pods did not terminate."""
     patch = {"metadata": {"finalizers": ["test/held"]}}
     scene.server.patch(JOBS, job, patch, kind=PatchKind.MERGE, namespace=NAMESPACE)
     await scene.quiet()

@@ -1,4 +1,4 @@
-"""What becomes of a node that is no longer heard, of one that comes back, and of the pods on both."""
+"""What happens to a node that no longer reports, to one that reports again, and to the pods on both."""
 
 import random
 

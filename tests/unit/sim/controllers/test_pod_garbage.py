@@ -1,4 +1,4 @@
-"""Which pods are force-deleted, when, and what is said of them first."""
+"""Which pods are force-deleted, when, and what is written to their status first."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""When a pod finished, from which the Job controller counts how long the next one has to wait."""
+"""When a pod finished. The Job controller counts the wait of the next pod from that time."""
 
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.metadata import moment_of

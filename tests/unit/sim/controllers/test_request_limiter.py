@@ -9,7 +9,7 @@ from recovery.sim.virtual_time import VirtualClock, virtual_time
 
 
 async def served(limiter: Limiter, clock: VirtualClock, requests: int) -> list[float]:
-    """When each of so many requests that are asked for at once may be sent, counted from now."""
+    """When each of `requests` simultaneous requests may be sent, in seconds from now."""
     began_seconds = clock.monotonic_seconds()
     moments: list[float] = []
 

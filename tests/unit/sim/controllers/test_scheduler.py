@@ -1,4 +1,4 @@
-"""Where pods are put, what is said of those that fit nowhere, and when they are tried again."""
+"""Where pods are placed, what is reported of those that fit nowhere, and when they are tried again."""
 
 from typing import Any
 
@@ -12,11 +12,11 @@ from recovery.sim.virtual_time import virtual_time
 from tests.unit.sim.controllers.node_world import GPUS, NAMESPACE, NodeWorld, running
 
 SOON = 0.5
-"""Seconds in which the scheduler has seen a few pods."""
+"""Seconds that the scheduler needs at most for a few pods."""
 
 
 def affinity(operator: str, *values: str) -> dict[str, Any]:
-    """To nodes by their label `pool`."""
+    """A required affinity to nodes by their label `pool`."""
     term = {"matchExpressions": [{"key": "pool", "operator": operator, "values": list(values)}]}
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
 
@@ -170,7 +170,7 @@ def test_required_node_affinity_is_kept_to(term: dict[str, Any], node: str) -> N
 
 @virtual_time
 async def test_a_gated_pod_waits_in_silence_until_its_last_gate_is_gone() -> None:
-    # The real server lets gates be taken away, and nothing else be changed.
+    # The real server allows only the removal of gates.
     async with running(Scheduler, kinds=(ServedKind(resource=PODS), ServedKind(resource=NODES))) as world:
         world.add_node("node-0")
         world.add_pod("p", schedulingGates=[{"name": "quota"}])

@@ -1,4 +1,4 @@
-"""Trainer: the JobSet that a TrainJob and its runtime make, and what the TrainJob says of it."""
+"""Trainer: the JobSet that it makes of a TrainJob and its runtime, and the TrainJob's status."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def container(job: Body) -> Body:
 
 
 def variables(job: Body) -> dict[str, Any]:
-    """Values by name; of one that is taken from a field the field's path."""
+    """The values of the variables by name. A variable that is taken from a field has the field's path."""
     return {
         each["name"]: each["value"] if "value" in each else each["valueFrom"]["fieldRef"]["fieldPath"]
         for each in container(job).get("env", ())

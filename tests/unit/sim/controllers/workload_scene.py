@@ -34,7 +34,7 @@ class Scene:
     trainer: TrainerController
     garbage: GarbageCollector
     changes: list[ObjectChange]
-    """Everything that was written."""
+    """All changes so far."""
 
     @classmethod
     @asynccontextmanager
@@ -61,7 +61,7 @@ class Scene:
         await asyncio.sleep(seconds)
 
     async def create(self, body: Body) -> None:
-        """And wait for what follows."""
+        """Create the object, and wait for what follows."""
         self.server.create(self.server.resource_of(body), body, namespace=NAMESPACE)
         await self.quiet()
 
@@ -75,7 +75,7 @@ class Scene:
         return self.server.get(JOBS, name, namespace=NAMESPACE)
 
     def jobs(self) -> list[str]:
-        """Names, in the order in which they were made."""
+        """The names of the Jobs, in the order of their creation."""
         return [job["metadata"]["name"] for job in self.server.objects(JOBS)]
 
     def attempts(self) -> dict[str, str]:
@@ -87,7 +87,7 @@ class Scene:
         return {job["metadata"]["name"]: job["metadata"]["uid"] for job in self.server.objects(JOBS)}
 
     def counts(self, replicated: str, jobset: str = "llm") -> dict[str, int]:
-        """What the JobSet says of the Jobs of one ReplicatedJob, zeros left out."""
+        """The JobSet's counts of the Jobs of one ReplicatedJob, without zeros."""
         for each in self.jobset(jobset)["status"]["replicatedJobsStatus"]:
             if each["name"] == replicated:
                 return {key: value for key, value in each.items() if key != "name" and value}
@@ -124,7 +124,7 @@ class Scene:
         await self.play(job, conditions=met, active=0, ready=0, startTime=began)
 
     async def delete_job(self, name: str) -> None:
-        """Someone deletes it in the foreground, as our own controller does."""
+        """Delete the Job in the foreground, as our own controller does."""
         self.server.delete(JOBS, name, namespace=NAMESPACE, propagation=Propagation.FOREGROUND)
         await self.quiet()
 
@@ -154,7 +154,7 @@ def jobset(*replicated_jobs: Body, name: str = "llm", **spec: Any) -> Body:
 
 
 def replicated(name: str, *, pods: int = 2, replicas: int = 1, after: Sequence[tuple[str, str]] = ()) -> Body:
-    """`after`: names and statuses of what it depends on."""
+    """`after`: names and required statuses of the ReplicatedJobs that it depends on."""
     body: Body = {
         "name": name,
         "replicas": replicas,
