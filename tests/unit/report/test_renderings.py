@@ -193,25 +193,25 @@ def test_json_says_what_it_is_with_codes_and_units() -> None:
 def test_every_number_of_json_that_measures_has_its_unit_in_its_name() -> None:
     counts = {"gpus", "ranks", "number", "rank", "exitCode", "restarts", "charged", "incidents", "openIncidents"}
     counts |= {"recovered", "replaced", "jobsEnded", "schemaVersion", "policyGeneration", "budgetLimit"}
-    counts |= {"missingRecords", "unreadableRecords", "value"}
+    counts |= {"missingRecords", "unreadableRecords", "value", "byClass", "byOutcome", "byHandling"}
     for report in reports_of(killed_rank()):
         for name in numbers(json.loads(rendered(report, ReportFormat.JSON))):
             assert name in counts or name.endswith("Seconds"), name
 
 
 def numbers(value: Any, name: str = "") -> Iterator[str]:
-    """The name of each field that holds a number; `restarts`, a count, for numbers in a map by phase or class."""
+    """The name of each field that holds a number. In a map by phase or class the map's name has the unit."""
     match value:
         case dict():
             for key, each in value.items():
-                yield from numbers(each, key if name[:2] != "by" and "SecondsBy" not in name else "restarts")
+                yield from numbers(each, name if "SecondsBy" in name or name.startswith("by") else key)
         case list():
             for each in value:
                 yield from numbers(each, name)
         case bool():
             pass
         case int() | float():
-            yield name
+            yield name.partition("By")[0] if "SecondsBy" in name else name
 
 
 def test_what_is_missing_is_told_in_words() -> None:
