@@ -54,7 +54,7 @@ class SuspectLogs:
             return
         task = asyncio.create_task(self._read(key.namespace, wanted.known))
         reading.task = task
-        task.add_done_callback(lambda done: _ended(reading, done))
+        task.add_done_callback(lambda done: _ended(key, reading, done))
 
     def with_log(self, key: GroupKey, incident: Incident) -> Incident:
         """The incident with its log, if the log has arrived and is not in the incident yet."""
@@ -104,7 +104,7 @@ class SuspectLogs:
             return msgspec.structs.replace(known, absent=LogAbsence.TIMED_OUT)
 
 
-def _ended(reading: _Reading, task: asyncio.Task[SuspectLog]) -> None:
+def _ended(key: GroupKey, reading: _Reading, task: asyncio.Task[SuspectLog]) -> None:
     """The read is over. If it failed unexpectedly, there is no log."""
     reading.task = None
     if task.cancelled():
@@ -115,4 +115,5 @@ def _ended(reading: _Reading, task: asyncio.Task[SuspectLog]) -> None:
     else:
         # Without the exception's message: it may quote the log, which may contain secrets.
         stack = "".join(traceback.format_tb(error.__traceback__))
-        _log.error("the read of a suspect's log failed: this is a bug", error=type(error).__name__, stack=stack)
+        words = "the read of a suspect's log failed: this is a bug"
+        _log.error(words, job=str(key), incident=reading.incident_id, error=type(error).__name__, stack=stack)

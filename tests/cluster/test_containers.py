@@ -11,8 +11,9 @@ from tests.cluster.conftest import MakesRuntime, StartsController, StartsTrainin
 from tests.cluster.controller_record import has_reconciled, workload_writes
 from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import Fleet, Job, Object
-from tests.cluster.stations import has_triggered, is_trigger
+from tests.cluster.stations import is_trigger
 from tests.cluster.test_groups import STEP
+from tests.cluster.verdict import assert_one_trigger
 
 pytestmark = pytest.mark.usefixtures("no_complaints")
 
@@ -80,7 +81,7 @@ async def test_a_finished_helper_and_a_broken_sidecar_open_nothing_and_hold_noth
         (incident,) = await job.closed_incidents(1)
         assert incident["outcome"] == "Recovered"
         await job.trains(past=step)
-    assert len(proxy.writes(has_triggered)) == 1
+    assert_one_trigger(proxy)
 
 
 async def test_fail_job_on_42_is_left_to_the_job_while_a_sidecar_keeps_the_pod_running(

@@ -265,6 +265,7 @@ async def test_a_job_that_completes_while_its_trigger_is_under_way_is_not_delete
     assert (closed["outcome"], closed["outcomeReason"]) == ("Superseded", "JobFinishing"), closed
     assert taken_down(proxy) == ["llm-node-0"]
     assert proxy.writes(takes_down)[-1].status == 409, "that of the other Job, which has changed"
+    assert {seen.status for seen in proxy.writes(takes_down)} == {200, 409}
     assert triggers(proxy) == []
     finished = (await jobs_of(job))["llm-node-1"]["metadata"]
     assert finished["uid"] == before["llm-node-1"]

@@ -31,7 +31,7 @@ from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import REPOSITORY, Fleet, Job, Object, apply, until
 from tests.cluster.stations import is_trigger
-from tests.cluster.verdict import Before, Member, moment, remember
+from tests.cluster.verdict import Before, Member, assert_one_trigger, moment, remember
 
 pytestmark = pytest.mark.usefixtures("no_complaints")
 
@@ -175,12 +175,6 @@ def forced(proxy: ApiProxy) -> list[str]:
     return [seen.path.rsplit("/", 1)[-1] for seen in deletes if json.loads(seen.body).get("gracePeriodSeconds") == 0]
 
 
-def assert_one_trigger(proxy: ApiProxy) -> None:
-    """One trigger was carried out. Earlier ones may have been refused, if a pod's loss had just changed the Job."""
-    statuses = [seen.status for seen in proxy.writes(is_trigger)]
-    assert statuses == [*[409] * (len(statuses) - 1), 200]
-
-
 async def assert_fenced_once(
     job: Job, proxy: ApiProxy, before: Before, dead: Member, *, collected: bool = False
 ) -> Object:
@@ -310,10 +304,12 @@ async def test_without_leave_to_assume_it_waits_and_finishes_when_the_node_retur
             since = job.fleet.clock.now()
             # The new group must run elsewhere: a pod is evicted if it comes before the node's NoExecute taint is gone.
             await set_room(job.fleet, [dead.node], room=False)
-            job.fleet.kubelets.revive_node(dead.node)
-            await until("it trains", lambda: job.fleet.world.passed(job.training, before.step, since))
-            [closed] = await job.closed_incidents(1)
-            await set_room(job.fleet, [dead.node], room=True)
+            try:
+                job.fleet.kubelets.revive_node(dead.node)
+                await until("it trains", lambda: job.fleet.world.passed(job.training, before.step, since))
+                [closed] = await job.closed_incidents(1)
+            finally:
+                await set_room(job.fleet, [dead.node], room=True)
     assert closed["outcome"] == "Recovered"
     assert forced(proxy) == []
     assert_one_trigger(proxy)

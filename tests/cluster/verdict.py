@@ -16,6 +16,7 @@ from recovery.sim.training.trace import EventKind
 from recovery.sim.trials.lost_time import API_TIME, Account, Booked, Dated, beyond, lost_time, outages
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.scene import Job, Object, until
+from tests.cluster.stations import is_trigger
 
 GPUS_PER_RANK = 8
 _ORDER = ["Detected", "Decided", "TearingDown", "Scheduling", "Starting", "Rendezvous"]
@@ -119,6 +120,12 @@ async def assert_recovered_once(
     _assert_accounts_for_every_second(job, ledger, incident)
     _assert_sentence(job, incident, suspects, exit_code, then)
     return incident
+
+
+def assert_one_trigger(proxy: ApiProxy) -> None:
+    """One trigger was carried out. Earlier ones may have been refused, if a pod's loss had just changed the Job."""
+    statuses = [seen.status for seen in proxy.writes(is_trigger)]
+    assert statuses == [*[409] * (len(statuses) - 1), 200]
 
 
 def _assert_charged_once(ledger: Object, incident: Object) -> None:

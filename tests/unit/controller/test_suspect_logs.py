@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import json
 from collections.abc import Iterator
 
 import msgspec
@@ -275,9 +276,11 @@ async def test_a_read_that_fails_by_a_bug_holds_up_nothing_and_is_logged_without
     assert found.actions[: len(TRIGGER)] == TRIGGER
     assert incident(found).suspect_log is None
     [line] = [each for each in logged.getvalue().splitlines() if "this is a bug" in each]
-    assert "ValueError" in line
-    assert "_read" in line, "where it failed"
     assert CANARY not in line
+    found_line = json.loads(line)
+    assert (found_line["level"], found_line["job"], found_line["error"]) == ("error", str(KEY), "ValueError")
+    assert found_line["incident"] == incident(found).id
+    assert "_read" in found_line["stack"], "where it failed"
 
 
 async def test_in_a_storm_few_reads_are_under_way_at_once_and_all_of_them_end() -> None:
