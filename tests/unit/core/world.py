@@ -69,6 +69,8 @@ class World(msgspec.Struct, frozen=True):
     """The pods whose ranks have trained to their end, by Job UID and index."""
     made: int = 1
     """How many Jobs there have been, including those that are gone."""
+    forgotten: tuple[PodFacts, ...] = ()
+    """The gone pods that a restarted controller does not know. No later pod gets their UIDs."""
     nodes: dict[str, NodeFacts] = {}
     """The nodes that are not simply Ready."""
     gone_nodes: frozenset[str] = frozenset()
@@ -201,7 +203,9 @@ class World(msgspec.Struct, frozen=True):
     def controller_restarted(self) -> "World":
         """Forgets what only a running controller knows: pods that vanished, and when the group trained."""
         pods = tuple(pod for pod in self.pods if pod.gone_at is None)
-        return msgspec.structs.replace(self, pods=pods, trained_at={}, trained_members={}, done={})._remember()
+        forgotten = (*self.forgotten, *(pod for pod in self.pods if pod.gone_at is not None))
+        known = msgspec.structs.replace(self, trained_at={}, trained_members={}, done={})
+        return msgspec.structs.replace(known, pods=pods, forgotten=forgotten)._remember()
 
     # --- nodes -----------------------------------------------------------------------------------------------------
 
@@ -287,7 +291,8 @@ class World(msgspec.Struct, frozen=True):
 
     def replaced(self, index: int, seconds: float) -> "World":
         """The Job has created another pod for that rank. It is Pending."""
-        number = sum(pod.job_uid == self.job.uid and pod.index == index for pod in self.pods)
+        ever = (*self.forgotten, *self.pods)
+        number = sum(pod.job_uid == self.job.uid and pod.index == index for pod in ever)
         pod = _pod(self.job, index, number, whole(seconds))
         counted = self.with_job(failed=self.job.failed + 1)
         return msgspec.structs.replace(counted, pods=(*counted.pods, pod))

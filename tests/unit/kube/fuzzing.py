@@ -31,7 +31,7 @@ from tests.unit.kube.store_world import LEDGER_NAME, Body, config, job, load, po
 WATCHED = (PODS, JOBS, JOB_SETS, TRAIN_JOBS, NODES, RECOVERY_POLICIES, RECOVERY_CONFIGS, RECOVERY_GROUPS)
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
 EXAMPLES = settings(deadline=None, derandomize=True, database=None, suppress_health_check=QUIET)
-"""The same cases in every run."""
+"""The same cases in every process that has loaded the same modules: hypothesis also draws the constants of these."""
 
 Path = tuple[str | int, ...]
 
