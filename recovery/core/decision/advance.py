@@ -10,7 +10,7 @@ import msgspec
 
 from recovery.core.decision import backoff
 from recovery.core.decision.after_restart import after_restart
-from recovery.core.decision.before_restart import judge, kept_by_breaker
+from recovery.core.decision.before_restart import judge, kept_by_breaker, seen_then
 from recovery.core.decision.hold import fail_job
 from recovery.core.decision.resuming import completed, settling_until, whole_again
 from recovery.core.decision.teardown import claimed_jobs, free_the_dead, left_alone
@@ -29,7 +29,7 @@ from recovery.core.model.rules import RuleAction
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import Plan, ResumeWorkload, SuspendWorkload
 from recovery.core.plan.context import ReconcileContext
-from recovery.core.plan.steps import answer, as_before, attempt, close, message_of
+from recovery.core.plan.steps import answer, as_before, attempt, close, message_of, say
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode, PolicyError, Restart
 
@@ -213,6 +213,9 @@ def _before_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
         waits_until = settling_until(context, ledger)
         if waits_until is None:
             return whole_again(context, ledger)
+        if ledger.current_incident.withheld is not None and not ledger.current_incident.forced:
+            # The loss has ended by itself. A backoff that is shorter than this wait must not bring the restart now.
+            return _runs_again(ledger, waits_until)
     news = tuple(item for item in more if not item.inferred)
     aside = _still_aside(ledger)
     if aside and not news:
@@ -227,6 +230,14 @@ def _before_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
     if plan.requeue_at is not None and waits_until is not None:
         waits_until = min(waits_until, plan.requeue_at)
     return msgspec.structs.replace(plan, requeue_at=waits_until or plan.requeue_at)
+
+
+def _runs_again(ledger: Ledger, waits_until: datetime) -> Plan:
+    """The members run again without a restart. The incident ends at that time if they still do."""
+    open_ = ledger.current_incident
+    found = because(Reason.MEMBER_LOST, evidence=open_.evidence[0])
+    again = because(Reason.MEMBERS_RUN_AGAIN, ranks=open_.ranks)
+    return say(ledger, seen_then(found, again), requeue_at=waits_until)
 
 
 def _is_put_off(context: ReconcileContext, ledger: Ledger, more: tuple[Evidence, ...]) -> bool:

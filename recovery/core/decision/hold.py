@@ -1,9 +1,12 @@
 """Holding a group: what happens when its budget or a verdict allows no attempt now."""
 
+from datetime import datetime
+
 import msgspec
 
+from recovery.core.decision.resuming import settling_until
 from recovery.core.diagnosis.finishing import finishing
-from recovery.core.diagnosis.membership import member_jobs
+from recovery.core.diagnosis.membership import group_runs_whole, member_jobs
 from recovery.core.incident import phases
 from recovery.core.incident.attempt_limits import Refusal
 from recovery.core.incident.preconditions import barred
@@ -19,11 +22,12 @@ from recovery.core.policy.spec import OnExhausted
 
 def hold_back(context: ReconcileContext, ledger: Ledger, found: Explanation, refusal: Refusal) -> Plan:
     """No attempt may be made now. `budget.onExhausted` is carried out once, when the group becomes Held."""
-    held = ledger
+    held, decides_again_at = ledger, refusal.frees_at
     if ledger.phase is not Phase.HELD:
         # Only once: a person who has since resumed the job has decided otherwise.
         held = phases.enter(ledger, Phase.HELD, context.now)
         held = _exhausted(context, held, refusal) if refusal.exhausted else _held_for_good(held, refusal)
+        decides_again_at = _first_of(decides_again_at, _may_end_at(context, held))
     elif not refusal.exhausted and ledger.current_incident.held is None:
         held = _held_for_good(held, refusal)
     held = msgspec.structs.replace(held, next_attempt_at=refusal.frees_at)
@@ -31,9 +35,21 @@ def hold_back(context: ReconcileContext, ledger: Ledger, found: Explanation, ref
     why = explained(
         Sentence.HELD, refusal.why.reason, found=found, why=refusal.why, then=then if then is not None else ""
     )
-    plan = say(held, why, requeue_at=refusal.frees_at)
+    plan = say(held, why, requeue_at=decides_again_at)
     actions = (*suspension.suspend(held, context.workload), *fail_job(context, plan.ledger))
     return msgspec.structs.replace(plan, actions=actions)
+
+
+def _may_end_at(context: ReconcileContext, held: Ledger) -> datetime | None:
+    """When the incident may end because the group runs whole already, as after a restart in place. None: it does not
+    run whole, so a change of its pods comes first."""
+    if not group_runs_whole(context.snapshot):
+        return None
+    return settling_until(context, held) or context.now
+
+
+def _first_of(one: datetime | None, other: datetime | None) -> datetime | None:
+    return min((moment for moment in (one, other) if moment is not None), default=None)
 
 
 def _exhausted(context: ReconcileContext, ledger: Ledger, refusal: Refusal) -> Ledger:

@@ -100,10 +100,9 @@ def test_a_group_that_looks_whole_at_once_is_held_for_a_moment() -> None:
     """The rank restarted in place and was Ready before any reconcile. A Hold that no one can see would be useless."""
     controller = Controller(policy(limit=0))
     world = training(restart_policy="OnFailure").container_restarted(3, 1, 0)
-    controller.reconcile(world, 1.5)
-    plan = controller.reconcile(world, 1.6)
+    assert controller.reconcile(world, 1.5).requeue_at == at(6.5)
     assert controller.phase() is Phase.HELD
-    assert plan.requeue_at == at(6.5)
+    assert controller.reconcile(world, 1.6).requeue_at == at(6.5)
     controller.settle(world, 6.5)
     assert controller.phase() is Phase.HEALTHY
 
@@ -111,7 +110,7 @@ def test_a_group_that_looks_whole_at_once_is_held_for_a_moment() -> None:
 def test_it_waits_for_whichever_comes_first() -> None:
     controller = Controller(one_in(3600))
     world = recover(controller, training(restart_policy="OnFailure"), 0).container_restarted(2, 1, 100)
-    controller.reconcile(world, 102)
+    assert controller.reconcile(world, 102).requeue_at == at(107)
     assert controller.reconcile(world, 102.5).requeue_at == at(107)
 
 
@@ -120,7 +119,7 @@ def test_after_an_attempt_too_a_group_that_looks_whole_is_held_for_a_moment() ->
     world = training(restart_policy="OnFailure").pod_deleted(3, 0)
     controller.reconcile(world, 1)
     back = world.recreated(10).all_ready(20).container_restarted(1, 1, 21)
-    controller.reconcile(back, 23)
+    assert controller.reconcile(back, 23).requeue_at == at(28)
     assert controller.phase() is Phase.HELD
     assert controller.reconcile(back, 24).requeue_at == at(28)
     controller.settle(back, 28)

@@ -291,6 +291,18 @@ def test_a_node_that_answers_again_has_lost_no_one() -> None:
     assert len(controller.triggers) == 1
 
 
+def test_a_backoff_that_ends_while_a_group_settles_restarts_nothing() -> None:
+    controller = Controller(policy(backoff=Backoff(initial=timedelta(seconds=3))))
+    world = recovered_once(controller, job())
+    lost = world.with_pod(2, dead_since=at(300), dead_because="its node is gone").node_deleted("gpu-2")
+    controller.reconcile(lost, 300.2)
+    assert controller.ledger.next_attempt_at == at(303.2)
+    plan = controller.reconcile(world, 303.3)
+    assert (controller.incident.reason, plan.requeue_at) == (Reason.MEMBERS_RUN_AGAIN, at(305.2))
+    controller.settle(world, 305.2)
+    assert (len(controller.recorded), len(controller.triggers)) == (2, 1)
+
+
 def test_a_loss_within_an_open_incident_waits_as_well() -> None:
     """This is the second attempt of one incident: the new group ran, and lost a member before all ranks were Ready."""
     controller = Controller(WAITS)
