@@ -69,7 +69,11 @@ def decide_opened(context: ReconcileContext, opened: Ledger) -> Plan:
     assert context.snapshot.jobset is not None, "evidence comes from the Jobs of a JobSet"
     if _platform_restarts(context.snapshot, opened):
         return after_restart(context, _adopt(context, context.snapshot.jobset, opened))
-    return judge(context, opened)
+    plan = judge(context, opened)
+    if plan.requeue_at is not None or not group_runs_whole(context.snapshot):
+        return plan
+    # The replacements were quicker than the controller, so no change of theirs brings the reconcile that may end it.
+    return msgspec.structs.replace(plan, requeue_at=settling_until(context, plan.ledger) or context.now)
 
 
 def _in_jobset(context: ReconcileContext, ledger: Ledger) -> Plan:

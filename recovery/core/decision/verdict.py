@@ -168,6 +168,8 @@ def _says(match: Match) -> Explanation:
 
 def _settling(context: ReconcileContext, ledger: Ledger, disruption: Disruption) -> Verdict | None:
     """Wait for `settle`: late evidence could make a rule with Ignore or FailJob decide, or keep one from deciding."""
+    if ledger.phase is Phase.HELD:  # a verdict was reached, whatever a clock that has jumped says now
+        return None
     open_ = ledger.current_incident
     began = open_.attempts[-1].started_at if open_.attempts else open_.detected_at
     # Counted from the first sign, so that a cascade of many ranks does not put the verdict off without end. A sign

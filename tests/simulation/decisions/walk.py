@@ -85,7 +85,9 @@ def _made_again(world: World, seconds: float) -> World:
             uid=template.jobset_uid, created_at=whole(seconds), deleting_since=None, terminal_state="", conditions=()
         )
         world = world.with_jobset(suspended=workload.suspended, restarts=0, restarts_counted=0)
-    return world.recreated_suspended(seconds) if workload.suspended else world.recreated(seconds)
+    if workload.suspended:
+        return world.recreated_suspended(seconds)
+    return world.with_jobset(suspended=False).recreated(seconds)
 
 
 def _resumed(world: World, seconds: float) -> World:
@@ -106,8 +108,8 @@ def _ranks_again(world: World, seconds: float) -> World:
         if pod is None or pod.gone_at is not None or pod.phase == "Failed":
             world = world.replaced(index, seconds)
         elif not pod.node:
-            free = next(name for name in (f"gpu-{index}", f"spare-{index}") if answers(world, name))
-            world = world.scheduled(index).with_pod(index, node=free)
+            free = next((name for name in (f"gpu-{index}", f"spare-{index}") if answers(world, name)), None)
+            world = world if free is None else world.scheduled(index).with_pod(index, node=free)
         elif pod.phase == "Succeeded" or pod.deleting_since is not None or not answers(world, pod.node):
             continue
         elif not pod.containers:
@@ -140,6 +142,9 @@ class Walk:
         """Jobs that lost a member after all had run: the other ranks wait for it forever."""
         self.waiting: dict[str, set[tuple[str, int]]] = {}
         """For those Jobs, the processes that ran when the member was lost, as pod UIDs with restart counts."""
+        self.witnesses: dict[str, set[tuple[str, int]]] = {}
+        """For those Jobs, the processes that ran when any member was lost, later ones included. A process that began
+        between two losses may have met ranks that the second one took, or may still wait for the first to come back."""
         self.cut_off: set[str] = set()
         """Like `hung`, but only until the member's node responds again."""
 
@@ -219,6 +224,7 @@ class Walk:
         if self.world.job.uid in self.world.trained_at:
             self.hung.add(self.world.job.uid)
             self.waiting.setdefault(self.world.job.uid, processes)
+            self.witnesses.setdefault(self.world.job.uid, set()).update(processes)
 
     def processes(self, *, ready: bool = False) -> set[tuple[str, int]]:
         """The processes of the running ranks; `ready`: only of the Ready ones."""
@@ -418,7 +424,7 @@ class Walk:
             assert open_.id not in self.ended_by_user, plan.message
 
     def justified(self, action: DeleteJob) -> None:
-        """A Job is deleted only if it hung, was failing, or was given up.
+        """A Job is deleted only if it may hang, was failing, or was given up.
 
         But a controller that did not watch may mistake a Job that never trained for one that did
         (`core.diagnosis.trained` says when).
@@ -429,7 +435,8 @@ class Walk:
         failing = job.condition("FailureTarget") is not None
         reason = self.controller.incident.message
         given_up = "has had no pods" in reason or "not all ranks started" in reason or "requested" in reason
-        assert job.uid in self.hung | self.cut_off or failing or given_up or job.suspended, reason
+        may_hang = job.uid in self.hung | self.cut_off or self.processes() & self.witnesses.get(job.uid, set())
+        assert may_hang or failing or given_up or job.suspended, reason
 
     def repeatable(self, plan: Plan) -> None:
         """Deciding again on the same facts changes nothing, now and a second later."""

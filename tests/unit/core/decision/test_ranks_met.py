@@ -5,10 +5,13 @@ import pytest
 from recovery.core.model.annotations import RESTART_ANNOTATION
 from recovery.core.model.facts import Condition
 from recovery.core.model.ledger import Outcome
+from recovery.core.model.native_policy_facts import PodFailureRule
 from recovery.core.model.reason import Reason
 from recovery.core.model.rules import NodeConditionRule, Rule, RuleAction, When
-from recovery.core.policy.spec import Mode
+from recovery.core.policy.resolved import Policy
+from recovery.core.policy.spec import Mode, Restart
 from tests.unit.core.decision.test_verdicts import on_exit
+from tests.unit.core.diagnosis.test_native_policies import on_condition
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.groups import training
 from tests.unit.core.world import World, at
@@ -39,6 +42,21 @@ def test_a_group_whose_ranks_are_all_new_by_the_first_reconcile_is_not_restarted
     assert (incident.closing.outcome, incident.restarts) == (Outcome.OBSERVED, 0)
     assert incident.closing.ended_at == at(31), "when the last rank was Ready, within the second"
     assert controller.reconcile(whole, 60).reason is Reason.NO_FAILURE, "and it is dealt with"
+
+
+@pytest.mark.parametrize(
+    ("policy_", "policy_rules"),
+    [(policy(restart=Restart.NONE), ()), (policy(), (on_condition("Ignore"),))],
+    ids=["restart None", "podFailurePolicy Ignore"],
+)
+def test_what_is_left_to_kubernetes_ends_without_another_change_if_the_group_runs_whole_by_then(
+    policy_: Policy, policy_rules: tuple[PodFailureRule, ...]
+) -> None:
+    controller = Controller(policy_)
+    whole = training(rules=policy_rules).evicted(3, 0).came_back(3, 20, 30)
+    assert controller.reconcile(whole, 50).requeue_at == at(55)
+    controller.settle(whole, 55)
+    assert (len(controller.recorded), controller.triggers) == (1, [])
 
 
 def test_one_rank_that_is_not_new_waits_for_a_peer_that_is_gone() -> None:

@@ -94,6 +94,16 @@ def test_a_kubelet_whose_clock_is_ahead_does_not_cut_the_wait_short() -> None:
     assert len(controller.triggers) == 1
 
 
+def test_a_group_that_is_held_by_its_verdict_does_not_settle_again_when_a_clock_jumps() -> None:
+    controller = Controller(policy(limit=0, rules=(FAIL_42,)))
+    lost = training().pod_deleted(3, 10)
+    assert controller.reconcile(lost, 10.5).requeue_at == at(12.5)
+    controller.reconcile(lost, 13)
+    assert controller.phase() is Phase.HELD
+    controller.reconcile(lost, 11)
+    assert controller.incident.reason is Reason.BUDGET_EXHAUSTED
+
+
 def test_a_storm_dated_ahead_of_our_clock_is_waited_out_for_half_a_minute_at_most() -> None:
     controller = Controller(policy(limits=MAY))
     storm = SILENT.node_deleted("gpu-2").nodes_lost(("gpu-2", 0), ("gpu-50", 1), ("gpu-51", 300))
