@@ -237,11 +237,11 @@ def _before_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
 
 
 def _runs_again(ledger: Ledger, waits_until: datetime) -> Plan:
-    """The members run again without a restart. The incident ends at that time if they still do."""
+    """The group runs whole without the restart that waits. The incident ends at that time if it still does."""
     open_ = ledger.current_incident
     found = because(Reason.MEMBER_LOST, evidence=open_.evidence[0])
-    again = because(Reason.MEMBERS_RUN_AGAIN, ranks=open_.ranks)
-    return say(ledger, seen_then(found, again), requeue_at=waits_until)
+    needless = explained(Sentence.READY_MEANWHILE, Reason.MEMBERS_RUN_AGAIN, ranks=open_.ranks)
+    return say(ledger, seen_then(found, needless), requeue_at=waits_until)
 
 
 def _is_put_off(context: ReconcileContext, ledger: Ledger, more: tuple[Evidence, ...]) -> bool:
