@@ -173,10 +173,9 @@ def _settling(context: ReconcileContext, ledger: Ledger, disruption: Disruption)
     open_ = ledger.current_incident
     began = open_.attempts[-1].started_at if open_.attempts else open_.detected_at
     # Counted from the first sign, so that a cascade of many ranks does not put the verdict off without end. A sign
-    # dated by this reconcile, or by a clock ahead of ours, does not count.
-    first = min(
-        (item.at for item in disruption.evidence if item.at is not None and item.at < context.now), default=began
-    )
+    # dated by this reconcile, or by a clock ahead of ours, does not count. Nor does one that the last attempt judged.
+    signs = (item.at for item in disruption.evidence if item.at is not None and item.at < context.now)
+    first = min((at for at in signs if at >= began.replace(microsecond=0)), default=began)
     until = max(open_.detected_at, first) + timedelta(seconds=open_.pinned.settle_seconds)
     if context.now >= until or not matching.may_change(open_.pinned.rules, disruption, context.snapshot):
         return None

@@ -134,6 +134,19 @@ def test_a_loss_that_waits_is_judged_although_the_one_before_was_ignored() -> No
     assert len(controller.triggers) == 2
 
 
+def test_a_loss_after_one_that_was_ignored_settles_as_well_although_the_first_has_settled() -> None:
+    controller = Controller(policy(rules=(IGNORE_7,)))
+    world = training().pod_failed(2, 7, 0)
+    reconcile_when_requeued(controller, world, 0.5, until=5)
+    assert controller.incident.reason is Reason.RULE_IGNORE
+    lost = world.pod_deleted(1, 20)
+    assert controller.reconcile(lost, 20.5).requeue_at == at(22)
+    assert controller.reconcile(lost, 20.6).requeue_at == at(22), "its own ledger write brings this reconcile"
+    assert controller.triggers == []
+    controller.reconcile(lost, 22)
+    assert len(controller.triggers) == 1
+
+
 def test_a_loss_during_a_pause_restarts_the_group_once_the_pause_is_over() -> None:
     """An earlier loss, while the new group was starting, was left to the platform."""
     controller = Controller()
