@@ -200,9 +200,7 @@ def _before_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
     """Nothing has been restarted yet: the group was left alone on purpose, is held, or must not be restarted now."""
     snapshot, now = context.snapshot, context.now
     open_ = ledger.current_incident
-    # Evidence may come in late and be older than what opened the incident, but not older than the policy.
-    since = min(context.policy.since, open_.started_at) if isinstance(context.policy, Policy) else open_.started_at
-    more = fresh(snapshot, gather(snapshot), since=since, handled=ledger.handled, now=now)
+    more = fresh(snapshot, gather(snapshot), since=_evidence_since(context, open_), handled=ledger.handled, now=now)
     enforced = _enforced_since(open_, context.policy, more)
     if enforced is not None:
         return close(ledger, Outcome.OBSERVED, enforced, now)
@@ -234,6 +232,15 @@ def _before_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
     if plan.requeue_at is not None and waits_until is not None:
         waits_until = min(waits_until, plan.requeue_at)
     return msgspec.structs.replace(plan, requeue_at=waits_until or plan.requeue_at)
+
+
+def _evidence_since(context: ReconcileContext, open_: Incident) -> datetime:
+    """Evidence may come in late and be older than what opened the incident, but not older than the policy that did. A
+    policy that has changed since does not make the incident's own evidence too old."""
+    policy = context.policy
+    if isinstance(policy, Policy) and policy.since <= open_.detected_at:
+        return policy.since
+    return open_.started_at
 
 
 def _runs_again(ledger: Ledger, waits_until: datetime) -> Plan:

@@ -8,7 +8,7 @@ from recovery.core.model.ledger import Phase
 from recovery.core.model.rules import RuleAction
 from recovery.core.plan.actions import FailJobSet
 from recovery.core.policy.resolved import Policy
-from recovery.core.policy.spec import Mode
+from recovery.core.policy.spec import FencingMode, Mode
 from tests.unit.core.decision.test_verdicts import MAY, on_exit
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.groups import training
@@ -54,6 +54,18 @@ def test_no_node_is_suspected_by_a_restart_by_hand_for_a_loss_that_was_dealt_wit
     controller.reconcile(world.asked("recovery.trainjob.dev/restart", at(50_000).isoformat()), 50_001)
     assert len(controller.triggers) == 1
     assert controller.fleet_changes == []
+
+
+def test_an_exit_from_before_the_policy_is_no_evidence_although_a_node_was_silent_before_that() -> None:
+    """The node counts as dead only after the policy was made, so its loss opens the incident. The exit is older, and
+    its rank runs again."""
+    controller = Controller(
+        policy(Mode.OBSERVE, since=5, fencing=FencingMode.ASSUME_DEAD, may_assume_dead=True, assume_dead_seconds=5)
+    )
+    world = training().node_silent("gpu-0", 0).pod_failed(1, 42, 1).replaced(1, 2).started(1, 3).pod_ready(1, 4)
+    for seconds in (6, 6.1, 9):
+        controller.reconcile(world, seconds)
+        assert len(controller.incident.evidence) == 1
 
 
 def test_what_is_forgotten_beyond_the_bound_is_of_the_earliest_incidents() -> None:
