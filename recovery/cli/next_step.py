@@ -12,6 +12,7 @@ from recovery.core.diagnosis.group_conditions import EARLIER_LOSS
 from recovery.core.incident import lifecycle
 from recovery.core.model.ledger import Ledger, Phase
 from recovery.core.model.protection import Protection, ProtectionReason
+from recovery.core.model.reason import Reason
 
 _OVERDUE_AFTER = timedelta(minutes=1)
 """A step this late is overdue. A running controller is not that late."""
@@ -89,7 +90,6 @@ ON_ITS_WAY = {
     Phase.DECIDED: "restarts",
     Phase.FENCING: "waits for the node",
     Phase.TEARING_DOWN: "waits for old pods",
-    Phase.BACKOFF: "restarts",
     Phase.SCHEDULING: "waits for nodes",
     Phase.STARTING: "waits for pods",
     Phase.RENDEZVOUS: "waits for Ready",
@@ -143,8 +143,9 @@ def _of_incident(ledger: Ledger, found: Protection, resumes_at: datetime | None,
     pinned = open_.pinned
     if suspended:
         return NextStep("resumes", resumes_at)
-    if ledger.phase is Phase.BACKOFF and ledger.next_attempt_at is not None:
-        return NextStep("restarts", ledger.next_attempt_at)
+    if ledger.phase is Phase.BACKOFF:
+        needless = open_.reason is Reason.MEMBERS_RUN_AGAIN
+        return NextStep("closes") if needless else NextStep("restarts", ledger.next_attempt_at)
     if ledger.phase is Phase.STARTING:
         return NextStep("runs by", started + timedelta(seconds=pinned.start_timeout_seconds), "restarts")
     if ledger.phase is Phase.RENDEZVOUS and open_.probe_proven and pinned.rendezvous_timeout_seconds:

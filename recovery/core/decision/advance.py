@@ -12,7 +12,7 @@ from recovery.core.decision import backoff
 from recovery.core.decision.after_restart import after_restart
 from recovery.core.decision.before_restart import judge, kept_by_breaker, seen_then
 from recovery.core.decision.hold import fail_job
-from recovery.core.decision.resuming import completed, settling_until, whole_again
+from recovery.core.decision.resuming import completed, may_end_at, settling_until, whole_again
 from recovery.core.decision.teardown import claimed_jobs, free_the_dead, left_alone
 from recovery.core.decision.terminal_jobset import awaits_new_jobset, failed, made_again
 from recovery.core.diagnosis.evidence import Evidence, gather
@@ -70,10 +70,10 @@ def decide_opened(context: ReconcileContext, opened: Ledger) -> Plan:
     if _platform_restarts(context.snapshot, opened):
         return after_restart(context, _adopt(context, context.snapshot.jobset, opened))
     plan = judge(context, opened)
-    if plan.requeue_at is not None or not group_runs_whole(context.snapshot):
+    if plan.requeue_at is not None:
         return plan
-    # The replacements were quicker than the controller, so no change of theirs brings the reconcile that may end it.
-    return msgspec.structs.replace(plan, requeue_at=settling_until(context, plan.ledger) or context.now)
+    # If the replacements were quicker than the controller, no change of theirs brings the reconcile that may end it.
+    return msgspec.structs.replace(plan, requeue_at=may_end_at(context, plan.ledger))
 
 
 def _in_jobset(context: ReconcileContext, ledger: Ledger) -> Plan:

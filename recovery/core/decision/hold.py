@@ -1,12 +1,10 @@
 """Holding a group: what happens when its budget or a verdict allows no attempt now."""
 
-from datetime import datetime
-
 import msgspec
 
-from recovery.core.decision.resuming import settling_until
+from recovery.core.decision.resuming import may_end_at
 from recovery.core.diagnosis.finishing import finishing
-from recovery.core.diagnosis.membership import group_runs_whole, member_jobs
+from recovery.core.diagnosis.membership import member_jobs
 from recovery.core.incident import phases
 from recovery.core.incident.attempt_limits import Refusal
 from recovery.core.incident.preconditions import barred
@@ -27,7 +25,8 @@ def hold_back(context: ReconcileContext, ledger: Ledger, found: Explanation, ref
         # Only once: a person who has since resumed the job has decided otherwise.
         held = phases.enter(ledger, Phase.HELD, context.now)
         held = _exhausted(context, held, refusal) if refusal.exhausted else _held_for_good(held, refusal)
-        decides_again_at = _first_of(decides_again_at, _may_end_at(context, held))
+        moments = (refusal.frees_at, may_end_at(context, held))
+        decides_again_at = min((moment for moment in moments if moment is not None), default=None)
     elif not refusal.exhausted and ledger.current_incident.held is None:
         held = _held_for_good(held, refusal)
     held = msgspec.structs.replace(held, next_attempt_at=refusal.frees_at)
@@ -38,18 +37,6 @@ def hold_back(context: ReconcileContext, ledger: Ledger, found: Explanation, ref
     plan = say(held, why, requeue_at=decides_again_at)
     actions = (*suspension.suspend(held, context.workload), *fail_job(context, plan.ledger))
     return msgspec.structs.replace(plan, actions=actions)
-
-
-def _may_end_at(context: ReconcileContext, held: Ledger) -> datetime | None:
-    """When the incident may end because the group runs whole already, as after a restart in place. None: it does not
-    run whole, so a change of its pods comes first."""
-    if not group_runs_whole(context.snapshot):
-        return None
-    return settling_until(context, held) or context.now
-
-
-def _first_of(one: datetime | None, other: datetime | None) -> datetime | None:
-    return min((moment for moment in (one, other) if moment is not None), default=None)
 
 
 def _exhausted(context: ReconcileContext, ledger: Ledger, refusal: Refusal) -> Ledger:

@@ -7,6 +7,7 @@ never comes, the incident says so, and nothing is restarted.
 
 from datetime import datetime, timedelta
 
+from recovery.core.diagnosis.membership import group_runs_whole
 from recovery.core.incident import lifecycle, phases
 from recovery.core.model.facts import Progress
 from recovery.core.model.ledger import Ledger, Outcome, Phase
@@ -37,6 +38,14 @@ def settling_until(context: ReconcileContext, ledger: Ledger) -> datetime | None
     began = open_.phases[-1].started_at if ledger.phase is Phase.HELD else open_.detected_at
     # A clock that jumped back does not prolong the wait.
     return began + SETTLES_IN if timedelta() <= now - began < SETTLES_IN else None
+
+
+def may_end_at(context: ReconcileContext, ledger: Ledger) -> datetime | None:
+    """When the incident may end because the group runs whole already, as after a restart in place. None: it does not
+    run whole, so a change of its pods comes first."""
+    if not group_runs_whole(context.snapshot):
+        return None
+    return settling_until(context, ledger) or context.now
 
 
 def whole_again(context: ReconcileContext, ledger: Ledger) -> Plan:

@@ -11,6 +11,7 @@ from recovery.core.model.facts import WorkloadFacts
 from recovery.core.model.group_totals import BudgetState
 from recovery.core.model.ledger import Incident, Ledger, LedgerCondition, Phase
 from recovery.core.model.ledger_object import schema_version_of
+from recovery.core.model.reason import Reason
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import PolicyError
 
@@ -63,7 +64,8 @@ def _next_attempt_at(ledger: Ledger, open_: Incident | None) -> datetime | None:
     if open_.suspension is not None and open_.suspension.until is not None:
         return open_.suspension.until
     if open_.withheld is not None:
-        return open_.withheld.until
+        # A loss that has ended by itself needs no restart, so none is announced.
+        return None if open_.reason is Reason.MEMBERS_RUN_AGAIN else open_.withheld.until
     return ledger.next_attempt_at if ledger.phase is Phase.HELD else None
 
 

@@ -233,6 +233,7 @@ def test_since_when_it_is_as_it_is(job: Object, group: Object | None, since: str
         (incident("TearingDown"), "waits for old pods"),
         (incident("Backoff", {"nextAttemptAt": "2026-11-02T09:03:10Z"}), "restarts 09:03:10Z"),
         (incident("Backoff", {"nextAttemptAt": "2026-11-02T08:57:10Z"}), "overdue: restarts 08:57:10Z"),
+        (incident("Backoff", reason="MembersRunAgain"), "closes"),
         (incident("Scheduling"), "waits for nodes"),
         (incident("Starting"), "runs by 09:14:00Z or restarts"),
         (incident("Rendezvous"), "waits for Ready"),

@@ -299,6 +299,7 @@ def test_a_backoff_that_ends_while_a_group_settles_restarts_nothing() -> None:
     assert controller.ledger.next_attempt_at == at(303.2)
     plan = controller.reconcile(world, 303.3)
     assert (controller.incident.reason, plan.requeue_at) == (Reason.MEMBERS_RUN_AGAIN, at(305.2))
+    assert controller.ledger.next_attempt_at is None, "no restart is announced"
     controller.settle(world, 305.2)
     assert (len(controller.recorded), len(controller.triggers)) == (2, 1)
 
