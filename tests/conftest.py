@@ -6,14 +6,17 @@ import signal
 import pytest
 from hypothesis import settings
 
+from tests.outcome import Outcome
 
-def pytest_configure() -> None:
+
+def pytest_configure(config: pytest.Config) -> None:
     """Restore SIGINT: a shell that runs the tests in the background has them, and their children, ignore it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     # A deadline of an example measures the machine. Beside other work it would fail correct code.
     settings.register_profile("without a clock", deadline=None)
     settings.load_profile("without a clock")
+    config.pluginmanager.register(Outcome(config))
 
 
 @pytest.fixture

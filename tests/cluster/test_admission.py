@@ -21,6 +21,8 @@ from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.scene import REPOSITORY, ControllerProcess, Object, policy, train_job
 from tests.cluster.webhooks import SYSTEM, Webhooks, config, eventually
 
+pytestmark = pytest.mark.central
+
 POLICIES_CRD = REPOSITORY / "manifests" / "crd" / "recoverypolicies.yaml"
 BAD: Object = {"budget": {"window": "7d"}, "backoff": {"initial": "10m", "max": "5m"}}
 

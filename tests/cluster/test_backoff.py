@@ -26,7 +26,7 @@ from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import Fleet, Job, Object, apply
 from tests.cluster.stations import PASSING, WAITING, in_phase, policy_for
 
-pytestmark = pytest.mark.usefixtures("no_complaints")
+pytestmark = [pytest.mark.central, pytest.mark.usefixtures("no_complaints")]
 OURS = "recovery.trainjob.dev/suspended-by"
 RESUME_AT = "recovery.trainjob.dev/resume-at"
 

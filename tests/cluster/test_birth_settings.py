@@ -33,6 +33,8 @@ from tests.cluster.controlplane.start import ControlPlane, ControlPlaneSettings
 from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import Object, apply, install, install_component
 
+pytestmark = pytest.mark.central
+
 NAMESPACE = "team-a"
 SINCE = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 

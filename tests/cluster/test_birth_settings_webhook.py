@@ -22,6 +22,8 @@ from tests.contract import test_birth_settings as contract
 from tests.contract.expectations import Expectation, expectation_of
 from tests.contract.real import TOGETHER, begun, stage_on
 
+pytestmark = pytest.mark.central
+
 EXPECTATIONS = [found for each in vars(contract).values() if (found := expectation_of(each)) is not None]
 
 

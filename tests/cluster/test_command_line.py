@@ -103,6 +103,7 @@ def only_line(text: str) -> str:
 # --- what keeps it from working ------------------------------------------------------------------------------------
 
 
+@pytest.mark.central
 @every_command
 async def test_no_cluster_is_one_line_and_exit_code_1(command: tuple[str, ...], tmp_path: Path) -> None:
     nowhere = tmp_path / "kubeconfig"
@@ -117,6 +118,7 @@ async def test_no_cluster_is_one_line_and_exit_code_1(command: tuple[str, ...], 
     assert "127.0.0.1:1" in ended.err
 
 
+@pytest.mark.central
 async def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
     ended = await recovery(*STATUS, "--kubeconfig", str(tmp_path / "missing"))
     assert (ended.exit_code, ended.out) == (1, "")
@@ -125,6 +127,7 @@ async def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.central
 @every_command
 async def test_missing_definitions_are_named_with_the_way_to_install_them(
     command: tuple[str, ...], installed: ControlPlane, tmp_path: Path
@@ -140,6 +143,7 @@ async def test_missing_definitions_are_named_with_the_way_to_install_them(
     assert "trainjobs" not in line, "Trainer is there"
 
 
+@pytest.mark.central
 async def test_the_controller_names_every_permission_that_it_lacks(stranger: Path, installed: ControlPlane) -> None:
     ended = await recovery(*RUN, "--kubeconfig", str(stranger))
     assert (ended.exit_code, ended.out) == (1, "")
@@ -149,6 +153,7 @@ async def test_the_controller_names_every_permission_that_it_lacks(stranger: Pat
         assert permission in line
 
 
+@pytest.mark.central
 @pytest.mark.parametrize("command", [STATUS, EXPLAIN], ids=["status", "explain"])
 async def test_a_missing_permission_is_named(
     command: tuple[str, ...], stranger: Path, installed: ControlPlane, namespace: str
@@ -160,6 +165,7 @@ async def test_a_missing_permission_is_named(
     assert f'User "system:serviceaccount:{namespace}:stranger" cannot ' in line
 
 
+@pytest.mark.central
 async def test_a_wrong_flag_is_exit_code_2() -> None:
     for arguments in (("run", "--no-such-flag"), ("run", "--metrics-address", "nowhere"), ("explain",), ("no-such",)):
         ended = await recovery(*arguments)
@@ -167,6 +173,7 @@ async def test_a_wrong_flag_is_exit_code_2() -> None:
         assert "recovery" in ended.err
 
 
+@pytest.mark.central
 @pytest.mark.parametrize(("told_by", "exit_code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 async def test_a_signal_ends_the_controller_with_the_code_that_a_shell_expects(
     told_by: signal.Signals, exit_code: int, proxy: ApiProxy, tmp_path: Path
@@ -181,6 +188,7 @@ async def test_a_signal_ends_the_controller_with_the_code_that_a_shell_expects(
 # --- permissions, probes, metrics ----------------------------------------------------------------------------------
 
 
+@pytest.mark.central
 async def test_nothing_that_a_recovery_asks_for_is_refused_to_the_shipped_account(
     installed: ControlPlane, training: StartsTraining, controller: StartsController, proxy: ApiProxy, tmp_path: Path
 ) -> None:
@@ -203,6 +211,7 @@ async def test_nothing_that_a_recovery_asks_for_is_refused_to_the_shipped_accoun
     assert 'User "system:anonymous" cannot list' in ended.err
 
 
+@pytest.mark.central
 async def test_it_is_healthy_at_once_and_ready_only_when_it_has_seen_everything(
     proxy: ApiProxy, tmp_path: Path
 ) -> None:
@@ -225,6 +234,7 @@ def said(process: ControllerProcess, message: str) -> list[bool]:
     return [line.get("msg") == message for line in process.lines()]
 
 
+@pytest.mark.central
 async def test_metrics_show_idle_gpus_while_they_idle_and_afterwards_what_the_ledger_has_booked(
     training: StartsTraining, controller: StartsController
 ) -> None:
@@ -277,6 +287,7 @@ async def until_seen(process: ControllerProcess, metric: str, labels: dict[str, 
 # --- status and explain --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.central
 async def test_status_and_explain_tell_of_a_job_before_during_and_after_an_incident(
     installed: ControlPlane, training: StartsTraining, controller: StartsController
 ) -> None:
@@ -395,6 +406,7 @@ async def until_listed(control_plane: ControlPlane, namespace: str, **wanted: ob
     return found
 
 
+@pytest.mark.central
 async def test_explain_of_a_job_that_is_not_there_is_one_line(installed: ControlPlane, namespace: str) -> None:
     ended = await recovery("explain", "llm", "-n", namespace, "--kubeconfig", str(installed.kubeconfig))
     assert (ended.exit_code, ended.out) == (1, "")

@@ -15,7 +15,7 @@ from tests.cluster.stations import is_trigger
 from tests.cluster.test_groups import STEP
 from tests.cluster.verdict import assert_one_trigger
 
-pytestmark = pytest.mark.usefixtures("no_complaints")
+pytestmark = [pytest.mark.central, pytest.mark.usefixtures("no_complaints")]
 
 RANKS = 4
 START_SECONDS = 5

@@ -20,6 +20,8 @@ from tests.cluster.controlplane.programs import CONTROLLER_MANAGER, SCHEDULER
 from tests.cluster.controlplane.start import ControlPlane, ControlPlaneSettings
 from tests.cluster.patience import GUARD_SECONDS
 
+pytestmark = pytest.mark.central
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 

@@ -19,7 +19,7 @@ from tests.cluster.scene import Job, Object
 from tests.cluster.stations import has_triggered, is_trigger
 from tests.cluster.verdict import Before, Member, assert_one_trigger, assert_recovered_once, member, moment, remember
 
-pytestmark = pytest.mark.usefixtures("no_complaints")
+pytestmark = [pytest.mark.central, pytest.mark.usefixtures("no_complaints")]
 PREPARED = "torch-recoverable"
 VICTIM = 5
 

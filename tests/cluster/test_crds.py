@@ -31,6 +31,8 @@ from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.crd_specs import BAD_CONFIGS, BAD_SPECS, BAD_WHENS, GOOD_SPECS
 from tests.cluster.scene import install
 
+pytestmark = pytest.mark.central
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 

@@ -34,6 +34,7 @@ def dry_runs(proxy: ApiProxy) -> list[SeenRequest]:
     return proxy.writes(lambda seen: (seen.method, seen.resource) == ("POST", "jobs"))
 
 
+@pytest.mark.central
 async def test_a_rack_is_lost_and_comes_back(
     training: StartsTraining, controller: StartsController, proxy: ApiProxy, fleet: Fleet
 ) -> None:
@@ -120,6 +121,7 @@ async def test_a_member_that_is_lost_meanwhile_brings_the_smaller_group_back(
         assert actions((await incidents_of(job))[-1]) == ["RecreateGroup"]
 
 
+@pytest.mark.central
 async def test_a_users_own_size_is_the_one_that_it_comes_back_with(
     training: StartsTraining, controller: StartsController, fleet: Fleet
 ) -> None:
@@ -266,6 +268,7 @@ def enters_the_attempt(seen: SeenRequest) -> bool:
     return (seen.method, seen.resource) == ("PATCH", "recoverygroups/status") and b'"action":"Shrink"' in seen.body
 
 
+@pytest.mark.central
 @pytest.mark.parametrize(
     ("write", "after"),
     [(proposes, True), (labels, True), (tries, False), (enters_the_attempt, False), (enters_the_attempt, True)],
@@ -291,6 +294,7 @@ async def test_a_controller_that_ends_at_a_write_of_the_shrink(
     assert (await job.ledger())["totals"]["restarts"] == 2
 
 
+@pytest.mark.central
 async def test_a_suspect_node_is_avoided_by_its_group_alone(
     training: StartsTraining, controller: StartsController, fleet: Fleet
 ) -> None:

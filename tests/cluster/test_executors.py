@@ -36,6 +36,8 @@ from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import REPOSITORY, Fleet, Job, Object, apply
 
+pytestmark = pytest.mark.central
+
 RANKS = 2
 BY, AT = "recovery.trainjob.dev/suspended-by", "recovery.trainjob.dev/resume-at"
 UNTIL = datetime(2026, 11, 21, 12, 0, 20, tzinfo=UTC)

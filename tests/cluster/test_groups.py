@@ -192,6 +192,7 @@ async def assert_one_recovery(job: Job) -> Object:
 # --- groups of several Jobs ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.central
 async def test_an_initializer_that_is_finished_is_not_run_again(
     runtime: MakesRuntime, training: StartsTraining, controller: StartsController, proxy: ApiProxy
 ) -> None:
@@ -212,6 +213,7 @@ async def test_an_initializer_that_is_finished_is_not_run_again(
     assert triggers(proxy) == [(job.child, before[job.child]["metadata"]["uid"])]
 
 
+@pytest.mark.central
 @pytest.mark.parametrize("struck", ["node", "launcher"])
 async def test_nodes_and_their_launcher_restart_together_whichever_lost_a_member(
     struck: str, runtime: MakesRuntime, training: StartsTraining, controller: StartsController, proxy: ApiProxy
@@ -230,6 +232,7 @@ async def test_nodes_and_their_launcher_restart_together_whichever_lost_a_member
     assert "so that all 3 ranks restart together" in incident["message"]
 
 
+@pytest.mark.central
 async def test_a_launcher_that_succeeds_takes_its_nodes_with_it_and_nothing_has_failed(
     runtime: MakesRuntime, training: StartsTraining, controller: StartsController, proxy: ApiProxy
 ) -> None:
@@ -248,6 +251,7 @@ async def test_a_launcher_that_succeeds_takes_its_nodes_with_it_and_nothing_has_
     assert workload_writes(proxy) == []
 
 
+@pytest.mark.central
 async def test_a_job_that_completes_while_its_trigger_is_under_way_is_not_deleted(
     jobset: StartsJobSet, controller: StartsController, proxy: ApiProxy
 ) -> None:
@@ -281,6 +285,7 @@ async def until_complete(job: Job, child: str) -> None:
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.central
 async def test_a_crash_before_all_jobs_have_run_is_no_failure(
     jobset: StartsJobSet, controller: StartsController, proxy: ApiProxy
 ) -> None:
@@ -330,6 +335,7 @@ async def until_restarted(job: Job, name: str) -> None:
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.central
 async def test_a_controller_killed_between_two_jobs_leaves_the_other_to_the_next_one(
     jobset: StartsJobSet, controller: StartsController, proxy: ApiProxy
 ) -> None:
@@ -422,6 +428,7 @@ class ClusterWithoutTrainer(ApiProxy):
         return await super()._handle(request)
 
 
+@pytest.mark.central
 async def test_without_trainer_jobsets_are_recovered_all_the_same(
     installed: ControlPlane, proxy: ApiProxy, jobset: StartsJobSet, tmp_path: Path
 ) -> None:

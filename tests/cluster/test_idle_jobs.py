@@ -2,10 +2,14 @@
 
 from collections.abc import Iterable
 
+import pytest
+
 from tests.cluster.api_proxy import ApiProxy, SeenRequest
 from tests.cluster.conftest import StartsController
 from tests.cluster.idle_jobs import idle_jobs, until_quiet
 from tests.cluster.scene import Fleet
+
+pytestmark = pytest.mark.central
 
 JOBS_COUNT = 20
 

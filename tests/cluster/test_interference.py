@@ -72,6 +72,7 @@ async def test_a_user_deletes_the_job(
         assert len(await incidents_of(job)) == incidents
 
 
+@pytest.mark.central
 @pytest.mark.parametrize("change", ["mode", "deletion"])
 async def test_a_policy_that_is_withdrawn_in_mid_incident_stops_every_write(
     change: str, training: StartsTraining, proxy: ApiProxy, controller: StartsController

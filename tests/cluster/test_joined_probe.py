@@ -7,6 +7,7 @@ describes it.
 import asyncio
 from datetime import datetime, timedelta
 
+import pytest
 import yaml
 
 from recovery import api_verbs
@@ -84,6 +85,7 @@ async def test_no_pod_is_ready_while_one_rank_is_kept_from_starting(
     assert [since for since in map(ready_since, pods) if since is None or since < whole_second] == []
 
 
+@pytest.mark.central
 async def test_an_incident_closes_when_all_have_joined_and_says_how_it_knows(
     training: StartsTraining, controller: StartsController, installed: ControlPlane
 ) -> None:

@@ -127,6 +127,7 @@ async def test_a_smaller_group_stays_admitted_with_the_quota_of_its_full_size_an
     assert proxy.writes(suspends) == [], "spec.suspend is Kueue's"
 
 
+@pytest.mark.central
 async def test_an_eviction_amid_a_shrink_supersedes_it_and_the_group_comes_back_smaller(
     training: StartsTraining, controller: StartsController, proxy: ApiProxy, fleet: Fleet, queue: MakesQueue
 ) -> None:
@@ -159,6 +160,7 @@ async def test_an_eviction_amid_a_shrink_supersedes_it_and_the_group_comes_back_
     assert fleet.world.trace.overlaps(job.training) == []
 
 
+@pytest.mark.central
 @pytest.mark.parametrize(
     ("cluster_queue", "action", "refused"),
     [(ANYWHERE, "AvoidNode", []), (PINNED, "RecreateGroup", [("AvoidNode", "NodeNotAvoided")])],

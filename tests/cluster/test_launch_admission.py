@@ -8,6 +8,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+import pytest
 import pytest_asyncio
 import yaml
 
@@ -19,6 +20,8 @@ from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.scene import Object, train_job
 from tests.cluster.webhooks import SYSTEM, Webhooks, eventually
 from tests.unit.launch.pages import BASES, merged
+
+pytestmark = pytest.mark.central
 
 PREPARED_JOB, RUNTIME = (each for each in yaml.safe_load_all((BASES / "torch.yaml").read_text()) if each)
 RUNTIME = merged(RUNTIME, {"metadata": {"name": "torch-judged"}, "spec": {"podGroupPolicy": None}})

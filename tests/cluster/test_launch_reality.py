@@ -28,6 +28,8 @@ from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.patience import GUARD_SECONDS
 from tests.unit.launch.pages import NONE, Example, examples, merged
 
+pytestmark = pytest.mark.central
+
 Object = dict[str, Any]
 WRITTEN = {resource.kind: resource for resource in (TRAINING_RUNTIMES, CLUSTER_TRAINING_RUNTIMES, TRAIN_JOBS, JOB_SETS)}
 """The kinds of objects in an example, in the order in which they are created."""

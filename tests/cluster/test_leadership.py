@@ -95,6 +95,7 @@ async def takes_over(standby: ControllerProcess, since: datetime, record: Callab
     print(f"the standby led {seconds:.2f} s later (lease {LEASE_SECONDS} s)")
 
 
+@pytest.mark.central
 @PHASES
 async def test_the_leader_is_killed(
     phase: str,
@@ -112,6 +113,7 @@ async def test_the_leader_is_killed(
         await assert_recovered_once(job, proxy, before, suspects=[before[VICTIM]])
 
 
+@pytest.mark.central
 @PHASES
 async def test_the_leader_is_frozen_for_longer_than_its_lease_and_goes_on(
     phase: str,
@@ -197,6 +199,7 @@ def suspend_of(seen: SeenRequest) -> bool | None:
     return bool(values[0]) if values else None
 
 
+@pytest.mark.central
 async def test_a_leader_that_is_told_to_end_hands_over_without_a_wait_for_its_lease(
     training: StartsTraining,
     controller: StartsController,

@@ -6,6 +6,7 @@ Each test has its own training runtime: the shipped prepared one with the polici
 from collections.abc import AsyncIterator
 from typing import Protocol
 
+import pytest
 import pytest_asyncio
 import yaml
 
@@ -16,6 +17,8 @@ from tests.cluster.conftest import StartsController, StartsTraining
 from tests.cluster.controller_record import has_reconciled, workload_writes
 from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.scene import REPOSITORY, Job, Object, apply, until
+
+pytestmark = pytest.mark.central
 
 FAIL_ON_42 = {"rules": [{"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}}]}
 IGNORE_DISRUPTIONS = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]}

@@ -23,6 +23,8 @@ from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import REPOSITORY, Fleet, Job, until
 
+pytestmark = pytest.mark.central
+
 RANKS = 4
 EXPLAIN = ".venv/bin/recovery explain first"
 TAKE_AWAY = "kubectl delete -f examples/first-recovery.yaml"

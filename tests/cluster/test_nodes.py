@@ -33,7 +33,7 @@ from tests.cluster.scene import REPOSITORY, Fleet, Job, Object, apply, until
 from tests.cluster.stations import is_trigger
 from tests.cluster.verdict import Before, Member, assert_one_trigger, moment, remember
 
-pytestmark = pytest.mark.usefixtures("no_complaints")
+pytestmark = [pytest.mark.central, pytest.mark.usefixtures("no_complaints")]
 
 GRACE_SECONDS = 30
 NATIVE_GRACE_SECONDS = 2

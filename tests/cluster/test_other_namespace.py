@@ -11,6 +11,8 @@ import yaml
 from tests.cluster.controlplane.build import Toolbox
 from tests.cluster.scene import REPOSITORY, Object
 
+pytestmark = pytest.mark.central
+
 NAMESPACE = "ml-infra"
 MANIFESTS = REPOSITORY / "manifests"
 

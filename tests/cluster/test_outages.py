@@ -80,7 +80,7 @@ async def until_ready(controller: ControllerProcess, status: int) -> None:
 
 
 @pytest.mark.usefixtures("no_complaints")
-@pytest.mark.parametrize("phase", ["TearingDown", "Backoff"])
+@pytest.mark.parametrize("phase", [pytest.param("TearingDown", marks=pytest.mark.central), "Backoff"])
 async def test_the_api_server_is_restarted(
     phase: str, installed: ControlPlane, training: StartsTraining, proxy: ApiProxy, controller: StartsController
 ) -> None:
@@ -112,6 +112,7 @@ AT_ONCE = 8
 """A live read of a group sends at most this many requests at the same time."""
 
 
+@pytest.mark.central
 @pytest.mark.usefixtures("no_complaints")
 async def test_the_token_is_rotated(
     installed: ControlPlane, training: StartsTraining, proxy: ApiProxy, tmp_path: Path
@@ -150,6 +151,7 @@ def refused_as_no_one(proxy: ApiProxy) -> list[SeenRequest]:
 # --- the watches -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.central
 @pytest.mark.usefixtures("no_complaints")
 async def test_every_watch_is_closed_once_a_second_for_twenty_seconds(
     training: StartsTraining, proxy: ApiProxy, controller: StartsController
@@ -221,6 +223,7 @@ def said_to_be_missing(process: ControllerProcess) -> list[str]:
     return sorted(str(line["resource"]) for line in lines if "is the CRD installed?" in str(line["error"]))
 
 
+@pytest.mark.central
 async def test_the_definitions_are_deleted_and_applied_again_in_tearing_down(
     installed: ControlPlane, training: StartsTraining, proxy: ApiProxy, controller: StartsController
 ) -> None:
@@ -337,6 +340,7 @@ async def test_the_definitions_are_deleted_and_applied_again_in_backoff(
 # --- the ledger ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.central
 async def test_a_ledger_of_a_newer_version_makes_it_hold_and_say_so(
     installed: ControlPlane, training: StartsTraining, proxy: ApiProxy, controller: StartsController
 ) -> None:

@@ -24,6 +24,8 @@ from tests.cluster.controlplane.start import ControlPlane, ControlPlaneSettings
 from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import REPOSITORY, Object, apply, train_job
 
+pytestmark = pytest.mark.central
+
 SYSTEM = "recovery-system"
 NODE_LEASES = "kube-node-lease"
 """The namespace of the Leases of nodes."""

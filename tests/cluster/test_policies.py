@@ -27,6 +27,8 @@ from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import REPOSITORY, Fleet, Job, Object, apply, until
 from tests.cluster.verdict import remember
 
+pytestmark = pytest.mark.central
+
 POLICIES = REPOSITORY / "policies"
 PERMISSIONS = POLICIES / "permissions"
 EXAMPLES = REPOSITORY / "examples" / "training"

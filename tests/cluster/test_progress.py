@@ -7,6 +7,8 @@ in place of Trainer's status server, with the patch that the server makes.
 import asyncio
 from datetime import datetime, timedelta
 
+import pytest
+
 from tests.cluster.acts import lose, report_progress
 from tests.cluster.conftest import StartsController, StartsTraining
 from tests.cluster.controller_record import recovery
@@ -14,6 +16,8 @@ from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import Job, Object
 from tests.cluster.verdict import moment
+
+pytestmark = pytest.mark.central
 
 RANKS = 3
 

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, Protocol
 
+import pytest
 import pytest_asyncio
 
 from recovery.ports import EVENTS, JOB_SETS, JOBS, TRAIN_JOBS
@@ -75,6 +76,7 @@ def rules(name: str = "default", **spec: Any) -> Object:
     return policy(name, **{"selector": {"matchLabels": WATCHED}, "teardown": {"graceSeconds": 1}, **spec})
 
 
+@pytest.mark.central
 async def test_installing_into_running_groups_with_a_past_touches_none_of_them(
     installed: ControlPlane, namespace: str, jobs: StartsJobs, proxy: ApiProxy, controller: StartsController
 ) -> None:
@@ -107,6 +109,7 @@ async def test_installing_into_running_groups_with_a_past_touches_none_of_them(
     assert [len(job.fleet.world.rounds(job.training)) for job in old] == [2] * GROUPS
 
 
+@pytest.mark.central
 async def test_observe_says_what_enforce_would_do_and_writes_to_no_workload(
     training: StartsTraining, proxy: ApiProxy, controller: StartsController
 ) -> None:
@@ -199,6 +202,7 @@ async def a_suspended_job_trains_again(job: Job) -> None:
     await until_rounds(job, 3)
 
 
+@pytest.mark.central
 async def test_a_pause_in_mid_incident_stops_every_write_to_the_workload_until_it_is_lifted(
     training: StartsTraining, proxy: ApiProxy, controller: StartsController
 ) -> None:
@@ -231,6 +235,7 @@ async def test_a_pause_in_mid_incident_stops_every_write_to_the_workload_until_i
     assert events.count("RecreatingGroup") == 1, "told although its first trigger was refused"
 
 
+@pytest.mark.central
 async def test_a_job_that_completes_while_the_trigger_is_under_way_ends_complete(
     training: StartsTraining, proxy: ApiProxy, controller: StartsController
 ) -> None:
@@ -307,6 +312,7 @@ async def test_a_job_set_that_failed_while_no_controller_ran_is_reported_once_an
     assert jobs_written_about(proxy, job, before_policy) == {"llm"}
 
 
+@pytest.mark.central
 async def test_with_the_budget_exhausted_the_second_failure_is_held(
     training: StartsTraining, proxy: ApiProxy, controller: StartsController
 ) -> None:
@@ -348,6 +354,7 @@ async def pod_uids(job: Job) -> set[str]:
     return {pod["metadata"]["uid"] for pod in await job.pods()}
 
 
+@pytest.mark.central
 async def test_restart_none_leaves_a_lost_member_to_kubernetes(
     training: StartsTraining, proxy: ApiProxy, controller: StartsController
 ) -> None:

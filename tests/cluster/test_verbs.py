@@ -10,6 +10,8 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.cluster.acts import PAUSED
 from tests.cluster.controller_record import Ended, recovery
 from tests.cluster.controlplane.build import Toolbox
@@ -18,6 +20,8 @@ from tests.cluster.controlplane.processes import die_with_parent
 from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import Object, apply, policy, train_job
+
+pytestmark = pytest.mark.central
 
 SUSPENDED_BY = "recovery.trainjob.dev/suspended-by"
 RESUME_AT = "recovery.trainjob.dev/resume-at"

@@ -22,7 +22,7 @@ from tests.image.build import provide_image
 from tests.real_nodes import figures
 from tests.real_nodes.installation import Installation
 from tests.real_nodes.token_reader import TokenReader
-from tests.real_nodes.trainings import EVERY, PREPARED, TORCH, Training
+from tests.real_nodes.trainings import EVERY, PREPARED, Training
 from tests.real_nodes.unbroken import Unbroken
 
 NODES = 3
@@ -52,7 +52,6 @@ def toolbox() -> Toolbox:
         if os.environ.get("CI"):
             pytest.fail(message)
         pytest.skip(message)
-    assert TORCH.exists(), f"{TORCH} is not there: `make real-nodes` installs it"
     return provide(tools=(*CONTROL_PLANE, *REAL_NODES, PROMETHEUS))
 
 

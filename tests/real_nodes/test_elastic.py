@@ -4,6 +4,7 @@ import secrets
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
 import pytest_asyncio
 
 from tests.cluster.elastic import add_component, remove_component
@@ -13,6 +14,8 @@ from tests.real_nodes.installation import Installation
 from tests.real_nodes.test_trainings import TELLING_STEPS, assert_same_curve
 from tests.real_nodes.trainings import EVERY, PREPARED, Training
 from tests.real_nodes.unbroken import Unbroken
+
+pytestmark = pytest.mark.torch
 
 ALL_GPUS = 8
 """All GPUs of a node, so that each rank has a node to itself."""

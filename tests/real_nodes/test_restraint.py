@@ -17,7 +17,7 @@ from tests.real_nodes.installation import Installation
 from tests.real_nodes.pods import eventually
 from tests.real_nodes.trainings import Training
 
-pytestmark = pytest.mark.usefixtures("token_reader")
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("token_reader")]
 RANKS = 3
 ACCOMPANIED = "torch-accompanied"
 """A runtime that adds to each rank a helper that completes, and a sidecar that fails again and again."""

@@ -12,6 +12,8 @@ from tests.real_nodes.installation import Installation
 from tests.real_nodes.trainings import JOINED, PREPARED, SHIPPED, Training
 from tests.real_nodes.unbroken import Unbroken
 
+pytestmark = pytest.mark.torch
+
 APART_MAX = 1e-9
 """How far a loss may be from that of the unbroken run, relative to it, also if the number of ranks changes in between.
 

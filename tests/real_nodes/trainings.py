@@ -204,6 +204,7 @@ class Training:
         return list(json.loads(printed)["items"])
 
     def _train_job(self, steps: int) -> Object:
+        assert TORCH.exists(), f"{TORCH} is not there: `make real-nodes` installs it"
         prefix = Path(sys.base_prefix)
         mounts = {"python": prefix, "torch": TORCH, "scripts": SCRIPTS, "precision": PRECISION}
         mounts |= {path[1:]: Path(path) for path in _SYSTEM}

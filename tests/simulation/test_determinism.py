@@ -45,6 +45,7 @@ def test_hashes_of_strings_decide_nothing() -> None:
     assert any(requests >= REQUESTS_LEAST for _, _, requests in one), "a long trial is among them"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(200, 212))
 def test_an_outcome_s_plan_replays_it(seed: int) -> None:
     """The faults that were drawn during the trial, given as a list, affect the same requests."""

@@ -37,6 +37,7 @@ def tried(seed: int) -> Tried:
     return Tried(broken, outcome.coverage)
 
 
+@pytest.mark.long
 def test_no_elastic_trial_breaks_an_invariant() -> None:
     with closing(in_processes(tried, range(SEEDS), os.cpu_count() or 1)) as trials:
         outcomes = [outcome for _, outcome in trials]

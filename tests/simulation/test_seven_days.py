@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import msgspec
+import pytest
 import structlog
 from prometheus_client import generate_latest
 
@@ -163,6 +164,7 @@ def _in_its_own_process() -> Week:
         return pool.submit(_quiet_week).result()
 
 
+@pytest.mark.long
 def test_nothing_grows_from_the_third_day_to_the_seventh(record_property: Callable[[str, object], None]) -> None:
     week = _in_its_own_process()
     days = week.days

@@ -139,6 +139,7 @@ def decided(ledger: Ledger) -> bool:
     return closed or (incident is not None and (bool(incident.attempts) or ledger.phase is Phase.HELD))
 
 
+@pytest.mark.long
 def test_a_quarter_of_all_nodes_dies(record_property: Callable[[str, object], None]) -> None:
     outcome = run_trial(storm(FaultKind.NODE_POWER_LOSS, DEAD, 30))
     last = last_event(outcome, "Ready", "Unknown")
@@ -153,6 +154,7 @@ def test_a_quarter_of_all_nodes_dies(record_property: Callable[[str, object], No
     assert max(charges) == 1, "one cause, one charge for each group"
 
 
+@pytest.mark.long
 def test_a_storm_that_goes_on_is_charged_once() -> None:
     """A rack dies, then node after node. Two of these carry the group after it was restarted. The verdict on the first
     node comes before the others of its rack are known to be lost.
@@ -182,6 +184,7 @@ def _dies(number: int, kind: FaultKind, after: int, *, index: int | None = None,
     return TrialFault(FaultKey("world", number, kind), 600.0, at_seconds=at_seconds, job=job, indexes=struck, node=node)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("percent", [30, 5])
 def test_a_quarter_of_all_nodes_falls_ill(percent: int, record_property: Callable[[str, object], None]) -> None:
     """Nodes are quarantined up to the cap. For every other node the ledger gives the reason against it."""

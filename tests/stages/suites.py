@@ -1,0 +1,32 @@
+"""Which make targets are suites, and which of their tests may be skipped on a developer's machine."""
+
+ON_REAL_COMPONENTS = frozenset(
+    {
+        "contract",
+        "prometheus",
+        "walks",
+        "test-image",
+        "real-nodes",
+        "real-nodes-central",
+        "test-cluster",
+        "test-cluster-central",
+        "test-cluster-conflicts",
+    }
+)
+"""Suites in which time is real. A test of these that fails may run once more."""
+SUITES = ON_REAL_COMPONENTS | {
+    "docs",
+    "unit",
+    "examples",
+    "seeds",
+    "seeds-central",
+    "simulation",
+    "simulation-central",
+    "simulation-rest",
+}
+"""Targets that write a report named after them."""
+
+MAY_BE_SKIPPED = {
+    "tests/real_nodes/": "needs root and cgroups",
+}
+"""Tests that may be skipped outside CI, by the beginning of their node ids, with what they need. CI skips none."""
