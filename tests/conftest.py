@@ -4,8 +4,9 @@ import pwd
 import signal
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
+from tests.drawn_constants import draw_none_of_loaded_modules
 from tests.outcome import Outcome
 
 
@@ -13,10 +14,25 @@ def pytest_configure(config: pytest.Config) -> None:
     """Restore SIGINT: a shell that runs the tests in the background has them, and their children, ignore it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    # A deadline of an example measures the machine. Beside other work it would fail correct code.
-    settings.register_profile("without a clock", deadline=None)
-    settings.load_profile("without a clock")
     config.pluginmanager.register(Outcome(config))
+    _draw_the_same_in_every_run()
+
+
+def _draw_the_same_in_every_run() -> None:
+    """The one profile of all tests: a test sets only how many examples it draws. `make soak` explores at random.
+
+    Neither the machine's speed nor what an earlier run found decides a verdict. So there is no deadline of an example,
+    no check of how long draws take, and no database.
+    """
+    draw_none_of_loaded_modules()
+    settings.register_profile(
+        "the same in every run",
+        derandomize=True,
+        database=None,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    settings.load_profile("the same in every run")
 
 
 @pytest.fixture

@@ -3,13 +3,6 @@
 import gc
 import os
 
-from hypothesis import settings
-
-# No test fails because a machine is slow.
-settings.register_profile("unit", deadline=None)
-settings.load_profile("unit")
-
-
 MEMORY = "/dev/shm"
 """The folder of `tmp_path` where possible. At its end pytest removes 3,000 files and folders of earlier runs and does
 nothing else: 4 to 8 s on a disk whose file system waits for each removal."""

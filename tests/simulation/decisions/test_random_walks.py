@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import msgspec
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recovery.core.incident.preconditions import barred
@@ -25,7 +25,7 @@ from tests.unit.core.driver import Controller, policy
 from tests.unit.core.groups import group, training
 from tests.unit.core.world import at
 
-STEPS = settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+STEPS = settings(max_examples=40)
 MANY_STEPS = settings(STEPS, max_examples=200)
 
 rank = st.integers(0, RANKS - 1)

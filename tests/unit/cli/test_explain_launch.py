@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import structlog
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -189,7 +189,7 @@ ODD = st.sampled_from(
 )
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100)
 @given(st.dictionaries(st.sampled_from(FIELDS), ODD, min_size=1, max_size=4))
 def test_no_value_of_a_manifest_ends_in_a_traceback(odd: dict[int, str]) -> None:
     lines = TORCH.splitlines()

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from recovery.cli.main import app
 from recovery.ports import Resource
 from tests.unit.cli.cluster import connect_to
-from tests.unit.kube.fuzzing import EXAMPLES, WATCHED, Serving, mutated
+from tests.unit.kube.fuzzing import WATCHED, Serving, mutated
 
 COMMANDS = (
     ["status", "-o", "wide"],
@@ -36,7 +36,7 @@ async def context_user(*_: object) -> str:
     return "jane"
 
 
-@settings(EXAMPLES, max_examples=120)
+@settings(max_examples=120)
 @given(mutated(WATCHED), st.sampled_from(COMMANDS))
 def test_no_command_ends_in_an_error_of_its_own(drawn: tuple[Resource, bytes], command: list[str]) -> None:
     with pytest.MonkeyPatch.context() as patched:

@@ -8,7 +8,7 @@ from pathlib import Path
 from unittest.mock import AsyncMock
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -211,7 +211,7 @@ def test_anchors_and_several_documents() -> None:
     assert line.startswith(f"<stdin>:{TORCH.count(chr(10)) + 1 + 15}: warning: processes-not-gpus: ")
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 @given(st.one_of(st.binary(max_size=200), st.text(alphabet="{}[]:-&*!|>#'\",% \nakndpiVersio\t0", max_size=80)))
 def test_no_input_ends_in_a_traceback(text: bytes | str) -> None:
     result = CliRunner().invoke(app, ["lint", "-"], input=text)

@@ -7,7 +7,6 @@ from copy import deepcopy
 from functools import cache
 from typing import Any
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from recovery.ports import (
@@ -29,9 +28,6 @@ from tests.unit.fake_api import FakeApi
 from tests.unit.kube.store_world import LEDGER_NAME, Body, config, job, load, pod
 
 WATCHED = (PODS, JOBS, JOB_SETS, TRAIN_JOBS, NODES, RECOVERY_POLICIES, RECOVERY_CONFIGS, RECOVERY_GROUPS)
-QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
-EXAMPLES = settings(deadline=None, derandomize=True, database=None, suppress_health_check=QUIET)
-"""The same cases in every process that has loaded the same modules: hypothesis also draws the constants of these."""
 
 Path = tuple[str | int, ...]
 

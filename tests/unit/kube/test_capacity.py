@@ -180,7 +180,7 @@ class TestPodsPerNode:
 
 class TestAsPlainlyDefined:
     @given(st.lists(st.tuples(NODES, st.booleans(), st.booleans()), max_size=16), st.lists(DEMANDS, max_size=4))
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=300)
     def test_after_any_changes(self, changes: list[tuple[NodeFacts, bool, bool]], demands: list[Demand]) -> None:
         """The booleans: whether the node is gone, and whether a query follows the change."""
         nodes: dict[str, NodeFacts] = {}
@@ -196,7 +196,7 @@ class TestAsPlainlyDefined:
         assert asked.room(wanted) == plain_room(wanted, nodes.values())
 
     @given(st.lists(st.tuples(NODES, st.booleans()), max_size=16), st.lists(DEMANDS, min_size=1, max_size=4))
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=100)
     def test_nodes_that_still_fit_need_not_be_found_again(
         self, changes: list[tuple[NodeFacts, bool]], demands: list[Demand]
     ) -> None:

@@ -36,7 +36,7 @@ from recovery.ports import (
     UndecodableError,
 )
 from tests.unit.core.driver import policy
-from tests.unit.kube.fuzzing import EXAMPLES, WATCHED, Serving, intact, mutated
+from tests.unit.kube.fuzzing import WATCHED, Serving, intact, mutated
 from tests.unit.kube.store_world import ALL, LLM, World
 from tests.unit.kube.testing import START, bookmark
 
@@ -69,7 +69,7 @@ def dates_of(value: object) -> list[datetime]:
     return []
 
 
-@settings(EXAMPLES, max_examples=800)
+@settings(max_examples=800)
 @given(mutated((*WATCHED, EVENTS, LEASES)))
 def test_a_projection_makes_a_record_or_the_one_error(drawn: tuple[Resource, bytes]) -> None:
     resource, raw = drawn
@@ -118,7 +118,7 @@ async def fed(resource: Resource, raw: bytes) -> None:
     await asyncio.gather(running, return_exceptions=True)
 
 
-@settings(EXAMPLES, max_examples=150)
+@settings(max_examples=150)
 @given(mutated(WATCHED))
 def test_the_caches_and_what_is_decided_on_them_survive_any_object(drawn: tuple[Resource, bytes]) -> None:
     asyncio.run(fed(*drawn))
@@ -132,7 +132,7 @@ async def read_once(resource: Resource, raw: bytes) -> None:
     decided(await with_fleet(api, reading.snapshot, NOW))
 
 
-@settings(EXAMPLES, max_examples=150)
+@settings(max_examples=150)
 @given(mutated((*WATCHED, EVENTS, LEASES)))
 def test_what_commands_read_once_survives_any_object(drawn: tuple[Resource, bytes]) -> None:
     with suppress(RefusedError):  # a RecoveryGroup that cannot be read, or names another workload than its name does

@@ -66,7 +66,7 @@ CHANGES = st.one_of(
 
 
 @given(st.lists(CHANGES, max_size=25))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_after_any_changes_it_is_what_counting_all_of_them_gives(changes: list[tuple[Any, ...]]) -> None:
     """Pods may be known before their nodes and outlive them. Nodes are indexed on demand."""
     nodes: dict[str, NodeFacts] = {}

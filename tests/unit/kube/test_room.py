@@ -196,7 +196,7 @@ CLAIMS = st.lists(st.tuples(st.integers(1, 5), st.sets(st.sampled_from("abcdefgh
 
 
 @given(NODES, USED, CLAIMS, st.sampled_from([1, 4, 8]))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_as_plainly_counted(
     nodes: list[NodeFacts], used: dict[str, int], claims: list[tuple[int, set[str]]], gpus: int
 ) -> None:

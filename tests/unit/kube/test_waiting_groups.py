@@ -137,7 +137,7 @@ CHANGES = st.one_of(
 
 
 @given(st.lists(CHANGES, max_size=25))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_after_any_changes_it_is_what_counting_all_of_them_gives(changes: list[tuple[Any, ...]]) -> None:
     groups = Groups()
     for what, *change in changes:

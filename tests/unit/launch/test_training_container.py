@@ -143,7 +143,7 @@ named = st.none() | st.sampled_from((*NAMES, "mian", ""))
     on_workload=named,
     kind=st.sampled_from(("TrainJob", "JobSet")),
 )
-@settings(derandomize=True, max_examples=500, deadline=None)
+@settings(max_examples=500)
 def test_lint_and_the_controller_select_the_same_containers(
     names: list[str], asked: list[Manifest], on_template: str | None, on_workload: str | None, kind: str
 ) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recovery.core.model.incident_record import IncidentRecord
@@ -17,7 +17,6 @@ from recovery.report.formats import ReportFormat
 from recovery.report.incident_account import account_of
 from recovery.report.rendering import rendered
 from recovery.report.reports import RecordsFound, fleet_report, incident_report, job_report
-from tests.unit.kube.fuzzing import EXAMPLES
 from tests.unit.report.records import BEGAN, EARLIER, FOLDER, GPUS, NOW, attempt, record
 
 texts = st.text(max_size=30)
@@ -74,7 +73,7 @@ def incidents(draw: st.DrawFn) -> IncidentRecord:
     )
 
 
-@settings(EXAMPLES, max_examples=150)
+@settings(max_examples=150)
 @given(incidents(), st.datetimes(datetime(2026, 11, 1), datetime(2026, 12, 31)))
 def test_phases_tile_the_incident_and_gpu_seconds_are_idle_or_released(one: IncidentRecord, at: datetime) -> None:
     now = max(at.replace(tzinfo=UTC), one.incident.phases[-1].started_at)
@@ -88,7 +87,7 @@ def test_phases_tile_the_incident_and_gpu_seconds_are_idle_or_released(one: Inci
         assert sum(split.values()) == pytest.approx(account.idle_gpu_seconds, abs=0.1)
 
 
-@settings(EXAMPLES, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(incidents(), max_size=4))
 def test_every_report_can_be_written_in_every_format(records: list[IncidentRecord]) -> None:
     found = RecordsFound(tuple(records))
@@ -127,7 +126,7 @@ def damaged(draw: st.DrawFn) -> dict[str, Any]:
     return body
 
 
-@settings(EXAMPLES, max_examples=200, suppress_health_check=[*HealthCheck])
+@settings(max_examples=200)
 @given(damaged())
 def test_a_record_that_can_be_read_gets_a_report(body: dict[str, Any]) -> None:
     try:

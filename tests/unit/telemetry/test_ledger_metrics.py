@@ -218,7 +218,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(steps)
 def test_whatever_happens_no_counter_goes_back_and_no_second_counts_twice(story: list[tuple[str, float]]) -> None:
     """This includes a change of leader: the new leader has only the ledger."""

@@ -39,7 +39,7 @@ def changes(draw: st.DrawFn) -> FleetChange:
     return FleetChange(tuple(wanted), tuple(more), tuple(count))
 
 
-WALK = settings(max_examples=80, deadline=None, derandomize=True)
+WALK = settings(max_examples=80)
 
 
 @WALK
