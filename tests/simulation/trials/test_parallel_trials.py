@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from recovery.sim.trials.parallel_trials import WorkerError, in_processes
+from recovery.sim.trials.parallel_trials import NoResult, WorkerError, in_processes, tried_in_processes
 
 
 def square(seed: int) -> int:
@@ -45,6 +45,25 @@ def never_end(seed: int) -> int:
     return seed
 
 
+def hang_at_three(seed: int) -> int:
+    if seed == 3:
+        time.sleep(1000)
+    return seed
+
+
+class LateSquare:
+    """Work that takes 1.5 s to arrive in its process."""
+
+    def __call__(self, seed: int) -> int:
+        return seed * seed
+
+    def __setstate__(self, state: object) -> None:
+        time.sleep(1.5)
+
+    def __getstate__(self) -> object:
+        return "not empty: the other side reads it"
+
+
 def test_every_seed_is_worked_on_once() -> None:
     assert sorted(in_processes(square, range(20), workers=2)) == [(seed, seed * seed) for seed in range(20)]
     assert multiprocessing.active_children() == []
@@ -66,6 +85,30 @@ def test_a_process_that_dies_is_reported() -> None:
     with pytest.raises(WorkerError, match="seed 3: the process that ran it died"):
         list(in_processes(die_at_three, [3], workers=1))
     assert multiprocessing.active_children() == []
+
+
+def test_a_seed_that_hangs_is_reported_and_the_others_go_on() -> None:
+    """One worker: another process takes its place."""
+    tried = tried_in_processes(hang_at_three, [2, 3, 4], 1, limit_seconds=0.5)
+    assert list(tried) == [(2, 2), (3, NoResult("it has not ended after 0.5 s", hung=True)), (4, 4)]
+    assert multiprocessing.active_children() == []
+
+
+def test_the_time_of_a_seed_does_not_contain_the_start_of_its_process() -> None:
+    assert list(tried_in_processes(LateSquare(), [5], 1, limit_seconds=1)) == [(5, 25)]
+
+
+def test_after_a_process_that_died_the_others_go_on() -> None:
+    tried = dict(tried_in_processes(die_at_three, [2, 3, 4], 1, limit_seconds=None))
+    assert tried == {2: 2, 3: NoResult("the process that ran it died (killed, or out of memory)"), 4: 4}
+
+
+def test_after_a_failure_the_others_go_on_in_the_same_process() -> None:
+    two, three, four = tried_in_processes(fail_at_three, [2, 3, 4], 1, limit_seconds=None)
+    assert (two, four) == ((2, 2), (4, 4))
+    assert isinstance(three[1], NoResult)
+    assert "three is not liked" in three[1].why
+    assert not three[1].hung
 
 
 def test_who_stops_asking_leaves_no_process_behind() -> None:
