@@ -7,7 +7,8 @@ number, so a set of tasks has the same order in every process. (By default the h
 import asyncio
 import functools
 import heapq
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from contextlib import closing, contextmanager
 from contextvars import Context
 from datetime import UTC, datetime, timedelta
 from typing import Any, ParamSpec, TypeVar, TypeVarTuple
@@ -61,8 +62,11 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
 
     _scheduled: list[asyncio.TimerHandle]
 
-    def __init__(self) -> None:
+    def __init__(self, *, pace: Callable[[float], None] | None = None) -> None:
         super().__init__()
+        self._pace = pace
+        """Called before time passes, with the time that comes next. It may take long, and nothing that runs here
+        notices. None: nothing is called."""
         self._seconds = 0.0
         self._selector = self
         self._tasks_made = 0
@@ -91,6 +95,8 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
     def select(self, timeout_seconds: float | None) -> list[Any]:
         if timeout_seconds is None:
             raise DeadlockError("nothing is left to run and nothing is waited for")
+        if timeout_seconds and self._pace is not None:
+            self._pace(self._seconds + timeout_seconds)
         self._seconds += timeout_seconds
         return []
 
@@ -127,17 +133,21 @@ class VirtualClock:
 def run_in_virtual_time(work: Coroutine[Any, Any, T]) -> T:
     """Run the coroutine on its own loop in virtual time."""
     loop = VirtualTimeLoop()
+    with raising_unhandled(loop), closing(loop):
+        return loop.run_until_complete(work)
+
+
+@contextmanager
+def raising_unhandled(loop: VirtualTimeLoop) -> Iterator[None]:
+    """The loop is run and closed within the context."""
     try:
-        result = loop.run_until_complete(work)
+        yield
     except RuntimeError:  # the loop was stopped
         if loop.unhandled is not None:
             raise loop.unhandled from None
         raise
-    finally:
-        loop.close()
     if loop.unhandled is not None:  # found when the work had finished and its tasks were released
         raise loop.unhandled
-    return result
 
 
 def virtual_time(test: Callable[Parameters, Coroutine[Any, Any, None]]) -> Callable[Parameters, None]:

@@ -11,7 +11,8 @@ def _play() -> None:
     argparse.ArgumentParser(
         prog="python -m recovery.sim.demo",
         description="A TrainJob of 128 pods and 1,024 GPUs in a modelled cluster, four incidents, and the production"
-        " controller that recovers it or stops by its budget. It takes about a minute.",
+        " controller that recovers it or stops by its budget. It takes about a minute, and longer where the machine is"
+        " slow; its seconds are virtual, so they are always the same.",
         epilog="Exit code 0 only if the training's own trace says that it went as it should.",
     ).parse_args()
     from recovery.sim.demo.run_demo import run  # noqa: PLC0415 - in `run_program`, as Ctrl-C may come while it loads

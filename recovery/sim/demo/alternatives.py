@@ -1,14 +1,15 @@
 """Runs the failures of the demo with each restarter, in separate clusters and in virtual time.
 
 As a program it prints the result as JSON. The demo waits most of the time, so another process does this meanwhile.
+The demo is in virtual time too, so it does not matter which of the two is slowed down by the other.
 """
 
 import asyncio
-import os
 import random
+import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import msgspec
 
@@ -22,9 +23,8 @@ WATCHED_SECONDS = 3600.0
 """How long to wait until all ranks train again."""
 CALM_SECONDS = 5.0
 POLL_SECONDS = 1.0
-
-LESS_URGENT = 10
-"""How much higher the niceness of the other process is than that of the demo."""
+WAITED_SECONDS = 0.05
+"""How long the demo waits before it looks again whether the other process has ended."""
 
 Downtimes = Mapping[tuple[StageFailure, Restarter], float | None]
 """Seconds from the failure until all ranks train again. None: longer than WATCHED_SECONDS."""
@@ -38,27 +38,31 @@ class _Downtime(msgspec.Struct):
     seconds: float | None
 
 
-@asynccontextmanager
-async def downtimes_meanwhile(*, ranks: int = RANKS) -> AsyncIterator[Callable[[], Awaitable[Downtimes]]]:
+@contextmanager
+def downtimes_meanwhile(*, ranks: int = RANKS) -> Iterator[Callable[[], Awaitable[Downtimes]]]:
     """Runs `downtimes` in another process, which ends with the context. Yields a function that waits for the result."""
     # The process has its own session, so Ctrl-C reaches only the demo, which ends the process.
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", __name__, str(ranks), stdout=asyncio.subprocess.PIPE, start_new_session=True
+    process = subprocess.Popen(  # noqa: S603 - our own module
+        [sys.executable, "-m", __name__, str(ranks)], stdout=subprocess.PIPE, start_new_session=True
     )
+    output = process.stdout
+    assert output is not None
 
     async def found() -> Downtimes:
-        output, _ = await process.communicate()
+        # A loop in virtual time cannot wait for a process. The result is short, so it fits into the pipe.
+        while process.poll() is None:  # noqa: ASYNC110 - a process sets no event
+            await asyncio.sleep(WAITED_SECONDS)
         if process.returncode:
             raise RuntimeError(f"the process of the comparison ended with exit code {process.returncode}")
-        lines = msgspec.json.decode(output, type=list[_Downtime])
+        lines = msgspec.json.decode(output.read(), type=list[_Downtime])
         return {(line.failure, line.restarter): line.seconds for line in lines}
 
     try:
         yield found
     finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+        process.kill()  # does nothing to a process that has ended
+        process.wait()
+        output.close()
 
 
 def downtimes(*, ranks: int = RANKS) -> Downtimes:
@@ -106,7 +110,6 @@ async def _met(stage: Stage, clock: VirtualClock, *, rounds: int) -> bool:
 
 def main() -> None:
     """What `downtimes_meanwhile` runs. Its argument is the number of ranks."""
-    os.nice(LESS_URGENT)
     configure_logs("error")
     found = downtimes(ranks=int(sys.argv[1]))
     lines = [_Downtime(failure, restarter, seconds) for (failure, restarter), seconds in found.items()]

@@ -5,17 +5,20 @@ import os
 import random
 import signal
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from rich.console import Console
 
-from recovery.controller.clock import SystemClock
 from recovery.ports import Clock
 from recovery.program import EXIT_BROKEN_PIPE
 from recovery.sim.demo.alternatives import Downtimes, downtimes_meanwhile
 from recovery.sim.demo.closing_report import bill, bill_words, comparison, comparison_words
+from recovery.sim.demo.pace import Pace, run_at_pace
 from recovery.sim.demo.scene import Scene
 from recovery.sim.demo.verdict import DemoVerdict, judge
 from recovery.sim.demo.view import FRAMES_PER_SECOND, View, view_on
+from recovery.sim.virtual_time import VirtualClock
 from recovery.telemetry.logs import configure_logs
 
 EXIT_TERMINATED = 143
@@ -40,10 +43,10 @@ class _Audience(Console):
 
 
 def run() -> int:
-    """Plays the demo in real time, on stdout. Returns the exit code: 0 all went as it should, 1 not, 141 broken pipe,
-    143 SIGTERM. Raises KeyboardInterrupt."""
+    """Plays the demo in virtual time, but not faster than real time, on stdout. Returns the exit code: 0 all went as it
+    should, 1 not, 141 broken pipe, 143 SIGTERM. Raises KeyboardInterrupt."""
     try:
-        played = asyncio.run(_show())
+        played = run_at_pace(_show(), Pace())
     except asyncio.CancelledError:
         return EXIT_TERMINATED
     if played is None:
@@ -55,18 +58,29 @@ async def _show() -> tuple[Scene, View, Downtimes | None] | None:
     """None: the reader of stdout has closed the pipe."""
     me = asyncio.current_task()
     assert me is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, me.cancel)
     configure_logs("error")
-    console, clock = _Audience(me), SystemClock()
+    console, clock = _Audience(me), VirtualClock()
     scene, view = Scene(clock, random.Random(1)), view_on(console, clock)
     try:
-        async with downtimes_meanwhile() as found:
+        with _terminated_by(me.cancel), downtimes_meanwhile() as found:
             await perform(scene, view, clock)
+            report_bill(scene, view)
             return scene, view, None if scene.course.stuck else await found()
     except asyncio.CancelledError:
         if console.gone:
             return None
         raise
+
+
+@contextmanager
+def _terminated_by(stop: Callable[[], object]) -> Iterator[None]:
+    """Calls `stop` in the running loop when SIGTERM comes. A loop in virtual time has no signal handlers."""
+    loop = asyncio.get_running_loop()
+    before = signal.signal(signal.SIGTERM, lambda *_: loop.call_soon_threadsafe(stop))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 async def perform(scene: Scene, view: View, clock: Clock) -> None:
@@ -78,17 +92,19 @@ async def perform(scene: Scene, view: View, clock: Clock) -> None:
             view.show(scene.moment())
 
 
+def report_bill(scene: Scene, view: View) -> None:
+    """Reports what each incident cost. On a slow machine the comparison may come much later."""
+    if scene.reported:
+        view.print(bill(scene.reported, scene.cluster.trace, scene.course))
+        view.note(bill_words(scene.reported))
+    if not scene.course.stuck:
+        view.note("The same failures in fresh copies of this cluster, by who restarts the job, by the trace:")
+
+
 def conclude(scene: Scene, view: View, found: Downtimes | None) -> DemoVerdict:
     """Reports the result. `found`: the downtimes with each restarter. None: the play did not reach its end."""
     trace, course = scene.cluster.trace, scene.course
-    if scene.reported:
-        view.print(bill(scene.reported, trace, course))
-        view.note(bill_words(scene.reported))
     if found is not None:
-        view.note(
-            "The same failures in fresh copies of this cluster, by who restarts the job: by the trace, in virtual time,"
-            " so that this machine's own work does not count."
-        )
         view.print(comparison(found, course.ranks))
         view.note(comparison_words())
     verdict = judge(trace, course, held=scene.held())

@@ -30,7 +30,7 @@ _STYLES = {
 
 
 class View:
-    """Prints lines with the time of day. The `Narrator` of the scene."""
+    """Prints lines with the clock's time of day in UTC. The `Narrator` of the scene."""
 
     def __init__(self, console: Console, clock: Clock) -> None:
         self._console = console
@@ -94,8 +94,7 @@ class View:
 
     def _line(self, text: Text) -> None:
         """Prints it wrapped, with the time in its own column."""
-        now = self._clock.now().astimezone()
-        stamp = f"{now:%H:%M:%S}  "
+        stamp = f"{self._clock.now():%H:%M:%S}  "
         for number, line in enumerate(text.wrap(self._console, self._console.width - len(stamp))):
             line.rstrip()
             self._console.print(Text.assemble((stamp if number == 0 else " " * len(stamp), "dim"), line))

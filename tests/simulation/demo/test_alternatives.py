@@ -42,13 +42,13 @@ def test_without_a_restart_the_ranks_hang_until_the_timeout_of_nccl(found: Downt
 
 
 async def test_another_process_finds_the_same(found: Downtimes) -> None:
-    async with downtimes_meanwhile(ranks=RANKS) as meanwhile:
+    with downtimes_meanwhile(ranks=RANKS) as meanwhile:
         assert await meanwhile() == found
 
 
-async def test_the_other_process_ends_with_the_context() -> None:
+def test_the_other_process_ends_with_the_context() -> None:
     before = set(_children())
-    async with downtimes_meanwhile():
+    with downtimes_meanwhile():
         assert len(set(_children()) - before) == 1
     assert set(_children()) <= before
 

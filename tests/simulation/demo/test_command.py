@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from recovery.sim.virtual_time import BEGIN
+
 COMMAND = (sys.executable, "-m", "recovery.sim.demo")
 REPOSITORY = Path(__file__).parents[3]
 
@@ -16,12 +18,12 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def begun() -> subprocess.Popen[str]:
-    """The demo is running and has reported the cluster."""
+    """The demo is running and has reported the cluster, at the beginning of virtual time."""
     process = subprocess.Popen(
         COMMAND, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8"
     )
     assert process.stdout is not None
-    assert "in this one process" in process.stdout.readline()
+    assert process.stdout.readline().startswith(f"{BEGIN:%H:%M:%S}  in this one process")
     return process
 
 

@@ -1,10 +1,11 @@
 """The demo with four ranks, in virtual time: what is played, reported, shown, and concluded."""
 
 import io
+import itertools
 import logging
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 import pytest
@@ -17,14 +18,19 @@ from recovery.ports import NODES
 from recovery.sim.demo import objects, run_demo
 from recovery.sim.demo.alternatives import Downtimes, downtimes
 from recovery.sim.demo.objects import Restarter
-from recovery.sim.demo.run_demo import conclude, perform
-from recovery.sim.demo.scene import CALM_SECONDS, Scene
+from recovery.sim.demo.pace import Pace, run_at_pace
+from recovery.sim.demo.run_demo import conclude, perform, report_bill
+from recovery.sim.demo.scene import CALM_SECONDS, WAIT_SECONDS, Scene
 from recovery.sim.demo.stage import NODE_GRACE_SECONDS, StageFailure
 from recovery.sim.demo.view import View, view_on
-from recovery.sim.virtual_time import VirtualClock, run_in_virtual_time
+from recovery.sim.virtual_time import VirtualClock
 
 RANKS, GPUS = 4, 32
 TERMINAL = {"TERM": "xterm"}
+
+
+def at_once(virtual_seconds: float) -> None:
+    """The pace without a person who watches."""
 
 
 class Evening:
@@ -37,6 +43,7 @@ class Evening:
         environment: dict[str, str] | None = None,
         width: int = 100,
         found: Downtimes | None = None,
+        pace: Callable[[float], None] = at_once,
     ) -> None:
         self._stdout = io.StringIO()
         self.console = Console(
@@ -47,7 +54,8 @@ class Evening:
             highlight=False,
             _environ=environment or {},
         )
-        run_in_virtual_time(self._play())
+        run_at_pace(self._play(), pace)
+        report_bill(self.scene, self.view)
         self.verdict = conclude(self.scene, self.view, found)
 
     async def _play(self) -> None:
@@ -165,6 +173,19 @@ def test_it_says_first_what_is_faster_than_in_a_stock_cluster(evening: Evening) 
 
     assert "1,000 requests a second, not 20" in first
     assert "after 5 s, not 50" in first
+
+
+def test_a_machine_that_stands_still_again_and_again_changes_no_second_and_no_word(
+    evening: Evening, found: Downtimes
+) -> None:
+    """Each pause is longer than the demo waits for anything."""
+    real_seconds = itertools.count(step=WAIT_SECONDS * 2)
+    waits: list[float] = []
+    standing = Evening(found=found, pace=Pace(lambda: next(real_seconds), wait=waits.append))
+
+    assert next(real_seconds) > 100 * WAIT_SECONDS
+    assert not waits
+    assert standing.text == evening.text
 
 
 def test_it_takes_about_a_minute(evening: Evening) -> None:
