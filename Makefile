@@ -131,6 +131,8 @@ test-image: $(STAMP) debian-packages  ## the image: built twice, equal, and its 
 test-cluster test-cluster-central test-cluster-conflicts: $(STAMP) check-go
 	$(call suite,cluster) $(part_of_$@) -n 2 --dist loadfile --timeout=1200 $(ARGS)
 
+test-cluster-conflicts: export CONFLICTS := yes
+test-cluster-conflicts:  ## all of them, and each write that tests a version meets an object that has just changed
 test-cluster:  ## the tests that need a real control plane
 test-cluster-central:  ## the part of them that CI runs
 

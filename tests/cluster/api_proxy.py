@@ -17,6 +17,7 @@ from typing import Self
 import aiohttp
 from aiohttp import web
 
+from tests.cluster.conflicts import Conflicts, requested
 from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.patience import GUARD_SECONDS
 
@@ -110,6 +111,7 @@ class ApiProxy:
         self._watches: dict[aiohttp.ClientResponse, web.Request] = {}
         self._watches_speak = asyncio.Event()
         self._watches_speak.set()
+        self._conflicts = Conflicts(control_plane.kubectl) if requested() else None
         self._session: aiohttp.ClientSession
         self.requests: list[SeenRequest] = []
         self.url = ""
@@ -237,6 +239,8 @@ class ApiProxy:
             yield answer
 
     async def _write(self, request: web.Request, seen: SeenRequest) -> web.Response:
+        if self._conflicts:
+            await self._conflicts.before(seen.method, seen.path, seen.body)
         async with self._sent(request, seen) as answer:
             return web.Response(status=answer.status, headers=_passed(answer), body=await answer.read())
 
