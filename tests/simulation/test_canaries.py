@@ -3,6 +3,8 @@
 Each canary names a seed whose ordinary trial finds it, and only that seed is tried. After a change to what trials draw
 or do, that seed may miss the bug. Then the test fails, searches two hundred seeds, starting with those whose plans have
 what the bug needs (`Canary.likely`), and reports which seed to use instead.
+
+That the same seed breaks nothing without the bug is what `tests/simulation/test_seeds.py` asserts of its seeds in CI.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,6 +17,8 @@ from tests.simulation.canaries import CANARIES, watching
 from tests.simulation.canaries.canary import Canary
 
 SEEDS = range(200)
+SEEDS_OF_CI = range(1000)
+"""The seeds that `make seeds` tries."""
 
 each_canary = pytest.mark.parametrize("canary", CANARIES, ids=lambda canary: canary.name)
 
@@ -52,9 +56,8 @@ def test_its_seed_finds_the_planted_bug(canary: Canary) -> None:
 
 
 @each_canary
-def test_without_the_bug_that_seed_breaks_nothing(canary: Canary) -> None:
-    outcome = run_trial(draw_plan(canary.seed))
-    assert not outcome.violations, f"seed {canary.seed}: {outcome.violations[0]}"
+def test_its_seed_is_one_that_ci_tries_without_the_bug(canary: Canary) -> None:
+    assert canary.seed in SEEDS_OF_CI, "no test shows that this seed breaks nothing without the bug"
 
 
 def test_live_reads_make_up_for_a_cache_that_forgets() -> None:
