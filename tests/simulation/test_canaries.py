@@ -15,10 +15,9 @@ from recovery.sim.trials.plan_generator import draw_plan
 from recovery.sim.trials.trial import TrialOutcome, run_trial
 from tests.simulation.canaries import CANARIES, watching
 from tests.simulation.canaries.canary import Canary
+from tests.simulation.test_seeds import SEEDS_OF_CI
 
 SEEDS = range(200)
-SEEDS_OF_CI = range(1000)
-"""The seeds that `make seeds` tries."""
 
 each_canary = pytest.mark.parametrize("canary", CANARIES, ids=lambda canary: canary.name)
 
@@ -57,7 +56,7 @@ def test_its_seed_finds_the_planted_bug(canary: Canary) -> None:
 
 @each_canary
 def test_its_seed_is_one_that_ci_tries_without_the_bug(canary: Canary) -> None:
-    assert canary.seed in SEEDS_OF_CI, "no test shows that this seed breaks nothing without the bug"
+    assert canary.seed < SEEDS_OF_CI, "no test shows that this seed breaks nothing without the bug"
 
 
 def test_live_reads_make_up_for_a_cache_that_forgets() -> None:
