@@ -109,8 +109,8 @@ seeds seeds-central: $(STAMP)
 seeds:  ## the same cluster: 1,000 trials under faults that a seed draws; SEEDS=100: fewer
 seeds-central:  ## the first 40 of them, as in `make test`
 
-soak: $(STAMP)  ## the same seeds and many more: SEEDS=20000, hours
-	SEEDS=$(or $(SEEDS),20000) $(BIN)/python -m pytest tests/simulation/test_seeds.py --timeout=0 -s $(ARGS)
+soak: $(STAMP)  ## the same seeds and many more, hours: FIRST=30000 SEEDS=20000; ARGS=walks: random walks of the decision
+	@$(BIN)/python -m tests.soak $(ARGS)
 
 examples: $(STAMP) $(EXAMPLES_STAMP)  ## the example trainings: killed, run again, the same losses; installs torch (5.4 GB)
 	EXAMPLES_VENV=$(EXAMPLES_VENV) $(call suite,examples) --timeout=600 $(ARGS)
