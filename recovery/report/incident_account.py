@@ -1,7 +1,8 @@
 """One incident as its report shows it. The structs are the JSON: see docs/reports.md for what is stable in it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
+from math import fsum
 
 import msgspec
 
@@ -202,7 +203,7 @@ def account_of(record: IncidentRecord, now: datetime) -> IncidentAccount:
         ended_at=ended_at if fold is None else fold.ended_at,
         duration_seconds=whole if fold is None else fold.duration_seconds,
         detection_seconds=max(0.0, (incident.detected_at - incident.started_at).total_seconds()),
-        unaccounted_seconds=round(whole - sum(phase.duration_seconds for phase in phases), 6),
+        unaccounted_seconds=_rest(whole, phases),
         verified=closing is not None and closing.verified,
         verified_by="" if closing is None else closing.source,
         charged=incident.charged,
@@ -226,6 +227,11 @@ def account_of(record: IncidentRecord, now: datetime) -> IncidentAccount:
         storm=incident.storm,
         platform=compare(incident, phases),
     )
+
+
+def _rest(whole_seconds: float, phases: Sequence[PhaseAccount]) -> float:
+    """The seconds that no phase has. `sum` of floats depends on the version of Python, `fsum` does not."""
+    return round(whole_seconds - fsum(phase.duration_seconds for phase in phases), 6) + 0.0  # 0.0, never -0.0
 
 
 def _log(found: SuspectLog) -> LogAccount:

@@ -173,7 +173,8 @@ def test_reset_budget_lets_a_held_group_go_on_and_is_not_a_charge() -> None:
 
 
 def test_a_value_that_is_no_request_is_none() -> None:
-    deep = '{"at": "2026-11-21T12:00:00Z", "x": ' + "[" * 5000 + "]" * 5000 + "}"
+    deeper_than_any_python_reads = "[" * 100_000 + "]" * 100_000
+    deep = f'{{"at": "2026-11-21T12:00:00Z", "x": {deeper_than_any_python_reads}}}'
     for value in ("", "yes", "{}", '{"at": 3}', "2026-11-21T12:00:00", '{"at": "2026-11-21T12:00:00"}', "{", deep):
         assert requests.parse(value) is None
     assert requests.parse("2026-11-21T12:00:00Z") is not None
