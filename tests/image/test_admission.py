@@ -2,13 +2,13 @@
 
 import asyncio
 import json
-import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 
+from tests.held_port import held_port
 from tests.image.rootfs import NAMELESS, Rootfs
 from tests.unit.admission.serve.webhook_client import BAD, Cluster127, asked
 
@@ -30,16 +30,10 @@ async def cluster() -> AsyncIterator[Cluster127]:
 
 @pytest.mark.parametrize("user", [None, NAMELESS], ids=["own user", "user without a name"])
 async def test_a_bad_policy_is_refused(rootfs: Rootfs, cluster: Cluster127, user: str | None) -> None:
-    given = json.dumps({"url": cluster.url, "port": _free_port(), "request": asked(BAD)})
-    done = await asyncio.to_thread(rootfs.run, "-c", INSIDE, entrypoint=["python"], user=user, stdin=given)
+    with held_port() as port:
+        given = json.dumps({"url": cluster.url, "port": port, "request": asked(BAD)})
+        done = await asyncio.to_thread(rootfs.run, "-c", INSIDE, entrypoint=["python"], user=user, stdin=given)
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout.splitlines()[-1])
     assert answer["allowed"] is False
     assert "budget" in answer["status"]["message"]
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

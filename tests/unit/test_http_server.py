@@ -20,6 +20,7 @@ from aiohttp import web
 from recovery import http_server
 from recovery.admission.certificates import Certificates, make_certificates
 from recovery.http_server import HttpLimits, PartsResponse, listen
+from tests.held_port import held_port
 from tests.unit.patience import GUARD_SECONDS, comes, time_passes
 
 LIMITS = HttpLimits(connections=4, body_bytes=1000, unread_bytes=2000)
@@ -59,7 +60,7 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(limits: HttpLimits, *, context: ssl.SSLContext | None = None) -> AsyncIterator[Served]:
+async def serving(limits: HttpLimits, *, port: int = 0, context: ssl.SSLContext | None = None) -> AsyncIterator[Served]:
     served = Served(0)
 
     async def take(request: web.Request) -> web.Response:
@@ -73,7 +74,7 @@ async def serving(limits: HttpLimits, *, context: ssl.SSLContext | None = None) 
 
     routes = [web.post("/", take), web.get("/large", large)]
     asked = None if context is None else lambda: context
-    async with listen(routes, "127.0.0.1", 0, limits=limits, close_seconds=0.1, context=asked) as served.port:
+    async with listen(routes, "127.0.0.1", port, limits=limits, close_seconds=0.1, context=asked) as served.port:
         yield served
 
 
@@ -336,13 +337,11 @@ async def test_without_a_host_a_family_that_is_disabled_is_left_out(monkeypatch:
 
 
 async def test_the_end_cuts_those_that_wait() -> None:
-    async with serving(PATIENT) as served:
-        reader, _ = await served.client(half())
-        assert await served.post(b"later") == 200, "so what was sent before has arrived"
-    await is_cut(reader)
-    with closing(socket.socket()) as next_one:
-        next_one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        next_one.bind(("127.0.0.1", served.port))  # so that no other program answers there
+    with held_port() as port:
+        async with serving(PATIENT, port=port) as served:
+            reader, _ = await served.client(half())
+            assert await served.post(b"later") == 200, "so what was sent before has arrived"
+        await is_cut(reader)
         with pytest.raises(ConnectionRefusedError):
             await served.client()
 

@@ -19,6 +19,8 @@ import yaml
 
 from recovery.core.model.annotations import JOINED_PROBE_ANNOTATION
 from recovery.kube.projections.pods import decode_pod
+from tests.held_port import held_port
+from tests.unit.patience import GUARD_SECONDS
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 GUIDE = (REPOSITORY / "docs" / "joined-probe.md").read_text()
@@ -104,22 +106,22 @@ def test_the_other_ranks_of_a_pod_leave_the_file_alone(there: bool, tmp_path: Pa
 def test_the_port_is_open_from_when_all_have_met_until_the_process_dies_however_often_it_is_probed(
     tmp_path: Path,
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    with rank(BY_PORT.replace(f'("", {PORT})', f'("127.0.0.1", {port})'), tmp_path, 0) as script:
-        assert (script.says(), is_open(port)) == ("init", False)
-        script.go()
-        assert (script.says(), is_open(port)) == ("barrier", False)
-        script.go()
-        assert script.says() == "trains"
-        assert all(is_open(port) for _ in range(400)), "more often than connections fit into the backlog"
-    assert not is_open(port)
+    with held_port() as port:
+        with rank(BY_PORT.replace(f'("", {PORT})', f'("127.0.0.1", {port})'), tmp_path, 0) as script:
+            assert (script.says(), is_open(port)) == ("init", False)
+            script.go()
+            assert (script.says(), is_open(port)) == ("barrier", False)
+            script.go()
+            assert script.says() == "trains"
+            assert all(is_open(port) for _ in range(400)), "more often than connections fit into the backlog"
+        assert not is_open(port)
 
 
 def test_only_the_first_rank_of_a_pod_opens_the_port(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    with rank(BY_PORT.replace(f'("", {PORT})', f'("127.0.0.1", {port})'), tmp_path, 1) as script:
+    with (
+        held_port() as port,
+        rank(BY_PORT.replace(f'("", {PORT})', f'("127.0.0.1", {port})'), tmp_path, 1) as script,
+    ):
         for does in ("init", "barrier", "trains"):
             assert (script.says(), is_open(port)) == (does, False)
             script.go()
@@ -127,7 +129,7 @@ def test_only_the_first_rank_of_a_pod_opens_the_port(tmp_path: Path) -> None:
 
 def is_open(port: int) -> bool:
     try:
-        socket.create_connection(("127.0.0.1", port), timeout=10).close()
+        socket.create_connection(("127.0.0.1", port), timeout=GUARD_SECONDS).close()
     except ConnectionRefusedError:
         return False
     return True

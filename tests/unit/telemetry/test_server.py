@@ -13,7 +13,9 @@ from recovery.kube.observer import NoObserver
 from recovery.telemetry.observer import Telemetry
 from recovery.telemetry.server import METRICS_LIMITS, serve
 from recovery.telemetry.server_error import ServerError
+from tests.held_port import held_port
 from tests.unit.admission.api import StillClock
+from tests.unit.patience import GUARD_SECONDS, comes
 
 
 async def get(port: int, path: str, host: str = "127.0.0.1", **headers: str) -> tuple[int, str, str]:
@@ -56,16 +58,20 @@ async def test_during_an_outage_the_probe_is_answered_whoever_else_asks(metrics:
     contact.request_finished("get", "pods", "timeout", 5.0)
     clock.time += timedelta(seconds=SILENCE_SECONDS)
 
+    asked = 0
+
     def alive() -> tuple[bool, str]:
+        nonlocal asked
+        asked += 1
         health = contact.health()
         return not health.restart_helps, health.words
 
     async with (
-        asyncio.timeout(10),
+        asyncio.timeout(GUARD_SECONDS),
         serve("127.0.0.1", 0, exposed=metrics, clock=SystemClock(), missing=tuple, alive=alive) as port,
     ):
         others = [asyncio.create_task(get(port, "/healthz")) for _ in range(METRICS_LIMITS.connections)]
-        await asyncio.sleep(0.3)  # all of them ask
+        await comes(lambda: asked == len(others))
         assert (await get(port, "/healthz"))[0] == 200
         assert [status for status, _, _ in await asyncio.gather(*others)] == [200] * len(others)
 
@@ -78,7 +84,7 @@ async def test_a_port_in_use_is_one_clear_error(metrics: Telemetry) -> None:
 
 
 async def test_the_port_is_free_again_afterwards(metrics: Telemetry) -> None:
-    async with serve("127.0.0.1", 0, exposed=metrics, clock=SystemClock(), missing=tuple) as port:
-        pass
-    async with serve("127.0.0.1", port, exposed=metrics, clock=SystemClock(), missing=tuple) as again:
-        assert again == port
+    with held_port() as port:
+        for _ in range(2):
+            async with serve("127.0.0.1", port, exposed=metrics, clock=SystemClock(), missing=tuple) as bound:
+                assert (await get(bound, "/healthz"))[0] == 200

@@ -23,10 +23,10 @@ from tests.unit.admission.serve.webhook_client import (
     Cluster127,
     Folder,
     asked,
-    comes,
 )
 from tests.unit.fake_api import Object
 from tests.unit.launch.pages import merged
+from tests.unit.patience import comes
 
 ENDING = {**BAD, "metadata": {**BAD["metadata"], "deletionTimestamp": "2026-03-01T12:00:00Z"}}
 

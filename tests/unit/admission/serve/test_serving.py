@@ -23,8 +23,8 @@ from tests.unit.admission.serve.webhook_client import (
     Cluster127,
     Folder,
     asked,
-    comes,
 )
+from tests.unit.patience import GUARD_SECONDS, comes
 
 
 def threads() -> list[threading.Thread]:
@@ -175,7 +175,7 @@ async def test_each_reason_for_not_serving_is_logged_once_until_the_webhooks_are
     serves, begun, fails = asyncio.Event(), threading.Event(), threading.Event()
 
     async def attempt(*_: Any, listening: Callable[[bool], None], stop: asyncio.Event, **__: Any) -> None:
-        begun.wait(20)  # this thread may arrive before `admission` is assigned
+        begun.wait(GUARD_SECONDS)  # this thread may arrive before `admission` is assigned
         answers.append(admission.why_not_served)
         outcome = next(attempts)
         if isinstance(outcome, Exception):
@@ -193,7 +193,7 @@ async def test_each_reason_for_not_serving_is_logged_once_until_the_webhooks_are
     monkeypatch.setattr(serve, "serve_webhooks", attempt)
     folder.certify()
     with capture_logs() as lines:
-        async with asyncio.timeout(20), folder.admission() as admission:
+        async with asyncio.timeout(GUARD_SECONDS), folder.admission() as admission:
             begun.set()
             await serves.wait()
             serves.clear()
@@ -266,6 +266,7 @@ async def test_a_port_that_is_taken_is_the_reason_until_it_is_free(
     monkeypatch.setattr(serve, "RETRY_SECONDS", 0.02)
     folder.certify()
     with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         other.bind(("127.0.0.1", folder.port))
         other.listen()
         async with folder.admission() as admission:
@@ -295,7 +296,7 @@ async def test_it_is_not_up_while_its_thread_hangs(folder: Folder, monkeypatch: 
 
     def hang(*_: Any) -> Any:
         hangs.set()
-        released.wait(20)
+        released.wait(GUARD_SECONDS)
 
     async with folder.admission() as admission:
         await comes(lambda: admission.up)

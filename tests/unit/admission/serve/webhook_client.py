@@ -3,10 +3,9 @@
 import asyncio
 import json
 import random
-import socket
 import ssl
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,6 +23,7 @@ from recovery.ports import RECOVERY_GROUP_NAME
 from tests.unit.admission.api import recovery_policy
 from tests.unit.fake_api import Object
 from tests.unit.launch.pages import BASES
+from tests.unit.patience import GUARD_SECONDS
 
 GROUPS = {
     RECOVERY_GROUP_NAME: ("v1alpha1", ["recoverypolicies", "clusterrecoverypolicies", "recoveryconfigs"]),
@@ -92,9 +92,10 @@ def _resource(plural: str) -> Object:
 class Folder:
     """A folder with certificates as cert-manager writes them, and a kubeconfig."""
 
-    def __init__(self, path: Path, url: str) -> None:
+    def __init__(self, path: Path, url: str, port: int) -> None:
+        """`url`: of the API server. `port`: of the webhooks."""
         self.path = path
-        self.port = _free_port()
+        self.port = port
         self.reviews: list[tuple[str, str]] = []
         """Webhook and outcome of each review, as the webhooks' thread reports them."""
         self.kubeconfig = path / "kubeconfig"
@@ -159,19 +160,12 @@ class Folder:
 
         Raises TimeoutError if the certificate is never served.
         """
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(GUARD_SECONDS):
             while True:
                 try:
                     return bool((await self.review(made, asked(recovery_policy())))["allowed"])
                 except aiohttp.ClientError:
                     await asyncio.sleep(0.02)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def asked(new: Object, old: Object | None = None) -> Object:
@@ -187,12 +181,6 @@ def asked(new: Object, old: Object | None = None) -> Object:
         "object": new,
         "oldObject": old,
     }
-
-
-async def comes(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not holds():
-            await asyncio.sleep(0.01)
 
 
 BAD = recovery_policy(budget={"limit": -1, "window": "7d"})
