@@ -21,6 +21,7 @@ from recovery import http_server
 from recovery.admission.certificates import Certificates, make_certificates
 from recovery.http_server import HttpLimits, PartsResponse, listen
 from tests.held_port import held_port
+from tests.unit.ipv6 import needs_ipv6_loopback
 from tests.unit.patience import GUARD_SECONDS, comes, time_passes
 
 LIMITS = HttpLimits(connections=4, body_bytes=1000, unread_bytes=2000)
@@ -309,6 +310,7 @@ async def test_nothing_is_left_of_those_who_went_away() -> None:
         assert not any(reader.at_eof() for reader, _ in kept)
 
 
+@needs_ipv6_loopback
 async def test_without_a_host_it_listens_on_all_families() -> None:
     async with listen([], None, 0, limits=PATIENT, close_seconds=0.1) as port:
         for family, address in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):

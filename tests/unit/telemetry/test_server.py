@@ -15,6 +15,7 @@ from recovery.telemetry.server import METRICS_LIMITS, serve
 from recovery.telemetry.server_error import ServerError
 from tests.held_port import held_port
 from tests.unit.admission.api import StillClock
+from tests.unit.ipv6 import needs_ipv6_loopback
 from tests.unit.patience import GUARD_SECONDS, comes
 
 
@@ -45,6 +46,7 @@ async def test_it_is_healthy_before_it_is_ready_and_says_what_is_missing(metrics
         assert (await get(port, "/readyz"))[:2] == (200, "ok\n")
 
 
+@needs_ipv6_loopback
 async def test_health_is_what_the_process_says_of_itself(metrics: Telemetry) -> None:
     health = (False, "at fault")
     async with serve("::1", 0, exposed=metrics, clock=SystemClock(), missing=tuple, alive=lambda: health) as port:
