@@ -13,6 +13,7 @@ from recovery.admission.verdict import AdmissionVerdict
 from recovery.ports import RECOVERY_POLICIES, ForbiddenError
 from tests.unit.admission.api import Key, PolicyApi, StillClock, recovery_config, recovery_policy
 from tests.unit.fake_api import Object
+from tests.unit.patience import GUARD_SECONDS
 
 POLICY: Key = ("recoverypolicies", "team", "default")
 CONFIG: Key = ("recoveryconfigs", "", "default")
@@ -33,7 +34,7 @@ async def keeping(api: PolicyApi, clock: StillClock | None = None) -> AsyncItera
 
 
 async def comes(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(GUARD_SECONDS):
         while not holds():
             await asyncio.sleep(0)
 
@@ -185,7 +186,7 @@ async def test_a_write_that_is_refused_is_tried_again_later() -> None:
     api.next("patch", RECOVERY_POLICIES, ForbiddenError("cannot patch recoverypolicies/status", status=403), times=2)
     async with keeping(api, clock):
         for _ in range(2):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(GUARD_SECONDS):
                 await clock.sleeping.wait()
             assert not condition(api)
             clock.wake()

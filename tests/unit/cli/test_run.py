@@ -21,6 +21,7 @@ from recovery.cli.run import Election, StopSignal, check, may_read_logs, waits_f
 from recovery.ports import NODES, PODS, ForbiddenError
 from tests.unit.cli.cluster import Middle, PlainCluster, StoppedClock
 from tests.unit.fake_api import Object
+from tests.unit.patience import GUARD_SECONDS
 
 
 @pytest.mark.parametrize(("by", "exit_code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
@@ -28,7 +29,7 @@ async def test_a_signal_is_a_clean_end_with_the_code_that_a_shell_expects(by: si
     stop = StopSignal()
     async with stop.listening():
         os.kill(os.getpid(), by)
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(GUARD_SECONDS):
             await stop.event.wait()
     assert stop.exit_code == exit_code
 
@@ -41,7 +42,7 @@ async def test_the_next_ctrl_c_does_what_it_did_before() -> None:
     stop = StopSignal()
     async with stop.listening():
         os.kill(os.getpid(), signal.SIGINT)
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(GUARD_SECONDS):
             await stop.event.wait()
         assert signal.getsignal(signal.SIGINT) == before
 
@@ -49,7 +50,7 @@ async def test_the_next_ctrl_c_does_what_it_did_before() -> None:
 async def test_a_stop_cuts_the_preparations_short() -> None:
     stop = StopSignal()
     asyncio.get_running_loop().call_later(0.01, stop.event.set)
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(GUARD_SECONDS):
         assert await stop.result_before(asyncio.sleep(60, "done")) is None
 
 

@@ -13,6 +13,7 @@ from recovery.ports import JOB_SETS, JOBS, TRAIN_JOBS
 from tests.unit.kube.server import Server, serving
 from tests.unit.kube.store_world import ALL, World, job, load
 from tests.unit.kube.testing import FakeClock, Middle, Observed
+from tests.unit.patience import GUARD_SECONDS
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ async def server() -> AsyncIterator[Server]:
 async def client(server: Server, clock: FakeClock, observed: Observed, tmp_path: Path) -> AsyncIterator[KubeApiClient]:
     async with open_session(kubeconfig=server.kubeconfig(tmp_path)) as session:
         yield KubeApiClient(
-            HttpTransport(session, clock=clock, observer=observed, request_seconds_max=2.0),
+            HttpTransport(session, clock=clock, observer=observed, request_seconds_max=GUARD_SECONDS),
             clock=clock,
             entropy=Middle(),
         )

@@ -12,8 +12,9 @@ from aiohttp import web
 from recovery import api_verbs
 from recovery.kube import http as http_module
 from recovery.kube.client import TRIES_MAX, WRITES_IN_FLIGHT_MAX, KubeApiClient
-from recovery.kube.http import HttpTransport
+from recovery.kube.http import REQUEST_SECONDS_MAX, HttpTransport
 from recovery.kube.session import open_session
+from recovery.kube.watch_lines import WATCH_IDLE_SECONDS_MAX
 from recovery.ports import (
     NODES,
     PODS,
@@ -31,6 +32,7 @@ from recovery.ports import (
 )
 from tests.unit.kube.server import OBJECT, Server, hang_up, status, stream
 from tests.unit.kube.testing import FakeClock, Middle, Observed
+from tests.unit.patience import GUARD_SECONDS, time_passes
 
 
 async def test_reads_are_addressed_as_the_api_server_expects(client: KubeApiClient, server: Server) -> None:
@@ -158,23 +160,26 @@ async def test_a_write_whose_answer_is_lost_is_not_repeated(
 
 
 async def test_a_write_that_gets_no_answer_in_time_has_an_unknown_outcome(
-    server: Server, tmp_path: Path, clock: FakeClock, observed: Observed
+    server: Server, tmp_path: Path, clock: FakeClock, observed: Observed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    stalled, release = asyncio.Event(), asyncio.Event()
+
     async def stall(_: web.Request) -> web.StreamResponse:
-        await asyncio.sleep(0.5)
+        stalled.set()
+        await release.wait()
         return web.Response()
 
     server.script.append(stall)
     async with open_session(kubeconfig=server.kubeconfig(tmp_path)) as session:
-        client = KubeApiClient(
-            HttpTransport(session, clock=clock, observer=observed, request_seconds_max=0.05),
-            clock=clock,
-            entropy=Middle(),
-        )
+        client = KubeApiClient(HttpTransport(session, clock=clock, observer=observed), clock=clock, entropy=Middle())
+        writing = asyncio.create_task(api_verbs.create(client, PODS, {}, namespace="a"))
+        await stalled.wait()
+        time_passes(REQUEST_SECONDS_MAX, monkeypatch)
         with pytest.raises(
-            UnknownOutcomeError, match=r"create pods a: no answer from http://127.0.0.1:\d+ within 0.05 s"
+            UnknownOutcomeError, match=r"create pods a: no answer from http://127.0.0.1:\d+ within 30 s"
         ):
-            await api_verbs.create(client, PODS, {}, namespace="a")
+            await writing
+        release.set()
     assert observed.requests == [("create", "pods", "timeout")]
 
 
@@ -312,9 +317,9 @@ async def test_a_watch_that_breaks_delivers_what_came_and_then_says_so(client: K
 
 
 async def test_a_watch_on_which_nothing_comes_is_given_up_though_its_connection_stands(
-    server: Server, tmp_path: Path, clock: FakeClock
+    server: Server, tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    release = asyncio.Event()
+    asked, release = asyncio.Event(), asyncio.Event()
 
     async def silent(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
@@ -324,19 +329,23 @@ async def test_a_watch_on_which_nothing_comes_is_given_up_though_its_connection_
         return response
 
     async def headless(_: web.Request) -> web.StreamResponse:
+        asked.set()
         await release.wait()
         return web.Response()
 
     async with open_session(kubeconfig=server.kubeconfig(tmp_path)) as session:
-        patient = HttpTransport(session, clock=clock, watch_idle_seconds_max=0.05)
-        hurried = HttpTransport(session, clock=clock, request_seconds_max=0.05)
+        transport = HttpTransport(session, clock=clock)
         server.script.extend([silent, headless])
-        lines = watching(patient)
+        lines = watching(transport)
         assert await anext(lines) == b"1"
+        time_passes(WATCH_IDLE_SECONDS_MAX, monkeypatch)
         with pytest.raises(SilentWatchError, match="nothing comes on it"):
             await anext(lines)
-        with pytest.raises(TryLaterError, match=r"no answer from http://127.0.0.1:\d+ within 0.05 s"):
-            await anext(watching(hurried))
+        begun = asyncio.create_task(anext(watching(transport)))
+        await asked.wait()
+        time_passes(REQUEST_SECONDS_MAX, monkeypatch)
+        with pytest.raises(TryLaterError, match=r"no answer from http://127.0.0.1:\d+ within 30 s"):
+            await begun
         release.set()
 
 
@@ -368,7 +377,7 @@ async def test_a_watch_that_is_left_closes_its_connection(client: KubeApiClient,
     watch = api_verbs.watch(client, PODS)
     assert await anext(watch) == b"line"
     await watch.aclose()
-    await asyncio.wait_for(gone.wait(), 2)
+    await asyncio.wait_for(gone.wait(), GUARD_SECONDS)
 
 
 async def test_a_connection_that_takes_no_options_is_watched_without_them(

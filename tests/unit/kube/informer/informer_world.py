@@ -13,6 +13,7 @@ from recovery.ports import (
     RECOVERY_POLICIES,
 )
 from tests.unit.kube.testing import FakeClock, Middle, Observed, ScriptedApi, bookmark, event
+from tests.unit.patience import GUARD_SECONDS
 
 Stream = Iterable[bytes | Exception]
 
@@ -97,7 +98,7 @@ class World:
         task = asyncio.create_task(self.informer.run())
         idle = asyncio.create_task(self.api.idle.wait())
         try:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(GUARD_SECONDS):
                 await asyncio.wait([task, idle], return_when=asyncio.FIRST_COMPLETED)
             if task.done():
                 task.result()
