@@ -15,10 +15,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(Outcome(config))
-    _draw_the_same_in_every_run()
+    draw_the_same_in_every_run()
 
 
-def _draw_the_same_in_every_run() -> None:
+def draw_the_same_in_every_run() -> None:
     """The one profile of all tests: a test sets only how many examples it draws. `make soak` explores at random.
 
     Neither the machine's speed nor what an earlier run found decides a verdict. So there is no deadline of an example,

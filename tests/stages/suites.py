@@ -27,6 +27,8 @@ SUITES = ON_REAL_COMPONENTS | {
 """Targets that write a report named after them."""
 
 MAY_BE_SKIPPED = {
+    "tests/unit/telemetry/test_server.py::test_health_is_what_the_process_says_of_itself": "needs an IPv6 loopback",
+    "tests/unit/test_http_server.py::test_without_a_host_it_listens_on_all_families": "needs an IPv6 loopback",
     "tests/real_nodes/": "needs root and cgroups",
 }
 """Tests that may be skipped outside CI, by the beginning of their node ids, with what they need. CI skips none."""

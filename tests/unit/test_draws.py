@@ -27,7 +27,7 @@ from tests import conftest
 from tests.unit.test_draws import drawn
 
 unchanged = providers._get_local_constants
-conftest.pytest_configure()
+conftest.draw_the_same_in_every_run()
 importlib.import_module(sys.argv[1])
 print(drawn())
 providers._get_local_constants = unchanged
