@@ -29,7 +29,9 @@ def main(arguments: list[str]) -> int:
     for stage in stages:
         if stage.report and (lines := slowest(stage.report.cases)):
             print("\n".join((f"\n== {stage.name}: slowest tests", *lines)))
-    print("\n" + "\n".join((*left_out(stages), "", table(stages, time.monotonic() - began))))
+    for paragraph in (left_out(stages), [table(stages, time.monotonic() - began)]):
+        if paragraph:
+            print("\n".join(("", *paragraph)))
     if options.rerun:
         print("\n".join((*map(str, reruns), f"reruns: {len(reruns)} of at most {MOST_IN_ALL}")))
     print(f"\n{counts(stages)}")
