@@ -10,6 +10,8 @@ import pytest
 from recovery.sim.trials.plan_generator import draw_plan
 from recovery.sim.trials.trial import run_trial
 
+pytestmark = pytest.mark.long
+
 REPOSITORY = Path(__file__).parents[2]
 TELL = """
 import sys
@@ -46,7 +48,6 @@ def test_hashes_of_strings_decide_nothing() -> None:
     assert any(requests >= REQUESTS_LEAST for _, _, requests in one), "a long trial is among them"
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("seed", range(200, 212))
 def test_an_outcome_s_plan_replays_it(seed: int) -> None:
     """The faults that were drawn during the trial, given as a list, affect the same requests."""

@@ -8,6 +8,8 @@ from recovery.sim.trials.plan import JobPlan, PlannedRuntime, TrialPlan
 from recovery.sim.trials.trial import TrialOutcome, run_trial
 from tests.simulation.test_storm import DEAD, ILL, fleets
 
+pytestmark = pytest.mark.long
+
 ILL_AT_SECONDS = 600.0
 """Long after `large` began to wait, so a controller must know of it by then."""
 

@@ -11,6 +11,8 @@ from recovery.sim.virtual_time import virtual_time
 from tests.unit.controller.candidates import Candidate, OwnClock
 from tests.unit.controller.leases import LeaseServer
 
+pytestmark = pytest.mark.long
+
 
 class Weather:
     """Everything that can go wrong, drawn from a seed: slow connections, lost answers, no connection, frozen processes,

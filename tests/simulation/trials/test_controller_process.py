@@ -20,6 +20,8 @@ from tests.simulation.trials.small import at, at_event, in_world, outcome_of, se
 from tests.simulation.trials.wire import Wire
 from tests.unit.sim.api.servers import TEAM, named
 
+pytestmark = pytest.mark.long
+
 Work = Callable[[KubeApiClient, asyncio.Event], Awaitable[None]]
 
 

@@ -23,6 +23,8 @@ from tests.simulation.trials.small import (
     writes,
 )
 
+pytestmark = pytest.mark.long
+
 
 def victims(outcome: TrialOutcome, kind: FaultKind) -> list[tuple[float, str, Body]]:
     """The revisions, from the fault on, of the pods that it claims to have affected."""

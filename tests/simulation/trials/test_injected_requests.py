@@ -16,6 +16,8 @@ from tests.simulation.trials.small import (
     writes,
 )
 
+pytestmark = pytest.mark.long
+
 # Users.
 
 

@@ -11,6 +11,8 @@ from recovery.sim.trials.plan import JobAdmission, JobPlan, PlannedRuntime
 from recovery.sim.trials.trial import TrialOutcome, run_trial
 from tests.simulation.trials.small import LLM, happening, in_world, second, states, with_faults
 
+pytestmark = pytest.mark.long
+
 ADMITTED = 40.0
 
 

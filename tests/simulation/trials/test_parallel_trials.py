@@ -13,6 +13,8 @@ import pytest
 
 from recovery.sim.trials.parallel_trials import NoResult, WorkerError, in_processes, tried_in_processes
 
+pytestmark = pytest.mark.long
+
 
 def square(seed: int) -> int:
     return seed * seed
