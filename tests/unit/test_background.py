@@ -6,6 +6,7 @@ import pytest
 
 from recovery.background import BackgroundTaskError, endless, first_of
 from recovery.ports import RefusedError
+from tests.unit.patience import GUARD_SECONDS
 
 
 async def returns() -> None:
@@ -63,7 +64,7 @@ async def test_a_cancellation_that_no_one_asked_of_the_task_is_an_error_with_its
     """A TaskGroup treats a cancelled task as ended on purpose, and continues without it."""
 
     async def both() -> None:
-        async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(GUARD_SECONDS), asyncio.TaskGroup() as tasks:
             tasks.create_task(endless("watch of pods", loses_what_it_waits_for))
             tasks.create_task(endless("resync", lambda: asyncio.sleep(60)))
 

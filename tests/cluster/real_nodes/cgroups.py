@@ -14,7 +14,7 @@ CONTROLLERS = ("cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blki
 NAMED = "systemd"
 """A hierarchy without a controller. runc requires it."""
 PREFIX = "trainjob-recovery-cluster-"
-_PATIENCE_SECONDS = 10.0
+_PATIENCE_SECONDS = 60.0
 
 
 def own_cgroups() -> dict[str, Path]:

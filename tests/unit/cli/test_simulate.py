@@ -25,6 +25,7 @@ from recovery.sim.trials.summary import Report, report
 from recovery.sim.trials.trial import TrialOutcome
 from recovery.sim.trials.trial_evidence import Violation
 from tests.simulation.trials.story import LLM, Story, violation
+from tests.unit.patience import GUARD_SECONDS
 
 KILLS = tuple(
     TrialFault(FaultKey("world", number, FaultKind.POD_KILL), at_seconds=60.0 * number, job=str(LLM))
@@ -297,7 +298,7 @@ def test_ctrl_c_ends_it_at_once_and_leaves_no_process() -> None:
     try:
         _until(lambda: len(_children(process.pid)) >= 2)
         os.killpg(process.pid, signal.SIGINT)  # a terminal does the same
-        output, errors = process.communicate(timeout=30)
+        output, errors = process.communicate(timeout=GUARD_SECONDS)
         assert (process.returncode, output, errors) == (130, "", "recovery: interrupted\n")
         _until(lambda: not _alive_in_group(process.pid))
     finally:
@@ -318,7 +319,7 @@ def _alive_in_group(group: int) -> bool:
 
 
 def _until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + GUARD_SECONDS
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.02)

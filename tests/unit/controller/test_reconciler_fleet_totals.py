@@ -202,10 +202,11 @@ async def test_what_the_server_does_not_take_holds_up_nothing_and_is_counted_lat
 async def test_a_server_that_never_answers_does_not_keep_the_ledger_from_forgetting_the_incident(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(incident_recorder, "_COUNT_SECONDS_MAX", 0.01)
     story = Story()
     story.api.never_answers = True
-    await story.run()
+    with monkeypatch.context() as until_it_answers:
+        until_it_answers.setattr(incident_recorder, "_COUNT_SECONDS_MAX", 0.01)
+        await story.run()
     assert (story.api.ledger.incident, len(story.api.ledger.uncounted)) == (None, 1)
     story.api.never_answers = False
     await story.settle()

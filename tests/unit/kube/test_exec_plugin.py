@@ -1,5 +1,6 @@
 """Credential plugins of a kubeconfig: how they are found and run, and how their failures are reported."""
 
+import asyncio
 import base64
 import json
 from pathlib import Path
@@ -7,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from recovery.kube import exec_plugin
+from recovery.kube.exec_plugin import PLUGIN_SECONDS_MAX
 from recovery.kube.session import SessionError, open_session
+from tests.unit.patience import comes, time_passes
 
 Object = dict[str, Any]
 API_VERSION = "client.authentication.k8s.io/v1"
@@ -100,9 +102,11 @@ async def test_the_error_has_what_the_plugin_wrote_to_stderr(plugin: Plugin) -> 
 async def test_one_that_does_not_answer_is_ended_and_what_it_wrote_is_shown(
     plugin: Plugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exec_plugin, "PLUGIN_SECONDS_MAX", 0.5)
-    plugin.does(f"echo $$ > {plugin.asked}; echo 'open https://login' >&2; exec sleep 600")
-    assert (await failure(plugin.kubeconfig())).endswith("gave no credentials within 0 s: open https://login")
+    plugin.does(f"echo 'open https://login' >&2; echo $$ > {plugin.asked}; exec sleep 600")
+    failing = asyncio.create_task(failure(plugin.kubeconfig()))
+    await comes(lambda: plugin.asked.exists() and plugin.asked.read_text().endswith("\n"))
+    time_passes(PLUGIN_SECONDS_MAX, monkeypatch)
+    assert (await failing).endswith("gave no credentials within 55 s: open https://login")
     assert not Path(f"/proc/{plugin.asked.read_text().strip()}").exists()
 
 
