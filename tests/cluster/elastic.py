@@ -11,6 +11,7 @@ from recovery.core.model.annotations import BIRTH_SETTINGS_LABEL, NODES_ANNOTATI
 from recovery.ports import JOBS, NODES, RECOVERY_GROUPS, PatchKind
 from tests.cluster import scene
 from tests.cluster.acts import INDEX, set_room
+from tests.cluster.controlplane.kubectl import KubectlError
 from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import Fleet, Job, Object, apply
@@ -21,6 +22,8 @@ ELASTIC: dict[str, Any] = {
     "elastic": {"minNodes": 8, "maxNodes": 16, "shrinkAfter": "4s", "growBackAfter": "5s"},
 }
 """Fields of a policy with which 16 ranks soon continue with as few as 8."""
+ELASTIC_FOR_LONG = {**ELASTIC, "elastic": {**ELASTIC["elastic"], "growBackAfter": "1h"}}
+"""The same, but a smaller group that has room does not grow within a test."""
 AVOID_43 = {"name": "ecc", "when": {"onExitCodes": {"operator": "In", "values": [43]}}, "action": "AvoidNode"}
 """A rule: ranks that exit with 43 blame their node."""
 RACK = (12, 13, 14, 15)
@@ -109,6 +112,17 @@ async def until_unlabelled(job: Job) -> None:
     async with asyncio.timeout(GUARD_SECONDS):
         while await labelled(job):
             await asyncio.sleep(0.1)
+
+
+async def until_room_is(seen: bool, job: Job) -> str:
+    """Wait until the controller has seen that there is room for more nodes, or none. Returns since when; empty: none.
+
+    `growBackAfter` counts from this time.
+    """
+    async with asyncio.timeout(GUARD_SECONDS):
+        while bool(since := (await job.ledger())["elastic"].get("roomSince", "")) != seen:
+            await asyncio.sleep(0.1)
+    return str(since)
 
 
 async def settings(job: Job) -> Object:
@@ -207,11 +221,22 @@ async def only_sixteen(control_plane: ControlPlane, namespace: str) -> AsyncIter
     }
     await apply(control_plane, None, refusal, binding)
     try:
-        await asyncio.sleep(1.5)  # until the API server evaluates it
+        async with asyncio.timeout(GUARD_SECONDS):  # the API server notices the policy a little later
+            while not await _refused(control_plane, namespace):
+                await asyncio.sleep(0.1)
         yield
     finally:
         for kind in ("validatingadmissionpolicybinding", "validatingadmissionpolicy"):
             await control_plane.kubectl("delete", kind, name)
+
+
+async def _refused(control_plane: ControlPlane, namespace: str) -> bool:
+    """A Job of one pod is refused in a dry run."""
+    try:
+        await control_plane.kubectl("create", "job", "one", "--image=one", "--dry-run=server", "-n", namespace)
+    except KubectlError as error:
+        return "sixteen or nothing" in str(error)
+    return False
 
 
 async def node_of_rank(job: Job, rank: int) -> str:

@@ -412,11 +412,11 @@ class ControllerProcess:
         if self._process.returncode is None:
             os.kill(self._process.pid, signal.SIGTERM)
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(GUARD_SECONDS):
                 return await self._process.wait()
         except TimeoutError:
             await self.kill()
-            raise AssertionError("the controller did not end within 30 s of SIGTERM") from None
+            raise AssertionError(f"the controller did not end within {GUARD_SECONDS:.0f} s of SIGTERM") from None
 
 
 async def _started(arguments: Sequence[str], log: Path, *, in_container: bool) -> asyncio.subprocess.Process:

@@ -14,6 +14,7 @@ from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.elastic import (
     AVOID_43,
     ELASTIC,
+    ELASTIC_FOR_LONG,
     PREPARED,
     RACK,
     actions,
@@ -75,19 +76,20 @@ async def test_a_rack_is_lost_and_comes_back(
 async def test_room_that_comes_and_goes_is_not_used(
     training: StartsTraining, controller: StartsController, fleet: Fleet
 ) -> None:
-    job = await training(runtime=PREPARED, **ELASTIC)
+    """`growBackAfter` counts from when the room came last."""
+    job = await training(runtime=PREPARED, **ELASTIC_FOR_LONG)
+    seen: list[str] = []
     async with room_for(fleet, job), controller():
         rack = await shrunk(job)
         uid = await job.child_uid()
-        for _ in range(4):
+        for _ in range(3):
             await set_room(fleet, rack, room=True)
-            await asyncio.sleep(2)
-            await set_room(fleet, rack[:1], room=False)
-            await set_room(fleet, rack[1:], room=False)
-            await asyncio.sleep(1)
-        # If growBackAfter counted from the first free room, the group would have grown by now.
+            seen.append(await elastic.until_room_is(True, job))
+            await set_room(fleet, rack, room=False)
+            await elastic.until_room_is(False, job)
         assert await job.child_uid() == uid
         assert len((await job.ledger())["history"]) == 1
+    assert sorted(set(seen)) == seen, "it counts again each time"
 
 
 async def test_whoever_restarts_a_smaller_group_gets_the_same_size(

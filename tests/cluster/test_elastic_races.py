@@ -13,7 +13,18 @@ from tests.cluster import elastic
 from tests.cluster.acts import edit, exit_rank, incidents_of, object_kept, set_room, until_reason
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.conftest import MakesRuntime, StartsController, StartsTraining
-from tests.cluster.elastic import ELASTIC, PREPARED, RACK, actions, room_for, runs_with, settings, shrunk, take_away
+from tests.cluster.elastic import (
+    ELASTIC,
+    ELASTIC_FOR_LONG,
+    PREPARED,
+    RACK,
+    actions,
+    room_for,
+    runs_with,
+    settings,
+    shrunk,
+    take_away,
+)
 from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import REPOSITORY, Fleet, Job, Object
 from tests.cluster.stations import has_triggered
@@ -76,10 +87,11 @@ async def test_a_users_size_ends_the_wait_for_room(
 async def test_a_smaller_group_that_could_grow_ends_instead(
     training: StartsTraining, controller: StartsController, fleet: Fleet
 ) -> None:
-    job = await training(runtime=PREPARED, **ELASTIC)
+    job = await training(runtime=PREPARED, **ELASTIC_FOR_LONG)
     async with room_for(fleet, job), controller():
         rack = await shrunk(job)
         await set_room(fleet, rack, room=True)
+        await elastic.until_room_is(True, job)
         for rank in range(12):
             await exit_rank(job, rank, 0)
         async with asyncio.timeout(GUARD_SECONDS):
