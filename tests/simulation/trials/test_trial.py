@@ -24,6 +24,8 @@ from tests.simulation.trials.small import (
     writes,
 )
 
+pytestmark = pytest.mark.long
+
 STORMY = msgspec.structs.replace(
     QUIET, seed=11, rates=FaultRates(process=0.01, request=0.05, line=0.01), replicas=2, active_seconds=200.0
 )
