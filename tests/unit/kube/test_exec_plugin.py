@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from recovery.kube import session
 from recovery.kube.exec_plugin import PLUGIN_SECONDS_MAX
 from recovery.kube.session import SessionError, open_session
 from tests.unit.patience import comes, time_passes
@@ -102,6 +103,8 @@ async def test_the_error_has_what_the_plugin_wrote_to_stderr(plugin: Plugin) -> 
 async def test_one_that_does_not_answer_is_ended_and_what_it_wrote_is_shown(
     plugin: Plugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert PLUGIN_SECONDS_MAX < session.LOAD_SECONDS_MAX
+    monkeypatch.setattr(session, "LOAD_SECONDS_MAX", 600.0)  # a slow machine takes the difference to start the plugin
     plugin.does(f"echo 'open https://login' >&2; echo $$ > {plugin.asked}; exec sleep 600")
     failing = asyncio.create_task(failure(plugin.kubeconfig()))
     await comes(lambda: plugin.asked.exists() and plugin.asked.read_text().endswith("\n"))
