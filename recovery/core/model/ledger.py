@@ -18,6 +18,7 @@ from recovery.core.model.group_size import AvoidedNode, ElasticState
 from recovery.core.model.group_totals import BudgetState, Totals
 from recovery.core.model.pinned_policy import PinnedPolicy
 from recovery.core.model.reason import Reason
+from recovery.core.model.standing import Broken, Standing
 from recovery.core.model.suspect_log import SuspectLog
 
 OLDEST_SCHEMA_VERSION = 1
@@ -229,6 +230,8 @@ class Closing(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """What shows the recovery: `progress`, `joined-probe` or `ready`. Empty: the incident did not get that far."""
     verified: bool = False
     """The training has confirmed the recovery. Ready pods only show that all ranks run."""
+    still_broken: bool = False
+    """Ranks hung when the incident closed, because no one restarts them."""
 
 
 class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -371,6 +374,8 @@ class ClosedIncident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     source: str = ""
     """What shows the recovery: `progress`, `joined-probe` or `ready`. Empty: the incident did not get that far."""
     verified: bool = False
+    still_broken: bool = False
+    """Ranks hung when the incident closed, because no one restarts them."""
     handling: IncidentHandling = IncidentHandling.AUTOMATIC
     released_gpu_seconds: float = 0.0
     """GPU-seconds in which a suspension by the controller had freed the GPUs. They do not count as idle."""
@@ -435,6 +440,10 @@ class Ledger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     epoch: int = 0
     """Number that rises by one with each restart, by the controller or adopted from the platform."""
     phase: Phase = Phase.HEALTHY
+    standing: Standing = Standing.UNKNOWN
+    """Whether the program trains, as of the latest write. Unknown also in the ledger of an older version."""
+    broken: Broken | None = None
+    """Since when the group hangs, between incidents. None: it does not, or an incident is open."""
     incident: Incident | None = None
     """The open incident, or the last one until its RecoveryIncident is recorded. None: there is none."""
     totals: Totals = Totals()
