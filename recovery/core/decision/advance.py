@@ -255,8 +255,7 @@ def _is_put_off(context: ReconcileContext, ledger: Ledger, more: tuple[Evidence,
     """The incident does not end yet, although all run again: a restart or a verdict is still to come."""
     waits = ledger.current_incident.withheld
     if waits is not None:
-        seen = bool(lifecycle.present(context.snapshot, ledger))
-        return not backoff.recovered_by_itself(context.snapshot, waits, seen=seen)
+        return not backoff.recovered_by_itself(context.snapshot, waits, lifecycle.present(context.snapshot, ledger))
     return _restarts_once_started(context, ledger) or _verdict_is_due(context, ledger, more)
 
 

@@ -80,7 +80,7 @@ def after_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
     ledger = resizing.followed(context, ledger)
     lost = lost_since(context.snapshot, ledger, context.now)
     withheld = open_.withheld
-    if withheld is not None and backoff.recovered_by_itself(context.snapshot, withheld, seen=bool(lost)):
+    if withheld is not None and backoff.recovered_by_itself(context.snapshot, withheld, lost):
         return whole_again(context, lifecycle.more_evidence(ledger, lost))
     if lost and lifecycle.acts(ledger):
         again = breaks_the_group(context, ledger, lost)

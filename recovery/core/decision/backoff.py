@@ -9,10 +9,11 @@ from datetime import datetime, timedelta
 import msgspec
 
 from recovery.core.diagnosis.evidence import Evidence, LossKind
-from recovery.core.diagnosis.membership import group_runs_whole, member_jobs, pods_of
+from recovery.core.diagnosis.meeting import met_since
+from recovery.core.diagnosis.membership import member_jobs
 from recovery.core.incident import budget, phases
 from recovery.core.model.durations import in_words
-from recovery.core.model.facts import PodFacts, Snapshot
+from recovery.core.model.facts import Snapshot
 from recovery.core.model.ledger import Ledger, Phase, Withheld
 from recovery.core.model.reason import Explanation, Sentence, explained
 from recovery.core.plan import suspension
@@ -88,47 +89,22 @@ def lives_on(snapshot: Snapshot, waits: Withheld) -> bool:
     return any(job.created_at <= waits.lost_at for job in member_jobs(snapshot))
 
 
-def recovered_by_itself(snapshot: Snapshot, waits: Withheld, *, seen: bool) -> bool:
+def recovered_by_itself(snapshot: Snapshot, waits: Withheld, lost: tuple[Evidence, ...]) -> bool:
     """The group runs whole, and no rank waits for a peer that is gone: a restart would only cost progress.
 
-    `seen`: there is still evidence of the loss.
-
-    It is not enough that all are Ready: a lost pod is replaced, or its container restarted, while the other ranks hang.
-    So one of three must hold: all processes are younger than the loss; the joined probe says that the new ones have
-    joined; or none is younger and the evidence is gone, because a node answers again and no member was lost after all.
+    `lost`: the evidence of the loss that can still be seen.
     """
-    if not group_runs_whole(snapshot):
-        return False
-    pods = [pod for job in member_jobs(snapshot) for pod in pods_of(snapshot, job) if pod.running]
-    younger = [_began_after(pod, waits.lost_at) for pod in pods]
-    if all(younger):
-        return True
-    return phases.joined_probe(snapshot) if any(younger) else not seen
+    return _have_met(snapshot, lost, waits.lost_at)
 
 
 def all_met_after(snapshot: Snapshot, lost: tuple[Evidence, ...]) -> bool:
-    """The group runs whole, and all of its processes have begun, or say that they have joined, since the last of these
-    losses, so no rank waits for a peer that is gone. Also False if there are no losses, one has no date, or one is a
-    node fault: its rule wants the group off that node, however often its processes begin there."""
-    dates = [item.at for item in lost if item.at is not None and item.kind is not LossKind.NODE_FAULT]
-    if not dates or len(dates) < len(lost) or not group_runs_whole(snapshot):
+    """The group runs whole, and all ranks have met since the last of these losses. Also False if there are no losses,
+    or one has no date."""
+    return bool(lost) and _have_met(snapshot, lost, None)
+
+
+def _have_met(snapshot: Snapshot, lost: tuple[Evidence, ...], lost_at: datetime | None) -> bool:
+    # The rule about a faulty node wants the group off that node, however often its ranks meet there.
+    if any(item.kind is LossKind.NODE_FAULT for item in lost):
         return False
-    pods = (pod for job in member_jobs(snapshot) for pod in pods_of(snapshot, job) if pod.running)
-    return all(_began_after(pod, max(dates)) or _joined_after(pod, max(dates)) for pod in pods)
-
-
-def _joined_after(pod: PodFacts, moment: datetime) -> bool:
-    return pod.joined_probe and pod.ready_since is not None and pod.ready_since > moment
-
-
-def _began_after(pod: PodFacts, moment: datetime) -> bool:
-    """The training of this pod began after that moment. In whole seconds, a start in the same one may be older."""
-    if pod.created_at > moment:
-        return True
-    for container in pod.containers:
-        if container.running_since is not None and container.running_since > moment:
-            return True
-        ended_at = container.last_exit.finished_at if container.last_exit is not None else None
-        if ended_at is not None and ended_at >= moment:  # the process before this one
-            return True
-    return False
+    return met_since(snapshot, [item.at for item in lost], lost_at)

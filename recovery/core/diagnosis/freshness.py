@@ -4,15 +4,16 @@ Evidence is not fresh if an incident has dealt with it, if it dates from before 
 baseline. A baseline is older than the policy, or it is old and its rank runs again.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 import msgspec
 
 from recovery.core.diagnosis.evidence import Evidence, LossKind
+from recovery.core.diagnosis.meeting import first_met_at
 from recovery.core.diagnosis.membership import rank
-from recovery.core.diagnosis.trained import first_together, pods_of_run, shows_all_processes, started_at, trained_at
+from recovery.core.diagnosis.trained import pods_of_run, started_at
 from recovery.core.diagnosis.training_container import ended_well
 from recovery.core.model.earlier_failures import Handled
 from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
@@ -201,38 +202,15 @@ def _ran_since(item: Evidence) -> datetime | None:
 def _runs(snapshot: Snapshot) -> dict[str, _Run]:
     """The runs by Job UID. A launcher alone trains nothing."""
     pods = {job.uid: pods_of_run(job, snapshot.pods) for job in snapshot.jobs}
-    ran = {job.uid: trained_at(job, pods[job.uid], snapshot.trained_at.get(job.uid)) for job in snapshot.jobs}
     found = {}
     for job in snapshot.jobs:
         peers = [other for other in snapshot.jobs if _side_by_side(job, other)]
-        trained = _trained_together(snapshot, peers, pods, ran)
+        trained = first_met_at(snapshot, peers, pods)
         by_rank: dict[int | str, list[PodFacts]] = {}
         for pod in pods[job.uid]:
             by_rank.setdefault(rank(pod), []).append(pod)
         found[job.uid] = _Run(trained, by_rank)
     return found
-
-
-def _trained_together(
-    snapshot: Snapshot,
-    peers: Sequence[JobFacts],
-    pods: Mapping[str, Sequence[PodFacts]],
-    ran: Mapping[str, datetime | None],
-) -> datetime | None:
-    """When the members of all these Jobs ran at once. None: they never have.
-
-    If nodes are scarce, each Job may have run whole while another one waited. Then no rank hangs. This is only detected
-    if every process is known, and no recovery has ended since with all Jobs running. Otherwise, if each Job has run
-    whole, the group counts as having run whole.
-    """
-    moments = [moment for peer in peers if (moment := ran[peer.uid]) is not None]
-    if len(moments) < len(peers) or len(peers) < snapshot.expected_jobs:
-        return None
-    if all(peer.uid in snapshot.trained_together for peer in peers):
-        return max(moments)
-    if len(peers) > 1 and all(shows_all_processes(peer, pods[peer.uid]) for peer in peers):
-        return first_together([(peer, pods[peer.uid]) for peer in peers], max(moments))
-    return max(moments)
 
 
 def _side_by_side(one: JobFacts, other: JobFacts) -> bool:

@@ -198,19 +198,23 @@ def test_a_paused_group_whose_ranks_were_all_replaced_since_the_loss_has_recover
 
 
 @pytest.mark.parametrize(
-    ("joined_probe", "ready_at", "recovered"), [(False, 33, False), (True, 33, True), (True, 22, False)]
+    ("joined_probe", "new_ready_at", "kept_ready_at", "recovered"),
+    [(True, 33, 22, True), (False, 33, 22, False), (True, 32, 22, False), (True, 32, 33, False)],
+    ids=["joined", "only-ready", "ready-in-the-second-of-its-start", "only-a-kept-rank-is-ready-again"],
 )
-def test_a_paused_group_that_kept_a_rank_has_only_where_that_rank_has_joined_since(
-    joined_probe: bool, ready_at: float, recovered: bool
+def test_a_paused_group_that_kept_a_rank_has_only_where_the_new_rank_has_joined(
+    joined_probe: bool, new_ready_at: float, kept_ready_at: float, recovered: bool
 ) -> None:
+    """The barrier of a joined probe ends only with all ranks. The Ready of a kept rank may be from before the loss."""
     controller, back = recreated()
     world = back.all_scheduled().all_started(20)
     for index in range(4):
         world = world.with_pod(index, joined_probe=joined_probe)
     controller.reconcile(world, 21)
     world = world.paused().pod_failed(0, 134, 25).came_back(0, 30, 32).with_pod(0, joined_probe=joined_probe)
+    world = world.pod_ready(0, new_ready_at)
     for index in range(1, 4):
-        world = world.pod_ready(index, ready_at)
+        world = world.pod_ready(index, kept_ready_at)
     controller.settle(world, 60)
     assert bool(controller.recorded) is recovered
 

@@ -267,15 +267,15 @@ def test_a_replacement_is_younger_than_the_loss_although_no_rule_tells_which_con
         world = world.with_pod(rank, training_known=False, containers=(), other_containers=others)
     waits = controller.incident.withheld
     assert waits is not None
-    assert not recovered_by_itself(world.snapshot(), waits, seen=False)
+    assert not recovered_by_itself(world.snapshot(), waits, ())
 
 
 def test_a_group_that_has_joined_again_has_recovered_by_itself() -> None:
     controller, world = waiting()
-    world = world.came_back(2, 305, 308)
+    world = world.came_back(2, 305, 308).pod_ready(2, 310)
     for rank in range(4):
         world = world.with_pod(rank, joined_probe=True)
-    controller.settle(world, 310)
+    controller.settle(world, 312)
     assert len(controller.recorded) == 2
     assert len(controller.triggers) == 1
 

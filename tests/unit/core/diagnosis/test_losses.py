@@ -196,7 +196,7 @@ def test_a_clean_exit_of_a_running_pods_container_is_no_loss() -> None:
 def test_forty_losses_at_once_are_one_incident_with_the_first_as_its_root() -> None:
     world = training(40, restart_policy="OnFailure")
     for index in range(40):
-        world = world.container_restarted(index, 134, 2 if index != 17 else 1)
+        world = world.container_exited(index, 134, 2 if index != 17 else 1)
     controller = Controller()
     controller.reconcile(world, 3)
     assert len(controller.triggers) == 1

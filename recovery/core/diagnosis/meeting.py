@@ -1,0 +1,352 @@
+"""Who met whom: one timeline of the processes of a group, and whether they train.
+
+All ranks of a group meet once each of them has a process. When a process of such a set ends, the others hang in a
+collective operation until they end too. Processes that begin meanwhile wait: no rank joins a set that has met. Once
+none hangs and every rank has a process again, they meet.
+
+So Ready alone says nothing: a lost pod is replaced, or its container restarted, and all pods are Ready, while the other
+ranks hang.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from enum import IntEnum
+
+import msgspec
+
+from recovery.core.diagnosis.membership import (
+    Rank,
+    group_runs_whole,
+    member_count,
+    member_jobs,
+    rank,
+    stands_still,
+)
+from recovery.core.diagnosis.trained import first_together, pods_of_run, shows_all_processes, trained_at
+from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
+from recovery.core.model.standing import Standing
+
+CLOCKS_DIFFER_BY = timedelta(seconds=2)
+"""A report of progress and the end of a process are dated by the clocks of two nodes."""
+
+_SECOND = timedelta(seconds=1)
+
+_Member = tuple[str, Rank]
+"""UID of the Job, and the rank."""
+
+
+class Process(msgspec.Struct, frozen=True):
+    """One process of a rank, or one whose existence other facts prove."""
+
+    member: _Member
+    began: datetime
+    ended: datetime | None = None
+    """When it ended. None: it runs."""
+    well: bool = False
+    """It exited with 0: its training is done, and no rank waits for it."""
+    leaves_at: datetime | None = None
+    """When its pod was asked to terminate. It meets no one from then on, but it may train until it ends. None: it was
+    not."""
+    joined_at: datetime | None = None
+    """When it became Ready by a joined probe. None: it is not Ready, or Ready does not show that."""
+
+
+class Meeting(msgspec.Struct, frozen=True):
+    """What the timeline shows at its end."""
+
+    standing: Standing
+    met_at: datetime | None = None
+    """When the latest set met. None: none has."""
+    broken_since: datetime | None = None
+    """When the first process of that set ended, if others of the set hang since. None: none hangs."""
+    lost_at: datetime | None = None
+    """When the last process of that set ended so far. None: none hangs."""
+    hung: int = 0
+    """How many ranks hang."""
+
+
+def meet(snapshot: Snapshot, lost_at: datetime | None = None) -> Meeting:
+    """The meeting of the present member Jobs.
+
+    `lost_at`: when the group lost a rank, by the ledger. The ranks that ran then had met it, even if no object shows
+    that any more. None: the ledger knows of no such loss.
+    """
+    jobs = [job for job in member_jobs(snapshot) if not stands_still(job)]
+    pods = {job.uid: pods_of_run(job, snapshot.pods) for job in jobs}
+    processes = [
+        process
+        for job in jobs
+        for pod in pods[job.uid]
+        if pod.index is None or pod.index < member_count(job)
+        for process in processes_of(pod)
+    ]
+    events = list(_events(processes))
+    met_at = first_met_at(snapshot, jobs, pods)
+    if met_at is not None:
+        unseen = _unseen(snapshot, jobs, processes, pods, met_at)
+        surely = all(job.uid in snapshot.trained_together for job in jobs)
+        events.append(_Event(met_at, _Order.MET, unseen=unseen, surely=surely))
+        events += [_Event(each.ended, _Order.ENDED, each) for each in unseen if each.ended is not None]
+    if lost_at is not None:
+        unseen = _unseen(snapshot, jobs, processes, pods, lost_at - _SECOND)
+        events.append(_Event(lost_at, _Order.LOST, unseen=unseen))
+    done = ((uid, rank(pod)) for uid, ranks in snapshot.done.items() for pod in ranks)
+    wanted = {job.uid: member_count(job) for job in jobs}
+    scan = _Scan(wanted, done, whole=len(jobs) >= max(1, snapshot.expected_jobs))
+    for event in sorted(events, key=lambda event: (event.at, event.order)):
+        scan.happened(event)
+    return _judged(snapshot, scan.result())
+
+
+def hangs(snapshot: Snapshot, lost_at: datetime | None = None) -> bool:
+    """Ranks hang. `lost_at`: as in `meet`."""
+    return meet(snapshot, lost_at).standing is Standing.BROKEN
+
+
+def met_since(snapshot: Snapshot, losses: Iterable[datetime | None], lost_at: datetime | None = None) -> bool:
+    """The group runs whole, and all ranks have met since the last of these losses: a restart would only cost progress.
+
+    False if a loss has no date. `lost_at`: as in `meet`.
+    """
+    if not group_runs_whole(snapshot):
+        return False
+    found = meet(snapshot, lost_at)
+    met_at = found.met_at
+    if found.standing is not Standing.MET or met_at is None:
+        return False
+    return all(loss is not None and loss <= met_at for loss in losses)
+
+
+def _judged(snapshot: Snapshot, found: Meeting) -> Meeting:
+    """The meeting, with what only other facts show: reports of progress, and nodes that do not answer."""
+    progress = snapshot.workload.progress if snapshot.workload is not None else None
+    # A report of 0 % may only say that a process has begun.
+    if found.lost_at is not None and progress is not None and progress.ratio != 0.0:
+        reported = progress.updated_at > found.lost_at + CLOCKS_DIFFER_BY
+        found = Meeting(Standing.MET, met_at=progress.updated_at) if reported else found
+    if found.standing is Standing.MET and any(_silent(snapshot, pod) for pod in snapshot.pods):
+        return msgspec.structs.replace(found, standing=Standing.UNKNOWN)
+    return found
+
+
+def _silent(snapshot: Snapshot, pod: PodFacts) -> bool:
+    node = snapshot.nodes.get(pod.node)
+    return node is not None and not node.reachable and pod.running
+
+
+# --- the processes -------------------------------------------------------------------------------------------------
+
+
+def processes_of(pod: PodFacts) -> list[Process]:
+    """The processes of the pod, as far as the facts show them. None begins before its pod: a kubelet's clock may lag.
+
+    A process ends with its container, else with its pod. A pod that is asked to terminate may train on, for as long as
+    its grace period lasts.
+    """
+    member = (pod.job_uid, rank(pod))
+    if not pod.training_known:
+        began = pod.ready_since
+        return [] if began is None else [_latest(pod, member, max(began, pod.created_at))]
+    if not pod.containers:
+        return []
+    found = [
+        Process(
+            member,
+            max(each.started_at, pod.created_at),
+            each.finished_at or pod_ended_at(pod) or each.started_at,
+            well=each.code == 0,
+        )
+        for each in (pod.containers[0].last_exit, pod.containers[0].exit)
+        if each is not None and each.started_at is not None
+    ]
+    starts = [each.running_since for each in pod.containers if each.running_since is not None]
+    if len(starts) == len(pod.containers):
+        found.append(_latest(pod, member, max(*starts, pod.created_at)))
+    return found
+
+
+def _latest(pod: PodFacts, member: _Member, began: datetime) -> Process:
+    ended = pod_ended_at(pod)
+    return Process(
+        member,
+        began,
+        None if ended is None else max(ended, began),
+        leaves_at=pod.deleting_since,
+        joined_at=pod.ready_since if pod.joined_probe and pod.ready else None,
+    )
+
+
+def pod_ended_at(pod: PodFacts) -> datetime | None:
+    """When the processes of a pod ended whose containers do not show it. None: they may run."""
+    known = [each for each in (pod.gone_at, pod.dead_since) if each is not None]
+    if pod.phase in {"Failed", "Succeeded"}:
+        disrupted = (each.since for each in pod.conditions if each.type == "DisruptionTarget")
+        known += [moment for moment in disrupted if moment is not None] or [pod.deleting_since or pod.created_at]
+    return min(known, default=None)
+
+
+def _unseen(
+    snapshot: Snapshot,
+    jobs: Iterable[JobFacts],
+    processes: Sequence[Process],
+    pods: Mapping[str, Sequence[PodFacts]],
+    moment: datetime,
+) -> list[Process]:
+    """Processes of ranks that ran at that moment, although no object shows one. Each ended before the next pod or
+    process of its rank began. If there is none, its end has no date, and counts as that moment.
+
+    Only of Indexed Jobs: elsewhere no pod takes another one's place.
+    """
+    shown = {each.member for each in processes if each.began <= moment and (each.ended is None or each.ended > moment)}
+    shown |= {(uid, rank(pod)) for uid, done in snapshot.done.items() for pod in done}
+    later = [(each.member, each.began) for each in processes]
+    later += [((uid, rank(pod)), pod.created_at) for uid, mine in pods.items() for pod in mine]
+    after: dict[_Member, datetime] = {}
+    for member, began in later:
+        if began > moment:
+            after[member] = min(began, after.get(member, began))
+    return [
+        Process((job.uid, index), moment, after.get((job.uid, index), moment))
+        for job in jobs
+        if job.completions is not None
+        for index in range(min(member_count(job), snapshot.trained_members.get(job.uid, member_count(job))))
+        if (job.uid, index) not in shown
+    ]
+
+
+def first_met_at(
+    snapshot: Snapshot, jobs: Sequence[JobFacts], pods: Mapping[str, Sequence[PodFacts]]
+) -> datetime | None:
+    """When all ranks of these Jobs are known to have run at once for the first time. None: they never have.
+
+    If nodes are scarce, each Job may have run whole while another one waited. Then no rank hangs. This is only detected
+    if every process is known, and no recovery has ended since with all Jobs running. Otherwise, if each Job has run
+    whole, the group counts as having run whole.
+    """
+    ran = [trained_at(job, pods[job.uid], snapshot.trained_at.get(job.uid)) for job in jobs]
+    moments = [moment for moment in ran if moment is not None]
+    if len(moments) < len(ran) or len(jobs) < snapshot.expected_jobs or not jobs:
+        return None
+    if all(job.uid in snapshot.trained_together for job in jobs):
+        return max(moments)
+    if len(jobs) > 1 and all(shows_all_processes(job, pods[job.uid]) for job in jobs):
+        return first_together([(job, pods[job.uid]) for job in jobs], max(moments))
+    return max(moments)
+
+
+# --- the timeline --------------------------------------------------------------------------------------------------
+
+
+class _Order(IntEnum):
+    """The order of what has the same date. Dates are whole seconds, and to meet takes longer than one."""
+
+    LOST = 0
+    """By the ledger, a rank was lost: those that run had met it."""
+    ENDED = 1
+    LEAVES = 2
+    BEGAN = 3
+    MET = 4
+    """All ranks are known to run at once."""
+    JOINED = 5
+
+
+class _Event(msgspec.Struct, frozen=True):
+    at: datetime
+    order: _Order
+    process: Process | None = None
+    unseen: Sequence[Process] = ()
+    """LOST and MET: the processes that ran at that moment although no object shows them."""
+    surely: bool = False
+    """MET: whatever the objects show."""
+
+
+def _events(processes: Iterable[Process]) -> Iterator[_Event]:
+    for each in processes:
+        ends = [moment for moment in (each.ended, each.leaves_at) if moment is not None]
+        if ends and min(ends) <= each.began:
+            continue  # it has met no one
+        yield _Event(each.began, _Order.BEGAN, each)
+        if each.leaves_at is not None:
+            yield _Event(each.leaves_at, _Order.LEAVES, each)
+        if each.ended is not None:
+            yield _Event(each.ended, _Order.ENDED, each)
+        elif each.joined_at is not None and each.joined_at > each.began:
+            yield _Event(each.joined_at, _Order.JOINED, each)
+
+
+class _Scan:
+    """The state of the group while its timeline is read."""
+
+    def __init__(self, wanted: Mapping[str, int], done: Iterable[_Member], *, whole: bool) -> None:
+        """`wanted`: how many ranks each Job has. `done`: ranks whose training is known to be done. `whole`: all Jobs of
+        the group exist."""
+        self._wanted, self._whole = wanted, whole
+        self._done = set(done)
+        self._waiting: dict[_Member, Process] = {}
+        """The processes that run and have met no one, by rank."""
+        self._set: dict[int, Process] = {}
+        """The processes of the latest set that still run, by `id()`. They hang if `_broken_since` is set."""
+        self._met_at: datetime | None = None
+        self._broken_since: datetime | None = None
+        self._lost_at: datetime | None = None
+
+    def happened(self, event: _Event) -> None:
+        """Take the next event into account."""
+        process = event.process
+        if event.order is _Order.LOST:
+            if not self._set:
+                self._meet(event.at)
+            for each in event.unseen:
+                self._set[id(each)] = each
+                self._ended(each, event.at)
+        elif event.order is _Order.MET:
+            if self._met_at is None or event.surely:
+                self._meet(event.at)
+                self._set |= {id(each): each for each in event.unseen}
+        elif process is None:
+            return
+        elif event.order is _Order.BEGAN:
+            self._waiting[process.member] = process
+        elif event.order is _Order.LEAVES:
+            self._stops_waiting(process)
+        elif event.order is _Order.ENDED:
+            self._ended(process, event.at)
+        elif self._waiting.get(process.member) is process and self._is_filled():
+            self._meet(event.at)  # a barrier ends only with all, so the ranks that hung have joined it too
+        if self._waiting and not self._set and self._is_filled():
+            self._meet(event.at)
+
+    def result(self) -> Meeting:
+        if self._broken_since is not None:
+            return Meeting(Standing.BROKEN, self._met_at, self._broken_since, self._lost_at, len(self._set))
+        trains = bool(self._set) or (bool(self._done) and not self._waiting)
+        return Meeting(Standing.MET if trains and self._met_at is not None else Standing.FORMING, self._met_at)
+
+    def _ended(self, process: Process, at: datetime) -> None:
+        self._stops_waiting(process)
+        if process.well:
+            self._done.add(process.member)
+        if self._set.pop(id(process), None) is None:
+            return
+        if not process.well:
+            self._broken_since = self._broken_since or at
+            self._lost_at = at
+        if not self._set:
+            self._broken_since = self._lost_at = None
+
+    def _stops_waiting(self, process: Process) -> None:
+        if self._waiting.get(process.member) is process:
+            del self._waiting[process.member]
+
+    def _is_filled(self) -> bool:
+        """Every rank has a process, or its training is done."""
+        filled = {*self._waiting, *self._done, *(each.member for each in self._set.values())}
+        count = Counter(job_uid for job_uid, _ in filled)
+        return self._whole and all(count[job_uid] >= ranks for job_uid, ranks in self._wanted.items())
+
+    def _meet(self, at: datetime) -> None:
+        """All that run have met."""
+        self._set |= {id(each): each for each in self._waiting.values()}
+        self._waiting.clear()
+        self._met_at, self._broken_since, self._lost_at = at, None, None
