@@ -22,6 +22,7 @@ from recovery.core.diagnosis.membership import group_runs_whole, member_jobs, re
 from recovery.core.incident import lifecycle, phases
 from recovery.core.incident.attempt_limits import restart_of
 from recovery.core.incident.preconditions import barred, ended, suspended
+from recovery.core.incident.standing import hangs
 from recovery.core.model.facts import JobSetFacts, Snapshot
 from recovery.core.model.ledger import AttemptAction, Incident, Ledger, MessageRelation, Outcome, Phase, Target
 from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
@@ -58,7 +59,7 @@ def _over_at(context: ReconcileContext, ledger: Ledger) -> datetime:
 
     A held incident stays open for a while after the group runs whole again (`settling_until`). No GPU is idle then.
     """
-    if ledger.phase is Phase.HELD and group_runs_whole(context.snapshot):
+    if ledger.phase is Phase.HELD and group_runs_whole(context.snapshot) and not hangs(context.snapshot, ledger):
         held_since = ledger.current_incident.phases[-1].started_at
         return phases.end_of_rendezvous(context.snapshot, held_since, context.now)
     return context.now
@@ -253,6 +254,8 @@ def _runs_again(ledger: Ledger, waits_until: datetime) -> Plan:
 
 def _is_put_off(context: ReconcileContext, ledger: Ledger, more: tuple[Evidence, ...]) -> bool:
     """The incident does not end yet, although all run again: a restart or a verdict is still to come."""
+    if ledger.phase is Phase.HELD and hangs(context.snapshot, ledger):
+        return True
     waits = ledger.current_incident.withheld
     if waits is not None:
         return not backoff.recovered_by_itself(context.snapshot, waits, lifecycle.present(context.snapshot, ledger))

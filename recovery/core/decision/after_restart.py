@@ -45,6 +45,7 @@ from recovery.core.diagnosis.trained import began_at, started_at
 from recovery.core.incident import attempt_limits, lifecycle, phases, sizes
 from recovery.core.incident.attempt_limits import Refusal, restart_of
 from recovery.core.incident.preconditions import barred, paused
+from recovery.core.incident.standing import hangs
 from recovery.core.model.facts import PodFacts
 from recovery.core.model.ledger import Attempt, AttemptAction, Incident, Ledger, Outcome, Phase
 from recovery.core.model.reason import Explanation, Reason, Sentence, all_of, because, explained
@@ -133,6 +134,8 @@ def _pods_may_be_unseen(context: ReconcileContext, phase: Phase) -> bool:
 
 def _runs(context: ReconcileContext, ledger: Ledger, found: Phase) -> Plan | None:
     """The plan if the new group is complete, or has already trained to its end. None: neither."""
+    if found is Phase.HEALTHY and ledger.phase is Phase.HELD and hangs(context.snapshot, ledger):
+        return None
     if found is Phase.HEALTHY:
         waits_until = settling_until(context, ledger) if ledger.phase is Phase.HELD else None
         if waits_until is None:
@@ -236,7 +239,7 @@ def _needless(context: ReconcileContext, ledger: Ledger, restart: Attempt, chang
     open_ = ledger.current_incident
     is_stale = context.now - restart.started_at >= STALE_AFTER
     if ledger.phase is Phase.HELD:
-        if changed is None and not is_stale:
+        if (changed is None and not is_stale) or hangs(context.snapshot, ledger):
             return None
         # The incident ends like that of any other held group that runs whole again.
         waits_until = settling_until(context, ledger)

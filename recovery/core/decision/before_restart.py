@@ -21,6 +21,7 @@ from recovery.core.fleet import storm as storms
 from recovery.core.incident import attempt_limits, lifecycle, sizes
 from recovery.core.incident.attempt_limits import Refusal
 from recovery.core.incident.preconditions import no_trigger
+from recovery.core.incident.standing import hangs
 from recovery.core.model.facts import PodFacts, Snapshot
 from recovery.core.model.ledger import Considered, Incident, Ledger
 from recovery.core.model.reason import Explanation, Reason, Sentence, as_said, because, explained
@@ -63,7 +64,8 @@ def judge(context: ReconcileContext, ledger: Ledger, news: tuple[Evidence, ...] 
     stuck = attempt_limits.refused(ledger, now) if attempt_limits.judged(ledger) else None
     if stuck is not None:
         return hold_back(context, ledger, found, stuck)
-    if not news and not evidence and open_.withheld is None and late is None and all_run(snapshot):
+    is_over = open_.withheld is None and late is None and all_run(snapshot) and not hangs(snapshot, ledger)
+    if not news and not evidence and is_over:
         # A node answers again, or a fault has ended. No member is missing, so there is nothing to restart for.
         return say(ledger, seen_then(found, because(Reason.MEMBERS_RUN_AGAIN, ranks=open_.ranks)))
     open_to_us = evidence if pinned.override_native else native_policies.undecided(snapshot, evidence)

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from recovery.core.decision import backoff, black_holes, growth, manual, resizing
+from recovery.core.decision import backoff, black_holes, growth, manual, resizing, standing
 from recovery.core.decision.advance import decide_opened, in_incident
 from recovery.core.decision.terminal_jobset import failed
 from recovery.core.diagnosis import group_conditions, matching, not_started
@@ -23,7 +23,7 @@ from recovery.core.diagnosis.finish_overdue import (
     lost_while_finishing,
     overdue,
 )
-from recovery.core.diagnosis.freshness import STALE_AFTER, baseline, fresh, only_observed
+from recovery.core.diagnosis.freshness import STALE_AFTER, baseline, fresh
 from recovery.core.diagnosis.membership import member_jobs, pods_of, stands_still
 from recovery.core.diagnosis.resized import resized
 from recovery.core.diagnosis.trained import began_at
@@ -54,7 +54,7 @@ from recovery.core.plan.kubernetes_events import events
 from recovery.core.plan.status_conditions import budget_has_news, summarise
 from recovery.core.plan.steps import answer, message_of
 from recovery.core.policy.resolved import Policy
-from recovery.core.policy.spec import Mode, PolicyError
+from recovery.core.policy.spec import PolicyError
 
 _ON_LIVE_FACTS_ONLY = (SuspendWorkload, ResumeWorkload, DeleteJobSet, FailJobSet, ForceDeletePods, ChangeFleet)
 """Actions that a lagging cache could ask for although another client has already done or undone the same."""
@@ -95,6 +95,7 @@ def _accounted(context: ReconcileContext, before: Ledger, plan: Plan) -> Plan:
 
     The totals wait for the end of an open incident, because no recovery waits for statistics.
     """
+    plan = standing.followed(context, before, plan)
     after = phases.mark_released(plan.ledger, context.snapshot, context.now)
     if not after.uncounted or before.incident is not None or after.incident is not None:
         return msgspec.structs.replace(plan, ledger=after)
@@ -264,6 +265,7 @@ def _settled(ledger: Ledger) -> tuple[object, ...]:
         ledger.uncounted,
         ledger.phase is Phase.HELD,
         ledger.birth_settings,
+        ledger.broken,
         (size.nodes, size.wanted_nodes, size.failed_growths) if size is not None else None,
     )
 
@@ -311,7 +313,8 @@ def _by_losses(context: ReconcileContext, ledger: Ledger, policy: Policy) -> Pla
     if finishing is not None and now - finishing.lost_at >= policy.finish_timeout:
         return _finish_is_overdue(context, ledger, policy, finishing)
     if not evidence:
-        why = _earlier_loss(context, ledger, policy, seen) or because(Reason.NO_FAILURE, signs=len(seen))
+        earlier = standing.still_broken(context, ledger) or _earlier_loss(context, ledger, policy, seen)
+        why = earlier or because(Reason.NO_FAILURE, signs=len(seen))
         plan = _no_failure(context, ledger, policy, why)
         return plan if finishing is None else _at_latest(plan, finishing.lost_at + policy.finish_timeout)
     done = left_to_finish(snapshot, ledger.handled)
@@ -336,27 +339,12 @@ def _by_losses(context: ReconcileContext, ledger: Ledger, policy: Policy) -> Pla
 def _earlier_loss(
     context: ReconcileContext, ledger: Ledger, policy: Policy, seen: tuple[Evidence, ...]
 ) -> Explanation | None:
-    """A loss about which nothing is done because of its age, or because it was only observed. None: there is none, or
-    no rank can hang because of it."""
+    """A loss about which nothing is done because of its age. None: there is none, or no rank can hang because of it."""
     snapshot, job = context.snapshot, context.workload.name
     losses = baseline(snapshot, seen, since=policy.since, handled=ledger.handled, now=context.now)
     if losses:
         return because(Reason.BASELINE, loss=losses[0].text, more=len(losses) - 1, job=job)
-    if policy.mode is not Mode.ENFORCE:
-        return None  # the mode already says so
-    observed = only_observed(snapshot, seen, handled=ledger.handled, history=ledger.history)
-    if not observed or backoff.all_met_after(snapshot, tuple(item for item, _ in observed)):
-        return None
-    item, incident = observed[0]
-    return explained(
-        Sentence.ONLY_OBSERVED,
-        Reason.BASELINE,
-        loss="" if item.inferred else item.text,  # the incident has seen what that one is inferred from
-        more=len(observed) - 1,
-        incident=incident.id,
-        cause=incident.cause,
-        job=job,
-    )
+    return None
 
 
 def _finish_is_overdue(

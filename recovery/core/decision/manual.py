@@ -47,7 +47,7 @@ def answer(context: ReconcileContext, policy: Policy, ledger: Ledger, verb: Verb
         return _refuse(context, ledger, verb, asked, why)
     if verb is Verb.RETRY:
         return _retry(context, policy, ledger, verb, asked)
-    return _restart(context, policy, ledger, asked)
+    return _restart(context, policy, ledger, verb, asked)
 
 
 def _refuse(context: ReconcileContext, ledger: Ledger, verb: Verb, asked: Request, why: Explanation) -> Plan:
@@ -70,6 +70,8 @@ def _asked_for(verb: Verb, asked: Request) -> Explanation:
 def _retry(context: ReconcileContext, policy: Policy, ledger: Ledger, verb: Verb, asked: Request) -> Plan:
     """Leave Held or Backoff now. `verb`: the request to answer; in Backoff a restart means the same as a retry."""
     open_ = ledger.incident
+    if open_ is None and ledger.broken is not None:
+        return _restart(context, policy, ledger, verb, asked)
     if open_ is None:
         return _refuse(context, ledger, verb, asked, because(Reason.NO_INCIDENT))
     if ledger.phase is Phase.HELD or open_.withheld is not None:
@@ -87,21 +89,22 @@ def _retry(context: ReconcileContext, policy: Policy, ledger: Ledger, verb: Verb
     return _refuse(context, ledger, verb, asked, because(Reason.NOTHING_HELD_BACK, phase=ledger.phase))
 
 
-def _restart(context: ReconcileContext, policy: Policy, ledger: Ledger, asked: Request) -> Plan:
-    """Recreate the group now: an incident of its own, or another attempt of the one that is open."""
+def _restart(context: ReconcileContext, policy: Policy, ledger: Ledger, verb: Verb, asked: Request) -> Plan:
+    """Recreate the group now: an incident of its own, or another attempt of the one that is open. `verb`: the request
+    to answer; a retry of a group that hangs between incidents means the same as a restart."""
     why = _no_restart(context, policy, ledger, asked)
     if why is not None:
-        return _refuse(context, ledger, Verb.RESTART, asked, why)
+        return _refuse(context, ledger, verb, asked, why)
     if ledger.incident is None:
-        return _open(context, policy, ledger, asked)
+        return _open(context, policy, ledger, verb, asked)
     if not lifecycle.acts(ledger):
         # The incident only observes. Once it is closed, the request is still unanswered, and opens one that acts.
-        return close(ledger, Outcome.OBSERVED, _asked_for(Verb.RESTART, asked), context.now)
+        return close(ledger, Outcome.OBSERVED, _asked_for(verb, asked), context.now)
     if restart_of(ledger) is not None and ledger.phase in phases.GOING_DOWN:
-        return _refuse(context, ledger, Verb.RESTART, asked, because(Reason.RESTART_UNDER_WAY, phase=ledger.phase))
+        return _refuse(context, ledger, verb, asked, because(Reason.RESTART_UNDER_WAY, phase=ledger.phase))
     if ledger.phase is Phase.BACKOFF:
-        return _retry(context, policy, ledger, Verb.RESTART, asked)
-    return _again(context, ledger, Verb.RESTART, asked)
+        return _retry(context, policy, ledger, verb, asked)
+    return _again(context, ledger, verb, asked)
 
 
 def _no_restart(context: ReconcileContext, policy: Policy, ledger: Ledger, asked: Request) -> Explanation | None:
@@ -124,8 +127,8 @@ def _no_restart(context: ReconcileContext, policy: Policy, ledger: Ledger, asked
     return done or no_trigger(context.snapshot, workload, policy, forced=asked.force)
 
 
-def _open(context: ReconcileContext, policy: Policy, ledger: Ledger, asked: Request) -> Plan:
-    found = _asked_for(Verb.RESTART, asked)
+def _open(context: ReconcileContext, policy: Policy, ledger: Ledger, verb: Verb, asked: Request) -> Plan:
+    found = _asked_for(verb, asked)
     evidence = Evidence(f"manual/{asked.at.isoformat()}", LossKind.MANUAL, message_of(found), "", at=context.now)
     acting = msgspec.structs.replace(policy, mode=Mode.ENFORCE)
     if policy.restart is Restart.NONE:
@@ -133,7 +136,7 @@ def _open(context: ReconcileContext, policy: Policy, ledger: Ledger, asked: Requ
     opened = lifecycle.open_incident(
         ledger, context.snapshot, acting, classify((evidence,), context.snapshot), context.now
     )
-    return _again(context, opened, Verb.RESTART, asked, found)
+    return _again(context, opened, verb, asked, found)
 
 
 def _again(

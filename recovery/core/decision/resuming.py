@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from recovery.core.diagnosis.membership import group_runs_whole
 from recovery.core.incident import lifecycle, phases
+from recovery.core.incident.standing import hangs
 from recovery.core.model.facts import Progress
 from recovery.core.model.ledger import Ledger, Outcome, Phase
 from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
@@ -42,8 +43,8 @@ def settling_until(context: ReconcileContext, ledger: Ledger) -> datetime | None
 
 def may_end_at(context: ReconcileContext, ledger: Ledger) -> datetime | None:
     """When the incident may end because the group runs whole already, as after a restart in place. None: it does not
-    run whole, so a change of its pods comes first."""
-    if not group_runs_whole(context.snapshot):
+    run whole, or is held and hangs, so a change of its pods comes first."""
+    if not group_runs_whole(context.snapshot) or (ledger.phase is Phase.HELD and hangs(context.snapshot, ledger)):
         return None
     return settling_until(context, ledger) or context.now
 

@@ -17,14 +17,9 @@ from recovery.core.diagnosis.trained import pods_of_run, started_at
 from recovery.core.diagnosis.training_container import ended_well
 from recovery.core.model.earlier_failures import Handled
 from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
-from recovery.core.model.ledger import ClosedIncident, Outcome
-from recovery.core.model.reason import Reason
 
 STALE_AFTER = timedelta(minutes=15)
 """Evidence older than this is a baseline if its rank runs again."""
-
-_ONLY_OBSERVED = frozenset({Reason.OBSERVE_MODE, Reason.MODE_SWITCHED})
-"""Why incidents in mode Observe close as Observed. Other Observed incidents were left to Kubernetes on purpose."""
 
 
 def fresh(
@@ -52,29 +47,6 @@ def baseline(
     have been hanging since. Losses before the latest report of progress are left out."""
     ages = _ages(snapshot, evidence, since=since, handled=handled, now=now)
     return tuple(item for item, age in ages if age is _Age.BASELINE and not _progressed_since(snapshot, item))
-
-
-def only_observed(
-    snapshot: Snapshot, evidence: Iterable[Evidence], *, handled: Handled, history: Iterable[ClosedIncident]
-) -> tuple[tuple[Evidence, ClosedIncident], ...]:
-    """Losses that an incident in mode Observe has dealt with, each with that incident. Their ranks run again, but the
-    controller restarted nothing, so the other ranks may have been hanging since. Losses before the latest report of
-    progress are left out."""
-    observed = [each for each in history if each.outcome is Outcome.OBSERVED and each.outcome_reason in _ONLY_OBSERVED]
-    if not observed:
-        return ()
-    keys, runs = frozenset(handled.keys), _runs(snapshot)
-    found = []
-    for item in evidence:
-        run, at = runs.get(item.job_uid), item.at
-        if run is None or at is None or run.before_training(item) or _progressed_since(snapshot, item):
-            continue
-        dealt_with = item.key in keys or (item.inferred and handled.until is not None and at <= handled.until)
-        # The date decides, in whole seconds: the ledger does not record which evidence belongs to which incident.
-        by = next((each for each in observed if each.started_at.replace(microsecond=0) <= at <= each.ended_at), None)
-        if dealt_with and by is not None and run.runs_again(item):
-            found.append((item, by))
-    return tuple(found)
 
 
 def without_replaced(snapshot: Snapshot, evidence: Sequence[Evidence]) -> tuple[Evidence, ...]:

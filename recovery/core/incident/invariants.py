@@ -13,6 +13,7 @@ from recovery.core.incident.requests import Verb
 from recovery.core.incident.transitions import ALLOWED_NEXT, ATTEMPTS, BY_RESTART, ending_of, taken
 from recovery.core.model.group_totals import Totals
 from recovery.core.model.ledger import RESIZES, Attempt, AttemptAction, Incident, Ledger, Phase
+from recovery.core.model.standing import BROKEN_SECONDS
 from recovery.core.policy.spec import Mode
 
 _ROUNDING_GPU_SECONDS = 0.01
@@ -28,6 +29,7 @@ def violations(before: Ledger, after: Ledger) -> tuple[str, ...]:
         *_identity(before, after),
         *_history(before, after),
         *_bounds(after),
+        *_broken(before, after),
     ]
     if after.incident is not None:
         found += [*_phases(after, after.incident), *_attempts(after, after.incident)]
@@ -65,15 +67,17 @@ def _totals(before: Ledger, after: Ledger) -> list[str]:
     ]
     found = [f"MonotoneTotals: {what} falls from {was} to {is_}" for what, was, is_ in counts if is_ < was]
     booked = sum(new.idle_gpu_seconds.values()) - sum(old.idle_gpu_seconds.values())
+    of_classes = _of_classes(new) - _of_classes(old)
+    if abs(booked - of_classes) > _ROUNDING_GPU_SECONDS:
+        found.append(f"IdleByClass: the totals rise by {booked} GPU-seconds by phase, by {of_classes} by class")
+    if before.broken is not None and after.broken is None:
+        booked -= new.idle_gpu_seconds.get(BROKEN_SECONDS, 0.0) - old.idle_gpu_seconds.get(BROKEN_SECONDS, 0.0)
     same = _same(before, after)
     spent = _idle(after.incident) - _idle(same)
     if after.incident is not None and abs(booked - spent) > _ROUNDING_GPU_SECONDS:
         found.append(f"IdleBooked: the totals rise by {booked} GPU-seconds, the spans by {spent}")
     if after.incident is None and booked > _ROUNDING_GPU_SECONDS:
         found.append(f"IdleBooked: the totals rise by {booked} GPU-seconds without an incident")
-    of_classes = _of_classes(new) - _of_classes(old)
-    if abs(booked - of_classes) > _ROUNDING_GPU_SECONDS:
-        found.append(f"IdleByClass: the totals rise by {booked} GPU-seconds by phase, by {of_classes} by class")
     released, freed = new.released_gpu_seconds - old.released_gpu_seconds, _released(after.incident) - _released(same)
     if abs(released - (freed if after.incident is not None else 0.0)) > _ROUNDING_GPU_SECONDS:
         found.append(f"ReleasedBooked: the totals rise by {released} GPU-seconds, the spans by {freed}")
@@ -168,6 +172,21 @@ def _history(before: Ledger, after: Ledger) -> list[str]:
         return ["History: it changes although no closed incident is put away"]
     if after.history[1:] != before.history[: MAX_HISTORY - 1]:
         return ["History: an earlier incident is changed or dropped"]
+    return []
+
+
+def _broken(before: Ledger, after: Ledger) -> list[str]:
+    """A group is Broken between incidents only from the end of one that says so until the next one opens."""
+    broken, incident = after.broken, after.incident
+    if broken is None:
+        return []
+    if incident is not None and incident.closing is None:
+        return [f"Broken: incident {incident.id} is open"]
+    if before.broken is not None:
+        return [] if broken == before.broken else ["Broken: it changes without an end"]
+    closing = incident.closing if incident is not None else None
+    if closing is None or not closing.still_broken or closing.ended_at != broken.booked_from:
+        return ["Broken: no incident closes with ranks that hang"]
     return []
 
 

@@ -289,6 +289,7 @@ def into_history(ledger: Ledger, snapshot: Snapshot) -> Ledger:
         message=incident.message,
         source=closing.source,
         verified=closing.verified,
+        still_broken=closing.still_broken,
         handling=handling_of(incident),
         released_gpu_seconds=round(sum(span.released_gpu_seconds for span in incident.phases), 3),
         charged=incident.charged,

@@ -13,6 +13,7 @@ import msgspec
 
 from recovery.core.diagnosis.membership import member_count, member_jobs, pods_of
 from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
+from recovery.core.model.group_totals import Totals
 from recovery.core.model.ledger import IncidentHandling, Ledger, Phase, PhaseSpan, Target
 
 _ORDER = (
@@ -254,21 +255,22 @@ def close_span(ledger: Ledger, at: datetime) -> Ledger:
     spent = round((ended_at - span.started_at).total_seconds() * incident.gpus_in(span), 3)
     if span.released:
         closed = msgspec.structs.replace(span, ended_at=ended_at, released_gpu_seconds=spent)
-        booked = msgspec.structs.replace(totals, released_gpu_seconds=_sum(totals.released_gpu_seconds, spent))
+        totals = msgspec.structs.replace(totals, released_gpu_seconds=_sum(totals.released_gpu_seconds, spent))
     else:
         closed = msgspec.structs.replace(span, ended_at=ended_at, idle_gpu_seconds=spent)
-        by_class = dict(totals.idle_gpu_seconds_by_class)
-        of_class = by_class.get(incident.disruption_class, {})
-        by_class[incident.disruption_class] = _with(of_class, span.phase, spent)
-        booked = msgspec.structs.replace(
-            totals,
-            idle_gpu_seconds=_with(totals.idle_gpu_seconds, span.phase, spent),
-            idle_gpu_seconds_by_class=by_class,
-        )
-    return msgspec.structs.replace(ledger.with_incident(phases=(*incident.phases[:-1], closed)), totals=booked)
+        totals = booked(totals, incident.disruption_class, span.phase, spent)
+    return msgspec.structs.replace(ledger.with_incident(phases=(*incident.phases[:-1], closed)), totals=totals)
 
 
-def _with(seconds: Mapping[str, float], phase: Phase, more: float) -> dict[str, float]:
+def booked(totals: Totals, disruption_class: str, phase: str, idle_gpu_seconds: float) -> Totals:
+    """The totals with these idle GPU-seconds, by phase, and by class and phase."""
+    by_class = dict(totals.idle_gpu_seconds_by_class)
+    by_class[disruption_class] = _with(by_class.get(disruption_class, {}), phase, idle_gpu_seconds)
+    by_phase = _with(totals.idle_gpu_seconds, phase, idle_gpu_seconds)
+    return msgspec.structs.replace(totals, idle_gpu_seconds=by_phase, idle_gpu_seconds_by_class=by_class)
+
+
+def _with(seconds: Mapping[str, float], phase: str, more: float) -> dict[str, float]:
     return {**seconds, phase: _sum(seconds.get(phase, 0.0), more)}
 
 

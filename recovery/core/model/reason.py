@@ -66,6 +66,10 @@ class Reason(StrEnum):
     """Not all ranks have run yet, and something keeps the group from starting."""
     NODE_SILENT = "NodeSilent"
     """A node of the group does not answer. It is not known yet whether its pods are lost."""
+    RANKS_HANG = "RanksHang"
+    """A rank ended, and the others that had met it hang."""
+    STILL_BROKEN = "StillBroken"
+    """Ranks hang since an incident that has closed, and only a person restarts them."""
     SUSPENSION_OVER = "SuspensionOver"
     """A suspension by the controller remains from an incident that has ended, so the workload is resumed."""
     INCIDENT_RECORDED = "IncidentRecorded"
@@ -362,7 +366,6 @@ class Sentence(StrEnum):
     NO_SUCCESSOR_IN_TIME = auto()
     NO_USABLE_CONFIG = auto()
     NO_USABLE_POLICY = auto()
-    ONLY_OBSERVED = auto()
     PAUSED_UNTIL_RESUMED = auto()
     PAUSED_UNTIL_THEN = auto()
     QUOTA_KEPT = auto()

@@ -49,7 +49,8 @@ def summarise(
             budget=_pinned_budget(ledger.budget, incident, now),
         )
     elif last is not None:
-        shown = msgspec.structs.replace(shown, cause=last.cause, reason=last.reason, message=last.message, idle_gpus=0)
+        shown = msgspec.structs.replace(shown, cause=last.cause, reason=last.reason, message=last.message)
+        shown = msgspec.structs.replace(shown, idle_gpus=ledger.broken.gpus if ledger.broken is not None else 0)
     terms = _of_policy(ledger, policy)
     if terms is not None:
         left = _budget(ledger.budget, terms.budget_limit, terms.budget_window, now)
@@ -118,17 +119,24 @@ def _conditions(
     held = ledger.phase is Phase.HELD
     is_paused = paused(workload)
     wanted = (
-        ("Healthy", open_ is None, "NoIncident" if open_ is None else "IncidentOpen"),
+        ("Healthy", open_ is None and ledger.broken is None, _healthy_reason(ledger, open_)),
         ("Recovering", open_ is not None and not held, ledger.phase if open_ is not None else "NoIncident"),
         (BUDGET_EXHAUSTED, exhausted, "LimitReached" if exhausted else "BudgetLeft"),
         ("Paused", is_paused, "Annotation" if is_paused else "NotPaused"),
     )
     known = {condition.type: condition for condition in ledger.conditions}
-    message = open_.message if open_ is not None else ""
+    broken = ledger.broken.message if ledger.broken is not None else ""
+    message = open_.message if open_ is not None else broken
     return tuple(
         _condition(known.get(type_), type_, "True" if holds else "False", str(reason), message, now)
         for type_, holds, reason in wanted
     )
+
+
+def _healthy_reason(ledger: Ledger, open_: Incident | None) -> str:
+    if open_ is not None:
+        return "IncidentOpen"
+    return "NoIncident" if ledger.broken is None else "RanksHang"
 
 
 def _observed(

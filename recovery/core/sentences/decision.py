@@ -84,15 +84,6 @@ def _baseline(details: Details) -> str:
     )
 
 
-def _only_observed(details: Details) -> str:
-    more = f" ({details['more']} more like it)" if details["more"] else ""
-    return (
-        f"{details['loss'] or 'a member was lost'}{more}: incident {details['incident']} ({details['cause']}) was one "
-        f"of mode Observe, so the group was not restarted; the rank runs again, and the other ranks may hang; if they "
-        f"do, run recovery restart {details['job']} --reason TEXT"
-    )
-
-
 def _paused(state: str, details: Details, end: str) -> str:
     more = f" ({details['more']} more like it)" if details["more"] else ""
     loss = f"; {details['loss']}{more}" if details["loss"] else ""
@@ -299,7 +290,10 @@ _WITHOUT_INCIDENT: dict[Sentence | Reason, Text] = {
     Sentence.PAUSED_UNTIL_RESUMED: _paused_until_resumed,
     Sentence.PAUSED_UNTIL_THEN: _paused_until_then,
     Reason.BASELINE: _baseline,
-    Sentence.ONLY_OBSERVED: _only_observed,
+    Reason.RANKS_HANG: "{hung} of {ranks} ranks still run and hang, because they had met the rank that was lost",
+    Reason.STILL_BROKEN: (
+        "{message}, and incident {incident} closed without a restart; run recovery restart {job} --reason TEXT"
+    ),
     Reason.NO_FAILURE: _no_failure,
     Sentence.LOST_BUT_FINISHING: "{evidence}, but {done}: the group is not restarted for {timeout}",
     Reason.NODE_SILENT: "no failure yet: {fate}",

@@ -302,6 +302,13 @@ class World(msgspec.Struct, frozen=True):
         gone = self if self.pod(index).phase == "Failed" else self.pod_gone(index, created)
         return gone.replaced(index, created).started(index, ready).pod_ready(index, ready)
 
+    def all_came_back(self, created: float, ready: float) -> "World":
+        """All other ranks have given up waiting for a lost one. Each rank has another pod."""
+        world = self
+        for index in range(self.job.parallelism):
+            world = world.came_back(index, created, ready)
+        return world
+
     # --- what controllers and users do -----------------------------------------------------------------------------
 
     def job_failing(self, reason: str, seconds: float, *, finally_: bool = False) -> "World":

@@ -4,9 +4,8 @@ import msgspec
 import pytest
 
 from recovery.core.model.facts import Condition, Progress
-from recovery.core.model.ledger import Ledger, Outcome, Phase
+from recovery.core.model.ledger import Ledger, Phase
 from recovery.core.model.reason import Reason
-from recovery.core.model.rules import Rule, RuleAction, When
 from recovery.core.policy.spec import Mode
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.groups import group, training
@@ -160,94 +159,6 @@ def test_a_job_that_never_had_all_its_pods_is_left_alone_by_a_controller_that_ha
     world = group(born=-1000).all_started(-900)
     world = msgspec.structs.replace(world, pods=world.pods[:3]).controller_restarted()
     assert untouched(world, 10, since=-1) == NO_FAILURE
-
-
-# --- only observed ------------------------------------------------------------------------------------------------
-
-
-def observed(world: World, *, closed: World | None = None) -> Controller:
-    """Observes the world's loss at 0 s under Observe. The incident is closed by 41 s. `closed`: the world at that time.
-    The policy enforces from 100 s on."""
-    controller = Controller(policy(Mode.OBSERVE))
-    controller.reconcile(world, 2)
-    controller.reconcile(world, 8)
-    controller.settle(closed or world, 41)
-    assert controller.ledger.incident is None
-    controller.policy = policy(since=100)
-    return controller
-
-
-RESTARTED = training(restart_policy="OnFailure").container_restarted(2, 1, 0)
-REPLACED = training().pod_deleted(3, 0).came_back(3, 30, 40)
-
-
-def joined(world: World, seconds: float) -> World:
-    """By their probe all ranks have joined at `seconds`."""
-    for index in range(4):
-        world = world.with_pod(index, joined_probe=True, ready_since=at(seconds))
-    return world
-
-
-def earlier_loss(controller: Controller) -> str:
-    """The message of the condition. Empty: the condition is not True."""
-    found = (each for each in controller.ledger.conditions if (each.type, each.status) == ("EarlierLoss", "True"))
-    return next((each.message for each in found), "")
-
-
-def test_a_loss_that_was_only_observed_is_named_once_the_policy_enforces() -> None:
-    controller = observed(RESTARTED)
-    plan = controller.reconcile(RESTARTED, 101)
-    assert plan.reason is BASELINE
-    assert plan.message == earlier_loss(controller)
-    assert controller.ledger.history[0].id in plan.message
-    assert "rank 2, node gpu-2" in plan.message
-    assert plan.message.endswith("run recovery restart train --reason TEXT")
-    written = controller.ledger
-    controller.reconcile(RESTARTED, 160)
-    assert controller.ledger == written, "once"
-    assert controller.workload_actions == []
-
-
-@pytest.mark.parametrize("restarted", [False, True], ids=["by the same controller", "by one that has just started"])
-def test_so_is_one_whose_pod_was_replaced(restarted: bool) -> None:
-    controller = observed(training().pod_deleted(3, 0), closed=REPLACED)
-    plan = controller.reconcile(REPLACED.controller_restarted() if restarted else REPLACED, 101)
-    assert plan.reason is BASELINE
-    assert "(PodDeleted)" in plan.message
-    assert ("no controller was watching" in plan.message) is False
-
-
-@pytest.mark.parametrize(
-    "world",
-    [
-        RESTARTED.with_workload(progress=Progress(at(90), 0.1)),
-        joined(RESTARTED, 60),
-        training(born=110),
-    ],
-    ids=["the training reports progress", "all ranks have joined since", "the group was restarted"],
-)
-def test_it_is_not_named_where_no_rank_can_hang_for_it(world: World) -> None:
-    controller = observed(RESTARTED)
-    controller.reconcile(RESTARTED, 101)
-    assert earlier_loss(controller)
-    assert controller.reconcile(world, 120).reason is NO_FAILURE
-    assert earlier_loss(controller) == ""
-
-
-def test_it_is_not_named_while_the_policy_observes() -> None:
-    """The message about the mode says already that no loss is acted on."""
-    controller = observed(RESTARTED)
-    controller.policy = policy(Mode.OBSERVE)
-    assert controller.reconcile(RESTARTED, 101).reason is NO_FAILURE
-
-
-def test_a_loss_that_was_left_to_kubernetes_under_enforce_is_not_named() -> None:
-    controller = Controller(policy(rules=(Rule("leave", RuleAction.IGNORE, When()),)))
-    for seconds in (2, 8):
-        controller.reconcile(RESTARTED, seconds)
-    controller.settle(RESTARTED, 41)
-    assert controller.ledger.history[0].outcome is Outcome.OBSERVED
-    assert controller.reconcile(RESTARTED, 101).reason is NO_FAILURE
 
 
 # --- before the group has trained ----------------------------------------------------------------------------------
@@ -422,8 +333,9 @@ def test_what_an_incident_has_dealt_with_never_opens_another() -> None:
     controller.reconcile(world, 2)
     controller.settle(world, 8)
     assert controller.ledger.totals.incidents == 1
-    assert controller.reconcile(world, 9).reason is NO_FAILURE
-    assert controller.reconcile(world.controller_restarted(), 10).reason is NO_FAILURE
+    controller.reconcile(world, 9)
+    controller.reconcile(world.controller_restarted(), 10)
+    assert (controller.ledger.incident, controller.ledger.totals.incidents) == (None, 1)
 
 
 def test_the_next_restart_of_the_same_container_does() -> None:
@@ -443,7 +355,8 @@ def test_a_replacement_made_before_the_incident_ended_is_dealt_with() -> None:
     controller.reconcile(world, 1)
     controller.settle(world.came_back(3, 30, 40), 41)
     assert controller.phase() is Phase.HEALTHY
-    assert controller.reconcile(world.came_back(3, 30, 40).controller_restarted(), 60).reason is NO_FAILURE
+    controller.reconcile(world.came_back(3, 30, 40).controller_restarted(), 60)
+    assert (controller.ledger.incident, controller.ledger.totals.incidents) == (None, 1)
 
 
 def test_a_cache_that_lags_makes_nothing_forgotten() -> None:

@@ -75,6 +75,8 @@ def test_a_held_job_that_its_kubelet_restarts_stays_held_until_it_has_outlived_i
     for seconds in range(60, 360, 60):
         world = world.container_exited(2, 1, seconds, message=message)
         controller.reconcile(world, seconds + 1)
+        for rank in (0, 1, 3):
+            world = world.container_restarted(rank, 134, seconds + 1)
         world = world.container_back(2, seconds + 3)
         controller.settle(world, seconds + 12)
         assert controller.phase() is Phase.HELD

@@ -5,6 +5,7 @@ import pytest
 from recovery.core.incident.lifecycle import MAX_ATTEMPTS
 from recovery.core.model.ledger import AttemptAction, Outcome, Phase
 from recovery.core.model.reason import Reason
+from recovery.core.model.standing import Standing
 from recovery.core.policy.resolved import Policy
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.groups import training
@@ -89,39 +90,87 @@ def test_the_group_running_whole_leaves_the_hold() -> None:
     controller = Controller(policy(limit=0))
     world = training().pod_deleted(3, 0)
     controller.reconcile(world, 1)
-    controller.settle(world.came_back(3, 30, 40), 41)
+    controller.settle(world.all_came_back(30, 40), 41)
     (incident,) = controller.recorded
     assert incident.closing is not None
     assert (incident.closing.outcome, incident.closing.outcome_reason) == (Outcome.HELD, "RunsWholeAgain")
     assert controller.events == ["MemberLost", "Held", "IncidentHeld"]
 
 
-def test_a_group_that_looks_whole_at_once_is_held_for_a_moment() -> None:
-    """The rank restarted in place and was Ready before any reconcile. A Hold that no one can see would be useless."""
+@pytest.mark.parametrize("in_place", [False, True], ids=["another-pod", "restarted-in-place"])
+def test_a_group_whose_lost_rank_runs_again_stays_held_while_the_others_hang(in_place: bool) -> None:
     controller = Controller(policy(limit=0))
-    world = training(restart_policy="OnFailure").container_restarted(3, 1, 0)
-    assert controller.reconcile(world, 1.5).requeue_at == at(6.5)
+    world = training(16, restart_policy="OnFailure").container_exited(3, 1, 0)
+    controller.reconcile(world, 1)
+    world = world.container_back(3, 2) if in_place else world.pod_deleted(3, 1).came_back(3, 2, 3)
+    plan = controller.settle(world, 600)
     assert controller.phase() is Phase.HELD
-    assert controller.reconcile(world, 1.6).requeue_at == at(6.5)
-    controller.settle(world, 6.5)
+    assert controller.ledger.standing is Standing.BROKEN
+    assert controller.ledger.idle_gpus == 16 * 8
+    assert plan.requeue_at is None, "no time ends it"
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["by the same controller", "by one that has just started"])
+def test_the_budget_window_restarts_such_a_group(restarted: bool) -> None:
+    controller = Controller(one_in(3600))
+    world = recover(controller, training(), 0).pod_deleted(2, 100)
+    controller.reconcile(world, 101)
+    world = world.came_back(2, 105, 110)
+    controller.settle(world, 200)
+    assert (controller.phase(), len(controller.triggers)) == (Phase.HELD, 1)
+    controller.settle(world.controller_restarted() if restarted else world, 3601)
+    assert len(controller.triggers) == 2
+
+
+@pytest.mark.parametrize("verb", ["retry", "restart", "reset-budget"])
+def test_so_does_a_person(verb: str) -> None:
+    controller = Controller(policy(limit=1))
+    world = recover(controller, training(), 0).pod_deleted(2, 100)
+    controller.reconcile(world, 101)
+    world = world.came_back(2, 105, 110)
+    controller.settle(world, 200)
+    asked = world.asked(f"recovery.trainjob.dev/{verb}", at(210).isoformat())
+    controller.settle(asked, 210)
+    controller.settle(asked, 211)
+    assert {trigger.uid for trigger in controller.triggers} == {"job-1", "job-2"}
+
+
+def all_restarted(world: World, seconds: float) -> World:
+    """All processes exit and begin again in place."""
+    for index in range(world.job.parallelism):
+        world = world.container_restarted(index, 1, seconds)
+    return world
+
+
+def test_a_held_group_that_runs_whole_at_once_is_held_for_a_moment() -> None:
+    """Ready pods are not trusted at once."""
+    controller = Controller(policy(limit=0))
+    world = training(restart_policy="OnFailure").container_exited(3, 1, 0)
+    controller.reconcile(world, 1)
+    world = all_restarted(world.container_back(3, 1), 2)
+    assert controller.reconcile(world, 3.5).requeue_at == at(6)
+    assert controller.phase() is Phase.HELD
+    controller.settle(world, 6)
     assert controller.phase() is Phase.HEALTHY
 
 
 def test_it_waits_for_whichever_comes_first() -> None:
     controller = Controller(one_in(3600))
-    world = recover(controller, training(restart_policy="OnFailure"), 0).container_restarted(2, 1, 100)
-    assert controller.reconcile(world, 102).requeue_at == at(107)
-    assert controller.reconcile(world, 102.5).requeue_at == at(107)
+    world = recover(controller, training(restart_policy="OnFailure"), 0).container_exited(2, 1, 100)
+    assert controller.reconcile(world, 101).requeue_at == at(3600.5)
+    world = all_restarted(world.container_back(2, 101), 102)
+    assert controller.reconcile(world, 103.5).requeue_at == at(106)
 
 
-def test_after_an_attempt_too_a_group_that_looks_whole_is_held_for_a_moment() -> None:
+def test_after_an_attempt_too_such_a_group_is_held_for_a_moment() -> None:
     controller = Controller(policy(limit=1))
     world = training(restart_policy="OnFailure").pod_deleted(3, 0)
     controller.reconcile(world, 1)
-    back = world.recreated(10).all_ready(20).container_restarted(1, 1, 21)
-    assert controller.reconcile(back, 23).requeue_at == at(28)
+    back = world.recreated(10).all_ready(20).container_exited(1, 1, 21)
+    controller.reconcile(back, 23)
+    back = all_restarted(back.container_back(1, 23), 24)
+    assert controller.reconcile(back, 25.5).requeue_at == at(28)
     assert controller.phase() is Phase.HELD
-    assert controller.reconcile(back, 24).requeue_at == at(28)
     controller.settle(back, 28)
     assert controller.phase() is Phase.HEALTHY
 
@@ -221,7 +270,7 @@ def test_losses_after_the_hold_are_no_attempts() -> None:
 
 def test_the_group_running_whole_leaves_that_hold_as_well() -> None:
     controller, world = exhausted(limit=1)
-    controller.settle(world.came_back(1, 40, 50).all_ready(50), 60)
+    controller.settle(world.all_came_back(40, 50), 60)
     assert controller.recorded[0].closing is not None
     assert controller.recorded[0].closing.outcome is Outcome.HELD
 

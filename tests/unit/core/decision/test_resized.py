@@ -69,7 +69,7 @@ def test_a_group_held_before_its_trigger_was_out_may_run_whole_again(ready: floa
     controller.reconcile(lost, 1)
     resized = lost.with_job(parallelism=3, completions=3)
     controller.reconcile(resized, 2)
-    whole = resized.came_back(2, 10, ready)
+    whole = resized.all_came_back(10, ready)
     plan = controller.reconcile(whole, ready + 1)
     outlived = ready + OUTLIVES_IN.total_seconds()
     assert (controller.ledger.phase, plan.requeue_at) == (Phase.HELD, at(outlived))

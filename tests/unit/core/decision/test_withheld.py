@@ -13,6 +13,7 @@ from recovery.core.model.annotations import KUEUE_PATCH_MANAGER, KUEUE_QUEUE_LAB
 from recovery.core.model.ledger import Outcome, Phase
 from recovery.core.model.reason import Reason
 from recovery.core.model.rules import ExitCodes, Operator, Rule, RuleAction, When
+from recovery.core.model.standing import Standing
 from recovery.core.plan.actions import DeleteJob, DeleteJobSet, FailJobSet, SuspendWorkload
 from recovery.core.policy.resolved import Backoff
 from recovery.core.policy.spec import Mode, OnExhausted, OnTerminalFailure
@@ -116,8 +117,9 @@ def test_its_gpus_idle_meanwhile_and_are_booked_to_the_backoff() -> None:
 def test_nothing_but_the_ledger_is_written_while_it_waits() -> None:
     controller, world = waiting()
     before = list(controller.workload_actions)
-    ledger = controller.ledger
     controller.reconcile(world.pod_gone(2, 310), 310)
+    ledger = controller.ledger
+    assert ledger.standing is Standing.BROKEN
     controller.reconcile(world.pod_gone(2, 310), 320)
     assert controller.workload_actions == before
     assert controller.ledger == ledger
@@ -276,6 +278,27 @@ def test_a_group_that_has_joined_again_has_recovered_by_itself() -> None:
     for rank in range(4):
         world = world.with_pod(rank, joined_probe=True)
     controller.settle(world, 312)
+    assert len(controller.recorded) == 2
+    assert len(controller.triggers) == 1
+
+
+def test_a_rank_that_is_lost_after_all_have_met_again_is_not_forgotten() -> None:
+    """All ranks were replaced and met. Rank 1 is lost and replaced as well before a slow leader reconciles."""
+    controller, world = waiting()
+    world = world.all_came_back(305, 308).pod_deleted(1, 312).came_back(1, 315, 318)
+    controller.settle(world, 330)
+    assert len(controller.recorded) == 1, "ranks 0, 2 and 3 hang"
+    controller.reconcile(world, 360.3)
+    assert len(controller.triggers) == 2
+
+
+def test_a_rank_that_waits_for_the_others_is_no_reason_to_restart() -> None:
+    """Rank 2 came back first. The others gave up minutes later, and their pods were replaced one after the other."""
+    controller, world = waiting()
+    world = world.came_back(2, 305, 308)
+    for rank, ready in ((0, 330), (1, 340), (3, 350)):
+        world = world.pod_failed(rank, 134, ready - 10).came_back(rank, ready - 5, ready)
+    controller.settle(world, 356)
     assert len(controller.recorded) == 2
     assert len(controller.triggers) == 1
 

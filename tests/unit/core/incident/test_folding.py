@@ -7,6 +7,7 @@ from recovery.core.incident import folding
 from recovery.core.incident.folding import folds_with, recorded_alone
 from recovery.core.model.folded_incidents import FoldedIncidents, NumberRange
 from recovery.core.model.ledger import Incident, Ledger
+from recovery.core.model.standing import BROKEN_SECONDS
 from recovery.core.plan.actions import CountIncidents, RecordIncident
 from recovery.core.policy.spec import Mode
 from tests.unit.core.driver import Controller, observing, policy
@@ -66,12 +67,13 @@ def test_each_of_them_is_counted_and_the_sums_of_the_record_are_those_of_the_led
     assert (totals.incidents, sum(totals.failures.values())) == (4, 4)
     counted = [each for each in loop.controller.done if isinstance(each, CountIncidents)]
     assert [closed.number for each in counted for closed in each.closed] == [1, 2, 3, 4]
-    assert loop.latest.idle_gpu_seconds == pytest.approx(totals.idle_gpu_seconds)
+    in_incidents = {phase: spent for phase, spent in totals.idle_gpu_seconds.items() if phase != BROKEN_SECONDS}
+    assert loop.latest.idle_gpu_seconds == pytest.approx(in_incidents)
     assert loop.latest.enforce_estimate == totals.enforce_estimate
     assert loop.latest.restarts == totals.restarts
     (node,) = loop.latest.nodes.values()
     assert node.incidents == 4
-    assert node.idle_gpu_seconds == pytest.approx(sum(totals.idle_gpu_seconds.values()))
+    assert node.idle_gpu_seconds == pytest.approx(sum(in_incidents.values()))
 
 
 @pytest.mark.parametrize(

@@ -351,7 +351,7 @@ def test_a_member_that_succeeds_ends_it() -> None:
 
 def test_a_held_group_that_runs_whole_again_ends_held() -> None:
     controller, world = in_phase(Phase.HELD)
-    controller.reconcile(world.came_back(3, 305, 310), 320)
+    controller.reconcile(world.all_came_back(305, 310), 320)
     assert ended(controller) == (Phase.HELD, "Held/RunsWholeAgain")
 
 

@@ -46,31 +46,13 @@ WITHOUT_INCIDENT: tuple[tuple[Explanation, str], ...] = (
         "--reason TEXT",
     ),
     (
-        explained(
-            Sentence.ONLY_OBSERVED,
-            Reason.BASELINE,
-            loss="pod p (rank 3, node n) failed with exit code 1",
-            more=1,
-            incident="1a93898b-2",
-            cause="Exit1",
-            job="llm",
-        ),
-        "pod p (rank 3, node n) failed with exit code 1 (1 more like it): incident 1a93898b-2 (Exit1) was one of mode "
-        "Observe, so the group was not restarted; the rank runs again, and the other ranks may hang; if they do, run "
-        "recovery restart llm --reason TEXT",
+        because(Reason.RANKS_HANG, hung=15, ranks=16),
+        "15 of 16 ranks still run and hang, because they had met the rank that was lost",
     ),
     (
-        explained(
-            Sentence.ONLY_OBSERVED,
-            Reason.BASELINE,
-            loss="",
-            more=0,
-            incident="1a93898b-2",
-            cause="PodDeleted",
-            job="llm",
-        ),
-        "a member was lost: incident 1a93898b-2 (PodDeleted) was one of mode Observe, so the group was not restarted; "
-        "the rank runs again, and the other ranks may hang; if they do, run recovery restart llm --reason TEXT",
+        because(Reason.STILL_BROKEN, message="15 of 16 ranks still run and hang", incident="1a93898b-2", job="llm"),
+        "15 of 16 ranks still run and hang, and incident 1a93898b-2 closed without a restart; run recovery restart llm "
+        "--reason TEXT",
     ),
     (because(Reason.NO_FAILURE, signs=1), "no failure (1 sign of an older or expected restart is ignored)"),
     (

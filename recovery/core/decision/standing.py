@@ -1,0 +1,69 @@
+"""Keeps the standing of a group in its ledger, whatever else a reconcile decides.
+
+The phase says where the pods are, and the standing whether the program trains. They differ where all pods are Ready and
+the ranks hang.
+"""
+
+from datetime import datetime
+
+import msgspec
+
+from recovery.core.diagnosis.meeting import Meeting
+from recovery.core.incident import phases
+from recovery.core.incident.preconditions import ended
+from recovery.core.incident.standing import just_closed, left_broken, meeting_of, no_longer_broken
+from recovery.core.model.ledger import Ledger
+from recovery.core.model.reason import Explanation, Reason, because
+from recovery.core.model.standing import Standing
+from recovery.core.plan.actions import Plan
+from recovery.core.plan.context import ReconcileContext
+from recovery.core.plan.steps import message_of
+
+
+def followed(context: ReconcileContext, before: Ledger, plan: Plan) -> Plan:
+    """The plan whose ledger has the standing as of this reconcile."""
+    after = plan.ledger
+    if after == Ledger():
+        return plan  # a group that never had an incident has no ledger
+    found = meeting_of(context.snapshot, after)
+    runs = _runs(context)
+    standing = found.standing if runs else Standing.FORMING
+    if just_closed(before, after) is not None:
+        if standing is Standing.BROKEN:
+            why = because(Reason.RANKS_HANG, hung=found.hung, ranks=after.current_incident.ranks)
+            after = left_broken(after, found, message_of(why))
+    elif after.broken is not None and (standing is not Standing.BROKEN or _opens(after)):
+        after = no_longer_broken(after, _over_at(context, after, found))
+    if plan.ledger != before or after.broken != before.broken or before.standing is not Standing.UNKNOWN:
+        # An older CRD drops the standing. It must not cause a write at each reconcile.
+        after = msgspec.structs.replace(after, standing=standing)
+    message = after.incident.message if after.broken != before.broken and after.incident is not None else plan.message
+    return msgspec.structs.replace(plan, ledger=after, message=message)
+
+
+def still_broken(context: ReconcileContext, ledger: Ledger) -> Explanation | None:
+    """Why nothing is done about a group that hangs between incidents. None: it does not hang."""
+    broken = ledger.broken
+    if broken is None:
+        return None
+    return because(Reason.STILL_BROKEN, incident=broken.incident, message=broken.message, job=context.workload.name)
+
+
+def _runs(context: ReconcileContext) -> bool:
+    """The group may train: its workload has neither ended nor been suspended, and its JobSet is not terminal."""
+    workload, jobset = context.workload, context.snapshot.jobset
+    if ended(workload) is not None or workload.suspended or jobset is None or jobset.deleting_since is not None:
+        return False
+    return not jobset.suspended and not jobset.terminal_state
+
+
+def _opens(after: Ledger) -> bool:
+    """An incident is open, and accounts for the time from its beginning on."""
+    return after.incident is not None and after.incident.closing is None
+
+
+def _over_at(context: ReconcileContext, after: Ledger, found: Meeting) -> datetime:
+    if _opens(after):
+        return after.current_incident.started_at
+    met_at = found.met_at if found.standing is Standing.MET else None
+    return context.now if met_at is None else phases.within_second(met_at, context.now)

@@ -1,0 +1,84 @@
+"""Whether the program of a group trains, by the timeline of its processes and by what the ledger knows of its losses.
+
+An incident may close although ranks hang, because no one restarts them: its policy only observes, or the loss was left
+to Kubernetes. The group is then *Broken* between incidents. Its GPUs are as idle as in an incident, and are booked.
+"""
+
+from datetime import datetime
+
+import msgspec
+
+from recovery.core.diagnosis.classify import DisruptionClass
+from recovery.core.diagnosis.meeting import Meeting, meet
+from recovery.core.incident import phases
+from recovery.core.incident.lifecycle import restarted
+from recovery.core.model.facts import Snapshot
+from recovery.core.model.ledger import Incident, Ledger, MessageRelation
+from recovery.core.model.standing import BROKEN_SECONDS, Broken, Standing
+
+_NOTHING_LOST = frozenset({DisruptionClass.MANUAL, DisruptionClass.GROWTH})
+"""Classes of incidents that open without a loss."""
+
+
+def meeting_of(snapshot: Snapshot, ledger: Ledger) -> Meeting:
+    """Who met whom, as the facts and the ledger show it."""
+    return meet(snapshot, _lost_at(ledger))
+
+
+def hangs(snapshot: Snapshot, ledger: Ledger) -> bool:
+    """Ranks hang, and a restart would end that."""
+    return meeting_of(snapshot, ledger).standing is Standing.BROKEN
+
+
+def _lost_at(ledger: Ledger) -> datetime | None:
+    """When the present group lost its first rank, by the ledger. A new leader may see no trace of that.
+
+    None: the ledger knows of no loss since the latest restart. A loss before it says nothing about the new processes.
+    """
+    incident = ledger.incident
+    if incident is None:
+        return ledger.broken.since if ledger.broken is not None else None
+    if incident.withheld is not None:
+        return incident.withheld.lost_at
+    if restarted(ledger) or incident.disruption_class in _NOTHING_LOST:
+        return None
+    return incident.started_at
+
+
+def left_broken(ledger: Ledger, found: Meeting, message: str) -> Ledger:
+    """The ledger whose incident has just closed although ranks hang. `message`: that they do, as a sentence."""
+    incident = ledger.current_incident
+    assert incident.closing is not None, "the incident has just closed"
+    assert found.broken_since is not None, "ranks hang since a loss"
+    assert found.lost_at is not None, "it has a date"
+    broken = Broken(
+        since=found.broken_since,
+        lost_at=found.lost_at,
+        booked_from=incident.closing.ended_at,
+        incident=incident.id,
+        disruption_class=incident.disruption_class,
+        gpus=incident.gpus_now,
+        message=message,
+    )
+    closing = msgspec.structs.replace(incident.closing, still_broken=True)
+    said = f"{incident.message}; {message}"
+    noted = ledger.with_incident(closing=closing, message=said, told=MessageRelation.ELSE)
+    return msgspec.structs.replace(noted, broken=broken)
+
+
+def no_longer_broken(ledger: Ledger, at: datetime) -> Ledger:
+    """The ledger of a group that is not Broken between incidents any more, with the idle GPU-seconds until then."""
+    broken = ledger.broken
+    if broken is None:
+        return ledger
+    spent = round(max(0.0, (at - broken.booked_from).total_seconds()) * broken.gpus, 3)
+    totals = phases.booked(ledger.totals, broken.disruption_class, BROKEN_SECONDS, spent)
+    return msgspec.structs.replace(ledger, broken=None, totals=totals)
+
+
+def just_closed(before: Ledger, after: Ledger) -> Incident | None:
+    """The incident that this reconcile closes. None: it closes none."""
+    was, now = before.incident, after.incident
+    if now is None or now.closing is None:
+        return None
+    return None if was is not None and was.closing is not None else now

@@ -1,0 +1,188 @@
+"""A group that hangs is Broken, whatever its incident has come to, until its ranks have met again."""
+
+import msgspec
+import pytest
+
+from recovery.core.model.facts import Progress
+from recovery.core.model.ledger import Ledger, Outcome, Phase
+from recovery.core.model.reason import Reason
+from recovery.core.model.rules import Rule, RuleAction, When
+from recovery.core.model.standing import BROKEN_SECONDS, Standing
+from recovery.core.policy.spec import Mode
+from tests.unit.core.driver import Controller, observing, policy
+from tests.unit.core.groups import training
+from tests.unit.core.world import World, at
+
+GPUS = 16 * 8
+LEAVE_ALL = (Rule("leave", RuleAction.IGNORE, When()),)
+LOST = training(16).pod_deleted(3, 0)
+REPLACED = LOST.came_back(3, 30, 40)
+
+
+def closed(controller: Controller, world: World = REPLACED, seconds: float = 41) -> Controller:
+    """Rank 3 of 16 was deleted at 0 s, and its Job has replaced it. The incident is closed."""
+    controller.reconcile(LOST, 1)
+    controller.settle(LOST, 7)
+    controller.settle(world, seconds)
+    controller.settle(world, seconds)
+    assert controller.ledger.incident is None
+    return controller
+
+
+def ignoring() -> Controller:
+    return Controller(policy(rules=LEAVE_ALL))
+
+
+def broken_seconds(controller: Controller) -> float:
+    return controller.ledger.totals.idle_gpu_seconds.get(BROKEN_SECONDS, 0.0)
+
+
+BOTH = pytest.mark.parametrize("make", [observing, ignoring], ids=["Observe", "Ignore"])
+
+
+# --- it becomes Broken ---------------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_an_incident_that_closes_while_ranks_hang_leaves_the_group_broken(make: type[Controller]) -> None:
+    ledger = closed(make()).ledger
+    assert ledger.history[0].outcome is Outcome.OBSERVED
+    assert ledger.history[0].still_broken
+    assert (ledger.phase, ledger.standing) == (Phase.HEALTHY, Standing.BROKEN)
+    assert ledger.broken is not None
+    assert (ledger.broken.since, ledger.broken.booked_from) == (at(30), ledger.history[0].ended_at)
+    assert (ledger.broken.incident, ledger.idle_gpus) == (ledger.history[0].id, GPUS)
+
+
+@BOTH
+def test_the_conditions_and_the_message_say_so(make: type[Controller]) -> None:
+    controller = closed(make())
+    (healthy,) = (each for each in controller.ledger.conditions if each.type == "Healthy")
+    assert (healthy.status, healthy.reason) == ("False", "RanksHang")
+    plan = controller.reconcile(REPLACED, 60)
+    assert plan.reason is Reason.STILL_BROKEN
+    assert controller.ledger.history[0].id in plan.message
+
+
+@BOTH
+def test_nothing_is_written_while_it_stays_broken(make: type[Controller]) -> None:
+    controller = closed(make())
+    written = controller.ledger
+    controller.reconcile(REPLACED, 300)
+    assert controller.ledger == written
+
+
+def test_a_leader_that_has_just_started_knows_that_the_group_is_broken() -> None:
+    controller = closed(observing())
+    plan = controller.reconcile(REPLACED.controller_restarted(), 300)
+    assert plan.reason is Reason.STILL_BROKEN
+    assert controller.ledger.broken is not None
+
+
+def test_a_policy_that_enforces_now_restarts_nothing_for_a_loss_that_was_observed() -> None:
+    controller = closed(observing())
+    controller.policy = policy(since=100)
+    assert controller.reconcile(REPLACED, 101).reason is Reason.STILL_BROKEN
+    assert controller.workload_actions == []
+
+
+def test_a_crd_without_these_fields_causes_no_write_at_each_reconcile() -> None:
+    controller = closed(ignoring())
+    controller.ledger = msgspec.structs.replace(controller.ledger, standing=Ledger().standing, broken=None)
+    stored = controller.ledger
+    assert controller.plan(REPLACED, 300).ledger == stored
+
+
+# --- it is no longer Broken ----------------------------------------------------------------------------------------
+
+
+def joined(world: World) -> World:
+    """The new rank has passed the barrier of a joined probe, which ends only with all ranks."""
+    for index in range(16):
+        world = world.with_pod(index, joined_probe=True)
+    return world.pod_ready(3, 90)
+
+
+@pytest.mark.parametrize(
+    ("world", "until"),
+    [
+        (REPLACED.all_came_back(80, 90), 80),
+        (joined(REPLACED), 91),
+        (REPLACED.with_workload(progress=Progress(at(95), 0.1)), 96),
+    ],
+    ids=[
+        "all ranks began again, which an incident of its own accounts for",
+        "the new rank has joined",
+        "the training reports progress",
+    ],
+)
+@BOTH
+def test_it_ends_when_the_ranks_have_met_again(make: type[Controller], world: World, until: float) -> None:
+    controller = closed(make())
+    booked_from = controller.ledger.history[0].ended_at
+    controller.policy = policy(Mode.OBSERVE, since=60)
+    controller.settle(world, 100)
+    if controller.ledger.incident is None:
+        assert (controller.ledger.standing, controller.ledger.broken) == (Standing.MET, None)
+    assert broken_seconds(controller) == pytest.approx(GPUS * (at(until) - booked_from).total_seconds())
+
+
+def test_a_report_of_zero_percent_only_says_that_a_process_has_begun() -> None:
+    controller = closed(ignoring())
+    controller.settle(REPLACED.with_workload(progress=Progress(at(95), 0.0)), 100)
+    assert controller.ledger.standing is Standing.BROKEN
+
+
+def test_it_ends_when_its_user_suspends_the_job() -> None:
+    controller = closed(observing())
+    controller.settle(REPLACED.suspended(), 100)
+    assert (controller.ledger.standing, controller.ledger.broken) == (Standing.FORMING, None)
+    assert broken_seconds(controller) == pytest.approx(GPUS * (100 - 41), abs=GPUS)
+
+
+def test_a_loss_that_opens_an_incident_takes_over_the_time() -> None:
+    controller = closed(ignoring())
+    booked_from = controller.ledger.history[0].ended_at
+    crashed = REPLACED.pod_failed(5, 134, 600)
+    controller.reconcile(crashed, 601)
+    assert controller.incident.started_at == at(600)
+    assert controller.ledger.broken is None
+    assert broken_seconds(controller) == pytest.approx(GPUS * (at(600) - booked_from).total_seconds())
+
+
+# --- a person ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["restart", "retry"])
+def test_a_person_recreates_a_broken_group(verb: str) -> None:
+    controller = closed(ignoring())
+    controller.settle(REPLACED.asked(f"recovery.trainjob.dev/{verb}", at(100).isoformat()), 100)
+    assert [trigger.uid for trigger in controller.triggers] == ["job-1"]
+    assert controller.incident.disruption_class == "Manual"
+    assert not controller.incident.charged
+    (answer,) = controller.ledger.requests
+    assert (answer.verb, answer.accepted) == (verb, True)
+
+
+@pytest.mark.parametrize(("force", "triggers"), [("false", 0), ("true", 1)])
+@pytest.mark.parametrize("verb", ["restart", "retry"])
+def test_under_observe_only_with_force(verb: str, force: str, triggers: int) -> None:
+    controller = closed(observing())
+    asked = f'{{"at": "{at(100).isoformat()}", "force": {force}}}'
+    controller.settle(REPLACED.asked(f"recovery.trainjob.dev/{verb}", asked), 100)
+    assert len(controller.triggers) == triggers
+
+
+# --- what is no break ----------------------------------------------------------------------------------------------
+
+
+def test_a_group_whose_ranks_have_all_come_back_is_healthy() -> None:
+    controller = closed(ignoring(), LOST.all_came_back(30, 40))
+    assert not controller.ledger.history[0].still_broken
+    assert (controller.ledger.standing, controller.ledger.broken) == (Standing.MET, None)
+
+
+def test_an_old_loss_that_no_incident_is_about_breaks_nothing() -> None:
+    controller = Controller(policy(since=-10))
+    controller.settle(training(16, restart_policy="OnFailure").container_restarted(3, 1, -600), 0)
+    assert controller.ledger == Ledger()

@@ -1,0 +1,169 @@
+"""Who met whom: the timeline of the processes of a group."""
+
+import pytest
+
+from recovery.core.diagnosis.meeting import Meeting, meet, met_since
+from recovery.core.model.facts import Progress
+from recovery.core.model.standing import Standing
+from tests.unit.core.groups import group, training
+from tests.unit.core.world import World, at
+
+RUNS = group(4, born=-60, restart_policy="OnFailure").all_ready(0)
+"""Four ranks that met at 0 s."""
+
+
+def standing(world: World, lost_at: float | None = None) -> Standing:
+    return meet(world.snapshot(), None if lost_at is None else at(lost_at)).standing
+
+
+def all_restarted(world: World, *seconds: float) -> World:
+    for index, at_seconds in enumerate(seconds):
+        world = world.container_restarted(index, 134, at_seconds)
+    return world
+
+
+# --- one set meets, breaks, and meets again -----------------------------------------------------------------------
+
+
+def test_a_group_forms_until_every_rank_has_a_process() -> None:
+    world = group(4, born=-60).started(0, -50).started(1, -40).started(2, -30)
+    assert meet(world.snapshot()) == Meeting(Standing.FORMING)
+    assert meet(world.started(3, 0).snapshot()) == Meeting(Standing.MET, met_at=at(0))
+
+
+def test_when_one_ends_the_others_hang() -> None:
+    found = meet(RUNS.container_exited(2, 1, 10).snapshot())
+    assert found == Meeting(Standing.BROKEN, at(0), broken_since=at(10), lost_at=at(10), hung=3)
+
+
+def test_a_rank_that_comes_back_joins_no_set_that_has_met() -> None:
+    assert meet(RUNS.container_restarted(2, 1, 10).snapshot()).hung == 3
+    assert standing(RUNS.pod_deleted(2, 10).came_back(2, 20, 30)) is Standing.BROKEN
+
+
+def test_once_none_hangs_those_that_wait_meet() -> None:
+    """Rank 2 came back first and waits. It began before the last of the others ended, and yet it hangs for no one."""
+    world = all_restarted(RUNS.container_restarted(2, 1, 10), 40, 45)
+    assert meet(world.snapshot()).hung == 1
+    world = world.container_restarted(3, 134, 50)
+    assert meet(world.snapshot()) == Meeting(Standing.MET, met_at=at(51))
+
+
+def test_a_newcomer_that_ends_before_it_has_met_anyone_breaks_nothing() -> None:
+    world = RUNS.container_restarted(2, 1, 10).container_exited(2, 1, 20)
+    found = meet(world.snapshot())
+    assert (found.broken_since, found.lost_at, found.hung) == (at(10), at(10), 3)
+
+
+def test_two_losses_of_one_set_are_one_break() -> None:
+    found = meet(RUNS.container_exited(2, 1, 10).container_exited(1, 134, 40).snapshot())
+    assert (found.broken_since, found.lost_at, found.hung) == (at(10), at(40), 2)
+
+
+def test_a_second_set_breaks_as_the_first_did() -> None:
+    world = RUNS.all_came_back(20, 30)
+    assert meet(world.snapshot()) == Meeting(Standing.MET, met_at=at(30))
+    world = world.container_restarted(1, 1, 50)
+    assert (standing(world), meet(world.snapshot()).broken_since) == (Standing.BROKEN, at(50))
+
+
+def test_an_end_and_the_start_that_would_complete_the_set_in_one_second_are_no_meeting() -> None:
+    """To meet takes longer than a second."""
+    world = group(4, born=-60, restart_policy="OnFailure")
+    for index in range(3):
+        world = world.started(index, 0)
+    world = world.container_exited(0, 1, 5).started(3, 5).container_back(0, 8)
+    assert meet(world.snapshot()) == Meeting(Standing.MET, met_at=at(8))
+
+
+# --- what ends a process -------------------------------------------------------------------------------------------
+
+
+def test_a_rank_that_is_asked_to_terminate_trains_on_until_it_ends() -> None:
+    leaving = RUNS.pod_deleted(2, 10)
+    assert standing(leaving) is Standing.MET
+    assert meet(leaving.pod_gone(2, 38).snapshot()).broken_since == at(38)
+
+
+def test_a_process_that_is_asked_to_terminate_before_it_has_met_anyone_does_not_meet() -> None:
+    world = group(4, born=-60).started(0, -50).pod_deleted(0, -45)
+    for index in (1, 2, 3):
+        world = world.started(index, -40)
+    assert standing(world) is Standing.FORMING
+
+
+def test_exit_code_0_breaks_nothing() -> None:
+    assert standing(RUNS.container_exited(2, 0, 10, reason="Completed")) is Standing.MET
+
+
+def test_a_rank_that_is_scaled_away_breaks_nothing() -> None:
+    assert standing(RUNS.with_job(parallelism=3, completions=3).pod_deleted(3, 10).pod_gone(3, 12)) is Standing.MET
+
+
+def test_a_rank_that_is_added_waits_and_breaks_nothing() -> None:
+    world = RUNS.with_job(parallelism=5, completions=5).replaced(4, 100).started(4, 110)
+    assert standing(world) is Standing.MET
+
+
+def test_a_suspended_job_forms_again() -> None:
+    world = RUNS.suspended()
+    for index in range(4):
+        world = world.pod_deleted(index, 10).pod_gone(index, 30)
+    assert standing(world) is Standing.FORMING
+    assert standing(world.resumed(600)) is Standing.FORMING
+
+
+def test_a_node_that_does_not_answer_makes_it_unknown() -> None:
+    assert standing(RUNS.node_silent("gpu-2", 10)) is Standing.UNKNOWN
+    assert standing(RUNS.node_silent("gpu-2", 10).node_back("gpu-2")) is Standing.MET
+
+
+# --- what shows that they have met ---------------------------------------------------------------------------------
+
+
+BROKEN = RUNS.container_restarted(2, 1, 10, back_after=5)
+
+
+@pytest.mark.parametrize(
+    ("rank", "ready_at", "met"), [(2, 16, True), (2, 15, False), (1, 16, False)], ids=["new", "same-second", "kept"]
+)
+def test_a_barrier_ends_only_with_all_ranks(rank: int, ready_at: float, met: bool) -> None:
+    world = BROKEN.with_pod(rank, joined_probe=True).pod_ready(rank, ready_at)
+    assert standing(world) is (Standing.MET if met else Standing.BROKEN)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "ratio", "met"), [(13, 0.5, True), (13, None, True), (12, 0.5, False), (13, 0.0, False)]
+)
+def test_progress_that_is_dated_after_the_loss_shows_it(seconds: float, ratio: float | None, met: bool) -> None:
+    """The clocks of two nodes differ, and 0 % may be the report of a process that has just begun."""
+    world = BROKEN.with_workload(progress=Progress(at(seconds), ratio))
+    assert standing(world) is (Standing.MET if met else Standing.BROKEN)
+
+
+def test_met_since_asks_for_ready_pods_and_dated_losses() -> None:
+    world = RUNS.all_came_back(20, 30)
+    assert met_since(world.snapshot(), [at(10)])
+    assert met_since(world.snapshot(), [])
+    assert not met_since(world.snapshot(), [at(10), at(31)])
+    assert not met_since(world.snapshot(), [None])
+    assert not met_since(world.with_pod(1, ready=False).snapshot(), [at(10)])
+
+
+# --- what only the ledger knows ------------------------------------------------------------------------------------
+
+
+def test_a_loss_that_the_ledger_knows_breaks_a_group_that_shows_no_trace_of_it() -> None:
+    world = RUNS.pod_deleted(2, 10).came_back(2, 20, 30).with_job(failed=0).controller_restarted()
+    assert standing(world) is Standing.MET, "a controller that has just started sees four ranks that run"
+    assert standing(world, lost_at=10) is Standing.BROKEN
+
+
+def test_a_loss_that_turned_out_to_be_none_breaks_nothing() -> None:
+    """A node was silent for so long that its pod counted as lost. Then it answered, and the same process runs."""
+    assert standing(RUNS.controller_restarted(), lost_at=10) is Standing.MET
+
+
+def test_a_loss_before_the_group_was_recreated_breaks_nothing() -> None:
+    assert standing(training(born=100), lost_at=10) is Standing.MET
+    assert standing(group(4, born=100), lost_at=10) is Standing.FORMING
