@@ -12,7 +12,8 @@ from enum import StrEnum
 import msgspec
 
 from recovery.core.model.annotations import TRAINING_CONTAINER_ANNOTATION
-from recovery.core.model.facts import ContainerFacts, ContainerTemplate, JobFacts, PodFacts, WorkloadFacts
+from recovery.core.model.container_template import ContainerTemplate
+from recovery.core.model.facts import ContainerFacts, JobFacts, PodFacts, WorkloadFacts
 
 _BACK_WITHIN = timedelta(seconds=1)
 """How long after the start of its last container a kubelet may report a pod Ready again, in the API's whole seconds."""

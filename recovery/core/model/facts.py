@@ -10,6 +10,7 @@ from datetime import datetime
 import msgspec
 
 from recovery.core.model.birth_settings import BirthTrial
+from recovery.core.model.container_template import ContainerTemplate
 from recovery.core.model.demand import Demand
 from recovery.core.model.native_policy_facts import FailurePolicyFacts, PodFailureRule
 
@@ -159,25 +160,6 @@ class PodFacts(msgspec.Struct, frozen=True):
     def holds_gpus(self) -> bool:
         """The pod is on a node and has not ended, so no other pod can have its GPUs yet."""
         return self.gone_at is None and bool(self.node) and self.phase not in {"Succeeded", "Failed"}
-
-
-class RestartRule(msgspec.Struct, frozen=True):
-    """One of a container's `restartPolicyRules` (KEP-5307): the exit codes after which the kubelet restarts it."""
-
-    operator: str
-    """In or NotIn."""
-    values: tuple[int, ...] = ()
-
-
-class ContainerTemplate(msgspec.Struct, frozen=True):
-    """One container of a Job's pod template, not an init container."""
-
-    name: str
-    accelerators: int = 0
-    """How many it requests, including those of DRA claims."""
-    restart_policy: str = ""
-    """Its own `restartPolicy`; empty: the pod's applies."""
-    restart_rules: tuple[RestartRule, ...] = ()
 
 
 class JobFacts(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ from sys import intern
 
 import msgspec
 
-from recovery.core.model.facts import ContainerTemplate, RestartRule
+from recovery.core.model.container_template import ContainerTemplate, RestartRule
 from recovery.kube.projections.accelerators import accelerators
 
 

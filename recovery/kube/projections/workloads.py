@@ -11,7 +11,6 @@ from recovery.core.model.annotations import (
     OWN_ANNOTATION_PREFIX,
     TORN_DOWN_BY_ANNOTATION,
     TOUCHED_ANNOTATION,
-    TRAINING_CONTAINER_ANNOTATION,
 )
 from recovery.core.model.facts import (
     Condition,
@@ -40,6 +39,7 @@ from recovery.kube.projections.metadata import (
     conditions,
     whole_number,
 )
+from recovery.kube.projections.pod_templates import KUEUE_TOPOLOGY_GATE, JobPodTemplate, gang_of
 from recovery.ports import JOB_SETS, TRAIN_JOBS, Resource
 from recovery.workloads.jobset import (
     COMPLETED_CONDITION,
@@ -49,18 +49,6 @@ from recovery.workloads.jobset import (
     RESTART_ATTEMPT_LABEL,
 )
 from recovery.workloads.trainjob import ANCESTOR_LABEL
-
-COSCHEDULING_LABEL = "scheduling.x-k8s.io/pod-group"
-"""Label of scheduler-plugins' coscheduling. Trainer's plugin of that name writes it into the pod templates."""
-COSCHEDULING_OLD_LABEL = "pod-group.scheduling.sigs.k8s.io"
-COSCHEDULING_LIGHT_LABEL = "pod-group.scheduling.sigs.k8s.io/name"
-"""The labels that the same plugin read before its API group had its present name."""
-VOLCANO_ANNOTATION = "scheduling.k8s.io/group-name"
-"""Annotation of Volcano. Trainer's plugin `volcano` writes it into the pod templates."""
-VOLCANO_OWN_ANNOTATION = "scheduling.volcano.sh/group-name"
-KOORDINATOR_ANNOTATION = "gang.scheduling.koordinator.sh/name"
-KUEUE_TOPOLOGY_GATE = "kueue.x-k8s.io/topology"
-"""Scheduling gate that Kueue writes into the pod templates. Kueue removes it from a pod when it assigns the node."""
 
 
 class _WorkloadMetadata(Metadata, frozen=True, rename="camel"):
@@ -370,41 +358,6 @@ class _PodFailurePolicy(msgspec.Struct, frozen=True):
     rules: list[_PodFailureRule] = []
 
 
-class _SchedulingGate(msgspec.Struct, frozen=True):
-    name: str = ""
-
-
-class _TemplateSpec(msgspec.Struct, frozen=True, rename="camel"):
-    restart_policy: str = "Never"
-    containers: list[ContainerSpec] = []
-    scheduling_group: msgspec.Raw = msgspec.Raw(b"null")
-    workload_ref: msgspec.Raw = msgspec.Raw(b"null")
-    scheduling_gates: list[_SchedulingGate] = []
-
-
-class _TemplateAnnotations(msgspec.Struct, frozen=True):
-    training_container: str = msgspec.field(name=TRAINING_CONTAINER_ANNOTATION, default="")
-    volcano: str = msgspec.field(name=VOLCANO_ANNOTATION, default="")
-    volcano_own: str = msgspec.field(name=VOLCANO_OWN_ANNOTATION, default="")
-    koordinator: str = msgspec.field(name=KOORDINATOR_ANNOTATION, default="")
-
-
-class _TemplateLabels(msgspec.Struct, frozen=True):
-    coscheduling: str = msgspec.field(name=COSCHEDULING_LABEL, default="")
-    coscheduling_old: str = msgspec.field(name=COSCHEDULING_OLD_LABEL, default="")
-    coscheduling_light: str = msgspec.field(name=COSCHEDULING_LIGHT_LABEL, default="")
-
-
-class _TemplateMetadata(msgspec.Struct, frozen=True):
-    annotations: _TemplateAnnotations = _TemplateAnnotations()
-    labels: _TemplateLabels = _TemplateLabels()
-
-
-class _Template(msgspec.Struct, frozen=True):
-    metadata: _TemplateMetadata = _TemplateMetadata()
-    spec: _TemplateSpec = _TemplateSpec()
-
-
 class _JobSpec(msgspec.Struct, frozen=True, rename="camel"):
     parallelism: int = 1
     completions: int | None = None
@@ -412,27 +365,8 @@ class _JobSpec(msgspec.Struct, frozen=True, rename="camel"):
     backoff_limit_per_index: int | None = None
     active_deadline_seconds: int | None = None
     suspend: bool | None = None
-    template: _Template = _Template()
+    template: JobPodTemplate = JobPodTemplate()
     pod_failure_policy: _PodFailurePolicy = _PodFailurePolicy()
-
-
-def _gang(template: _Template) -> str:
-    """The label, annotation or field of the template that puts its pods into a gang sized by others. Empty: none does.
-
-    The PodGroup that the Job controller itself creates with its feature gate on does not count: it has the Job's size.
-    """
-    labels, annotations, spec = template.metadata.labels, template.metadata.annotations, template.spec
-    found = {
-        COSCHEDULING_LABEL: labels.coscheduling,
-        COSCHEDULING_OLD_LABEL: labels.coscheduling_old,
-        COSCHEDULING_LIGHT_LABEL: labels.coscheduling_light,
-        VOLCANO_ANNOTATION: annotations.volcano,
-        VOLCANO_OWN_ANNOTATION: annotations.volcano_own,
-        KOORDINATOR_ANNOTATION: annotations.koordinator,
-        "spec.schedulingGroup": bytes(spec.scheduling_group) != b"null",
-        "spec.workloadRef": bytes(spec.workload_ref) != b"null",
-    }
-    return next((name for name, value in found.items() if value), "")
 
 
 def _nodes(text: str) -> int | None:
@@ -493,7 +427,7 @@ def decode_job(raw: bytes | msgspec.Raw) -> ObjectEntry[JobRecord]:
         torn_down_by=meta.annotations.torn_down_by,
         birth_revision=meta.annotations.birth_revision,
         born_nodes=_nodes(meta.annotations.nodes),
-        gang=_gang(spec.template),
+        gang=gang_of(spec.template),
         pinned=any(gate.name == KUEUE_TOPOLOGY_GATE for gate in spec.template.spec.scheduling_gates),
     )
     return meta.entry(JobRecord(GroupKey(namespace=meta.namespace, name=meta.labels.group), facts, status.ready))

@@ -2,7 +2,8 @@
 
 import json
 
-from recovery.core.model.facts import ContainerFacts, ContainerTemplate, RestartRule
+from recovery.core.model.container_template import ContainerTemplate, RestartRule
+from recovery.core.model.facts import ContainerFacts
 from recovery.kube.projections.pods import decode_pod
 from recovery.kube.projections.workloads import decode_job
 from recovery.ports import JOBS, PODS, TRAIN_JOBS

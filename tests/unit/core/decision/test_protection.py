@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from recovery.core.decision.protection import protection
-from recovery.core.model.facts import ContainerTemplate
+from recovery.core.model.container_template import ContainerTemplate
 from recovery.core.model.fleet_ledger import Breaker, FleetLedger
 from recovery.core.model.group_totals import BudgetState
 from recovery.core.model.ledger import SCHEMA_VERSION, Ledger, LedgerCondition, Phase

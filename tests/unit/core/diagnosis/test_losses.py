@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from recovery.core.model.facts import ContainerFacts, ContainerTemplate
+from recovery.core.model.container_template import ContainerTemplate
+from recovery.core.model.facts import ContainerFacts
 from recovery.core.model.ledger import AttemptAction, Outcome, Phase, Suspect
 from recovery.core.model.reason import Reason
 from recovery.core.plan.actions import DeleteJob, DeletePods, PodRef, RaiseBackoffLimit

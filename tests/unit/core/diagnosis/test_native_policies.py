@@ -2,7 +2,8 @@
 
 import pytest
 
-from recovery.core.model.facts import ContainerFacts, ContainerTemplate, ExitFacts, RestartRule
+from recovery.core.model.container_template import ContainerTemplate, RestartRule
+from recovery.core.model.facts import ContainerFacts, ExitFacts
 from recovery.core.model.ledger import AttemptAction, Outcome, Phase
 from recovery.core.model.native_policy_facts import (
     ExitCodesRequirement,

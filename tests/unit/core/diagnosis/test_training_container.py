@@ -8,7 +8,8 @@ from recovery.core.diagnosis.finishing import finishing
 from recovery.core.diagnosis.membership import group_runs_whole
 from recovery.core.diagnosis.training_container import SelectedBy, Selection, assigned, restarts_in_place, select
 from recovery.core.model.annotations import TRAINING_CONTAINER_ANNOTATION
-from recovery.core.model.facts import ContainerFacts, ContainerTemplate, ExitFacts, JobFacts, PodFacts, RestartRule
+from recovery.core.model.container_template import ContainerTemplate, RestartRule
+from recovery.core.model.facts import ContainerFacts, ExitFacts, JobFacts, PodFacts
 from recovery.core.model.reason import Reason
 from tests.unit.core.decision.test_baselines import untouched
 from tests.unit.core.driver import Controller
