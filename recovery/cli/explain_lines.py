@@ -8,6 +8,7 @@ from recovery.cli.applied_policy import AppliedPolicy
 from recovery.cli.formatting import age, aligned, duration, moment
 from recovery.cli.status_rows import IN_PART, resume_at
 from recovery.core.diagnosis.classify import DisruptionClass
+from recovery.core.diagnosis.collective import collective_of
 from recovery.core.diagnosis.membership import member_count, member_jobs, pods_of
 from recovery.core.diagnosis.training_container import SelectedBy, select
 from recovery.core.incident import budget, requests
@@ -102,6 +103,9 @@ def readiness_lines(
     yield f"JobSet {jobset.name}{', ' + state if state else ''}, {jobset.restarts} restarts of its own"
     if jobset.active_deadline_seconds is not None and jobset.uid != workload.uid:
         yield _deadline_line("JobSet", jobset.active_deadline_seconds)
+    if snapshot.jobs:
+        program = collective_of(snapshot)
+        yield f"collective {program.collective}: {render(program.why)}"
     for job in snapshot.jobs:
         yield from _job_lines(snapshot, job, _untrained_words(job, ledger, found), now)
     if not member_jobs(snapshot):

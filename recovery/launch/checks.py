@@ -29,6 +29,7 @@ from recovery.launch.findings import Code, LintFinding
 from recovery.launch.launch import Launch, Setting
 from recovery.launch.recoverability import (
     checkpoints,
+    collective,
     deadlines,
     effective,
     gang,
@@ -81,6 +82,7 @@ LAUNCH_CHECKS: tuple[LaunchCheck, ...] = (
     LaunchCheck((), other_launchers.check),  # its codes are listed with those of torchrun
     LaunchCheck(exits.CODES, exits.check),
     LaunchCheck(training_container.CODES, training_container.check, training_container.settings),
+    LaunchCheck(collective.CODES, collective.check, collective.settings),
     LaunchCheck(pods.CODES, pods.check, effective.settings),
     LaunchCheck(nodes.CODES, nodes.check),
     LaunchCheck(native_policies.CODES, native_policies.check),

@@ -14,7 +14,7 @@ from recovery.launch.views import Container
 
 _PYTHON = re.compile(r"python[0-9.]*")
 _PYTHON_FLAGS_WITH_VALUE = frozenset({"-X", "-W"})
-_TORCHRUN_MODULES = frozenset({"torch.distributed.run", "torch.distributed.launch"})
+TORCHRUN_MODULES = frozenset({"torch.distributed.run", "torch.distributed.launch"})
 _TORCHRUN_SWITCHES = frozenset({"--standalone", "--no-python", "--run-path", "--module", "-m", "--use-env"})
 """Flags of torchrun that take no value (torch/distributed/run.py); all others do."""
 
@@ -85,7 +85,7 @@ def _python(words: Sequence[str]) -> Torchrun | Script | None:
     while number < len(words) and words[number].startswith("-"):
         if words[number] == "-m":
             module = words[number + 1] if number + 1 < len(words) else ""
-            return torchrun_flags(words[number + 2 :]) if module in _TORCHRUN_MODULES else None
+            return torchrun_flags(words[number + 2 :]) if module in TORCHRUN_MODULES else None
         if words[number] == "-c":
             return None
         number += 2 if words[number] in _PYTHON_FLAGS_WITH_VALUE else 1

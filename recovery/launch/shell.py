@@ -5,7 +5,7 @@ A script with loops, functions, subshells, background jobs, comments or here-doc
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
 
@@ -39,6 +39,18 @@ class ShellScript(msgspec.Struct, frozen=True):
     options: frozenset[str]
     """`errexit` and `pipefail`, if the shell's flags set them. The script may set them too."""
     text: str
+
+    def lines(self) -> Iterator[tuple[str, ...]]:
+        """The words of each line, for a search in a script whose commands are not known. None of one that is too long.
+
+        Lines of a here-document or of a loop are among them, and a word may stand in another place than a command's.
+        """
+        text = self.text if len(self.text) <= _SCRIPT_MAX else ""
+        for line in text.replace("\\\n", " ").splitlines():
+            try:
+                yield tuple(shlex.split(line, comments=True))
+            except ValueError:  # a quote that another line closes
+                yield tuple(line.split())
 
 
 def script_in(words: Sequence[str]) -> ShellScript | None:

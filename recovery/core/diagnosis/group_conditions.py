@@ -4,13 +4,17 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from recovery.core.diagnosis.collective import unknown_value
 from recovery.core.diagnosis.evidence import final_exit, kept_open_by
 from recovery.core.diagnosis.membership import member_jobs, place, pods_of
 from recovery.core.diagnosis.training_container import SelectedBy, select
+from recovery.core.model.annotations import COLLECTIVE_ANNOTATION
+from recovery.core.model.collective import Collective
 from recovery.core.model.facts import Snapshot
 
 POD_KEPT_RUNNING = "PodKeptRunning"
 TRAINING_CONTAINER_UNKNOWN = "TrainingContainerUnknown"
+COLLECTIVE_UNKNOWN = "CollectiveUnknown"
 UNDECODABLE = "Undecodable"
 STALE_FACTS = "StaleFacts"
 FINISH_OVERDUE = "FinishOverdue"
@@ -28,7 +32,12 @@ class GroupCondition(msgspec.Struct, frozen=True):
 
 def conditions_of(snapshot: Snapshot, finish_timeout: timedelta, now: datetime) -> tuple[GroupCondition, ...]:
     """The conditions that hold. `finish_timeout`: how long a pod may run after its training has failed permanently."""
-    found = (_training_container_unknown(snapshot), _kept_running(snapshot, finish_timeout, now), _stale(snapshot))
+    found = (
+        _training_container_unknown(snapshot),
+        _collective_unknown(snapshot),
+        _kept_running(snapshot, finish_timeout, now),
+        _stale(snapshot),
+    )
     return tuple(each for each in found if each is not None)
 
 
@@ -68,6 +77,18 @@ def _training_container_unknown(snapshot: Snapshot) -> GroupCondition | None:
         "Name it with the annotation recovery.trainjob.dev/container on the pod template or on the workload"
     )
     return GroupCondition(TRAINING_CONTAINER_UNKNOWN, "NoContainerSelected", message)
+
+
+def _collective_unknown(snapshot: Snapshot) -> GroupCondition | None:
+    unknown = unknown_value(snapshot)
+    if unknown is None:
+        return None
+    value, whose = unknown
+    message = (
+        f"The annotation {COLLECTIVE_ANNOTATION} of {whose} says {value}, so the program counts as Required. Write one "
+        f"of {', '.join(Collective)}"
+    )
+    return GroupCondition(COLLECTIVE_UNKNOWN, "ValueUnknown", message)
 
 
 def _kept_running(snapshot: Snapshot, finish_timeout: timedelta, now: datetime) -> GroupCondition | None:

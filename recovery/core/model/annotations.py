@@ -8,6 +8,13 @@ TRAINING_CONTAINER_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}container"
 """On a pod template, or on the workload for all of its Jobs: the name of the container that trains."""
 
 
+COLLECTIVE_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}collective"
+"""On the workload, or on a pod template for all jobs of a runtime: what the end of one rank means for the others.
+`Required`: they hang. `SelfHealing`: they notice it within their own timeout, and go on with a new rank or without it.
+`Independent`: they go on. The workload takes precedence. Without the annotation the launch decides: its command and
+its variables."""
+
+
 QUARANTINE_ANNOTATION = "recovery.trainjob.dev/quarantine"
 """On a quarantined node, in addition to the taint: why and since when it is quarantined, as JSON."""
 

@@ -2,6 +2,8 @@
 
 import msgspec
 
+from recovery.core.model.collective import LaunchFacts
+
 
 class RestartRule(msgspec.Struct, frozen=True):
     """One of a container's `restartPolicyRules` (KEP-5307): the exit codes after which the kubelet restarts it."""
@@ -20,3 +22,5 @@ class ContainerTemplate(msgspec.Struct, frozen=True):
     restart_policy: str = ""
     """Its own `restartPolicy`; empty: the pod's applies."""
     restart_rules: tuple[RestartRule, ...] = ()
+    launch: LaunchFacts | None = None
+    """What its command and its variables show about the program. None: nothing, so it is an ordinary one."""

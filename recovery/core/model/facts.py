@@ -188,6 +188,8 @@ class JobFacts(msgspec.Struct, frozen=True):
     """Containers of the pod template. Empty: not known, because a real Job has at least one."""
     training_container: str = ""
     """The annotation `recovery.trainjob.dev/container` of the pod template; empty: there is none."""
+    collective: str = ""
+    """The annotation `recovery.trainjob.dev/collective` of the pod template; empty: there is none."""
     pod_failure_rules: tuple[PodFailureRule, ...] = ()
     active: int = 0
     failed: int = 0

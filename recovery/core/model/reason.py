@@ -85,6 +85,16 @@ class Reason(StrEnum):
     MEMBERS_RUN_AGAIN = "MembersRunAgain"
     """The condition that opened the incident is over, and all ranks run."""
 
+    # --- what the program is ------------------------------------------------------------------------------------------
+    COLLECTIVE_ANNOTATED = "CollectiveAnnotated"
+    """The annotation says whether the ranks of the program form one collective."""
+    COLLECTIVE_UNKNOWN = "CollectiveUnknown"
+    """The annotation has none of its values, so the program counts as Required."""
+    COLLECTIVE_BY_LAUNCH = "CollectiveByLaunch"
+    """The launch of the training container shows what the program is."""
+    COLLECTIVE_ASSUMED = "CollectiveAssumed"
+    """Nothing says what the program is, so it counts as Required."""
+
     # --- who else decides ---------------------------------------------------------------------------------------------
     POD_FAILURE_POLICY = "PodFailurePolicy"
     """A rule of the Job's podFailurePolicy decides on the failure (KEP-3329)."""
@@ -369,6 +379,7 @@ class Sentence(StrEnum):
     PAUSED_UNTIL_RESUMED = auto()
     PAUSED_UNTIL_THEN = auto()
     QUOTA_KEPT = auto()
+    RANKS_ARE_INDEPENDENT = auto()
     RANKS_HAVE_MET = auto()
     READY_MEANWHILE = auto()
     RECREATING_JOB_SET = auto()
@@ -385,6 +396,7 @@ class Sentence(StrEnum):
     SINCE_BREAKER_CLOSED = auto()
     SINCE_ENFORCED = auto()
     STANDING_ASIDE = auto()
+    STARTS_ALL_RANKS = auto()
     STAYS_SUSPENDED = auto()
     SWITCHED_TO_OBSERVE = auto()
     TOO_FEW_NODES = auto()

@@ -1,5 +1,7 @@
 """What happened, and who else decides on it."""
 
+from recovery.core.model.annotations import COLLECTIVE_ANNOTATION
+from recovery.core.model.collective import Collective
 from recovery.core.model.reason import Reason, Sentence
 from recovery.core.sentences.text import Details, Text
 
@@ -20,6 +22,15 @@ TEXTS: dict[Sentence | Reason, Text] = {
     Sentence.CRITERIA_MET: "Job {job} has met its success criteria",
     Sentence.MEMBER_SUCCEEDED: "{who} has Succeeded, so the training is finishing",
     Sentence.CONTAINER_SUCCEEDED: "container {containers} of pod {pod} has exited 0, so the training is finishing",
+    # --- what the program is
+    Reason.COLLECTIVE_ANNOTATED: f"the annotation {COLLECTIVE_ANNOTATION} of {{whose}} says {{value}}",
+    Reason.COLLECTIVE_UNKNOWN: (
+        f"the annotation {COLLECTIVE_ANNOTATION} of {{whose}} says {{value}}, which is none of {', '.join(Collective)}"
+    ),
+    Reason.COLLECTIVE_BY_LAUNCH: "{shown_by} replaces a lost rank itself",
+    Sentence.STARTS_ALL_RANKS: "{shown_by} starts and ends the ranks of all pods, so only its own end and start count",
+    Sentence.RANKS_ARE_INDEPENDENT: "with {shown_by} no rank waits for another",
+    Reason.COLLECTIVE_ASSUMED: "nothing in its launch shows that it replaces a lost rank itself",
     # --- the user's own policies
     Reason.POD_FAILURE_POLICY: "podFailurePolicy rule {number} of Job {job} (action {action}) matches pod {pod}",
     Reason.JOB_FAILS_BY_ITS_SPEC: "Job {job} is failing with reason {failing_reason}, as its spec requires",

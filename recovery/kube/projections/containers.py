@@ -5,8 +5,10 @@ from sys import intern
 
 import msgspec
 
+from recovery.core.model.collective import LaunchFacts
 from recovery.core.model.container_template import ContainerTemplate, RestartRule
 from recovery.kube.projections.accelerators import accelerators
+from recovery.kube.projections.launches import launch_facts
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -52,6 +54,19 @@ class ContainerSpec(msgspec.Struct, frozen=True, rename="camel"):
         return self.restart_policy == "Always"
 
 
+class TemplateContainerSpec(ContainerSpec, frozen=True, rename="camel"):
+    """A container of a Job's pod template, with its launch. Containers of pods are many more, so theirs is not read."""
+
+    command: msgspec.Raw = msgspec.Raw(b"null")
+    args: msgspec.Raw = msgspec.Raw(b"null")
+    env: msgspec.Raw = msgspec.Raw(b"null")
+
+    @property
+    def launch(self) -> LaunchFacts | None:
+        """What its launch shows about the program. None: nothing."""
+        return launch_facts(self.command, self.args, self.env)
+
+
 def templates(specs: Iterable[ContainerSpec]) -> tuple[ContainerTemplate, ...]:
     """The containers of a pod template. DRA claims count where no container asks for extended resources."""
     containers = tuple(specs)
@@ -66,6 +81,7 @@ def templates(specs: Iterable[ContainerSpec]) -> tuple[ContainerTemplate, ...]:
                 for rule in each.restart_policy_rules
                 if rule.exit_codes is not None
             ),
+            launch=each.launch if isinstance(each, TemplateContainerSpec) else None,
         )
         for each in containers
     )

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from recovery.core.model.annotations import TRAINING_CONTAINER_ANNOTATION
-from recovery.kube.projections.containers import ContainerSpec
+from recovery.core.model.annotations import COLLECTIVE_ANNOTATION, TRAINING_CONTAINER_ANNOTATION
+from recovery.kube.projections.containers import TemplateContainerSpec
 
 COSCHEDULING_LABEL = "scheduling.x-k8s.io/pod-group"
 """Label of scheduler-plugins' coscheduling. Trainer's plugin of that name writes it into the pod templates."""
@@ -24,7 +24,7 @@ class _SchedulingGate(msgspec.Struct, frozen=True):
 
 class _TemplateSpec(msgspec.Struct, frozen=True, rename="camel"):
     restart_policy: str = "Never"
-    containers: list[ContainerSpec] = []
+    containers: list[TemplateContainerSpec] = []
     scheduling_group: msgspec.Raw = msgspec.Raw(b"null")
     workload_ref: msgspec.Raw = msgspec.Raw(b"null")
     scheduling_gates: list[_SchedulingGate] = []
@@ -32,6 +32,7 @@ class _TemplateSpec(msgspec.Struct, frozen=True, rename="camel"):
 
 class _TemplateAnnotations(msgspec.Struct, frozen=True):
     training_container: str = msgspec.field(name=TRAINING_CONTAINER_ANNOTATION, default="")
+    collective: str = msgspec.field(name=COLLECTIVE_ANNOTATION, default="")
     volcano: str = msgspec.field(name=VOLCANO_ANNOTATION, default="")
     volcano_own: str = msgspec.field(name=VOLCANO_OWN_ANNOTATION, default="")
     koordinator: str = msgspec.field(name=KOORDINATOR_ANNOTATION, default="")

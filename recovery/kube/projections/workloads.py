@@ -418,6 +418,7 @@ def decode_job(raw: bytes | msgspec.Raw) -> ObjectEntry[JobRecord]:
         pod_restart_policy=spec.template.spec.restart_policy,
         containers=templates(spec.template.spec.containers),
         training_container=spec.template.metadata.annotations.training_container,
+        collective=spec.template.metadata.annotations.collective,
         pod_failure_rules=tuple(rule.facts() for rule in spec.pod_failure_policy.rules),
         active=status.active,
         failed=status.failed,

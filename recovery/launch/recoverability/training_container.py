@@ -131,18 +131,18 @@ def _rule(launch: Launch, found: ContainerSelection) -> str:
 
 def _place(launch: Launch, member: Member, found: ContainerSelection) -> Place:
     if found.by is ContainerSelectedBy.TEMPLATE:
-        return _annotation_place(launch, member)
+        return annotation_place(launch, member, ANNOTATION)
     if found.by is ContainerSelectedBy.WORKLOAD:
         return launch.place / "metadata" / "annotations" / ANNOTATION
     return found.containers[0].place if found.containers else member.template.place / "containers"
 
 
-def _annotation_place(launch: Launch, member: Member) -> Place:
+def annotation_place(launch: Launch, member: Member, name: str) -> Place:
     """The place of the pod template's annotation: in the last patch that sets it, else in the template itself."""
     patches = launch.train_job.patches if launch.train_job is not None else ()
-    setting = [each.pods for each in patches if each.job == member.job.name and ANNOTATION in each.pods.annotations]
+    setting = [each.pods for each in patches if each.job == member.job.name and name in each.pods.annotations]
     spec = setting[-1].place if setting else member.template.place
-    return Place(spec.document, spec.path[:-1]) / "metadata" / "annotations" / ANNOTATION
+    return Place(spec.document, spec.path[:-1]) / "metadata" / "annotations" / name
 
 
 def _misnamed(launch: Launch, member: Member) -> LintFinding | None:
@@ -155,7 +155,7 @@ def _misnamed(launch: Launch, member: Member) -> LintFinding | None:
         f"the annotation {ANNOTATION} names {named}, and the pod template of ReplicatedJob {member.job.name} has no "
         f"such container, so none of them counts as the one that trains: {_CONSEQUENCE}"
     )
-    place = _annotation_place(launch, member)
+    place = annotation_place(launch, member, ANNOTATION)
     return LintFinding(TRAINING_CONTAINER_UNKNOWN, place, message, f"write one that it has: {known}")
 
 

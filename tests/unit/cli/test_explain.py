@@ -40,6 +40,7 @@ def test_a_healthy_job(cluster: PlainCluster) -> None:
     ]
     assert section(text, "Now") == [
         "JobSet llm, 0 restarts of its own",
+        "collective Required: nothing in its launch shows that it replaces a lost rank itself",
         "Job llm-node-0: 2 of 2 pods run and are Ready, 16 GPUs",
     ]
     assert section(text, "Decision") == ["no failure"]
@@ -388,7 +389,7 @@ def test_in_the_middle_of_a_recovery_the_incident_restarts_what_does_not_come_ba
     assert text.splitlines()[1] == (
         "Protected: yes. Incident uid-team-1 is being recovered. The controller restarts the group again if it has to."
     )
-    assert section(text, "Now")[2] == (
+    assert section(text, "Now")[3] == (
         "  its pods have not all run at once since the restart; until they have, its Job replaces a lost one, and "
         "incident uid-team-1 restarts the group again if they do not run in time"
     )
@@ -403,7 +404,7 @@ def test_a_loss_that_the_ledger_knows_and_the_pods_do_not_show_is_one_of_a_group
     cluster.add_group("llm", history())
     text = explain("llm")
     assert text.splitlines()[1].startswith("Protected: yes. RecoveryPolicy team-a/default restarts the group")
-    assert section(text, "Now")[2] == (
+    assert section(text, "Now")[3] == (
         "  its pods do not show any more that all of them have run at once, but the RecoveryGroup does"
     )
     assert NOTHING_IS_RESTARTED not in text

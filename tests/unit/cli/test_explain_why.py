@@ -144,6 +144,7 @@ def test_deadlines_are_told_with_what_a_backoff_makes_of_them(cluster: PlainClus
         f"the TrainJob has a deadline of 7200 s, {kept}",
         "JobSet llm, 0 restarts of its own",
         f"the JobSet has a deadline of 5400 s, {kept}",
+        "collective Required: nothing in its launch shows that it replaces a lost rank itself",
         "Job llm-node-0: 2 of 2 pods run and are Ready, 16 GPUs",
         "  its deadline of 3600 s counts from the start of this Job: each restart of the group begins it again",
     ]

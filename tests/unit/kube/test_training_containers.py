@@ -2,6 +2,7 @@
 
 import json
 
+from recovery.core.model.collective import Collective, LaunchFacts
 from recovery.core.model.container_template import ContainerTemplate, RestartRule
 from recovery.core.model.facts import ContainerFacts
 from recovery.kube.projections.pods import decode_pod
@@ -54,6 +55,37 @@ def test_claims_are_accelerators_where_no_container_asks_for_extended_resources(
     claimed = {"name": "main", "resources": {"claims": [{"name": "gpus"}]}}
     facts = decode_job(json.dumps(template(claimed, {"name": "helper"})).encode()).value.facts
     assert [each.accelerators for each in facts.containers] == [1, 0]
+
+
+def launch_of(**container: object) -> LaunchFacts | None:
+    (facts,) = decode_job(json.dumps(template({"name": "main", **container})).encode()).value.facts.containers
+    return facts.launch
+
+
+def test_what_a_launch_shows_about_the_program() -> None:
+    assert launch_of(command=["torchrun"], args=["--max-restarts=3", "train.py"]) == LaunchFacts(
+        Collective.SELF_HEALING, "torchrun --max-restarts=3"
+    )
+    assert launch_of(env=[{"name": "PET_MAX_RESTARTS", "value": "3"}]) == LaunchFacts(
+        Collective.SELF_HEALING, "PET_MAX_RESTARTS=3"
+    )
+    assert launch_of(command=["mpirun", "train"]) == LaunchFacts(Collective.REQUIRED, "mpirun", starts_all=True)
+    assert launch_of(command=["torchrun", "train.py"]) is None
+    assert launch_of() is None
+    from_elsewhere = {"name": "PET_MAX_RESTARTS", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}
+    assert launch_of(env=[from_elsewhere]) is None
+
+
+def test_a_launch_that_makes_no_sense_or_is_too_long_leaves_the_job_readable() -> None:
+    assert launch_of(command="torchrun --max-restarts=3") is None
+    assert launch_of(command=["torchrun", 3], env={"PET_MAX_RESTARTS": "3"}) is None
+    assert launch_of(command=None, args=None, env=None) is None
+    assert launch_of(command=["torchrun", "--max-restarts=3"], args=["x" * 40_000]) is None
+
+
+def test_the_annotation_of_a_pod_template_about_the_program() -> None:
+    facts = decode_job(json.dumps(template({"name": "main"}, collective="SelfHealing")).encode()).value.facts
+    assert facts.collective == "SelfHealing"
 
 
 def test_limits_by_index_of_a_job() -> None:

@@ -32,6 +32,35 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
         "container node of pod llm-node-0-1 has exited 0, so the training is finishing",
     ),
     (
+        because(Reason.COLLECTIVE_ANNOTATED, whose="the TrainJob", value="SelfHealing"),
+        "the annotation recovery.trainjob.dev/collective of the TrainJob says SelfHealing",
+    ),
+    (
+        because(Reason.COLLECTIVE_UNKNOWN, whose="the pod template of Job train-node-0", value="elastic"),
+        (
+            "the annotation recovery.trainjob.dev/collective of the pod template of Job train-node-0 says elastic, "
+            "which is none of Required, SelfHealing, Independent"
+        ),
+    ),
+    (
+        because(Reason.COLLECTIVE_BY_LAUNCH, shown_by="torchrun --max-restarts=3 of Job train-node-0"),
+        "torchrun --max-restarts=3 of Job train-node-0 replaces a lost rank itself",
+    ),
+    (
+        explained(Sentence.STARTS_ALL_RANKS, Reason.COLLECTIVE_BY_LAUNCH, shown_by="mpirun of Job train-launcher-0"),
+        "mpirun of Job train-launcher-0 starts and ends the ranks of all pods, so only its own end and start count",
+    ),
+    (
+        explained(
+            Sentence.RANKS_ARE_INDEPENDENT, Reason.COLLECTIVE_BY_LAUNCH, shown_by="ray start of Job train-node-0"
+        ),
+        "with ray start of Job train-node-0 no rank waits for another",
+    ),
+    (
+        because(Reason.COLLECTIVE_ASSUMED),
+        "nothing in its launch shows that it replaces a lost rank itself",
+    ),
+    (
         because(Reason.POD_FAILURE_POLICY, number=0, job="train-node-0", action="Ignore", pod="train-node-0-1-20"),
         ("podFailurePolicy rule 0 of Job train-node-0 (action Ignore) matches pod train-node-0-1-20"),
     ),
