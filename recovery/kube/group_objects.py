@@ -9,6 +9,7 @@ import msgspec
 
 from recovery.core.diagnosis.training_container import Selection, assigned, select
 from recovery.core.model.facts import GroupKey, JobFacts, PodFacts, Progress, WorkloadFacts
+from recovery.kube.first_deletions import dated_as_before
 from recovery.kube.gpus_in_use import GpusInUse
 from recovery.kube.job_history import JobHistories
 from recovery.kube.nested_index import remove
@@ -128,12 +129,13 @@ class GroupObjects:
         self._notify(key)
 
     def put_pod(self, entry: ObjectEntry[PodRecord]) -> None:
-        key, pod = entry.value.group, entry.value.facts
+        key = entry.value.group
         mine = self._pods.setdefault(key, {})
         before = mine.get(entry.name)
-        mine[entry.name] = entry.value
-        self.to_place.changed(key, before, entry.value)
-        self.in_use.pod_changed(before, entry.value)
+        record = mine[entry.name] = dated_as_before(entry.value, before)
+        pod = record.facts
+        self.to_place.changed(key, before, record)
+        self.in_use.pod_changed(before, record)
         before_node = before.facts.node if before is not None else ""
         if before_node != pod.node:
             self._count_on_node(before_node, key, -1)
@@ -149,17 +151,19 @@ class GroupObjects:
             self._take_out(before.value.group, before.name)
             self._notify(before.value.group)
 
-    def _take_out(self, key: GroupKey, pod_name: str) -> None:
+    def _take_out(self, key: GroupKey, pod_name: str) -> PodRecord | None:
+        """Remove the pod from the indexes. Returns its last known state."""
         before = remove(self._pods, key, pod_name)
         if before is not None:
             self.to_place.changed(key, before, None)
             self.in_use.pod_changed(before, None)
             self._count_on_node(before.facts.node, key, -1)
+        return before
 
     def drop_pod(self, entry: ObjectEntry[PodRecord]) -> None:
         key = entry.value.group
-        self._take_out(key, entry.name)
-        self.histories.pod_gone(entry.value.facts, self._clock.now())
+        last = dated_as_before(entry.value, self._take_out(key, entry.name))
+        self.histories.pod_gone(last.facts, self._clock.now())
         self._notify(key)
 
     def _pod_seen(self, key: GroupKey, pod: PodFacts) -> None:

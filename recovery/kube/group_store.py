@@ -219,7 +219,7 @@ class KubeGroupStore:
 
     async def read_live(self, key: GroupKey) -> Snapshot:
         before, read_at = self._parts(key), self._clock.now()
-        parts = (await self._live.parts(key)).filled_from(before)
+        parts = (await self._live.parts(key)).filled_from(before).dated_as(before)
         # The nodes are read after the pods, so that no node is older than a pod that names it.
         doubtful = frozenset(self._doubtful(parts))
         asked = await self._live.nodes(sorted(doubtful))

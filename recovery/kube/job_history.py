@@ -1,15 +1,17 @@
 """Remembers facts about a Job that its objects no longer show, for as long as its UID exists.
 
-There are four such facts:
+There are five such facts:
 - A pod vanished while its Job still exists. With the object, the evidence is gone that a member was lost, and how.
 - Whether the group has trained. The moment at which all members ran may be over before the next reconcile, and the
   next restart of a container overwrites its trace in the pod.
 - How many members the group had then. A rank that was added later has replaced none.
+- When the Job was last suspended. Its pods are deleted then, but may end only after it is resumed, and the Job shows
+  only the date of the resume.
 - Which ranks have trained to their end. Other containers may make their pods fail, and those pods may be deleted,
   replaced and deleted again.
 
-All of them are lost with this process. The ledger keeps what an incident has concluded from them, and
-`core.diagnosis.trained` infers the second from what the objects still show.
+All of them are lost with this process. The ledger keeps what an incident has concluded from them, and when the group
+was last suspended. `core.diagnosis.trained` infers the second from what the objects still show.
 """
 
 from collections.abc import Iterable
@@ -19,7 +21,7 @@ import msgspec
 
 from recovery.core.diagnosis.finishing import ended_by_itself
 from recovery.core.diagnosis.membership import member_count
-from recovery.core.diagnosis.trained import all_ran_at, trained_at
+from recovery.core.diagnosis.trained import all_ran_at, suspended_at, trained_at
 from recovery.core.model.facts import JobFacts, PodFacts
 
 
@@ -37,6 +39,7 @@ class _JobHistory:
         self.trained_at: datetime | None = None
         self.trained_members: int | None = None
         """The largest number of members with which the group has trained. None: it has not trained."""
+        self.suspended_at: datetime | None = None
 
     @property
     def whole(self) -> bool:
@@ -65,6 +68,7 @@ class JobHistories:
         """
         mine = self._by_job.setdefault(job.uid, _JobHistory())
         mine.job = job
+        mine.suspended_at = suspended_at(job) or mine.suspended_at
         if job.suspended:
             mine.gone.clear()
             mine.done.clear()
@@ -76,6 +80,12 @@ class JobHistories:
         for index in [index for index in mine.done if index >= member_count(job)]:
             del mine.done[index]
         return mine.whole_at_last()
+
+    def with_suspension(self, job: JobFacts) -> JobFacts:
+        """The Job with the date of its last suspension, if one was seen."""
+        mine = self._by_job.get(job.uid)
+        seen = mine.suspended_at if mine is not None else None
+        return job if seen == job.suspended_at else msgspec.structs.replace(job, suspended_at=seen)
 
     def job_gone(self, job_uid: str) -> None:
         """Forget the Job. Its UID is never used again."""
@@ -133,7 +143,7 @@ class JobHistories:
 
         `pods`: the pods of the Job, including vanished ones.
         """
-        mine, members = self._by_job.get(job.uid), tuple(pods)
+        mine, members, job = self._by_job.get(job.uid), tuple(pods), self.with_suspension(job)
         remembered = mine.trained_at if mine is not None else None
         moment = all_ran_at(job, members) if remembered is None else trained_at(job, members, remembered)
         if mine is not None:

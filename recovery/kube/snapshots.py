@@ -20,6 +20,7 @@ from recovery.core.model.facts import (
     UndecodableObject,
     WorkloadFacts,
 )
+from recovery.kube.first_deletions import dated_as_before
 from recovery.kube.job_history import JobHistories
 from recovery.kube.projections.pods import PodRecord
 from recovery.kube.projections.workloads import JobSetRecord
@@ -62,6 +63,12 @@ class Parts(msgspec.Struct, frozen=True):
             pods=(*self.pods, *(pod for pod in earlier.pods if pod.facts.uid in uids)),
         )
 
+    def dated_as(self, earlier: "Parts") -> "Parts":
+        """These parts with the first date of each deletion that `earlier` shows."""
+        known = {pod.facts.uid: pod for pod in earlier.pods}
+        pods = tuple(dated_as_before(pod, known.get(pod.facts.uid)) for pod in self.pods)
+        return msgspec.structs.replace(self, pods=pods)
+
 
 def snapshot_of(
     key: GroupKey,
@@ -84,7 +91,8 @@ def snapshot_of(
     adapter = adapter_of(parts.workload)
     jobset = parts.jobset.facts if parts.jobset is not None else None
     by_name = sorted(parts.jobs, key=lambda job: job.name)
-    jobs = tuple(job for job in by_name if adapter.is_member(job.replicated_job, jobset, job))
+    members_by_name = (job for job in by_name if adapter.is_member(job.replicated_job, jobset, job))
+    jobs = tuple(map(incarnations.with_suspension, members_by_name))
     members = {job.uid for job in jobs}
     others = {job.uid for job in parts.jobs} - members
     pods = {

@@ -10,11 +10,12 @@ opposite error would be worse: a group with a member that was replaced unseen ha
 """
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import pairwise
 
 from recovery.core.diagnosis.membership import Rank, member_count, rank
 from recovery.core.model.facts import JobFacts, PodFacts
+from recovery.core.model.ledger_bounds import LATEST
 
 _Span = tuple[datetime, datetime | None]
 
@@ -38,39 +39,48 @@ def resumed_at(job: JobFacts) -> datetime | None:
     return next((c.since for c in job.conditions if c.type == "Suspended" and c.status == "False"), None)
 
 
-def pods_of_run(job: JobFacts, pods: Iterable[PodFacts]) -> tuple[PodFacts, ...]:
-    """The Job's pods of its present run, including those that have vanished.
+def suspended_at(job: JobFacts) -> datetime | None:
+    """When the Job controller wrote that it has deleted the active pods of the suspended Job. None: the Job does not
+    show it, because it was never suspended, or was resumed since."""
+    return next((c.since for c in job.conditions if c.type == "Suspended" and c.status == "True"), None)
 
-    A suspended Job keeps its UID and deletes only its active pods. So a living pod always belongs to the present run. A
-    pod that ended, or whose deletion was requested, before the Job was resumed belongs to an earlier run, and its end
-    is no loss. If both happened in the same second, the pod counts as earlier: a suspension may be that short (Kueue
-    reverts suspensions by others at once), but a run takes longer until all its pods have started and one is lost.
+
+def pods_of_run(job: JobFacts, pods: Iterable[PodFacts]) -> tuple[PodFacts, ...]:
+    """The Job's pods that are known to be of its present run, including those that have vanished.
+
+    A suspended Job keeps its UID and deletes only its active pods. So a living pod always belongs to the present run.
+    The end of a pod of an earlier run is no loss. Such a pod was created before a suspension that was seen, or it
+    ended, or its deletion was requested, before the Job was resumed. If both happened in the same second, the pod
+    counts as earlier: a suspension may be that short (Kueue reverts suspensions by others at once), but a run takes
+    longer until all its pods have started and one is lost.
+
+    A pod that ends within its grace period after the resume may be of either run if its end has no exact date. It is
+    left out: an end of an unknown run must not open an incident. If it was of the present run, the Job replaces it, and
+    the replacement shows the loss.
     """
     resumed = resumed_at(job)
     mine = tuple(pod for pod in pods if pod.job_uid == job.uid)
     if resumed is None:
         return mine
-    made: dict[Rank, list[datetime]] = {}
-    for pod in mine:
-        made.setdefault(rank(pod), []).append(pod.created_at)
+    # A suspension after the resume is not over. The Job controller has not written yet that it is.
+    seen = job.suspended_at if job.suspended_at is not None and job.suspended_at <= resumed else None
 
-    def ended_at(pod: PodFacts) -> datetime | None:
-        """The kubelet's last delete gives a deletion a later date. So the creation of a successor counts too: the Job
-        creates it only after the first delete request."""
-        ended = _ended_at(pod)
-        successors = (created for created in made[rank(pod)] if created > pod.created_at)
-        return None if ended is None else min([ended, *successors])
+    def of_run(pod: PodFacts) -> bool:
+        ended = _ended_at_the_earliest(pod)
+        if ended is None or pod.created_at > resumed:
+            return True
+        return ended > resumed and (seen is None or pod.created_at >= seen)
 
-    return tuple(pod for pod in mine if (ended := ended_at(pod)) is None or max(ended, pod.created_at) > resumed)
+    return tuple(filter(of_run, mine))
 
 
-def _ended_at(pod: PodFacts) -> datetime | None:
+def _ended_at_the_earliest(pod: PodFacts) -> datetime | None:
     """When the pod ended, or its deletion was requested, whichever was first. None: it lives.
 
     A deletion after the end only removes the object. A pod whose deletion is requested may take its whole grace period
-    to end.
+    to end. If the date is not exact, this is the earliest possible one.
     """
-    asked = pod.deleting_since if pod.deleting_since is not None else pod.gone_at
+    asked = _asked_at_the_earliest(pod)
     if pod.phase not in {"Failed", "Succeeded"}:
         return asked
     ends = (c.exit.finished_at for c in pod.all_containers if c.exit is not None)
@@ -78,6 +88,23 @@ def _ended_at(pod: PodFacts) -> datetime | None:
     disrupted = [c.since for c in pod.conditions if c.type == "DisruptionTarget" and c.since is not None]
     ended = max(exits or disrupted, default=pod.created_at)
     return ended if asked is None else min(ended, asked)
+
+
+def _asked_at_the_earliest(pod: PodFacts) -> datetime | None:
+    """When the deletion of the pod was requested, or the earliest possible moment. None: it was not.
+
+    The Job requests it with the grace period of the pod's spec. Two dates may be later than the request by that much:
+    the date of a last delete, and the date at which an object was missed that was not seen being deleted.
+    """
+    asked = pod.deleting_since if pod.deleting_since is not None else pod.gone_at
+    if asked is None:
+        return None
+    if asked >= LATEST:
+        return pod.created_at
+    exact = pod.deleting_since is not None and not pod.deletion_dated_again
+    # Not subtracted from the date, because a grace period may be longer than a date allows.
+    age = asked - pod.created_at
+    return asked if exact else pod.created_at + max(age - timedelta(seconds=pod.grace_seconds), timedelta())
 
 
 def trained_at(job: JobFacts, pods: Sequence[PodFacts], remembered: datetime | None) -> datetime | None:

@@ -109,6 +109,9 @@ class PodFacts(msgspec.Struct, frozen=True):
     """terminationGracePeriodSeconds of the spec."""
     deletion_grace_seconds: int | None = None
     """metadata.deletionGracePeriodSeconds: the grace period of the deletion in progress. None: not being deleted."""
+    deletion_dated_again: bool = False
+    """`deleting_since` is the date of a delete with a grace period of 0, such as the kubelet's last one. An earlier
+    request may have been up to `grace_seconds` before, and the object no longer shows it."""
     containers: tuple[ContainerFacts, ...] = ()
     """The training containers, once `training_container.assigned` has selected them. Until then all containers."""
     other_containers: tuple[ContainerFacts, ...] = ()
@@ -174,6 +177,9 @@ class JobFacts(msgspec.Struct, frozen=True):
     restart_attempt: int = 0
     deleting_since: datetime | None = None
     suspended: bool = False
+    suspended_at: datetime | None = None
+    """When the Job controller had last deleted the active pods of the suspended Job, as far as this was seen: the Job
+    shows it only until it is resumed. Set by the store and from the ledger, which remember it. None: not known."""
     parallelism: int = 1
     completions: int | None = None
     backoff_limit: int = 6

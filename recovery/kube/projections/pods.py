@@ -188,6 +188,10 @@ def decode_pod(raw: bytes | msgspec.Raw) -> ObjectEntry[PodRecord]:
         deleting_since=meta.deleting_since,
         grace_seconds=min(pod.spec.termination_grace_period_seconds, INT32_MAX),
         deletion_grace_seconds=meta.deletion_grace_seconds,
+        # Only a pod that a kubelet runs, with a grace period, is deleted twice.
+        deletion_dated_again=meta.deletion_grace_seconds == 0
+        and bool(pod.spec.node_name)
+        and pod.spec.termination_grace_period_seconds > 0,
         containers=tuple(_container(each) for each in status.container_statuses),
         other_containers=tuple(each for each in init if each.name in sidecars),
         init_containers=tuple(each for each in init if each.name not in sidecars),

@@ -224,3 +224,32 @@ def test_so_does_a_resume_whose_suspension_was_not_seen(memory: JobHistories) ->
     assert memory.train(resumed, [pod(0, created=600)]) is None
     assert memory.train(resumed, [pod(0, created=600), pod(1, created=602)]) == START + timedelta(seconds=603)
     assert memory.train(resumed, []) == START + timedelta(seconds=603), "remembered again"
+
+
+def suspended_since(seconds: int, status: str = "True") -> JobFacts:
+    condition = Condition("Suspended", status, "JobSuspended", "", START + timedelta(seconds=seconds))
+    return msgspec.structs.replace(job(suspended=status == "True"), conditions=(condition,))
+
+
+def test_a_suspension_is_remembered_when_the_job_shows_only_the_resume(memory: JobHistories) -> None:
+    memory.job_seen(suspended_since(60))
+    memory.job_seen(suspended_since(70, "False"))
+    assert memory.with_suspension(job()).suspended_at == START + timedelta(seconds=60)
+
+
+def test_the_next_suspension_takes_its_place(memory: JobHistories) -> None:
+    memory.job_seen(suspended_since(60))
+    memory.job_seen(suspended_since(90))
+    assert memory.with_suspension(job()).suspended_at == START + timedelta(seconds=90)
+
+
+def test_a_suspension_that_the_job_controller_has_not_seen_yet_has_no_date(memory: JobHistories) -> None:
+    memory.job_seen(job(suspended=True))
+    assert memory.with_suspension(job()).suspended_at is None
+
+
+def test_a_pod_of_a_run_before_a_remembered_suspension_has_not_trained_in_the_next_one(memory: JobHistories) -> None:
+    memory.job_seen(suspended_since(60))
+    memory.job_seen(suspended_since(60, "False"))
+    old = msgspec.structs.replace(pod(0), deleting_since=LATER)
+    assert memory.train(suspended_since(60, "False"), [old, pod(1, created=65)]) is None

@@ -5,6 +5,7 @@ the same sync. The condition is therefore younger than most pods of the run that
 """
 
 import msgspec
+import pytest
 
 from recovery.core.diagnosis.not_started import not_started
 from recovery.core.diagnosis.trained import all_ran_at, pods_of_run, trained_at
@@ -99,12 +100,13 @@ def test_nor_is_the_end_of_one_that_used_up_its_grace_period_until_after_the_res
 
 
 def test_nor_is_the_last_delete_of_one_that_used_up_its_grace_period_until_after_the_resume() -> None:
-    """Seed 11191: the kubelet finally deletes the pod with a grace period of 0, which dates the deletion once more."""
+    """Seed 11191: the kubelet finally deletes the pod with a grace period of 0, which dates the deletion once more. A
+    controller that starts then sees only the later date."""
     world = training(born=-3600).pod_deleted(1, -20).suspended()
     old = world.pod(1).uid
     world = world.resumed(-10, dated=-9).all_ready(0)
     exited = ContainerFacts("node", exit=ExitFacts(137, "Error", "", at(-3600), at(5)))
-    last = {"deleting_since": at(5), "deletion_grace_seconds": 0, "gone_at": at(5)}
+    last = {"deleting_since": at(5), "deletion_grace_seconds": 0, "deletion_dated_again": True, "gone_at": at(5)}
     pods = tuple(
         msgspec.structs.replace(pod, phase="Failed", ready=False, containers=(exited,), **last)
         if pod.uid == old
@@ -138,3 +140,42 @@ def test_batches_that_come_late_are_no_replacements() -> None:
     world = msgspec.structs.replace(world, pods=late).with_job(conditions=(world.resumed_condition(5),))
     assert all_ran_at(world.job, world.pods) is None
     assert untouched(world, 8) is Reason.NO_FAILURE
+
+
+# --- a resume within the grace period of the old pods --------------------------------------------------------------
+
+
+def resumed_within_the_grace(*, seen: bool, failed_before: int = 0) -> World:
+    """A running group is suspended at 0 and resumed at 2. SIGTERM takes 8 s, and longer for each higher rank. With
+    podReplacementPolicy Failed, each new pod waits for the end of an old one, whose last delete has a later date.
+
+    `seen`: this process saw the suspension. If not, it saw no date but the last ones."""
+    before = training(born=-3600).all_deleted(0).suspended()
+    old = [before.pod(index) for index in range(4)]
+    world = before.resumed(2)
+    condition = world.resumed_condition(2)
+    world = world.with_job(suspended_at=at(0) if seen else None, failed=failed_before, conditions=(condition,))
+    pods = []
+    for index, pod in enumerate(old):
+        ended = at(8 + 4 * index)
+        exited = ContainerFacts("node", exit=ExitFacts(143, "Error", "", at(-3600), ended))
+        last = {"deleting_since": ended, "deletion_grace_seconds": 0, "deletion_dated_again": not seen}
+        pods.append(msgspec.structs.replace(pod, phase="Failed", ready=False, containers=(exited,), **last))
+        new = msgspec.structs.replace(world.pod(index), created_at=ended)
+        pods.append(new)
+    world = msgspec.structs.replace(world, pods=tuple(pods), trained_at={}, trained_members={})
+    for index in range(4):
+        world = world.started(index, 10 + 4 * index)
+    return world
+
+
+@pytest.mark.parametrize("seen", [True, False], ids=["seen", "a new leader"])
+def test_the_ends_of_the_earlier_run_are_no_losses_of_the_one_that_began_meanwhile(seen: bool) -> None:
+    assert untouched(resumed_within_the_grace(seen=seen), 25) is Reason.NO_FAILURE
+
+
+def test_a_rank_that_is_lost_after_such_a_resume_is_one_incident() -> None:
+    controller = Controller(policy(since=-60))
+    controller.reconcile(resumed_within_the_grace(seen=True), 25)
+    controller.reconcile(resumed_within_the_grace(seen=True).pod_deleted(2, 300), 300.5)
+    assert len(controller.triggers) == 1

@@ -1,0 +1,103 @@
+"""Which pods of a Job belong to its present run: a table of what the facts say about one pod.
+
+The Job was resumed at 0. The grace period of its pods is 30 s.
+"""
+
+import msgspec
+import pytest
+
+from recovery.core.diagnosis.trained import pods_of_run
+from recovery.core.model.facts import ContainerFacts, ExitFacts, PodFacts
+from recovery.core.model.ledger_bounds import LATEST
+from tests.unit.core.groups import group
+from tests.unit.core.world import World, at
+
+LAST_DELETE = {"deletion_grace_seconds": 0, "deletion_dated_again": True}
+"""The kubelet has deleted the pod once more, and no earlier date is known."""
+
+
+def resumed(*, suspended: float | None = None) -> World:
+    """`suspended`: when the store saw the Job suspended. None: it did not see that."""
+    world = group(born=-3600)
+    seen = None if suspended is None else at(suspended)
+    return world.with_job(conditions=(world.resumed_condition(0),), suspended_at=seen)
+
+
+def is_of_the_run(pod: PodFacts, *, suspended: float | None = None) -> bool:
+    return pods_of_run(resumed(suspended=suspended).job, [pod]) == (pod,)
+
+
+def pod(created: float, **changes: object) -> PodFacts:
+    one = group(born=-3600).pod(0)
+    return msgspec.structs.replace(one, created_at=at(created), node="gpu-0", phase="Running", **changes)
+
+
+def failed(created: float, ended: float | None, **changes: object) -> PodFacts:
+    finished = None if ended is None else at(ended)
+    exited = ContainerFacts("node", exit=ExitFacts(1, "Error", "", at(created), finished))
+    return msgspec.structs.replace(pod(created), phase="Failed", containers=(exited,), **changes)
+
+
+WITHOUT_A_SIGHT_OF_THE_SUSPENSION: dict[str, tuple[PodFacts, bool]] = {
+    "it lives: the suspension would have deleted it": (pod(-5), True),
+    "it was created after the condition": (pod(1, deleting_since=at(2)), True),
+    "it was deleted before the resume": (pod(-60, deleting_since=at(-4)), False),
+    "it was deleted in the second of the resume": (pod(-60, deleting_since=at(0)), False),
+    "it was deleted after the resume": (pod(-5, deleting_since=at(1)), True),
+    "its last delete is within the grace period after the resume": (
+        pod(-60, deleting_since=at(30), **LAST_DELETE),
+        False,
+    ),
+    "its last delete is later than that": (pod(-60, deleting_since=at(31), **LAST_DELETE), True),
+    "it was missed within the grace period after the resume": (pod(-60, gone_at=at(8)), False),
+    "it was missed later than that": (pod(-60, gone_at=at(31)), True),
+    "it was missed, and it was deleted after the resume": (pod(-5, deleting_since=at(1), gone_at=at(9)), True),
+    "its deletion has no date": (pod(-60, deleting_since=LATEST), False),
+    "it failed before the resume": (failed(-60, -1), False),
+    "it failed after the resume, and no one deleted it": (failed(-60, 8), True),
+    "it failed after the resume, and was deleted before it": (failed(-60, 8, deleting_since=at(-4)), False),
+    "it failed after the resume, by its last delete": (failed(-60, 8, deleting_since=at(8), **LAST_DELETE), False),
+    "it failed, and nothing shows when": (failed(-60, None), False),
+    "its grace period is longer than a date allows": (
+        pod(-60, deleting_since=at(99), grace_seconds=2**31 - 1, **LAST_DELETE),
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("pod", "expected"), WITHOUT_A_SIGHT_OF_THE_SUSPENSION.values(), ids=WITHOUT_A_SIGHT_OF_THE_SUSPENSION
+)
+def test_the_dates_of_a_pod_say_of_which_run_it_is(pod: PodFacts, expected: bool) -> None:
+    assert is_of_the_run(pod) is expected
+
+
+SUSPENDED_AT_MINUS_10: dict[str, tuple[PodFacts, bool]] = {
+    "it is older than the suspension, and ends long after the resume": (pod(-60, deleting_since=at(90)), False),
+    "it is older than the suspension, and was missed long after the resume": (pod(-60, gone_at=at(90)), False),
+    "it is older than the suspension, and failed after the resume": (failed(-60, 8), False),
+    "it is as old as the suspension: its own date decides": (pod(-10, deleting_since=at(1)), True),
+    "it is younger, and older than the condition": (pod(-5, deleting_since=at(1)), True),
+    "it is younger, and ended before the resume": (pod(-5, deleting_since=at(-1)), False),
+    "it lives, so the clock of the Job controller is ahead": (pod(-11), True),
+}
+
+
+@pytest.mark.parametrize(("pod", "expected"), SUSPENDED_AT_MINUS_10.values(), ids=SUSPENDED_AT_MINUS_10)
+def test_so_does_a_suspension_that_was_seen(pod: PodFacts, expected: bool) -> None:
+    assert is_of_the_run(pod, suspended=-10) is expected
+
+
+def test_a_suspension_that_is_not_over_ends_no_run_yet() -> None:
+    """The Job is suspended again, and its condition still has the date of the earlier resume."""
+    lost = pod(1, deleting_since=at(60))
+    assert is_of_the_run(lost, suspended=50)
+
+
+def test_all_pods_of_a_job_that_was_never_resumed_are_of_its_run() -> None:
+    lost = pod(-60, deleting_since=at(8), **LAST_DELETE)
+    assert pods_of_run(group(born=-3600).job, [lost]) == (lost,)
+
+
+def test_a_pod_of_another_job_is_not() -> None:
+    assert not is_of_the_run(msgspec.structs.replace(pod(5), job_uid="other"))
