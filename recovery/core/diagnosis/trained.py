@@ -18,6 +18,10 @@ from recovery.core.model.facts import JobFacts, PodFacts
 from recovery.core.model.ledger_bounds import LATEST
 
 _Span = tuple[datetime, datetime | None]
+_LONGEST_GRACE = timedelta(days=1)
+"""A longer grace period of a pod counts as this much: it may be too long to add to a date."""
+_ENDS_REPORTED_WITHIN = timedelta(seconds=5)
+"""How long after the grace period the Job controller has seen a pod end."""
 
 
 def began_at(job: JobFacts) -> datetime:
@@ -249,9 +253,12 @@ def _before_replacements(job: JobFacts, pods: Sequence[PodFacts]) -> datetime | 
         known.setdefault(rank(pod), []).append(pod)
     if job.failed == 0 or len([each for each in known.values() if each[-1].gone_at is None]) != member_count(job):
         return None
-    # A resumed Job may have counted failures in an earlier run, and the Job controller creates pods in batches. So only
-    # pods that were created after the condition replace others.
-    ranks, all_started_at = list(known.values()), resumed_at(job)
+    # A resumed Job may have counted failures in an earlier run. The Job controller creates pods in batches, and with
+    # podReplacementPolicy Failed it creates each one only when a pod of the earlier run has ended.
+    ranks, all_started_at, resumed = list(known.values()), None, resumed_at(job)
+    if resumed is not None:
+        grace = timedelta(seconds=max(pod.grace_seconds for pod in pods))
+        all_started_at = resumed + min(grace, _LONGEST_GRACE) + _ENDS_REPORTED_WITHIN
     for count, late in enumerate(ranks[1:], 1):
         start = min((start for pod in ranks[count - 1] if (start := started_at(pod)) is not None), default=None)
         if start is None:

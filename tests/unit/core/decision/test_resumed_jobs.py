@@ -174,6 +174,17 @@ def test_the_ends_of_the_earlier_run_are_no_losses_of_the_one_that_began_meanwhi
     assert untouched(resumed_within_the_grace(seen=seen), 25) is Reason.NO_FAILURE
 
 
+@pytest.mark.parametrize("seen", [True, False], ids=["seen", "a new leader"])
+def test_pods_that_waited_for_the_ends_of_earlier_ones_replace_no_one(seen: bool) -> None:
+    """The earlier run counted a failure. The last rank is created long after the others run, and they wait for it."""
+    world = resumed_within_the_grace(seen=seen, failed_before=1)
+    assert all_ran_at(world.job, world.pods) == at(22)
+    assert untouched(world, 25) is Reason.NO_FAILURE
+    alone = msgspec.structs.replace(world, pods=tuple(pod for pod in world.pods if pod.deleting_since is None))
+    assert all_ran_at(alone.job, alone.pods) == at(22)
+    assert untouched(alone, 25) is Reason.NO_FAILURE
+
+
 def test_a_rank_that_is_lost_after_such_a_resume_is_one_incident() -> None:
     controller = Controller(policy(since=-60))
     controller.reconcile(resumed_within_the_grace(seen=True), 25)
