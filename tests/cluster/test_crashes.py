@@ -72,7 +72,7 @@ async def test_killed_before_the_ledger_is_written_and_the_deleted_pod_is_gone(
     replacement, created_at = await replaced(job, before)
     async with controller():
         incident = await assert_recovered_once(job, proxy, before, suspects=[replacement], dated_at=created_at)
-    assert "replaced a member that was lost while no controller was watching" in incident["message"]
+    assert "it replaced a member whose loss was not seen" in incident["message"]
 
 
 async def test_killed_after_the_ledger_is_written(

@@ -270,7 +270,7 @@ def _fault(pod: PodFacts) -> list[Evidence]:
 
 
 def _replaced(pod: PodFacts) -> Evidence:
-    text = f"{place(pod)} replaced a member that was lost while no controller was watching"
+    text = f"{place(pod)} was created after the group had run whole: it replaced a member whose loss was not seen"
     key = f"{pod.uid}/replacement"
     return Evidence(key, LossKind.POD_DELETED, text, pod.job_uid, at=pod.created_at, pod=pod, inferred=True)
 

@@ -74,8 +74,7 @@ def _trained_to_the_end(item: Evidence) -> Explanation | None:
     if item.kind is not LossKind.POD_FAILED:
         return None
     others = ", ".join(each.name for each in pod.other_containers if each.exit is not None and each.exit.code != 0)
-    by = f"container {others}" if others else "another container"
-    return because(Reason.TRAINED_TO_THE_END, containers=names, pod=pod.name, by=by)
+    return because(Reason.TRAINED_TO_THE_END, containers=names, pod=pod.name, others=others)
 
 
 def _ended_before(pod: PodFacts, moment: datetime | None) -> bool:

@@ -51,7 +51,7 @@ def _same_error(details: Details) -> str:
     where = f", first on node {other} and now on node {node}" if other else f" on node {node}"
     return (
         f"exit code {details['code']} with the same message ({details['message']}) came back soon after the start"
-        f"{where}: the error is in the job, and a restart does not fix it"
+        f"{where}, so it counts as an error of the job, which a restart does not fix"
     )
 
 
@@ -198,7 +198,7 @@ _RESTARTS: dict[Sentence | Reason, Text] = {
     Sentence.SEEN_THEN: "{found}; {what}",
     Sentence.STANDING_ASIDE: "{found}; standing aside, because {decided}",
     Sentence.NOTHING_DONE: "{found}; nothing is done, because {bar}",
-    Reason.MEMBERS_RUN_AGAIN: "the failure is over and all {ranks} ranks run: waiting for them to be Ready",
+    Reason.MEMBERS_RUN_AGAIN: "no sign of the failure is left and all {ranks} ranks run: waiting for them to be Ready",
     Sentence.RESTART: _restart,
     Sentence.RESTART_AGAIN: _restart_again,
     Sentence.BUDGET_LEFT: "{count} of {limit} recoveries left",
@@ -247,10 +247,9 @@ _WAITS: dict[Sentence | Reason, Text] = {
         "JobSet {jobset} is suspended but its TrainJob is not: waiting for Trainer to resume the JobSet"
     ),
     Sentence.WAITING_FOR_JOB: "waiting for JobSet to create the Job again",
-    Sentence.WAITING_FOR_SUCCESSOR: "waiting for the Job to replace {pod}, which it delays after failures",
+    Sentence.WAITING_FOR_SUCCESSOR: "waiting for the Job to replace {pod} (a Job delays pods after failures)",
     Sentence.NO_SUCCESSOR_IN_TIME: (
-        "{pod} failed, and its Job has not created the next one within {seconds} s, "
-        "because it delays pods after failures"
+        "{pod} failed, and its Job has not created the next one within {seconds} s (a Job delays pods after failures)"
     ),
     Reason.WAITING_FOR_PODS: "{count} of {ranks} pods exist so far, and {placed} of them have a node",
     Reason.PODS_REFUSED: "Job {job} cannot create its pods: {why}",

@@ -14,6 +14,12 @@ def _few_exits_left(details: Details) -> str:
     )
 
 
+def _trained_to_the_end(details: Details) -> str:
+    others = details["others"]
+    end = f" and container {others} failed the pod" if others else ", but the pod failed"
+    return f"container {details['containers']} of pod {details['pod']} exited 0{end}, so its Job decides what follows"
+
+
 TEXTS: dict[Sentence | Reason, Text] = {
     Reason.MEMBER_LOST: "{evidence}",
     Reason.MEMBER_LOST_AGAIN: "{evidence}",
@@ -41,9 +47,7 @@ TEXTS: dict[Sentence | Reason, Text] = {
     Reason.BACKOFF_LIMIT_ZERO: "Job {job} has backoffLimit 0: it fails with its first pod",
     Reason.INDEX_FAILED: "Job {job} has given up index {index} (backoffLimitPerIndex {limit})",
     Sentence.INDEX_FAILS_NOW: "Job {job} gives up index {index} with this failure (backoffLimitPerIndex {limit})",
-    Reason.TRAINED_TO_THE_END: (
-        "container {containers} of pod {pod} exited 0 and {by} failed the pod, so its Job decides what follows"
-    ),
+    Reason.TRAINED_TO_THE_END: _trained_to_the_end,
     Sentence.TRAINED_BEFORE_POD_LOST: (
         "container {containers} of pod {pod} exited 0 before the pod was lost, so its Job decides what follows"
     ),

@@ -206,7 +206,10 @@ def test_what_is_over_before_its_verdict_falls_restarts_nothing(policy_: Policy,
     assert controller.incident.attempts == ()
     controller.reconcile(over, 4)
     assert controller.triggers == []
-    assert "the failure is over and all 4 ranks run: waiting for them to be Ready" in controller.incident.message
+    assert (
+        "no sign of the failure is left and all 4 ranks run: waiting for them to be Ready"
+        in controller.incident.message
+    )
     controller.settle(training(), 10)
     assert controller.ledger.incident is None
     assert controller.workload_actions == []

@@ -125,12 +125,12 @@ LOSSES = {
         "JobFailing",
         "Job train-node-0 is failing: BackoffLimitExceeded; ",
     ),
-    "a pod was replaced while no one watched": (
+    "a pod was replaced, and the loss was not seen": (
         training().pod_gone(3, 0).replaced(3, 1).controller_restarted(),
         "PodDeleted",
         "PodDeleted",
-        "pod train-node-0-3-11 (rank 3, not scheduled) replaced a member that was lost while no controller was "
-        "watching; ",
+        "pod train-node-0-3-11 (rank 3, not scheduled) was created after the group had run whole: it replaced a "
+        "member whose loss was not seen; ",
     ),
 }
 

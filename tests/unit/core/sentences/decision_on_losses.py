@@ -113,7 +113,7 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
         because(Reason.SAME_ERROR_AGAIN, code=1, message="\"KeyError: 'lr'\"", node="gpu-9", other="gpu-2"),
         (
             "exit code 1 with the same message (\"KeyError: 'lr'\") came back soon after the start, first on "
-            "node gpu-2 and now on node gpu-9: the error is in the job, and a restart does not fix it"
+            "node gpu-2 and now on node gpu-9, so it counts as an error of the job, which a restart does not fix"
         ),
     ),
     (
@@ -328,7 +328,7 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
     ),
     (
         because(Reason.MEMBERS_RUN_AGAIN, ranks=4),
-        "the failure is over and all 4 ranks run: waiting for them to be Ready",
+        "no sign of the failure is left and all 4 ranks run: waiting for them to be Ready",
     ),
     (
         explained(

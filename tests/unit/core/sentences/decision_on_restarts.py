@@ -224,7 +224,7 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
         explained(
             Sentence.WAITING_FOR_SUCCESSOR, Reason.WAITING_FOR_PODS, pod="pod train-node-0-0-10 (rank 0, node gpu-0)"
         ),
-        "waiting for the Job to replace pod train-node-0-0-10 (rank 0, node gpu-0), which it delays after failures",
+        "waiting for the Job to replace pod train-node-0-0-10 (rank 0, node gpu-0) (a Job delays pods after failures)",
     ),
     (
         explained(
@@ -233,8 +233,8 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
             seconds=900,
             pod="pod train-node-0-0-10 (rank 0, node gpu-0)",
         ),
-        "pod train-node-0-0-10 (rank 0, node gpu-0) failed, and its Job has not created the next one within 900 s, "
-        "because it delays pods after failures",
+        "pod train-node-0-0-10 (rank 0, node gpu-0) failed, and its Job has not created the next one within 900 s "
+        "(a Job delays pods after failures)",
     ),
     (
         because(Reason.WAITING_FOR_PODS, count=0, ranks=4, placed=0),

@@ -86,11 +86,13 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
         "Job train-node-0 gives up index 3 with this failure (backoffLimitPerIndex 2)",
     ),
     (
-        because(Reason.TRAINED_TO_THE_END, containers="node", pod="train-node-0-3-10", by="another container"),
-        (
-            "container node of pod train-node-0-3-10 exited 0 and another container failed the pod, so its Job "
-            "decides what follows"
-        ),
+        because(Reason.TRAINED_TO_THE_END, containers="node", pod="train-node-0-3-10", others="logs"),
+        "container node of pod train-node-0-3-10 exited 0 and container logs failed the pod, so its Job decides what "
+        "follows",
+    ),
+    (
+        because(Reason.TRAINED_TO_THE_END, containers="node", pod="train-node-0-3-10", others=""),
+        "container node of pod train-node-0-3-10 exited 0, but the pod failed, so its Job decides what follows",
     ),
     (
         explained(
