@@ -24,13 +24,13 @@ from recovery.core.incident.attempt_limits import restart_of
 from recovery.core.incident.preconditions import barred, ended, suspended
 from recovery.core.incident.standing import hangs
 from recovery.core.model.facts import JobSetFacts, Snapshot
-from recovery.core.model.ledger import AttemptAction, Incident, Ledger, MessageRelation, Outcome, Phase, Target
+from recovery.core.model.ledger import AttemptAction, Incident, Ledger, Outcome, Phase, Target
 from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
 from recovery.core.model.rules import RuleAction
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import Plan, ResumeWorkload, SuspendWorkload
 from recovery.core.plan.context import ReconcileContext
-from recovery.core.plan.steps import answer, as_before, attempt, close, message_of, say
+from recovery.core.plan.steps import answer, as_before, attempt, close, message_of, say, say_as_attempted
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode, PolicyError, Restart
 
@@ -163,13 +163,11 @@ def _adopt(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger) -> Le
     merged = ledger.with_incident(target=target)
     if phases.position(context.snapshot, before.target, before.ranks) is not Phase.DECIDED:
         return merged
-    message = message_of(why)
     theirs = msgspec.structs.replace(
-        under_way, action=AttemptAction.ADOPTED, reason=why.reason, message=message, then=""
+        under_way, action=AttemptAction.ADOPTED, reason=why.reason, message=message_of(why), then=""
     )
     attempts = tuple(theirs if each.number == under_way.number else each for each in before.attempts)
-    relation = MessageRelation.ATTEMPT if under_way.number == before.attempts[-1].number else MessageRelation.ELSE
-    return merged.with_incident(attempts=attempts, reason=why.reason, message=message, told=relation)
+    return say_as_attempted(merged.with_incident(attempts=attempts), theirs)
 
 
 def _is_free(open_: Incident) -> bool:
@@ -205,13 +203,16 @@ def _before_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
     enforced = _enforced_since(open_, context.policy, more)
     if enforced is not None:
         return close(ledger, Outcome.OBSERVED, enforced, now)
+    news, aside = tuple(item for item in more if not item.inferred), lifecycle.still_aside(ledger)
     if more:
         ledger = lifecycle.more_evidence(ledger, more)
+    if aside and news:
+        ledger = ledger.with_incident(undecided=True)
     done = left_to_finish(snapshot, ledger.handled)
     if done is not None:
         return close(ledger, Outcome.SUPERSEDED, left_alone(done), now)
     waits_until = None
-    put_off = _is_put_off(context, ledger, more)
+    put_off = _is_put_off(context, ledger)
     if group_runs_whole(snapshot) and not put_off:
         waits_until = settling_until(context, ledger)
         if waits_until is None:
@@ -219,15 +220,13 @@ def _before_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
         if ledger.current_incident.withheld is not None and not ledger.current_incident.forced:
             # The loss has ended by itself. A backoff that is shorter than this wait must not bring the restart now.
             return _runs_again(ledger, waits_until)
-    news = tuple(item for item in more if not item.inferred)
-    aside = _still_aside(ledger)
     if aside and not news:
         # Not judged again: standing aside is meant to bring a replacement, and the evidence for that decision may be
         # gone with the pod.
         plan = as_before(ledger, actions=free_the_dead(context, ledger))
     else:
         plan = judge(context, ledger, news if aside else ())
-        if put_off and _still_aside(plan.ledger) and group_runs_whole(snapshot):
+        if put_off and lifecycle.still_aside(plan.ledger) and group_runs_whole(snapshot):
             # The loss that put the end off has just been left to the platform, and nothing else may change.
             waits_until = now
     if plan.requeue_at is not None and waits_until is not None:
@@ -252,17 +251,17 @@ def _runs_again(ledger: Ledger, waits_until: datetime) -> Plan:
     return say(ledger, seen_then(found, needless), requeue_at=waits_until)
 
 
-def _is_put_off(context: ReconcileContext, ledger: Ledger, more: tuple[Evidence, ...]) -> bool:
+def _is_put_off(context: ReconcileContext, ledger: Ledger) -> bool:
     """The incident does not end yet, although all run again: a restart or a verdict is still to come."""
     if ledger.phase is Phase.HELD and hangs(context.snapshot, ledger):
         return True
     waits = ledger.current_incident.withheld
     if waits is not None:
         return not backoff.recovered_by_itself(context.snapshot, waits, lifecycle.present(context.snapshot, ledger))
-    return _restarts_once_started(context, ledger) or _verdict_is_due(context, ledger, more)
+    return _restarts_once_started(context, ledger) or _verdict_is_due(context, ledger)
 
 
-def _verdict_is_due(context: ReconcileContext, ledger: Ledger, more: tuple[Evidence, ...]) -> bool:
+def _verdict_is_due(context: ReconcileContext, ledger: Ledger) -> bool:
     """The incident does not end yet, although all run again: its verdict is put off, or is to make the JobSet fail.
     After a restart in place, the others hang. Under Observe the verdict is put off too, and the record must show it."""
     open_ = ledger.current_incident
@@ -275,8 +274,8 @@ def _verdict_is_due(context: ReconcileContext, ledger: Ledger, more: tuple[Evide
         return False
     if barred(context.workload, context.policy, forced=open_.forced or observes) is not None:
         return False
-    if _still_aside(ledger):
-        return any(not item.inferred for item in more)
+    if lifecycle.still_aside(ledger):
+        return False
     return bool(lifecycle.present(context.snapshot, ledger))
 
 
@@ -284,11 +283,6 @@ def _would_is_due(context: ReconcileContext, open_: Incident) -> bool:
     """Under Observe: the record still lacks what Enforce would have done, and the policy does not enforce yet."""
     enforced = isinstance(context.policy, Policy) and context.policy.mode is Mode.ENFORCE
     return lifecycle.decides(open_.pinned) and not enforced and not open_.would
-
-
-def _still_aside(ledger: Ledger) -> bool:
-    """The controller stood aside and has reported nothing since, such as later evidence that waits or is held."""
-    return lifecycle.stood_aside(ledger) and ledger.current_incident.told is MessageRelation.ATTEMPT
 
 
 def _restarts_once_started(context: ReconcileContext, ledger: Ledger) -> bool:

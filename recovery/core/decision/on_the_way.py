@@ -15,7 +15,7 @@ from recovery.core.diagnosis.trained import began_at
 from recovery.core.incident import fencing, lifecycle, phases
 from recovery.core.incident.preconditions import barred
 from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
-from recovery.core.model.ledger import Ledger, MessageRelation, Phase
+from recovery.core.model.ledger import Ledger, Phase
 from recovery.core.model.reason import Explanation, Reason, Sentence, as_said, because, explained
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import Plan, ReadLive, TouchJob
@@ -25,6 +25,7 @@ from recovery.core.plan.steps import (
     considered,
     say_more,
     say_of_attempt,
+    says_more,
 )
 
 TOUCH_AFTER = timedelta(seconds=60)
@@ -69,7 +70,7 @@ def say_after_a_while(
 ) -> Plan:
     """No wait is silent: once the phase has lasted for `after`, the message says what it waits for."""
     open_ = ledger.current_incident
-    if _has_said_more(ledger):
+    if says_more(ledger):
         return as_before(ledger)
     say_at = open_.phases[-1].started_at + after
     if context.now < say_at:
@@ -82,12 +83,6 @@ def not_ready(snapshot: Snapshot) -> Explanation:
     late = [pod for job in member_jobs(snapshot) for pod in pods_of(snapshot, job) if pod.running and not pod.ready]
     who = place(min(late, key=lambda pod: (pod.index is None, pod.index, pod.name))) if late else "the last pod"
     return because(Reason.WAITING_FOR_READY, who=who, more=max(0, len(late) - 1))
-
-
-def _has_said_more(ledger: Ledger) -> bool:
-    """Something was already added to the attempt's message. Once is enough: it would change with every new node."""
-    open_ = ledger.current_incident
-    return open_.attempt is not None and open_.told is not MessageRelation.ATTEMPT
 
 
 def watch_the_backoff(context: ReconcileContext, ledger: Ledger) -> Plan:

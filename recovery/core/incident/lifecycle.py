@@ -218,6 +218,7 @@ def add_attempt(
             reason=reason,
             message=message,
             told=MessageRelation.ATTEMPT,
+            undecided=None if bump else False,
         ),
     )
 
@@ -239,6 +240,7 @@ def reword_attempt(ledger: Ledger, reason: Reason, began: str, message: str) -> 
         reason=reason,
         message=latest.whole_message,
         told=MessageRelation.ATTEMPT,
+        undecided=False,
     )
 
 
@@ -347,6 +349,12 @@ def stood_aside(ledger: Ledger) -> bool:
     """The latest attempt of the open incident left the loss to the platform."""
     attempt = ledger.current_incident.attempt
     return attempt is not None and attempt.action is AttemptAction.NONE
+
+
+def still_aside(ledger: Ledger) -> bool:
+    """The latest attempt of the open incident left all evidence to the platform, and nothing has come in since that is
+    not left to it as well."""
+    return stood_aside(ledger) and not ledger.current_incident.undecided
 
 
 def outcome_when_whole(ledger: Ledger) -> tuple[Outcome, Reason]:

@@ -332,6 +332,9 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     told: MessageRelation = msgspec.field(default_factory=lambda: MessageRelation.ATTEMPT)
     """How `message` relates to the latest attempt: it is the message of the attempt (Attempt), has additions (More), or
     is another one (Else). Always written, so that its absence shows that an older CRD has dropped it."""
+    undecided: bool | None = None
+    """Evidence has come in since the latest attempt left a loss to the platform, and waits for a verdict, a permission
+    or the budget. None: the latest attempt is another one, or the incident is closed."""
     closing: Closing | None = None
     """How the incident ended. None: it is open. A closed incident stays until its RecoveryIncident is recorded."""
 

@@ -63,6 +63,8 @@ class _Ledger(msgspec.Struct, frozen=True):
 class _KeptIncident(msgspec.Struct, frozen=True):
     told: str = ""
     """Empty: an older CRD has dropped it."""
+    undecided: bool | None = None
+    """None: an older controller wrote the ledger, or an older CRD has dropped it."""
 
 
 class _Kept(msgspec.Struct, frozen=True):
@@ -94,12 +96,12 @@ def decode_ledger(status: bytes | msgspec.Raw) -> Ledger:
     """The status of a RecoveryGroup of schemaVersion 1, 2 or 3. Raises ValueError or OverflowError as msgspec does."""
     ledger, old = _decode_ledger(status), _decode_sentences(status)
     if ledger.message:  # version 4, labelled 3 for a downgrade (docs/install.md): it is still complete
-        return restore_relation(ledger, status)
+        return restore_dropped(ledger, status)
     incident = ledger.incident
     if incident is not None and old.incident is not None:
         incident = _incident(incident, old.incident, incident.closing)
     history = tuple(_closed(now, was) for now, was in zip(ledger.history, old.history, strict=True))
-    return msgspec.structs.replace(
+    converted = msgspec.structs.replace(
         ledger,
         incident=incident,
         requests=tuple(_answer(now, was) for now, was in zip(ledger.requests, old.requests, strict=True)),
@@ -107,19 +109,34 @@ def decode_ledger(status: bytes | msgspec.Raw) -> Ledger:
         reason=_latest_reason(old.reason, incident, history),
         message=old.reason,
     )
+    return _with_undecided(converted)
 
 
-def restore_relation(ledger: Ledger, status: bytes | msgspec.Raw) -> Ledger:
-    """The ledger of schemaVersion 4 as it was written, where a CRD of an earlier version has dropped `told`.
+def restore_dropped(ledger: Ledger, status: bytes | msgspec.Raw) -> Ledger:
+    """The ledger of schemaVersion 4 or later as it was written, where a CRD of an earlier version has dropped `told` or
+    `undecided`, or where a controller of an earlier version has not written them.
 
     That CRD keeps the codes, and they show nearly as much. Without them a loss that arrived while another one was left
     to the platform would never be judged.
     """
     kept, incident = _decode_kept(status).incident, ledger.incident
-    if incident is None or kept is None or kept.told or incident.attempt is None:
+    if incident is None or kept is None:
         return ledger
-    relation = MessageRelation.ATTEMPT if incident.reason is incident.attempt.reason else MessageRelation.ELSE
-    return ledger.with_incident(told=relation)
+    if not kept.told and incident.attempt is not None:
+        relation = MessageRelation.ATTEMPT if incident.reason is incident.attempt.reason else MessageRelation.ELSE
+        ledger = ledger.with_incident(told=relation)
+    return _with_undecided(ledger) if kept.undecided is None else ledger
+
+
+def _with_undecided(ledger: Ledger) -> Ledger:
+    """The ledger with what an earlier controller concluded from the message of the incident: if it is not that of the
+    attempt that left a loss to the platform, evidence has come in since that is not left to the platform."""
+    incident = ledger.incident
+    if incident is None or incident.closing is not None or incident.attempt is None:
+        return ledger
+    if incident.attempt.action is not AttemptAction.NONE:
+        return ledger
+    return ledger.with_incident(undecided=incident.told is not MessageRelation.ATTEMPT)
 
 
 def decode_record(spec: bytes | msgspec.Raw) -> Incident:

@@ -61,6 +61,13 @@ def say_more(ledger: Ledger, why: Explanation) -> Ledger:
     return ledger.with_incident(reason=why.reason, message=f"{open_.message}; {message_of(why)}", told=more)
 
 
+def says_more(ledger: Ledger) -> bool:
+    """Something was already added to the message of the latest attempt, or replaced it. Once is enough: what a group
+    waits for would change with every new node."""
+    open_ = ledger.current_incident
+    return open_.attempt is not None and open_.told is not MessageRelation.ATTEMPT
+
+
 def say_of_attempt(ledger: Ledger, why: Explanation) -> Ledger:
     """The ledger whose incident says why its latest attempt was made, and this as well."""
     attempt = ledger.current_incident.attempt
@@ -122,7 +129,7 @@ def close(
 ) -> Plan:
     """End the incident. The message says how it began, keeps what was said last, and adds how it ended."""
     full = "; ".join(part for part in (_so_far(ledger), message_of(why)) if part)
-    ledger = ledger.with_incident(reason=why.reason, message=full, told=MessageRelation.ELSE)
+    ledger = ledger.with_incident(reason=why.reason, message=full, told=MessageRelation.ELSE, undecided=None)
     closing = Closing(outcome=outcome, outcome_reason=why.reason, ended_at=ended_at, source=source, verified=verified)
     return Plan(lifecycle.close(ledger, closing), why.reason, full)
 

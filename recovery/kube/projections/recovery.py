@@ -202,7 +202,7 @@ def _ledger(status: msgspec.Raw) -> tuple[int, Ledger]:
         ledger = (
             ledger_v3.decode_ledger(status)
             if version <= ledger_v3.NEWEST_VERSION
-            else ledger_v3.restore_relation(_decode_ledger(status), status)
+            else ledger_v3.restore_dropped(_decode_ledger(status), status)
         )
         check(ledger)
         labelled = msgspec.structs.replace(ledger, schema_version=schema_version_of(ledger.incident, ledger))

@@ -122,3 +122,15 @@ def read(status: dict[str, Any]) -> Ledger:
 def plain(ledger: Ledger) -> dict[str, Any]:
     encoded: dict[str, Any] = json.loads(msgspec.json.encode(ledger))
     return encoded
+
+
+@pytest.mark.parametrize(("seconds", "undecided"), [(20, False), (20.1, True)])
+def test_what_an_earlier_controller_had_not_decided_is_undecided_for_this_one(seconds: float, undecided: bool) -> None:
+    """It concluded from the message whether a later loss waits. Its ledger has no field for that."""
+    controller = Controller()
+    for step in SCENARIOS["stood_aside_said_more"]():
+        if step[0] <= seconds:
+            reconcile(controller, step)
+    written = plain(controller.ledger)
+    assert written["incident"].pop("undecided") is undecided
+    assert read(written) == controller.ledger

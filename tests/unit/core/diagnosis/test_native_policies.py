@@ -1,5 +1,6 @@
 """The user's own policies go first: after a native decision the controller stands aside, whatever the decision is."""
 
+import msgspec
 import pytest
 
 from recovery.core.model.container_template import ContainerTemplate, RestartRule
@@ -11,7 +12,10 @@ from recovery.core.model.native_policy_facts import (
     PodConditionPattern,
     PodFailureRule,
 )
-from tests.unit.core.driver import Controller, observing
+from recovery.core.model.reason import Reason, because
+from recovery.core.plan.steps import note
+from tests.unit.core.diagnosis.matched import rule
+from tests.unit.core.driver import Controller, observing, policy
 from tests.unit.core.groups import training
 from tests.unit.core.world import World, at
 
@@ -216,6 +220,44 @@ def test_a_loss_that_no_rule_ignores_ends_the_standing_aside() -> None:
     assert len(controller.triggers) == 1
     assert plan.message.startswith("pod train-node-0-1-10 (rank 1, node gpu-1) failed with exit code 134; no rule")
     assert controller.ledger.totals.incidents == 1
+
+
+def refused(controller: Controller) -> None:
+    """The API server refuses what the controller has decided, and the reconciler notes that (`_say_refused`)."""
+    why = because(Reason.API_REFUSES, evidence=controller.incident.evidence[0], error="the webhook says no")
+    controller.ledger = note(controller.ledger, why)
+
+
+def test_a_note_about_a_refused_action_does_not_end_it() -> None:
+    """The forced deletion of a dead pod was refused, and another controller leads now. What the incident says decides
+    nothing: with the note and without it, the loss is left to the platform."""
+    controller = Controller()
+    world = training(rules=(on_condition("Ignore"),)).evicted(3, 0).node_deleted("gpu-3")
+    controller.reconcile(world, 1)
+    assert controller.forced == [world.pod(3).name]
+    refused(controller)
+    registered = msgspec.structs.replace(world, gone_nodes=frozenset())
+    waiting = registered.pod_gone(3, 30).replaced(3, 30).controller_restarted()
+    controller.reconcile(waiting, 40)
+    assert controller.triggers == []
+    controller.settle(waiting.started(3, 50).pod_ready(3, 50), 51)
+    (incident,) = controller.recorded
+    assert incident.closing is not None
+    assert (incident.closing.outcome, incident.closing.outcome_reason) == (Outcome.OBSERVED, "LeftToKubernetes")
+    assert controller.triggers == []
+
+
+def test_a_loss_that_waits_for_its_verdict_waits_after_such_a_note_as_well() -> None:
+    """Rank 1 fails while the controller stands aside for rank 3, and the policy puts the verdict off."""
+    controller = Controller(policy(rules=(rule("Ignore", onClass=["NodeLost"]),)))
+    world = training(rules=(on_condition("Ignore"),)).evicted(3, 0)
+    controller.reconcile(world, 1)
+    world = world.pod_deleted(1, 40)
+    controller.reconcile(world, 40.5)
+    assert controller.incident.reason is Reason.SETTLING
+    refused(controller)
+    controller.reconcile(world, 43)
+    assert [trigger.uid for trigger in controller.triggers] == ["job-1"]
 
 
 def test_a_second_ignored_loss_does_not() -> None:
