@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from recovery.core.decision.resuming import OUTLIVES_IN
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.ledger import Incident, Outcome, Phase
 from recovery.core.model.reason import Reason
@@ -60,6 +59,10 @@ _OPENS_IN = timedelta(seconds=2)
 _SETTLES_IN = timedelta(seconds=15)
 """How long an incident may continue although the training runs, if nothing holds up a controller. The controller waits
 for the rest of a cascade before it decides, and again before it accepts that all is well."""
+_OUTLIVES_IN = timedelta(minutes=12)
+"""The longest time from when the ranks of a held group run again until the group has outlived its own error. Ranks that
+never meet give up after at most 605 s (`join_timeout_seconds` and `nccl_timeout_seconds` of the training model), and
+begin to count up to a minute after the containers do. Only a group that runs for longer has met."""
 
 
 _RECOVERED = f"after {Outcome.RECOVERED}"
@@ -346,7 +349,7 @@ class LostTimeBooked(CheckerRule):
             # Two reports. A report of 0 % announces a training. If the controller missed it, it mistakes a first
             # progress report of 0 % for the announcement.
             Account.UNREPORTED: _SETTLES_IN + 2 * self._reports_every(key),
-            Account.OUTLIVES: OUTLIVES_IN,
+            Account.OUTLIVES: _OUTLIVES_IN,
             Account.LIVED: _SETTLES_IN + ((self._outlived_until(key, stretch) or stretch.since) - stretch.since),
             Account.ADDED: _SETTLES_IN + _MADE_AGAIN_IN + _overlap(stretch, self._waits(key, incident)),
             Account.MEETING: _SETTLES_IN + _overlap(stretch, incident.withheld if incident is not None else ()),

@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 
 from recovery.core.incident.invariants import violations
-from recovery.core.incident.lifecycle import MAX_ATTEMPTS
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.group_totals import Totals
 from recovery.core.model.ledger import Ledger
@@ -21,6 +20,8 @@ from recovery.telemetry.catalogue.label_values import COUNTED_REASONS, badput_of
 
 _decode: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 _ROUNDING = 0.01
+_MOST_ATTEMPTS = 20
+"""The most attempts of an incident, whatever its budget (docs/policy.md)."""
 _BOOKED_AHEAD = 2.0 * 64
 """By how many GPU-seconds the metrics may exceed the ledger, for each incident of a group of 64 GPUs. A running phase
 is reported up to now, but may be booked to an end up to two seconds earlier, and a reported counter never falls."""
@@ -120,7 +121,7 @@ def _attempts(made: LedgerChange) -> Iterator[str]:
         since = max(since, made.after.budget.reset_at)
     rule = rule_of(incident)
     free = rule is not None and not rule.charge  # The budget does not limit attempts that are not charged to it.
-    most = MAX_ATTEMPTS if free else min(incident.pinned.budget_limit, MAX_ATTEMPTS)
+    most = _MOST_ATTEMPTS if free else min(incident.pinned.budget_limit, _MOST_ATTEMPTS)
     attempts = [each for each in incident.attempts if each.action in OURS and each.started_at > since]
     if len(attempts) > most:
         yield f"incident {incident.id} gets attempt {len(attempts)} where {most} are allowed"
