@@ -15,6 +15,7 @@ from itertools import pairwise
 from recovery.core.diagnosis.signature import DisruptionClass
 from recovery.core.model.group_totals import Totals
 from recovery.core.model.ledger import Incident, Outcome, Phase, PhaseSpan
+from recovery.core.model.standing import BROKEN_SECONDS
 from recovery.sim.training.rounds import Round, TrainingOutcome
 
 API_TIME = timedelta(seconds=1)
@@ -379,10 +380,12 @@ def broken_totals(incidents: Iterable[Incident], totals: Totals) -> Iterator[str
     """What is wrong with the totals of a group, in words. They must be the sums over the ended spans of its incidents.
     `incidents`: all that the group ever had.
 
+    What a group books between its incidents, while its ranks hang, belongs to none of them (`StandingConfirmed`).
     They are not compared by phase, because long incidents merge their two oldest spans (`phases.MAX_SPANS`).
     """
     spans = [span for incident in incidents for span in incident.phases if span.ended_at is not None]
-    total = sum(totals.idle_gpu_seconds.values()) + totals.released_gpu_seconds
+    idle = sum(seconds for phase, seconds in totals.idle_gpu_seconds.items() if phase != BROKEN_SECONDS)
+    total = idle + totals.released_gpu_seconds
     spent = sum(gpu_seconds(span) for span in spans)
     if abs(total - spent) > ROUNDING_GPU_SECONDS * (len(spans) + 1):
         yield f"the totals say {total:.3f} GPU-seconds, the incidents {spent:.3f}"

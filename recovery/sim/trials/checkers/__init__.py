@@ -39,6 +39,7 @@ from recovery.sim.trials.checkers.overdue_waits import SuspensionReleased, Watch
 from recovery.sim.trials.checkers.policy_rules import ChargedByRule, FailJobForItsCause
 from recovery.sim.trials.checkers.progress import ProgressIsNew
 from recovery.sim.trials.checkers.restarts import BaselineUntouched, JustifiedRestart, NativeFirst, ResizeKept
+from recovery.sim.trials.checkers.standing import StandingConfirmed
 from recovery.sim.trials.checkers.tenants import BreakerShared, MessagesConfirmed, NamespaceWithinShare
 from recovery.sim.trials.trial_evidence import Checker, TrialEvidence
 
@@ -81,6 +82,7 @@ _RULES: tuple[type[CheckerRule], ...] = (
     TimelyAction,
     ConvergesAfterHealing,
     LostTimeBooked,
+    StandingConfirmed,
 )
 
 ALL: tuple[Callable[[TrialEvidence], Checker], ...] = _RULES

@@ -20,7 +20,7 @@ from recovery.ports import (
 from recovery.sim.api.store import ObjectChange
 from recovery.sim.training.trace import EventKind
 from recovery.sim.trials.checkers.checker_rule import CheckerRule
-from recovery.sim.trials.checkers.group_views import GroupView, controller_uid
+from recovery.sim.trials.checkers.group_views import NO_POLICY, PAUSED, GroupView, controller_uid
 from recovery.sim.trials.checkers.ledger_changes import LedgerState
 from recovery.sim.trials.checkers.member_losses import dated_at
 from recovery.sim.trials.faults import FaultKind
@@ -175,19 +175,8 @@ class LostTimeBooked(CheckerRule):
             known.append((at, whole))
 
     def _note_circumstances(self, group: GroupView, at: datetime) -> None:
-        excuse, takes_down = "", True
-        if group.ended is not None:
-            excuse = f"workload {group.ended}"
-        elif group.suspended:
-            excuse = "suspended"
-        elif group.jobset is None:
-            excuse = "no JobSet"
-        else:
-            takes_down = False
-            if group.policy is None:
-                excuse = "no policy"
-            elif group.paused_since is not None:
-                excuse = "paused"
+        excuse = group.excuse
+        takes_down = excuse not in {"", NO_POLICY, PAUSED}
         known = self._circumstances.setdefault(group.key, [])
         baseline = group.since if group.since > self.evidence.began_at else None
         # A new workload of the same name may exist before the processes of this one have ended.

@@ -28,6 +28,10 @@ BRIEF_SUSPENSION = timedelta(seconds=5)
 """If others undo a suspension within this time, the pods that it deletes look like any other deleted pods."""
 
 
+NO_POLICY, PAUSED = "no policy", "paused"
+"""Excuses (`GroupView.excuse`) that take no rank down."""
+
+
 def ours(actor: str) -> bool:
     """The actor is a controller process."""
     return actor.startswith(CONTROLLERS)
@@ -277,3 +281,16 @@ class GroupView:
             return str(over["type"])
         state = (self.jobset or {}).get("status", {}).get("terminalState")
         return str(state) if state else None
+
+    @property
+    def excuse(self) -> str:
+        """Why no incident about it is expected, whether its training runs or not. Empty: one is."""
+        if self.ended is not None:
+            return f"workload {self.ended}"
+        if self.suspended:
+            return "suspended"
+        if self.jobset is None:
+            return "no JobSet"
+        if self.policy is None:
+            return NO_POLICY
+        return PAUSED if self.paused_since is not None else ""

@@ -1,0 +1,302 @@
+"""The rule that compares what the ledgers say about the standing of a group with the trace of its training."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+from recovery.core.model.facts import GroupKey
+from recovery.core.model.ledger import Outcome
+from recovery.core.model.reason import Reason
+from recovery.core.model.standing import BROKEN_SECONDS, Standing
+from recovery.ports import (
+    CLUSTER_RECOVERY_POLICIES,
+    JOB_SETS,
+    JOBS,
+    PODS,
+    RECOVERY_CONFIGS,
+    RECOVERY_GROUPS,
+    RECOVERY_POLICIES,
+    TRAIN_JOBS,
+)
+from recovery.sim.api.store import ObjectChange
+from recovery.sim.training.trace import EventKind
+from recovery.sim.trials.checkers.checker_rule import CheckerRule
+from recovery.sim.trials.checkers.group_views import controller_uid
+from recovery.sim.trials.checkers.hangs import Hang, Process, ended_processes, hangs, process_of
+from recovery.sim.trials.faults import FaultKind
+from recovery.sim.trials.plan import Marking
+from recovery.sim.trials.trial_evidence import TrialEvidence, Violation
+
+_OF_GROUPS = frozenset({TRAIN_JOBS, JOB_SETS, JOBS, RECOVERY_POLICIES, CLUSTER_RECOVERY_POLICIES, RECOVERY_CONFIGS})
+_KNOWN_IN = timedelta(seconds=5)
+"""How long an undisturbed controller may need from the facts to the ledger."""
+_BASELINE = timedelta(seconds=10)
+"""A rank that ended so shortly after the policy began to apply may have ended before it, as the API dates it."""
+_UNKNOWN = Standing.UNKNOWN
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """What the API server showed when the end of a process became visible."""
+
+    at: datetime
+    whole: bool
+    """All members had run at once before."""
+    expected: bool
+    """The rank had been removed by a smaller size, or the training had succeeded in its pod."""
+
+
+@dataclass(frozen=True)
+class _Time:
+    """What the ledger says, and what is known of the group, from a moment on."""
+
+    since: datetime
+    standing: Standing = _UNKNOWN
+    incident: bool = False
+    """An incident is open."""
+    excuse: str = ""
+    """Why the ledger need not say anything. Empty: it must."""
+    selected_since: datetime | None = None
+    """Since when the policy applies as it does."""
+    written: bool = False
+    """A write of the ledger began this time."""
+
+
+class StandingConfirmed(CheckerRule):
+    """The standing of a group is that of its training. A ledger says Broken only while ranks of the training hang.
+    While they hang, it does not say Met, and where no incident is open it says Broken. No incident closes as
+    RunsWholeAgain while ranks hang. Each holds from 5 undisturbed seconds after the API server shows the facts. The
+    totals hold the GPU-seconds for which a ledger said Broken and no incident was open.
+
+    It does not cover ends that no controller witnessed: those from before the policy applied as it does, and those that
+    happened while the controllers were held up. Nor does it cover groups of which nothing shows the container that
+    trains, and processes that outlive their pods.
+    """
+
+    hears = frozenset({PODS, RECOVERY_GROUPS, *_OF_GROUPS})
+
+    def __init__(self, evidence: TrialEvidence) -> None:
+        super().__init__(evidence)
+        self._shown: dict[Process, _Shown] = {}
+        self._times: dict[GroupKey, list[_Time]] = {}
+        self._wholes: list[tuple[datetime, GroupKey, str]] = []
+        """When incidents closed because their group ran whole again, and their ids."""
+
+    # While the trial runs.
+
+    def saw(self, change: ObjectChange, at: datetime) -> Iterator[Violation]:
+        if change.resource == PODS:
+            self._note_ends(change, at)
+        elif change.resource == RECOVERY_GROUPS:
+            self._note_ledger(change, at)
+        else:
+            for key in self.evidence.jobs:
+                self._note(key, at)
+        return iter(())
+
+    def _note_ends(self, change: ObjectChange, at: datetime) -> None:
+        job = self.world.jobs.get(controller_uid(change.body))
+        if job is None or job.container is None:
+            return
+        members = [each for each in self.world.group(job.group).jobs.values() if each.member]
+        whole = all(each.ran for each in members)
+        succeeded = (change.body.get("status") or {}).get("phase") == "Succeeded"
+        expected = succeeded or job.is_scaled_away(change.body)
+        for process in ended_processes(change, job.container):
+            self._shown.setdefault(process, _Shown(at, whole, expected))
+
+    def _note_ledger(self, change: ObjectChange, at: datetime) -> None:
+        made = self.written(change)
+        key = made.group if made is not None else self.world.group_of(RECOVERY_GROUPS, change.body)
+        if key is None:
+            return
+        if made is None:
+            self._note(key, at, standing=_UNKNOWN, incident=False)
+            return
+        incident = made.after.incident
+        is_open = incident is not None and incident.closing is None
+        self._note(key, at, standing=made.after.standing, incident=is_open, written=True)
+        if incident is not None and incident.closing is not None and made.closed:
+            held = incident.closing.outcome is Outcome.HELD
+            if held and incident.closing.outcome_reason is Reason.RUNS_WHOLE_AGAIN:
+                self._wholes.append((at, key, incident.id))
+
+    def _note(
+        self,
+        key: GroupKey,
+        at: datetime,
+        *,
+        standing: Standing | None = None,
+        incident: bool | None = None,
+        written: bool = False,
+    ) -> None:
+        group, known = self.world.group(key), self._times.setdefault(key, [])
+        last = known[-1] if known else _Time(at)
+        now = replace(
+            last,
+            since=at,
+            standing=last.standing if standing is None else standing,
+            incident=last.incident if incident is None else incident,
+            excuse=group.excuse,
+            selected_since=group.since,
+            written=written,
+        )
+        if not known or replace(last, since=at, written=written) != now:
+            known.append(now)
+
+    # When the trial is over.
+
+    def ended(self) -> Iterator[Violation]:
+        for key in self.evidence.jobs:
+            found = hangs(self.evidence.trace.of(str(key)))
+            times = self._times.get(key, [])
+            spans = list(zip(times, (*(each.since for each in times[1:]), self.evidence.ends_at), strict=True))
+            for hang in found:
+                yield from self._unsaid(key, hang, spans)
+            yield from self._unfounded(key, found, spans)
+            yield from self._miscounted(key, found, spans)
+
+    def _unsaid(self, key: GroupKey, hang: Hang, spans: Sequence[tuple[_Time, datetime]]) -> Iterator[Violation]:
+        """The ledger does not say that the ranks hang, or says that they have met."""
+        shown = self._shown.get(process_of(hang.lost))
+        if shown is None or shown.expected or not shown.whole:
+            return
+        since, until = max(shown.at, hang.lost.at), self._until(hang)
+        during = [
+            (replace(time, since=max(time.since, since)), min(end, until))
+            for time, end in spans
+            if time.since < until and end > since
+        ]
+        witnessed = bool(during) and self._is_witnessed(hang, shown, during[0][0])
+        judged: list[tuple[_Time, datetime]] = []
+        for time, end in during:
+            witnessed = witnessed or time.incident or time.standing is Standing.BROKEN
+            if witnessed and not time.excuse:
+                judged.append((time, end))
+        rank = f"rank {hang.lost.index} ended at {hang.lost.at:%H:%M:%S} and {len(hang.hung)} ranks hang"
+        silent = (
+            (time.since, end) for time, end in judged if not time.incident and time.standing is not Standing.BROKEN
+        )
+        for begin, end in _joined(silent):
+            seconds = self.world.undisturbed.seconds(begin, end)
+            if seconds > _KNOWN_IN.total_seconds():
+                yield self.found(begin, f"for {seconds:.0f} s no ledger says that the group is broken: {rank}", key)
+        wrong = ((time.since, end) for time, end in judged if time.standing is Standing.MET)
+        for begin, end in _joined(wrong):
+            if self.world.undisturbed.seconds(begin, end) > _KNOWN_IN.total_seconds():
+                yield self.found(begin, f"the ledger says that all ranks have met: {rank}", key)
+        for at, of, incident in self._wholes:
+            known = self.world.undisturbed.seconds(since, at) > _KNOWN_IN.total_seconds()
+            if of == key and since <= at < until and known:
+                yield self.found(at, f"incident {incident} closes as if the group ran whole again: {rank}", key)
+
+    def _is_witnessed(self, hang: Hang, shown: _Shown, time: _Time) -> bool:
+        """A controller saw the end, under the policy that applied then. Otherwise only a ledger can show that."""
+        since = time.selected_since
+        if time.excuse or (since is not None and self.evidence.began_at < since > hang.lost.at - _BASELINE):
+            return False
+        return self.world.undisturbed.seconds(shown.at, shown.at + _KNOWN_IN) >= _KNOWN_IN.total_seconds()
+
+    def _unfounded(
+        self, key: GroupKey, found: Sequence[Hang], spans: Sequence[tuple[_Time, datetime]]
+    ) -> Iterator[Violation]:
+        """The ledger says Broken, and no rank hangs."""
+        broken = ((time, end) for time, end in spans if time.standing is Standing.BROKEN and not time.excuse)
+        hanging = [(hang.lost.at, self._seen_until(hang)) for hang in found]
+        for time, end in broken:
+            for since, until in _outside(time.since, end, hanging):
+                changed_at = max((ended for _, ended in hanging if ended <= since), default=self.evidence.began_at)
+                if self._is_clear(time, max(changed_at, since), changed_at, until) and not self._lives_on(key, since):
+                    yield self.found(since, "the ledger says that the group is broken, and no rank hangs", key)
+
+    def _miscounted(
+        self, key: GroupKey, found: Sequence[Hang], spans: Sequence[tuple[_Time, datetime]]
+    ) -> Iterator[Violation]:
+        """The totals of the group do not hold the GPU-seconds in which it hung between its incidents."""
+        job, undisturbed = self.evidence.jobs[key], self.world.undisturbed
+        resized = any(
+            each.fault.key.kind is FaultKind.USER_RESIZE and each.fault.job == str(key)
+            for each in self.evidence.happenings
+        )
+        if resized or undisturbed.clocks_jumped() or job.marking is not Marking.ACCELERATORS:
+            return
+        said = [(time.since, end) for time, end in spans[:-1] if time.standing is Standing.BROKEN and not time.incident]
+        least = _shared(said, [(hang.lost.at, self._until(hang)) for hang in found])
+        most = _shared(said, [(hang.lost.at, self._seen_until(hang)) for hang in found])
+        booked = sum(
+            state.ledger.totals.idle_gpu_seconds.get(BROKEN_SECONDS, 0.0)
+            for state in self.world.ledgers
+            if state.group == key
+        )
+        gpus = job.pods * job.gpus_per_pod
+        margin = _KNOWN_IN.total_seconds() * len(list(_joined(said)))
+        if not least - margin <= booked / gpus <= most + margin:
+            sentence = f"{booked:.3f} GPU-seconds are booked as Broken, and {gpus} GPUs hung for {least:.3f} s"
+            yield self.found(self.evidence.ends_at, sentence, key)
+
+    def _until(self, hang: Hang) -> datetime:
+        """When the last of the ranks that hung had ended, or the API server showed its end although it lives on."""
+        ends = []
+        for process, ended in hang.hung.items():
+            shown = self._shown.get(process)
+            known = [at for at in (ended, shown.at if shown is not None else None) if at is not None]
+            ends.append(min(known, default=self.evidence.ends_at))
+        return max(ends)
+
+    def _seen_until(self, hang: Hang) -> datetime:
+        """When the API server showed that the last of the ranks that hung had ended."""
+        ends = []
+        for process, ended in hang.hung.items():
+            shown = self._shown.get(process)
+            ends.append(max(ended, shown.at) if ended is not None and shown is not None else self.evidence.ends_at)
+        return max(ends)
+
+    def _is_clear(self, time: _Time, since: datetime, changed_at: datetime, until: datetime) -> bool:
+        """An undisturbed controller has said so for too long, or began to say so although it could know."""
+        undisturbed = self.world.undisturbed
+        if undisturbed.seconds(since, until) > _KNOWN_IN.total_seconds():
+            return True
+        began = time.written and time.since == since and changed_at <= since - _KNOWN_IN
+        return began and undisturbed.seconds(since - _KNOWN_IN, since) >= _KNOWN_IN.total_seconds()
+
+    def _lives_on(self, key: GroupKey, at: datetime) -> bool:
+        """A process of the training runs although the API server shows its end."""
+        running: set[Process] = set()
+        for record in self.evidence.trace.of(str(key), EventKind.PROCESS_STARTED, EventKind.PROCESS_EXITED):
+            if record.at > at:
+                break
+            (running.add if record.kind is EventKind.PROCESS_STARTED else running.discard)(process_of(record))
+        return any(process in self._shown and self._shown[process].at <= at for process in running)
+
+
+def _joined(spans: Iterable[tuple[datetime, datetime]]) -> Iterator[tuple[datetime, datetime]]:
+    """The same time, where spans that follow each other without a gap are one."""
+    since: datetime | None = None
+    until: datetime | None = None
+    for begin, end in spans:
+        if since is not None and until is not None and begin > until:
+            yield since, until
+            since = None
+        since, until = since or begin, end
+    if since is not None and until is not None:
+        yield since, until
+
+
+def _shared(some: Iterable[tuple[datetime, datetime]], others: Sequence[tuple[datetime, datetime]]) -> float:
+    """The seconds that these spans have in common with the others."""
+    lasts = (min(end, until) - max(begin, since) for begin, end in some for since, until in others)
+    return sum(max(0.0, each.total_seconds()) for each in lasts)
+
+
+def _outside(
+    since: datetime, until: datetime, spans: Iterable[tuple[datetime, datetime]]
+) -> Iterator[tuple[datetime, datetime]]:
+    """The parts of a time that lie in none of these spans."""
+    inside = sorted((begin, end) for begin, end in spans if begin < until and end > since)
+    cuts = [(since, since), *inside, (until, until)]
+    reached = since
+    for (_, end), (begin, _) in pairwise(cuts):
+        reached = max(reached, end)
+        if reached < begin:
+            yield reached, begin
