@@ -6,6 +6,7 @@ A counterexample carries the name of the checker that found it, and so do the te
 from collections.abc import Callable
 
 from recovery.sim.trials.checkers.booked_time import LostTimeBooked
+from recovery.sim.trials.checkers.causes import IncidentCaused
 from recovery.sim.trials.checkers.checker_rule import CheckerRule
 from recovery.sim.trials.checkers.controller_processes import BoundedRequests, NoLivelock, NoUnhandledException
 from recovery.sim.trials.checkers.controller_writes import (
@@ -53,6 +54,7 @@ _RULES: tuple[type[CheckerRule], ...] = (
     LedgerSuccession,
     OneCharge,
     MonotoneCounters,
+    IncidentCaused,
     JustifiedRestart,
     BaselineUntouched,
     ResizeKept,
