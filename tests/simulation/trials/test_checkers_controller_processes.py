@@ -12,7 +12,7 @@ from recovery.sim.trials.checkers import ALL, PENDING, describe
 from recovery.sim.trials.checkers.checker_set import MOST
 from recovery.sim.trials.checkers.controller_processes import BoundedRequests, NoLivelock, NoUnhandledException
 from recovery.sim.trials.checkers.controller_writes import HealthyUntouched
-from recovery.sim.trials.checkers.one_incarnation import OneIncarnation
+from recovery.sim.trials.checkers.one_incarnation import OneIncarnation, Overlap
 from recovery.sim.trials.faults import FaultKind
 from recovery.sim.trials.plan import JobPlan
 from recovery.sim.trials.trial_evidence import FailedReconcile, ProcessLife
@@ -135,11 +135,47 @@ class TestOneIncarnation:
         case.trace(EventKind.PROCESS_STARTED, "job-2", 1, "pod-4")
         assert case.end() == []
 
-    def test_pods_of_one_incarnation_are_their_jobs_business(self) -> None:
+    def replaced(self, case: Case) -> Case:
+        """Rank 0 of pod-1 ends 7 seconds after rank 0 of pod-3, which is of the same Job, has started."""
+        case.trace(EventKind.PROCESS_STARTED, "job-1", 0, "pod-3")
+        case.now += 7
+        case.trace(EventKind.PROCESS_EXITED, "job-1", 0, "pod-1")
+        return case
+
+    def one_job(self) -> Case:
         case = Case(OneIncarnation)
         case.trace(EventKind.PROCESS_STARTED, "job-1", 0, "pod-1")
-        case.trace(EventKind.PROCESS_STARTED, "job-1", 0, "pod-3")
-        assert case.end() == []
+        return case
+
+    def test_a_pod_that_its_job_replaces_too_early_is_counted(self) -> None:
+        case = self.one_job()
+        case.delete(PODS, "llm-node-0-0", by="user")
+        assert self.replaced(case).end() == []
+        assert case.evidence.lost_seconds == {Overlap.REPLACED: 7.0}
+
+    def test_a_suspension_by_others_that_ends_too_early_is_counted(self) -> None:
+        case = self.one_job()
+        case.put(JOBS, "llm-node-0", {"spec": {"suspend": True}}, by="jobset-controller")
+        case.delete(PODS, "llm-node-0-0", by="job-controller")
+        case.put(JOBS, "llm-node-0", {"spec": {"suspend": False}}, by="jobset-controller")
+        assert self.replaced(case).end() == []
+        assert case.evidence.lost_seconds == {Overlap.SUSPENDED: 7.0}
+
+    def test_a_suspension_by_a_controller_that_ends_too_early_is_found(self) -> None:
+        case = self.one_job()
+        case.annotate(CONTROLLER, suspend=True, suspended_by="workload-1")
+        case.put(JOBS, "llm-node-0", {"spec": {"suspend": True}}, by="jobset-controller")
+        case.delete(PODS, "llm-node-0-0", by="job-controller")
+        case.annotate(CONTROLLER, suspend=False)
+        case.put(JOBS, "llm-node-0", {"spec": {"suspend": False}}, by="jobset-controller")
+        [sentence] = self.replaced(case).end()
+        assert "pod pod-3 of Job job-1 started on rank 0 of team-a/llm while pod pod-1" in sentence
+
+    def test_a_pod_that_a_controller_deletes_and_its_job_replaces_is_found(self) -> None:
+        case = self.one_job()
+        case.delete(PODS, "llm-node-0-0", by=CONTROLLER)
+        [sentence] = self.replaced(case).end()
+        assert "pod pod-3 of Job job-1 started on rank 0 of team-a/llm while pod pod-1" in sentence
 
     def test_who_deletes_a_job_carelessly_is_to_blame_himself(self) -> None:
         case = self.taken_down(by="user")
