@@ -14,7 +14,7 @@ from recovery.core.diagnosis.finish_overdue import left_to_finish
 from recovery.core.diagnosis.group_conditions import POD_KEPT_RUNNING, UNDECODABLE, undecodable
 from recovery.core.diagnosis.membership import member_jobs
 from recovery.core.diagnosis.training_container import SelectedBy, select
-from recovery.core.incident import attempt_limits, budget, lifecycle
+from recovery.core.incident import attempt_limits, budget, fencing, lifecycle
 from recovery.core.incident.preconditions import ended, paused
 from recovery.core.model.annotations import PAUSED_ANNOTATION, POLICY_ANNOTATION
 from recovery.core.model.config import why_opened
@@ -54,7 +54,9 @@ def protection(
     found = (
         _by_ledger_format(workload, recovery_group)
         or _by_objects(workload, snapshot, _ledger_of(recovery_group))
+        or _by_standing(workload, _ledger_of(recovery_group), policy)
         or _by_policy(workload, policy)
+        or _by_silent_node(workload, snapshot, _ledger_of(recovery_group), policy, now)
     )
     if found is None and recovery_group is not None:
         found = _by_incident(workload, recovery_group.ledger, now)
@@ -111,6 +113,35 @@ def _by_objects(workload: WorkloadFacts, snapshot: Snapshot | None, ledger: Ledg
     return (
         Protection(ProtectionReason.OBJECT_UNDECODABLE, workload.kind, workload.name, detail=detail) if detail else None
     )
+
+
+def _by_standing(workload: WorkloadFacts, ledger: Ledger, policy: Policy) -> Protection | None:
+    """The group hangs already. This goes before what the policy says: even an enforcing policy repairs it no more."""
+    broken = ledger.broken
+    if broken is None or _is_open(ledger) or policy.global_pause is not None:
+        return None  # a global pause refuses even a forced restart, so it comes first
+    return Protection(
+        ProtectionReason.BROKEN,
+        workload.kind,
+        workload.name,
+        incident=broken.incident,
+        detail=broken.message,
+        since=broken.since,
+        forced=policy.mode is Mode.OBSERVE or paused(workload),
+    )
+
+
+def _by_silent_node(
+    workload: WorkloadFacts, snapshot: Snapshot | None, ledger: Ledger, policy: Policy, now: datetime
+) -> Protection | None:
+    """A group that has run whole has ranks on a node that does not answer. They may train, or the others may hang."""
+    if snapshot is None or _is_open(ledger) or _before_start(snapshot, ledger) is not None:
+        return None
+    fates = fencing.fates_of_nodes(snapshot, policy, now).values()
+    silent = next((fate.why for fate in fates if fate.dead_since is None), None)
+    if silent is None:
+        return None
+    return Protection(ProtectionReason.NODE_SILENT, workload.kind, workload.name, detail=silent)
 
 
 def _by_policy(workload: WorkloadFacts, policy: Policy) -> Protection | None:

@@ -30,6 +30,8 @@ class ProtectionReason(StrEnum):
     """This version cannot read the RecoveryGroup of the job, so the controller takes no action on the job."""
     OBJECT_UNDECODABLE = "ObjectUndecodable"
     """An object of the job cannot be read, so the controller takes no action on the job."""
+    BROKEN = "Broken"
+    """A rank ended, the others hang, and no incident is open that repairs the group."""
     OBSERVE = "Observe"
     """The policy is in mode Observe."""
     BREAKER_OPEN = "BreakerOpen"
@@ -42,6 +44,9 @@ class ProtectionReason(StrEnum):
     """The policy sets `restart: None`, and has no rule that matches every loss."""
     RULE_IGNORES_ALL = "RuleIgnoresAll"
     """The first rule of the policy that matches every loss has the action Ignore."""
+    NODE_SILENT = "NodeSilent"
+    """A node of the group does not answer, so it is not known whether the group trains. Nothing is restarted until the
+    processes on the node count as dead."""
     HELD = "Held"
     """The open incident is Held, because of its budget or its verdict."""
     INCIDENT_OBSERVED = "IncidentObserved"
@@ -73,12 +78,14 @@ UNPROTECTED = (
     ProtectionReason.POLICY_UNUSABLE,
     ProtectionReason.LEDGER_UNREADABLE,
     ProtectionReason.OBJECT_UNDECODABLE,
+    ProtectionReason.BROKEN,
     ProtectionReason.OBSERVE,
     ProtectionReason.BREAKER_OPEN,
     ProtectionReason.PAUSED_BY_ANNOTATION,
     ProtectionReason.PAUSED_GLOBALLY,
     ProtectionReason.RESTART_NONE,
     ProtectionReason.RULE_IGNORES_ALL,
+    ProtectionReason.NODE_SILENT,
     ProtectionReason.HELD,
     ProtectionReason.INCIDENT_OBSERVED,
     ProtectionReason.POD_KEPT_RUNNING,
@@ -102,7 +109,8 @@ class Protection(msgspec.Struct, frozen=True):
     rule: str = ""
     """RuleIgnoresAll: name of the rule."""
     incident: str = ""
-    """Held, IncidentObserved, PodKeptRunning, Protected: id of the incident. Empty: none is open."""
+    """Held, IncidentObserved, PodKeptRunning, Protected: id of the incident. Empty: none is open. Broken: id of the
+    incident that closed without repairing the group."""
     child_job: str = ""
     """TrainingContainerUnknown: name of the Job."""
     recovery_group: str = ""
@@ -113,7 +121,12 @@ class Protection(msgspec.Struct, frozen=True):
     """BreakerOpen, PausedGlobally: why the breaker is open, or why recoveries are paused. None: `detail` says why."""
     detail: str = ""
     """Details from a person or the API: the reason of a pause, the error in a field, the verdict of a Hold, the object
-    that cannot be read, the Lease that no controller renews. Empty: no details, or the budget holds the incident."""
+    that cannot be read, the node that does not answer, what broke the group, the Lease that no controller renews.
+    Empty: no details, or the budget holds the incident."""
+    since: datetime | None = None
+    """Broken: when the first rank ended that the hanging ranks had met."""
+    forced: bool = False
+    """Broken: only a forced restart is accepted, because the policy only observes or the job is paused."""
     until: datetime | None = None
     """Held, BudgetExhausted: when the budget's window allows the next recovery. None: the window alone never allows
     it."""

@@ -7,6 +7,7 @@ from recovery.core.model.config import CONFIG_NAME
 from recovery.core.model.ledger import SCHEMA_VERSION
 from recovery.core.model.protection import Protection, ProtectionReason
 from recovery.core.sentences import render
+from recovery.core.sentences.standing import hangs
 
 _NO_SUCH_POLICY = (
     f"The annotation {POLICY_ANNOTATION} names {{policy}}, and no policy has that name.",
@@ -23,6 +24,12 @@ _NEWER_LEDGER = (
 _HELD_BY_BUDGET = (
     "Incident {incident} is Held{until}, because the budget is exhausted.",
     "Run recovery retry {job} to restart the group.",
+)
+
+
+_BROKEN_BY_FORCE_ONLY = (
+    "{hangs}",
+    "Run recovery restart {job} --force to restart the group.",
 )
 
 
@@ -48,6 +55,7 @@ _WORDS: Mapping[ProtectionReason, tuple[str, str]] = {
         "{detail}, so the controller does nothing about the job.",
         "Correct that object, or delete it.",
     ),
+    ProtectionReason.BROKEN: ("{hangs}", "Run recovery retry {job} to restart the group."),
     ProtectionReason.OBSERVE: ("{policy} only observes.", "Set spec.mode: Enforce to act."),
     ProtectionReason.BREAKER_OPEN: (
         "The circuit breaker is open{because}.",
@@ -68,6 +76,10 @@ _WORDS: Mapping[ProtectionReason, tuple[str, str]] = {
     ProtectionReason.RULE_IGNORES_ALL: (
         "Rule {rule} of {policy} matches every loss and ignores it.",
         "Add a condition to the rule, or change its action.",
+    ),
+    ProtectionReason.NODE_SILENT: (
+        "Unknown whether the group trains: {detail}.",
+        "If the node is off, delete its Node object, or give it the out-of-service taint.",
     ),
     ProtectionReason.HELD: (
         "Incident {incident} is Held{because}.",
@@ -119,6 +131,8 @@ def _words(found: Protection) -> tuple[str, str]:
         return _NEWER_LEDGER
     if found.reason is ProtectionReason.HELD and not found.detail:
         return _HELD_BY_BUDGET
+    if found.reason is ProtectionReason.BROKEN and found.forced:
+        return _BROKEN_BY_FORCE_ONLY
     if found.reason is ProtectionReason.PROTECTED and found.incident:
         return _UNDER_WAY
     return _WORDS[found.reason]
@@ -147,5 +161,6 @@ def _rendered(template: str, found: Protection) -> str:
         detail=detail,
         because=f": {detail}" if detail else "",
         still=_still(found),
+        hangs=hangs(found.since, said) if found.since is not None else "The ranks of the group hang.",
         until=f" until {found.until:%Y-%m-%d %H:%M:%S}Z" if found.until is not None else "",
     )

@@ -17,9 +17,9 @@ SERIES_OF_JOB = 56 + len(Phase)
 and 9 more."""
 SERIES_OF_INCIDENT = 9
 """More series while one is open: its start and info, members joined and expected, and the phases that ended."""
-SERIES_OF_OTHERS = 550 + 3
-"""Of these, 210 + 126 are counters of the fleet, and 3 show what Enforce would have done. The rest are histograms and
-the process itself."""
+SERIES_OF_OTHERS = 552 + 3
+"""Of these, 210 + 126 are counters of the fleet, 17 are reasons of unprotected jobs, and 3 show what Enforce would have
+done. The rest are histograms and the process itself."""
 SERIES_OF_PHASE = 20
 """Series in the histogram of phases for each phase that is added."""
 BYTES_MAX = 1_700_000
