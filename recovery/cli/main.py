@@ -333,7 +333,7 @@ def retry(
     namespace: Namespace = None,
     wait: WaitSeconds = 15.0,
 ) -> None:
-    """Leave Held or Backoff now."""
+    """Leave Held or Backoff now, or restart a Broken group."""
     from recovery.cli.requests import RequestOptions, send_requests
     from recovery.core.incident.requests import Verb
 

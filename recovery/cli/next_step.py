@@ -6,7 +6,7 @@ from enum import IntEnum
 import msgspec
 
 from recovery.cli.formatting import time_of_day
-from recovery.cli.readiness import NOT_STARTED, PAUSED, STARTING, UNREADABLE
+from recovery.cli.readiness import BROKEN, NOT_STARTED, PAUSED, STARTING, UNREADABLE
 from recovery.core.decision.resuming import deadline_of
 from recovery.core.diagnosis.group_conditions import EARLIER_LOSS
 from recovery.core.incident import lifecycle
@@ -46,12 +46,15 @@ class NextStep(msgspec.Struct, frozen=True):
     """What happens if it has not come by then. Empty: nothing."""
     verb: str = ""
     """The command that a person runs. Empty: none."""
+    forced: bool = False
+    """The command has no effect without `--force`."""
 
     def command(self, job: str, namespace: str) -> str:
         """The command line. Empty: there is none. `namespace` empty: the one of the context."""
         if not self.verb or self.verb in _OF_THE_CLUSTER:
             return f"recovery {self.verb}" if self.verb else ""
-        return f"recovery {self.verb} {job}{f' -n {namespace}' if namespace else ''}"
+        where = f" -n {namespace}" if namespace else ""
+        return f"recovery {self.verb} {job}{where}{' --force' if self.forced else ''}"
 
     def words(self, command: str, now: datetime) -> str:
         """One line, with the command in the form that the caller chooses."""
@@ -111,6 +114,8 @@ def next_step(
         return NextStep("resumes", resumes_at, verb="resume")
     if phase == STARTING:
         return NextStep("waits for pods")
+    if phase == BROKEN and found.reason is ProtectionReason.BROKEN:
+        return NextStep(verb="restart", forced=True) if found.forced else NextStep(verb="retry")
     if phase == PAUSED:  # whatever else the policy says
         return NextStep(verb="resume")
     if found.reason in _COMMANDS:
@@ -173,7 +178,7 @@ def waits_for_a_person(found: Protection) -> bool:
 
 def need_of(phase: str, ledger: Ledger, found: Protection, *, suspended: bool, silent: bool) -> Need:
     """`suspended`: by the controller. `silent`: a node of the job does not answer."""
-    if phase in {UNREADABLE, NOT_STARTED}:
+    if phase in {UNREADABLE, NOT_STARTED, BROKEN} or found.reason is ProtectionReason.BROKEN:
         return Need.PERSON
     if ledger.incident is not None and ledger.incident.closing is None:
         return Need.PERSON if waits_for_a_person(found) else Need.IN_PROGRESS

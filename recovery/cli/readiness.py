@@ -14,6 +14,7 @@ from recovery.core.incident.preconditions import left_alone, unread
 from recovery.core.model.facts import Snapshot, WorkloadFacts
 from recovery.core.model.ledger import Ledger
 from recovery.core.model.reason import Reason
+from recovery.core.model.standing import Standing
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import PolicyError
 from recovery.core.sentences import render
@@ -26,6 +27,8 @@ STARTING = "Starting"
 """The phase of a job whose members have not all run at once, for no known reason. Also a phase of incidents."""
 PAUSED = "Paused"
 """The phase of a job that users have paused and that runs or starts. The controller would leave a loss to them."""
+BROKEN = str(Standing.BROKEN)
+"""The phase of a job without an open incident whose ranks hang. The phase in its ledger is Healthy."""
 
 
 class Readiness(msgspec.Struct, frozen=True):
@@ -35,6 +38,8 @@ class Readiness(msgspec.Struct, frozen=True):
     cause: str = ""
     idle_gpus: int = 0
     reason: str = ""
+    silent: bool = False
+    """A node of the job does not answer, so it is not known whether the group trains."""
 
 
 def readiness_of(
@@ -65,6 +70,7 @@ def readiness_of(
         cause=_silent_words(tuple(silent)) or (found.cause if found is not None else ""),
         idle_gpus=found.gpus if found is not None else 0,
         reason=_reason(tuple(silent.values()), found),
+        silent=bool(silent),
     )
 
 
@@ -78,6 +84,8 @@ def _silent_words(nodes: tuple[str, ...]) -> str:
 
 def _reason(silent: tuple[str, ...], found: NotStarted | None) -> str:
     """The controller's own sentence, and how many pods run."""
+    if silent and found is None:
+        return f"{Standing.UNKNOWN}: {silent[0]}"
     if silent:
         return f"no failure yet: {silent[0]}"
     if found is None:

@@ -146,6 +146,8 @@ def _refusal(
 
 def _holds_back(ledger: Ledger) -> bool:
     open_ = ledger.incident
+    if ledger.broken is not None:
+        return open_ is None or open_.closing is not None
     return open_ is not None and (ledger.phase in {Phase.HELD, Phase.BACKOFF} or open_.suspension is not None)
 
 

@@ -10,7 +10,7 @@ from recovery.cli.applied_policy import AppliedPolicy, policy_of
 from recovery.cli.controller_lease import Leader
 from recovery.cli.formatting import Cell, Narrowing, TerminalTable, age, moment
 from recovery.cli.next_step import Need, NextStep, earlier_loss, need_of, next_step
-from recovery.cli.readiness import PAUSED, STARTING, UNREADABLE, Readiness, readiness_of
+from recovery.cli.readiness import BROKEN, PAUSED, STARTING, UNREADABLE, Readiness, readiness_of
 from recovery.core.decision.protection import protection
 from recovery.core.diagnosis.group_conditions import EARLIER_LOSS, UNDECODABLE
 from recovery.core.incident import budget, sizes
@@ -22,10 +22,12 @@ from recovery.core.model.ledger import SCHEMA_VERSION, Ledger
 from recovery.core.model.ledger_object import LedgerObject
 from recovery.core.model.protection import Protection
 from recovery.core.model.reason import Reason, Sentence, explained
+from recovery.core.model.standing import Broken, Standing
 from recovery.core.plan.suspension import in_force, marked_by
 from recovery.core.policy.selection import PolicySet
 from recovery.core.sentences import render
 from recovery.core.sentences.protection import remedy, sentence
+from recovery.core.sentences.standing import sentence_of
 from recovery.kube.cluster_reader import Fleet
 from recovery.report.enforce_words import enforce_account
 
@@ -41,8 +43,8 @@ _WIDTHS = {
 }
 """The columns that may become narrower. At the least widths the table fits 80 columns."""
 
-MEANT_TO_RUN = frozenset({"Healthy", "NoPolicy", PAUSED})
-"""The phases of a job without an open incident that is not suspended. It runs, or has not started."""
+MEANT_TO_RUN = frozenset({"Healthy", "NoPolicy", PAUSED, BROKEN})
+"""The phases of a job without an open incident that is not suspended. It runs, hangs, or has not started."""
 
 IN_PART = "in part"
 """Shown instead of `no`: rules that charge nothing still restart the group."""
@@ -59,6 +61,7 @@ _STYLES = {
     GONE: "dim",
     "Failed": "bold red",
     "Held": "bold red",
+    BROKEN: "bold red",
     UNREADABLE: "bold red",
 }
 _STYLE_OF_INCIDENTS = "yellow"
@@ -72,14 +75,18 @@ class JobRow(msgspec.Struct, frozen=True):
     job: str
     kind: str
     phase: str
-    """The phase of the open incident. Without one: Healthy, that the job has not started, or why it is not watched."""
+    """The phase of the open incident. Without one: Healthy or Broken, that the job has not started, or why it is not
+    watched."""
+    standing: Standing | None
+    """Whether the program trains. None: the job is not meant to run."""
     cause: str
     """The first that applies: what keeps the job from starting, or which node is silent; the size of a group with fewer
     nodes than it wants; EarlierLoss, for a loss before Enforce that may hang the job; the cause of the open or last
     incident. Empty: none applies. Phase Paused hides the last two."""
     action: str
     idle_gpus: int
-    """The idle GPUs of the open incident, or the GPUs that pods already hold while the job has not started."""
+    """The idle GPUs of the open incident, those of a group that hangs without one, or the GPUs that pods already hold
+    while the job has not started."""
     restarts: int
     budget_left: int | None
     """None: no policy applies, so there is no budget."""
@@ -95,7 +102,8 @@ class JobRow(msgspec.Struct, frozen=True):
     next_attempt_at: datetime | None
     created_at: datetime
     since: datetime | None
-    """When the open incident began, else since when the job is in its phase. None: not known, as for a pause."""
+    """When the open incident began, else since when the job is in its phase. Broken: when the first rank ended. None:
+    not known, as for a pause."""
     reason: str
     """The latest reason in its ledger. Empty: nothing has been decided."""
     message: str
@@ -176,7 +184,9 @@ def job_row(
     last = ledger if ledger is not None and not seen.phase else Ledger()
     size = ledger.elastic if ledger is not None else None
     found = leader.protects(protection(workload, snapshot, group, selection.decides, now))
-    shown, known, silent = _shown_phase(workload, phase, seen), ledger or Ledger(), bool(seen.cause and not seen.phase)
+    broken = last.broken if phase in MEANT_TO_RUN else None
+    shown, known = _shown_phase(workload, phase, seen, broken), ledger or Ledger()
+    silent = bool(seen.cause and not seen.phase) and shown != BROKEN
     resumes_at = resume_at(workload) if ours else None
     lost_earlier = earlier_loss(last) if phase in MEANT_TO_RUN else ""
     before = EARLIER_LOSS if lost_earlier else last.cause
@@ -187,9 +197,10 @@ def job_row(
         job=key.name,
         kind=workload.kind,
         phase=shown,
-        cause=seen.cause or _size_words(last) or before,
+        standing=_standing(phase, known, seen),
+        cause=before if shown == BROKEN else seen.cause or _size_words(last) or before,
         action=last.action,
-        idle_gpus=seen.idle_gpus or last.idle_gpus,
+        idle_gpus=broken.gpus if broken is not None else seen.idle_gpus or last.idle_gpus,
         restarts=ledger.totals.restarts if ledger is not None else 0,
         budget_left=left,
         budget_limit=limit,
@@ -203,7 +214,7 @@ def job_row(
         created_at=workload.created_at,
         since=_since(shown, workload, known),
         reason=str(last.reason or ""),
-        message=(_paused_words(workload, seen) if shown == PAUSED else seen.reason)
+        message=_message(shown, workload, seen, broken, found)
         or _restrained_words(last)
         or lost_earlier
         or _smaller_words(last, workload)
@@ -219,10 +230,26 @@ def job_row(
     )
 
 
-def _paused_words(workload: WorkloadFacts, seen: Readiness) -> str:
+def _message(shown: str, workload: WorkloadFacts, seen: Readiness, broken: Broken | None, found: Protection) -> str:
+    """What a pause, the pods or the standing say. Empty: nothing beyond the ledger."""
+    hangs = sentence_of(broken) if broken is not None else ""
+    if shown == PAUSED:
+        return _paused_words(workload, hangs or seen.reason)
+    return f"{hangs} {remedy(found)}".rstrip() if shown == BROKEN else seen.reason
+
+
+def _paused_words(workload: WorkloadFacts, more: str) -> str:
     said = workload.annotations[PAUSED_ANNOTATION]
     why = f"paused by annotation{'' if said == 'true' else f': {said}'}"
-    return f"{why}; {seen.reason}" if seen.reason else why
+    return f"{why}; {more}" if more else why
+
+
+def _standing(phase: str, ledger: Ledger, seen: Readiness) -> Standing | None:
+    """The standing in the ledger, unless a silent node makes it unknown. None: the job is not meant to run."""
+    open_ = ledger.incident is not None and ledger.incident.closing is None
+    if phase not in MEANT_TO_RUN and not open_:
+        return None
+    return Standing.UNKNOWN if seen.silent and ledger.standing is not Standing.BROKEN else ledger.standing
 
 
 def _size_words(ledger: Ledger) -> str:
@@ -292,10 +319,13 @@ def _phase(workload: WorkloadFacts, group: LedgerObject | None, selection: Appli
     return "Healthy" if selection.name else "NoPolicy"
 
 
-def _shown_phase(workload: WorkloadFacts, phase: str, seen: Readiness) -> str:
-    """The phase, with what pods show and a pause. An incident, or what keeps a job from starting, hides the pause."""
+def _shown_phase(workload: WorkloadFacts, phase: str, seen: Readiness, broken: Broken | None) -> str:
+    """The phase, with what pods show, a pause and the standing. An incident, or what keeps a job from starting, hides
+    the pause. The pause hides that the group hangs, because it has to end first."""
     shown = seen.phase or phase
-    return PAUSED if paused(workload) and phase in MEANT_TO_RUN and shown in {"Healthy", STARTING} else shown
+    if paused(workload) and phase in MEANT_TO_RUN and shown in {"Healthy", STARTING}:
+        return PAUSED
+    return BROKEN if broken is not None and shown == "Healthy" else shown
 
 
 def _since(phase: str, workload: WorkloadFacts, ledger: Ledger) -> datetime | None:
@@ -304,6 +334,8 @@ def _since(phase: str, workload: WorkloadFacts, ledger: Ledger) -> datetime | No
         return None
     if open_ is not None and open_.closing is None:
         return open_.started_at
+    if phase == BROKEN and ledger.broken is not None:
+        return ledger.broken.since
     if phase == "Deleting":
         return workload.deleting_since
     condition = workload.condition(phase)  # Complete, Failed, Suspended
@@ -322,6 +354,7 @@ def as_data(row: JobRow) -> dict[str, Any]:
         "job": row.job,
         "kind": row.kind,
         "phase": row.phase,
+        "standing": None if row.standing is None else str(row.standing),
         "cause": row.cause,
         "action": row.action,
         "idleGPUs": row.idle_gpus,

@@ -212,6 +212,7 @@ def _group() -> Definition:
         "RecoveryGroup is the memory of all recoveries of one workload.",
         (
             Column("Phase", ".status.phase"),
+            Column("Standing", ".status.standing"),
             Column("Cause", ".status.cause"),
             Column("Action", ".status.action"),
             Column("Idle-GPUs", ".status.idleGPUs", "integer"),

@@ -487,7 +487,7 @@ class Ledger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     action: str = ""
     """For the printer column: the latest action in the open incident, or in the last one."""
     idle_gpus: int = msgspec.field(name="idleGPUs", default=0)
-    """For the printer column: GPUs that are idle because of the open incident."""
+    """For the printer column: GPUs that are idle because of the open incident, or because the group is Broken."""
     reason: Reason | None = None
     """Reason of the latest decision about the group. None: nothing has been decided yet."""
     message: str = ""

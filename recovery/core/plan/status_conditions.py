@@ -12,8 +12,10 @@ from recovery.core.model.group_totals import BudgetState
 from recovery.core.model.ledger import Incident, Ledger, LedgerCondition, Phase
 from recovery.core.model.ledger_object import schema_version_of
 from recovery.core.model.reason import Reason
+from recovery.core.model.standing import Standing
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import PolicyError
+from recovery.core.sentences.standing import sentence_of
 
 BUDGET_EXHAUSTED = "BudgetExhausted"
 
@@ -49,8 +51,10 @@ def summarise(
             budget=_pinned_budget(ledger.budget, incident, now),
         )
     elif last is not None:
-        shown = msgspec.structs.replace(shown, cause=last.cause, reason=last.reason, message=last.message)
-        shown = msgspec.structs.replace(shown, idle_gpus=ledger.broken.gpus if ledger.broken is not None else 0)
+        idle = ledger.broken.gpus if ledger.broken is not None else 0
+        shown = msgspec.structs.replace(
+            shown, cause=last.cause, reason=last.reason, message=last.message, idle_gpus=idle
+        )
     terms = _of_policy(ledger, policy)
     if terms is not None:
         left = _budget(ledger.budget, terms.budget_limit, terms.budget_window, now)
@@ -118,25 +122,20 @@ def _conditions(
 ) -> tuple[LedgerCondition, ...]:
     held = ledger.phase is Phase.HELD
     is_paused = paused(workload)
+    broken = ledger.broken if open_ is None else None
+    healthy = "IncidentOpen" if open_ is not None else "NoIncident" if broken is None else Standing.BROKEN
     wanted = (
-        ("Healthy", open_ is None and ledger.broken is None, _healthy_reason(ledger, open_)),
+        ("Healthy", healthy == "NoIncident", healthy),
         ("Recovering", open_ is not None and not held, ledger.phase if open_ is not None else "NoIncident"),
         (BUDGET_EXHAUSTED, exhausted, "LimitReached" if exhausted else "BudgetLeft"),
         ("Paused", is_paused, "Annotation" if is_paused else "NotPaused"),
     )
     known = {condition.type: condition for condition in ledger.conditions}
-    broken = ledger.broken.message if ledger.broken is not None else ""
-    message = open_.message if open_ is not None else broken
+    message = open_.message if open_ is not None else sentence_of(broken) if broken is not None else ""
     return tuple(
         _condition(known.get(type_), type_, "True" if holds else "False", str(reason), message, now)
         for type_, holds, reason in wanted
     )
-
-
-def _healthy_reason(ledger: Ledger, open_: Incident | None) -> str:
-    if open_ is not None:
-        return "IncidentOpen"
-    return "NoIncident" if ledger.broken is None else "RanksHang"
 
 
 def _observed(

@@ -187,8 +187,9 @@ def test_a_silent_node_is_the_cause_while_the_job_is_what_it_was(cluster: PlainC
     cluster.add_policy()
     cluster.goes_silent("gpu-2")
     assert in_short() == ("Healthy", "node gpu-2 does not answer", 0)
+    assert told()["standing"] == "Unknown"
     assert told()["message"] == (
-        "no failure yet: node gpu-2 has not answered since 08:58:00 (NodeStatusUnknown), and its processes may "
+        "Unknown: node gpu-2 has not answered since 08:58:00 (NodeStatusUnknown), and its processes may "
         "still run until its Node object is deleted or has the out-of-service taint"
     )
     assert in_short("other") == ("Healthy", "", 0)

@@ -318,6 +318,7 @@ def test_json_holds_what_the_table_holds_and_the_sentence(cluster: PlainCluster)
             "job": "llm",
             "kind": "TrainJob",
             "phase": "Starting",
+            "standing": "Unknown",
             "cause": "Exit137",
             "action": "RecreateGroup",
             "idleGPUs": 16,

@@ -332,7 +332,7 @@ def test_kubectl_get_recovery_lists_all_of_it() -> None:
         (RECOVERY_POLICIES, "Mode Restart Budget Accepted Age"),
         (CLUSTER_RECOVERY_POLICIES, "Mode Restart Budget Accepted Age"),
         (RECOVERY_CONFIGS, "Paused Age"),
-        (RECOVERY_GROUPS, "Phase Cause Action Idle-GPUs Restarts Budget Age"),
+        (RECOVERY_GROUPS, "Phase Standing Cause Action Idle-GPUs Restarts Budget Age"),
         (RECOVERY_INCIDENTS, "Job Class Cause Outcome Idle-GPU-s Started Count"),
     ],
     ids=lambda value: getattr(value, "plural", ""),

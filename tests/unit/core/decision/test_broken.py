@@ -58,7 +58,7 @@ def test_an_incident_that_closes_while_ranks_hang_leaves_the_group_broken(make: 
 def test_the_conditions_and_the_message_say_so(make: type[Controller]) -> None:
     controller = closed(make())
     (healthy,) = (each for each in controller.ledger.conditions if each.type == "Healthy")
-    assert (healthy.status, healthy.reason) == ("False", "RanksHang")
+    assert (healthy.status, healthy.reason) == ("False", "Broken")
     plan = controller.reconcile(REPLACED, 60)
     assert plan.reason is Reason.STILL_BROKEN
     assert controller.ledger.history[0].id in plan.message

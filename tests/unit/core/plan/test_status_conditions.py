@@ -4,6 +4,7 @@ import msgspec
 
 from recovery.core.model.ledger import Ledger, LedgerCondition
 from recovery.core.model.rules import Rule, RuleAction
+from recovery.core.model.standing import Broken, Standing
 from recovery.core.plan.kubernetes_events import events
 from recovery.core.plan.status_conditions import summarise
 from recovery.core.policy.resolved import Policy
@@ -201,3 +202,18 @@ def test_a_good_end_is_no_warning_and_a_bad_one_is() -> None:
     bad.reconcile(world.jobset_failed(5), 6)
     assert [(event.reason, event.warning) for event in events(before, good.ledger)] == [("IncidentRecovered", False)]
     assert [(event.reason, event.warning) for event in events(before, bad.ledger)] == [("IncidentFailed", True)]
+
+
+def test_a_group_that_hangs_between_incidents_is_not_healthy() -> None:
+    controller, world = recovered(policy())
+    hangs = Broken(at(21), at(21), at(25), "uid-train-1", "PodDeleted", 4 * GPUS_PER_POD, "pod train-node-0-2 ended")
+    broken = msgspec.structs.replace(controller.ledger, standing=Standing.BROKEN, broken=hangs)
+    assert world.workload is not None
+    shown = summarise(broken, world.workload, at(30))
+    assert (shown.cause, shown.idle_gpus) == ("Exit137", 4 * GPUS_PER_POD)
+    healthy = next(found for found in shown.conditions if found.type == "Healthy")
+    assert (healthy.status, healthy.reason) == ("False", "Broken")
+    assert "pod train-node-0-2 ended" in healthy.message
+    again = summarise(msgspec.structs.replace(shown, standing=Standing.MET, broken=None), world.workload, at(40))
+    assert again.idle_gpus == 0
+    assert next(found for found in again.conditions if found.type == "Healthy").status == "True"
