@@ -28,7 +28,8 @@ explains group, incident and phase. The examples use the raw series. For graphs 
 | what incidents have cost | [`recovery_fleet_gpu_idle_seconds_total`](#recovery_fleet_gpu_idle_seconds_total) |
 | how often jobs fail, and why | [`recovery_fleet_incidents_total`](#recovery_fleet_incidents_total) |
 | how long recoveries take | [`recovery_incident_duration_seconds`](#recovery_incident_duration_seconds) |
-| jobs that hang until someone acts | [`recovery_unprotected_jobs`](#recovery_unprotected_jobs) |
+| jobs that hang | [`recovery_job_standing`](#recovery_job_standing) |
+| jobs that the next loss leaves hanging | [`recovery_unprotected_jobs`](#recovery_unprotected_jobs) |
 | jobs whose budget is used up | [`recovery_restart_budget_remaining`](#recovery_restart_budget_remaining) |
 | what Enforce would save | [`recovery_fleet_would_...`](#recovery_fleet_would_gpu_idle_seconds_total) |
 | whether the controller works | [`recovery_leader`](#recovery_leader) and [those after it](#metrics-of-every-replica) |
@@ -50,7 +51,8 @@ values of labels, so a query must not assume that it knows all values. These val
 - A new leader continues the counters where the last one stopped. Those of a job come from its RecoveryGroup, and those
   of the fleet from `RecoveryConfig.status.totals`. Without a RecoveryConfig the latter begin at 0 in each process.
 - The series of a job end when the workload is deleted. What the job has cost stays in the counters of the fleet.
-- A phase that lasts counts up to 10 seconds ago, and in full once its end is known, so that no counter has to fall.
+- A phase that lasts, and the time in which a group is Broken, count up to 10 seconds ago, and in full once the end is
+  known, so that no counter has to fall.
   The gauge `recovery_gpus_idle` does not wait.
 - A job that is held for an error of its own, and not by its budget, counts up to 12 minutes ago. For so long its
   container must run before the controller believes that it trains again.

@@ -1,4 +1,5 @@
-"""The counters of the whole cluster: all ended incidents, and the certain part of the open ones.
+"""The counters of the whole cluster: all ended incidents, and the certain part of the open ones. The time in which a
+group is Broken between incidents counts in the same way, for its GPU-seconds only.
 
 Ended incidents are in `RecoveryConfig.status.totals`, each counted once, so the counters survive a change of leader and
 the deletion of jobs. An incident that is not there yet is counted from its ledger. The caches of the two objects may
@@ -14,13 +15,14 @@ import msgspec
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from recovery.core.fleet.totals import IncidentName, name_of
+from recovery.core.fleet.totals import IncidentName, name_of, name_of_broken
 from recovery.core.incident.closed_incident import restarts_of_incident, totals_of
 from recovery.core.model.enforce_estimate import EnforceEstimate, summed
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.fleet_ledger import FleetTotals
 from recovery.core.model.ledger import Incident, IncidentTotals, Ledger
 from recovery.core.model.ledger_object import LedgerObject
+from recovery.core.model.standing import BROKEN_SECONDS
 from recovery.ports import Clock, GroupStore
 from recovery.telemetry.catalogue import of_fleet
 from recovery.telemetry.catalogue.label_values import (
@@ -39,6 +41,7 @@ from recovery.telemetry.idle_cells import (
     add,
     booked_by_class,
     booked_of,
+    hanging,
     open_incident,
     running_of,
     thousandths,
@@ -104,18 +107,19 @@ class FleetTotalsCollector(Collector):
         self._store = store
 
     def ledger_written(self, key: GroupKey, before: Ledger, after: Ledger) -> None:
-        """Remember an incident that has ended with this write, if there is no RecoveryConfig."""
-        incident = after.incident
-        if self._store is None or self._store.config() is not None or incident is None or incident.closing is None:
+        """Remember what has ended with this write, if there is no RecoveryConfig."""
+        if self._store is None or self._store.config() is not None:
             return
-        was = before.incident
-        if was is not None and was.id == incident.id and was.closing is not None:
-            return
-        job = self._jobs.present().get(key)
+        ended = [incident] if (incident := _closed_by(before, after)) is not None else []
+        broken = _booked_broken(before, after)
+        job = self._jobs.present().get(key) if ended or broken else None
         if job is None:
             return  # it was deleted meanwhile; without a RecoveryConfig nothing remembers it
-        self._remembered = _added((self._remembered, _of_incident(job.workload_uid, incident)))
-        self._remembered_which |= {name_of(job.workload_uid, incident)}
+        parts = {name_of(job.workload_uid, each): _of_incident(job.workload_uid, each) for each in ended}
+        if broken and before.broken is not None:
+            parts[name_of_broken(job.workload_uid, before, before.broken)] = _Sums(idle=broken)
+        self._remembered = _added((self._remembered, *parts.values()))
+        self._remembered_which |= frozenset(parts)
 
     def describe(self) -> Iterable[Metric]:
         """Nothing, so that no registry collects to learn the names."""
@@ -197,15 +201,40 @@ class FleetTotalsCollector(Collector):
         return _added(parts)
 
 
+def _closed_by(before: Ledger, after: Ledger) -> Incident | None:
+    """The incident that has ended with this write. None: none has."""
+    incident, was = after.incident, before.incident
+    if incident is None or incident.closing is None:
+        return None
+    known = was is not None and was.id == incident.id and was.closing is not None
+    return None if known else incident
+
+
+def _booked_broken(before: Ledger, after: Ledger) -> IdleCells:
+    """What this write has booked for the time in which the group hung between incidents."""
+    broken, cells = before.broken, IdleCells()
+    if broken is not None and (after.broken is None or after.broken.booked_from != broken.booked_from):
+        booked = [
+            ledger.totals.idle_gpu_seconds_by_class.get(broken.disruption_class, {}).get(BROKEN_SECONDS, 0.0)
+            for ledger in (before, after)
+        ]
+        add(cells, broken.disruption_class, BROKEN_SECONDS, booked[1] - booked[0])
+    return cells
+
+
 def _parts(group: LedgerObject, now: datetime, *, running: bool) -> Iterator[tuple[IncidentName, _Sums]]:
-    """The incidents of a ledger that may not be in the totals yet: its current one, and those that could not be added.
+    """What a ledger has that may not be in the totals yet: its current incident, the time in which it hangs after the
+    last one, and what could not be added.
 
     `running` False: its workload is gone, so none of its GPUs is idle any more."""
-    incident, seen = group.ledger.incident, set()
+    incident, hangs, seen = group.ledger.incident, hanging(group.ledger), set()
     for each in group.ledger.uncounted:
         which = (each.workload_uid, each.number, each.started_at)
         seen.add(which)
         yield which, _of_closed(each)
+    if running and hangs is not None:
+        idle, _ = running_of(group.ledger, now)
+        yield name_of_broken(group.workload_uid, group.ledger, hangs), _Sums(idle=idle)
     if incident is None or name_of(group.workload_uid, incident) in seen:
         return
     yield name_of(group.workload_uid, incident), _of_incident(group.workload_uid, incident)
@@ -226,7 +255,9 @@ def _of_closed(each: IncidentTotals) -> _Sums:
     idle: IdleCells = {}
     for phase, seconds in each.idle_gpu_seconds.items():
         add(idle, each.disruption_class, phase, seconds)
-    ended: dict[_Ended, float] = {(known_class(each.disruption_class), str(each.outcome), str(each.handling)): 1.0}
+    ended: dict[_Ended, float] = {}
+    if not each.broken:
+        ended[known_class(each.disruption_class), str(each.outcome), str(each.handling)] = 1.0
     return _Sums(ended, idle, each.released_gpu_seconds, each.restarts, each.enforce_estimate)
 
 

@@ -1,4 +1,5 @@
-"""GPU-seconds of incidents in the smallest cells that any counter needs, and a memory that keeps them from falling.
+"""GPU-seconds of incidents, and of groups that hang after one, in the smallest cells that any counter needs, and a
+memory that keeps them from falling.
 
 A counter must never fall, not even between two leaders, which share the ledger but no memory: Prometheus treats a fall
 as a restart and counts the whole value a second time. The end of a phase may be booked some seconds after its date,
@@ -20,6 +21,7 @@ from recovery.core.decision.resuming import OUTLIVES_IN, SETTLES_IN
 from recovery.core.diagnosis.signature import DisruptionClass
 from recovery.core.model.group_totals import Totals
 from recovery.core.model.ledger import Incident, Ledger, PhaseSpan
+from recovery.core.model.standing import BROKEN_SECONDS, Broken
 from recovery.telemetry.catalogue.label_values import BOOKED_REASONS, HUNG, known_class
 
 Key = TypeVar("Key", bound=Hashable)
@@ -64,6 +66,11 @@ def open_incident(ledger: Ledger) -> Incident | None:
     """The open incident. None: none is open."""
     incident = ledger.incident
     return incident if incident is not None and incident.closing is None else None
+
+
+def hanging(ledger: Ledger) -> Broken | None:
+    """Since when the group hangs between incidents. None: it does not, or an incident is open."""
+    return ledger.broken if open_incident(ledger) is None else None
 
 
 def running_span(ledger: Ledger) -> PhaseSpan | None:
@@ -111,18 +118,27 @@ def surely_lost_until(incident: Incident, now: datetime) -> datetime:
 
 
 def running_of(ledger: Ledger, now: datetime) -> tuple[IdleCells, float]:
-    """Idle and released GPU-seconds of the phase in progress, up to `surely_lost_until`."""
-    span, incident = running_span(ledger), ledger.incident
+    """Idle and released GPU-seconds of the phase in progress, or of a group that hangs between incidents, as far as
+    they are surely lost."""
+    span, incident, hangs = running_span(ledger), ledger.incident, hanging(ledger)
     cells: IdleCells = {}
+    if hangs is not None:
+        # The ranks that end the hang are seen within seconds, as in a phase.
+        lost = _gpu_seconds(hangs.booked_from, now - SETTLES_IN - BOOKED_WITHIN, hangs.gpus)
+        add(cells, hangs.disruption_class, BROKEN_SECONDS, lost)
+        return cells, 0.0
     if span is None or incident is None:
         return cells, 0.0
-    seconds = max(0.0, (surely_lost_until(incident, now) - span.started_at).total_seconds())
-    # Rounded up it could exceed what is booked later.
-    gpu_seconds = math.floor(seconds * incident.gpus_in(span) * 1000) / 1000
+    gpu_seconds = _gpu_seconds(span.started_at, surely_lost_until(incident, now), incident.gpus_in(span))
     if span.released:
         return cells, gpu_seconds
     add(cells, incident.disruption_class, span.phase, gpu_seconds)
     return cells, 0.0
+
+
+def _gpu_seconds(since: datetime, until: datetime, gpus: int) -> float:
+    """Rounded down to thousandths: rounded up they could exceed what is booked later."""
+    return math.floor(max(0.0, (until - since).total_seconds()) * gpus * 1000) / 1000
 
 
 def add(cells: IdleCells, failure_class: str, phase: str, seconds: float) -> None:

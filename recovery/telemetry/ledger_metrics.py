@@ -43,6 +43,7 @@ from recovery.telemetry.idle_cells import (
     IdleCell,
     Monotone,
     booked_in,
+    hanging,
     merged,
     open_incident,
     running_of,
@@ -155,6 +156,7 @@ class LedgerCollector(Collector):
             (of_jobs.GPUS_IDLE, _gpus_idle),
             (of_jobs.GPUS_RELEASED, _gpus_released),
             (of_jobs.JOB_PHASE, lambda job: {(phase,): float(phase is job.ledger.phase) for phase in PHASES}),
+            (of_jobs.JOB_STANDING, lambda job: {(job.ledger.standing,): 1.0}),
             (
                 of_jobs.LAST_PHASE_DURATION,
                 lambda job: {(phase,): seconds for phase, seconds in last_phases[job.key].items()},
@@ -283,7 +285,9 @@ def _budget(job: _Job, now: datetime) -> tuple[int, int]:
 
 def _gpus_idle(job: _Job) -> Samples:
     idle: dict[tuple[str, ...], float] = {(reason,): 0.0 for reason in REASONS}
-    incident, span = open_incident(job.ledger), running_span(job.ledger)
+    incident, span, hangs = open_incident(job.ledger), running_span(job.ledger), hanging(job.ledger)
+    if hangs is not None:
+        idle[(HUNG,)] = float(hangs.gpus)
     if incident is not None and not (span is not None and span.released):
         # Only observed, or left to others or to Kubernetes: no decision follows, and the group hangs.
         nothing_done = job.ledger.phase is Phase.DECIDED and not restarted(job.ledger)

@@ -12,6 +12,7 @@ import msgspec
 from recovery.core.model.enforce_estimate import summed
 from recovery.core.model.fleet_ledger import CountedIncident, FleetTotals
 from recovery.core.model.ledger import Incident, IncidentTotals, Ledger
+from recovery.core.model.standing import Broken
 
 COUNTED_MAX = 4000
 """At most this many incidents are remembered as counted, about 0.6 MB, because the API server limits object sizes."""
@@ -25,6 +26,11 @@ IncidentName = tuple[str, int, datetime]
 
 def name_of(workload_uid: str, incident: Incident) -> IncidentName:
     return workload_uid, incident.number, incident.started_at
+
+
+def name_of_broken(workload_uid: str, ledger: Ledger, broken: Broken) -> IncidentName:
+    """The name of the time in which the group hangs after its last incident. It is no incident, but counts once too."""
+    return workload_uid, ledger.totals.incidents, broken.booked_from
 
 
 def contains(totals: FleetTotals, name: IncidentName) -> bool:
@@ -66,15 +72,18 @@ def with_closed(
 
 
 def _added(totals: FleetTotals, closed: IncidentTotals) -> FleetTotals:
-    outcomes = totals.incidents.get(closed.disruption_class, {})
-    handlings = outcomes.get(closed.outcome, {})
-    handlings = {**handlings, closed.handling: handlings.get(closed.handling, 0) + 1}
+    incidents = totals.incidents
+    if not closed.broken:
+        outcomes = incidents.get(closed.disruption_class, {})
+        handlings = outcomes.get(closed.outcome, {})
+        handlings = {**handlings, closed.handling: handlings.get(closed.handling, 0) + 1}
+        incidents = {**incidents, closed.disruption_class: {**outcomes, closed.outcome: handlings}}
     idle = dict(totals.idle_gpu_seconds_by_class.get(closed.disruption_class, {}))
     for phase, seconds in closed.idle_gpu_seconds.items():
         idle[phase] = round(idle.get(phase, 0.0) + seconds, 3)
     return msgspec.structs.replace(
         totals,
-        incidents={**totals.incidents, closed.disruption_class: {**outcomes, closed.outcome: handlings}},
+        incidents=incidents,
         idle_gpu_seconds_by_class={**totals.idle_gpu_seconds_by_class, closed.disruption_class: idle}
         if idle
         else totals.idle_gpu_seconds_by_class,

@@ -3,8 +3,18 @@
 import msgspec
 
 from recovery.core.diagnosis.classify import DisruptionClass
-from recovery.core.model.ledger import AttemptAction, Incident, IncidentHandling, IncidentTotals, Phase
+from recovery.core.fleet.totals import name_of_broken
+from recovery.core.model.ledger import (
+    AttemptAction,
+    Incident,
+    IncidentHandling,
+    IncidentTotals,
+    Ledger,
+    Outcome,
+    Phase,
+)
 from recovery.core.model.reason import Reason
+from recovery.core.model.standing import BROKEN_SECONDS, Broken
 
 
 def handling_of(incident: Incident) -> IncidentHandling:
@@ -56,4 +66,18 @@ def totals_of(workload_uid: str, incident: Incident) -> IncidentTotals:
         released_gpu_seconds=round(sum(span.released_gpu_seconds for span in incident.phases), 3),
         restarts=restarts_of_incident(incident),
         enforce_estimate=incident.enforce_estimate,
+    )
+
+
+def totals_of_broken(workload_uid: str, ledger: Ledger, broken: Broken, idle_gpu_seconds: float) -> IncidentTotals:
+    """What the time in which the group hung after its last incident adds to the fleet's totals, when it ends."""
+    uid, number, since = name_of_broken(workload_uid, ledger, broken)
+    return IncidentTotals(
+        workload_uid=uid,
+        number=number,
+        started_at=since,
+        disruption_class=broken.disruption_class,
+        outcome=ledger.history[0].outcome if ledger.history else Outcome.HELD,
+        idle_gpu_seconds={BROKEN_SECONDS: idle_gpu_seconds},
+        broken=True,
     )

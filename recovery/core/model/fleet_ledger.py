@@ -104,7 +104,7 @@ class FleetTotals(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     incidents: dict[str, dict[str, dict[str, int]]] = {}
     """Number of incidents by class, then by outcome, then by handling (automatic, manual, held)."""
     idle_gpu_seconds_by_class: dict[str, dict[str, float]] = {}
-    """Idle GPU-seconds by class of the incident, then by phase."""
+    """Idle GPU-seconds by class of the incident, then by phase, and as `Broken` those after the incident."""
     released_gpu_seconds: float = 0.0
     """GPU-seconds in which suspensions by the controller had freed the GPUs. They do not count as idle."""
     restarts: int = 0

@@ -18,7 +18,7 @@ class Totals(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     failures: dict[str, int] = {}
     """Incidents by class."""
     idle_gpu_seconds: dict[str, float] = {}
-    """Idle GPU-seconds by phase."""
+    """Idle GPU-seconds by phase, and as `Broken` those between incidents."""
     idle_gpu_seconds_by_class: dict[str, dict[str, float]] = {}
     """Idle GPU-seconds by class of the incident, then by phase. For each phase the classes add up to `idleGpuSeconds`.
     GPU-seconds that an earlier version recorded without a class count as class Unknown."""

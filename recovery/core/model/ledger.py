@@ -391,7 +391,7 @@ class ClosedIncident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
 
 
 class IncidentTotals(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What one closed incident adds to the totals of all groups in the status of the RecoveryConfig."""
+    """What one closed incident, or the time in which its group was Broken after it, adds to the totals of all groups in the status of the RecoveryConfig."""
 
     workload_uid: str = msgspec.field(name="workloadUID")
     number: int
@@ -406,6 +406,8 @@ class IncidentTotals(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     """Idle GPU-seconds by phase."""
     released_gpu_seconds: float = 0.0
     restarts: int = 0
+    broken: bool = False
+    """The time in which the group was Broken after that incident, from `startedAt` on. It counts as no incident."""
     enforce_estimate: EnforceEstimate = EnforceEstimate()
 
 
@@ -477,8 +479,8 @@ class Ledger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     history: tuple[ClosedIncident, ...] = ()
     """Closed incidents, newest first, at most 10."""
     uncounted: tuple[IncidentTotals, ...] = ()
-    """Closed incidents that could not be added to the totals in the RecoveryConfig when they were recorded, oldest
-    first, at most 20. The controller adds them as soon as the API server accepts the write."""
+    """Closed incidents, and times in which the group was Broken, that are not in the totals in the RecoveryConfig yet,
+    oldest first, at most 20. The controller adds them as soon as the API server accepts the write."""
     folds: tuple[FoldedIncidents, ...] = ()
     """Incidents of mode Observe that share a RecoveryIncident with later ones of the same kind, at most 8."""
     conditions: tuple[LedgerCondition, ...] = ()

@@ -4,6 +4,7 @@ from recovery.core.diagnosis.not_started import Hindrance
 from recovery.core.diagnosis.signature import DisruptionClass
 from recovery.core.model.ledger import AttemptAction, Outcome, Phase
 from recovery.core.model.protection import UNPROTECTED
+from recovery.core.model.standing import Standing
 from recovery.ports import WatchEnd
 
 SCOPE = "group"
@@ -37,7 +38,8 @@ BOOKED_REASONS = {**IDLE_REASONS, "Decided": HUNG}
 """By phase: the reason under which its GPU-seconds are counted.
 
 The ledger books by phase alone, so a phase must always count as the same reason; otherwise what was reported as one
-reason while it ran would be reported again as another once it is booked. Decided lasts milliseconds where a failure is
+reason while it ran would be reported again as another once it is booked. A phase that is not here counts as `hung`, and
+so does the time in which a group hangs between incidents. Decided lasts milliseconds where a failure is
 acted on, and long only where nothing is done: its seconds are those of a group that hangs.
 """
 
@@ -66,6 +68,7 @@ MODES = ("observe", "enforce")
 NO_MODE = "none"
 ENFORCE_OR_PLATFORM = ("enforce", "platform")
 PHASES = tuple(Phase)
+STANDINGS = tuple(Standing)
 WORKLOAD_KINDS = ("TrainJob", "JobSet")
 HINDRANCES = tuple(Hindrance)
 UNPROTECTED_REASONS = tuple(UNPROTECTED)

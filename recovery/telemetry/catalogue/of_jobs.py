@@ -40,8 +40,8 @@ GPUS_IDLE = _of_job(
     "gpus_idle",
     MetricType.GAUGE,
     "GPUs",
-    "GPUs that are idle right now because of an incident.",
-    f"{SELECTED} 0 for all reasons but that of the current phase.",
+    "GPUs that are idle right now because of an incident, or because the group is Broken after one.",
+    f"{SELECTED} 0 for all reasons but that of the current phase. Broken: `hung`.",
     "sum by (namespace, job_name) (recovery_gpus_idle) > 0",
     _REASON,
 )
@@ -57,8 +57,8 @@ GPU_IDLE_SECONDS = _of_job(
     "gpu_idle_seconds_total",
     MetricType.COUNTER,
     "GPU-seconds",
-    "GPU-seconds lost to incidents, by what the group waited for.",
-    f"{SELECTED} It runs while an incident is open.",
+    "GPU-seconds lost to incidents and to groups that are Broken after one, by what the group waited for.",
+    f"{SELECTED} It runs while an incident is open or the group is Broken.",
     "sum by (reason) (increase(recovery_gpu_idle_seconds_total[1d])) / 3600",
     _COUNTED_REASON,
     _BADPUT,
@@ -68,7 +68,7 @@ GPU_IDLE_BY_CLASS_SECONDS = _of_job(
     MetricType.COUNTER,
     "GPU-seconds",
     "The GPU-seconds of recovery_gpu_idle_seconds_total by their cause. Both have the same sum.",
-    f"{SELECTED} It runs while an incident is open.",
+    f"{SELECTED} It runs while an incident is open or the group is Broken.",
     "topk(3, sum by (failure_class) (increase(recovery_gpu_idle_by_class_seconds_total[7d])))",
     _CLASS,
 )
@@ -106,6 +106,15 @@ JOB_PHASE = _of_job(
     SELECTED,
     'recovery_job_phase{phase="Held"} == 1',
     one_of("phase", "The phase of the incident; Healthy is between incidents.", values.PHASES),
+)
+JOB_STANDING = _of_job(
+    "job_standing",
+    MetricType.GAUGE,
+    "always 1",
+    "1 for the standing of the group, which says whether its program trains. The others have no series.",
+    f"{SELECTED} `Unknown` before its first incident, and where the facts do not say.",
+    'recovery_job_standing{standing="Broken"} == 1',
+    one_of("standing", "See [Broken](commands.md#broken).", values.STANDINGS),
 )
 LAST_PHASE_DURATION = _of_job(
     "last_phase_duration_seconds",
@@ -247,6 +256,7 @@ OF_JOBS = (
     FAILURES,
     GROUP_RESTARTS,
     JOB_PHASE,
+    JOB_STANDING,
     LAST_PHASE_DURATION,
     INCIDENT_START,
     INCIDENT_INFO,

@@ -60,6 +60,7 @@ NAMES = {
     "rendezvous_duration_seconds": "histogram",
     "last_phase_duration_seconds": "gauge",
     "job_phase": "gauge",
+    "job_standing": "gauge",
     "incident_start_timestamp_seconds": "gauge",
     "restart_budget_remaining": "gauge",
     "restart_budget_limit": "gauge",

@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from recovery.core.incident import lifecycle, phases, sizes
+from recovery.core.incident.closed_incident import totals_of_broken
 from recovery.core.model.config import ConfigFacts
 from recovery.core.model.facts import (
     GroupKey,
@@ -26,6 +27,7 @@ from recovery.core.model.ledger import AttemptAction, Closing, Incident, Ledger,
 from recovery.core.model.ledger_object import LedgerObject
 from recovery.core.model.pinned_policy import PinnedPolicy
 from recovery.core.model.reason import Reason
+from recovery.core.model.standing import BROKEN_SECONDS, Broken, Standing
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.selection import PolicySet
 from recovery.telemetry.metrics import Metrics
@@ -211,6 +213,34 @@ class Group:
     def is_recorded(self) -> None:
         """The closed incident goes into the history."""
         self._write(lifecycle.into_history(self.ledger, Snapshot(KEY, workload(), None, (), ())))
+
+    def hangs(self, *, gpus: int = 16) -> None:
+        """The incident has closed without repairing the group, and its ranks hang from its end on."""
+        last = self.ledger.history[0]
+        broken = Broken(last.started_at, last.started_at, last.ended_at, last.id, last.disruption_class, gpus)
+        self._write(msgspec.structs.replace(self.ledger, standing=Standing.BROKEN, broken=broken))
+
+    def hangs_no_more(self, *, ago: float = 0.0) -> None:
+        """All ranks have met again, `ago` seconds ago."""
+        broken, totals = self.ledger.broken, self.ledger.totals
+        assert broken is not None
+        until = self._clock.now() - timedelta(seconds=ago)
+        seconds = (until - broken.booked_from).total_seconds() * broken.gpus
+        by_class = dict(totals.idle_gpu_seconds_by_class.get(broken.disruption_class, {}))
+        by_class[BROKEN_SECONDS] = by_class.get(BROKEN_SECONDS, 0.0) + seconds
+        booked = msgspec.structs.replace(
+            totals,
+            idle_gpu_seconds={**totals.idle_gpu_seconds, BROKEN_SECONDS: by_class[BROKEN_SECONDS]},
+            idle_gpu_seconds_by_class={**totals.idle_gpu_seconds_by_class, broken.disruption_class: by_class},
+        )
+        owed = (*self.ledger.uncounted, totals_of_broken(UID, self.ledger, broken, seconds))
+        self._write(
+            msgspec.structs.replace(self.ledger, standing=Standing.MET, broken=None, totals=booked, uncounted=owed)
+        )
+
+    def owes_nothing(self) -> None:
+        """What the ledger owed is in the totals of the fleet, or there is no RecoveryConfig."""
+        self._write(msgspec.structs.replace(self.ledger, uncounted=()))
 
     def has_size(self, size: ElasticState | None) -> None:
         self._write(msgspec.structs.replace(self.ledger, elastic=size))
