@@ -22,6 +22,7 @@ from recovery.dashboards.panels import (
     BoardColumn,
     Query,
     bars,
+    broken_groups,
     lines,
     observed,
     of_fleet,
@@ -68,10 +69,21 @@ def _now() -> list[AnyPanel]:
             f"count({_OPEN}) or vector(0)",
             unit="none",
             steps=_BAD_FROM_ONE,
+            width=3,
+        ),
+        one_number(
+            "Broken groups",
+            "Groups whose ranks hang while no incident is open, so nothing restarts them. RecoveryGroupBroken names the"
+            " jobs in the table of alerts, and its runbook says what to do.",
+            f"count({broken_groups()}) or vector(0)",
+            unit="none",
+            steps=_BAD_FROM_ONE,
+            width=3,
         ),
         one_number(
             "GPUs idle now",
-            "GPUs that do no training because of an incident. GPUs that a suspension gave back are not in it."
+            "GPUs that do no training because of an incident, or because their group hangs after one. GPUs that a"
+            " suspension gave back are not in it."
             " If the number stays high for ten minutes, open the job with the most idle GPUs.",
             f"sum({of_jobs('gpus_idle')}) or vector(0)",
             unit=GPUS,
@@ -94,6 +106,7 @@ def _now() -> list[AnyPanel]:
             unit="percentunit",
             steps=((None, GOOD), (0.01, WARNING), (0.1, BAD)),
             decimals=1,
+            width=3,
         ),
         one_number(
             "Jobs under recovery policies",
@@ -101,6 +114,7 @@ def _now() -> list[AnyPanel]:
             f"count({of_jobs('job_info')}) or vector(0)",
             unit="none",
             steps=((None, NEUTRAL),),
+            width=3,
         ),
         one_number(
             "Recovery acts",

@@ -10,6 +10,7 @@ _EXPLAIN = "Run `recovery explain {{ $labels.job_name }} -n {{ $labels.namespace
 _IDLE_FOR_SURE = f'sum by ({_J}) ({job_series("recovery_gpus_idle")}{{reason!="resume"}})'
 _START = job_series("recovery_incident_start_timestamp_seconds")
 _PHASE = job_series("recovery_job_phase")
+_STANDING = job_series("recovery_job_standing")
 _PARTICIPANTS = job_series("recovery_rendezvous_participants")
 _REMAINING = job_series("recovery_restart_budget_remaining")
 _LIMIT = job_series("recovery_restart_budget_limit")
@@ -69,6 +70,18 @@ JOB_ALERTS = (
         explained_by=("RecoveryHeldGPUs",),
     ),
     Alert(
+        name="RecoveryGroupBroken",
+        # While an incident is open, its own alerts count: it may repair the group. A group without GPUs hangs too.
+        expr=f'sum by ({_J}) ({job_series("recovery_gpus_idle")}{{reason="hung"}})'
+        f' and on ({_J}) {_STANDING}{{standing="Broken"}} == 1 and on ({_J}) {_PHASE}{{phase="Healthy"}} == 1',
+        for_seconds=300,
+        severity=AlertSeverity.CRITICAL,
+        summary=f"{_JOB} hangs, and nothing restarts it (idle GPUs: {{{{ $value }}}}).",
+        description=f"A rank of {_JOB} ended, its other ranks wait for it, and no incident is open. "
+        f"{_EXPLAIN} Then run `recovery retry`, or suspend or delete the job.",
+        per_job=True,
+    ),
+    Alert(
         name="RecoveryRestartBudgetExhausted",
         expr=f"{_REMAINING} == 0 and on ({_J}) {_LIMIT} > 0",
         for_seconds=60,
@@ -120,6 +133,7 @@ JOB_ALERTS = (
         per_job=True,
         explained_by=(
             "RecoveryHeldGPUs",
+            "RecoveryGroupBroken",
             "RecoveryRendezvousStuck",
             "RecoveryOverdue",
             "RecoveryCircuitBreakerOpen",
@@ -154,6 +168,7 @@ JOB_ALERTS = (
         summary=f"{_JOB} has reported no progress for {{{{ $value | humanizeDuration }}}}.",
         description=f"{_JOB} reported progress before, and stopped. No incident is open, so it may hang. {_EXPLAIN}",
         per_job=True,
+        explained_by=("RecoveryGroupBroken",),
     ),
     Alert(
         name="RecoveryFewerNodes",

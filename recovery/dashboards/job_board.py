@@ -16,6 +16,7 @@ from recovery.dashboards.panels import (
     GPU_HOURS,
     GPUS,
     PHASE_NAMES,
+    STANDING_NAMES,
     AnyPanel,
     BoardColumn,
     Query,
@@ -27,6 +28,7 @@ from recovery.dashboards.panels import (
     one_number,
     phase_number,
     rows,
+    standing_number,
     states,
     words,
 )
@@ -69,6 +71,17 @@ def _now() -> list[AnyPanel]:
             mappings=[PHASE_NAMES],
         ),
         one_number(
+            "Standing",
+            "Whether the program trains. Met: all ranks have met, and none has ended since. Forming: they start. Broken:"
+            " a rank ended and the others hang; between incidents see the runbook of RecoveryGroupBroken. Unknown: the"
+            " facts do not say. With several jobs chosen, the worst.",
+            f"max({standing_number()})",
+            unit="none",
+            steps=((None, GOOD),),
+            mappings=[STANDING_NAMES],
+            width=3,
+        ),
+        one_number(
             "Open for",
             "How long the open incident has lasted. More than ten minutes is overdue: see the runbook of"
             " RecoveryOverdue. In phase Resuming all members run, and the incident does not count.",
@@ -76,10 +89,11 @@ def _now() -> list[AnyPanel]:
             unit="s",
             steps=((None, WARNING), (600, BAD)),
             if_none="None",
+            width=3,
         ),
         one_number(
             "GPUs idle now",
-            "GPUs of the job that do no training because of an incident.",
+            "GPUs of the job that do no training because of an incident, or because its ranks hang after one.",
             f"sum({of_jobs('gpus_idle')}) or vector(0)",
             unit=GPUS,
             steps=((None, GOOD), (1, WARNING), (64, BAD)),
@@ -100,6 +114,7 @@ def _now() -> list[AnyPanel]:
             unit="none",
             steps=((None, BAD), (1, WARNING), (2, GOOD)),
             if_none="No budget",
+            width=3,
         ),
         one_number(
             "Progress",
@@ -109,6 +124,7 @@ def _now() -> list[AnyPanel]:
             unit="percentunit",
             steps=((None, NEUTRAL),),
             if_none="Not reported",
+            width=3,
         ),
         rows(
             "Open incident",

@@ -28,7 +28,7 @@ from grafana_foundation_sdk.models.common import (
 )
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from recovery.dashboards.palette import PHASE_REASONS, REASON_COLORS
+from recovery.dashboards.palette import BAD, GOOD, NEUTRAL, PHASE_REASONS, REASON_COLORS, WARNING
 from recovery.dashboards.rules import INTERVAL_SECONDS
 from recovery.dashboards.series import PREFIX, fleet_series, job_series
 
@@ -107,6 +107,25 @@ def _numbered_phases() -> list[tuple[int, str]]:
     return list(enumerate(PHASE_REASONS, start=1))
 
 
+_STANDING_COLORS = {"Unknown": NEUTRAL, "Met": GOOD, "Forming": WARNING, "Broken": BAD}
+"""The standings, the worst last."""
+
+
+def standing_number() -> str:
+    """A query: for each job the number of its standing. `STANDING_NAMES` shows the names instead."""
+    terms = (
+        "{} * {}".format(of_jobs("job_standing", f'standing="{standing}"'), number)
+        for number, standing in enumerate(_STANDING_COLORS)
+    )
+    return f"max by (namespace, job_name) ({' or '.join(terms)})"
+
+
+def broken_groups() -> str:
+    """A query: 1 for each group that hangs without an open incident."""
+    standing, phase = of_jobs("job_standing", 'standing="Broken"'), of_jobs("job_phase", 'phase="Healthy"')
+    return f"{standing} == 1 and on (namespace, job_name) {phase} == 1"
+
+
 def words(names: Mapping[str, tuple[str, str]]) -> models.ValueMap:
     """Shows values as words. `names`: for each value its word and its colour."""
     return models.ValueMap(
@@ -122,6 +141,11 @@ PHASE_NAMES = words(
         "0": ("Healthy", "transparent"),
         **{str(number): (phase, REASON_COLORS[PHASE_REASONS[phase]]) for number, phase in _numbered_phases()},
     }
+)
+
+
+STANDING_NAMES = words(
+    {str(number): (standing, color) for number, (standing, color) in enumerate(_STANDING_COLORS.items())}
 )
 
 

@@ -183,6 +183,17 @@ SCENARIOS: dict[str, Scenario] = {
     "RecoveryHeld": Scenario(
         {job("job_phase", phase="Held"): _OFF_ON_OFF}, "9m10s", "12m10s", "30m10s", {**JOB_LABELS, "phase": "Held"}
     ),
+    "RecoveryGroupBroken": Scenario(
+        {
+            job("gpus_idle", reason="hung"): "0x4 64x19 0x20",
+            job("job_standing", standing="Broken"): "_x5 1x19 stale",
+            job("job_phase", phase="Healthy"): "1x50",
+        },
+        "9m10s",
+        "12m10s",
+        "30m10s",
+        JOB_LABELS,
+    ),
     "RecoveryRestartBudgetExhausted": Scenario(
         {job("restart_budget_remaining"): "1x4 0x19 3x20", job("restart_budget_limit"): "3x50"},
         "5m40s",

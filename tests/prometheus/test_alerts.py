@@ -191,3 +191,31 @@ class TestAWaitForProgress:
             expected("RecoveryGPUsIdle", "33m10s", JOB_LABELS),
         ]
         check(promtool, tmp_path, series, shown)
+
+
+class TestAGroupThatHangs:
+    """Broken between incidents. In an incident the alerts about its phase count."""
+
+    name = "RecoveryGroupBroken"
+    hangs = job("job_standing", standing="Broken")
+    idle = job("gpus_idle", reason="hung")
+    healthy = job("job_phase", phase="Healthy")
+
+    def test_one_without_gpus_hangs_too(self, promtool: Path, tmp_path: Path) -> None:
+        series = {self.hangs: "1x60", self.idle: "0x60", self.healthy: "1x60"}
+        check(promtool, tmp_path, series, [expected(self.name, "12m10s", JOB_LABELS)])
+
+    def test_an_open_incident_is_not_its_business(self, promtool: Path, tmp_path: Path) -> None:
+        held = {self.healthy: "0x60", job("job_phase", phase="Held"): "1x60"}
+        series = {self.hangs: "1x60", self.idle: "64x60", **held}
+        check(
+            promtool,
+            tmp_path,
+            series,
+            [expected(self.name, "12m10s", None), expected("RecoveryHeldGPUs", "12m10s", JOB_LABELS)],
+        )
+
+    def test_one_that_trains_or_of_which_it_is_unknown_is_not(self, promtool: Path, tmp_path: Path) -> None:
+        for standing in ("Met", "Forming", "Unknown"):
+            series = {job("job_standing", standing=standing): "1x60", self.idle: "0x60", self.healthy: "1x60"}
+            check(promtool, tmp_path, series, [expected(self.name, "12m10s", None)])

@@ -233,6 +233,7 @@ _COMMON: Mapping[str, Check] = {
 _FLEET: Mapping[str, Check] = {
     **_COMMON,
     "Open incidents": _is(lambda truth: len(truth.open)),
+    "Broken groups": _is(lambda _: 0.0),
     "Oldest open incident": _is(_oldest_seconds, within=2),
     "Share of GPUs idle": _is(lambda truth: truth.idle_gpus / sum(map(gpus_of, truth.selected)), within=1e-9),
     "Jobs under recovery policies": _is(lambda truth: len(truth.selected)),
@@ -288,6 +289,7 @@ _FLEET: Mapping[str, Check] = {
 _OF_JOB: Mapping[str, Check] = {
     **_COMMON,
     "Phase": _is(lambda _: list(PHASE_REASONS).index("Starting") + 1),
+    "Standing": _between(0, 2),
     "Open for": _is(_oldest_seconds, within=2),
     "GPUs of the job": _is(lambda truth: gpus_of(truth.selected[0])),
     "Progress": _is(lambda truth: [ratio for at, ratio in truth.reports(JOBS[0]) if at <= truth.recording.ends_at][-1]),

@@ -113,7 +113,7 @@ JOB_STANDING = _of_job(
     "always 1",
     "1 for the standing of the group, which says whether its program trains. The others have no series.",
     f"{SELECTED} `Unknown` before its first incident, and where the facts do not say.",
-    'recovery_job_standing{standing="Broken"} == 1',
+    "count by (standing) (recovery_job_standing)",
     one_of("standing", "See [Broken](commands.md#broken).", values.STANDINGS),
 )
 LAST_PHASE_DURATION = _of_job(
