@@ -48,6 +48,8 @@ class GroupTotals(msgspec.Struct, frozen=True, rename="camel"):
     incidents: int
     """Incidents that share a record count one by one."""
     open_incidents: int
+    still_broken_incidents: int
+    """Incidents that closed although ranks hung. What the groups have lost since is not in these sums."""
     by_class: dict[str, int]
     by_outcome: dict[str, int]
     by_handling: dict[str, int]
@@ -73,6 +75,7 @@ def totals_of(accounts: Sequence[IncidentAccount]) -> GroupTotals:
     return GroupTotals(
         incidents=sum(each.incidents for each in accounts),
         open_incidents=sum(each.ended_at is None for each in accounts),
+        still_broken_incidents=sum(each.incidents for each in accounts if each.still_broken),
         by_class=_counted(accounts, lambda each: each.failure_class),
         by_outcome=_counted(accounts, lambda each: each.outcome),
         by_handling=_counted(accounts, lambda each: each.handling),

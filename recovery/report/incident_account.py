@@ -19,6 +19,14 @@ from recovery.report.platform_ways import PlatformComparison, compare
 OPEN = "Open"
 """The outcome of an incident that has not ended."""
 
+STILL_BROKEN = "still broken"
+"""Shown beside the outcome of an incident that closed although ranks hung."""
+
+
+def outcome_words(outcome: str, *, still_broken: bool) -> str:
+    """`Recovered`, or `Held, still broken`."""
+    return f"{outcome}, {STILL_BROKEN}" if still_broken else outcome
+
 
 class DecidedBy(msgspec.Struct, frozen=True, rename="camel"):
     """The policy as it was when the incident opened, and the part of it that decided."""
@@ -118,6 +126,8 @@ class IncidentAccount(msgspec.Struct, frozen=True, rename="camel"):
     """As in Outcome, or Open."""
     outcome_reason: Reason | None
     """None: it is open."""
+    still_broken: bool
+    """It closed although ranks hung. What they have cost since is not in its figures."""
     handling: IncidentHandling
     restarts: int
     """Restarts of the group: the controller's, and the platform's own that it adopted."""
@@ -192,6 +202,7 @@ def account_of(record: IncidentRecord, now: datetime) -> IncidentAccount:
         cause=incident.cause,
         outcome=OPEN if closing is None else closing.outcome,
         outcome_reason=None if closing is None else closing.outcome_reason,
+        still_broken=closing is not None and closing.still_broken,
         handling=handling_of(incident),
         restarts=restarts_of_incident(incident) if fold is None else fold.restarts,
         would=incident.would,

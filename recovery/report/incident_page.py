@@ -22,7 +22,7 @@ from recovery.report.document import (
     Verbatim,
     section,
 )
-from recovery.report.incident_account import ApiWrite, IncidentAccount, LogAccount
+from recovery.report.incident_account import STILL_BROKEN, ApiWrite, IncidentAccount, LogAccount
 from recovery.report.phase_accounts import PhaseAccount
 from recovery.report.platform_page import comparison_blocks
 from recovery.report.reports import IncidentReport
@@ -85,6 +85,7 @@ def incident_sections(account: IncidentAccount, *, level: int = 2) -> Iterator[D
             Paragraph(account.message, quoted=True),
             _shared(account),
             _verification(account),
+            _still_broken(account),
         ),
         section("Timeline", *_timeline(account)),
         section(
@@ -106,7 +107,7 @@ def key_figures(account: IncidentAccount) -> KeyFigures:
     released = KeyFigure("Released GPU-hours", gpu_hours(account.released_gpu_seconds), "free for other jobs")
     return KeyFigures(
         (
-            KeyFigure("Outcome", account.outcome, HANDLING_WORDS[account.handling]),
+            KeyFigure("Outcome", account.outcome, _handling(account)),
             KeyFigure("Duration", duration_words(account.duration_seconds), "" if ended else "so far"),
             lost,
             *((released,) if account.released_gpu_seconds else ()),
@@ -137,6 +138,20 @@ def _verification(account: IncidentAccount) -> Paragraph | None:
         return None
     how = _VERIFIED_BY.get(account.verified_by, "the record does not say how its end is known")
     return Paragraph(f"{'Verified' if account.verified else 'Not verified'}: {how}.")
+
+
+def _handling(account: IncidentAccount) -> str:
+    words = HANDLING_WORDS[account.handling]
+    return f"closed, {STILL_BROKEN}; {words}" if account.still_broken else words
+
+
+def _still_broken(account: IncidentAccount) -> Paragraph | None:
+    if not account.still_broken:
+        return None
+    return Paragraph(
+        "The incident closed without repairing the group: its ranks hung, and no one restarted them. The figures here "
+        "end with the incident. The metrics and the RecoveryGroup count what the group has lost since."
+    )
 
 
 def _timeline(account: IncidentAccount) -> Iterator[Block]:

@@ -97,6 +97,7 @@ class FleetIncident(msgspec.Struct, frozen=True, rename="camel"):
     job: str
     failure_class: str
     outcome: str
+    still_broken: bool
     handling: str
     started_at: datetime
     incidents: int
@@ -288,6 +289,7 @@ def _brief(account: IncidentAccount) -> FleetIncident:
         job=account.job,
         failure_class=account.failure_class,
         outcome=account.outcome,
+        still_broken=account.still_broken,
         handling=account.handling,
         started_at=account.started_at,
         incidents=account.incidents,

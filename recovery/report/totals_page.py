@@ -20,6 +20,7 @@ from recovery.report.document import (
 )
 from recovery.report.enforce_words import ENFORCE_BASIS, EnforceAccount, enforce_sentence
 from recovery.report.group_totals import GroupTotals
+from recovery.report.incident_account import outcome_words
 from recovery.report.incident_page import FOOTER, TONES, incident_sections
 from recovery.report.platform_page import sums_table
 from recovery.report.reports import Coverage, FleetReport, JobReport
@@ -38,7 +39,8 @@ def job_document(report: JobReport) -> ReportDocument:
         section("Incidents", _job_incidents(report)),
     ]
     for account in report.incidents[:IN_FULL_MAX]:
-        heading = Paragraph(f"{account.failure_class}, {account.outcome}, {moment_words(account.started_at)}.")
+        outcome = outcome_words(account.outcome, still_broken=account.still_broken)
+        heading = Paragraph(f"{account.failure_class}, {outcome}, {moment_words(account.started_at)}.")
         sections.append(section(f"Incident {account.id}", heading))
         sections += incident_sections(account, level=3)
     return ReportDocument(
@@ -93,6 +95,11 @@ def _summary(totals: GroupTotals) -> Iterator[Block]:
             KeyFigure("Restarts", f"{totals.restarts:,}", f"{totals.charged:,} charged to a budget"),
         )
     )
+    if totals.still_broken_incidents:
+        yield Paragraph(
+            f"{counted(totals.still_broken_incidents, 'incident')} closed although ranks hung. What their groups have "
+            "lost since is not in these figures, but in the metrics and in the RecoveryGroups."
+        )
 
 
 def _coverage(coverage: Coverage) -> Iterator[Paragraph]:
@@ -277,7 +284,7 @@ def _job_incidents(report: JobReport) -> DataTable | None:
                     each.id,
                     f"{each.incidents:,}",
                     each.failure_class,
-                    each.outcome,
+                    outcome_words(each.outcome, still_broken=each.still_broken),
                     each.handling,
                     duration_words(each.duration_seconds),
                     gpu_hours(each.idle_gpu_seconds),
@@ -303,7 +310,7 @@ def _fleet_incidents(report: FleetReport) -> DataTable | None:
                     each.id,
                     f"{each.incidents:,}",
                     each.failure_class,
-                    each.outcome,
+                    outcome_words(each.outcome, still_broken=each.still_broken),
                     each.handling,
                     duration_words(each.duration_seconds),
                     gpu_hours(each.idle_gpu_seconds),

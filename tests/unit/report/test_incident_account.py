@@ -3,14 +3,18 @@
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from recovery.core.model.ledger import AttemptAction, IncidentHandling, Outcome, Phase
 from recovery.core.model.reason import Reason
+from recovery.report.formats import ReportFormat
 from recovery.report.incident_account import OPEN, account_of
 from recovery.report.phase_accounts import BADPUT
+from recovery.report.rendering import rendered
+from recovery.report.reports import fleet_report, incident_report, job_report
 from recovery.telemetry.catalogue.label_values import BOOKED_REASONS, badput_of
-from tests.unit.report.records import BEGAN, GPUS, NOW, attempt, killed_rank, phase, record
+from tests.unit.report.records import BEGAN, GPUS, LLM, NOW, attempt, found, killed_rank, phase, record
 
 
 def test_a_real_record_is_told_whole() -> None:
@@ -104,3 +108,20 @@ def test_a_job_set_that_is_recreated_or_made_to_fail_is_a_write() -> None:
         ("delete", "jobsets", ("old",)),
         ("patch", "jobsets/status", ("jobset-1",)),
     ]
+
+
+def test_an_incident_that_closed_while_ranks_hung_says_so_and_that_its_figures_end_with_it() -> None:
+    closed = record(outcome=Outcome.HELD)
+    assert closed.incident.closing is not None
+    closing = msgspec.structs.replace(closed.incident.closing, still_broken=True)
+    hung = msgspec.structs.replace(closed, incident=msgspec.structs.replace(closed.incident, closing=closing))
+    assert account_of(hung, NOW).still_broken
+    assert account_of(hung, NOW).idle_gpu_seconds == account_of(closed, NOW).idle_gpu_seconds
+    page = rendered(incident_report(hung, NOW), ReportFormat.MD)
+    assert "closed, still broken" in page
+    assert "closed, still broken" not in rendered(incident_report(closed, NOW), ReportFormat.MD)
+    for report in (job_report(LLM, found(hung), NOW), fleet_report(None, found(hung), timedelta(days=7), NOW)):
+        assert report.totals.still_broken_incidents == 1
+        page = rendered(report, ReportFormat.MD)
+        assert "Held, still broken" in page
+        assert "1 incident closed although ranks hung." in page
