@@ -46,7 +46,7 @@ def still_broken(context: ReconcileContext, ledger: Ledger) -> Explanation | Non
     broken = ledger.broken
     if broken is None:
         return None
-    return because(Reason.STILL_BROKEN, incident=broken.incident, message=broken.message, job=context.workload.name)
+    return because(Reason.STILL_BROKEN, incident=broken.incident, loss=broken.message, job=context.workload.name)
 
 
 def _runs(context: ReconcileContext) -> bool:

@@ -45,8 +45,8 @@ def _lost_at(ledger: Ledger) -> datetime | None:
     return incident.started_at
 
 
-def left_broken(ledger: Ledger, found: Meeting, message: str) -> Ledger:
-    """The ledger whose incident has just closed although ranks hang. `message`: that they do, as a sentence."""
+def left_broken(ledger: Ledger, found: Meeting, hang: str) -> Ledger:
+    """The ledger whose incident has just closed although ranks hang. `hang`: that they do, as a sentence."""
     incident = ledger.current_incident
     assert incident.closing is not None, "the incident has just closed"
     assert found.broken_since is not None, "ranks hang since a loss"
@@ -58,10 +58,10 @@ def left_broken(ledger: Ledger, found: Meeting, message: str) -> Ledger:
         incident=incident.id,
         disruption_class=incident.disruption_class,
         gpus=incident.gpus_now,
-        message=message,
+        message=incident.evidence[0],
     )
     closing = msgspec.structs.replace(incident.closing, still_broken=True)
-    said = f"{incident.message}; {message}"
+    said = f"{incident.message}; {hang}"
     noted = ledger.with_incident(closing=closing, message=said, told=MessageRelation.ELSE)
     return msgspec.structs.replace(noted, broken=broken)
 

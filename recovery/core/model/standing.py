@@ -33,7 +33,7 @@ class Broken(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     gpus: int = 0
     """GPUs of the group. All of them are idle."""
     message: str = ""
-    """What broke the group, as a sentence."""
+    """What broke the group, in words."""
 
 
 BROKEN_SECONDS = "Broken"

@@ -291,7 +291,8 @@ _WITHOUT_INCIDENT: dict[Sentence | Reason, Text] = {
     Reason.BASELINE: _baseline,
     Reason.RANKS_HANG: "{hung} of {ranks} ranks still run and hang, because they had met the rank that was lost",
     Reason.STILL_BROKEN: (
-        "{message}, and incident {incident} closed without a restart; run recovery restart {job} --reason TEXT"
+        "{loss}, and the other ranks hang since; incident {incident} closed without a restart; run recovery restart "
+        "{job} --reason TEXT"
     ),
     Reason.NO_FAILURE: _no_failure,
     Sentence.LOST_BUT_FINISHING: "{evidence}, but {done}: the group is not restarted for {timeout}",

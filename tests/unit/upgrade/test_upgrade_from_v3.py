@@ -27,6 +27,7 @@ from recovery.core.model.ledger import (
     PhaseSpan,
 )
 from recovery.core.model.reason import Reason
+from recovery.core.model.standing import Standing
 from recovery.core.plan.status_conditions import BUDGET_EXHAUSTED
 from recovery.core.sentences import render
 from recovery.kube.incident_records import read_incident
@@ -105,11 +106,33 @@ def exhausted(ledger: Ledger) -> list[tuple[str, str]]:
     return [(each.status, each.reason) for each in ledger.conditions if each.type == BUDGET_EXHAUSTED]
 
 
+def without_standing(ledger: Ledger) -> Ledger:
+    """The ledger as version 3 left it: a group whose ranks hung after its incident was Healthy."""
+    if ledger.broken is None:
+        return msgspec.structs.replace(ledger, standing=Standing.UNKNOWN)
+    incident = ledger.incident
+    closing = incident.closing if incident is not None else None
+    return msgspec.structs.replace(
+        ledger,
+        standing=Standing.UNKNOWN,
+        broken=None,
+        idle_gpus=0,
+        conditions=tuple(
+            msgspec.structs.replace(each, status="True", reason="NoIncident") if each.type == "Healthy" else each
+            for each in ledger.conditions
+        ),
+        history=tuple(msgspec.structs.replace(each, still_broken=False) for each in ledger.history),
+        incident=msgspec.structs.replace(incident, closing=msgspec.structs.replace(closing, still_broken=False))
+        if incident is not None and closing is not None
+        else incident,
+    )
+
+
 def as_accounted_then(ledger: Ledger) -> Ledger:
-    """The ledger without its words and without what version 3 does not write: classes of GPU time, released time,
-    handling, the count of restarts, and what lets incidents share a record. Version 3 also does not report an exhausted
-    budget for a group that is not held."""
-    ledger = without_words(ledger)
+    """The ledger without its words and without what version 3 does not write: the standing, classes of GPU time,
+    released time, handling, the count of restarts, and what lets incidents share a record. Version 3 also does not
+    report an exhausted budget for a group that is not held."""
+    ledger = without_words(without_standing(ledger))
     totals, incident = ledger.totals, ledger.incident
     spans = incident.phases if incident is not None else ()
     # Released spans of a forgotten incident look like idle ones.

@@ -351,7 +351,7 @@ def test_a_group_that_lost_a_member_has_started_whatever_its_pods_tell() -> None
     controller = Controller(policy(Mode.OBSERVE))
     lost = training().pod_failed(2, 1, 0)
     controller.reconcile(lost, 1)
-    back = lost.came_back(2, 20, 40)
+    back = lost.all_came_back(20, 40)
     controller.settle(back, 50)
     forgotten = msgspec.structs.replace(back.pod_failed(3, 1, 60), trained_at={})
     assert found(forgotten, policy(), controller.ledger).reason is ProtectionReason.PROTECTED
