@@ -117,10 +117,7 @@ def without_standing(ledger: Ledger) -> Ledger:
         standing=Standing.UNKNOWN,
         broken=None,
         idle_gpus=0,
-        conditions=tuple(
-            msgspec.structs.replace(each, status="True", reason="NoIncident") if each.type == "Healthy" else each
-            for each in ledger.conditions
-        ),
+        conditions=tuple(msgspec.structs.replace(each, message="") for each in ledger.conditions),
         history=tuple(msgspec.structs.replace(each, still_broken=False) for each in ledger.history),
         incident=msgspec.structs.replace(incident, closing=msgspec.structs.replace(closing, still_broken=False))
         if incident is not None and closing is not None
@@ -131,7 +128,7 @@ def without_standing(ledger: Ledger) -> Ledger:
 def as_accounted_then(ledger: Ledger) -> Ledger:
     """The ledger without its words and without what version 3 does not write: the standing, classes of GPU time,
     released time, handling, the count of restarts, and what lets incidents share a record. Version 3 also does not
-    report an exhausted budget for a group that is not held."""
+    report an exhausted budget for a group that is not held, and calls a group that hangs Healthy."""
     ledger = without_words(without_standing(ledger))
     totals, incident = ledger.totals, ledger.incident
     spans = incident.phases if incident is not None else ()
@@ -147,7 +144,7 @@ def as_accounted_then(ledger: Ledger) -> Ledger:
     return msgspec.structs.replace(
         ledger,
         folds=(),
-        conditions=tuple(each for each in ledger.conditions if each.type != BUDGET_EXHAUSTED),
+        conditions=tuple(each for each in ledger.conditions if each.type not in {BUDGET_EXHAUSTED, "Healthy"}),
         idle_gpus=0 if ledger.phase in {Phase.BACKOFF, Phase.HELD} else ledger.idle_gpus,
         totals=msgspec.structs.replace(
             totals,
