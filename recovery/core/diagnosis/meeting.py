@@ -79,7 +79,7 @@ def meet(snapshot: Snapshot, lost_at: datetime | None = None) -> Meeting:
         for job in jobs
         for pod in pods[job.uid]
         if pod.index is None or pod.index < member_count(job)
-        for process in processes_of(pod)
+        for process in processes_of(_as_it_is(pod, snapshot))
     ]
     events = list(_events(processes))
     met_at = first_met_at(snapshot, jobs, pods)
@@ -130,9 +130,16 @@ def _judged(snapshot: Snapshot, found: Meeting) -> Meeting:
     return found
 
 
+def _as_it_is(pod: PodFacts, snapshot: Snapshot) -> PodFacts:
+    """The pod of a node that does not exist any more is gone, although its object remains."""
+    gone = pod.dead_since is not None and pod.gone_at is None and pod.node not in snapshot.nodes
+    return msgspec.structs.replace(pod, gone_at=pod.dead_since) if gone else pod
+
+
 def _silent(snapshot: Snapshot, pod: PodFacts) -> bool:
+    """The node does not answer. Its processes may train on, even where the policy assumes that they are dead."""
     node = snapshot.nodes.get(pod.node)
-    return node is not None and not node.reachable and pod.running
+    return node is not None and not node.reachable and pod.holds_gpus
 
 
 # --- the processes -------------------------------------------------------------------------------------------------
@@ -179,7 +186,7 @@ def _latest(pod: PodFacts, member: _Member, began: datetime) -> Process:
 
 def pod_ended_at(pod: PodFacts) -> datetime | None:
     """When the processes of a pod ended whose containers do not show it. None: they may run."""
-    known = [each for each in (pod.gone_at, pod.dead_since) if each is not None]
+    known = [pod.gone_at] if pod.gone_at is not None else []
     if pod.phase in {"Failed", "Succeeded"}:
         disrupted = (each.since for each in pod.conditions if each.type == "DisruptionTarget")
         known += [moment for moment in disrupted if moment is not None] or [pod.deleting_since or pod.created_at]

@@ -108,16 +108,17 @@ def exhausted(ledger: Ledger) -> list[tuple[str, str]]:
 
 def without_standing(ledger: Ledger) -> Ledger:
     """The ledger as version 3 left it: a group whose ranks hung after its incident was Healthy."""
-    if ledger.broken is None:
-        return msgspec.structs.replace(ledger, standing=Standing.UNKNOWN)
     incident = ledger.incident
     closing = incident.closing if incident is not None else None
     return msgspec.structs.replace(
         ledger,
         standing=Standing.UNKNOWN,
         broken=None,
-        idle_gpus=0,
-        conditions=tuple(msgspec.structs.replace(each, message="") for each in ledger.conditions),
+        idle_gpus=0 if ledger.broken is not None else ledger.idle_gpus,
+        conditions=tuple(
+            msgspec.structs.replace(each, message="" if ledger.broken is not None else each.message)
+            for each in ledger.conditions
+        ),
         history=tuple(msgspec.structs.replace(each, still_broken=False) for each in ledger.history),
         incident=msgspec.structs.replace(incident, closing=msgspec.structs.replace(closing, still_broken=False))
         if incident is not None and closing is not None
