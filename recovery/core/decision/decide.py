@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from recovery.core.decision import backoff, black_holes, growth, manual, resizing, standing
+from recovery.core.decision import backoff, black_holes, growth, manual, resizing, standing, suspensions
 from recovery.core.decision.advance import decide_opened, in_incident
 from recovery.core.decision.terminal_jobset import failed
 from recovery.core.diagnosis import group_conditions, matching, not_started
@@ -67,13 +67,14 @@ def decide(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError | No
         return answer(ledger, unread(snapshot) or because(Reason.WORKLOAD_GONE))
     # A fact without a date of its own keeps the date of the reconcile that first noticed it.
     noticed = ledger.incident.detected_at if ledger.incident is not None else now
-    snapshot = _as_the_ledger_knows(_marked(snapshot, policy, now, min(noticed, now)), ledger)
+    snapshot = suspensions.remembered(_marked(snapshot, policy, now, min(noticed, now)), ledger)
+    snapshot = _as_the_ledger_knows(snapshot, ledger)
     context = ReconcileContext(snapshot, workload, policy, now, ledger.epoch)
     if ledger.incident is not None and ledger.incident.closing is not None:
         plan = _record(context, ledger)
     else:
         plan = _asked(context, ledger) or _restrained(context, ledger) or _unasked(context, ledger)
-    plan = _accounted(context, ledger, _in_time(context, plan))
+    plan = suspensions.recorded(snapshot, ledger, _accounted(context, ledger, _in_time(context, plan)))
     if any(isinstance(action, ReadLive) for action in plan.actions) or (
         not snapshot.live
         and (

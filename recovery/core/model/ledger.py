@@ -449,6 +449,9 @@ class Ledger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Whether the program trains, as of the latest write. Unknown also in the ledger of an older version."""
     broken: Broken | None = None
     """Since when the group hangs, between incidents. None: it does not, or an incident is open."""
+    suspended_at: datetime | None = None
+    """When the pods of the group were last deleted by a suspension. A pod that was created before is of an earlier run,
+    even if it ends only after the resume. None: no suspension was seen since the ledger exists."""
     incident: Incident | None = None
     """The open incident, or the last one until its RecoveryIncident is recorded. None: there is none."""
     totals: Totals = Totals()
