@@ -12,6 +12,34 @@ NCCL_TIMEOUT = Exit(134, message="Watchdog caught collective operation timeout")
 JOIN_TIMEOUT = Exit(1, message="rendezvous timed out: not all ranks joined")
 
 
+ABORT = Exit(1, message="mpirun: a process has lost its connection to a worker")
+
+
+class TrainingKind(StrEnum):
+    """What the loss of a rank means to the others."""
+
+    REQUIRED = "required"
+    """They hang, as in a collective of NCCL."""
+    SELF_HEALING = "self-healing"
+    """They wait in a new rendezvous, as under torchrun with restarts, and meet the rank that replaces the lost one."""
+    INDEPENDENT = "independent"
+    """Nothing: no rank waits for another."""
+    LAUNCHER = "launcher"
+    """As in MPI: the program ends with its launcher, which ends when it loses a worker. Workers only serve."""
+
+
+@dataclass(frozen=True)
+class Saving:
+    """What a process that trains does when it gets SIGTERM: it trains on for `seconds` while it saves, and exits."""
+
+    seconds: float
+    code: int
+
+
+LAUNCHER_MEMBER = "launcher-0"
+"""The Job of the launcher, in a training of that kind (`Group.member`)."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings:
     """How every training behaves."""
@@ -33,6 +61,12 @@ class TrainingSettings:
     reports_every_seconds_of: Mapping[str, float] = field(default_factory=dict)
     """By `namespace/name` of the training: how often rank 0 reports progress, as transformers does if Trainer's feature
     gate TrainJobStatus is on. Trainings that are not listed do not report."""
+    kinds_of: Mapping[str, TrainingKind] = field(default_factory=dict)
+    """By `namespace/name` of the training. Those that are not listed are Required."""
+    savings_of: Mapping[str, Saving] = field(default_factory=dict)
+    """By `namespace/name` of the training. The ranks of those that are not listed exit within `term_seconds`."""
+    abort_seconds: float = 1.0
+    """From the loss of a worker to the exit of its launcher."""
     initializer_seconds: float = 1.0
     """How long an initializer runs before it exits with 0."""
 
@@ -57,6 +91,11 @@ class Rank:
     """None: the rank has not met the others."""
     death: Timer | None = None
     """The timer that will end the process, if one is set."""
+
+    @property
+    def launches(self) -> bool:
+        """It is the launcher of its training, if that is of the kind."""
+        return self.group.member == LAUNCHER_MEMBER
 
     def die_after(self, timers: Timers, seconds: float, how: Exit) -> None:
         """End the process after that time, instead of at the earlier set time."""

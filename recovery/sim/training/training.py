@@ -1,13 +1,14 @@
 """Distributed training in the pods: ranks that meet, step together, checkpoint, and hang when one of them is lost.
 
 This makes a lost member expensive. A rank that loses a peer does not die: it hangs in a collective operation and
-ignores SIGTERM until its own NCCL timeout. A rank that starts alone waits for the others until a timeout. Steps are
-computed from time, not counted, so training costs nothing between events.
+ignores SIGTERM until its own NCCL timeout. A rank that starts alone waits for the others until a timeout. Trainings of
+other kinds do not hang (`TrainingKind`). Steps are computed from time, not counted, so training costs nothing between
+events.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -30,12 +31,14 @@ from recovery.sim.kubelets.objects import Pod
 from recovery.sim.kubelets.processes import SIGTERM_CODE, ContainerProcess, Exit
 from recovery.sim.timers import Timers
 from recovery.sim.training.rounds import (
+    ABORT,
     JOIN_TIMEOUT,
     NCCL_TIMEOUT,
     Group,
     Rank,
     RankState,
     Round,
+    TrainingKind,
     TrainingOutcome,
     TrainingSettings,
 )
@@ -179,7 +182,9 @@ class TrainingWorld:
         rank = Rank(process, group, pod.index)
         group.ranks[process] = group.waiting[rank.index] = rank
         self._record_of(rank, EventKind.PROCESS_STARTED)
-        rank.die_after(self._timers, self._settings.join_timeout_seconds, JOIN_TIMEOUT)
+        if self._joins(rank):
+            return
+        self._limit_wait(rank)
         if group.asks:
             self._size_wanted.set()
         else:
@@ -192,11 +197,13 @@ class TrainingWorld:
             return
         if rank.state is RankState.HUNG:
             return
-        if rank.state is RankState.TRAINING and rank.round:
+        saving = self._settings.savings_of.get(rank.group.training) if rank.state is RankState.TRAINING else None
+        if rank.round and saving is None and self._kind(rank.group.training) is not TrainingKind.INDEPENDENT:
             self._end_steps(rank.round)
         self._stop_waiting(rank)
         rank.state = RankState.LEAVING
-        rank.die_after(self._timers, self._settings.term_seconds, Exit(SIGTERM_CODE))
+        seconds, code = (saving.seconds, saving.code) if saving else (self._settings.term_seconds, SIGTERM_CODE)
+        rank.die_after(self._timers, seconds, Exit(code))
 
     def process_exited(self, process: ContainerProcess) -> None:
         rank = self._rank(process)
@@ -214,6 +221,29 @@ class TrainingWorld:
             self._lose(rank.round, rank, process.exit.code)
 
     # Rounds.
+
+    def _kind(self, training: str) -> TrainingKind:
+        return self._settings.kinds_of.get(training, TrainingKind.REQUIRED)
+
+    def _joins(self, rank: Rank) -> bool:
+        """A rank that waits for no other joins the round that its Job has formed. False: there is none."""
+        group = rank.group
+        if self._kind(group.training) is not TrainingKind.INDEPENDENT:
+            return False
+        rank.process.answer_probe()
+        present = self.rounds(group.training)[-1:]
+        if not present or present[0].outcome or group.job_uid not in present[0].job_uids:
+            return False
+        self._stop_waiting(rank)
+        rank.state, rank.round = RankState.TRAINING, present[0]
+        present[0].ranks.append(rank)
+        return True
+
+    def _limit_wait(self, rank: Rank) -> None:
+        """A rank that waits for the others gives up after a while. Workers of a launcher only serve, so they do not."""
+        kind = self._kind(rank.group.training)
+        if kind is not TrainingKind.INDEPENDENT and (kind is not TrainingKind.LAUNCHER or rank.launches):
+            rank.die_after(self._timers, self._settings.join_timeout_seconds, JOIN_TIMEOUT)
 
     def _form_if_complete(self, group: Group) -> None:
         if not group.complete or group.members is None:
@@ -309,22 +339,44 @@ class TrainingWorld:
                     timer.cancel()
 
     def _lose(self, broken: Round, lost: Rank, exit_code: int) -> None:
-        """The first lost rank makes the others hang. Later losses change nothing."""
+        """The first lost rank ends the round. Later losses change nothing."""
         if broken.outcome:
             return
+        kind = self._kind(broken.training)
+        if kind is TrainingKind.INDEPENDENT:
+            broken.ranks.remove(lost)
+            if broken.ranks:
+                return  # The others train on.
         self._end_steps(broken)
         broken.outcome = TrainingOutcome.BROKEN
         ranks, broken.ranks = broken.ranks, []
         self._record_of(lost, EventKind.RANK_LOST, exit_code=exit_code)
-        if exit_code == 0 and len(broken.job_uids) > 1:
-            return  # The launcher is done. The other ranks have no collective to hang in, so they handle SIGTERM.
+        left = [rank for rank in ranks if rank.state is RankState.TRAINING and rank is not lost]
+        if kind in {TrainingKind.SELF_HEALING, TrainingKind.LAUNCHER}:
+            self._wait_again(left, kind)
+        elif exit_code != 0 or len(broken.job_uids) == 1:
+            self._hang(left)  # Otherwise the launcher is done. The others have no collective to hang in.
+
+    def _hang(self, ranks: Sequence[Rank]) -> None:
         jitter = self._settings.nccl_jitter_seconds
         for rank in ranks:
-            if rank.state is RankState.TRAINING and rank is not lost:
-                rank.state = RankState.HUNG
-                self._record_of(rank, EventKind.RANK_HUNG)
-                seconds = self._settings.nccl_timeout_seconds + self._entropy.uniform(-jitter, jitter)
-                rank.die_after(self._timers, max(0.0, seconds), NCCL_TIMEOUT)
+            rank.state = RankState.HUNG
+            self._record_of(rank, EventKind.RANK_HUNG)
+            seconds = self._settings.nccl_timeout_seconds + self._entropy.uniform(-jitter, jitter)
+            rank.die_after(self._timers, max(0.0, seconds), NCCL_TIMEOUT)
+
+    def _wait_again(self, ranks: Sequence[Rank], kind: TrainingKind) -> None:
+        """The ranks that are left wait for the rank that replaces the lost one, except a launcher, which ends."""
+        for rank in ranks:
+            rank.round = None
+            if kind is TrainingKind.LAUNCHER and rank.launches:
+                rank.die_after(self._timers, self._settings.abort_seconds, ABORT)
+                continue
+            rank.state = RankState.WAITING
+            rank.group.waiting[rank.index] = rank
+            self._limit_wait(rank)
+        for group in dict.fromkeys(rank.group for rank in ranks):
+            self._form_if_complete(group)
 
     def _finish(self, finished: Round) -> None:
         """All steps are done: every rank exits with 0. A training that starts again finds the last checkpoint."""

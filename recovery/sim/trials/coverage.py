@@ -25,6 +25,7 @@ from recovery.core.policy.spec import FencingMode, Mode, OnExhausted, OnTerminal
 from recovery.ports import JOBS, RECOVERY_CONFIGS, TRAIN_JOBS
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.store import ObjectChange
+from recovery.sim.training.rounds import TrainingKind
 from recovery.sim.trials.actors import KUEUE
 from recovery.sim.trials.failure_signs import PEERS, Sign
 from recovery.sim.trials.faults import FaultKind
@@ -39,6 +40,7 @@ _ENUMS: Mapping[str, type[StrEnum]] = {
     "runtime": PlannedRuntime,
     "sidecar": Sidecar,
     "marking": Marking,
+    "training": TrainingKind,
     "admission": JobAdmission,
     "mode": Mode,
     "rule": Restart,
@@ -55,10 +57,10 @@ _ENUMS: Mapping[str, type[StrEnum]] = {
 """rule: `restart` of the policy that an incident was opened under. ruled: actions of rules that decided. fencing: mode
 in the policies. marking: of bare JobSets. exhausted, terminal: what was done, not what the policy says."""
 
-_JOB = ("deadline", "out-of-time", "withheld", "resumed", "lost-after-resume", "suspension-undone")
-"""What happens to jobs, in this order: a job has a deadline; the deadline ends it; a restart waits because the job must
-not be suspended; a Job is resumed; an incident is opened about a resumed Job; Kueue undoes another client's
-suspension."""
+_JOB = ("saves", "deadline", "out-of-time", "withheld", "resumed", "lost-after-resume", "suspension-undone")
+"""What happens to jobs, in this order: the ranks of a job save when they get SIGTERM; a job has a deadline; it ends by
+that; a restart waits because the job must not be suspended; a Job is resumed; an incident is opened about a resumed
+Job; Kueue undoes another client's suspension."""
 _CONDITIONS = (group_conditions.POD_KEPT_RUNNING, group_conditions.TRAINING_CONTAINER_UNKNOWN)
 """Conditions of RecoveryGroups about their pods."""
 
@@ -146,6 +148,9 @@ def _of_job(job: JobPlan) -> Iterator[str]:
     yield from (f"sidecar:{sidecar}" for sidecar in job.sidecars)
     if job.runtime is PlannedRuntime.BARE_JOBSET:
         yield f"marking:{job.marking}"
+    yield f"training:{job.training}"
+    if job.saves is not None:
+        yield "job:saves"
     if job.deadline_seconds is not None:
         yield "job:deadline"
     if job.policy is not None:

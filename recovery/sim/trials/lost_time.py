@@ -67,6 +67,8 @@ class Account(StrEnum):
     ADDED = "a rank that a resize has added failed"
     """The earlier ranks continue to train without it. Nothing in the API shows whether they have let it join and now
     hang."""
+    INDEPENDENT = "independent ranks trained on"
+    """No rank of this training waits for another, so the loss of one stops none of the others."""
     OUTLIVES = "trains before a held incident is over"
     """The incident is held for an error of the job itself, so it stays open until the group has outlived that error. If
     the group loses a member before, or the incident ends in another way, its end is not dated back to when the training

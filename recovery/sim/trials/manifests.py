@@ -7,6 +7,7 @@ from recovery.ports import JOB_SETS, PODS, RECOVERY_CONFIGS, RECOVERY_POLICIES, 
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.kinds.trainjobs import CLUSTER_TRAINING_RUNTIMES
 from recovery.sim.api.server import ApiServer
+from recovery.sim.training.rounds import TrainingKind
 from recovery.sim.training.training import EXITS_AFTER_VARIABLE
 from recovery.sim.trials.plan import JobAdmission, JobPlan, Marking, PlannedRuntime, Sidecar, TrialPlan
 
@@ -24,6 +25,11 @@ NATIVE_CODE = 42
 SELECTED_BY = "recovery-trial/job"
 CONTAINER_ANNOTATION = "recovery.trainjob.dev/container"
 """On a pod template: the name of the container that trains."""
+COLLECTIVE_ANNOTATION = "recovery.trainjob.dev/collective"
+"""On a TrainJob or JobSet: what the loss of a rank means to the others."""
+_COLLECTIVES = {TrainingKind.SELF_HEALING: "SelfHealing", TrainingKind.INDEPENDENT: "Independent"}
+LAUNCHER = "launcher"
+"""The ReplicatedJob of the launcher of MPI, which is one pod."""
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 NO_IMAGE = "example.com/never-pushed"
 """The image of a broken sidecar. The trial's kubelets cannot pull it."""
@@ -85,7 +91,9 @@ def workload_of(job: JobPlan) -> tuple[Resource, Body]:
     labels = {SELECTED_BY: job.name}
     if job.admission is JobAdmission.BY_KUEUE:
         labels[QUEUE_LABEL] = "training"
-    metadata = {"name": job.name, "namespace": job.namespace, "labels": labels}
+    metadata: Body = {"name": job.name, "namespace": job.namespace, "labels": labels}
+    if job.training in _COLLECTIVES:
+        metadata["annotations"] = {COLLECTIVE_ANNOTATION: _COLLECTIVES[job.training]}
     suspend: Body = {} if job.admission is JobAdmission.AT_ONCE else {"suspend": True}
     if job.runtime is PlannedRuntime.BARE_JOBSET:
         spec: Body = {"replicatedJobs": [_replicated_job(job, WORKERS, step="", pods=job.pods)], **suspend}
@@ -112,7 +120,8 @@ def runtime_of(job: JobPlan) -> Body:
     spec: Body = {"replicatedJobs": replicated}
     match job.runtime:
         case PlannedRuntime.SEVERAL_JOBS:
-            replicated.insert(0, _replicated_job(job, "helper", step="", pods=_helper_pods(job)))
+            name = LAUNCHER if job.training is TrainingKind.LAUNCHER else "helper"
+            replicated.insert(0, _replicated_job(job, name, step="", pods=_helper_pods(job)))
         case PlannedRuntime.INITIALIZED:
             replicated.insert(0, _replicated_job(job, INITIALIZER, step=INITIALIZER, pods=1))
             replicated[1]["dependsOn"] = [{"name": INITIALIZER, "status": "Complete"}]
@@ -127,7 +136,7 @@ def runtime_of(job: JobPlan) -> Body:
 
 
 def _helper_pods(job: JobPlan) -> int:
-    return max(1, job.pods // 2)
+    return 1 if job.training is TrainingKind.LAUNCHER else max(1, job.pods // 2)
 
 
 def _trainer_pods(job: JobPlan) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from recovery.sim.training.rounds import TrainingKind
 from recovery.sim.trials.faults import TrialFault
 
 
@@ -66,6 +67,13 @@ class JobAdmission(StrEnum):
     """As by-kueue, under `manageJobsWithoutQueueName`: no label shows it, only what Kueue writes on admission."""
 
 
+class Saves(msgspec.Struct, frozen=True):
+    """What a rank that trains does on SIGTERM: it trains on while it saves a checkpoint, and exits with `code`."""
+
+    seconds: float
+    code: int
+
+
 class JobPlan(msgspec.Struct, frozen=True):
     """One training job and the policy that selects it."""
 
@@ -78,6 +86,10 @@ class JobPlan(msgspec.Struct, frozen=True):
     """terminationGracePeriodSeconds."""
     total_steps: int | None = None
     """None: it trains until the trial ends."""
+    training: TrainingKind = TrainingKind.REQUIRED
+    """What the loss of a rank means to the others. Launcher: only of the runtime `several-jobs`."""
+    saves: Saves | None = None
+    """None: a rank that gets SIGTERM exits at once."""
     reports_every_seconds: float | None = None
     """How often its training reports progress. None: it does not. TrainJobs only."""
     policy: Mapping[str, Any] | None = {}

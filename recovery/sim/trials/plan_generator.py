@@ -9,10 +9,21 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from recovery.sim.kubelets.processes import SIGTERM_CODE
+from recovery.sim.training.rounds import TrainingKind
 from recovery.sim.trials.failure_signs import GPU_CONDITION, MONITOR_TAINT, Sign
 from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
 from recovery.sim.trials.manifests import KILLABLE, NATIVE_CODE, container_name
-from recovery.sim.trials.plan import FaultRates, JobAdmission, JobPlan, Marking, PlannedRuntime, Sidecar, TrialPlan
+from recovery.sim.trials.plan import (
+    FaultRates,
+    JobAdmission,
+    JobPlan,
+    Marking,
+    PlannedRuntime,
+    Saves,
+    Sidecar,
+    TrialPlan,
+)
 
 _Seconds = tuple[float, float]
 _OF_JOBS: tuple[tuple[FaultKind, float, _Seconds], ...] = (
@@ -106,9 +117,11 @@ _SHARES: Mapping[str, float] = {
     "resize": 0.08,
     "unmarked": 0.3,
     "reports": 0.25,
+    "saves": 0.08,
 }
 """The share of the jobs that have sidecars, are created suspended, have a deadline, and are resized by their users; of
-the bare JobSets in which no container requests accelerators; of the TrainJobs that report progress."""
+the bare JobSets in which no container requests accelerators; of the TrainJobs that report progress; of the jobs whose
+ranks save on SIGTERM."""
 _SIDECARS: tuple[tuple[Sidecar, ...], ...] = (
     (Sidecar.HELPER,),
     (Sidecar.BROKEN,),
@@ -140,6 +153,8 @@ def draw_plan(seed: int) -> TrialPlan:
     jobs = tuple(_with_features(more, job) for job in jobs)
     reports = random.Random(f"progress {seed}")
     jobs = tuple(_with_reports(reports, job) for job in jobs)
+    meeting = random.Random(f"meeting {seed}")
+    jobs = tuple(_with_meeting(meeting, job) for job in jobs)
     if not calm_world:
         faults = (*faults, *_faults_of_features(more, jobs, faults))
     busy = any(job.admission is not JobAdmission.AT_ONCE for job in jobs) and more.random() < 0.5
@@ -192,6 +207,22 @@ def _with_reports(chance: random.Random, job: JobPlan) -> JobPlan:
     if job.policy is not None and chance.random() < 0.5:
         timeouts = {**job.policy.get("timeouts", {}), "resume": chance.choice(("0s", "2m", "2m", "15m"))}
         found["policy"] = {**job.policy, "timeouts": timeouts}
+    return msgspec.structs.replace(job, **found)
+
+
+def _with_meeting(chance: random.Random, job: JobPlan) -> JobPlan:
+    """The job, perhaps with a training that does not hang as one of NCCL does, or whose ranks save on SIGTERM."""
+    found: dict[str, object] = {}
+    several = job.runtime is PlannedRuntime.SEVERAL_JOBS
+    draws = {TrainingKind.SELF_HEALING: 0.06, TrainingKind.INDEPENDENT: 0.06, TrainingKind.LAUNCHER: 0.3 * several}
+    drawn = chance.random()
+    for kind, share in draws.items():
+        if 0 <= drawn < share:
+            found["training"] = kind
+        drawn -= share
+    seconds, code = round(chance.uniform(1.0, 12.0), 1), chance.choice((0, SIGTERM_CODE, SIGTERM_CODE))
+    if chance.random() < _SHARES["saves"] and job.grace_seconds > 1:
+        found["saves"] = Saves(min(seconds, job.grace_seconds - 1.0), code)
     return msgspec.structs.replace(job, **found)
 
 

@@ -11,9 +11,20 @@ import msgspec
 from recovery.core.model.config import ConfigSpec
 from recovery.core.policy.spec import BudgetSpec, PolicySpec
 from recovery.core.policy.validation import config_problems, problems
+from recovery.sim.kubelets.processes import SIGTERM_CODE
+from recovery.sim.training.rounds import TrainingKind
 from recovery.sim.trials.chaos_faults import ChaosReader, ReadJobs
 from recovery.sim.trials.input_problems import Problems
-from recovery.sim.trials.plan import FaultRates, JobAdmission, JobPlan, Marking, PlannedRuntime, TrialPlan, nodes_needed
+from recovery.sim.trials.plan import (
+    FaultRates,
+    JobAdmission,
+    JobPlan,
+    Marking,
+    PlannedRuntime,
+    Saves,
+    TrialPlan,
+    nodes_needed,
+)
 from recovery.sim.trials.scenario_schema import AnyChaos, PodAction, PodChaos, ScenarioFile, ScenarioJob
 from recovery.sim.trials.scenario_size import ScenarioSize, SizedJob, in_gib, too_large, warnings
 from recovery.sim.trials.scenario_text import load
@@ -178,6 +189,8 @@ def _jobs(readable: _Readable, wrong: Problems) -> ReadJobs:
             gpus_per_pod=each.gpus_per_pod,
             grace_seconds=each.grace_period_seconds,
             total_steps=each.total_steps,
+            training=each.training,
+            saves=_saves(each, path, wrong),
             policy=each.policy,
             sidecars=each.sidecars,
             marking=each.training_container,
@@ -194,6 +207,8 @@ def _jobs(readable: _Readable, wrong: Problems) -> ReadJobs:
 
 
 def _check_start_and_end(job: ScenarioJob, path: str, wrong: Problems) -> None:
+    if job.training is TrainingKind.LAUNCHER and job.runtime is not PlannedRuntime.SEVERAL_JOBS:
+        wrong.add(f"{path}.training", "launcher needs the runtime several-jobs, which has a launcher")
     if len(set(job.sidecars)) < len(job.sidecars):
         wrong.add(f"{path}.sidecars", "names one twice; leave one out")
     if job.runtime is not PlannedRuntime.BARE_JOBSET:
@@ -205,6 +220,16 @@ def _check_start_and_end(job: ScenarioJob, path: str, wrong: Problems) -> None:
         wrong.add(f"{path}.activeDeadlineSeconds", "is no field of a JobSet; take another runtime")
     if job.active_deadline_seconds is not None:
         wrong.at_least(1, job.active_deadline_seconds, f"{path}.activeDeadlineSeconds")
+
+
+def _saves(job: ScenarioJob, path: str, wrong: Problems) -> Saves | None:
+    if job.saves_for is None:
+        wrong.unfit(path, "a job whose ranks exit at once", saves_with=job.saves_with)
+        return None
+    seconds = wrong.seconds(job.saves_for, f"{path}.savesFor")
+    if seconds >= job.grace_period_seconds:
+        wrong.add(f"{path}.savesFor", "is not shorter than gracePeriodSeconds; its pods would be killed before")
+    return Saves(seconds, SIGTERM_CODE if job.saves_with is None else job.saves_with)
 
 
 def _admitted_after_seconds(job: ScenarioJob, path: str, wrong: Problems) -> float:

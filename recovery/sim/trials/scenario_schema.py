@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from recovery.sim.training.rounds import TrainingKind
 from recovery.sim.trials.failure_signs import Sign
 from recovery.sim.trials.plan import JobAdmission, Marking, PlannedRuntime, Sidecar
 
@@ -49,6 +50,12 @@ class ScenarioJob(ScenarioPart, frozen=True):
     grace_period_seconds: int = 30
     total_steps: int | None = None
     """None: it trains until the trial ends."""
+    training: TrainingKind = TrainingKind.REQUIRED
+    """What the loss of a rank means to the others."""
+    saves_for: str | None = None
+    """How long a rank trains on after SIGTERM, while it saves. None: it exits at once."""
+    saves_with: int | None = None
+    """The code with which it exits then. None: 143."""
     policy: dict[str, Any] | None = None
     """Spec of its RecoveryPolicy without the selector. {}: all defaults, including mode Observe. None: no policy."""
     sidecars: tuple[Sidecar, ...] = ()

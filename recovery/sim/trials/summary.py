@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from recovery.core.model.group_totals import Totals
+from recovery.sim.training.rounds import TrainingKind
 from recovery.sim.trials.coverage import total
 from recovery.sim.trials.failure_signs import Sign
 from recovery.sim.trials.faults import TrialFault
@@ -170,6 +171,10 @@ def _plan_lines(plan: TrialPlan) -> Iterator[str]:
 def _features_words(job: JobPlan) -> str:
     """Features that few jobs have, each after a comma."""
     words = [f"with {', '.join(job.sidecars)}"] if job.sidecars else []
+    if job.training is not TrainingKind.REQUIRED:
+        words.append(f"{job.training} ranks")
+    if job.saves is not None:
+        words.append(f"saves for {job.saves.seconds:g} s on SIGTERM and exits with {job.saves.code}")
     if job.marking is not Marking.ACCELERATORS:
         words.append(f"marked by {job.marking}")
     if job.admission is not JobAdmission.AT_ONCE:

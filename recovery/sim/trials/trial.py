@@ -18,7 +18,7 @@ from recovery.ports import RECOVERY_CONFIGS
 from recovery.sim.cluster import ClusterSettings, EmbeddedCluster
 from recovery.sim.kubelets.kubelet_context import KubeletSettings
 from recovery.sim.kubelets.node_run import NodeSpec
-from recovery.sim.training.rounds import TrainingSettings
+from recovery.sim.training.rounds import Saving, TrainingSettings
 from recovery.sim.trials.actors import USER
 from recovery.sim.trials.checkers.checker_set import CheckerSet
 from recovery.sim.trials.controller_process import ControllerProcess
@@ -157,6 +157,10 @@ def _cluster(plan: TrialPlan, clock: VirtualClock) -> EmbeddedCluster:
             total_steps_of={str(job): job.total_steps for job in plan.jobs if job.total_steps is not None},
             reports_every_seconds_of={
                 str(job): job.reports_every_seconds for job in plan.jobs if job.reports_every_seconds is not None
+            },
+            kinds_of={str(job): job.training for job in plan.jobs},
+            savings_of={
+                str(job): Saving(job.saves.seconds, job.saves.code) for job in plan.jobs if job.saves is not None
             },
         ),
         settings=ClusterSettings(

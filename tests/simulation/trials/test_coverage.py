@@ -48,10 +48,11 @@ from recovery.ports import (
     TRAIN_JOBS,
     Resource,
 )
+from recovery.sim.training.rounds import TrainingKind
 from recovery.sim.trials.coverage import ALL, NEVER_HIT, by_unit_tests_only, coverage_of, never_hit, total
 from recovery.sim.trials.failure_signs import Sign
 from recovery.sim.trials.faults import FaultKind
-from recovery.sim.trials.plan import JobAdmission, JobPlan, Marking, PlannedRuntime, Sidecar
+from recovery.sim.trials.plan import JobAdmission, JobPlan, Marking, PlannedRuntime, Saves, Sidecar
 from recovery.sim.trials.rarely_hit import RARELY_HIT
 from tests.simulation.trials.story import Story, at
 
@@ -68,7 +69,7 @@ def open_incident(**fields: object) -> Incident:
     return msgspec.structs.replace(OPEN, **fields)
 
 
-OF_THE_PLAN = ("runtime:", "fencing:", "admission:")
+OF_THE_PLAN = ("runtime:", "fencing:", "admission:", "training:")
 OF_THE_STATE_MACHINE = ("transition:", "ending:", "becomes:")
 
 
@@ -88,6 +89,7 @@ def covered(*ledgers: Ledger) -> dict[str, int]:
         ("runtime", PlannedRuntime),
         ("sidecar", Sidecar),
         ("marking", Marking),
+        ("training", TrainingKind),
         ("admission", JobAdmission),
         ("mode", Mode),
         ("rule", Restart),
@@ -176,6 +178,7 @@ def test_faults_and_runtimes() -> None:
         "sign:none": 2,
         "runtime:native": 2,
         "admission:at-once": 2,
+        "training:required": 2,
         "fencing:Proven": 2,
     }
 
@@ -186,15 +189,19 @@ def test_kinds_of_jobs() -> None:
             "a", "b", sidecars=(Sidecar.HELPER, Sidecar.NATIVE), admission=JobAdmission.BY_KUEUE, deadline_seconds=60
         ),
         JobPlan("a", "c", PlannedRuntime.BARE_JOBSET, marking=Marking.NOTHING, policy=None),
+        JobPlan("a", "d", training=TrainingKind.INDEPENDENT, saves=Saves(4.0, 0), policy=None),
     )
     assert coverage_of(story.evidence) == {
-        "runtime:shipped": 1,
+        "runtime:shipped": 2,
         "runtime:bare-jobset": 1,
         "sidecar:helper": 1,
         "sidecar:native": 1,
         "marking:nothing": 1,
-        "admission:at-once": 1,
+        "admission:at-once": 2,
         "admission:by-kueue": 1,
+        "training:required": 2,
+        "training:independent": 1,
+        "job:saves": 1,
         "job:deadline": 1,
         "fencing:Proven": 1,
     }

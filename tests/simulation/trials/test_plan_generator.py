@@ -7,6 +7,7 @@ from functools import cache
 import msgspec
 import pytest
 
+from recovery.sim.training.rounds import TrainingKind
 from recovery.sim.trials.faults import FaultKind
 from recovery.sim.trials.manifests import config_of, objects_of
 from recovery.sim.trials.plan import FaultRates, JobAdmission, JobPlan, Marking, PlannedRuntime, Sidecar, TrialPlan
@@ -73,6 +74,8 @@ def test_they_reach_every_kind_of_job_and_what_hits_it() -> None:
     assert {sidecar for job in jobs for sidecar in job.sidecars} == set(Sidecar)
     assert {job.admission for job in jobs} == set(JobAdmission)
     assert {job.marking for job in jobs} == set(Marking)
+    assert {job.training for job in jobs} == set(TrainingKind)
+    assert {job.saves.code for job in jobs if job.saves is not None} == {0, 143}
     assert {job.deadline_seconds is None for job in jobs} == {True, False}
     assert {(plan.manager_requests_per_second, plan.manager_burst) for plan in plans()} == {(5.0, 4), (20.0, 30)}
     every_seconds = {job.reports_every_seconds for job in jobs}
@@ -88,6 +91,9 @@ def test_a_job_has_only_what_its_kind_can_have() -> None:
             bare = job.runtime is PlannedRuntime.BARE_JOBSET
             assert bare or job.marking is Marking.ACCELERATORS
             assert not (bare and job.reports_every_seconds is not None)
+            launches = job.training is TrainingKind.LAUNCHER
+            assert job.runtime is PlannedRuntime.SEVERAL_JOBS or not launches
+            assert job.saves is None or 0 < job.saves.seconds < job.grace_seconds
             assert not (bare and (job.under_kueue or job.deadline_seconds is not None))
             assert (job.admitted_after_seconds > 0) is (job.admission is not JobAdmission.AT_ONCE)
         for fault in plan.faults:
@@ -104,7 +110,7 @@ def test_many_jobs_are_plain() -> None:
 
 def _plain(job: JobPlan) -> JobPlan:
     least = JobPlan(job.namespace, job.name, job.runtime, job.pods)
-    fields = ("grace_seconds", "total_steps", "policy")
+    fields = ("grace_seconds", "total_steps", "training", "saves", "policy")
     return msgspec.structs.replace(least, **{field: getattr(job, field) for field in fields})
 
 

@@ -6,9 +6,19 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from recovery.sim.training.rounds import TrainingKind
 from recovery.sim.trials.failure_signs import Sign
 from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
-from recovery.sim.trials.plan import FaultRates, JobAdmission, JobPlan, PlannedRuntime, Sidecar, TrialPlan, nodes_needed
+from recovery.sim.trials.plan import (
+    FaultRates,
+    JobAdmission,
+    JobPlan,
+    PlannedRuntime,
+    Saves,
+    Sidecar,
+    TrialPlan,
+    nodes_needed,
+)
 from recovery.sim.trials.scenario import read_scenario
 from recovery.sim.trials.strict_input import BadInputError
 from recovery.sim.trials.trial import run_trial
@@ -39,6 +49,9 @@ def test_a_whole_file() -> None:
           admission: by-user
           admittedAfter: 2m
           activeDeadlineSeconds: 3600
+          training: self-healing
+          savesFor: 4s
+          savesWith: 0
         chaos:
         - kind: PodChaos
           at: 10m
@@ -64,6 +77,8 @@ def test_a_whole_file() -> None:
                 admission=JobAdmission.BY_USER,
                 admitted_after_seconds=120.0,
                 deadline_seconds=3600,
+                training=TrainingKind.SELF_HEALING,
+                saves=Saves(4.0, 0),
             ),
         ),
         faults=(

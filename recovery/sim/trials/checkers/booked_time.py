@@ -18,6 +18,7 @@ from recovery.ports import (
     TRAIN_JOBS,
 )
 from recovery.sim.api.store import ObjectChange
+from recovery.sim.training.rounds import TrainingKind
 from recovery.sim.training.trace import EventKind
 from recovery.sim.trials.checkers.checker_rule import CheckerRule
 from recovery.sim.trials.checkers.group_views import NO_POLICY, PAUSED, GroupView, controller_uid
@@ -292,6 +293,8 @@ class LostTimeBooked(CheckerRule):
         """The account of time whose cause nothing in the API shows. None: another account applies."""
         if stretch.account == Account.NEVER and self._never_met(key, stretch):
             return Account.NOT_YET
+        if stretch.account in _TRAINS and self.evidence.jobs[key].training is TrainingKind.INDEPENDENT:
+            return Account.INDEPENDENT
         if self.evidence.jobs[key].marking is not Marking.NOTHING:
             return None
         if stretch.account in {Account.UNDATED, Account.UNEXPLAINED}:
@@ -328,9 +331,10 @@ class LostTimeBooked(CheckerRule):
             return _MEETS_IN
         if account == Account.LATE and self._recovered(incident):
             return _TOLERANCE + _PROBES_EACH
+        early = _TOLERANCE + _OPENS_IN + self._ends_in(key) + (incident.settles if incident else timedelta())
         rules = {
             # The training may run while the verdict waits: on a node with a fault, or in a pod that is being deleted.
-            Account.EARLY: _TOLERANCE + _OPENS_IN + _ENDS_IN + (incident.settles if incident else timedelta()),
+            Account.EARLY: early,
             Account.LATE: _SETTLES_IN,
             Account.BETWEEN: _SETTLES_IN,
             Account.NEVER: _SETTLES_IN,
@@ -348,6 +352,11 @@ class LostTimeBooked(CheckerRule):
             return timedelta.max
         held_up = stretch.seconds - self.world.undisturbed.seconds(stretch.since, stretch.until)
         return by_rule + timedelta(seconds=held_up)
+
+    def _ends_in(self, key: GroupKey) -> timedelta:
+        """The longest time in which a process of the training ends after SIGTERM."""
+        saves = self.evidence.jobs[key].saves
+        return _ENDS_IN + timedelta(seconds=saves.seconds if saves is not None else 0.0)
 
     @staticmethod
     def _recovered(incident: Booked | None) -> bool:
