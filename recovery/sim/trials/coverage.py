@@ -30,7 +30,7 @@ from recovery.sim.trials.actors import KUEUE
 from recovery.sim.trials.failure_signs import PEERS, Sign
 from recovery.sim.trials.faults import FaultKind
 from recovery.sim.trials.ledger_history import LedgerWrite, action_of, ledger_writes
-from recovery.sim.trials.plan import JobAdmission, JobPlan, Marking, PlannedRuntime, Sidecar
+from recovery.sim.trials.plan import JobAdmission, JobPlan, Marking, PlannedRuntime, PodFailures, Sidecar
 from recovery.sim.trials.rarely_hit import RARELY_HIT
 from recovery.sim.trials.trial_evidence import TrialEvidence
 
@@ -41,6 +41,7 @@ _ENUMS: Mapping[str, type[StrEnum]] = {
     "sidecar": Sidecar,
     "marking": Marking,
     "training": TrainingKind,
+    "pod-failures": PodFailures,
     "admission": JobAdmission,
     "mode": Mode,
     "rule": Restart,
@@ -148,7 +149,7 @@ def _of_job(job: JobPlan) -> Iterator[str]:
     yield from (f"sidecar:{sidecar}" for sidecar in job.sidecars)
     if job.runtime is PlannedRuntime.BARE_JOBSET:
         yield f"marking:{job.marking}"
-    yield f"training:{job.training}"
+    yield from (f"training:{job.training}", f"pod-failures:{job.pod_failures}")
     if job.saves is not None:
         yield "job:saves"
     if job.deadline_seconds is not None:

@@ -9,7 +9,7 @@ from recovery.sim.api.kinds.trainjobs import CLUSTER_TRAINING_RUNTIMES
 from recovery.sim.api.server import ApiServer
 from recovery.sim.training.rounds import TrainingKind
 from recovery.sim.training.training import EXITS_AFTER_VARIABLE
-from recovery.sim.trials.plan import JobAdmission, JobPlan, Marking, PlannedRuntime, Sidecar, TrialPlan
+from recovery.sim.trials.plan import JobAdmission, JobPlan, Marking, PlannedRuntime, PodFailures, Sidecar, TrialPlan
 
 JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"
 INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
@@ -22,6 +22,23 @@ WORKERS = "workers"
 """The ReplicatedJob of a bare JobSet."""
 NATIVE_CODE = 42
 """The exit code that the Job's own podFailurePolicy decides about."""
+_POD_FAILURES: dict[PodFailures, Body] = {
+    PodFailures.NONE: {},
+    PodFailures.IGNORE: {
+        "podFailurePolicy": {
+            "rules": [
+                {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+                {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [143]}},
+            ]
+        }
+    },
+    PodFailures.FAIL_INDEX: {
+        "backoffLimitPerIndex": 2,
+        "podFailurePolicy": {
+            "rules": [{"action": "FailIndex", "onExitCodes": {"operator": "In", "values": [NATIVE_CODE]}}]
+        },
+    },
+}
 SELECTED_BY = "recovery-trial/job"
 CONTAINER_ANNOTATION = "recovery.trainjob.dev/container"
 """On a pod template: the name of the container that trains."""
@@ -168,6 +185,8 @@ def _replicated_job(job: JobPlan, name: str, *, step: str, pods: int) -> Body:
     if job.runtime is PlannedRuntime.NATIVE:
         codes = {"operator": "In", "values": [NATIVE_CODE]}
         job_spec["podFailurePolicy"] = {"rules": [{"action": "FailJob", "onExitCodes": codes}]}
+    if step != INITIALIZER:
+        job_spec |= _POD_FAILURES[job.pod_failures]
     labels: dict[str, Any] = {STEP_LABEL: step} if step else {}
     return {"name": name, "template": {"metadata": {"labels": labels}, "spec": job_spec}}
 

@@ -54,6 +54,17 @@ class Marking(StrEnum):
     """Nothing shows it."""
 
 
+class PodFailures(StrEnum):
+    """What the podFailurePolicy of the Jobs says. Where there is one, a Job replaces a pod only when it has ended."""
+
+    NONE = "none"
+    """There is no such policy, unless the runtime is `native`."""
+    IGNORE = "ignore"
+    """Ignore for the condition DisruptionTarget, and for the exit code of SIGTERM."""
+    FAIL_INDEX = "fail-index"
+    """FailIndex for exit code 42, and two retries for each index."""
+
+
 class JobAdmission(StrEnum):
     """Who starts a job."""
 
@@ -90,6 +101,8 @@ class JobPlan(msgspec.Struct, frozen=True):
     """What the loss of a rank means to the others. Launcher: only of the runtime `several-jobs`."""
     saves: Saves | None = None
     """None: a rank that gets SIGTERM exits at once."""
+    pod_failures: PodFailures = PodFailures.NONE
+    """Only of runtimes whose pods are never restarted: not of `shipped`, `initialized` and `native`."""
     reports_every_seconds: float | None = None
     """How often its training reports progress. None: it does not. TrainJobs only."""
     policy: Mapping[str, Any] | None = {}
@@ -106,6 +119,11 @@ class JobPlan(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def never_restarts(self) -> bool:
+        """Its pods have restartPolicy Never, and no podFailurePolicy of the runtime."""
+        return self.runtime not in {PlannedRuntime.SHIPPED, PlannedRuntime.INITIALIZED, PlannedRuntime.NATIVE}
 
     @property
     def under_kueue(self) -> bool:

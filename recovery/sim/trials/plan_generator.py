@@ -20,6 +20,7 @@ from recovery.sim.trials.plan import (
     JobPlan,
     Marking,
     PlannedRuntime,
+    PodFailures,
     Saves,
     Sidecar,
     TrialPlan,
@@ -118,10 +119,11 @@ _SHARES: Mapping[str, float] = {
     "unmarked": 0.3,
     "reports": 0.25,
     "saves": 0.08,
+    "pod failures": 0.15,
 }
 """The share of the jobs that have sidecars, are created suspended, have a deadline, and are resized by their users; of
 the bare JobSets in which no container requests accelerators; of the TrainJobs that report progress; of the jobs whose
-ranks save on SIGTERM."""
+ranks save on SIGTERM; of the jobs with restartPolicy Never that have a podFailurePolicy."""
 _SIDECARS: tuple[tuple[Sidecar, ...], ...] = (
     (Sidecar.HELPER,),
     (Sidecar.BROKEN,),
@@ -223,6 +225,9 @@ def _with_meeting(chance: random.Random, job: JobPlan) -> JobPlan:
     seconds, code = round(chance.uniform(1.0, 12.0), 1), chance.choice((0, SIGTERM_CODE, SIGTERM_CODE))
     if chance.random() < _SHARES["saves"] and job.grace_seconds > 1:
         found["saves"] = Saves(min(seconds, job.grace_seconds - 1.0), code)
+    failures = chance.choice((PodFailures.IGNORE, PodFailures.IGNORE, PodFailures.FAIL_INDEX))
+    if chance.random() < _SHARES["pod failures"] and job.never_restarts:
+        found["pod_failures"] = failures
     return msgspec.structs.replace(job, **found)
 
 

@@ -21,6 +21,7 @@ from recovery.sim.trials.plan import (
     JobPlan,
     Marking,
     PlannedRuntime,
+    PodFailures,
     Saves,
     TrialPlan,
     nodes_needed,
@@ -190,6 +191,7 @@ def _jobs(readable: _Readable, wrong: Problems) -> ReadJobs:
             grace_seconds=each.grace_period_seconds,
             total_steps=each.total_steps,
             training=each.training,
+            pod_failures=each.pod_failures,
             saves=_saves(each, path, wrong),
             policy=each.policy,
             sidecars=each.sidecars,
@@ -207,6 +209,8 @@ def _jobs(readable: _Readable, wrong: Problems) -> ReadJobs:
 
 
 def _check_start_and_end(job: ScenarioJob, path: str, wrong: Problems) -> None:
+    if job.pod_failures is not PodFailures.NONE and not JobPlan("", "", job.runtime).never_restarts:
+        wrong.add(f"{path}.podFailures", f"needs pods that are never restarted, without a policy; not {job.runtime}")
     if job.training is TrainingKind.LAUNCHER and job.runtime is not PlannedRuntime.SEVERAL_JOBS:
         wrong.add(f"{path}.training", "launcher needs the runtime several-jobs, which has a launcher")
     if len(set(job.sidecars)) < len(job.sidecars):

@@ -13,7 +13,7 @@ import msgspec
 
 from recovery.sim.training.rounds import TrainingKind
 from recovery.sim.trials.failure_signs import Sign
-from recovery.sim.trials.plan import JobAdmission, Marking, PlannedRuntime, Sidecar
+from recovery.sim.trials.plan import JobAdmission, Marking, PlannedRuntime, PodFailures, Sidecar
 
 
 class ScenarioPart(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -52,6 +52,8 @@ class ScenarioJob(ScenarioPart, frozen=True):
     """None: it trains until the trial ends."""
     training: TrainingKind = TrainingKind.REQUIRED
     """What the loss of a rank means to the others."""
+    pod_failures: PodFailures = PodFailures.NONE
+    """The podFailurePolicy of its Jobs."""
     saves_for: str | None = None
     """How long a rank trains on after SIGTERM, while it saves. None: it exits at once."""
     saves_with: int | None = None

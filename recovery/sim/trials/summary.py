@@ -10,7 +10,7 @@ from recovery.sim.trials.coverage import total
 from recovery.sim.trials.failure_signs import Sign
 from recovery.sim.trials.faults import TrialFault
 from recovery.sim.trials.ledger_history import ledger_writes
-from recovery.sim.trials.plan import JobAdmission, JobPlan, Marking, TrialPlan
+from recovery.sim.trials.plan import JobAdmission, JobPlan, Marking, PodFailures, TrialPlan
 from recovery.sim.trials.plan_generator import draw_plan
 from recovery.sim.trials.shrink import Shrunk
 from recovery.sim.trials.timeline import offset, timeline
@@ -173,6 +173,8 @@ def _features_words(job: JobPlan) -> str:
     words = [f"with {', '.join(job.sidecars)}"] if job.sidecars else []
     if job.training is not TrainingKind.REQUIRED:
         words.append(f"{job.training} ranks")
+    if job.pod_failures is not PodFailures.NONE:
+        words.append(f"podFailurePolicy {job.pod_failures}")
     if job.saves is not None:
         words.append(f"saves for {job.saves.seconds:g} s on SIGTERM and exits with {job.saves.code}")
     if job.marking is not Marking.ACCELERATORS:

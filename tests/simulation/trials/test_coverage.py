@@ -52,7 +52,7 @@ from recovery.sim.training.rounds import TrainingKind
 from recovery.sim.trials.coverage import ALL, NEVER_HIT, by_unit_tests_only, coverage_of, never_hit, total
 from recovery.sim.trials.failure_signs import Sign
 from recovery.sim.trials.faults import FaultKind
-from recovery.sim.trials.plan import JobAdmission, JobPlan, Marking, PlannedRuntime, Saves, Sidecar
+from recovery.sim.trials.plan import JobAdmission, JobPlan, Marking, PlannedRuntime, PodFailures, Saves, Sidecar
 from recovery.sim.trials.rarely_hit import RARELY_HIT
 from tests.simulation.trials.story import Story, at
 
@@ -69,7 +69,7 @@ def open_incident(**fields: object) -> Incident:
     return msgspec.structs.replace(OPEN, **fields)
 
 
-OF_THE_PLAN = ("runtime:", "fencing:", "admission:", "training:")
+OF_THE_PLAN = ("runtime:", "fencing:", "admission:", "training:", "pod-failures:")
 OF_THE_STATE_MACHINE = ("transition:", "ending:", "becomes:")
 
 
@@ -90,6 +90,7 @@ def covered(*ledgers: Ledger) -> dict[str, int]:
         ("sidecar", Sidecar),
         ("marking", Marking),
         ("training", TrainingKind),
+        ("pod-failures", PodFailures),
         ("admission", JobAdmission),
         ("mode", Mode),
         ("rule", Restart),
@@ -179,6 +180,7 @@ def test_faults_and_runtimes() -> None:
         "runtime:native": 2,
         "admission:at-once": 2,
         "training:required": 2,
+        "pod-failures:none": 2,
         "fencing:Proven": 2,
     }
 
@@ -201,6 +203,7 @@ def test_kinds_of_jobs() -> None:
         "admission:by-kueue": 1,
         "training:required": 2,
         "training:independent": 1,
+        "pod-failures:none": 3,
         "job:saves": 1,
         "job:deadline": 1,
         "fencing:Proven": 1,

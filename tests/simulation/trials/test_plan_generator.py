@@ -10,7 +10,16 @@ import pytest
 from recovery.sim.training.rounds import TrainingKind
 from recovery.sim.trials.faults import FaultKind
 from recovery.sim.trials.manifests import config_of, objects_of
-from recovery.sim.trials.plan import FaultRates, JobAdmission, JobPlan, Marking, PlannedRuntime, Sidecar, TrialPlan
+from recovery.sim.trials.plan import (
+    FaultRates,
+    JobAdmission,
+    JobPlan,
+    Marking,
+    PlannedRuntime,
+    PodFailures,
+    Sidecar,
+    TrialPlan,
+)
 from recovery.sim.trials.plan_generator import ACTIVE_SECONDS, HEALING_SECONDS, draw_plan
 from recovery.sim.trials.request_faults import HIT_LINES, HIT_REQUESTS
 
@@ -75,6 +84,7 @@ def test_they_reach_every_kind_of_job_and_what_hits_it() -> None:
     assert {job.admission for job in jobs} == set(JobAdmission)
     assert {job.marking for job in jobs} == set(Marking)
     assert {job.training for job in jobs} == set(TrainingKind)
+    assert {job.pod_failures for job in jobs} == set(PodFailures)
     assert {job.saves.code for job in jobs if job.saves is not None} == {0, 143}
     assert {job.deadline_seconds is None for job in jobs} == {True, False}
     assert {(plan.manager_requests_per_second, plan.manager_burst) for plan in plans()} == {(5.0, 4), (20.0, 30)}
@@ -93,6 +103,7 @@ def test_a_job_has_only_what_its_kind_can_have() -> None:
             assert not (bare and job.reports_every_seconds is not None)
             launches = job.training is TrainingKind.LAUNCHER
             assert job.runtime is PlannedRuntime.SEVERAL_JOBS or not launches
+            assert job.never_restarts or job.pod_failures is PodFailures.NONE
             assert job.saves is None or 0 < job.saves.seconds < job.grace_seconds
             assert not (bare and (job.under_kueue or job.deadline_seconds is not None))
             assert (job.admitted_after_seconds > 0) is (job.admission is not JobAdmission.AT_ONCE)
@@ -110,7 +121,7 @@ def test_many_jobs_are_plain() -> None:
 
 def _plain(job: JobPlan) -> JobPlan:
     least = JobPlan(job.namespace, job.name, job.runtime, job.pods)
-    fields = ("grace_seconds", "total_steps", "training", "saves", "policy")
+    fields = ("grace_seconds", "total_steps", "training", "saves", "pod_failures", "policy")
     return msgspec.structs.replace(least, **{field: getattr(job, field) for field in fields})
 
 

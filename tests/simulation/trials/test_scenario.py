@@ -14,6 +14,7 @@ from recovery.sim.trials.plan import (
     JobAdmission,
     JobPlan,
     PlannedRuntime,
+    PodFailures,
     Saves,
     Sidecar,
     TrialPlan,
@@ -52,6 +53,7 @@ def test_a_whole_file() -> None:
           training: self-healing
           savesFor: 4s
           savesWith: 0
+          podFailures: ignore
         chaos:
         - kind: PodChaos
           at: 10m
@@ -79,6 +81,7 @@ def test_a_whole_file() -> None:
                 deadline_seconds=3600,
                 training=TrainingKind.SELF_HEALING,
                 saves=Saves(4.0, 0),
+                pod_failures=PodFailures.IGNORE,
             ),
         ),
         faults=(
