@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from recovery.cli import explain_lines, explain_nodes_and_deadlines, explain_size
+from recovery.cli import explain_lines, explain_nodes_and_deadlines, explain_size, explain_standing
 from recovery.cli.applied_policy import AppliedPolicy, policy_of
 from recovery.cli.arguments import ServerOptions
 from recovery.cli.birth_policy import BirthPolicy, read_birth_policy
@@ -20,7 +20,7 @@ from recovery.cli.elastic_outlook import ElasticOutlook, elastic_outlook
 from recovery.cli.exit_codes import print_error
 from recovery.cli.formatting import AccountOutput, age, print_data, printable
 from recovery.cli.job_lookup import absence, title_of
-from recovery.cli.status_rows import as_data, job_row, ledger_problem, stamp
+from recovery.cli.status_rows import JobRow, as_data, job_row, ledger_problem, stamp
 from recovery.core.decision.decide import decide
 from recovery.core.decision.protection import protection
 from recovery.core.incident import budget, requests
@@ -208,7 +208,7 @@ class _Explanation:
             _print("Decision", [f"none, and no controller of this version takes one: {self._unreadable}"])
             return
         left_out = self._not_asked()
-        _print("Decision", [*explain_lines.decision_lines(plan), *([left_out] if left_out else [])])
+        _print("Decision", [*self._decision_lines(plan), *([left_out] if left_out else [])])
         self._print_if_any(
             "Next", explain_nodes_and_deadlines.next_lines(plan, self._reading.snapshot, self._selection.decides, now)
         )
@@ -232,16 +232,33 @@ class _Explanation:
         plan = self._after_pause
         if plan is None:
             return
-        _print("If the pause ended now", explain_lines.decision_lines(plan))
+        _print("If the pause ended now", self._decision_lines(plan))
         if self._ledger.incident is None and plan.ledger.incident is not None:
             _print(
                 "Incident, as it would be opened then", explain_lines.incident_lines(plan.ledger.incident, self._now)
             )
 
     def _readiness_lines(self) -> Iterator[str]:
-        return explain_lines.readiness_lines(
-            self._reading.snapshot, self._workload, self._ledger, self._protection(), self._now
+        snapshot, found = self._reading.snapshot, self._protection()
+        yield from explain_standing.standing_lines(self._row().standing, snapshot, self._ledger, found)
+        yield from explain_lines.readiness_lines(snapshot, self._workload, self._ledger, found, self._now)
+
+    def _row(self) -> JobRow:
+        reading = self._reading
+        return job_row(
+            self._key, self._workload, reading.group, reading.policies, self._leader, self._now, reading.snapshot
         )
+
+    def _decision_message(self, plan: Plan) -> str:
+        return explain_standing.decision_message(plan, self._ledger, self._protection())
+
+    def _decision_lines(self, plan: Plan) -> list[str]:
+        """The sentence of the decision, and the actions that it would take."""
+        return [self._decision_message(plan), *(f"it would {words}" for words in explain_lines.action_lines(plan))]
+
+    def _decision_data(self, plan: Plan) -> dict[str, Any]:
+        would = explain_lines.action_lines(plan)
+        return {"reason": str(plan.reason), "message": self._decision_message(plan), "wouldDo": would}
 
     @staticmethod
     def _print_if_any(title: str, lines: Iterable[str]) -> None:
@@ -263,22 +280,12 @@ class _Explanation:
         plan, ledger, snapshot = self._plan, self._ledger, self._reading.snapshot
         after = self._after_pause
         opened = after.ledger.incident if after is not None and ledger.incident is None else None
-        row = as_data(
-            job_row(
-                self._key,
-                self._workload,
-                self._reading.group,
-                self._reading.policies,
-                self._leader,
-                self._now,
-                snapshot,
-            )
-        )
+        row = as_data(self._row())
         return row | {
             "policy": row["policy"] | _policy_data(self._selection, ledger, self._now),
             "now": list(self._readiness_lines()),
-            "decision": plan and _decision_data(plan) | {"notAsked": self._not_asked()},
-            "afterPause": after and _decision_data(after) | {"incident": msgspec.to_builtins(opened)},
+            "decision": plan and self._decision_data(plan) | {"notAsked": self._not_asked()},
+            "afterPause": after and self._decision_data(after) | {"incident": msgspec.to_builtins(opened)},
             "next": list(explain_nodes_and_deadlines.next_lines(plan, snapshot, self._selection.decides, self._now))
             if plan
             else [],
@@ -293,10 +300,6 @@ class _Explanation:
             "incident": msgspec.to_builtins(ledger.incident),
             "history": msgspec.to_builtins(ledger.history),
         }
-
-
-def _decision_data(plan: Plan) -> dict[str, Any]:
-    return {"reason": str(plan.reason), "message": plan.message, "wouldDo": explain_lines.action_lines(plan)}
 
 
 def _policy_data(selection: AppliedPolicy, ledger: Ledger, now: datetime) -> dict[str, Any]:

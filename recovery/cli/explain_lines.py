@@ -16,8 +16,18 @@ from recovery.core.incident.preconditions import paused
 from recovery.core.model.annotations import PAUSED_ANNOTATION, TRAINING_CONTAINER_ANNOTATION
 from recovery.core.model.facts import ContainerFacts, GroupKey, JobFacts, PodFacts, Snapshot, WorkloadFacts
 from recovery.core.model.fleet_ledger import FleetChange
-from recovery.core.model.ledger import JOB_TRIGGERS, Attempt, ClosedIncident, Incident, Ledger, PhaseSpan, Suspect
+from recovery.core.model.ledger import (
+    JOB_TRIGGERS,
+    Attempt,
+    ClosedIncident,
+    Incident,
+    Ledger,
+    Outcome,
+    PhaseSpan,
+    Suspect,
+)
 from recovery.core.model.protection import Protection
+from recovery.core.model.reason import Reason
 from recovery.core.model.rules import Rule
 from recovery.core.model.suspect_log import SuspectLog
 from recovery.core.plan.actions import (
@@ -212,13 +222,6 @@ def _rules(rules: Sequence[Rule]) -> list[str]:
     ]
 
 
-def decision_lines(plan: Plan) -> Iterator[str]:
-    """The sentence of the decision, and the actions that it would take."""
-    yield plan.message
-    for words in action_lines(plan):
-        yield f"it would {words}"
-
-
 def action_lines(plan: Plan) -> list[str]:
     """What the plan would do to the workload, in words."""
     return [words for action in (*plan.first, *plan.actions) if (words := _action_words(action))]
@@ -285,7 +288,8 @@ def incident_lines(incident: Incident, now: datetime) -> Iterator[str]:
         yield f"{incident.id}, open for {duration(now - incident.started_at)}, mode {incident.mode}"
     else:
         length = duration(closing.ended_at - incident.started_at)
-        yield f"{incident.id}, {closing.outcome} ({closing.outcome_reason}) after {length}, mode {incident.mode}"
+        outcome = _outcome_words(closing.outcome, closing.outcome_reason, still_broken=closing.still_broken)
+        yield f"{incident.id}, {outcome} after {length}, mode {incident.mode}"
     yield incident.message
     detected = duration(incident.detected_at - incident.started_at)
     lost = sum(_idle_gpu_seconds(span, incident.gpus_in(span), now) for span in incident.phases)
@@ -389,10 +393,15 @@ def _phases(incident: Incident, now: datetime) -> list[str]:
     return aligned(("PHASE", "SINCE", "DURATION", "IDLE-GPU-SECONDS"), rows) if rows else []
 
 
+def _outcome_words(outcome: Outcome, reason: Reason, *, still_broken: bool) -> str:
+    return f"{outcome} ({reason}{', its ranks still hung' if still_broken else ''})"
+
+
 def last_incident_lines(closed: ClosedIncident, key: GroupKey, now: datetime) -> Iterator[str]:
     """The last closed incident, as far as the ledger has it, and the command that shows all of it."""
     length, ago = duration(closed.ended_at - closed.started_at), age(closed.ended_at, now)
-    yield f"{closed.id}, {closed.outcome} ({closed.outcome_reason}) {ago} ago, after {length}, cause {closed.cause}"
+    outcome = _outcome_words(closed.outcome, closed.outcome_reason, still_broken=closed.still_broken)
+    yield f"{closed.id}, {outcome} {ago} ago, after {length}, cause {closed.cause}"
     if closed.message:
         yield closed.message
     yield f"all of it: recovery explain {key.name} -n {key.namespace} --incident {closed.id}"

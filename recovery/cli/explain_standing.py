@@ -1,0 +1,62 @@
+"""The lines of `explain` about whether the program of a job trains."""
+
+from collections.abc import Iterator
+
+from recovery.cli.formatting import moment
+from recovery.core.diagnosis.membership import member_jobs, pods_of
+from recovery.core.model.facts import PodFacts, Snapshot
+from recovery.core.model.ledger import Ledger
+from recovery.core.model.protection import Protection, ProtectionReason
+from recovery.core.model.reason import Reason
+from recovery.core.model.standing import Broken, Standing
+from recovery.core.plan.actions import Plan
+from recovery.core.sentences.protection import remedy
+
+_WORDS = {
+    Standing.FORMING: "its processes have not all met yet, and none hangs",
+    Standing.MET: "all ranks have met, and none has ended since",
+    Standing.BROKEN: "a rank ended, and the ranks that had met it hang",
+}
+
+
+def standing_lines(standing: Standing | None, snapshot: Snapshot, ledger: Ledger, found: Protection) -> Iterator[str]:
+    """Whether the program trains. No line: the ledger does not say, or the job is not meant to run.
+
+    `standing`: as `status` shows it. `found`: whether the job is protected.
+    """
+    if standing is None:
+        return
+    broken = _hangs(ledger)
+    if broken is not None:
+        yield _broken_words(broken, snapshot)
+    elif found.reason is ProtectionReason.NODE_SILENT:
+        yield f"standing {Standing.UNKNOWN}: {found.detail}"
+    elif standing in _WORDS:
+        yield f"standing {standing}: {_WORDS[standing]}"
+
+
+def decision_message(plan: Plan, ledger: Ledger, found: Protection) -> str:
+    """The sentence of the decision. That nothing has failed since says little about a group that hangs."""
+    if _hangs(ledger) is None or plan.reason is not Reason.NO_FAILURE:
+        return plan.message
+    return f"nothing: the group hangs, and no further member is lost. {remedy(found)}".rstrip()
+
+
+def _hangs(ledger: Ledger) -> Broken | None:
+    """Since when the group hangs between incidents. None: it does not, or an incident is open."""
+    open_ = ledger.incident is not None and ledger.incident.closing is None
+    return None if open_ else ledger.broken
+
+
+def _broken_words(broken: Broken, snapshot: Snapshot) -> str:
+    what = broken.message.strip().removesuffix(".")
+    hang = sum(_hangs_in(pod, broken) for job in member_jobs(snapshot) for pod in pods_of(snapshot, job))
+    ranks = f"{hang} ranks still run and hang" if hang != 1 else "1 rank still runs and hangs"
+    words = "; ".join(part for part in (what, ranks if hang else "") if part)
+    return f"the group has been {Standing.BROKEN} since {moment(broken.since)}{f': {words}' if words else ''}"
+
+
+def _hangs_in(pod: PodFacts, broken: Broken) -> bool:
+    """The rank runs since before the last one ended, so it may have met that one. A later one hangs for no one."""
+    began = [each.running_since for each in pod.containers]
+    return pod.running and bool(began) and all(each is not None and each <= broken.lost_at for each in began)
