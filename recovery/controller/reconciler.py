@@ -448,6 +448,7 @@ def _log_change(key: GroupKey, before: Ledger, after: Ledger) -> None:
         job=str(key),
         incident=known,
         phase=str(after.phase),
+        standing=str(after.standing),
         epoch=after.epoch,
         decision=after.action,
         reason=str(after.reason or ""),

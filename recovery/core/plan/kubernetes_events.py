@@ -7,6 +7,7 @@ from recovery.core.model.reason import Reason, Sentence, explained
 from recovery.core.plan.actions import EmitEvent
 from recovery.core.policy.spec import Mode
 from recovery.core.sentences import render
+from recovery.core.sentences.standing import sentence_of
 
 _MAX_NOTE = 1024
 _KEY_TIME = "%Y%m%d%H%M%S%f"
@@ -14,9 +15,12 @@ _KEY_TIME = "%Y%m%d%H%M%S%f"
 
 def events(before: Ledger, after: Ledger) -> tuple[EmitEvent, ...]:
     """What changed between two ledgers of one group, as Events."""
-    answers = tuple(_answer(given) for given in after.requests if given not in before.requests)
-    incident = after.incident
-    return answers if incident is None else (*answers, *_of_incident(before, after, incident))
+    found = [_answer(given) for given in after.requests if given not in before.requests]
+    if after.incident is not None:
+        found += _of_incident(before, after, after.incident)
+    if after.broken is not None and before.broken is None:
+        found.append(_event(f"{after.broken.incident}.broken", True, "GroupBroken", sentence_of(after.broken)))
+    return tuple(found)
 
 
 def fleet_events(before: FleetLedger, after: FleetLedger) -> tuple[EmitEvent, ...]:

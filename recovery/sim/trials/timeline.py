@@ -8,6 +8,8 @@ from typing import Any
 
 from recovery.controller.lease import LEASE_NAME
 from recovery.core.model.facts import GroupKey
+from recovery.core.model.ledger import Ledger, Phase
+from recovery.core.model.standing import Standing
 from recovery.ports import JOB_SETS, JOBS, LEASES, PODS, TRAIN_JOBS, Resource
 from recovery.sim.api.store import ObjectChange
 from recovery.sim.training.trace import EventKind, TraceRecord
@@ -149,13 +151,19 @@ def _of_ledgers(writes: Iterable[LedgerWrite]) -> Iterator[Line]:
         incident, before = write.after.incident, write.before
         sentence = incident.message if incident is not None and incident.message else write.after.message
         known = sentences.get(write.group, "")
-        if write.after.phase is before.phase and _outline(sentence) == _outline(known):
+        phase = _shown_phase(write.after)
+        if phase == _shown_phase(before) and _outline(sentence) == _outline(known):
             continue
         sentences[write.group] = sentence
         epoch = f" (epoch {write.after.epoch})" if write.after.epoch != before.epoch else ""
         news = _news(sentence, known)
-        text = f"{write.actor}: {write.group} {write.after.phase}{epoch}{f': {news}' if news else ''}"
+        text = f"{write.actor}: {write.group} {phase}{epoch}{f': {news}' if news else ''}"
         yield Line(write.at, text, str(write.group))
+
+
+def _shown_phase(ledger: Ledger) -> str:
+    """The phase, or Broken for a group that hangs between incidents, as `recovery status` shows it."""
+    return str(ledger.phase if ledger.broken is None or ledger.phase is not Phase.HEALTHY else Standing.BROKEN)
 
 
 def _news(sentence: str, known: str) -> str:

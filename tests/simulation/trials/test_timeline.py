@@ -3,9 +3,11 @@
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from recovery.core.model.ledger import Incident, Ledger, Phase
 from recovery.core.model.pinned_policy import PinnedPolicy
+from recovery.core.model.standing import Broken, Standing
 from recovery.ports import JOB_SETS, JOBS, PODS, RECOVERY_GROUPS
 from recovery.sim.training.trace import EventKind
 from recovery.sim.trials.faults import FaultKind
@@ -165,3 +167,14 @@ def test_without_a_violation_all_is_told() -> None:
     for number in range(200):
         story.happens(60 + number, FaultKind.POD_KILL, f"fault {number}")
     assert len(timeline(story.evidence)) == 201
+
+
+def test_a_group_that_is_left_hanging_is_not_healthy() -> None:
+    story = Story()
+    story.ledger(60, Ledger(epoch=1, phase=Phase.DECIDED, incident=incident("a pod was deleted")))
+    hangs = Broken(at(10), at(10), at(70), "i-1", "PodDeleted", 16, "pod llm-node-0-1 ended")
+    left = Ledger(epoch=1, message="a pod was deleted", standing=Standing.BROKEN, broken=hangs)
+    story.ledger(70, left)
+    story.ledger(90, replace(left, standing=Standing.MET, broken=None))
+    lines = [line for line in timeline(story.evidence) if "controller-0: team-a/llm" in line]
+    assert [line.split("team-a/llm ")[1].split(" ")[0] for line in lines] == ["Decided", "Broken", "Healthy"]

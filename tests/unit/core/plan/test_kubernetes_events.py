@@ -9,6 +9,7 @@ from recovery.core.model.ledger import Attempt, AttemptAction, Closing, Consider
 from recovery.core.model.pinned_policy import PinnedPolicy
 from recovery.core.model.reason import Reason
 from recovery.core.model.rules import ExitCodes, Operator, Rule, RuleAction, When
+from recovery.core.model.standing import Broken, Standing
 from recovery.core.plan.actions import EmitEvent
 from recovery.core.plan.kubernetes_events import events
 from recovery.core.policy.spec import Mode
@@ -183,3 +184,14 @@ def test_of_a_node_that_may_not_be_quarantined() -> None:
     controller = Controller(policy(rules=(replace,)))
     controller.reconcile(training().with_node("gpu-3").pod_failed(3, 137, 0), 10)
     assert controller.events == ["RecreatingGroup", "QuarantineRefused"]
+
+
+def test_a_group_that_is_left_hanging_is_one_event() -> None:
+    closing = Closing(Outcome.HELD, Reason.FAIL_JOB_RULE, AT, still_broken=True)
+    hangs = Broken(AT, AT, AT, "inc-1", "HardwareFault", 16, "pod llm-0-1 ended")
+    closed = msgspec.structs.replace(ledger(Phase.HEALTHY, closing=closing), standing=Standing.BROKEN, broken=hangs)
+    note = "The group has been Broken since 2026-11-02 09:00:00Z: pod llm-0-1 ended. Its other ranks hang."
+    assert told(OPEN, closed) == [("inc-1.closed", "IncidentHeld", SENTENCE), ("inc-1.broken", "GroupBroken", note)]
+    recorded = msgspec.structs.replace(closed, incident=None)
+    assert told(closed, recorded) == []
+    assert told(recorded, msgspec.structs.replace(recorded, standing=Standing.MET, broken=None)) == []
