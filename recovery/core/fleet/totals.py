@@ -67,7 +67,7 @@ def with_closed(
         for each in totals.counted
         if now - each.counted_at < REMEMBERED_FOR or may_return((each.workload_uid, each.number, each.started_at))
     )
-    fresh = (CountedIncident(*name, counted_at=now) for name in new)
+    fresh = (CountedIncident(*name, counted_at=now, broken=each.broken) for name, each in new.items())
     return msgspec.structs.replace(totals, counted=(*kept, *fresh)[-COUNTED_MAX:])
 
 

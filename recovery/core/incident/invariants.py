@@ -70,8 +70,9 @@ def _totals(before: Ledger, after: Ledger) -> list[str]:
     of_classes = _of_classes(new) - _of_classes(old)
     if abs(booked - of_classes) > _ROUNDING_GPU_SECONDS:
         found.append(f"IdleByClass: the totals rise by {booked} GPU-seconds by phase, by {of_classes} by class")
-    if before.broken is not None and after.broken is None:
-        booked -= new.idle_gpu_seconds.get(BROKEN_SECONDS, 0.0) - old.idle_gpu_seconds.get(BROKEN_SECONDS, 0.0)
+    hung = new.idle_gpu_seconds.get(BROKEN_SECONDS, 0.0) - old.idle_gpu_seconds.get(BROKEN_SECONDS, 0.0)
+    found += _booked_broken(before, after, hung)
+    booked -= hung
     same = _same(before, after)
     spent = _idle(after.incident) - _idle(same)
     if after.incident is not None and abs(booked - spent) > _ROUNDING_GPU_SECONDS:
@@ -82,6 +83,23 @@ def _totals(before: Ledger, after: Ledger) -> list[str]:
     if abs(released - (freed if after.incident is not None else 0.0)) > _ROUNDING_GPU_SECONDS:
         found.append(f"ReleasedBooked: the totals rise by {released} GPU-seconds, the spans by {freed}")
     return found
+
+
+def _booked_broken(before: Ledger, after: Ledger, hung: float) -> list[str]:
+    """What the totals rise by for a group that hung between incidents. No second counts twice: the time up to where the
+    ledger still hangs, or to the failure of the next incident, is all that there can be."""
+    broken, goes_on, opened = before.broken, after.broken, after.incident
+    if broken is None or broken == goes_on:
+        most = 0.0
+    elif goes_on is not None:
+        most = (goes_on.booked_from - broken.booked_from).total_seconds() * broken.gpus
+    elif opened is not None and _same(before, after) is None:
+        most = (opened.started_at - broken.booked_from).total_seconds() * broken.gpus
+    else:
+        return []  # only the clock knows when it ended
+    if hung <= max(0.0, most) + _ROUNDING_GPU_SECONDS:
+        return []
+    return [f"BrokenBooked: the totals rise by {hung} GPU-seconds of a group that hangs, of at most {most}"]
 
 
 def _idle(incident: Incident | None) -> float:

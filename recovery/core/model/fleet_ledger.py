@@ -87,8 +87,8 @@ class Breaker(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Why the circuit breaker opened, as a sentence of an older controller. Empty: the other fields say why."""
 
 
-class CountedIncident(msgspec.Struct, frozen=True, rename="camel"):
-    """An incident that the totals contain."""
+class CountedIncident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """An incident that the totals contain, or the time in which its group was Broken after it."""
 
     workload_uid: str = msgspec.field(name="workloadUID")
     number: int
@@ -96,6 +96,8 @@ class CountedIncident(msgspec.Struct, frozen=True, rename="camel"):
     started_at: datetime
     """When the failure of the incident happened."""
     counted_at: datetime
+    broken: bool = False
+    """It is no incident, but the time in which the group was Broken, from `startedAt` on."""
 
 
 class FleetTotals(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

@@ -5,11 +5,12 @@ from typing import Any
 import msgspec
 
 from recovery.core.fleet.totals import with_closed
-from recovery.core.incident.closed_incident import totals_of
+from recovery.core.incident.closed_incident import totals_of, totals_of_broken
 from recovery.core.model.enforce_estimate import EnforceEstimate
 from recovery.core.model.fleet_ledger import FleetLedger, FleetTotals
 from recovery.core.model.folded_incidents import FoldedIncidents, NumberRange
 from recovery.core.model.ledger import Incident, IncidentTotals, Ledger
+from recovery.core.model.standing import Broken
 from recovery.ports import RECOVERY_CONFIGS, RECOVERY_INCIDENTS
 from recovery.sim.trials.checkers.fleet_totals import FleetTotalsFold
 from tests.simulation.trials.checker_case import CONTROLLER, Case, at, closed, opened, restarted
@@ -100,6 +101,16 @@ def test_totals_that_say_more_than_the_records_are_found() -> None:
     case.totals(msgspec.structs.replace(case.counted(), restarts=2, released_gpu_seconds=7.0))
     case.forgotten()
     assert case.end() == ["restarts are 2, the records say 1", "7.0 GPU-seconds are released, 0.0 by the records"]
+
+
+def test_the_time_in_which_a_group_hung_needs_no_record() -> None:
+    case = FleetCase()
+    case.recorded()
+    hangs = Broken(at(1000), at(1000), at(1100), "workload-1", case.incident.disruption_class, 8)
+    hung = totals_of_broken("workload", ENDED, hangs, 800.0)
+    case.totals(with_closed(case.counted(), [hung], at(1200), may_return=lambda _: False))
+    case.forgotten()
+    assert case.end() == []
 
 
 # --- incidents that share a record -----------------------------------------------------------------------------------

@@ -298,3 +298,10 @@ def test_totals_that_count_a_phase_twice_break_them() -> None:
     assert list(broken_totals([ledger.current_incident], Totals(idle_gpu_seconds={"Decided": 976.0}))) == [
         "the totals say 976.000 GPU-seconds, the incidents 960.000"
     ]
+
+
+def test_the_time_between_incidents_in_which_a_group_hung_counts_for_itself() -> None:
+    ledger = books()
+    totals = ledger.totals
+    hung = msgspec.structs.replace(totals, idle_gpu_seconds={**totals.idle_gpu_seconds, "Broken": 500.0})
+    assert not list(broken_totals([ledger.current_incident], hung))

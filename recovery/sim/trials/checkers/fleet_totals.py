@@ -12,6 +12,7 @@ from recovery.core.model.facts import GroupKey
 from recovery.core.model.fleet_ledger import FleetTotals
 from recovery.core.model.folded_incidents import FoldedIncidents
 from recovery.core.model.ledger import Closing, Incident, IncidentTotals
+from recovery.core.model.standing import BROKEN_SECONDS
 from recovery.ports import RECOVERY_CONFIGS, RECOVERY_INCIDENTS
 from recovery.sim.api.store import ObjectChange
 from recovery.sim.trials.checkers.checker_rule import CheckerRule
@@ -40,6 +41,8 @@ class FleetTotalsFold(CheckerRule):
         super().__init__(evidence)
         self._recorded: dict[IncidentName, _Recorded] = {}
         self._counted: dict[IncidentName, datetime] = {}
+        self._hung: set[IncidentName] = set()
+        """Those that are no incident, but the time in which a group was Broken after one. No record has it."""
         self._totals = FleetTotals()
         self._config_since: datetime | None = None
         """None: there is no RecoveryConfig."""
@@ -65,6 +68,8 @@ class FleetTotalsFold(CheckerRule):
             if name in self._counted:
                 yield self.found(at, f"incident {each.number} of workload {each.workload_uid} is counted twice")
             self._counted[name] = at
+            if each.broken:
+                self._hung.add(name)
 
     def _record(self, change: ObjectChange, at: datetime) -> None:
         spec = change.body["spec"]
@@ -108,7 +113,7 @@ class FleetTotalsFold(CheckerRule):
     def ended(self) -> Iterator[Violation]:
         at = self.evidence.ends_at
         for name in self._counted:
-            if name not in self._recorded:
+            if name not in self._recorded and name not in self._hung:
                 yield self.found(at, f"incident {name[1]} of workload {name[0]} is counted and not recorded")
         for name, record in self._recorded.items():
             if name not in self._counted and self._is_due(name, record):
@@ -143,5 +148,6 @@ class FleetTotalsFold(CheckerRule):
         by_class, expected = written.idle_gpu_seconds_by_class, fold.idle_gpu_seconds_by_class
         for class_ in sorted({*by_class, *expected}):
             one, other = by_class.get(class_, {}), expected.get(class_, {})
-            if any(abs(one.get(phase, 0.0) - other.get(phase, 0.0)) > self.ROUNDING for phase in {*one, *other}):
+            phases = {*one, *other} - {BROKEN_SECONDS}
+            if any(abs(one.get(phase, 0.0) - other.get(phase, 0.0)) > self.ROUNDING for phase in phases):
                 yield f"idle GPU-seconds of class {class_} are {one}, the records say {other}"

@@ -281,7 +281,7 @@ def _differences(metrics: Any, group: GroupKey, ledger: Ledger) -> Iterator[str]
         for reason in COUNTED_REASONS
     )
     booked = sum(totals.idle_gpu_seconds.values())
-    open_ = ledger.incident is not None and ledger.incident.closing is None
-    # While an incident is open, the metric includes its running phase up to now, so it may only be higher.
+    open_ = (ledger.incident is not None and ledger.incident.closing is None) or ledger.broken is not None
+    # While an incident is open or the group is Broken, the metric includes the time up to now: it may only be higher.
     if idle < booked - _ROUNDING or (not open_ and idle > booked + _BOOKED_AHEAD * totals.incidents + _ROUNDING):
         yield f"{idle:.3f} idle GPU-seconds are reported, the ledger has booked {booked:.3f}"

@@ -9,6 +9,7 @@ from recovery.core.incident import lifecycle, phases
 from recovery.core.incident.invariants import violations
 from recovery.core.model.ledger import AttemptAction, Incident, Ledger, Phase, Suspension, Target, Withheld
 from recovery.core.model.reason import Reason
+from recovery.core.model.standing import Broken, Standing
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.groups import training
 from tests.unit.core.world import at
@@ -79,6 +80,23 @@ def another_attempt(ledger: Ledger, **changes: object) -> Ledger:
     return with_incident(more, attempts=(*attempts[:-1], msgspec.structs.replace(attempts[-1], **changes)))
 
 
+def left_hanging(since: float = 21) -> Ledger:
+    hangs = Broken(at(0), at(0), at(since), "0d2f5c9e-1", "PodDeleted", 32, "pod train-node-0-3 ended")
+    return msgspec.structs.replace(put_away(), standing=Standing.BROKEN, broken=hangs)
+
+
+def booking(ledger: Ledger, gpu_seconds: float, **changes: object) -> Ledger:
+    """The ledger after it has booked that much for the time in which the group hung."""
+    totals, of_classes = ledger.totals, ledger.totals.idle_gpu_seconds_by_class
+    of_class = {**of_classes["PodDeleted"], "Broken": gpu_seconds}
+    booked = with_totals(
+        ledger,
+        idle_gpu_seconds={**totals.idle_gpu_seconds, "Broken": gpu_seconds},
+        idle_gpu_seconds_by_class={**of_classes, "PodDeleted": of_class},
+    )
+    return msgspec.structs.replace(booked, **changes)
+
+
 HOLDS: dict[str, tuple[Ledger, Ledger]] = {
     "nothing changes": (opened(), opened()),
     "an incident opens with a trigger": (EMPTY, opened()),
@@ -87,6 +105,9 @@ HOLDS: dict[str, tuple[Ledger, Ledger]] = {
     "another attempt": (opened(), another_attempt(opened())),
     "it closes": (opened(), closed()),
     "it is put away": (closed(), put_away()),
+    "the group hangs": (put_away(), left_hanging()),
+    "it trains again": (left_hanging(), booking(left_hanging(), 3200.0, standing=Standing.MET, broken=None)),
+    "some of it is booked": (left_hanging(), booking(left_hanging(121), 3200.0)),
 }
 
 
@@ -112,6 +133,17 @@ BREAKS: dict[str, tuple[Ledger, Callable[[Ledger], Ledger], str]] = {
         put_away(),
         lambda x: with_totals(x, idle_gpu_seconds={**x.totals.idle_gpu_seconds, "Held": 5.0}),
         "IdleBooked: the totals rise by 5.0 GPU-seconds without an incident",
+    ),
+    "seconds of a group that does not hang": (
+        put_away(),
+        lambda x: booking(x, 5.0),
+        "BrokenBooked: the totals rise by 5.0 GPU-seconds of a group that hangs, of at most 0.0",
+    ),
+    "seconds that it still counts": (left_hanging(), lambda x: booking(x, 5.0), "BrokenBooked: the totals rise by 5.0"),
+    "more than it hung": (
+        left_hanging(),
+        lambda x: booking(left_hanging(121), 3201.0),
+        "BrokenBooked: the totals rise by 3201.0 GPU-seconds of a group that hangs, of at most 3200.0",
     ),
     "a span that is not booked as it lasted": (
         closed(),
