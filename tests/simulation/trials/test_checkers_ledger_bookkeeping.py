@@ -10,6 +10,7 @@ from recovery.core.model.facts import Snapshot
 from recovery.core.model.group_totals import BudgetState, Totals
 from recovery.core.model.ledger import Ledger, Outcome, RequestAnswer
 from recovery.core.model.reason import Reason
+from recovery.core.model.standing import Broken, Standing
 from recovery.ports import PODS, RECOVERY_GROUPS, RECOVERY_INCIDENTS, TRAIN_JOBS
 from recovery.sim.training.trace import EventKind
 from recovery.sim.trials.checkers.ledger_bookkeeping import (
@@ -358,6 +359,15 @@ class TestMetricsFold:
 
     def test_what_was_reported_a_running_phase_may_be_a_moment_ahead(self) -> None:
         assert self.metrics_of(controller_0=told(idle=1616.0)) == []
+
+    @pytest.mark.parametrize(("idle", "held"), [(3200.0, True), (1599.0, False)])
+    def test_a_group_that_hangs_costs_more_than_is_booked(self, idle: float, held: bool) -> None:
+        case = Case(MetricsFold)
+        ended = closed(restarted(opened(1000), 1000), 1100)
+        hangs = Broken(at(1000), at(1000), at(1100), "workload-1", "PodDeleted", 16)
+        case.ledger(msgspec.structs.replace(ended, standing=Standing.BROKEN, broken=hangs))
+        case.evidence.metrics = {"controller-0": told(idle=idle)}
+        assert (case.end() == []) is held
 
     def test_one_leader_tells(self) -> None:
         [sentence] = self.metrics_of(controller_0=told(), controller_1=told())
