@@ -117,7 +117,7 @@ class FleetTotalsCollector(Collector):
             return  # it was deleted meanwhile; without a RecoveryConfig nothing remembers it
         parts = {name_of(job.workload_uid, each): _of_incident(job.workload_uid, each) for each in ended}
         if broken and before.broken is not None:
-            parts[name_of_broken(job.workload_uid, before, before.broken)] = _Sums(idle=broken)
+            parts[name_of_broken(job.workload_uid, before.broken)] = _Sums(idle=broken)
         self._remembered = _added((self._remembered, *parts.values()))
         self._remembered_which |= frozenset(parts)
 
@@ -234,7 +234,7 @@ def _parts(group: LedgerObject, now: datetime, *, running: bool) -> Iterator[tup
         yield which, _of_closed(each)
     if running and hangs is not None:
         idle, _ = running_of(group.ledger, now)
-        yield name_of_broken(group.workload_uid, group.ledger, hangs), _Sums(idle=idle)
+        yield name_of_broken(group.workload_uid, hangs), _Sums(idle=idle)
     if incident is None or name_of(group.workload_uid, incident) in seen:
         return
     yield name_of(group.workload_uid, incident), _of_incident(group.workload_uid, incident)

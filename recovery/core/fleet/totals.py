@@ -28,9 +28,9 @@ def name_of(workload_uid: str, incident: Incident) -> IncidentName:
     return workload_uid, incident.number, incident.started_at
 
 
-def name_of_broken(workload_uid: str, ledger: Ledger, broken: Broken) -> IncidentName:
-    """The name of the time in which the group hangs after its last incident. It is no incident, but counts once too."""
-    return workload_uid, ledger.totals.incidents, broken.booked_from
+def name_of_broken(workload_uid: str, broken: Broken) -> IncidentName:
+    """The name of the time in which the group hangs between incidents. It counts once too, but has no number."""
+    return workload_uid, 0, broken.booked_from
 
 
 def contains(totals: FleetTotals, name: IncidentName) -> bool:

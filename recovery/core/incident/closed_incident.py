@@ -9,7 +9,6 @@ from recovery.core.model.ledger import (
     Incident,
     IncidentHandling,
     IncidentTotals,
-    Ledger,
     Outcome,
     Phase,
 )
@@ -69,15 +68,15 @@ def totals_of(workload_uid: str, incident: Incident) -> IncidentTotals:
     )
 
 
-def totals_of_broken(workload_uid: str, ledger: Ledger, broken: Broken, idle_gpu_seconds: float) -> IncidentTotals:
-    """What the time in which the group hung after its last incident adds to the fleet's totals, when it ends."""
-    uid, number, since = name_of_broken(workload_uid, ledger, broken)
+def totals_of_broken(workload_uid: str, broken: Broken, idle_gpu_seconds: float) -> IncidentTotals:
+    """What the time in which the group hung between incidents adds to the fleet's totals, when it ends."""
+    uid, number, since = name_of_broken(workload_uid, broken)
     return IncidentTotals(
         workload_uid=uid,
         number=number,
         started_at=since,
         disruption_class=broken.disruption_class,
-        outcome=ledger.history[0].outcome if ledger.history else Outcome.HELD,
+        outcome=Outcome.HELD,
         idle_gpu_seconds={BROKEN_SECONDS: idle_gpu_seconds},
         broken=True,
     )

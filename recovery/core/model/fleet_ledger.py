@@ -97,7 +97,7 @@ class CountedIncident(msgspec.Struct, frozen=True, rename="camel", omit_defaults
     """When the failure of the incident happened."""
     counted_at: datetime
     broken: bool = False
-    """It is no incident, but the time in which the group was Broken, from `startedAt` on."""
+    """It is no incident, and `number` is 0, but the time in which the group was Broken, from `startedAt` on."""
 
 
 class FleetTotals(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

@@ -407,7 +407,7 @@ class IncidentTotals(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     released_gpu_seconds: float = 0.0
     restarts: int = 0
     broken: bool = False
-    """The time in which the group was Broken after that incident, from `startedAt` on. It counts as no incident."""
+    """It is no incident, and `number` is 0, but the time in which the group was Broken, from `startedAt` on."""
     enforce_estimate: EnforceEstimate = EnforceEstimate()
 
 

@@ -233,7 +233,7 @@ class Group:
             idle_gpu_seconds={**totals.idle_gpu_seconds, BROKEN_SECONDS: by_class[BROKEN_SECONDS]},
             idle_gpu_seconds_by_class={**totals.idle_gpu_seconds_by_class, broken.disruption_class: by_class},
         )
-        owed = (*self.ledger.uncounted, totals_of_broken(UID, self.ledger, broken, seconds))
+        owed = (*self.ledger.uncounted, totals_of_broken(UID, broken, seconds))
         self._write(
             msgspec.structs.replace(self.ledger, standing=Standing.MET, broken=None, totals=booked, uncounted=owed)
         )

@@ -5,8 +5,7 @@ from datetime import timedelta
 from recovery.core.fleet.totals import COUNTED_MAX, REMEMBERED_FOR, IncidentName, contains, with_closed
 from recovery.core.incident.closed_incident import totals_of_broken
 from recovery.core.model.fleet_ledger import FleetTotals
-from recovery.core.model.group_totals import Totals
-from recovery.core.model.ledger import IncidentHandling, IncidentTotals, Ledger, Outcome
+from recovery.core.model.ledger import IncidentHandling, IncidentTotals, Outcome
 from recovery.core.model.standing import Broken
 from tests.unit.core.world import at
 
@@ -43,9 +42,8 @@ def test_it_is_counted_by_class_outcome_and_handling() -> None:
 
 
 def test_the_time_in_which_a_group_hung_counts_once_and_is_no_incident() -> None:
-    ledger = Ledger(totals=Totals(incidents=1))
     broken = Broken(at(0), at(0), at(30), "uid-1-1", "NodeLost", 8)
-    hung = totals_of_broken("uid-1", ledger, broken, 80.0)
+    hung = totals_of_broken("uid-1", broken, 80.0)
     totals = counted(closed(), hung, totals=counted(closed()))
     assert totals.incidents == {"NodeLost": {Outcome.RECOVERED: {IncidentHandling.AUTOMATIC: 1}}}
     assert totals.idle_gpu_seconds_by_class == {"NodeLost": {"Detected": 10.0, "Broken": 80.0}}
