@@ -114,10 +114,15 @@ def next_step(
         return NextStep("resumes", resumes_at, verb="resume")
     if phase == STARTING:
         return NextStep("waits for pods")
-    if phase == BROKEN and found.reason is ProtectionReason.BROKEN:
-        return NextStep(verb="restart", forced=True) if found.forced else NextStep(verb="retry")
     if phase == PAUSED:  # whatever else the policy says
         return NextStep(verb="resume")
+    return _between_incidents(ledger, found)
+
+
+def _between_incidents(ledger: Ledger, found: Protection) -> NextStep:
+    """The next step of a job that runs or hangs, and that no one has paused."""
+    if found.reason is ProtectionReason.BROKEN:
+        return NextStep(verb="restart", forced=True) if found.forced else NextStep(verb="retry")
     if found.reason in _COMMANDS:
         return NextStep("budget frees" if found.until else "", found.until, verb=_COMMANDS[found.reason])
     if found.protected is not None and ledger.elastic is not None:

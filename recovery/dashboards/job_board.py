@@ -72,9 +72,9 @@ def _now() -> list[AnyPanel]:
         ),
         one_number(
             "Standing",
-            "Whether the program trains. Met: all ranks have met, and none has ended since. Forming: they start. Broken:"
-            " a rank ended and the others hang; between incidents see the runbook of RecoveryGroupBroken. Unknown: the"
-            " facts do not say. With several jobs chosen, the worst.",
+            "Whether the program trains. Met: all ranks have met, and none has ended since. Forming: they start."
+            " Broken: a rank ended and the others hang; between incidents see the runbook of RecoveryGroupBroken."
+            " Unknown: the facts do not say. With several jobs chosen, the worst.",
             f"max({standing_number()})",
             unit="none",
             steps=((None, GOOD),),

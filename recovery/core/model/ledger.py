@@ -391,7 +391,8 @@ class ClosedIncident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
 
 
 class IncidentTotals(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What one closed incident, or the time in which its group was Broken after it, adds to the totals of all groups in the status of the RecoveryConfig."""
+    """What a closed incident, or the time in which its group was Broken after it, adds to the totals of all groups in
+    the status of the RecoveryConfig."""
 
     workload_uid: str = msgspec.field(name="workloadUID")
     number: int

@@ -1,4 +1,4 @@
-"""A group that hangs between incidents idles its GPUs: in the gauges at once, in the counters as far as that is sure."""
+"""A group that hangs between incidents idles its GPUs: in gauges at once, in counters as far as that is sure."""
 
 from itertools import pairwise
 
