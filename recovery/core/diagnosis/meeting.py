@@ -15,6 +15,7 @@ from enum import IntEnum
 
 import msgspec
 
+from recovery.core.diagnosis.collective import collective_of
 from recovery.core.diagnosis.membership import (
     Rank,
     group_runs_whole,
@@ -24,6 +25,7 @@ from recovery.core.diagnosis.membership import (
     stands_still,
 )
 from recovery.core.diagnosis.trained import first_together, pods_of_run, shows_all_processes, trained_at
+from recovery.core.model.collective import Collective
 from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
 from recovery.core.model.standing import Standing
 
@@ -72,11 +74,13 @@ def meet(snapshot: Snapshot, lost_at: datetime | None = None) -> Meeting:
     `lost_at`: when the group lost a rank, by the ledger. The ranks that ran then had met it, even if no object shows
     that any more. None: the ledger knows of no such loss.
     """
+    program = collective_of(snapshot)
     jobs = [job for job in member_jobs(snapshot) if not stands_still(job)]
+    counted = [job for job in jobs if job.uid in program.counts]
     pods = {job.uid: pods_of_run(job, snapshot.pods) for job in jobs}
     processes = [
         process
-        for job in jobs
+        for job in counted
         for pod in pods[job.uid]
         if pod.index is None or pod.index < member_count(job)
         for process in processes_of(_as_it_is(pod, snapshot))
@@ -84,19 +88,19 @@ def meet(snapshot: Snapshot, lost_at: datetime | None = None) -> Meeting:
     events = list(_events(processes))
     met_at = first_met_at(snapshot, jobs, pods)
     if met_at is not None:
-        unseen = _unseen(snapshot, jobs, processes, pods, met_at)
+        unseen = _unseen(snapshot, counted, processes, pods, met_at)
         surely = all(job.uid in snapshot.trained_together for job in jobs)
         events.append(_Event(met_at, _Order.MET, unseen=unseen, surely=surely))
         events += [_Event(each.ended, _Order.ENDED, each) for each in unseen if each.ended is not None]
     if lost_at is not None:
-        unseen = _unseen(snapshot, jobs, processes, pods, lost_at - _SECOND)
+        unseen = _unseen(snapshot, counted, processes, pods, lost_at - _SECOND)
         events.append(_Event(lost_at, _Order.LOST, unseen=unseen))
     done = ((uid, rank(pod)) for uid, ranks in snapshot.done.items() for pod in ranks)
-    wanted = {job.uid: member_count(job) for job in jobs}
+    wanted = {job.uid: member_count(job) for job in counted}
     scan = _Scan(wanted, done, whole=len(jobs) >= max(1, snapshot.expected_jobs))
     for event in sorted(events, key=lambda event: (event.at, event.order)):
         scan.happened(event)
-    return _judged(snapshot, scan.result())
+    return _judged(snapshot, program.collective, scan.result())
 
 
 def hangs(snapshot: Snapshot, lost_at: datetime | None = None) -> bool:
@@ -118,13 +122,18 @@ def met_since(snapshot: Snapshot, losses: Iterable[datetime | None], lost_at: da
     return all(loss is not None and loss <= met_at for loss in losses)
 
 
-def _judged(snapshot: Snapshot, found: Meeting) -> Meeting:
-    """The meeting, with what only other facts show: reports of progress, and nodes that do not answer."""
+def _judged(snapshot: Snapshot, collective: Collective, found: Meeting) -> Meeting:
+    """The meeting, with what only other facts show: reports of progress, what the program is, and nodes that do not
+    answer."""
     progress = snapshot.workload.progress if snapshot.workload is not None else None
     # A report of 0 % may only say that a process has begun.
     if found.lost_at is not None and progress is not None and progress.ratio != 0.0:
         reported = progress.updated_at > found.lost_at + CLOCKS_DIFFER_BY
         found = Meeting(Standing.MET, met_at=progress.updated_at) if reported else found
+    if found.standing is Standing.BROKEN and collective is not Collective.REQUIRED:
+        # The ranks that are left go on, or heal themselves within a time of their own.
+        standing = Standing.MET if collective is Collective.INDEPENDENT else Standing.UNKNOWN
+        found = msgspec.structs.replace(found, standing=standing)
     if found.standing is Standing.MET and any(_silent(snapshot, pod) for pod in snapshot.pods):
         return msgspec.structs.replace(found, standing=Standing.UNKNOWN)
     return found

@@ -86,13 +86,11 @@ def _totals(before: Ledger, after: Ledger) -> list[str]:
 
 
 def _booked_broken(before: Ledger, after: Ledger, hung: float) -> list[str]:
-    """What the totals rise by for a group that hung between incidents. No second counts twice: the time up to where the
-    ledger still hangs, or to the failure of the next incident, is all that there can be."""
+    """What the totals rise by for a group that hung between incidents, when it no longer does. No second counts twice:
+    the time up to the failure of the next incident is all that there can be."""
     broken, goes_on, opened = before.broken, after.broken, after.incident
     if broken is None or broken == goes_on:
         most = 0.0
-    elif goes_on is not None:
-        most = (goes_on.booked_from - broken.booked_from).total_seconds() * broken.gpus
     elif opened is not None and _same(before, after) is None:
         most = (opened.started_at - broken.booked_from).total_seconds() * broken.gpus
     else:

@@ -161,7 +161,7 @@ def test_observe_decides_everything_and_does_nothing() -> None:
     assert incident.closing.ended_at == at(41)
     assert controller.workload_actions == []
     assert controller.ledger.epoch == controller.ledger.totals.charged == 0
-    assert controller.events == ["MemberLost", "IncidentObserved"]
+    assert controller.events == ["MemberLost", "IncidentObserved", "GroupBroken"]
 
 
 def test_a_cascade_under_observe_is_one_incident() -> None:

@@ -251,7 +251,7 @@ def test_of_a_failed_job_set_it_is_said_what_enforce_would_do_only_where_it_woul
 def test_a_node_that_enforce_could_not_quarantine_is_no_warning_under_observe() -> None:
     controller = observing(rules=(BAD_GPU,), limits=MAY, fleet=FULL)
     recorded(controller, failed())
-    assert controller.events == ["MemberLost", "IncidentObserved"]
+    assert controller.events == ["MemberLost", "IncidentObserved", "GroupBroken"]
 
 
 def test_a_loss_under_observe_is_left_to_a_person_once_the_policy_says_enforce() -> None:

@@ -3,8 +3,12 @@
 import pytest
 
 from recovery.core.diagnosis.meeting import Meeting, meet, met_since
+from recovery.core.model.annotations import COLLECTIVE_ANNOTATION
+from recovery.core.model.collective import Collective, LaunchFacts
+from recovery.core.model.container_template import ContainerTemplate
 from recovery.core.model.facts import Progress
 from recovery.core.model.standing import Standing
+from tests.unit.core.decision.test_several_jobs import Pair, launcher_of
 from tests.unit.core.groups import group, training
 from tests.unit.core.world import World, at
 
@@ -167,3 +171,37 @@ def test_a_loss_that_turned_out_to_be_none_breaks_nothing() -> None:
 def test_a_loss_before_the_group_was_recreated_breaks_nothing() -> None:
     assert standing(training(born=100), lost_at=10) is Standing.MET
     assert standing(group(4, born=100), lost_at=10) is Standing.FORMING
+
+
+# --- what the program is -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("collective", "found"),
+    [("Required", Standing.BROKEN), ("SelfHealing", Standing.UNKNOWN), ("Independent", Standing.MET)],
+)
+def test_only_ranks_that_cannot_go_on_without_the_lost_one_hang(collective: str, found: Standing) -> None:
+    program = {COLLECTIVE_ANNOTATION: collective}
+    assert standing(RUNS.with_workload(annotations=program)) is Standing.MET
+    assert standing(RUNS.container_restarted(2, 1, 10).with_workload(annotations=program)) is found
+
+
+def test_ranks_that_heal_themselves_have_met_again_when_the_training_reports_progress() -> None:
+    world = RUNS.container_restarted(2, 1, 10)
+    world = world.with_workload(annotations={COLLECTIVE_ANNOTATION: "SelfHealing"}, progress=Progress(at(60), 0.5))
+    assert standing(world) is Standing.MET
+
+
+def test_under_mpirun_only_the_launcher_counts() -> None:
+    """The pods of the workers run sshd. mpirun starts their ranks, and ends them all."""
+    mpirun = ContainerTemplate("node", launch=LaunchFacts(Collective.REQUIRED, "mpirun", starts_all=True))
+    launcher = group(1, born=-60, restart_policy="OnFailure").all_ready(0).with_job(containers=(mpirun,))
+    pair = Pair(RUNS, launcher_of(launcher))
+
+    def standing_of(changed: Pair) -> Standing:
+        return meet(changed.snapshot()).standing
+
+    assert standing_of(pair) is Standing.MET
+    assert standing_of(pair.node(lambda nodes: nodes.container_restarted(2, 1, 10))) is Standing.MET
+    assert standing_of(Pair(RUNS, launcher_of(launcher.container_exited(0, 1, 10)))) is Standing.FORMING
+    assert standing_of(Pair(RUNS, launcher_of(launcher.container_restarted(0, 1, 10)))) is Standing.MET

@@ -85,6 +85,16 @@ def left_hanging(since: float = 21) -> Ledger:
     return msgspec.structs.replace(put_away(), standing=Standing.BROKEN, broken=hangs)
 
 
+def closed_hanging() -> Ledger:
+    """The incident has just closed, and says that ranks hang."""
+    ledger = closed()
+    closing = ledger.current_incident.closing
+    assert closing is not None
+    left = with_incident(ledger, closing=msgspec.structs.replace(closing, still_broken=True))
+    hangs = left_hanging((closing.ended_at - at(0)).total_seconds()).broken
+    return msgspec.structs.replace(left, standing=Standing.BROKEN, broken=hangs)
+
+
 def booking(ledger: Ledger, gpu_seconds: float, **changes: object) -> Ledger:
     """The ledger after it has booked that much for the time in which the group hung."""
     totals, of_classes = ledger.totals, ledger.totals.idle_gpu_seconds_by_class
@@ -105,9 +115,9 @@ HOLDS: dict[str, tuple[Ledger, Ledger]] = {
     "another attempt": (opened(), another_attempt(opened())),
     "it closes": (opened(), closed()),
     "it is put away": (closed(), put_away()),
-    "the group hangs": (put_away(), left_hanging()),
+    "it closes, and the group hangs": (opened(), closed_hanging()),
+    "it is put away, and the group hangs": (closed_hanging(), left_hanging()),
     "it trains again": (left_hanging(), booking(left_hanging(), 3200.0, standing=Standing.MET, broken=None)),
-    "some of it is booked": (left_hanging(), booking(left_hanging(121), 3200.0)),
 }
 
 
@@ -140,10 +150,20 @@ BREAKS: dict[str, tuple[Ledger, Callable[[Ledger], Ledger], str]] = {
         "BrokenBooked: the totals rise by 5.0 GPU-seconds of a group that hangs, of at most 0.0",
     ),
     "seconds that it still counts": (left_hanging(), lambda x: booking(x, 5.0), "BrokenBooked: the totals rise by 5.0"),
-    "more than it hung": (
+    "a group that hangs since another time": (
         left_hanging(),
-        lambda x: booking(left_hanging(121), 3201.0),
-        "BrokenBooked: the totals rise by 3201.0 GPU-seconds of a group that hangs, of at most 3200.0",
+        lambda _: left_hanging(121),
+        "Broken: it changes without an end",
+    ),
+    "a group that hangs without an incident that says so": (
+        closed(),
+        lambda x: msgspec.structs.replace(x, broken=left_hanging().broken),
+        "Broken: no incident closes with ranks that hang",
+    ),
+    "a group that hangs while an incident is open": (
+        opened(),
+        lambda x: msgspec.structs.replace(x, broken=left_hanging().broken),
+        "Broken: incident 0d2f5c9e-1 is open",
     ),
     "a span that is not booked as it lasted": (
         closed(),
