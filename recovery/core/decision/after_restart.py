@@ -40,13 +40,13 @@ from recovery.core.diagnosis.evidence import gather
 from recovery.core.diagnosis.finish_overdue import left_to_finish
 from recovery.core.diagnosis.finishing import all_done, finishing, last_begun
 from recovery.core.diagnosis.freshness import STALE_AFTER, fresh
+from recovery.core.diagnosis.meeting import met_since
 from recovery.core.diagnosis.membership import group_runs_whole, member_jobs, pods_of, stands_still
-from recovery.core.diagnosis.trained import began_at, started_at
+from recovery.core.diagnosis.trained import began_at
 from recovery.core.incident import attempt_limits, lifecycle, phases, sizes
 from recovery.core.incident.attempt_limits import Refusal, restart_of
 from recovery.core.incident.preconditions import barred, paused
 from recovery.core.incident.standing import hangs
-from recovery.core.model.facts import PodFacts
 from recovery.core.model.ledger import Attempt, AttemptAction, Incident, Ledger, Outcome, Phase
 from recovery.core.model.reason import Explanation, Reason, Sentence, all_of, because, explained
 from recovery.core.plan import suspension
@@ -299,7 +299,7 @@ def _down_by_pods(
     claimed = (uid in jobs and jobs[uid].torn_down_by == attempt_id for uid in open_.target.job_uids)
     if restart.action is not AttemptAction.RECREATE_GROUP or not all(claimed):
         return None
-    if _runs_afresh(context, restart):
+    if met_since(context.snapshot, [restart.started_at]):
         # The Jobs were quicker than the controller: deleting them now would restart the group a second time.
         return whole_again(context, ledger)
     if changed is None:
@@ -309,31 +309,6 @@ def _down_by_pods(
     stale_at = restart.started_at + STALE_AFTER
     requeue_at = stale_at if stale_at > context.now else None
     return say(ledger, not_carried_out(open_, changed), actions=left, requeue_at=requeue_at)
-
-
-def _runs_afresh(context: ReconcileContext, restart: Attempt) -> bool:
-    """Every member runs and is Ready in a pod created after the restart was decided, and no such pod has been lost, so
-    no rank hangs.
-
-    A controller that has not watched since then may have missed a loss. Without a joined probe, it can be sure only if
-    no pod was created after the process of another had begun.
-    """
-    snapshot = context.snapshot
-    members = [pod for job in member_jobs(snapshot) for pod in pods_of(snapshot, job) if pod.running]
-    if not group_runs_whole(snapshot) or any(_is_old(pod, restart) for pod in members):
-        return False
-    lost = (item for item in gather(snapshot) if not item.inferred)
-    if any(item.pod is None or not _is_old(item.pod, restart) for item in lost):
-        return False
-    watched = any(pod.gone_at is not None and _is_old(pod, restart) for pod in snapshot.pods)
-    if watched or phases.joined_probe(snapshot):
-        return True
-    created = max(pod.created_at for pod in members)
-    return all((began := started_at(pod)) is not None and began >= created for pod in members)
-
-
-def _is_old(pod: PodFacts, restart: Attempt) -> bool:
-    return pod.created_at <= restart.started_at
 
 
 def not_carried_out(open_: Incident, bar: Explanation) -> Explanation:

@@ -24,6 +24,7 @@ from recovery.core.diagnosis.finish_overdue import (
     overdue,
 )
 from recovery.core.diagnosis.freshness import STALE_AFTER, baseline, fresh
+from recovery.core.diagnosis.meeting import meet
 from recovery.core.diagnosis.membership import member_jobs, pods_of, stands_still
 from recovery.core.diagnosis.resized import resized
 from recovery.core.diagnosis.trained import began_at
@@ -36,6 +37,7 @@ from recovery.core.model.durations import in_words
 from recovery.core.model.facts import Fault, JobSetFacts, PodFacts, Snapshot
 from recovery.core.model.ledger import Incident, Ledger, Outcome, Phase
 from recovery.core.model.reason import Explanation, Reason, Sentence, all_of, because, explained
+from recovery.core.model.standing import Standing
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import (
     ChangeFleet,
@@ -343,7 +345,7 @@ def _earlier_loss(
     """A loss about which nothing is done because of its age. None: there is none, or no rank can hang because of it."""
     snapshot, job = context.snapshot, context.workload.name
     losses = baseline(snapshot, seen, since=policy.since, handled=ledger.handled, now=context.now)
-    if losses:
+    if losses and meet(snapshot).standing is not Standing.MET:
         return because(Reason.BASELINE, loss=losses[0].text, more=len(losses) - 1, job=job)
     return None
 

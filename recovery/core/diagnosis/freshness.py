@@ -44,9 +44,9 @@ def baseline(
     snapshot: Snapshot, evidence: Iterable[Evidence], *, since: datetime | None, handled: Handled, now: datetime
 ) -> tuple[Evidence, ...]:
     """Losses of a group that trained which are too old for any action. Their ranks run again, but the other ranks may
-    have been hanging since. Losses before the latest report of progress are left out."""
+    have been hanging since."""
     ages = _ages(snapshot, evidence, since=since, handled=handled, now=now)
-    return tuple(item for item, age in ages if age is _Age.BASELINE and not _progressed_since(snapshot, item))
+    return tuple(item for item, age in ages if age is _Age.BASELINE)
 
 
 def without_replaced(snapshot: Snapshot, evidence: Sequence[Evidence]) -> tuple[Evidence, ...]:
@@ -58,12 +58,6 @@ def without_replaced(snapshot: Snapshot, evidence: Sequence[Evidence]) -> tuple[
         if (run := runs.get(item.job_uid)) is not None and run.trained_at is not None and run.before_training(item)
     }
     return tuple(item for item in evidence if item.key not in replaced)
-
-
-def _progressed_since(snapshot: Snapshot, item: Evidence) -> bool:
-    """The training has reported progress after this loss, so no rank hangs because of it."""
-    progress = snapshot.workload.progress if snapshot.workload is not None else None
-    return progress is not None and item.at is not None and progress.updated_at > item.at
 
 
 class _Age(StrEnum):
