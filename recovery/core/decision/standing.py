@@ -33,7 +33,7 @@ def followed(context: ReconcileContext, before: Ledger, plan: Plan) -> Plan:
             why = because(Reason.RANKS_HANG, hung=found.hung, ranks=after.current_incident.ranks)
             after = left_broken(after, found, message_of(why))
     elif after.broken is not None and (standing is not Standing.BROKEN or _opens(after)):
-        after = no_longer_broken(after, _over_at(context, after, found))
+        after = no_longer_broken(after, context.workload.uid, _over_at(context, after, found))
     if standing is Standing.BROKEN and after.broken is None and not _opens(after):
         standing = Standing.UNKNOWN  # no incident witnessed the loss: see the condition EarlierLoss
     if plan.ledger != before or after.broken != before.broken or before.standing is not Standing.UNKNOWN:

@@ -11,7 +11,8 @@ import msgspec
 from recovery.core.diagnosis.classify import DisruptionClass
 from recovery.core.diagnosis.meeting import Meeting, meet
 from recovery.core.incident import phases
-from recovery.core.incident.lifecycle import restarted
+from recovery.core.incident.closed_incident import totals_of_broken
+from recovery.core.incident.lifecycle import owing, restarted
 from recovery.core.model.facts import Snapshot
 from recovery.core.model.ledger import Incident, Ledger, MessageRelation
 from recovery.core.model.standing import BROKEN_SECONDS, Broken, Standing
@@ -66,14 +67,16 @@ def left_broken(ledger: Ledger, found: Meeting, hang: str) -> Ledger:
     return msgspec.structs.replace(noted, broken=broken)
 
 
-def no_longer_broken(ledger: Ledger, at: datetime) -> Ledger:
-    """The ledger of a group that is not Broken between incidents any more, with the idle GPU-seconds until then."""
+def no_longer_broken(ledger: Ledger, workload_uid: str, at: datetime) -> Ledger:
+    """The ledger of a group that is not Broken between incidents any more, with the idle GPU-seconds until then. The
+    totals of the fleet lack them still."""
     broken = ledger.broken
     if broken is None:
         return ledger
     spent = round(max(0.0, (at - broken.booked_from).total_seconds()) * broken.gpus, 3)
     totals = phases.booked(ledger.totals, broken.disruption_class, BROKEN_SECONDS, spent)
-    return msgspec.structs.replace(ledger, broken=None, totals=totals)
+    booked = msgspec.structs.replace(ledger, broken=None, totals=totals)
+    return owing(booked, (totals_of_broken(workload_uid, broken, spent),)) if spent else booked
 
 
 def just_closed(before: Ledger, after: Ledger) -> Incident | None:

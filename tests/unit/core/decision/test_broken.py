@@ -8,6 +8,7 @@ from recovery.core.model.ledger import Ledger, Outcome, Phase
 from recovery.core.model.reason import Reason
 from recovery.core.model.rules import Rule, RuleAction, When
 from recovery.core.model.standing import BROKEN_SECONDS, Standing
+from recovery.core.plan.actions import CountIncidents
 from recovery.core.policy.spec import Mode
 from tests.unit.core.driver import Controller, observing, policy
 from tests.unit.core.groups import training
@@ -148,6 +149,22 @@ def test_a_loss_that_opens_an_incident_takes_over_the_time() -> None:
     assert controller.incident.started_at == at(600)
     assert controller.ledger.broken is None
     assert broken_seconds(controller) == pytest.approx(GPUS * (at(600) - booked_from).total_seconds())
+
+
+def test_what_it_has_cost_is_owed_to_the_totals_of_the_fleet() -> None:
+    controller = closed(ignoring())
+    controller.reconcile(REPLACED.pod_failed(5, 134, 600), 601)
+    (owed,) = controller.ledger.uncounted
+    assert (owed.broken, owed.number) == (True, 0)
+    assert owed.idle_gpu_seconds == {BROKEN_SECONDS: broken_seconds(controller)}
+
+
+def test_without_an_incident_it_is_counted_at_once() -> None:
+    controller = closed(observing())
+    plan = controller.reconcile(REPLACED.suspended(), 100)
+    (count,) = (action for action in plan.first if isinstance(action, CountIncidents))
+    assert [each.idle_gpu_seconds for each in count.closed] == [{BROKEN_SECONDS: broken_seconds(controller)}]
+    assert controller.ledger.uncounted == ()
 
 
 # --- a person ------------------------------------------------------------------------------------------------------

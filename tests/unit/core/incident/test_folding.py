@@ -66,7 +66,10 @@ def test_each_of_them_is_counted_and_the_sums_of_the_record_are_those_of_the_led
     totals = loop.controller.ledger.totals
     assert (totals.incidents, sum(totals.failures.values())) == (4, 4)
     counted = [each for each in loop.controller.done if isinstance(each, CountIncidents)]
-    assert [closed.number for each in counted for closed in each.closed] == [1, 2, 3, 4]
+    closed = [each for action in counted for each in action.closed]
+    assert [each.number for each in closed if not each.broken] == [1, 2, 3, 4]
+    hung = sum(sum(each.idle_gpu_seconds.values()) for each in closed if each.broken)
+    assert hung == pytest.approx(totals.idle_gpu_seconds.get(BROKEN_SECONDS, 0.0))
     in_incidents = {phase: spent for phase, spent in totals.idle_gpu_seconds.items() if phase != BROKEN_SECONDS}
     assert loop.latest.idle_gpu_seconds == pytest.approx(in_incidents)
     assert loop.latest.enforce_estimate == totals.enforce_estimate
