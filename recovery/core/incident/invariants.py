@@ -86,10 +86,10 @@ def _totals(before: Ledger, after: Ledger) -> list[str]:
 
 
 def _booked_broken(before: Ledger, after: Ledger, hung: float) -> list[str]:
-    """What the totals rise by for a group that hung between incidents, when it no longer does. No second counts twice:
-    the time up to the failure of the next incident is all that there can be."""
-    broken, goes_on, opened = before.broken, after.broken, after.incident
-    if broken is None or broken == goes_on:
+    """What the totals rise by for a group that hung between incidents. It is booked when that ends, and up to the
+    failure of the next incident at most, so that no second counts twice."""
+    broken, opened = before.broken, after.incident
+    if broken is None or after.broken is not None:
         most = 0.0
     elif opened is not None and _same(before, after) is None:
         most = (opened.started_at - broken.booked_from).total_seconds() * broken.gpus

@@ -165,6 +165,11 @@ BREAKS: dict[str, tuple[Ledger, Callable[[Ledger], Ledger], str]] = {
         lambda x: msgspec.structs.replace(x, broken=left_hanging().broken),
         "Broken: incident 0d2f5c9e-1 is open",
     ),
+    "more than it hung before the next incident": (
+        left_hanging(since=-100),
+        lambda _: booking(opened(), 3300.0),
+        "BrokenBooked: the totals rise by 3300.0 GPU-seconds of a group that hangs, of at most 3200.0",
+    ),
     "a span that is not booked as it lasted": (
         closed(),
         lambda x: last_span(x, idle_gpu_seconds=1.0),
