@@ -36,10 +36,10 @@ def standing_lines(standing: Standing | None, snapshot: Snapshot, ledger: Ledger
 
 
 def decision_message(plan: Plan, ledger: Ledger, found: Protection) -> str:
-    """The sentence of the decision. That nothing has failed since says little about a group that hangs."""
-    if _hangs(ledger) is None or plan.reason is not Reason.NO_FAILURE:
+    """The sentence of the decision. That a silent node is no failure yet does not matter to a group that hangs."""
+    if _hangs(ledger) is None or plan.reason is not Reason.NODE_SILENT:
         return plan.message
-    return f"nothing: the group hangs, and no further member is lost. {remedy(found)}".rstrip()
+    return f"nothing: the group hangs, and a node is silent. {remedy(found)}".rstrip()
 
 
 def _hangs(ledger: Ledger) -> Broken | None:

@@ -48,7 +48,15 @@ def test_the_end_of_a_pause_repairs_nothing_either(cluster: PlainCluster) -> Non
     hanging(cluster)
     cluster.objects["trainjobs"][0]["metadata"]["annotations"] = PAUSED
     text = explain("llm")
-    assert section(text, "If the pause ended now")[0].startswith("nothing: the group hangs")
+    assert "the other ranks hang since" in section(text, "If the pause ended now")[0]
+    assert "no failure" not in text
+
+
+def test_a_silent_node_does_not_hide_that_it_hangs(cluster: PlainCluster) -> None:
+    hanging(cluster)
+    cluster.goes_silent("gpu-2")
+    text = explain("llm")
+    assert section(text, "Decision")[0].startswith("nothing: the group hangs, and a node is silent.")
     assert "no failure" not in text
 
 
