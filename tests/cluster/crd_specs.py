@@ -102,6 +102,7 @@ BAD_SPECS: dict[str, tuple[dict[str, Any], str]] = {
     "rendezvous of nothing": ({"timeouts": {"rendezvous": "0s"}}, "spec.timeouts.rendezvous: Invalid value: .*than 0s"),
     "resume in words": ({"timeouts": {"resume": "soon"}}, "spec.timeouts.resume: Invalid value: .*duration"),
     "overrideNative in words": ({"overrideNative": "yes"}, "spec.overrideNative in body must be of type boolean"),
+    "unknown way with a native Ignore": ({"onNativeIgnore": "Hang"}, 'spec.onNativeIgnore: Unsupported value: "Hang"'),
     "unknown terminal failure": ({"onTerminalFailure": "Again"}, 'spec.onTerminalFailure: Unsupported value: "Again"'),
     "unknown end of the budget": (
         {"budget": {"onExhausted": "Stop"}},
@@ -226,6 +227,7 @@ GOOD_SPECS: dict[str, dict[str, Any]] = {
             {"name": "the-rest", "action": "RecreateGroup"},
         ],
         "overrideNative": True,
+        "onNativeIgnore": "StandAside",
         "settle": "30s",
         "onTerminalFailure": "RecreateJobSet",
         "budget": {"limit": 0, "window": "1h30m", "onExhausted": "FailJob"},

@@ -165,10 +165,29 @@ async def test_with_all_restarts_used_a_deleted_pod_is_left_to_its_job(
     assert workload_writes(proxy) == []
 
 
-async def test_a_disruption_that_a_rule_ignores_is_left_to_its_job(
-    runtime: MakesRuntime, training: StartsTraining, proxy: ApiProxy, controller: StartsController
+async def test_a_disruption_that_a_rule_ignores_recreates_the_group_without_a_charge(
+    runtime: MakesRuntime, training: StartsTraining, controller: StartsController
 ) -> None:
     job = await training(runtime=await runtime(job={"podFailurePolicy": IGNORE_DISRUPTIONS}), ranks=4, gpus=1)
+    async with controller() as process:
+        pod = await evict(job, 1)
+        [closed] = await job.closed_incidents(1)
+        await has_reconciled(process, job)
+
+    assert closed["outcome"] == "Recovered"
+    assert await restarts_of(job) == [("RecreateGroup", 1)]
+    [incident] = await incidents_of(job)
+    [attempt] = incident["attempts"]
+    assert f"podFailurePolicy rule 0 of Job llm-node-0 (action Ignore) matches pod {pod}" in attempt["message"]
+    totals = (await job.ledger())["totals"]
+    assert (totals["restarts"], totals.get("charged", 0)) == (1, 0)
+
+
+async def test_a_disruption_that_a_rule_ignores_is_left_to_its_job_where_the_policy_says_so(
+    runtime: MakesRuntime, training: StartsTraining, proxy: ApiProxy, controller: StartsController
+) -> None:
+    ignores = await runtime(job={"podFailurePolicy": IGNORE_DISRUPTIONS})
+    job = await training(runtime=ignores, ranks=4, gpus=1, onNativeIgnore="StandAside")
     async with controller() as process:
         pod = await evict(job, 1)
         [closed] = await job.closed_incidents(1)

@@ -68,7 +68,10 @@ def judge(context: ReconcileContext, ledger: Ledger, news: tuple[Evidence, ...] 
     if not news and not evidence and is_over:
         # A node answers again, or a fault has ended. No member is missing, so there is nothing to restart for.
         return say(ledger, seen_then(found, because(Reason.MEMBERS_RUN_AGAIN, ranks=open_.ranks)))
-    open_to_us = evidence if pinned.override_native else native_policies.undecided(snapshot, evidence)
+    stay = not verdicts.recreates_ignored(context, ledger)
+    open_to_us = (
+        evidence if pinned.override_native else native_policies.undecided(snapshot, evidence, ignored_stay=stay)
+    )
     verdict = verdicts.of(context, ledger, open_to_us or evidence, news=news)
     if late is not None:
         verdict = Verdict(Call.HOLD, late)
@@ -127,7 +130,9 @@ def native_decision(
     """
     if ledger.current_incident.pinned.override_native:
         return native_policies.trained_to_the_end(news)
-    return native_policies.takes_down(context.snapshot, all_of_it) or native_policies.decision(context.snapshot, news)
+    ends = native_policies.takes_down(context.snapshot, all_of_it)
+    stay = not verdicts.recreates_ignored(context, ledger)
+    return ends or native_policies.decision(context.snapshot, news, ignored_stay=stay)
 
 
 def _observe(context: ReconcileContext, ledger: Ledger, found: Explanation, verdict: Verdict) -> Plan:
@@ -338,6 +343,8 @@ def _names(snapshot: Snapshot) -> str:
 
 
 def _free(verdict: Verdict) -> Explanation:
+    if verdict.spared_by is not None:
+        return explained(Sentence.SPARED, verdict.why.reason, rule=verdict.spared_by)
     return explained(Sentence.FREE_OF_CHARGE, verdict.why.reason, incident=verdict.paid_by)
 
 

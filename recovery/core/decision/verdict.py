@@ -10,14 +10,16 @@ from enum import StrEnum
 
 import msgspec
 
-from recovery.core.diagnosis import matching
+from recovery.core.diagnosis import matching, native_policies
 from recovery.core.diagnosis.classify import Disruption, DisruptionClass, Finding, classify, normalised_message, step_in
+from recovery.core.diagnosis.collective import collective_of
 from recovery.core.diagnosis.evidence import Evidence, LossKind
 from recovery.core.diagnosis.matching import Answer, Match
 from recovery.core.diagnosis.signature_table import rests_on_message, sign_of_node
 from recovery.core.fleet import quarantine, suspicion
 from recovery.core.fleet.storm import Storm, charged_before, storm_of
 from recovery.core.fleet.suspicion import may_be_the_nodes
+from recovery.core.model.collective import Collective
 from recovery.core.model.earlier_failures import FailureMark
 from recovery.core.model.facts import NodeFacts
 from recovery.core.model.ledger import Ledger, Phase
@@ -25,7 +27,7 @@ from recovery.core.model.reason import Explanation, Reason, Sentence, because, e
 from recovery.core.model.rules import Rule, RuleAction
 from recovery.core.plan.context import ReconcileContext
 from recovery.core.policy.resolved import Policy
-from recovery.core.policy.spec import Restart
+from recovery.core.policy.spec import OnNativeIgnore, Restart
 
 EARLY = timedelta(minutes=10)
 """A process that failed within this time of its start failed early, as three of four failing processes do (Aegis)."""
@@ -94,6 +96,9 @@ class Verdict(msgspec.Struct, frozen=True):
     """Wait: when the wait ends. Otherwise: when time alone may change the verdict. None: never."""
     storm: Storm | None = None
     """The storm that took the root away. None: none did."""
+    spared_by: Explanation | None = None
+    """The podFailurePolicy rule that ignores all that was lost, so that the restart is not charged. None: there is
+    none."""
     paid_by: str = ""
     """The incident that was charged for the same storm, so that this one is not. Empty: `charge` has another reason."""
     mark: FailureMark | None = None
@@ -119,14 +124,35 @@ def of(
     root = _root(disruption, answer)
     # With one real loss among the node faults, the other ranks hang.
     only_faults = all(each.kind is LossKind.NODE_FAULT for each in evidence)
+    spared = _spared(context, ledger, disruption)
+    # The Job's own rule keeps the job alive, so a rule of ours must not fail it for the same pod.
+    fails = answer.match is not None and answer.match.rule.action is RuleAction.FAIL_JOB
     verdict = (
         _by_rule(context, ledger, answer.match, only_faults=only_faults)
-        if answer.match is not None
+        if answer.match is not None and not (fails and spared is not None)
         else _by_default(context, ledger, root)
     )
+    if spared is not None:
+        verdict = msgspec.structs.replace(verdict, charge=False, spared_by=spared)
     if storm is not None:
         verdict = _of_storm(verdict, storm, ledger)
     return msgspec.structs.replace(verdict, mark=_mark(root, ledger), requeue_at=answer.changes_at)
+
+
+def recreates_ignored(context: ReconcileContext, ledger: Ledger) -> bool:
+    """A pod that a podFailurePolicy rule ignores is no reason to stand aside: the policy says so, and without the pod
+    the other ranks hang."""
+    pinned = ledger.current_incident.pinned
+    if pinned.override_native or pinned.on_native_ignore != OnNativeIgnore.RECREATE_GROUP:
+        return False
+    return collective_of(context.snapshot).collective is Collective.REQUIRED
+
+
+def _spared(context: ReconcileContext, ledger: Ledger, disruption: Disruption) -> Explanation | None:
+    """The podFailurePolicy rule for which the disruption costs nothing. None: a cause of it counts."""
+    if not recreates_ignored(context, ledger):
+        return None
+    return native_policies.ignored(context.snapshot, [finding.evidence for finding in causes(disruption)])
 
 
 def causes(disruption: Disruption) -> tuple[Finding, ...]:

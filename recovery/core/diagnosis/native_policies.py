@@ -5,7 +5,10 @@ backoffLimitPerIndex, a failurePolicy for a failing Job, an exhausted maxRestart
 exhausted backoffLimit, or a missing failurePolicy, is no decision about this failure: it is what happens without a
 decision (a cascade of eight exits exhausts the default limit of six).
 
-It does not matter here *what* they decide: the controller stands aside and watches. If the JobSet restarts, the
+`Ignore` is different: it is a wish that the loss is not counted. If the other ranks hang without the pod, the group is
+recreated and not charged, unless the policy leaves such pods to their Job (`onNativeIgnore: StandAside`).
+
+It does not matter here *what* the others decide: the controller stands aside and watches. If the JobSet restarts, the
 incident adopts that restart as its action. If the JobSet fails, the incident ends as Failed. For the same reason, rules
 with message patterns are not evaluated: the JobSet decides about any failing Job.
 
@@ -26,11 +29,12 @@ _DECIDED_BY_USER = frozenset({"PodFailurePolicy", "DeadlineExceeded", "FailedInd
 """Reasons of a failing Job that only a setting of the user can cause."""
 
 
-def decision(snapshot: Snapshot, evidence: Iterable[Evidence]) -> Explanation | None:
+def decision(snapshot: Snapshot, evidence: Iterable[Evidence], *, ignored_stay: bool) -> Explanation | None:
     """The native decision about this evidence, None if there is none.
 
-    Evidence of pods whose Job is not in the snapshot does not count. A rule that ignores a pod decides only about that
-    pod: a second loss that no rule ignores still leaves the group without a member.
+    Evidence of pods whose Job is not in the snapshot does not count. `ignored_stay`: a rule that ignores a pod leaves
+    it to its Job. It decides only about that pod: a second loss that no rule ignores still leaves the group without a
+    member.
     """
     jobs = {job.uid: job for job in snapshot.jobs}
     judged = [
@@ -39,18 +43,33 @@ def decision(snapshot: Snapshot, evidence: Iterable[Evidence]) -> Explanation | 
     fate = _of_the_job(snapshot, judged)
     if fate is not None or not judged:
         return fate
-    left = [_left_alone(job, item) for job, item in judged]
+    left = [_left_to_its_job(job, item, ignored_stay=ignored_stay) for job, item in judged]
     return left[0] if all(left) else None
 
 
-def undecided(snapshot: Snapshot, evidence: tuple[Evidence, ...]) -> tuple[Evidence, ...]:
-    """The evidence that is not left to the Job. It is left if a rule ignores the pod, or its training had succeeded."""
+def undecided(snapshot: Snapshot, evidence: tuple[Evidence, ...], *, ignored_stay: bool) -> tuple[Evidence, ...]:
+    """The evidence that is not left to the Job. It is left if the training of the pod had succeeded, and with
+    `ignored_stay` also if a rule ignores the pod."""
     jobs = {job.uid: job for job in snapshot.jobs}
     return tuple(
         item
         for item in evidence
-        if item.job_uid not in jobs or item.kind is LossKind.NODE_FAULT or not _left_alone(jobs[item.job_uid], item)
+        if item.job_uid not in jobs
+        or item.kind is LossKind.NODE_FAULT
+        or not _left_to_its_job(jobs[item.job_uid], item, ignored_stay=ignored_stay)
     )
+
+
+def ignored(snapshot: Snapshot, evidence: Iterable[Evidence]) -> Explanation | None:
+    """The first rule with action Ignore, if such rules match all of these pods. None: one of them counts."""
+    jobs = {job.uid: job for job in snapshot.jobs}
+    rules = [
+        _rule(jobs[item.job_uid], item, "Ignore")
+        if item.job_uid in jobs and item.kind is not LossKind.NODE_FAULT
+        else None
+        for item in evidence
+    ]
+    return rules[0] if rules and all(rules) else None
 
 
 def trained_to_the_end(evidence: Iterable[Evidence]) -> Explanation | None:
@@ -59,7 +78,12 @@ def trained_to_the_end(evidence: Iterable[Evidence]) -> Explanation | None:
     return found[0] if found and all(found) else None
 
 
-def _left_alone(job: JobFacts, item: Evidence) -> Explanation | None:
+def _left_to_its_job(job: JobFacts, item: Evidence, *, ignored_stay: bool) -> Explanation | None:
+    return (_rule(job, item, "Ignore") if ignored_stay else None) or _trained_to_the_end(item)
+
+
+def _not_counted(job: JobFacts, item: Evidence) -> Explanation | None:
+    """Why the pod does not count for the limits of the Job, or of its index. None: it does."""
     return _rule(job, item, "Ignore") or _trained_to_the_end(item)
 
 
@@ -120,7 +144,7 @@ def _failure_policy(snapshot: Snapshot, job: JobFacts) -> Explanation | None:
 
 
 def _backoff_limit_zero(job: JobFacts, item: Evidence) -> Explanation | None:
-    if job.backoff_limit > 0 or _left_alone(job, item):
+    if job.backoff_limit > 0 or _not_counted(job, item):
         return None
     return because(Reason.BACKOFF_LIMIT_ZERO, job=job.name)
 
@@ -138,7 +162,7 @@ def _index_failed(job: JobFacts, item: Evidence) -> Explanation | None:
     if job.failed_indexes:
         return because(Reason.INDEX_FAILED, job=job.name, index=job.failed_indexes, limit=limit)
     pod = item.pod
-    if pod is None or item.kind not in _COUNTS_FOR_INDEX or pod.index_failures < limit or _left_alone(job, item):
+    if pod is None or item.kind not in _COUNTS_FOR_INDEX or pod.index_failures < limit or _not_counted(job, item):
         return None
     return explained(Sentence.INDEX_FAILS_NOW, Reason.INDEX_FAILED, job=job.name, index=str(pod.index), limit=limit)
 

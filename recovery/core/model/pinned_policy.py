@@ -44,6 +44,8 @@ class PinnedPolicy(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     finish_timeout_seconds: float = 600.0
     rules: tuple[Rule, ...] = ()
     override_native: bool = False
+    on_native_ignore: str = "StandAside"
+    """`onNativeIgnore` of the policy. The default is what versions without the field did: they opened the incident."""
     settle_seconds: float = 0.0
     elastic: PinnedElastic | None = None
     """`elastic` of the policy with its durations in seconds. None: the group always restarts with all of its nodes."""

@@ -395,6 +395,7 @@ class Sentence(StrEnum):
     SHRINKS = auto()
     SINCE_BREAKER_CLOSED = auto()
     SINCE_ENFORCED = auto()
+    SPARED = auto()
     STANDING_ASIDE = auto()
     STARTS_ALL_RANKS = auto()
     STAYS_SUSPENDED = auto()

@@ -26,6 +26,7 @@ def pinned_policy_of(policy: Policy) -> PinnedPolicy:
         rules=policy.rules,
         elastic=policy.elastic,
         override_native=policy.override_native,
+        on_native_ignore=policy.on_native_ignore,
         settle_seconds=policy.settle.total_seconds(),
         reset_after_seconds=policy.backoff.reset_after.total_seconds(),
     )

@@ -16,6 +16,7 @@ from recovery.core.policy.spec import (
     FencingMode,
     Mode,
     OnExhausted,
+    OnNativeIgnore,
     OnTerminalFailure,
     PolicyError,
     PolicySpec,
@@ -101,6 +102,7 @@ class Policy(msgspec.Struct, frozen=True):
     """RecoveryConfig allows FailJob."""
     rules: tuple[Rule, ...] = ()
     override_native: bool = False
+    on_native_ignore: OnNativeIgnore = OnNativeIgnore.RECREATE_GROUP
     settle: timedelta = timedelta(seconds=2)
     fencing: FencingMode = FencingMode.PROVEN
     assume_dead_after: timedelta = timedelta(seconds=60)
@@ -152,6 +154,7 @@ def resolve(facts: PolicyFacts, config: ConfigFacts | None = None) -> Policy:
         may_fail_jobs=allowed.allow.fail_job,
         rules=spec.rules,
         override_native=spec.override_native,
+        on_native_ignore=spec.on_native_ignore,
         settle=parse_duration(spec.settle, "spec.settle"),
         fencing=spec.teardown.fencing.mode,
         assume_dead_after=parse_duration(

@@ -49,6 +49,18 @@ class OnExhausted(StrEnum):
     FAIL_JOB = "FailJob"
 
 
+class OnNativeIgnore(StrEnum):
+    """What the controller does about a lost pod that a podFailurePolicy rule with action Ignore matches.
+
+    RecreateGroup: if the other ranks hang without the pod, it recreates the group, and does not charge that to the
+    budget. Backoff and the limit of attempts apply. StandAside: the Job replaces the pod, and the other ranks may hang.
+    A program that heals itself, or whose ranks are independent, is left to its Job in both cases.
+    """
+
+    RECREATE_GROUP = "RecreateGroup"
+    STAND_ASIDE = "StandAside"
+
+
 class OnTerminalFailure(StrEnum):
     """What the controller does about a JobSet that has failed permanently.
 
@@ -188,6 +200,7 @@ class PolicySpec(msgspec.Struct, frozen=True, rename="camel"):
     """The first rule that matches decides. If none does, `restart` decides."""
     override_native: bool = False
     """Act even if the podFailurePolicy of the Job or the failurePolicy of the JobSet decides about the failure."""
+    on_native_ignore: OnNativeIgnore = OnNativeIgnore.RECREATE_GROUP
     settle: str = "2s"
     """How long the controller waits for late evidence that could change a verdict. It waits only if a rule has action
     Ignore or FailJob."""

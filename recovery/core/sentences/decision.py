@@ -203,6 +203,7 @@ _RESTARTS: dict[Sentence | Reason, Text] = {
     Sentence.RESTART_AGAIN: _restart_again,
     Sentence.BUDGET_LEFT: "{count} of {limit} recoveries left",
     Sentence.FREE_OF_CHARGE: _free_of_charge,
+    Sentence.SPARED: f"{_FREE}: {{rule}}",
     Sentence.WITHHELD: (
         "{why}; the restart waits until {until} (attempt {number} in a row waits {wait}), and the job is not suspended "
         "meanwhile, because {not_ours}"

@@ -138,7 +138,8 @@ def _preemption(policy: FailurePolicy | None, job: ReplicatedJob) -> Iterator[Li
             rule.place,
             f"this rule (FailJob) also matches a pod that is drained, preempted or evicted ({what}), and then ends the "
             "job for good; the controller takes that for your decision and stands aside",
-            "put a rule with action: Ignore and onPodConditions: [{type: DisruptionTarget}] before it",
+            "put a rule with action: Ignore and onPodConditions: [{type: DisruptionTarget}] before it; the controller "
+            "then recreates the group without a charge",
         )
         return
 

@@ -56,11 +56,17 @@ def _pod(launch: Launch, member: Member) -> str:
 
 
 def _rules_first(job: ReplicatedJob) -> str:
-    if not job.pod_failure_rules:
-        return ""
-    return (
-        " Where a rule of its podFailurePolicy matches the pod, that decides instead, and the controller stands aside."
-    )
+    actions = {each.action for each in job.pod_failure_rules}
+    decides = sorted(actions & {"FailJob", "FailIndex"})
+    said = ""
+    if decides:
+        said += (
+            f" Where a rule of its podFailurePolicy with {' or '.join(decides)} matches the pod, that decides instead, "
+            "and the controller stands aside."
+        )
+    if "Ignore" in actions:
+        said += " Where a rule with Ignore matches the pod, the budget is not charged."
+    return said
 
 
 def _cascade(launch: Launch, member: Member) -> str:

@@ -31,7 +31,15 @@ from recovery.core.plan.actions import (
     TouchJob,
 )
 from recovery.core.policy.resolved import Backoff, Policy
-from recovery.core.policy.spec import FencingMode, Mode, OnExhausted, OnTerminalFailure, PolicyError, Restart
+from recovery.core.policy.spec import (
+    FencingMode,
+    Mode,
+    OnExhausted,
+    OnNativeIgnore,
+    OnTerminalFailure,
+    PolicyError,
+    Restart,
+)
 from tests.unit.core.world import World, at
 
 WORKLOAD_ACTIONS = (
@@ -78,6 +86,7 @@ def policy(
     may_fail_jobs: bool = False,
     rules: tuple[Rule, ...] = (),
     override_native: bool = False,
+    on_native_ignore: OnNativeIgnore = OnNativeIgnore.RECREATE_GROUP,
     fencing: FencingMode = FencingMode.PROVEN,
     assume_dead_seconds: float = 60,
     may_assume_dead: bool = False,
@@ -107,6 +116,7 @@ def policy(
         may_fail_jobs=may_fail_jobs,
         rules=rules,
         override_native=override_native,
+        on_native_ignore=on_native_ignore,
         fencing=fencing,
         assume_dead_after=timedelta(seconds=assume_dead_seconds),
         may_assume_dead=may_assume_dead,

@@ -154,7 +154,10 @@ def test_a_drain_ends_the_job_where_a_rule_takes_it_for_a_failure(rules: list[Na
 def test_what_a_drain_looks_like_is_told() -> None:
     finding = only(native_policies.check(group(job(pod_failure_rules=(exits("FailJob", 137),)))))
     assert "drained, preempted or evicted (exit code 137 (SIGKILL after its grace))" in finding.message
-    assert finding.fix == "put a rule with action: Ignore and onPodConditions: [{type: DisruptionTarget}] before it"
+    assert finding.fix == (
+        "put a rule with action: Ignore and onPodConditions: [{type: DisruptionTarget}] before it; the controller then "
+        "recreates the group without a charge"
+    )
 
 
 def test_a_job_that_fails_by_a_drain_may_be_what_restarts_the_group() -> None:

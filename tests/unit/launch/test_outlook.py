@@ -61,8 +61,8 @@ def test_each_job_gets_three_sentences() -> None:
         pytest.param(
             group(job(pod_failure_rules=(NativeRule("FailJob", JOB),)), nodes=2, gpus_per_pod=0),
             "the Job replaces it, alone, while the other pod hangs until the collective in which they wait times out "
-            f"(10 min by default with NCCL). {RECREATES} Where a rule of its podFailurePolicy matches the pod, that "
-            "decides instead, and the controller stands aside.",
+            f"(10 min by default with NCCL). {RECREATES} Where a rule of its podFailurePolicy with FailJob matches "
+            "the pod, that decides instead, and the controller stands aside.",
             id="rules of the Job",
         ),
         pytest.param(
@@ -210,6 +210,26 @@ def test_a_toleration_of_another_effect_sets_no_toleration_seconds() -> None:
     each = tolerations({"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoSchedule"})
     [shown] = [s for s in settings(group(job(pods(tolerations=each)))) if s.name.endswith("not-ready")]
     assert (shown.value, shown.rule, shown.place) == ("300", "the API server's default for every pod", None)
+
+
+@pytest.mark.parametrize(
+    ("actions", "said"),
+    [
+        (("Count",), ()),
+        (("Ignore",), ("Where a rule with Ignore matches the pod, the budget is not charged.",)),
+        (
+            ("Ignore", "FailJob"),
+            (
+                "Where a rule of its podFailurePolicy with FailJob matches the pod, that decides instead, and the "
+                "controller stands aside.",
+                "Where a rule with Ignore matches the pod, the budget is not charged.",
+            ),
+        ),
+    ],
+)
+def test_a_pod_failure_policy_changes_what_the_controller_does(actions: tuple[str, ...], said: tuple[str, ...]) -> None:
+    lost, *_ = outlook(group(job(pod_failure_rules=tuple(NativeRule(each, JOB) for each in actions))))
+    assert lost.endswith(" ".join(("within its policy's budget.", *said)))
 
 
 def test_a_pod_failure_policy_changes_what_replaces_a_pod() -> None:

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from tests.unit.core.driver import Controller, policy
+from tests.unit.core.driver import Controller
 from tests.unit.core.groups import training
 from tests.unit.core.world import World, at
 
@@ -39,6 +39,12 @@ WORKLOAD_UID = "0d2f5c9e-5b1c-4f6e-9d6b-4f2f1c0a7b11"
 
 Step = tuple[float, World, Any]
 """When the controller reconciles, in seconds; the world as it is then; the policy."""
+
+
+def policy(*args: Any, **settings: Any) -> Any:
+    """A policy that leaves to the Job what its podFailurePolicy ignores, as it was before the field existed."""
+    made, ways = driver.policy(*args, **settings), vars(driver).get("OnNativeIgnore")
+    return made if ways is None else msgspec.structs.replace(made, on_native_ignore=ways.STAND_ASIDE)
 
 
 def rule(code: int, action: str) -> Any:

@@ -10,7 +10,7 @@ from recovery.core.model.native_policy_facts import FailurePolicyFacts
 from recovery.core.model.reason import Reason
 from recovery.core.plan.actions import DeleteJob, FailJobSet, JobRef, ResumeWorkload, SuspendWorkload
 from recovery.core.policy.resolved import Backoff
-from recovery.core.policy.spec import OnExhausted
+from recovery.core.policy.spec import OnExhausted, OnNativeIgnore
 from tests.unit.core.diagnosis.test_native_policies import on_condition
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.groups import training
@@ -159,7 +159,7 @@ def test_the_suspension_that_did_not_land_before_the_next_attempt_is_asked_for_o
 
 
 def test_a_loss_after_standing_aside_that_is_held_is_let_through_by_the_window() -> None:
-    controller = Controller(policy(limit=1, window_seconds=600))
+    controller = Controller(policy(limit=1, window_seconds=600, on_native_ignore=OnNativeIgnore.STAND_ASIDE))
     rules = (on_condition("Ignore"),)
     world = training(4, rules=rules).pod_deleted(3, 0)
     controller.reconcile(world, 1)
@@ -178,7 +178,7 @@ def test_a_loss_after_standing_aside_that_is_held_is_let_through_by_the_window()
 
 
 def test_a_loss_after_standing_aside_that_a_pause_held_up_is_seen_to_afterwards() -> None:
-    controller = Controller()
+    controller = Controller(policy(on_native_ignore=OnNativeIgnore.STAND_ASIDE))
     world = training(4, rules=(on_condition("Ignore"),)).evicted(1, 0)
     controller.reconcile(world, 1)
     world = world.pod_deleted(2, 2)

@@ -6,7 +6,7 @@ from recovery.core.model.ledger import Phase
 from recovery.core.model.reason import Reason
 from recovery.core.model.rules import RuleAction
 from recovery.core.policy.resolved import Policy
-from recovery.core.policy.spec import FencingMode
+from recovery.core.policy.spec import FencingMode, OnNativeIgnore
 from tests.unit.core.decision.test_verdicts import on_exit
 from tests.unit.core.decision.test_verdicts_in_time import reconcile_when_requeued
 from tests.unit.core.diagnosis.test_native_policies import on_condition
@@ -15,10 +15,11 @@ from tests.unit.core.groups import training
 from tests.unit.core.world import World, at
 
 
-def assume_dead(seconds: float = 60, *, ignored: int | None = None) -> Policy:
+def assume_dead(seconds: float = 60, *, ignored: int | None = None, **settings: object) -> Policy:
     """`ignored`: an exit code that a rule leaves to Kubernetes."""
     rules = (on_exit(ignored, RuleAction.IGNORE),) if ignored is not None else ()
-    return policy(rules=rules, fencing=FencingMode.ASSUME_DEAD, may_assume_dead=True, assume_dead_seconds=seconds)
+    settings |= {"fencing": FencingMode.ASSUME_DEAD, "may_assume_dead": True, "assume_dead_seconds": seconds}
+    return policy(rules=rules, **settings)  # type: ignore[arg-type]
 
 
 def restarted(controller: Controller) -> World:
@@ -64,7 +65,7 @@ def test_a_silent_node_is_reconciled_in_time_after_the_loss_of_another_was_ignor
 
 def test_a_dead_pod_is_freed_although_it_was_left_to_the_jobs_own_policy() -> None:
     """The Job replaces the pod only once it is gone, and nothing else ends it."""
-    controller = Controller(assume_dead(600))
+    controller = Controller(assume_dead(600, on_native_ignore=OnNativeIgnore.STAND_ASIDE))
     world = training(rules=(on_condition("Ignore"),)).node_silent("gpu-2", 0)
     evicted = world.evicted(2, 300, reason="DeletionByTaintManager")
     assert controller.reconcile(evicted, 301).requeue_at == at(600)

@@ -9,7 +9,7 @@ from recovery.core.model.native_policy_facts import PodFailureRule
 from recovery.core.model.reason import Reason
 from recovery.core.model.rules import NodeConditionRule, Rule, RuleAction, When
 from recovery.core.policy.resolved import Policy
-from recovery.core.policy.spec import Mode, Restart
+from recovery.core.policy.spec import Mode, OnNativeIgnore, Restart
 from tests.unit.core.decision.test_verdicts import on_exit
 from tests.unit.core.diagnosis.test_native_policies import on_condition
 from tests.unit.core.driver import Controller, policy
@@ -46,7 +46,10 @@ def test_a_group_whose_ranks_are_all_new_by_the_first_reconcile_is_not_restarted
 
 @pytest.mark.parametrize(
     ("policy_", "policy_rules"),
-    [(policy(restart=Restart.NONE), ()), (policy(), (on_condition("Ignore"),))],
+    [
+        (policy(restart=Restart.NONE), ()),
+        (policy(on_native_ignore=OnNativeIgnore.STAND_ASIDE), (on_condition("Ignore"),)),
+    ],
     ids=["restart None", "podFailurePolicy Ignore"],
 )
 def test_what_is_left_to_kubernetes_ends_without_another_change_if_the_group_runs_whole_by_then(

@@ -11,7 +11,7 @@ from recovery.core.model.reason import Reason
 from recovery.core.model.rules import NodeConditionRule, NodeTaintRule, Rule, RuleAction, When
 from recovery.core.plan.actions import FailJobSet, Plan
 from recovery.core.policy.resolved import Policy
-from recovery.core.policy.spec import FencingMode
+from recovery.core.policy.spec import FencingMode, OnNativeIgnore
 from tests.unit.core.decision.test_verdicts import MAY, on_exit
 from tests.unit.core.diagnosis.test_native_policies import on_exit as natively_on_exit
 from tests.unit.core.driver import Controller, policy
@@ -262,7 +262,8 @@ def test_a_late_cascade_of_an_ignored_loss_never_makes_the_job_fail(reconciles: 
 
 def test_what_was_left_to_the_jobs_own_policy_is_not_judged_again_beside_a_new_loss() -> None:
     """podFailurePolicy ignores exit code 42, so the rule that names the code was never consulted."""
-    controller = Controller(policy(rules=(FAIL_42,), may_fail_jobs=True))
+    aside = OnNativeIgnore.STAND_ASIDE
+    controller = Controller(policy(rules=(FAIL_42,), may_fail_jobs=True, on_native_ignore=aside))
     world = training(rules=(natively_on_exit("Ignore", 42),)).pod_failed(2, 42, 0)
     reconcile_when_requeued(controller, world, 1, until=10)
     assert "standing aside, because podFailurePolicy rule 0" in controller.incident.message
@@ -274,7 +275,8 @@ def test_what_was_left_to_the_jobs_own_policy_is_not_judged_again_beside_a_new_l
 
 def test_nor_when_the_verdict_on_the_new_loss_had_to_wait() -> None:
     """podFailurePolicy ignores exit code 42, so the rule that names the code was never consulted."""
-    controller = Controller(policy(rules=(FAIL_42,), may_fail_jobs=True))
+    aside = OnNativeIgnore.STAND_ASIDE
+    controller = Controller(policy(rules=(FAIL_42,), may_fail_jobs=True, on_native_ignore=aside))
     world = training(rules=(natively_on_exit("Ignore", 42),)).pod_failed(2, 42, 0)
     reconcile_when_requeued(controller, world, 1, until=10)
     assert "standing aside, because podFailurePolicy rule 0" in controller.incident.message

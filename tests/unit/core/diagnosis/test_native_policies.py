@@ -14,6 +14,8 @@ from recovery.core.model.native_policy_facts import (
 )
 from recovery.core.model.reason import Reason, because
 from recovery.core.plan.steps import note
+from recovery.core.policy.resolved import Policy
+from recovery.core.policy.spec import OnNativeIgnore
 from tests.unit.core.diagnosis.matched import rule
 from tests.unit.core.driver import Controller, observing, policy
 from tests.unit.core.groups import training
@@ -33,9 +35,9 @@ SIDECAR = ContainerFacts("log-shipper", ready=True, running_since=at(-3590))
 FAILED_SIDECAR = ContainerFacts("log-shipper", exit=ExitFacts(1))
 
 
-def decided_natively(world: World) -> bool:
+def decided_natively(world: World, policy_: Policy | None = None) -> bool:
     """Whether the controller stands aside in this world at its first reconcile. If it does, it must not act."""
-    controller = Controller()
+    controller = Controller(policy_)
     plan = controller.reconcile(world, 2)
     if controller.triggers:
         return False
@@ -47,9 +49,15 @@ def decided_natively(world: World) -> bool:
     return True
 
 
+IGNORED = {
+    "exit code": training(rules=(on_exit("Ignore", 42),)).pod_failed(3, 42, 0),
+    "pod condition": training(rules=(on_condition("Ignore"),)).evicted(3, 0),
+}
+"""Worlds in which a podFailurePolicy rule ignores the only lost pod."""
+
+
 STANDS_ASIDE = {
     "exit code, FailJob": training(rules=(on_exit("FailJob", 42),)).pod_failed(3, 42, 0),
-    "exit code, Ignore": training(rules=(on_exit("Ignore", 42),)).pod_failed(3, 42, 0),
     "exit code, FailIndex": training(rules=(on_exit("FailIndex", 42),)).pod_failed(3, 42, 0),
     "exit code not in": training(rules=(on_exit("FailJob", 1, 2, operator="NotIn"),)).pod_failed(3, 42, 0),
     "exit code of that container": training(rules=(on_exit("FailJob", 42, container="node"),)).pod_failed(3, 42, 0),
@@ -59,7 +67,6 @@ STANDS_ASIDE = {
         .with_pod(3, init_containers=training().container_exited(3, 42, 0).pod(3).containers)
     ),
     "the first match of several": training(rules=(on_exit("FailJob", 42), on_exit("Count", 42))).pod_failed(3, 42, 0),
-    "pod condition, Ignore": training(rules=(on_condition("Ignore"),)).evicted(3, 0),
     "pod condition, FailJob": training(rules=(on_condition("FailJob"),)).evicted(3, 0),
     "backoffLimit 0": training(backoff_limit=0).pod_failed(3, 1, 0),
     "backoffLimit 0, only the failing Job is left": training(backoff_limit=0).job_failing("BackoffLimitExceeded", 0),
@@ -80,7 +87,7 @@ STANDS_ASIDE = {
         training(rules=(on_exit("FailJob", 42),)).container_exited(3, 42, -60).with_other(3, SIDECAR).evicted(3, 0)
     ),
     "exit code of a container beside the training": (
-        training(rules=(on_exit("Ignore", 7, container="log-shipper"),))
+        training(rules=(on_exit("FailJob", 7, container="log-shipper"),))
         .pod_failed(3, 1, 0)
         .with_other(3, ContainerFacts("log-shipper", exit=ExitFacts(7)))
     ),
@@ -101,6 +108,15 @@ STANDS_ASIDE = {
         training().with_job(backoff_limit_per_index=2, failed_indexes="1").pod_failed(3, 1, 0)
     ),
     "more indexes failed than the Job may lose": training().job_failing("MaxFailedIndexesExceeded", 0),
+    "a rule ignores one pod and fails the Job for another": (
+        training(rules=(on_condition("Ignore"), on_exit("FailJob", 42))).evicted(3, 0).pod_failed(2, 42, 1)
+    ),
+    "a rule ignores one pod and gives up the index of another": (
+        training(rules=(on_condition("Ignore"), on_exit("FailIndex", 42))).evicted(3, 0).pod_failed(2, 42, 1)
+    ),
+    "the training had exited 0 before a rule ignored its pod": (
+        training(rules=(on_condition("Ignore"),)).pod_failed(3, 0, -60).with_other(3, FAILED_SIDECAR).evicted(3, 0)
+    ),
     "another pod of the cascade fails the Job": (
         training(rules=(on_exit("FailJob", 42),)).pod_failed(3, 1, 0).pod_failed(2, 42, 1)
     ),
@@ -142,6 +158,11 @@ ACTS = {
     ),
     "another condition": training(rules=(on_condition("FailJob", "ConfigIssue"),)).evicted(3, 0),
     "deleted, not disrupted": training(rules=(on_condition("Ignore"),)).pod_deleted(3, 0),
+    "a pod that a rule ignores is not to hang the others": IGNORED["pod condition"],
+    "a pod whose exit code a rule ignores is not to hang the others": IGNORED["exit code"],
+    "backoffLimit 0 does not count a pod that a rule ignores": (
+        training(backoff_limit=0, rules=(on_condition("Ignore"),)).evicted(3, 0)
+    ),
     "a second pod that no rule ignores": training(rules=(on_condition("Ignore"),)).evicted(3, 0).pod_failed(2, 1, 0),
     "a backoffLimit that ran out": training().job_failing("BackoffLimitExceeded", 0),
     "a backoffLimit that is left": training(backoff_limit=1).pod_failed(3, 1, 0),
@@ -198,7 +219,7 @@ def test_fail_job_with_a_failure_policy_that_restarts_is_adopted() -> None:
 
 def test_what_was_stood_aside_for_stays_so_when_its_evidence_has_gone() -> None:
     """An evicted pod that a rule ignores vanishes, and the controller restarts. The replacement is no new evidence."""
-    controller = Controller()
+    controller = Controller(policy(on_native_ignore=OnNativeIgnore.STAND_ASIDE))
     world = training(rules=(on_condition("Ignore"),)).evicted(3, 0)
     controller.reconcile(world, 1)
     waiting = world.pod_gone(3, 30).replaced(3, 30)
@@ -213,7 +234,7 @@ def test_what_was_stood_aside_for_stays_so_when_its_evidence_has_gone() -> None:
 
 
 def test_a_loss_that_no_rule_ignores_ends_the_standing_aside() -> None:
-    controller = Controller()
+    controller = Controller(policy(on_native_ignore=OnNativeIgnore.STAND_ASIDE))
     world = training(rules=(on_condition("Ignore"),)).evicted(3, 0)
     controller.reconcile(world, 1)
     plan = controller.reconcile(world.pod_failed(1, 134, 40), 41)
@@ -231,7 +252,7 @@ def refused(controller: Controller) -> None:
 def test_a_note_about_a_refused_action_does_not_end_it() -> None:
     """The forced deletion of a dead pod was refused, and another controller leads now. What the incident says decides
     nothing: with the note and without it, the loss is left to the platform."""
-    controller = Controller()
+    controller = Controller(policy(on_native_ignore=OnNativeIgnore.STAND_ASIDE))
     world = training(rules=(on_condition("Ignore"),)).evicted(3, 0).node_deleted("gpu-3")
     controller.reconcile(world, 1)
     assert controller.forced == [world.pod(3).name]
@@ -249,7 +270,8 @@ def test_a_note_about_a_refused_action_does_not_end_it() -> None:
 
 def test_a_loss_that_waits_for_its_verdict_waits_after_such_a_note_as_well() -> None:
     """Rank 1 fails while the controller stands aside for rank 3, and the policy puts the verdict off."""
-    controller = Controller(policy(rules=(rule("Ignore", onClass=["NodeLost"]),)))
+    waits = policy(rules=(rule("Ignore", onClass=["NodeLost"]),), on_native_ignore=OnNativeIgnore.STAND_ASIDE)
+    controller = Controller(waits)
     world = training(rules=(on_condition("Ignore"),)).evicted(3, 0)
     controller.reconcile(world, 1)
     world = world.pod_deleted(1, 40)
@@ -261,7 +283,7 @@ def test_a_loss_that_waits_for_its_verdict_waits_after_such_a_note_as_well() -> 
 
 
 def test_a_second_ignored_loss_does_not() -> None:
-    controller = Controller()
+    controller = Controller(policy(on_native_ignore=OnNativeIgnore.STAND_ASIDE))
     world = training(rules=(on_condition("Ignore"),)).evicted(3, 0)
     controller.reconcile(world, 1)
     plan = controller.reconcile(world.evicted(1, 5), 6)

@@ -392,4 +392,15 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
             "container node is in [42]) says RecreateGroup; attempt 2: deleting Job train-node-0 again"
         ),
     ),
+    (
+        explained(
+            Sentence.SPARED,
+            Reason.DEFAULT_RESTART,
+            rule=because(
+                Reason.POD_FAILURE_POLICY, number=0, job="train-node-0", action="Ignore", pod="train-node-0-1"
+            ),
+        ),
+        "not charged to the budget: podFailurePolicy rule 0 of Job train-node-0 (action Ignore) matches pod "
+        "train-node-0-1",
+    ),
 )
