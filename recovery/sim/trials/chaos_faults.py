@@ -22,7 +22,7 @@ from recovery.sim.trials.failure_signs import LEFT, Sign
 from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
 from recovery.sim.trials.input_problems import Problems
 from recovery.sim.trials.manifests import KILLABLE, container_name
-from recovery.sim.trials.plan import JobPlan
+from recovery.sim.trials.plan import JobPlan, PlannedRuntime
 from recovery.sim.trials.request_faults import HIT_LINES
 from recovery.sim.trials.scenario_schema import (
     AnyChaos,
@@ -253,6 +253,8 @@ class ChaosReader:
             return
         if job.policy is None and chaos.action in (UserAction.POLICY_OBSERVE, UserAction.POLICY_DELETE):
             self._problems.add(f"{path}.selector.job", f"job {job} has no policy; give it one")
+        if chaos.action is UserAction.DELETE_JOBSET and job.runtime is PlannedRuntime.BARE_JOBSET:
+            self._problems.add(f"{path}.action", f"job {job} is a JobSet itself; say delete")
         if chaos.action is not UserAction.RESIZE:
             self._problems.unfit(path, chaos.action, value=chaos.value)
         elif not chaos.value:

@@ -50,6 +50,8 @@ USER_KINDS = {
     UserAction.RESIZE: FaultKind.USER_RESIZE,
     UserAction.DELETE: FaultKind.USER_DELETE,
     UserAction.RECREATE: FaultKind.USER_RECREATE,
+    UserAction.DELETE_JOB: FaultKind.USER_DELETE_JOB,
+    UserAction.DELETE_JOBSET: FaultKind.USER_DELETE_JOBSET,
     UserAction.PAUSE: FaultKind.USER_PAUSE,
     UserAction.RESTART: FaultKind.USER_RESTART,
     UserAction.RETRY: FaultKind.USER_RETRY,

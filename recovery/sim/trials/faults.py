@@ -75,6 +75,8 @@ class FaultKind(StrEnum):
     """A user changes parallelism and completions of the Job that trains by `pods_more`."""
     USER_DELETE_JOB = "user-delete-job"
     """A user deletes the Job that trains, with its pods; JobSet recreates it."""
+    USER_DELETE_JOBSET = "user-delete-jobset"
+    """A user deletes the JobSet of a TrainJob, with its Jobs and pods; Trainer recreates it."""
     KUEUE_EVICT = "kueue-evict"
     """Kueue evicts the job, and admits it again after `seconds`."""
     USER_PAUSE = "user-pause"

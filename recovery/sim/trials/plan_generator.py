@@ -71,6 +71,13 @@ _OF_JOBS: tuple[tuple[FaultKind, float, _Seconds], ...] = (
     (FaultKind.PROCESS_FREEZE, 2, (5, 90)),
 )
 """Kind of fault, its weight, and the least and most seconds that it lasts."""
+_OF_RUNS: tuple[tuple[FaultKind, float, _Seconds], ...] = (
+    (FaultKind.USER_SUSPEND, 0.1, (0.3, 8)),
+    (FaultKind.USER_DELETE_JOB, 0.05, (0, 0)),
+    (FaultKind.USER_DELETE_JOBSET, 0.05, (0, 0)),
+    (FaultKind.NODE_PARTITION, 0.07, (42, 70)),
+)
+"""Kind of fault, the share of the jobs that have it, and the least and most seconds that it lasts."""
 _CODES = (1, 1, 137, 139, 143, 255, NATIVE_CODE)
 _SIGNS = (Sign.NONE, Sign.NONE, Sign.NONE, Sign.TRACEBACK, Sign.CUDA_OOM, Sign.HOST_OOM, Sign.XID, Sign.XID)
 RULES: tuple[dict[str, object], ...] = (
@@ -159,6 +166,7 @@ def draw_plan(seed: int) -> TrialPlan:
     jobs = tuple(_with_meeting(meeting, job) for job in jobs)
     if not calm_world:
         faults = (*faults, *_faults_of_features(more, jobs, faults))
+        faults = (*faults, *_faults_of_runs(meeting, jobs, faults))
     busy = any(job.admission is not JobAdmission.AT_ONCE for job in jobs) and more.random() < 0.5
     rates = FaultRates()
     if not calm_api:
@@ -259,6 +267,32 @@ def _faults_of_features(
             container=more.choice(killable) if kind is FaultKind.SIDECAR_KILL else "",
             pods_more=more.choice((-1, -1, 1)) if kind is FaultKind.USER_RESIZE else 0,
         )
+
+
+def _faults_of_runs(
+    chance: random.Random, jobs: tuple[JobPlan, ...], others: tuple[TrialFault, ...]
+) -> Iterator[TrialFault]:
+    """What ends the run of a group without the loss of a rank, or looks as if it did: suspensions that end before the
+    pods have, deleted Jobs and JobSets, and nodes that are silent for less long than Kubernetes waits."""
+    wanted: list[tuple[JobPlan, FaultKind, _Seconds]] = []
+    for job in jobs:
+        for kind, share, lasts in _OF_RUNS:
+            # Where ranks save, more pods of the old run are still there when the next one begins.
+            likelier = 5 if job.saves is not None and kind is FaultKind.USER_SUSPEND else 1
+            if chance.random() < share * likelier:
+                wanted.append((job, _fitting(kind, job), lasts))
+    for number, (job, kind, lasts) in enumerate(wanted, start=len(others)):
+        seconds, near = round(chance.uniform(*lasts), 1), chance.choice(others) if others else None
+        at_seconds, index = _moment(chance, seconds, near), chance.randrange(job.pods)
+        yield TrialFault(FaultKey("world", number, kind), seconds, at_seconds, str(job), (index,))
+
+
+def _fitting(kind: FaultKind, job: JobPlan) -> FaultKind:
+    if kind is FaultKind.USER_DELETE_JOBSET and job.runtime is PlannedRuntime.BARE_JOBSET:
+        return FaultKind.USER_DELETE_JOB  # To delete its JobSet is to delete the job.
+    if kind is FaultKind.USER_SUSPEND and job.under_kueue:
+        return FaultKind.KUEUE_EVICT  # Kueue would undo the user's suspension.
+    return kind
 
 
 def _config(chance: random.Random) -> dict[str, object]:

@@ -1,8 +1,8 @@
-"""Faults of a whole job and of its sidecars: resizes, deleted Jobs, Kueue evictions, killed sidecars."""
+"""Faults of a whole job and of its sidecars: resizes, deleted Jobs and JobSets, Kueue evictions, killed sidecars."""
 
 from collections.abc import Callable
 
-from recovery.ports import JOBS, Propagation
+from recovery.ports import JOB_SETS, JOBS, Propagation
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.cluster import EmbeddedCluster
 from recovery.sim.trials.actors import USER, Actors
@@ -36,6 +36,7 @@ class WorkloadFaults:
             FaultKind.SIDECAR_KILL: self._kill_sidecars,
             FaultKind.USER_RESIZE: self._resize,
             FaultKind.USER_DELETE_JOB: self._delete_job,
+            FaultKind.USER_DELETE_JOBSET: self._delete_jobset,
             FaultKind.KUEUE_EVICT: self._evict,
         }
 
@@ -68,6 +69,14 @@ class WorkloadFaults:
         words = f"a user deletes Job {body['metadata']['name']} of {body['spec']['parallelism']} pods"
         self._log.applied(fault, words, lasting=False)
         self._actors.remove(USER, JOBS, body, propagation=Propagation.FOREGROUND)
+
+    def _delete_jobset(self, fault: TrialFault) -> None:
+        job = self._jobs[fault.job]
+        body = self._actors.server.find(JOB_SETS, job.name, job.namespace)
+        if body is None or "deletionTimestamp" in body["metadata"]:
+            return
+        self._log.applied(fault, f"a user deletes JobSet {job.name}, and Trainer makes it again", lasting=False)
+        self._actors.remove(USER, JOB_SETS, body, propagation=Propagation.BACKGROUND)
 
     def _resize(self, fault: TrialFault) -> None:
         job, body = self._jobs[fault.job], self._job_that_trains(fault)

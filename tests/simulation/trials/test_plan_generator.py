@@ -24,7 +24,7 @@ from recovery.sim.trials.plan_generator import ACTIVE_SECONDS, HEALING_SECONDS, 
 from recovery.sim.trials.request_faults import HIT_LINES, HIT_REQUESTS
 
 SEEDS = range(600)
-OF_THE_WORLD = frozenset(FaultKind) - {FaultKind.USER_DELETE_JOB} - HIT_LINES - HIT_REQUESTS | {
+OF_THE_WORLD = frozenset(FaultKind) - HIT_LINES - HIT_REQUESTS | {
     FaultKind.PROCESS_KILL,
     FaultKind.PROCESS_FREEZE,
 }
@@ -110,6 +110,8 @@ def test_a_job_has_only_what_its_kind_can_have() -> None:
         for fault in plan.faults:
             assert (fault.key.kind is FaultKind.SIDECAR_KILL) is bool(fault.container)
             assert (fault.key.kind is FaultKind.USER_RESIZE) is bool(fault.pods_more)
+            if fault.key.kind is FaultKind.USER_DELETE_JOBSET:
+                assert by_name[fault.job].runtime is not PlannedRuntime.BARE_JOBSET
             if fault.key.kind is FaultKind.KUEUE_EVICT:
                 assert by_name[fault.job].under_kueue
 

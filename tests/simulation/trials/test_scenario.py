@@ -192,6 +192,8 @@ def test_what_is_left_out_has_a_default() -> None:
             9,
         ),
         ("{kind: UserChaos, at: 1m, action: suspend, duration: 3m, selector: {job: llm}}", FaultKind.USER_SUSPEND, 180),
+        ("{kind: UserChaos, at: 1m, action: delete-job, selector: {job: llm}}", FaultKind.USER_DELETE_JOB, 0),
+        ("{kind: UserChaos, at: 1m, action: delete-jobset, selector: {job: llm}}", FaultKind.USER_DELETE_JOBSET, 0),
         ("{kind: UserChaos, at: 1m, action: resize, value: -1, selector: {job: llm}}", FaultKind.USER_RESIZE, 0),
         ("{kind: UserChaos, at: 1m, action: delete, selector: {job: llm}}", FaultKind.USER_DELETE, 0),
         ("{kind: UserChaos, at: 1m, action: recreate, selector: {job: llm}}", FaultKind.USER_RECREATE, 0),
@@ -287,7 +289,7 @@ def test_every_fault_has_words() -> None:
         for test in (test_chaos_of_the_world_has_a_moment, test_chaos_of_a_controllers_requests_has_their_number)
         for parameters in test.pytestmark[0].args[1]  # type: ignore[attr-defined]
     }
-    above = {FaultKind.CONTAINER_KILL, FaultKind.SIDECAR_KILL, FaultKind.KUEUE_EVICT, FaultKind.USER_DELETE_JOB}
+    above = {FaultKind.CONTAINER_KILL, FaultKind.SIDECAR_KILL, FaultKind.KUEUE_EVICT}
     assert set(FaultKind) - tested == above
 
 
