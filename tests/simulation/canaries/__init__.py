@@ -51,6 +51,19 @@ def _resumed(plan: TrialPlan) -> bool:
     return plan.manager_burst < 30 and any(job.policy is not None for job in plan.jobs)
 
 
+def _overlaps(plan: TrialPlan) -> bool:
+    """A job whose ranks save when they get SIGTERM is suspended."""
+    saves = {str(job) for job in plan.jobs if job.saves is not None and job.policy is not None}
+    suspends = (FaultKind.USER_SUSPEND, FaultKind.KUEUE_EVICT)
+    return any(fault.key.kind in suspends and fault.job in saves for fault in plan.faults)
+
+
+def _left_alone(plan: TrialPlan) -> bool:
+    """Kubernetes replaces the rank that is lost, and no one restarts the others."""
+    left = {str(job) for job in plan.jobs if job.policy is not None and job.policy.get("restart") == "None"}
+    return _observes(plan) or any(fault.job in left for fault in plan.faults)
+
+
 def _observes(plan: TrialPlan) -> bool:
     return any((job.policy or {}).get("mode") == "Observe" for job in plan.jobs)
 
@@ -109,6 +122,8 @@ CANARIES = (
         "a user's size is undone", "ResizeKept", decisions.sizes_of_users_are_undone, _has(FaultKind.USER_RESIZE), 27
     ),
     Canary("pods made before the resume are another run", "RecordedOnce", decisions.pods_by_creation, _resumed, 21),
+    Canary("pods of all runs are of this one", "IncidentCaused", decisions.all_pods_are_of_this_run, _overlaps, 493),
+    Canary("a group without an incident has met", "StandingConfirmed", ledgers.quiet_groups_have_met, _left_alone, 21),
     Canary("a sidecar counts as a rank", "HealthyUntouched", decisions.all_containers_train, _has_sidecars, 5),
     Canary("progress of the old incarnation", "ProgressIsNew", decisions.any_progress_will_do, _reports, 11),
     Canary("a training that only begins progresses", "ProgressIsNew", decisions.announced_is_progress, _reports, 11),

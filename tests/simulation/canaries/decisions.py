@@ -68,6 +68,16 @@ def pods_by_creation(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"recovery.core.diagnosis.{module}.pods_of_run", younger)
 
 
+def all_pods_are_of_this_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All pods of a Job belong to its present run, because they have its UID."""
+
+    def of_uid(job: JobFacts, pods: Iterable[PodFacts]) -> tuple[PodFacts, ...]:
+        return tuple(pod for pod in pods if pod.job_uid == job.uid)
+
+    for module in ("trained", "evidence", "not_started"):
+        monkeypatch.setattr(f"recovery.core.diagnosis.{module}.pods_of_run", of_uid)
+
+
 def any_progress_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """Any progress that the TrainJob reports counts as new."""
 

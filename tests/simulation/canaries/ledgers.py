@@ -14,6 +14,7 @@ from recovery.core.model.facts import Snapshot, WorkloadFacts
 from recovery.core.model.ledger import AttemptAction, Ledger, Target
 from recovery.core.model.ledger_object import LedgerObject
 from recovery.core.model.reason import Reason
+from recovery.core.model.standing import Standing
 from recovery.core.plan.actions import CountIncidents, Plan, RecordIncident
 from recovery.core.plan.context import ReconcileContext
 from recovery.core.policy.resolved import Policy
@@ -46,6 +47,22 @@ def last_write_wins(monkeypatch: pytest.MonkeyPatch) -> None:
             )
 
     monkeypatch.setattr("recovery.controller.reconciler.LedgerWriter", LastWriteWins)
+
+
+def quiet_groups_have_met(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group without an open incident trains, so its standing is Met."""
+
+    class Confident(LedgerWriter):
+        async def write(
+            self, namespace: str, workload: WorkloadFacts, known: LedgerObject | None, ledger: Ledger
+        ) -> LedgerObject:
+            is_quiet = ledger.incident is None or ledger.incident.closing is not None
+            standing = Standing.MET if is_quiet else Standing.UNKNOWN
+            return await super().write(
+                namespace, workload, known, msgspec.structs.replace(ledger, standing=standing, broken=None)
+            )
+
+    monkeypatch.setattr("recovery.controller.reconciler.LedgerWriter", Confident)
 
 
 def a_charge_for_each_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
