@@ -230,12 +230,12 @@ def test_it_is_where_a_member_was_lost_again() -> None:
 
 
 def test_it_is_where_no_controller_has_watched_and_one_began_before_another_was_created() -> None:
-    """The younger pod may have replaced a member that the others had met."""
+    """The younger pod may have replaced a member that the others had met: the Job has counted failures."""
     controller, world = interrupted(last=20)
     assert kinds(controller, world, 30) == []
     controller, world = interrupted(last=20)
     unwatched = msgspec.structs.replace(world, pods=tuple(pod for pod in world.pods if pod.created_at > at(0)))
-    assert DeleteJob in kinds(controller, unwatched, 30)
+    assert DeleteJob in kinds(controller, unwatched.with_job(failed=4).controller_restarted(), 30)
 
 
 def test_the_size_that_a_user_has_given_the_job_since_is_kept() -> None:
