@@ -22,11 +22,12 @@ from recovery.core.diagnosis.membership import group_runs_whole, member_jobs, re
 from recovery.core.incident import lifecycle, phases
 from recovery.core.incident.attempt_limits import restart_of
 from recovery.core.incident.preconditions import barred, ended, suspended
-from recovery.core.incident.standing import hangs
+from recovery.core.incident.standing import hangs, meeting_of
 from recovery.core.model.facts import JobSetFacts, Snapshot
 from recovery.core.model.ledger import AttemptAction, Incident, Ledger, Outcome, Phase, Target
 from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
 from recovery.core.model.rules import RuleAction
+from recovery.core.model.standing import Standing
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import Plan, ResumeWorkload, SuspendWorkload
 from recovery.core.plan.context import ReconcileContext
@@ -253,7 +254,8 @@ def _runs_again(ledger: Ledger, waits_until: datetime) -> Plan:
 
 def _is_put_off(context: ReconcileContext, ledger: Ledger) -> bool:
     """The incident does not end yet, although all run again: a restart or a verdict is still to come."""
-    if ledger.phase is Phase.HELD and hangs(context.snapshot, ledger):
+    found = meeting_of(context.snapshot, ledger)
+    if found.leaving or (ledger.phase is Phase.HELD and found.standing is Standing.BROKEN):
         return True
     waits = ledger.current_incident.withheld
     if waits is not None:

@@ -52,6 +52,8 @@ class Process(msgspec.Struct, frozen=True):
     not."""
     joined_at: datetime | None = None
     """When it became Ready by a joined probe. None: it is not Ready, or Ready does not show that."""
+    silent: bool = False
+    """Its node does not answer. It may train on, even where the policy assumes that it is dead."""
 
 
 class Meeting(msgspec.Struct, frozen=True):
@@ -66,6 +68,8 @@ class Meeting(msgspec.Struct, frozen=True):
     """When the last process of that set ended so far. None: none hangs."""
     hung: int = 0
     """How many ranks hang."""
+    leaving: bool = False
+    """A process of the latest set has been asked to terminate, and still runs. When it ends, the others hang."""
 
 
 def meet(snapshot: Snapshot, lost_at: datetime | None = None) -> Meeting:
@@ -83,7 +87,7 @@ def meet(snapshot: Snapshot, lost_at: datetime | None = None) -> Meeting:
         for job in counted
         for pod in pods[job.uid]
         if pod.index is None or pod.index < member_count(job)
-        for process in processes_of(_as_it_is(pod, snapshot))
+        for process in _processes(pod, snapshot)
     ]
     events = list(_events(processes))
     met_at = first_met_at(snapshot, jobs, pods)
@@ -123,8 +127,7 @@ def met_since(snapshot: Snapshot, losses: Iterable[datetime | None], lost_at: da
 
 
 def _judged(snapshot: Snapshot, collective: Collective, found: Meeting) -> Meeting:
-    """The meeting, with what only other facts show: reports of progress, what the program is, and nodes that do not
-    answer."""
+    """The meeting, with what only other facts show: reports of progress, and what the program is."""
     progress = snapshot.workload.progress if snapshot.workload is not None else None
     # A report of 0 % may only say that a process has begun.
     if found.lost_at is not None and progress is not None and progress.ratio != 0.0:
@@ -134,21 +137,17 @@ def _judged(snapshot: Snapshot, collective: Collective, found: Meeting) -> Meeti
         # The ranks that are left go on, or heal themselves within a time of their own.
         standing = Standing.MET if collective is Collective.INDEPENDENT else Standing.UNKNOWN
         found = msgspec.structs.replace(found, standing=standing)
-    if found.standing is Standing.MET and any(_silent(snapshot, pod) for pod in snapshot.pods):
-        return msgspec.structs.replace(found, standing=Standing.UNKNOWN)
     return found
 
 
-def _as_it_is(pod: PodFacts, snapshot: Snapshot) -> PodFacts:
-    """The pod of a node that does not exist any more is gone, although its object remains."""
-    gone = pod.dead_since is not None and pod.gone_at is None and pod.node not in snapshot.nodes
-    return msgspec.structs.replace(pod, gone_at=pod.dead_since) if gone else pod
-
-
-def _silent(snapshot: Snapshot, pod: PodFacts) -> bool:
-    """The node does not answer. Its processes may train on, even where the policy assumes that they are dead."""
+def _processes(pod: PodFacts, snapshot: Snapshot) -> list[Process]:
+    """The processes of the pod. Where its node does not exist any more, they have ended, even if the object remains."""
     node = snapshot.nodes.get(pod.node)
-    return node is not None and not node.reachable and pod.holds_gpus
+    if pod.dead_since is not None and pod.gone_at is None and node is None:
+        pod = msgspec.structs.replace(pod, gone_at=pod.dead_since)
+    if node is None or node.reachable:
+        return processes_of(pod)
+    return [msgspec.structs.replace(each, silent=each.ended is None) for each in processes_of(pod)]
 
 
 # --- the processes -------------------------------------------------------------------------------------------------
@@ -334,10 +333,15 @@ class _Scan:
             self._meet(event.at)
 
     def result(self) -> Meeting:
+        hung = sum(not each.silent for each in self._set.values())
         if self._broken_since is not None:
-            return Meeting(Standing.BROKEN, self._met_at, self._broken_since, self._lost_at, len(self._set))
+            standing = Standing.BROKEN if hung else Standing.UNKNOWN
+            return Meeting(standing, self._met_at, self._broken_since, self._lost_at, hung)
         trains = bool(self._set) or (bool(self._done) and not self._waiting)
-        return Meeting(Standing.MET if trains and self._met_at is not None else Standing.FORMING, self._met_at)
+        if not trains or self._met_at is None:
+            return Meeting(Standing.FORMING, self._met_at)
+        leaving = any(each.leaves_at is not None for each in self._set.values())
+        return Meeting(Standing.MET if hung == len(self._set) else Standing.UNKNOWN, self._met_at, leaving=leaving)
 
     def _ended(self, process: Process, at: datetime) -> None:
         self._stops_waiting(process)

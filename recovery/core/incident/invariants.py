@@ -201,7 +201,7 @@ def _broken(before: Ledger, after: Ledger) -> list[str]:
     if before.broken is not None:
         return [] if broken == before.broken else ["Broken: it changes without an end"]
     closing = incident.closing if incident is not None else None
-    if closing is None or not closing.still_broken or closing.ended_at != broken.booked_from:
+    if closing is None or not closing.still_broken or closing.ended_at > broken.booked_from:
         return ["Broken: no incident closes with ranks that hang"]
     return []
 

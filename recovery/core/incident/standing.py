@@ -27,8 +27,9 @@ def meeting_of(snapshot: Snapshot, ledger: Ledger) -> Meeting:
 
 
 def hangs(snapshot: Snapshot, ledger: Ledger) -> bool:
-    """Ranks hang, and a restart would end that."""
-    return meeting_of(snapshot, ledger).standing is Standing.BROKEN
+    """Ranks hang, or will hang as soon as a rank has ended that was asked to terminate."""
+    found = meeting_of(snapshot, ledger)
+    return found.standing is Standing.BROKEN or found.leaving
 
 
 def _lost_at(ledger: Ledger) -> datetime | None:
@@ -55,7 +56,8 @@ def left_broken(ledger: Ledger, found: Meeting, hang: str) -> Ledger:
     broken = Broken(
         since=found.broken_since,
         lost_at=found.lost_at,
-        booked_from=incident.closing.ended_at,
+        # The incident may end when all pods were Ready, while the lost rank still trained to its end in its old pod.
+        booked_from=max(incident.closing.ended_at, found.broken_since),
         incident=incident.id,
         disruption_class=incident.disruption_class,
         gpus=incident.gpus_now,

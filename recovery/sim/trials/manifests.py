@@ -163,6 +163,8 @@ def _trainer_pods(job: JobPlan) -> int:
 def _replicated_job(job: JobPlan, name: str, *, step: str, pods: int) -> Body:
     prepared = job.runtime not in {PlannedRuntime.SHIPPED, PlannedRuntime.INITIALIZED}
     container: Body = {"name": name if step == INITIALIZER else TRAINER, "image": "example.com/training"}
+    if name == LAUNCHER:
+        container["command"] = ["mpirun", "-n", str(_trainer_pods(job)), "python", "train.py"]
     if not step and job.marking is Marking.ACCELERATORS:
         container["resources"] = {"limits": {"nvidia.com/gpu": str(job.gpus_per_pod)}}
     template: Body = {

@@ -6,7 +6,7 @@ The job has two ranks, of pods pod-1 and pod-2, which met at 20. Rank 1 is lost 
 import msgspec
 
 from recovery.core.model.ledger import Ledger, Outcome
-from recovery.core.model.standing import Standing
+from recovery.core.model.standing import Broken, Standing
 from recovery.ports import PODS
 from recovery.sim.training.trace import EventKind
 from recovery.sim.trials.checkers.standing import StandingConfirmed
@@ -37,7 +37,13 @@ def closes(case: Case, standing: Standing, outcome: Outcome = Outcome.OBSERVED, 
     case.now = 1001
     case.ledger(saying(Standing.BROKEN, opened(1000)))
     case.now = 1010
-    case.ledger(saying(standing, closed(opened(1000), 1010, outcome, why)))
+    after = closed(opened(1000), 1010, outcome, why)
+    if standing is Standing.BROKEN and outcome is not Outcome.HELD:
+        ended_at = after.current_incident.closing.ended_at if after.current_incident.closing is not None else None
+        assert ended_at is not None
+        broken = Broken(ended_at, ended_at, ended_at, after.current_incident.id, "PodDeleted", GPUS)
+        after = msgspec.structs.replace(after, broken=broken)
+    case.ledger(saying(standing, after))
 
 
 def stops_hanging(case: Case, seconds: float) -> None:

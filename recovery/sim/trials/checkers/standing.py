@@ -1,6 +1,6 @@
 """The rule that compares what the ledgers say about the standing of a group with the trace of its training."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -55,6 +55,10 @@ class _Time:
     standing: Standing = _UNKNOWN
     incident: bool = False
     """An incident is open."""
+    opened_at: datetime | None = None
+    """When the open incident begins, by its own account. None: no incident is open."""
+    booked_from: datetime | None = None
+    """From when on the group hangs between incidents, by the ledger. None: it does not."""
     excuse: str = ""
     """Why the ledger need not say anything. Empty: it must."""
     selected_since: datetime | None = None
@@ -112,11 +116,15 @@ class StandingConfirmed(CheckerRule):
         if key is None:
             return
         if made is None:
-            self._note(key, at, standing=_UNKNOWN, incident=False)
+            self._note(key, at, standing=_UNKNOWN, incident=False, dates={"opened_at": None, "booked_from": None})
             return
         incident = made.after.incident
         is_open = incident is not None and incident.closing is None
-        self._note(key, at, standing=made.after.standing, incident=is_open, written=True)
+        opened_at = incident.started_at if incident is not None and is_open else None
+        broken = made.after.broken
+        booked_from = broken.booked_from if broken is not None else None
+        dates = {"opened_at": opened_at, "booked_from": booked_from}
+        self._note(key, at, standing=made.after.standing, incident=is_open, dates=dates, written=True)
         if incident is not None and incident.closing is not None and made.closed:
             held = incident.closing.outcome is Outcome.HELD
             if held and incident.closing.outcome_reason is Reason.RUNS_WHOLE_AGAIN:
@@ -129,6 +137,7 @@ class StandingConfirmed(CheckerRule):
         *,
         standing: Standing | None = None,
         incident: bool | None = None,
+        dates: Mapping[str, datetime | None] | None = None,
         written: bool = False,
     ) -> None:
         group, known = self.world.group(key), self._times.setdefault(key, [])
@@ -138,6 +147,7 @@ class StandingConfirmed(CheckerRule):
             since=at,
             standing=last.standing if standing is None else standing,
             incident=last.incident if incident is None else incident,
+            **(dates or {}),
             excuse=group.excuse,
             selected_since=group.since,
             written=written,
@@ -201,13 +211,22 @@ class StandingConfirmed(CheckerRule):
     def _unfounded(
         self, key: GroupKey, found: Sequence[Hang], spans: Sequence[tuple[_Time, datetime]]
     ) -> Iterator[Violation]:
-        """The ledger says Broken, and no rank hangs."""
+        """The ledger says Broken, and no rank hangs.
+
+        Where a user has changed the size, the API does not show for how many ranks the processes wait.
+        """
+        if self._was_resized(key):
+            return
         broken = ((time, end) for time, end in spans if time.standing is Standing.BROKEN and not time.excuse)
         hanging = [(hang.lost.at, self._seen_until(hang)) for hang in found]
+        trace = self.evidence.trace.of(str(key), EventKind.PROCESS_STARTED)
+        shown = [each.at for process in map(process_of, trace) if (each := self._shown.get(process)) is not None]
         for time, end in broken:
             for since, until in _outside(time.since, end, hanging):
-                changed_at = max((ended for _, ended in hanging if ended <= since), default=self.evidence.began_at)
-                if self._is_clear(time, max(changed_at, since), changed_at, until) and not self._lives_on(key, since):
+                changes = (at for at in (*shown, *(ended for _, ended in hanging)) if at <= since)
+                changed_at = max(changes, default=self.evidence.began_at)
+                clear = self._is_clear(time, max(changed_at, since), changed_at, until)
+                if clear and not self._lives_on(key, since) and not self._seems_to_run(key, since):
                     yield self.found(since, "the ledger says that the group is broken, and no rank hangs", key)
 
     def _miscounted(
@@ -215,13 +234,13 @@ class StandingConfirmed(CheckerRule):
     ) -> Iterator[Violation]:
         """The totals of the group do not hold the GPU-seconds in which it hung between its incidents."""
         job, undisturbed = self.evidence.jobs[key], self.world.undisturbed
-        resized = any(
-            each.fault.key.kind is FaultKind.USER_RESIZE and each.fault.job == str(key)
-            for each in self.evidence.happenings
-        )
-        if resized or undisturbed.clocks_jumped() or job.marking is not Marking.ACCELERATORS:
+        if self._was_resized(key) or undisturbed.clocks_jumped() or job.marking is not Marking.ACCELERATORS:
             return
-        said = [(time.since, end) for time, end in spans[:-1] if time.standing is Standing.BROKEN and not time.incident]
+        said = [
+            (min(time.since, time.booked_from), min(end, after.opened_at or end))
+            for (time, end), (after, _) in pairwise(spans)
+            if time.booked_from is not None and not time.incident
+        ]
         least = _shared(said, [(hang.lost.at, self._until(hang)) for hang in found])
         most = _shared(said, [(hang.lost.at, self._seen_until(hang)) for hang in found])
         booked = sum(
@@ -230,10 +249,17 @@ class StandingConfirmed(CheckerRule):
             if state.group == key
         )
         gpus = job.pods * job.gpus_per_pod
-        margin = _KNOWN_IN.total_seconds() * len(list(_joined(said)))
-        if not least - margin <= booked / gpus <= most + margin:
+        margin = (_KNOWN_IN.total_seconds() + 2.0) * len(list(_joined(said)))
+        too_much = booked / gpus > most + margin and not self._any_outlived(key)
+        if booked / gpus < least - margin or too_much:
             sentence = f"{booked:.3f} GPU-seconds are booked as Broken, and {gpus} GPUs hung for {least:.3f} s"
             yield self.found(self.evidence.ends_at, sentence, key)
+
+    def _was_resized(self, key: GroupKey) -> bool:
+        return any(
+            each.fault.key.kind is FaultKind.USER_RESIZE and each.fault.job == str(key)
+            for each in self.evidence.happenings
+        )
 
     def _until(self, hang: Hang) -> datetime:
         """When the last of the ranks that hung had ended, or the API server showed its end although it lives on."""
@@ -259,6 +285,18 @@ class StandingConfirmed(CheckerRule):
             return True
         began = time.written and time.since == since and changed_at <= since - _KNOWN_IN
         return began and undisturbed.seconds(since - _KNOWN_IN, since) >= _KNOWN_IN.total_seconds()
+
+    def _any_outlived(self, key: GroupKey) -> bool:
+        """A process of the training ran on after the API server had shown its end."""
+        ended = {process_of(each): each.at for each in self.evidence.trace.of(str(key), EventKind.PROCESS_EXITED)}
+        shown = ((self._shown.get(process), at) for process, at in ended.items())
+        return any(each is not None and each.at + _KNOWN_IN < at for each, at in shown)
+
+    def _seems_to_run(self, key: GroupKey, at: datetime) -> bool:
+        """A process of the training has ended, and the API server does not show it yet: its node is down."""
+        ended = (each for each in self.evidence.trace.of(str(key), EventKind.PROCESS_EXITED) if each.at <= at)
+        shown = (self._shown.get(process_of(each)) for each in ended)
+        return any(each is None or each.at > at for each in shown)
 
     def _lives_on(self, key: GroupKey, at: datetime) -> bool:
         """A process of the training runs although the API server shows its end."""

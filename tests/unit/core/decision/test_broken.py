@@ -94,6 +94,22 @@ def test_a_crd_without_these_fields_causes_no_write_at_each_reconcile() -> None:
     assert controller.plan(REPLACED, 300).ledger == stored
 
 
+@BOTH
+def test_an_incident_stays_open_while_the_lost_rank_only_leaves(make: type[Controller]) -> None:
+    """Its Job replaces the pod at once, and the old one trains on until it has saved. The others hang only then."""
+    controller = make()
+    lost = training(16).pod_deleted(3, 0)
+    controller.reconcile(lost, 1)
+    old = lost.pod(3)
+    new = lost.came_back(3, 30, 40)
+    both = msgspec.structs.replace(new, pods=tuple(old if pod.uid == old.uid else pod for pod in new.pods))
+    controller.settle(both, 60)
+    assert controller.ledger.incident is not None
+    controller.settle(new, 100)
+    controller.settle(new, 106)
+    assert controller.ledger.history[0].still_broken
+
+
 # --- it is no longer Broken ----------------------------------------------------------------------------------------
 
 

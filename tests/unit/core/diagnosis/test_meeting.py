@@ -85,7 +85,7 @@ def test_an_end_and_the_start_that_would_complete_the_set_in_one_second_are_no_m
 
 def test_a_rank_that_is_asked_to_terminate_trains_on_until_it_ends() -> None:
     leaving = RUNS.pod_deleted(2, 10)
-    assert standing(leaving) is Standing.MET
+    assert (standing(leaving), meet(leaving.snapshot()).leaving) == (Standing.MET, True)
     assert meet(leaving.pod_gone(2, 38).snapshot()).broken_since == at(38)
 
 
@@ -120,6 +120,14 @@ def test_a_suspended_job_forms_again() -> None:
 def test_a_node_that_does_not_answer_makes_it_unknown() -> None:
     assert standing(RUNS.node_silent("gpu-2", 10)) is Standing.UNKNOWN
     assert standing(RUNS.node_silent("gpu-2", 10).node_back("gpu-2")) is Standing.MET
+
+
+def test_so_it_is_where_only_ranks_on_such_a_node_may_hang() -> None:
+    world = RUNS.node_silent("gpu-2", 10)
+    for index in (0, 1):
+        world = world.container_restarted(index, 134, 30)
+    assert standing(world) is Standing.BROKEN
+    assert standing(world.container_restarted(3, 134, 40)) is Standing.UNKNOWN
 
 
 # --- what shows that they have met ---------------------------------------------------------------------------------
