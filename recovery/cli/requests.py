@@ -26,8 +26,9 @@ from recovery.cli.status_rows import ledger_problem
 from recovery.core.decision.decide import decide
 from recovery.core.incident.requests import ANNOTATIONS, EXPIRES_AFTER, Request, Verb, encode
 from recovery.core.model.facts import GroupKey, WorkloadFacts
-from recovery.core.model.ledger import Ledger, Phase, RequestAnswer
+from recovery.core.model.ledger import Ledger, Phase
 from recovery.core.model.reason import Reason, because
+from recovery.core.model.request_answer import RequestAnswer
 from recovery.core.sentences import render
 from recovery.kube.cluster_reader import JobReading, read_job
 from recovery.kube.kubeconfig_context import context_user

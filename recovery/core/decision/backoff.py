@@ -14,8 +14,9 @@ from recovery.core.diagnosis.membership import member_jobs
 from recovery.core.incident import budget, phases
 from recovery.core.model.durations import in_words
 from recovery.core.model.facts import Snapshot
-from recovery.core.model.ledger import Ledger, Phase, Withheld
+from recovery.core.model.ledger import Ledger, Phase
 from recovery.core.model.reason import Explanation, Sentence, explained
+from recovery.core.model.waits import Withheld
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import Plan
 from recovery.core.plan.context import ReconcileContext

@@ -8,8 +8,9 @@ from recovery.core.diagnosis.membership import member_jobs
 from recovery.core.incident import phases
 from recovery.core.incident.attempt_limits import Refusal
 from recovery.core.incident.preconditions import barred
-from recovery.core.model.ledger import Ledger, Phase, Suspension
+from recovery.core.model.ledger import Ledger, Phase
 from recovery.core.model.reason import Explanation, Reason, Sentence, explained
+from recovery.core.model.waits import Suspension
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import Action, FailJobSet, JobRef, Plan
 from recovery.core.plan.context import ReconcileContext

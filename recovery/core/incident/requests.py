@@ -11,8 +11,9 @@ import msgspec
 
 from recovery.core.model.annotations import RESET_BUDGET_ANNOTATION, RESTART_ANNOTATION, RETRY_ANNOTATION
 from recovery.core.model.facts import WorkloadFacts
-from recovery.core.model.ledger import Ledger, RequestAnswer
+from recovery.core.model.ledger import Ledger
 from recovery.core.model.reason import Reason
+from recovery.core.model.request_answer import RequestAnswer
 
 EXPIRES_AFTER = timedelta(minutes=15)
 """An older request is not carried out: the ledger that knew of it may be lost, and the person no longer waits."""

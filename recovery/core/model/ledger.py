@@ -18,8 +18,10 @@ from recovery.core.model.group_size import AvoidedNode, ElasticState
 from recovery.core.model.group_totals import BudgetState, Totals
 from recovery.core.model.pinned_policy import PinnedPolicy
 from recovery.core.model.reason import Reason
+from recovery.core.model.request_answer import RequestAnswer
 from recovery.core.model.standing import Broken, Standing
 from recovery.core.model.suspect_log import SuspectLog
+from recovery.core.model.waits import Held, Suspension, Withheld
 
 OLDEST_SCHEMA_VERSION = 1
 SCHEMA_VERSION = 6
@@ -140,33 +142,6 @@ class Attempt(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     @property
     def whole_message(self) -> str:
         return f"{self.message}; then {self.then}" if self.then else self.message
-
-
-class Suspension(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A suspension of the workload by the controller. It is written to the ledger before the workload is suspended, and
-    removed before the workload is resumed."""
-
-    until: datetime | None = None
-    """When the controller resumes the workload. None: no time is set (`onExhausted: Suspend`)."""
-    landed: bool = False
-    """The controller has seen the workload suspended. If the suspension has ended since, another client ended it, and
-    the controller does not renew it."""
-
-
-class Withheld(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A restart that waits for its backoff while the job is not suspended, so its pods keep their GPUs."""
-
-    until: datetime
-    """When the controller restarts the group, unless the group has recovered by itself."""
-    lost_at: datetime
-    """When the first member was lost. Members whose processes started earlier still wait for it."""
-
-
-class Held(msgspec.Struct, frozen=True):
-    """The verdict for which an incident is held, regardless of the budget."""
-
-    reason: Reason
-    message: str
 
 
 class Considered(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -410,20 +385,6 @@ class IncidentTotals(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     broken: bool = False
     """It is no incident, and `number` is 0, but the time in which the group was Broken, from `startedAt` on."""
     enforce_estimate: EnforceEstimate = EnforceEstimate()
-
-
-class RequestAnswer(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The answer to a user's request (`core.incident.requests`). `at` shows whether a request is new."""
-
-    verb: str
-    """What was requested: restart, retry or reset-budget."""
-    at: datetime
-    """When the user made the request."""
-    accepted: bool
-    reason: Reason = Reason.UNKNOWN
-    """What was done, or why the request was refused."""
-    message: str = msgspec.field(name="answer", default_factory=str)
-    """What was done, or why the request was refused, as a sentence. Always written, because older CRDs require it."""
 
 
 class LedgerCondition(msgspec.Struct, frozen=True, rename="camel"):

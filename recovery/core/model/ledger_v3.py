@@ -25,9 +25,9 @@ from recovery.core.model.ledger import (
     Ledger,
     MessageRelation,
     Phase,
-    RequestAnswer,
 )
 from recovery.core.model.reason import Reason
+from recovery.core.model.request_answer import RequestAnswer
 
 NEWEST_VERSION = 3
 

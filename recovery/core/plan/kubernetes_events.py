@@ -2,8 +2,16 @@
 
 from recovery.core.model.config import why_opened
 from recovery.core.model.fleet_ledger import FleetLedger
-from recovery.core.model.ledger import Attempt, AttemptAction, Incident, Ledger, Outcome, Phase, RequestAnswer
+from recovery.core.model.ledger import (
+    Attempt,
+    AttemptAction,
+    Incident,
+    Ledger,
+    Outcome,
+    Phase,
+)
 from recovery.core.model.reason import Reason, Sentence, explained
+from recovery.core.model.request_answer import RequestAnswer
 from recovery.core.plan.actions import EmitEvent
 from recovery.core.policy.spec import Mode
 from recovery.core.sentences import render

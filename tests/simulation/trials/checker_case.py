@@ -19,11 +19,11 @@ from recovery.core.model.ledger import (
     Outcome,
     Phase,
     PhaseSpan,
-    RequestAnswer,
     Target,
 )
 from recovery.core.model.pinned_policy import PinnedPolicy
 from recovery.core.model.reason import Reason
+from recovery.core.model.request_answer import RequestAnswer
 from recovery.ports import (
     EVENTS,
     JOB_SETS,

@@ -2,7 +2,8 @@
 
 import pytest
 
-from recovery.core.model.ledger import AttemptAction, Suspension
+from recovery.core.model.ledger import AttemptAction
+from recovery.core.model.waits import Suspension
 from recovery.ports import EVENTS, JOB_SETS, JOBS, PODS, RECOVERY_CONFIGS, TRAIN_JOBS
 from recovery.sim.trials.checkers.controller_writes import (
     HealthyUntouched,

@@ -8,8 +8,9 @@ import pytest
 from recovery.core.incident.lifecycle import into_history
 from recovery.core.model.facts import Snapshot
 from recovery.core.model.group_totals import BudgetState, Totals
-from recovery.core.model.ledger import Ledger, Outcome, RequestAnswer
+from recovery.core.model.ledger import Ledger, Outcome
 from recovery.core.model.reason import Reason
+from recovery.core.model.request_answer import RequestAnswer
 from recovery.core.model.standing import Broken, Standing
 from recovery.ports import PODS, RECOVERY_GROUPS, RECOVERY_INCIDENTS, TRAIN_JOBS
 from recovery.sim.training.trace import EventKind

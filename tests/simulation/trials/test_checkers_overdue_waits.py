@@ -3,7 +3,8 @@
 import pytest
 
 from recovery.core.model.annotations import TOUCHED_ANNOTATION
-from recovery.core.model.ledger import Ledger, Outcome, Phase, Suspension
+from recovery.core.model.ledger import Ledger, Outcome, Phase
+from recovery.core.model.waits import Suspension
 from recovery.ports import EVENTS, JOBS, PODS, TRAIN_JOBS
 from recovery.sim.trials.checkers.overdue_waits import SuspensionReleased, WatchdogTouches
 from recovery.sim.trials.faults import FaultKind

@@ -27,14 +27,13 @@ from recovery.core.model.ledger import (
     Outcome,
     Phase,
     PhaseSpan,
-    RequestAnswer,
-    Suspension,
     Target,
-    Withheld,
 )
 from recovery.core.model.pinned_policy import PinnedPolicy
 from recovery.core.model.reason import Reason
+from recovery.core.model.request_answer import RequestAnswer
 from recovery.core.model.rules import RuleAction
+from recovery.core.model.waits import Suspension, Withheld
 from recovery.core.plan import actions
 from recovery.core.policy.spec import FencingMode, Mode, OnExhausted, OnTerminalFailure, Restart
 from recovery.ports import (

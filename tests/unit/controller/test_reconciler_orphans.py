@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from recovery.core.model.ledger import Ledger, Suspension
+from recovery.core.model.ledger import Ledger
+from recovery.core.model.waits import Suspension
 from recovery.ports import (
     JOBS,
     RECOVERY_INCIDENTS,

@@ -14,10 +14,10 @@ from recovery.core.model.ledger import (
     Ledger,
     Outcome,
     Phase,
-    Suspension,
     Target,
 )
 from recovery.core.model.reason import Reason
+from recovery.core.model.waits import Suspension
 from recovery.core.policy.spec import Mode
 from recovery.kube.projections.recovery import (
     UNREADABLE_SCHEMA_VERSION,

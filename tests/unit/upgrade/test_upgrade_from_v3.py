@@ -19,7 +19,6 @@ from recovery.core.model.fleet_ledger import FleetLedger
 from recovery.core.model.ledger import (
     WITHOUT_RESUMING,
     Considered,
-    Held,
     IncidentHandling,
     Ledger,
     MessageRelation,
@@ -28,6 +27,7 @@ from recovery.core.model.ledger import (
 )
 from recovery.core.model.reason import Reason
 from recovery.core.model.standing import Standing
+from recovery.core.model.waits import Held
 from recovery.core.plan.status_conditions import BUDGET_EXHAUSTED
 from recovery.core.sentences import render
 from recovery.kube.incident_records import read_incident

@@ -8,8 +8,9 @@ import pytest
 
 from recovery.core.incident import requests
 from recovery.core.incident.requests import Request, Verb
-from recovery.core.model.ledger import Outcome, Phase, RequestAnswer
+from recovery.core.model.ledger import Outcome, Phase
 from recovery.core.model.reason import Reason
+from recovery.core.model.request_answer import RequestAnswer
 from recovery.core.policy.resolved import Backoff
 from recovery.core.policy.spec import Mode, OnExhausted, Restart
 from tests.unit.core.decision.test_verdicts import MAY

@@ -7,9 +7,16 @@ import pytest
 
 from recovery.core.incident import lifecycle, phases
 from recovery.core.incident.invariants import violations
-from recovery.core.model.ledger import AttemptAction, Incident, Ledger, Phase, Suspension, Target, Withheld
+from recovery.core.model.ledger import (
+    AttemptAction,
+    Incident,
+    Ledger,
+    Phase,
+    Target,
+)
 from recovery.core.model.reason import Reason
 from recovery.core.model.standing import Broken, Standing
+from recovery.core.model.waits import Suspension, Withheld
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.groups import training
 from tests.unit.core.world import at

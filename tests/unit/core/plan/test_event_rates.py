@@ -13,11 +13,10 @@ from recovery.core.model.ledger import (
     Ledger,
     Outcome,
     Phase,
-    RequestAnswer,
-    Suspension,
-    Withheld,
 )
 from recovery.core.model.reason import Reason
+from recovery.core.model.request_answer import RequestAnswer
+from recovery.core.model.waits import Suspension, Withheld
 from recovery.core.plan.kubernetes_events import events, fleet_events
 from tests.unit.core.plan.test_kubernetes_events import AT, CAP, FIRST, OPEN, attempt, ledger
 

@@ -1,0 +1,34 @@
+"""What an incident waits in: a suspension, a restart that is withheld, or a verdict that holds it."""
+
+from datetime import datetime
+
+import msgspec
+
+from recovery.core.model.reason import Reason
+
+
+class Suspension(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A suspension of the workload by the controller. It is written to the ledger before the workload is suspended, and
+    removed before the workload is resumed."""
+
+    until: datetime | None = None
+    """When the controller resumes the workload. None: no time is set (`onExhausted: Suspend`)."""
+    landed: bool = False
+    """The controller has seen the workload suspended. If the suspension has ended since, another client ended it, and
+    the controller does not renew it."""
+
+
+class Withheld(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A restart that waits for its backoff while the job is not suspended, so its pods keep their GPUs."""
+
+    until: datetime
+    """When the controller restarts the group, unless the group has recovered by itself."""
+    lost_at: datetime
+    """When the first member was lost. Members whose processes started earlier still wait for it."""
+
+
+class Held(msgspec.Struct, frozen=True):
+    """The verdict for which an incident is held, regardless of the budget."""
+
+    reason: Reason
+    message: str
