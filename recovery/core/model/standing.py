@@ -8,7 +8,7 @@ import msgspec
 
 class Standing(StrEnum):
     """Forming: its processes have not met yet, and none hangs. Met: all ranks have met, and none has ended since.
-    Broken: a rank ended, and the others that had met it hang. Unknown: the facts do not say, or nobody waits for a rank
+    Broken: a rank ended, and the others that had met it hang. Unknown: the facts do not say, or no rank waits for one
     that ended."""
 
     FORMING = "Forming"
@@ -37,4 +37,4 @@ class Broken(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 BROKEN_SECONDS = "Broken"
-"""The key of `totals.idleGPUSeconds` for the idle GPU-seconds of a group that is Broken between incidents."""
+"""The key of `totals.idleGpuSeconds` for the idle GPU-seconds of a group that is Broken between incidents."""

@@ -12,7 +12,7 @@ from recovery.sim.trials.checkers import ALL, PENDING, describe
 from recovery.sim.trials.checkers.checker_set import MOST
 from recovery.sim.trials.checkers.controller_processes import BoundedRequests, NoLivelock, NoUnhandledException
 from recovery.sim.trials.checkers.controller_writes import HealthyUntouched
-from recovery.sim.trials.checkers.one_incarnation import OneIncarnation, Overlap
+from recovery.sim.trials.checkers.one_incarnation import OneIncarnation, OverlapCause
 from recovery.sim.trials.faults import FaultKind
 from recovery.sim.trials.plan import JobPlan
 from recovery.sim.trials.trial_evidence import FailedReconcile, ProcessLife
@@ -151,7 +151,7 @@ class TestOneIncarnation:
         case = self.one_job()
         case.delete(PODS, "llm-node-0-0", by="user")
         assert self.replaced(case).end() == []
-        assert case.evidence.lost_seconds == {Overlap.REPLACED: 7.0}
+        assert case.evidence.lost_seconds == {OverlapCause.REPLACED: 7.0}
 
     def test_a_suspension_by_others_that_ends_too_early_is_counted(self) -> None:
         case = self.one_job()
@@ -159,7 +159,7 @@ class TestOneIncarnation:
         case.delete(PODS, "llm-node-0-0", by="job-controller")
         case.put(JOBS, "llm-node-0", {"spec": {"suspend": False}}, by="jobset-controller")
         assert self.replaced(case).end() == []
-        assert case.evidence.lost_seconds == {Overlap.SUSPENDED: 7.0}
+        assert case.evidence.lost_seconds == {OverlapCause.SUSPENDED: 7.0}
 
     def test_a_suspension_by_a_controller_that_ends_too_early_is_found(self) -> None:
         case = self.one_job()

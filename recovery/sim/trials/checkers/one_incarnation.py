@@ -30,8 +30,8 @@ _OUT_OF_REACH = frozenset(
 _WORKS_TOGETHER = frozenset({EventKind.ROUND_FORMED, EventKind.CHECKPOINT})
 
 
-class Overlap(StrEnum):
-    """Accounts of time in which two pods of one rank ran at once because of what others did."""
+class OverlapCause(StrEnum):
+    """What others did so that two pods of one rank ran at once: the accounts of that time."""
 
     REPLACED = "a pod ran on beside its replacement"
     """Its Job replaces a pod when its deletion is requested, unless `podReplacementPolicy` says Failed."""
@@ -143,10 +143,10 @@ class OneIncarnation(CheckerRule):
         """What others did that let both run. None: a controller caused it."""
         job = self.world.jobs[other.job_uid]
         if other.job_uid != started.job_uid:
-            return None if self._ours(job) else Overlap.DELETED
+            return None if self._ours(job) else OverlapCause.DELETED
         if other.pod_uid in self._ended_by_us:
             return None
-        return Overlap.SUSPENDED if other.pod_uid in self._suspended else Overlap.REPLACED
+        return OverlapCause.SUSPENDED if other.pod_uid in self._suspended else OverlapCause.REPLACED
 
     def _has_no_grace(self, job: JobView) -> bool:
         """The grace period of its pods is 0, so any delete removes the object before the processes end."""
