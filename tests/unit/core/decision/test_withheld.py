@@ -1,73 +1,34 @@
 """Where the job must not be suspended, the restart itself waits for the backoff, as long as the platform permits."""
 
 from collections.abc import Callable
-from datetime import timedelta
 
 import msgspec
 import pytest
 
-from recovery.core.decision.backoff import recovered_by_itself
 from recovery.core.incident import requests
 from recovery.core.incident.requests import Request, Verb
-from recovery.core.model.annotations import KUEUE_PATCH_MANAGER, KUEUE_QUEUE_LABEL, PAUSED_ANNOTATION
+from recovery.core.model.annotations import PAUSED_ANNOTATION
 from recovery.core.model.ledger import Outcome, Phase
 from recovery.core.model.reason import Reason
 from recovery.core.model.rules import ExitCodes, Operator, Rule, RuleAction, When
 from recovery.core.model.standing import Standing
-from recovery.core.plan.actions import DeleteJob, DeleteJobSet, FailJobSet, SuspendWorkload
-from recovery.core.policy.resolved import Backoff
+from recovery.core.plan.actions import DeleteJob, DeleteJobSet, FailJobSet
 from recovery.core.policy.spec import Mode, OnExhausted, OnTerminalFailure
+from tests.unit.core.decision.withheld import (
+    BACKOFF,
+    DEADLINE_SECONDS,
+    OWNERS,
+    WAITS,
+    job,
+    recovered_once,
+    shipped,
+    suspensions,
+    waiting,
+)
 from tests.unit.core.diagnosis.test_native_policies import on_condition
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.groups import training
 from tests.unit.core.world import World, at
-
-BACKOFF = Backoff(initial=timedelta(seconds=60))
-WAITS = policy(backoff=BACKOFF)
-DEADLINE_SECONDS = 3600
-OWNERS: dict[str, Callable[[World], World]] = {
-    "TrainJob": lambda world: world.with_workload(active_deadline_seconds=DEADLINE_SECONDS),
-    "JobSet": lambda world: world.with_jobset(active_deadline_seconds=DEADLINE_SECONDS),
-    "Kueue": lambda world: world.with_workload(labels={KUEUE_QUEUE_LABEL: "research"}),
-    "Kueue without a queue label": lambda world: world.with_workload(patched_by=(KUEUE_PATCH_MANAGER,)),
-}
-"""Who owns the suspension, or whose deadline it would reset."""
-
-
-def job(ranks: int = 4, **settings: object) -> World:
-    """A job with a deadline, whose Job survives many exits. `settings` may change that."""
-    made: World = training(ranks, **{"backoff_limit": 50, **settings})  # type: ignore[arg-type]
-    return OWNERS["TrainJob"](made)
-
-
-def shipped(ranks: int) -> World:
-    """A job with the runtime that ships with Trainer."""
-    return job(ranks, backoff_limit=6, restart_policy="OnFailure")
-
-
-def recovered_once(controller: Controller, world: World) -> World:
-    """A first attempt brought the group back. The next loss calls for the second attempt in a row."""
-    world = world.pod_deleted(3, 0)
-    controller.reconcile(world, 0.2)
-    assert len(controller.triggers) == 1, "the first attempt does not wait"
-    world = world.job_deleted(0.3).all_deleted(0.4).recreated(2).all_ready(4)
-    controller.settle(world, 4.5)
-    assert controller.ledger.incident is None
-    return world
-
-
-def waiting(world: World | None = None, controller: Controller | None = None) -> tuple[Controller, World]:
-    """Rank 2 was deleted at 300 s. The restart is withheld until 360.2 s."""
-    controller = controller or Controller(WAITS)
-    world = recovered_once(controller, world or job()).pod_deleted(2, 300)
-    controller.reconcile(world, 300.2)
-    assert len(controller.triggers) == 1
-    return controller, world
-
-
-def suspensions(controller: Controller) -> list[SuspendWorkload]:
-    return [action for action in controller.done if isinstance(action, SuspendWorkload)]
-
 
 # --- it waits -------------------------------------------------------------------------------------------------------
 
@@ -219,170 +180,6 @@ def test_an_exhausted_budget_ends_the_wait() -> None:
     controller.ledger = msgspec.structs.replace(controller.ledger, budget=spent)
     controller.reconcile(world, 310)
     assert (controller.phase(), controller.incident.withheld) == (Phase.HELD, None)
-
-
-# --- it is not needed any more --------------------------------------------------------------------------------------
-
-
-def test_a_lost_pod_that_is_replaced_leaves_the_others_hanging_although_all_are_ready() -> None:
-    controller, world = waiting()
-    world = world.came_back(2, 305, 308)
-    controller.reconcile(world, 310)
-    assert controller.phase() is Phase.BACKOFF
-    controller.reconcile(world, 360.3)
-    assert len(controller.triggers) == 2
-
-
-def test_a_group_all_of_whose_ranks_have_begun_again_has_recovered_by_itself() -> None:
-    controller, world = waiting(job(restart_policy="OnFailure"))
-    world = world.came_back(2, 305, 308)
-    for rank in (0, 1, 3):
-        world = world.container_restarted(rank, 134, 320)
-    controller.settle(world, 322)
-    controller.reconcile(world, 361)
-    closing = controller.recorded[-1].closing
-    assert closing is not None
-    assert (closing.outcome, closing.outcome_reason) == (Outcome.SUPERSEDED, "RunsWholeAgain")
-    assert (len(controller.triggers), controller.ledger.totals.charged) == (1, 1)
-
-
-def test_ranks_that_began_in_the_second_of_the_loss_may_be_older_than_it_and_hang() -> None:
-    """API times are whole seconds. A member that is lost within the second of its start must not be forgotten."""
-    controller = Controller(WAITS)
-    world = job().pod_deleted(3, 0)
-    controller.reconcile(world, 0.2)
-    world = world.job_deleted(0.3).all_deleted(0.4).recreated(2).all_started(10)
-    controller.reconcile(world.pod_deleted(1, 10), 10.9)
-    world = world.came_back(1, 12, 14).all_ready(15)
-    controller.reconcile(world, 20)
-    assert controller.phase() is Phase.BACKOFF
-    controller.reconcile(world, 71)
-    assert len(controller.triggers) == 2
-
-
-def test_a_replacement_is_younger_than_the_loss_although_no_rule_tells_which_container_trains() -> None:
-    """Otherwise a replaced member whose loss is no longer visible would look like one that was never lost."""
-    controller, world = waiting()
-    world = world.came_back(2, 305, 308)
-    for rank in range(4):
-        others = world.pod(rank).containers
-        world = world.with_pod(rank, training_known=False, containers=(), other_containers=others)
-    waits = controller.incident.withheld
-    assert waits is not None
-    assert not recovered_by_itself(world.snapshot(), waits, ())
-
-
-def test_a_group_that_has_joined_again_has_recovered_by_itself() -> None:
-    controller, world = waiting()
-    world = world.came_back(2, 305, 308).pod_ready(2, 310)
-    for rank in range(4):
-        world = world.with_pod(rank, joined_probe=True)
-    controller.settle(world, 312)
-    assert len(controller.recorded) == 2
-    assert len(controller.triggers) == 1
-
-
-def test_a_rank_that_is_lost_after_all_have_met_again_is_not_forgotten() -> None:
-    """All ranks were replaced and met. Rank 1 is lost and replaced as well before a slow leader reconciles."""
-    controller, world = waiting()
-    world = world.all_came_back(305, 308).pod_deleted(1, 312).came_back(1, 315, 318)
-    controller.settle(world, 330)
-    assert len(controller.recorded) == 1, "ranks 0, 2 and 3 hang"
-    controller.reconcile(world, 360.3)
-    assert len(controller.triggers) == 2
-
-
-def test_a_rank_that_waits_for_the_others_is_no_reason_to_restart() -> None:
-    """Rank 2 came back first. The others gave up minutes later, and their pods were replaced one after the other."""
-    controller, world = waiting()
-    world = world.came_back(2, 305, 308)
-    for rank, ready in ((0, 330), (1, 340), (3, 350)):
-        world = world.pod_failed(rank, 134, ready - 10).came_back(rank, ready - 5, ready)
-    controller.settle(world, 356)
-    assert len(controller.recorded) == 2
-    assert len(controller.triggers) == 1
-
-
-def test_a_node_that_answers_again_has_lost_no_one() -> None:
-    controller = Controller(WAITS)
-    world = recovered_once(controller, job())
-    lost = world.with_pod(2, dead_since=at(300), dead_because="its node is gone").node_deleted("gpu-2")
-    controller.reconcile(lost, 300.2)
-    assert controller.phase() is Phase.BACKOFF
-    controller.settle(world, 310)
-    assert len(controller.recorded) == 2
-    assert len(controller.triggers) == 1
-
-
-def test_a_backoff_that_ends_while_a_group_settles_restarts_nothing() -> None:
-    controller = Controller(policy(backoff=Backoff(initial=timedelta(seconds=3))))
-    world = recovered_once(controller, job())
-    lost = world.with_pod(2, dead_since=at(300), dead_because="its node is gone").node_deleted("gpu-2")
-    controller.reconcile(lost, 300.2)
-    assert controller.ledger.next_attempt_at == at(303.2)
-    plan = controller.reconcile(world, 303.3)
-    assert (controller.incident.reason, plan.requeue_at) == (Reason.MEMBERS_RUN_AGAIN, at(305.2))
-    assert controller.ledger.next_attempt_at is None, "no restart is announced"
-    controller.settle(world, 305.2)
-    assert (len(controller.recorded), len(controller.triggers)) == (2, 1)
-
-
-def test_a_loss_within_an_open_incident_waits_as_well() -> None:
-    """This is the second attempt of one incident: the new group ran, and lost a member before all ranks were Ready."""
-    controller = Controller(WAITS)
-    world = job().pod_deleted(3, 0)
-    controller.reconcile(world, 0.2)
-    world = world.job_deleted(0.3).all_deleted(0.4).recreated(2).all_started(4)
-    controller.reconcile(world, 4.5)
-    world = world.pod_deleted(1, 10)
-    controller.reconcile(world, 10.2)
-    assert (controller.phase(), len(controller.triggers)) == (Phase.BACKOFF, 1)
-    world = world.came_back(1, 12, 14).controller_restarted()
-    controller.reconcile(world.all_ready(15), 20)
-    assert controller.phase() is Phase.BACKOFF, "the others hang, Ready or not"
-    controller.reconcile(world.all_ready(15), 70.3)
-    assert (len(controller.triggers), len(controller.incident.attempts)) == (2, 2)
-
-
-def test_a_loss_within_an_open_incident_that_fixes_itself_ends_as_recovered() -> None:
-    controller = Controller(WAITS)
-    world = job(restart_policy="OnFailure").pod_deleted(3, 0)
-    controller.reconcile(world, 0.2)
-    world = world.job_deleted(0.3).all_deleted(0.4).recreated(2).all_started(4)
-    controller.reconcile(world, 4.5)
-    controller.reconcile(world.container_exited(1, 1, 10), 10.2)
-    assert controller.phase() is Phase.BACKOFF
-    for rank in range(4):
-        world = world.container_restarted(rank, 1, 12)
-    controller.settle(world, 14)
-    controller.reconcile(world, 71)
-    assert controller.recorded[-1].closing.outcome is Outcome.RECOVERED  # type: ignore[union-attr]
-    assert len(controller.triggers) == 1
-
-
-def test_someone_who_deletes_the_job_meanwhile_has_restarted_the_group() -> None:
-    controller = Controller(WAITS)
-    world = job().pod_deleted(3, 0)
-    controller.reconcile(world, 0.2)
-    world = world.job_deleted(0.3).all_deleted(0.4).recreated(2).all_started(4)
-    controller.reconcile(world, 4.5)
-    controller.reconcile(world.pod_deleted(1, 10), 10.2)
-    world = world.recreated(20)
-    controller.reconcile(world, 21)
-    assert (controller.phase(), controller.incident.withheld) == (Phase.SCHEDULING, None)
-    controller.settle(world.all_ready(25), 71)
-    assert len(controller.triggers) == 1
-
-
-def test_what_took_too_long_to_start_has_waited_already() -> None:
-    controller = Controller(policy(backoff=BACKOFF, start_seconds=60))
-    world = job().pod_deleted(3, 0)
-    controller.reconcile(world, 0.2)
-    world = world.job_deleted(0.3).all_deleted(0.4).recreated(2).all_scheduled()
-    controller.reconcile(world, 5)
-    controller.reconcile(world, 70)
-    assert len(controller.triggers) == 2
-    assert controller.incident.message.endswith("and the group has already had its time to start")
 
 
 # --- others -----------------------------------------------------------------------------------------------------------
