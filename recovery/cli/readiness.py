@@ -57,6 +57,8 @@ def readiness_of(
     if alone is not None:
         if alone.reason is not Reason.NO_JOB_SET:
             return Readiness()
+        if _ran_before(ledger):
+            return Readiness(STARTING, alone.reason, 0, f"does not run whole: {render(alone)}")
         return Readiness(NOT_STARTED, alone.reason, 0, f"has not started: {render(alone)}")
     fates = fencing.fates_of_nodes(snapshot, policy, now)
     silent = {name: fate.why for name, fate in fates.items() if fate.dead_since is None}
@@ -64,12 +66,12 @@ def readiness_of(
     found = None if started else not_started.not_started(snapshot)
     phase = ""
     if found is not None:
-        phase = NOT_STARTED if silent or found.cause else STARTING
+        phase = NOT_STARTED if (silent or found.cause) and not _ran_before(ledger) else STARTING
     return Readiness(
         phase=phase,
         cause=_silent_words(tuple(silent)) or (found.cause if found is not None else ""),
         idle_gpus=found.gpus if found is not None else 0,
-        reason=_reason(tuple(silent.values()), found),
+        reason=_reason(tuple(silent.values()), found, ran_before=_ran_before(ledger)),
         silent=bool(silent),
     )
 
@@ -82,7 +84,12 @@ def _silent_words(nodes: tuple[str, ...]) -> str:
     return f"node {nodes[0]} and {len(nodes) - 1} more do not answer"
 
 
-def _reason(silent: tuple[str, ...], found: NotStarted | None) -> str:
+def _ran_before(ledger: Ledger | None) -> bool:
+    """The group had an incident, so it has trained before, mostly with earlier Jobs."""
+    return ledger is not None and ledger.totals.incidents > 0
+
+
+def _reason(silent: tuple[str, ...], found: NotStarted | None, *, ran_before: bool) -> str:
     """The controller's own sentence, and how many pods run."""
     if silent and found is None:
         return f"{Standing.UNKNOWN}: {silent[0]}"
@@ -92,5 +99,5 @@ def _reason(silent: tuple[str, ...], found: NotStarted | None) -> str:
         return ""
     run = f"{found.running} of {found.members} pods run"
     if found.words:
-        return f"has not started: {found.words}; {run}"
+        return f"{'does not run whole' if ran_before else 'has not started'}: {found.words}; {run}"
     return f"on its way: {run}, and nothing is known to keep the others"

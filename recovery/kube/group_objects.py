@@ -11,7 +11,7 @@ from recovery.core.diagnosis.training_container import Selection, assigned, sele
 from recovery.core.model.facts import GroupKey, JobFacts, PodFacts, Progress, WorkloadFacts
 from recovery.kube.first_deletions import dated_as_before
 from recovery.kube.gpus_in_use import GpusInUse
-from recovery.kube.job_history import JobHistories
+from recovery.kube.job_history import GoneJob, JobHistories
 from recovery.kube.nested_index import remove
 from recovery.kube.pending_groups import PodsToPlace
 from recovery.kube.projections.metadata import ObjectEntry
@@ -49,6 +49,8 @@ class GroupObjects:
         """The JobSets that nothing controls: workloads, unless a TrainJob has the name."""
         self._jobsets: dict[GroupKey, JobSetRecord] = {}
         self._jobs: dict[GroupKey, dict[str, JobFacts]] = {}
+        self._gone_jobs: dict[GroupKey, dict[str, GoneJob]] = {}
+        """By name the newest Job that is gone and had trained, as long as the group has a workload."""
         self._pods: dict[GroupKey, dict[str, PodRecord]] = {}
         self._pods_on_node: dict[str, dict[GroupKey, int]] = {}
         self._whole: dict[str, GroupKey] = {}
@@ -65,6 +67,7 @@ class GroupObjects:
             jobset=self._jobsets.get(key),
             jobs=tuple(self._jobs.get(key, {}).values()),
             pods=tuple(self._pods.get(key, {}).values()),
+            gone_jobs=tuple(self._gone_jobs.get(key, {}).values()),
         )
 
     def progress(self, key: GroupKey) -> Progress | None:
@@ -87,6 +90,7 @@ class GroupObjects:
     def drop_train_job(self, entry: ObjectEntry[WorkloadFacts]) -> None:
         key = GroupKey(entry.namespace, entry.name)
         self._train_jobs.pop(key, None)
+        self._forget_gone_jobs(key)
         self._notify(key)
 
     def put_jobset(self, entry: ObjectEntry[JobSetRecord]) -> None:
@@ -103,6 +107,7 @@ class GroupObjects:
         key = GroupKey(entry.namespace, entry.name)
         self._jobsets.pop(key, None)
         self._bare.discard(key)
+        self._forget_gone_jobs(key)
         self._notify(key)
 
     def put_job(self, entry: ObjectEntry[JobRecord]) -> None:
@@ -123,10 +128,20 @@ class GroupObjects:
 
     def drop_job(self, entry: ObjectEntry[JobRecord]) -> None:
         key = entry.value.group
-        self.histories.job_gone(entry.uid)
+        gone = self.histories.job_gone(entry.uid, self._clock.now())
+        if gone is not None and self._has_workload(key):
+            self._gone_jobs.setdefault(key, {})[entry.name] = gone
         self._selections.pop(entry.uid, None)
         remove(self._jobs, key, entry.name)
         self._notify(key)
+
+    def _has_workload(self, key: GroupKey) -> bool:
+        return key in self._train_jobs or key in self._bare
+
+    def _forget_gone_jobs(self, key: GroupKey) -> None:
+        """Without its workload the group is over, whichever of the two the watches report first."""
+        if not self._has_workload(key):
+            self._gone_jobs.pop(key, None)
 
     def put_pod(self, entry: ObjectEntry[PodRecord]) -> None:
         key = entry.value.group

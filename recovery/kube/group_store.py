@@ -34,6 +34,7 @@ from recovery.core.policy.selection import PolicySet
 from recovery.kube.fleet_facts import FleetIndex
 from recovery.kube.group_objects import GroupObjects
 from recovery.kube.informer import Informer, nothing
+from recovery.kube.job_history import GoneJob
 from recovery.kube.ledger_index import LedgerIndex
 from recovery.kube.live_reader import LiveReader
 from recovery.kube.nested_index import remove
@@ -219,7 +220,8 @@ class KubeGroupStore:
 
     async def read_live(self, key: GroupKey) -> Snapshot:
         before, read_at = self._parts(key), self._clock.now()
-        parts = (await self._live.parts(key)).filled_from(before).dated_as(before)
+        live = (await self._live.parts(key)).dated_as(before)
+        parts = msgspec.structs.replace(live.filled_from(before), gone_jobs=self._gone_jobs(before, live))
         # The nodes are read after the pods, so that no node is older than a pod that names it.
         doubtful = frozenset(self._doubtful(parts))
         asked = await self._live.nodes(sorted(doubtful))
@@ -330,6 +332,14 @@ class KubeGroupStore:
         for pod in before.pods:
             if pod.facts.uid not in found and pod.facts.job_uid in living:
                 yield msgspec.structs.replace(pod.facts, gone_at=now)
+
+    def _gone_jobs(self, before: Parts, live: Parts) -> tuple[GoneJob, ...]:
+        """The Jobs that are gone and had trained, also those that only this live read did not find."""
+        found = {job.uid for job in live.jobs} | {each.uid for each in live.undecodable}
+        now, histories = self._clock.now(), self._objects.histories
+        missed = (histories.as_gone(job.uid, now) for job in before.jobs if job.uid not in found)
+        gone = (*before.gone_jobs, *(job for job in missed if job is not None))
+        return tuple({job.facts.name: job for job in gone}.values())
 
     def _doubtful(self, parts: Parts) -> Iterable[str]:
         """The group's nodes whose pods could be dead, according to the cache. Only those are worth a request.

@@ -1,6 +1,6 @@
 """Remembers facts about a Job that its objects no longer show, for as long as its UID exists.
 
-There are five such facts:
+There are five such facts, and `group_objects` keeps a sixth: a Job that had trained is gone.
 - A pod vanished while its Job still exists. With the object, the evidence is gone that a member was lost, and how.
 - Whether the group has trained. The moment at which all members ran may be over before the next reconcile, and the
   next restart of a container overwrites its trace in the pod.
@@ -23,6 +23,13 @@ from recovery.core.diagnosis.finishing import ended_by_itself
 from recovery.core.diagnosis.membership import member_count
 from recovery.core.diagnosis.trained import all_ran_at, suspended_at, trained_at
 from recovery.core.model.facts import JobFacts, PodFacts
+
+
+class GoneJob(msgspec.Struct, frozen=True):
+    """A Job that is gone and had trained."""
+
+    facts: JobFacts
+    trained_at: datetime
 
 
 class _JobHistory:
@@ -87,9 +94,19 @@ class JobHistories:
         seen = mine.suspended_at if mine is not None else None
         return job if seen == job.suspended_at else msgspec.structs.replace(job, suspended_at=seen)
 
-    def job_gone(self, job_uid: str) -> None:
-        """Forget the Job. Its UID is never used again."""
+    def job_gone(self, job_uid: str, now: datetime) -> GoneJob | None:
+        """Forget the Job. Its UID is never used again. Returns what it was if it has trained, else None."""
+        gone = self.as_gone(job_uid, now)
         self._by_job.pop(job_uid, None)
+        return gone
+
+    def as_gone(self, job_uid: str, now: datetime) -> GoneJob | None:
+        """The Job as one that is gone since now. None: it has not trained in its present run."""
+        mine = self._by_job.get(job_uid)
+        if mine is None or mine.job is None or mine.trained_at is None:
+            return None
+        job = msgspec.structs.replace(mine.job, gone_at=now, suspended_at=mine.suspended_at)
+        return GoneJob(job, mine.trained_at)
 
     def pod_seen(self, pod: PodFacts) -> bool:
         """Record the state of a pod. True: its group may just have become whole, so `train` is worth a call."""

@@ -1,8 +1,9 @@
 """Reads a group and its policies from the API server itself, as the basis of a decision before it is recorded.
 
-All reads are consistent (no resourceVersion): an answer is not older than the question. The pods are read first and
-their owners after them, because an intended removal of pods (a deletion, a suspension, a restart by JobSet) is written
-on an owner before the pods go. In the other order, or all at once, an intended removal could look like a failure.
+All reads are consistent (no resourceVersion): an answer is not older than the question. The pods are read first, then
+their Jobs, then what has created those, because an intended removal (a deletion, a suspension, a restart by JobSet) is
+written on an owner before its objects go. In the other order, or all at once, an intended removal could look like a
+failure.
 """
 
 import asyncio
@@ -68,11 +69,13 @@ class LiveReader:
         Objects that cannot be decoded are listed in `undecodable`.
         """
         pods, unread_pods = await self._list(PODS, key, decode_pod)
-        (train_job, unread_train_job), (jobset, unread_jobset), (jobs, unread_jobs) = await asyncio.gather(
+        jobs, unread_jobs = await self._list(JOBS, key, decode_job)
+        (train_job, unread_train_job), (jobset, unread_jobset) = await asyncio.gather(
             _or_undecodable(self._train_job(key)),
             _or_undecodable(self._object(JOB_SETS, key.namespace, key.name, decode_job_set)),
-            self._list(JOBS, key, decode_job),
         )
+        if train_job is not None and (jobset is None or jobset.facts.deleting_since is not None):
+            train_job, unread_train_job = await _or_undecodable(self._train_job(key))
         with_pods = {pod.facts.job_uid for pod in pods}
         with_events = await asyncio.gather(
             *(self._with_failed_create(key, job.facts, empty=job.facts.uid not in with_pods) for job in jobs)

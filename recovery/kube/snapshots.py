@@ -21,7 +21,7 @@ from recovery.core.model.facts import (
     WorkloadFacts,
 )
 from recovery.kube.first_deletions import dated_as_before
-from recovery.kube.job_history import JobHistories
+from recovery.kube.job_history import GoneJob, JobHistories
 from recovery.kube.projections.pods import PodRecord
 from recovery.kube.projections.workloads import JobSetRecord
 from recovery.workloads import WorkloadAdapter, adapter_of
@@ -36,6 +36,8 @@ class Parts(msgspec.Struct, frozen=True):
     pods: tuple[PodRecord, ...]
     undecodable: tuple[UndecodableObject, ...] = ()
     """The objects that cannot be read, in no order."""
+    gone_jobs: tuple[GoneJob, ...] = ()
+    """In no order."""
 
     @property
     def workload(self) -> WorkloadFacts | None:
@@ -109,13 +111,15 @@ def snapshot_of(
             pods.setdefault(lost.uid, lost)
     ordered = _assigned(jobs, parts.workload, sorted(pods.values(), key=lambda pod: pod.name), nodes)
     names = dict.fromkeys(pod.node for pod in ordered if pod.node and pod.node not in unknown_nodes)
-    trained_at = _trained_at(jobs, ordered, incarnations)
+    gone = [each for each in parts.gone_jobs if adapter.is_member(each.facts.replicated_job, jobset, each.facts)]
+    trained_at = _trained_at(jobs, ordered, incarnations) | {each.facts.uid: each.trained_at for each in gone}
     return Snapshot(
         key=key,
         workload=parts.workload,
         jobset=jobset,
         jobs=jobs,
         pods=ordered,
+        gone_jobs=tuple(sorted((each.facts for each in gone), key=lambda job: job.name)),
         nodes={name: nodes[name] for name in names if name in nodes and name not in gone_nodes},
         gone_nodes=frozenset(name for name in names if name in gone_nodes),
         trained_at=trained_at,

@@ -11,6 +11,7 @@ import msgspec
 from recovery.core.decision import backoff
 from recovery.core.decision.after_restart import after_restart
 from recovery.core.decision.before_restart import judge, kept_by_breaker, seen_then
+from recovery.core.decision.deleted_group import adopt_deletion
 from recovery.core.decision.hold import fail_job
 from recovery.core.decision.resuming import completed, may_end_at, settling_until, whole_again
 from recovery.core.decision.teardown import claimed_jobs, free_the_dead, left_alone
@@ -68,6 +69,8 @@ def _over_at(context: ReconcileContext, ledger: Ledger) -> datetime:
 
 def decide_opened(context: ReconcileContext, opened: Ledger) -> Plan:
     """The reconcile that opened the incident. It judges the loss, even if the group runs whole again by now."""
+    if lifecycle.is_deletion(lifecycle.present(context.snapshot, opened)):
+        return adopt_deletion(context, opened)
     assert context.snapshot.jobset is not None, "evidence comes from the Jobs of a JobSet"
     if _platform_restarts(context.snapshot, opened):
         return after_restart(context, _adopt(context, context.snapshot.jobset, opened))

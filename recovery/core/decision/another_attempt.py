@@ -49,6 +49,8 @@ def lost_since(snapshot: Snapshot, ledger: Ledger, now: datetime) -> tuple[Evide
         if item.job_uid not in target.job_uids
         and item.key not in keys
         and not (aside and item.inferred)
+        # The facts show how far a group has come whose Jobs were deleted again. Nothing has to be restarted for it.
+        and item.kind is not LossKind.JOB_DELETED
         # A node fault under a member that is still starting waits until the group has run: no member is lost yet.
         and (
             item.kind is not LossKind.NODE_FAULT

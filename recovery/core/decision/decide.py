@@ -13,6 +13,7 @@ import msgspec
 
 from recovery.core.decision import backoff, black_holes, growth, manual, resizing, standing, suspensions
 from recovery.core.decision.advance import decide_opened, in_incident
+from recovery.core.decision.deleted_group import is_about_the_jobset, trainer_creates
 from recovery.core.decision.terminal_jobset import failed
 from recovery.core.diagnosis import group_conditions, matching, not_started
 from recovery.core.diagnosis.classify import classify
@@ -110,7 +111,7 @@ def _accounted(context: ReconcileContext, before: Ledger, plan: Plan) -> Plan:
 
 def _observed(context: ReconcileContext, plan: Plan) -> tuple[group_conditions.GroupCondition, ...]:
     """The conditions that hold. Those of the pods are written only while an incident is open, the one for an earlier
-    loss only between incidents, and the one for an object that cannot be read at any time."""
+    loss only between incidents, and those for an object that cannot be read and for pods without a Job at any time."""
     open_, unreadable = plan.ledger.incident, group_conditions.undecodable(context.snapshot)
     shown: tuple[group_conditions.GroupCondition, ...] = ()
     if open_ is not None:
@@ -122,12 +123,13 @@ def _observed(context: ReconcileContext, plan: Plan) -> tuple[group_conditions.G
             shown = (*shown, group_conditions.GroupCondition(group_conditions.FINISH_OVERDUE, late.reason, message))
     elif plan.reason is Reason.BASELINE:
         shown = (group_conditions.GroupCondition(group_conditions.EARLIER_LOSS, plan.reason, plan.message),)
-    return shown if unreadable is None else (*shown, unreadable)
+    left = group_conditions.orphaned(context.snapshot)
+    return (*shown, *(each for each in (left, unreadable) if each is not None))
 
 
 def _observed_anything_new(ledger: Ledger, observed: tuple[group_conditions.GroupCondition, ...]) -> bool:
     """The ledger's conditions differ from what is observed between incidents. No ledger is created just for them."""
-    types = {group_conditions.UNDECODABLE, group_conditions.EARLIER_LOSS}
+    types = {group_conditions.UNDECODABLE, group_conditions.EARLIER_LOSS, group_conditions.ORPHANED_PODS}
     said = {
         group_conditions.GroupCondition(each.type, each.reason, each.message)
         for each in ledger.conditions
@@ -283,15 +285,23 @@ def _between_incidents(context: ReconcileContext, ledger: Ledger) -> Plan:
     if not isinstance(policy, Policy):
         return answer(resizing.settled(context, ledger), _unusable(policy))
     alone = left_alone(snapshot, workload)
-    if alone is not None:
+    if alone is not None and not _is_deleted(context, ledger, policy, alone):
         return answer(resizing.at_an_end(ledger, workload, context.now), alone)
     pause = _paused(context, ledger, policy)
     if pause is not None:
         return answer(resizing.settled(context, ledger), pause)
-    assert snapshot.jobset is not None, "left_alone has checked it"
-    if snapshot.jobset.terminal_state == "Failed":
+    if snapshot.jobset is not None and snapshot.jobset.terminal_state == "Failed":
         return _already_failed(context, snapshot.jobset, ledger, policy)
     return _by_losses(context, ledger, policy)
+
+
+def _is_deleted(context: ReconcileContext, ledger: Ledger, policy: Policy, alone: Explanation) -> bool:
+    """A client has deleted the JobSet of a group that trained. Its Jobs, which go with it, show that."""
+    snapshot, now = context.snapshot, context.now
+    if not is_about_the_jobset(alone) or not trainer_creates(context.workload, now):
+        return False
+    lost = fresh(snapshot, gather(snapshot), since=policy.since, handled=ledger.handled, now=now)
+    return lifecycle.is_deletion(lost)
 
 
 def _paused(context: ReconcileContext, ledger: Ledger, policy: Policy) -> Explanation | None:
@@ -317,7 +327,7 @@ def _by_losses(context: ReconcileContext, ledger: Ledger, policy: Policy) -> Pla
         return _finish_is_overdue(context, ledger, policy, finishing)
     if not evidence:
         earlier = standing.still_broken(context, ledger) or _earlier_loss(context, ledger, policy, seen)
-        why = earlier or because(Reason.NO_FAILURE, signs=len(seen))
+        why = earlier or because(Reason.NO_FAILURE, signs=_signs(seen))
         plan = _no_failure(context, ledger, policy, why)
         return plan if finishing is None else _at_latest(plan, finishing.lost_at + policy.finish_timeout)
     done = left_to_finish(snapshot, ledger.handled)
@@ -337,6 +347,11 @@ def _by_losses(context: ReconcileContext, ledger: Ledger, policy: Policy) -> Pla
         decided_at=phases.within_second(met_at, now) if met_at is not None else None,
     )
     return decide_opened(context, opened)
+
+
+def _signs(seen: tuple[Evidence, ...]) -> int:
+    """How many signs of a restart are ignored. A Job that is gone is none: each restart deletes the Jobs."""
+    return sum(item.kind is not LossKind.JOB_DELETED for item in seen)
 
 
 def _earlier_loss(
@@ -381,9 +396,14 @@ def _no_failure(context: ReconcileContext, ledger: Ledger, policy: Policy, why: 
     elif found is not None:
         asked = black_holes.before_training(context, policy)
         if asked.explanations:
-            why = explained(Sentence.NOT_STARTED_BY_NODE, Reason.NOT_STARTED, why=all_of(asked.explanations))
+            why = explained(
+                Sentence.NOT_STARTED_BY_NODE,
+                Reason.NOT_STARTED,
+                why=all_of(asked.explanations),
+                incidents=ledger.totals.incidents,
+            )
         elif found.words:
-            why = because(Reason.NOT_STARTED, words=found.words)
+            why = because(Reason.NOT_STARTED, words=found.words, incidents=ledger.totals.incidents)
     requeue_at = min((each for each in (requeue_at, asked.requeue_at) if each is not None), default=None)
     rest = resizing.at_rest(context, ledger, policy)
     if rest.grows is not None and silent is None:

@@ -119,6 +119,8 @@ def made_again(context: ReconcileContext, ledger: Ledger) -> Ledger | Plan:
         return say_after_a_while(
             context, going, explained(Sentence.WAITING_FOR_OLD_JOB_SET, Reason.WAITING_FOR_TEARDOWN, jobset=jobset.name)
         )
+    if _is_adopted(ledger):
+        return as_before(ledger)  # a cache that does not know yet that another client has deleted the JobSet
     bar = barred(context.workload, context.policy, forced=open_.forced)
     if bar is not None:
         return say(ledger, not_carried_out(open_, bar))
@@ -130,8 +132,12 @@ def _between_jobsets(context: ReconcileContext) -> Phase:
 
 
 def awaits_new_jobset(ledger: Ledger) -> bool:
-    """The latest restart deletes a failed JobSet, and the ledger does not have its successor yet."""
+    """The latest restart deletes a failed JobSet, or another client has deleted the JobSet, and the ledger does not
+    have its successor yet."""
     restart, target = attempt_limits.restart_of(ledger), ledger.current_incident.target
-    if restart is None or restart.action is not AttemptAction.RECREATE_JOB_SET:
-        return False
-    return target.job_set_uid == restart.job_set_uid
+    return restart is not None and bool(restart.job_set_uid) and target.job_set_uid == restart.job_set_uid
+
+
+def _is_adopted(ledger: Ledger) -> bool:
+    restart = attempt_limits.restart_of(ledger)
+    return restart is not None and restart.action is AttemptAction.ADOPTED

@@ -267,12 +267,14 @@ _RANK_OF_KIND = {
     LossKind.POD_FAILED: 1,
     LossKind.CONTAINER_RESTARTED: 1,
     LossKind.POD_DELETED: 2,
+    LossKind.JOB_DELETED: 2,
     LossKind.JOB_FAILING: 3,
     LossKind.JOB_SET_FAILED: 4,
 }
 
 _BY_KIND = {
     LossKind.POD_DELETED: DisruptionClass.POD_DELETED,
+    LossKind.JOB_DELETED: DisruptionClass.POD_DELETED,
     LossKind.POD_DISRUPTED: DisruptionClass.POD_DISRUPTED,
     LossKind.NODE_LOST: DisruptionClass.NODE_LOST,
     LossKind.NODE_FAULT: DisruptionClass.HARDWARE_FAULT,

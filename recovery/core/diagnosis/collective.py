@@ -7,6 +7,7 @@ that heals itself must never be called hung.
 
 import msgspec
 
+from recovery.core.diagnosis.deleted_jobs import deleted_alone
 from recovery.core.diagnosis.training_container import SelectedBy, select
 from recovery.core.model.annotations import COLLECTIVE_ANNOTATION
 from recovery.core.model.collective import Collective, LaunchFacts
@@ -23,16 +24,17 @@ class ProgramKind(msgspec.Struct, frozen=True):
 
     collective: Collective
     counts: frozenset[str]
-    """UIDs of the Jobs whose processes count, those being deleted included. Under mpirun only the launcher's, because
+    """UIDs of the Jobs whose processes count, deleted ones included. Under mpirun only the launcher's, because
     the pods of the others have no rank until mpirun starts it."""
     why: Explanation
 
 
 def collective_of(snapshot: Snapshot) -> ProgramKind:
     """What the program of the group is, and which rule says so."""
-    launches = [(job, found) for job in snapshot.jobs for found in _launches(job, snapshot)]
+    jobs = (*snapshot.jobs, *(job for job in deleted_alone(snapshot) if job.gone_at is not None))
+    launches = [(job, found) for job in jobs for found in _launches(job, snapshot)]
     launchers = frozenset(job.uid for job, found in launches if found.starts_all)
-    counts = launchers or frozenset(job.uid for job in snapshot.jobs)
+    counts = launchers or frozenset(job.uid for job in jobs)
     unknown, annotated = unknown_value(snapshot), _annotated(snapshot)
     if unknown is not None:
         value, whose = unknown

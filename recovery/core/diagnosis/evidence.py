@@ -11,6 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
+from recovery.core.diagnosis.deleted_jobs import deleted_at, deleted_jobs, deletion_key, in_words, left_beside
 from recovery.core.diagnosis.membership import (
     failing,
     member_count,
@@ -38,6 +39,8 @@ class LossKind(StrEnum):
     CONTAINER_RESTARTED = "ContainerRestarted"
     POD_FAILED = "PodFailed"
     POD_DELETED = "PodDeleted"
+    JOB_DELETED = "JobDeleted"
+    """All Jobs of the group. If others are left, their ranks hang, as after any other lost pod (POD_DELETED)."""
     POD_DISRUPTED = "PodDisrupted"
     NODE_LOST = "NodeLost"
     NODE_FAULT = "NodeFault"
@@ -79,6 +82,8 @@ def gather(snapshot: Snapshot) -> tuple[Evidence, ...]:
             continue
         found.extend(_job_evidence(snapshot, job))
         found.extend(_deleted_alone(snapshot, job))
+    known = {item.key for item in found}
+    found.extend(item for job in deleted_jobs(snapshot) if (item := _deleted(snapshot, job)).key not in known)
     return tuple(sorted(found, key=_root_first))
 
 
@@ -125,8 +130,17 @@ def _deleted_alone(snapshot: Snapshot, job: JobFacts) -> list[Evidence]:
         return []
     text = f"Job {job.name} was deleted, while Job {left.name} still exists"
     return [
-        Evidence(f"{job.uid}/deleted", LossKind.POD_DELETED, text, job.uid, at=job.deleting_since),
+        Evidence(deletion_key(job.uid), LossKind.POD_DELETED, text, job.uid, at=job.deleting_since),
     ]
+
+
+def _deleted(snapshot: Snapshot, job: JobFacts) -> Evidence:
+    """Evidence that the Job was deleted after its group trained."""
+    left, at = left_beside(snapshot, job), deleted_at(job)
+    if left is not None:
+        text = f"Job {job.name} was deleted, while Job {left.name} still exists"
+        return Evidence(deletion_key(job.uid), LossKind.POD_DELETED, text, job.uid, at=at)
+    return Evidence(deletion_key(job.uid), LossKind.JOB_DELETED, in_words(snapshot, job), job.uid, at=at)
 
 
 def _expected(pod: PodFacts, job: JobFacts) -> bool:
@@ -345,6 +359,7 @@ _RANK_OF_KIND = {
     LossKind.POD_FAILED: 1,
     LossKind.CONTAINER_RESTARTED: 1,
     LossKind.POD_DELETED: 2,
+    LossKind.JOB_DELETED: 2,
     LossKind.JOB_FAILING: 3,
 }
 

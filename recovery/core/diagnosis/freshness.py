@@ -10,9 +10,10 @@ from enum import StrEnum
 
 import msgspec
 
+from recovery.core.diagnosis.deleted_jobs import trained_beside
 from recovery.core.diagnosis.evidence import Evidence, LossKind
 from recovery.core.diagnosis.meeting import first_met_at
-from recovery.core.diagnosis.membership import rank
+from recovery.core.diagnosis.membership import group_runs_whole, rank
 from recovery.core.diagnosis.trained import pods_of_run, started_at
 from recovery.core.diagnosis.training_container import ended_well
 from recovery.core.model.earlier_failures import Handled
@@ -71,9 +72,22 @@ def _ages(
     snapshot: Snapshot, evidence: Iterable[Evidence], *, since: datetime | None, handled: Handled, now: datetime
 ) -> list[tuple[Evidence, _Age]]:
     keys = frozenset(handled.keys)
-    begun = _runs(snapshot)
+    begun, gone = _runs(snapshot), {job.uid for job in snapshot.gone_jobs}
+
+    def age_of_deleted(item: Evidence) -> _Age:
+        """A Job that was deleted before the last incident ended was deleted in it, mostly by the controller."""
+        at, run = item.at, begun.get(item.job_uid)
+        if item.key in keys or at is None or run is None or run.trained_at is None:
+            return _Age.SETTLED
+        if handled.until is not None and at <= handled.until:
+            return _Age.SETTLED
+        before = since is not None and at < since.replace(microsecond=0)
+        is_over = now - at > STALE_AFTER and group_runs_whole(snapshot)
+        return _Age.SETTLED if before or is_over else _Age.NEW
 
     def age(item: Evidence) -> _Age:
+        if item.kind is LossKind.JOB_DELETED or item.job_uid in gone:
+            return age_of_deleted(item)
         run = begun.get(item.job_uid)
         if item.key in keys or run is None or run.trained_at is None or run.before_training(item):
             return _Age.SETTLED
@@ -167,10 +181,13 @@ def _ran_since(item: Evidence) -> datetime | None:
 
 def _runs(snapshot: Snapshot) -> dict[str, _Run]:
     """The runs by Job UID. A launcher alone trains nothing."""
-    pods = {job.uid: pods_of_run(job, snapshot.pods) for job in snapshot.jobs}
+    pods = {job.uid: pods_of_run(job, snapshot.pods) for job in (*snapshot.jobs, *snapshot.gone_jobs)}
     found = {}
-    for job in snapshot.jobs:
-        peers = [other for other in snapshot.jobs if _side_by_side(job, other)]
+    for job in (*snapshot.jobs, *snapshot.gone_jobs):
+        if job.gone_at is not None:
+            peers = [job, *trained_beside(snapshot, job)]
+        else:
+            peers = [other for other in snapshot.jobs if _side_by_side(job, other)]
         trained = first_met_at(snapshot, peers, pods)
         by_rank: dict[int | str, list[PodFacts]] = {}
         for pod in pods[job.uid]:

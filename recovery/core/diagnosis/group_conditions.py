@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from recovery.core.diagnosis.collective import unknown_value
+from recovery.core.diagnosis.deleted_jobs import what_orphans_hold
 from recovery.core.diagnosis.evidence import final_exit, kept_open_by
 from recovery.core.diagnosis.membership import member_jobs, place, pods_of
 from recovery.core.diagnosis.training_container import SelectedBy, select
@@ -19,6 +20,7 @@ UNDECODABLE = "Undecodable"
 STALE_FACTS = "StaleFacts"
 FINISH_OVERDUE = "FinishOverdue"
 EARLIER_LOSS = "EarlierLoss"
+ORPHANED_PODS = "OrphanedPods"
 _SENTENCES_MAX = 3
 
 
@@ -58,6 +60,14 @@ def undecodable(snapshot: Snapshot) -> GroupCondition | None:
         return None
     message = "; ".join(each.sentence for each in snapshot.undecodable[:_SENTENCES_MAX])
     return GroupCondition(UNDECODABLE, f"{snapshot.undecodable[0].kind}Undecodable", message)
+
+
+def orphaned(snapshot: Snapshot) -> GroupCondition | None:
+    """Pods whose Job was deleted without them hold their GPUs until a person deletes them. None: there are none."""
+    found = what_orphans_hold(snapshot)
+    if not found:
+        return None
+    return GroupCondition(ORPHANED_PODS, "JobDeleted", f"{found}, and their Job does not exist: delete them")
 
 
 def next_change_at(snapshot: Snapshot, finish_timeout: timedelta, now: datetime) -> datetime | None:

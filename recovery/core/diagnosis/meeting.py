@@ -16,6 +16,7 @@ from enum import IntEnum
 import msgspec
 
 from recovery.core.diagnosis.collective import collective_of
+from recovery.core.diagnosis.deleted_jobs import deleted_alone, deleted_at, trained_beside
 from recovery.core.diagnosis.membership import (
     Rank,
     group_runs_whole,
@@ -73,15 +74,16 @@ class Meeting(msgspec.Struct, frozen=True):
 
 
 def meet(snapshot: Snapshot, lost_at: datetime | None = None) -> Meeting:
-    """The meeting of the present member Jobs.
+    """The meeting of the present member Jobs, and of those that were deleted while others of their group are left.
 
     `lost_at`: when the group lost a rank, by the ledger. The ranks that ran then had met it, even if no object shows
     that any more. None: the ledger knows of no such loss.
     """
     program = collective_of(snapshot)
     jobs = [job for job in member_jobs(snapshot) if not stands_still(job)]
-    counted = [job for job in jobs if job.uid in program.counts]
-    pods = {job.uid: pods_of_run(job, snapshot.pods) for job in jobs}
+    deleted = deleted_alone(snapshot)
+    counted = [job for job in (*jobs, *deleted) if job.uid in program.counts]
+    pods = {job.uid: pods_of_run(job, snapshot.pods) for job in (*jobs, *deleted)}
     processes = [
         process
         for job in counted
@@ -90,17 +92,19 @@ def meet(snapshot: Snapshot, lost_at: datetime | None = None) -> Meeting:
         for process in _processes(pod, snapshot)
     ]
     events = list(_events(processes))
-    met_at = first_met_at(snapshot, jobs, pods)
-    if met_at is not None:
-        unseen = _unseen(snapshot, counted, processes, pods, met_at)
-        surely = all(job.uid in snapshot.trained_together for job in jobs)
+    for group in (jobs, *([job, *trained_beside(snapshot, job)] for job in deleted)):
+        met_at = first_met_at(snapshot, group, pods)
+        if met_at is None:
+            continue
+        unseen = _unseen(snapshot, [job for job in counted if job in group], processes, pods, met_at)
+        surely = all(job.uid in snapshot.trained_together for job in group)
         events.append(_Event(met_at, _Order.MET, unseen=unseen, surely=surely))
         events += [_Event(each.ended, _Order.ENDED, each) for each in unseen if each.ended is not None]
     if lost_at is not None:
         unseen = _unseen(snapshot, counted, processes, pods, lost_at - _SECOND)
         events.append(_Event(lost_at, _Order.LOST, unseen=unseen))
     done = ((uid, rank(pod)) for uid, ranks in snapshot.done.items() for pod in ranks)
-    wanted = {job.uid: member_count(job) for job in counted}
+    wanted = {job.uid: member_count(job) for job in counted if job in jobs}
     scan = _Scan(wanted, done, whole=len(jobs) >= max(1, snapshot.expected_jobs))
     for event in sorted(events, key=lambda event: (event.at, event.order)):
         scan.happened(event)
@@ -209,7 +213,8 @@ def _unseen(
     moment: datetime,
 ) -> list[Process]:
     """Processes of ranks that ran at that moment, although no object shows one. Each ended before the next pod or
-    process of its rank began. If there is none, its end has no date, and counts as that moment.
+    process of its rank began. If there is none, its end has no date, and counts as that moment, or as the deletion of
+    its Job.
 
     Only of Indexed Jobs: elsewhere no pod takes another one's place.
     """
@@ -222,7 +227,7 @@ def _unseen(
         if began > moment:
             after[member] = min(began, after.get(member, began))
     return [
-        Process((job.uid, index), moment, after.get((job.uid, index), moment))
+        Process((job.uid, index), moment, after.get((job.uid, index), deleted_at(job) or moment))
         for job in jobs
         if job.completions is not None
         for index in range(min(member_count(job), snapshot.trained_members.get(job.uid, member_count(job))))

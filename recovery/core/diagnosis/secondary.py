@@ -16,7 +16,14 @@ from recovery.core.model.earlier_failures import Handled
 from recovery.core.model.facts import ExitFacts, Snapshot
 
 _NO_LOSS = frozenset(
-    {LossKind.NODE_FAULT, LossKind.JOB_FAILING, LossKind.JOB_SET_FAILED, LossKind.MANUAL, LossKind.ROOM}
+    {
+        LossKind.NODE_FAULT,
+        LossKind.JOB_DELETED,
+        LossKind.JOB_FAILING,
+        LossKind.JOB_SET_FAILED,
+        LossKind.MANUAL,
+        LossKind.ROOM,
+    }
 )
 
 

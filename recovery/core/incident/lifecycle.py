@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from recovery.core.diagnosis.classify import Disruption
+from recovery.core.diagnosis.deleted_jobs import deleted_jobs, deletion_key
 from recovery.core.diagnosis.evidence import Evidence, LossKind, gather
 from recovery.core.diagnosis.membership import member_count, restarts_of
 from recovery.core.incident import budget, phases, sizes
@@ -94,7 +95,7 @@ def open_incident(
         pinned=pinned_policy_of(policy),
         fingerprint=fingerprint_of(disruption),
         opened_by=disruption.root.evidence.key,
-        target=target_of(snapshot),
+        target=_deleted_target(snapshot) if is_deletion(disruption.evidence) else target_of(snapshot),
         gpus=gpus,
         ranks=ranks,
         suspects=disruption.suspects,
@@ -142,6 +143,22 @@ def target_of(snapshot: Snapshot) -> Target:
         job_uids=tuple(job.uid for job in jobs),
         # Lower than the JobSet's own count if it is already restarting these Jobs.
         from_restarts=min((job.restart_attempt for job in jobs), default=restarts_of(snapshot)),
+    )
+
+
+def is_deletion(evidence: Iterable[Evidence]) -> bool:
+    """All that is seen is that the group's Jobs were deleted. Whoever has created them creates them again."""
+    kinds = {item.kind for item in evidence}
+    return kinds == {LossKind.JOB_DELETED}
+
+
+def _deleted_target(snapshot: Snapshot) -> Target:
+    """The deleted Jobs, as the target of the restart that creates them again."""
+    jobs = deleted_jobs(snapshot)
+    return Target(
+        job_set_uid=jobs[0].jobset_uid,
+        job_uids=tuple(job.uid for job in jobs),
+        from_restarts=max(job.restart_attempt for job in jobs),
     )
 
 
@@ -300,7 +317,9 @@ def into_history(ledger: Ledger, snapshot: Snapshot) -> Ledger:
     )
     terminal = snapshot.jobset is not None and bool(snapshot.jobset.terminal_state)
     seen = {item.key for item in gather(snapshot)}
-    kept = tuple(key for key in ledger.handled.keys if key in seen)
+    # Its restarts have deleted these Jobs. The dates do not show that if the controller's clock is behind.
+    deleted = (deletion_key(uid) for uid in incident.target.job_uids)
+    kept = tuple(key for key in dict.fromkeys((*ledger.handled.keys, *deleted)) if key in seen)
     return msgspec.structs.replace(
         ledger,
         incident=None,
@@ -374,9 +393,11 @@ def outcome_when_whole(ledger: Ledger) -> tuple[Outcome, Reason]:
 def _size(snapshot: Snapshot) -> tuple[int, int]:
     """Ranks (pods) and GPUs of the whole group, including lost members. The template counts for a Job without pods."""
     ranks = gpus = 0
-    by_name = {job.name: job for job in snapshot.jobs}
+    # Of a deleted Job the last state counts, until the next one of its name exists.
+    deleted = deleted_jobs(snapshot)
+    by_name = {job.name: job for job in (*deleted, *snapshot.jobs)}
     for job in by_name.values():
-        if snapshot.jobset is not None and job.jobset_uid == snapshot.jobset.uid:
+        if job in deleted or (snapshot.jobset is not None and job.jobset_uid == snapshot.jobset.uid):
             members = member_count(job)
             ranks += members
             asked = sum(each.accelerators for each in job.containers)

@@ -218,6 +218,8 @@ class JobFacts(msgspec.Struct, frozen=True):
     """Kueue chooses the node of each of its pods (topology-aware scheduling)."""
     failed_create: str = ""
     """Message of the newest FailedCreate Event of the Job. Only a live read of a Job without pods fills it."""
+    gone_at: datetime | None = None
+    """When the object was seen to be gone. None: it exists."""
 
     def condition(self, type_: str) -> Condition | None:
         """The condition of that type if its status is True, else None."""
@@ -456,6 +458,9 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Member Jobs only (initializers are not members), by name, including those being deleted."""
     pods: tuple[PodFacts, ...]
     """Pods of member Jobs, including past incarnations that still exist and pods that vanished under a living Job."""
+    gone_jobs: tuple[JobFacts, ...] = ()
+    """Member Jobs that are gone and had trained, by name: of each name the newest. Only the controller that saw them
+    knows them. The Job of that name that exists now is another one."""
     nodes: Mapping[str, NodeFacts] = {}
     """The nodes that the pods name."""
     gone_nodes: frozenset[str] = frozenset()
@@ -464,7 +469,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     """In live snapshots only. None: not asked for."""
     trained_at: Mapping[str, datetime] = {}
     """By Job UID: the first moment at which all its members are known to have run at once (`trained.all_ran_at`),
-    remembered for as long as the Job exists. A Job without an entry has not trained."""
+    remembered for as long as the Job exists, and while it is in `gone_jobs`. A Job without an entry has not trained."""
     trained_together: frozenset[str] = frozenset()
     """UIDs of Jobs whose members have all run at one time. For other Jobs, only their pods can show it."""
     trained_members: Mapping[str, int] = {}

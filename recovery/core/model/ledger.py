@@ -134,8 +134,8 @@ class Attempt(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     then: str = ""
     """What the controller reported when it left another loss to the platform. Empty: there was no other loss."""
     job_set_uid: str = msgspec.field(name="jobSetUID", default="")
-    """RecreateJobSet: UID of the JobSet that the controller deletes. While `target` has the same UID, the new JobSet
-    does not exist yet."""
+    """UID of the JobSet that the controller deletes (RecreateJobSet), or that another client has deleted (Adopted).
+    While `target` has the same UID, the new JobSet does not exist yet."""
     nodes: tuple[str, ...] = ()
     """ReplaceNode: the nodes that are quarantined for this attempt."""
 

@@ -361,6 +361,7 @@ class Sentence(StrEnum):
     JOB_WAS_DELETED = auto()
     LAST_NODES = auto()
     LEFT_ALONE = auto()
+    LEFT_TO_ITS_CREATOR = auto()
     LEFT_AS_IT_IS = auto()
     LOST_AGAIN_SINCE = auto()
     LOST_BUT_FINISHING = auto()

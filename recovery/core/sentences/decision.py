@@ -61,6 +61,11 @@ def _adopted(details: Details) -> str:
     return f"{details['said']}; {who}: adopted as this incident's restart"
 
 
+def _left_to_its_creator(details: Details) -> str:
+    creates = f"{details['creator']} creates it again" if details["creator"] else "Trainer creates the JobSet again"
+    return f"{details['said']}; {creates}: adopted as this incident's restart ({_FREE})"
+
+
 def _no_backoff(details: Details) -> str:
     hurry = f", and {details['hurry']}" if details["hurry"] else ""
     return f"{details['why']}; no backoff, because {details['refused']}{hurry}"
@@ -74,6 +79,11 @@ def _no_failure(details: Details) -> str:
         else f"{signs} signs of older or expected restarts are"
     )
     return f"no failure ({which} ignored)" if signs else "no failure"
+
+
+def _not_started(details: Details, why: str | int) -> str:
+    """A group with an incident has trained before, mostly with earlier Jobs."""
+    return f"{'does not run whole' if details['incidents'] else 'has not started'}: {why}"
 
 
 def _baseline(details: Details) -> str:
@@ -214,6 +224,7 @@ _RESTARTS: dict[Sentence | Reason, Text] = {
     Reason.TIME_TO_START: "the group has already had its time to start",
     Sentence.LEFT_ALONE: "{why}: the group is not restarted",
     Sentence.ADOPTED: _adopted,
+    Sentence.LEFT_TO_ITS_CREATOR: _left_to_its_creator,
     Reason.MEMBER_REPLACED: (
         "{evidence} before all ranks ran; its Job replaces the pod, and the other ranks are not restarted"
     ),
@@ -298,8 +309,8 @@ _WITHOUT_INCIDENT: dict[Sentence | Reason, Text] = {
     Reason.NO_FAILURE: _no_failure,
     Sentence.LOST_BUT_FINISHING: "{evidence}, but {done}: the group is not restarted for {timeout}",
     Reason.NODE_SILENT: "no failure yet: {fate}",
-    Reason.NOT_STARTED: "has not started: {words}",
-    Sentence.NOT_STARTED_BY_NODE: "has not started: {why}",
+    Reason.NOT_STARTED: lambda details: _not_started(details, details["words"]),
+    Sentence.NOT_STARTED_BY_NODE: lambda details: _not_started(details, details["why"]),
     Reason.JOB_SET_FAILED: "JobSet {jobset} is Failed; this has been reported already",
     Sentence.FAILED_LONG_AGO: "JobSet {jobset} failed long ago, or before this policy existed: nothing is done",
     Reason.INCIDENT_RECORDED: "incident {incident} is closed: {message}",

@@ -164,6 +164,23 @@ def test_the_last_incident_of_a_run_before_is_not_taken_for_the_cause(cluster: P
     assert (found["phase"], found["cause"], found["action"], found["restarts"]) == ("Starting", "", "", 1)
 
 
+def test_a_job_that_has_run_is_never_said_to_have_not_started(cluster: PlainCluster) -> None:
+    """Its Jobs and its JobSet were deleted, and were created again since its last incident."""
+    cluster.add_job("llm", ranks=4, running=3)
+    cluster.add_policy()
+    waits_for(cluster, "llm-3", "ErrImagePull")
+    cluster.add_group("llm", history())
+    [job] = cluster.objects[JOBS.plural]
+    job["metadata"]["creationTimestamp"] = "2026-11-02T08:40:00Z"
+    for pod in cluster.objects[PODS.plural]:
+        pod["metadata"]["creationTimestamp"] = "2026-11-02T08:40:01Z"
+    assert in_short() == ("Starting", "rank 3: ErrImagePull", 32)
+    assert told()["message"].startswith("does not run whole: pod llm-3 (rank 3, node gpu-3) waits: ErrImagePull")
+    cluster.objects[JOB_SETS.plural].clear()
+    assert in_short() == ("Starting", "NoJobSet", 0)
+    assert told()["message"] == "does not run whole: the TrainJob has no JobSet"
+
+
 def test_the_row_of_an_open_incident_does_not_change_with_what_pods_tell(cluster: PlainCluster) -> None:
     cluster.add_job("llm")
     cluster.add_group("llm", open_incident("Scheduling"))

@@ -85,7 +85,8 @@ def _places(pods: tuple[PodFacts, ...], jobs: dict[str, JobFacts]) -> Found:
 
 
 def _training(snapshot: Snapshot, jobs: dict[str, JobFacts]) -> Found:
-    """The store remembers when a Job trained for as long as the Job exists."""
+    """The store remembers when a Job trained for as long as the Job exists, or is known to be gone."""
+    jobs = jobs | {job.uid: job for job in snapshot.gone_jobs}
     for uid, moment in snapshot.trained_at.items():
         if uid not in jobs:
             yield "trained-without-job", uid

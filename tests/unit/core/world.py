@@ -65,6 +65,8 @@ class World(msgspec.Struct, frozen=True):
     job_template: JobFacts
     """The template from which JobSet creates Jobs."""
     trained_members: dict[str, int] = {}
+    gone_jobs: tuple[JobFacts, ...] = ()
+    """Jobs that the running controller has seen go after they had trained."""
     done: dict[str, dict[int, PodFacts]] = {}
     """The pods whose ranks have trained to their end, by Job UID and index."""
     made: int = 1
@@ -112,6 +114,7 @@ class World(msgspec.Struct, frozen=True):
             jobset=self.jobset,
             jobs=self.jobs,
             pods=self.pods,
+            gone_jobs=self.gone_jobs,
             nodes=nodes,
             gone_nodes=self.gone_nodes,
             fleet=fleet if live or self.room is not None else None,
@@ -204,7 +207,7 @@ class World(msgspec.Struct, frozen=True):
         """Forgets what only a running controller knows: pods that vanished, and when the group trained."""
         pods = tuple(pod for pod in self.pods if pod.gone_at is None)
         forgotten = (*self.forgotten, *(pod for pod in self.pods if pod.gone_at is not None))
-        known = msgspec.structs.replace(self, trained_at={}, trained_members={}, done={})
+        known = msgspec.structs.replace(self, trained_at={}, trained_members={}, done={}, gone_jobs=())
         return msgspec.structs.replace(known, pods=pods, forgotten=forgotten)._remember()
 
     # --- nodes -----------------------------------------------------------------------------------------------------

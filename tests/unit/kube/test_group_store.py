@@ -204,7 +204,8 @@ async def test_that_all_members_ran_is_remembered(world: World) -> None:
     assert list(world.llm.trained_at) == [JOB_UID]
     assert world.llm.trained_members == {JOB_UID: 2}
     await world.tell(JOBS, job(), type_="DELETED")
-    assert world.llm.trained_at == world.llm.trained_members == {}
+    assert list(world.llm.trained_at) == [job.uid for job in world.llm.gone_jobs] == [JOB_UID]
+    assert world.llm.trained_members == {}
 
 
 async def test_that_all_members_ran_is_seen_in_passing(world: World) -> None:

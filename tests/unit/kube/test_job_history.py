@@ -60,7 +60,7 @@ def test_a_pod_that_vanishes_under_a_living_job_is_kept(memory: JobHistories) ->
 
 def test_until_the_job_is_gone(memory: JobHistories) -> None:
     memory.pod_gone(pod(0), LATER)
-    memory.job_gone("j")
+    memory.job_gone("j", LATER)
     assert vanished(memory) == []
 
 

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from recovery.core.model.ledger import AttemptAction, Ledger, Outcome, Phase
+from recovery.core.model.ledger import AttemptAction, Outcome, Phase
 from recovery.core.model.native_policy_facts import FailurePolicyFacts
 from recovery.core.model.reason import Reason
 from recovery.core.model.rules import RuleAction
@@ -147,12 +147,14 @@ def test_a_job_that_someone_deletes_while_its_group_starts_is_waited_for(mode: M
     assert [incident.closing is not None for incident in one.recorded] == [True]
 
 
-def test_a_job_that_is_going_opens_nothing_on_a_ledger_of_before() -> None:
-    """The action was done, but this ledger is from before it. The API server would refuse the write that repeats it."""
-    going = training().pod_deleted(3, 0).job_deleted(1).all_deleted(1)
-    plan = Controller().plan(going, 2)
-    assert plan.ledger == Ledger()
-    assert plan.actions == ()
+def test_a_job_that_is_going_is_not_deleted_again_on_a_ledger_of_before() -> None:
+    """The action was done, but this ledger is from before it, so the deletion looks like that of another client. The
+    API server refuses the write of that incident: it would replace a newer ledger."""
+    controller = Controller()
+    controller.reconcile(training().pod_deleted(3, 0).job_deleted(1).all_deleted(1), 2)
+    assert controller.workload_actions == []
+    assert actions(controller) == [AttemptAction.ADOPTED]
+    assert not controller.incident.charged
 
 
 def test_a_cache_that_does_not_know_the_job_yet_adopts_nothing() -> None:

@@ -273,8 +273,10 @@ def test_a_pod_that_succeeded_is_no_loss() -> None:
     assert untouched(training().succeeded(2).pod_deleted(2, 0), 1) == NO_FAILURE
 
 
-def test_pods_of_a_job_that_someone_deletes_are_no_loss() -> None:
-    assert untouched(training().job_deleted(0).all_deleted(0), 1) == NO_FAILURE
+def test_pods_of_a_job_that_a_client_deletes_are_no_losses_of_their_own() -> None:
+    controller = Controller()
+    controller.reconcile(training().job_deleted(0).all_deleted(0), 1)
+    assert controller.incident.evidence == ("Job train-node-0 was deleted",)
 
 
 def test_pods_that_a_failing_job_deletes_are_its_doing() -> None:

@@ -4,7 +4,7 @@ import msgspec
 
 from recovery.core.diagnosis.finishing import finishing
 from recovery.core.diagnosis.freshness import STALE_AFTER
-from recovery.core.model.facts import PodFacts, ReplicatedJobFacts, Snapshot
+from recovery.core.model.facts import JobFacts, PodFacts, ReplicatedJobFacts, Snapshot
 from recovery.core.model.ledger import Outcome, Phase
 from tests.unit.core.consistency import checked
 from tests.unit.core.driver import Controller
@@ -28,6 +28,7 @@ class Pair(msgspec.Struct, frozen=True):
                 jobset=msgspec.structs.replace(nodes.jobset, replicated_jobs=parts),
                 jobs=(*launcher.jobs, *nodes.jobs),
                 pods=(*launcher.pods, *nodes.pods),
+                gone_jobs=(*launcher.gone_jobs, *nodes.gone_jobs),
                 trained_at={**nodes.trained_at, **launcher.trained_at},
                 trained_members={**nodes.trained_members, **launcher.trained_members},
                 expected_jobs=2,
@@ -49,16 +50,15 @@ def launcher_of(world: World) -> World:
         job = pod.job_name.replace("node", "launcher")
         return msgspec.structs.replace(pod, name=name, uid=f"L-{pod.uid}", job_uid=f"L-{pod.job_uid}", job_name=job)
 
-    jobs = tuple(
-        msgspec.structs.replace(job, name="train-launcher-0", uid=f"L-{job.uid}", replicated_job="launcher")
-        for job in world.jobs
-    )
+    def of_launcher(job: JobFacts) -> JobFacts:
+        return msgspec.structs.replace(job, name="train-launcher-0", uid=f"L-{job.uid}", replicated_job="launcher")
+
+    jobs, gone = tuple(map(of_launcher, world.jobs)), tuple(map(of_launcher, world.gone_jobs))
     trained = {f"L-{uid}": moment for uid, moment in world.trained_at.items()}
     members = {f"L-{uid}": count for uid, count in world.trained_members.items()}
     pods = tuple(map(renamed, world.pods))
-    return msgspec.structs.replace(
-        world, jobs=jobs, pods=pods, trained_at=trained, trained_members=members, job_template=jobs[0]
-    )
+    known = msgspec.structs.replace(world, trained_at=trained, trained_members=members, done={})
+    return msgspec.structs.replace(known, jobs=jobs, pods=pods, gone_jobs=gone, job_template=(*jobs, *gone)[0])
 
 
 def pair() -> Pair:

@@ -130,8 +130,8 @@ def test_a_failing_job_is_dated_by_when_it_began_to_fail() -> None:
     assert only(world).at == at(3)
 
 
-def test_a_job_that_is_taken_down_by_others_tells_of_no_loss() -> None:
-    assert gather(training().pod_failed(3, 1, 0).job_deleted(1).snapshot()) == ()
+def test_a_job_that_a_client_deletes_is_the_only_loss() -> None:
+    assert only(training().pod_failed(3, 1, 0).job_deleted(1)).kind is LossKind.JOB_DELETED
 
 
 def test_a_job_that_the_jobset_takes_down_still_tells_what_its_pods_died_of() -> None:

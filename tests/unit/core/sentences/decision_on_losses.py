@@ -403,4 +403,21 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
         "not charged to the budget: podFailurePolicy rule 0 of Job train-node-0 (action Ignore) matches pod "
         "train-node-0-1",
     ),
+    (
+        explained(
+            Sentence.LEFT_TO_ITS_CREATOR, Reason.PLATFORM_RESTART, said="Job train-node-0 was deleted", creator="JobSet"
+        ),
+        "Job train-node-0 was deleted; JobSet creates it again: adopted as this incident's restart (not charged to the "
+        "budget)",
+    ),
+    (
+        explained(
+            Sentence.LEFT_TO_ITS_CREATOR,
+            Reason.PLATFORM_RESTART,
+            said="Job train-node-0 was deleted with its JobSet",
+            creator="",
+        ),
+        "Job train-node-0 was deleted with its JobSet; Trainer creates the JobSet again: adopted as this incident's "
+        "restart (not charged to the budget)",
+    ),
 )

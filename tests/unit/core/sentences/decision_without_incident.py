@@ -79,8 +79,12 @@ WITHOUT_INCIDENT: tuple[tuple[Explanation, str], ...] = (
         ),
     ),
     (
-        because(Reason.NOT_STARTED, words="pod llm-1 (rank 1, node gpu-1) waits: ImagePullBackOff"),
+        because(Reason.NOT_STARTED, words="pod llm-1 (rank 1, node gpu-1) waits: ImagePullBackOff", incidents=0),
         "has not started: pod llm-1 (rank 1, node gpu-1) waits: ImagePullBackOff",
+    ),
+    (
+        because(Reason.NOT_STARTED, words="pod llm-1 (rank 1, node gpu-1) waits: ImagePullBackOff", incidents=2),
+        "does not run whole: pod llm-1 (rank 1, node gpu-1) waits: ImagePullBackOff",
     ),
     (
         explained(
@@ -90,6 +94,7 @@ WITHOUT_INCIDENT: tuple[tuple[Explanation, str], ...] = (
                 "pod train-node-0-3-10 (rank 3, node gpu-3) waits: CreateContainerError, while "
                 "members run on 3 other nodes: node gpu-3 is suspected (1 of 2 suspicions)"
             ),
+            incidents=0,
         ),
         (
             "has not started: pod train-node-0-3-10 (rank 3, node gpu-3) waits: "

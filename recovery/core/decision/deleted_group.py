@@ -1,0 +1,71 @@
+"""A client has deleted the group's Jobs, or their JobSet. JobSet creates the Jobs again, and Trainer the JobSet.
+
+That is the incident's restart. The controller deletes nothing for it, and it costs no budget.
+"""
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from recovery.core.decision.after_restart import after_restart
+from recovery.core.decision.terminal_jobset import made_again
+from recovery.core.diagnosis.membership import member_jobs, restarts_of
+from recovery.core.incident import lifecycle, phases
+from recovery.core.model.facts import JobSetFacts, Snapshot, WorkloadFacts
+from recovery.core.model.ledger import AttemptAction, Ledger, Phase, Target
+from recovery.core.model.reason import Explanation, Reason, Sentence, explained
+from recovery.core.plan.actions import Plan
+from recovery.core.plan.context import ReconcileContext
+from recovery.core.plan.steps import attempt
+
+_TRAINER = "TrainJob"
+_DEADLINE_SLACK = timedelta(seconds=2)
+"""Trainer and the API server date by different clocks, and the API server in whole seconds."""
+
+
+def adopt_deletion(context: ReconcileContext, opened: Ledger) -> Plan:
+    """Adopt what the platform does about the deletion that has just opened the incident."""
+    snapshot, target = context.snapshot, opened.current_incident.target
+    jobset = _that_creates(snapshot, target)
+    if jobset is not None:
+        target = msgspec.structs.replace(target, job_set_uid=jobset.uid, from_restarts=restarts_of(snapshot))
+    why = explained(
+        Sentence.LEFT_TO_ITS_CREATOR,
+        Reason.PLATFORM_RESTART,
+        said=opened.current_incident.evidence[0],
+        creator="JobSet" if jobset is not None and jobset.uid == opened.current_incident.target.job_set_uid else "",
+    )
+    adopted = attempt(opened, AttemptAction.ADOPTED, target, why, context.now, free_of_charge=True)
+    if jobset is None:
+        waiting = made_again(context, lifecycle.takes_jobset(adopted, target.job_set_uid))
+        assert isinstance(waiting, Plan), "the next JobSet does not exist yet"
+        return waiting
+    made = (job.created_at for job in member_jobs(snapshot) if job.uid not in target.job_uids)
+    back_at = min(made, default=None)
+    began_at = context.now if back_at is None else phases.within_second(back_at, context.now)
+    return after_restart(context, phases.enter(adopted, Phase.DECIDED, began_at))
+
+
+def trainer_creates(workload: WorkloadFacts, now: datetime) -> bool:
+    """Trainer creates a missing JobSet again. False: the workload is the JobSet, it has ended, or its deadline is over,
+    after which Trainer itself deletes the JobSet before it reports that."""
+    if workload.kind != _TRAINER or workload.condition("Failed") is not None:
+        return False
+    if workload.active_deadline_seconds is None:
+        return True
+    resumed = next((c.since for c in workload.conditions if c.type == "Suspended" and c.status == "False"), None)
+    since = workload.created_at if resumed is None else resumed
+    return now + _DEADLINE_SLACK < since + timedelta(seconds=workload.active_deadline_seconds)
+
+
+def is_about_the_jobset(alone: Explanation) -> bool:
+    """The group is left alone only because its JobSet is missing, or is being deleted."""
+    return alone.reason in {Reason.NO_JOB_SET, Reason.JOB_SET_DELETED}
+
+
+def _that_creates(snapshot: Snapshot, target: Target) -> JobSetFacts | None:
+    """The JobSet that creates the Jobs again. None: it does not exist yet."""
+    jobset = snapshot.jobset
+    if jobset is None or (jobset.uid == target.job_set_uid and jobset.deleting_since is not None):
+        return None
+    return jobset
