@@ -203,7 +203,8 @@ class ObservedWorld:
         if decided is not None:
             job.decisions.append(NativeDecision(change.revision, decided, Force.EVERY))
             group.hit = group.hit or decided
-        if _succeeds(change):
+        # A trainer that saves when it is asked to terminate may exit 0, and has not completed its training.
+        if _succeeds(change) and "deletionTimestamp" not in metadata:
             group.disturbances.append(at)
             job.decisions.append(
                 NativeDecision(change.revision, f"pod {metadata['name']} has Succeeded", Force.SUCCESS)
