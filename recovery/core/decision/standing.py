@@ -20,6 +20,10 @@ from recovery.core.plan.context import ReconcileContext
 from recovery.core.plan.steps import message_of
 
 
+_NOT_HUNG = frozenset({Standing.FORMING, Standing.MET})
+"""What ends a break. Unknown does not: the node of the ranks that hang has fallen silent."""
+
+
 def followed(context: ReconcileContext, before: Ledger, plan: Plan) -> Plan:
     """The plan whose ledger has the standing as of this reconcile."""
     after = plan.ledger
@@ -32,7 +36,7 @@ def followed(context: ReconcileContext, before: Ledger, plan: Plan) -> Plan:
         if standing is Standing.BROKEN:
             why = because(Reason.RANKS_HANG, hung=found.hung, ranks=after.current_incident.ranks)
             after = left_broken(after, found, message_of(why))
-    elif after.broken is not None and (standing is not Standing.BROKEN or _opens(after)):
+    elif after.broken is not None and (standing in _NOT_HUNG or _opens(after)):
         after = no_longer_broken(after, context.workload.uid, _over_at(context, after, found))
     if standing is Standing.BROKEN and after.broken is None and not _opens(after):
         standing = Standing.UNKNOWN  # no incident witnessed the loss: see the condition EarlierLoss

@@ -157,6 +157,16 @@ def test_it_ends_when_its_user_suspends_the_job() -> None:
     assert broken_seconds(controller) == pytest.approx(GPUS * (100 - 41), abs=GPUS)
 
 
+def test_it_goes_on_while_the_nodes_of_the_ranks_that_hang_do_not_answer() -> None:
+    controller = closed(observing())
+    silent = REPLACED
+    for index in range(16):
+        silent = silent.node_silent(f"gpu-{index}", 100)
+    controller.settle(silent, 101)
+    assert controller.ledger.broken is not None
+    assert controller.ledger.idle_gpus == GPUS
+
+
 def test_a_loss_that_opens_an_incident_takes_over_the_time() -> None:
     controller = closed(ignoring())
     booked_from = controller.ledger.history[0].ended_at
