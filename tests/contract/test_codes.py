@@ -218,6 +218,7 @@ async def test_defaults_of_our_kinds_are_filled_in(scene: Scene) -> None:
         "backoff": {"factor": 2, "initial": "10s", "max": "5m", "resetAfter": "30m"},
         "budget": {"limit": 10, "onExhausted": "Hold", "window": "24h"},
         "mode": "Observe",
+        "onNativeIgnore": "RecreateGroup",
         "onTerminalFailure": "Leave",
         "overrideNative": False,
         "priority": 0,
