@@ -236,11 +236,11 @@ class StandingConfirmed(CheckerRule):
         job, undisturbed = self.evidence.jobs[key], self.world.undisturbed
         if self._was_resized(key) or undisturbed.clocks_jumped() or job.marking is not Marking.ACCELERATORS:
             return
-        said = [
-            (min(time.since, time.booked_from), min(end, after.opened_at or end))
-            for (time, end), (after, _) in pairwise(spans)
-            if time.booked_from is not None and not time.incident
-        ]
+        said: list[tuple[datetime, datetime]] = []
+        for (before, _), (time, end), (after, _) in zip(spans, spans[1:], spans[2:], strict=False):
+            if time.booked_from is not None and not time.incident:
+                begins = time.booked_from if before.booked_from is None else time.since
+                said.append((begins, min(end, after.opened_at or end)))
         least = _shared(said, [(hang.lost.at, self._until(hang)) for hang in found])
         most = _shared(said, [(hang.lost.at, self._seen_until(hang)) for hang in found])
         booked = sum(
