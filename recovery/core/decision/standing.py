@@ -19,7 +19,6 @@ from recovery.core.plan.actions import Plan
 from recovery.core.plan.context import ReconcileContext
 from recovery.core.plan.steps import message_of
 
-
 _NOT_HUNG = frozenset({Standing.FORMING, Standing.MET})
 """What ends a break. Unknown does not: the node of the ranks that hang has fallen silent."""
 
