@@ -366,6 +366,8 @@ class _Scan:
 
     def _is_filled(self) -> bool:
         """Every rank has a process, or its training is done."""
+        if len(self._waiting) + len(self._done) + len(self._set) < sum(self._wanted.values()):
+            return False  # most of the time, and asked after each event
         filled = {*self._waiting, *self._done, *(each.member for each in self._set.values())}
         count = Counter(job_uid for job_uid, _ in filled)
         return self._whole and all(count[job_uid] >= ranks for job_uid, ranks in self._wanted.items())
