@@ -59,6 +59,8 @@ class _Time:
     """When the open incident begins, by its own account. None: no incident is open."""
     booked_from: datetime | None = None
     """From when on the group hangs between incidents, by the ledger. None: it does not."""
+    workload_uid: str = ""
+    """Empty: it does not exist."""
     excuse: str = ""
     """Why the ledger need not say anything. Empty: it must."""
     selected_since: datetime | None = None
@@ -148,6 +150,7 @@ class StandingConfirmed(CheckerRule):
             standing=last.standing if standing is None else standing,
             incident=last.incident if incident is None else incident,
             **(dates or {}),
+            workload_uid=group.workload["metadata"]["uid"] if group.workload is not None else "",
             excuse=group.excuse,
             selected_since=group.since,
             written=written,
@@ -178,6 +181,8 @@ class StandingConfirmed(CheckerRule):
             for time, end in spans
             if time.since < until and end > since
         ]
+        # The processes of a workload that was deleted may still hang beside those of the next one of that name.
+        during = [each for each in during if each[0].workload_uid == during[0][0].workload_uid]
         witnessed = bool(during) and self._is_witnessed(hang, shown, during[0][0])
         judged: list[tuple[_Time, datetime]] = []
         for time, end in during:
