@@ -242,10 +242,17 @@ class StandingConfirmed(CheckerRule):
         if self._was_resized(key) or undisturbed.clocks_jumped() or job.marking is not Marking.ACCELERATORS:
             return
         said: list[tuple[datetime, datetime]] = []
+        unbooked: list[tuple[datetime, datetime]] = []
         for (before, _), (time, end), (after, _) in zip(spans, spans[1:], spans[2:], strict=False):
-            if time.booked_from is not None and not time.incident:
-                begins = time.booked_from if before.booked_from is None else time.since
-                said.append((begins, min(end, after.opened_at or end)))
+            if time.booked_from is None or time.incident:
+                continue
+            begins = time.booked_from if before.booked_from is None else time.since
+            unbooked.append((begins, min(end, after.opened_at or end)))
+            if after.workload_uid != time.workload_uid:
+                unbooked.clear()  # the ledger was deleted with its workload, before it had booked them
+            elif after.booked_from is None:
+                said += unbooked
+                unbooked.clear()
         least = _shared(said, [(hang.lost.at, self._until(hang)) for hang in found])
         most = _shared(said, [(hang.lost.at, self._seen_until(hang)) for hang in found])
         booked = sum(
