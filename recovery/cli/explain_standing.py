@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from recovery.cli.formatting import moment
-from recovery.core.diagnosis.membership import member_jobs, pods_of
-from recovery.core.model.facts import PodFacts, Snapshot
+from recovery.core.incident.standing import meeting_of
+from recovery.core.model.facts import Snapshot
 from recovery.core.model.ledger import Ledger
 from recovery.core.model.protection import Protection, ProtectionReason
 from recovery.core.model.reason import Reason
@@ -28,7 +28,7 @@ def standing_lines(standing: Standing | None, snapshot: Snapshot, ledger: Ledger
         return
     broken = _hangs(ledger)
     if broken is not None:
-        yield _broken_words(broken, snapshot)
+        yield _broken_words(broken, meeting_of(snapshot, ledger).hung)
     elif found.reason is ProtectionReason.NODE_SILENT:
         yield f"standing {Standing.UNKNOWN}: {found.detail}"
     elif standing in _WORDS:
@@ -48,15 +48,8 @@ def _hangs(ledger: Ledger) -> Broken | None:
     return None if open_ else ledger.broken
 
 
-def _broken_words(broken: Broken, snapshot: Snapshot) -> str:
+def _broken_words(broken: Broken, hung: int) -> str:
     what = broken.message.strip().removesuffix(".")
-    hang = sum(_hangs_in(pod, broken) for job in member_jobs(snapshot) for pod in pods_of(snapshot, job))
-    ranks = f"{hang} ranks still run and hang" if hang != 1 else "1 rank still runs and hangs"
-    words = "; ".join(part for part in (what, ranks if hang else "") if part)
+    ranks = f"{hung} ranks still run and hang" if hung != 1 else "1 rank still runs and hangs"
+    words = "; ".join(part for part in (what, ranks if hung else "") if part)
     return f"the group has been {Standing.BROKEN} since {moment(broken.since)}{f': {words}' if words else ''}"
-
-
-def _hangs_in(pod: PodFacts, broken: Broken) -> bool:
-    """The rank runs since before the last one ended, so it may have met that one. A later one hangs for no one."""
-    began = [each.running_since for each in pod.containers]
-    return pod.running and bool(began) and all(each is not None and each <= broken.lost_at for each in began)

@@ -111,11 +111,6 @@ def meet(snapshot: Snapshot, lost_at: datetime | None = None) -> Meeting:
     return _judged(snapshot, program.collective, scan.result())
 
 
-def hangs(snapshot: Snapshot, lost_at: datetime | None = None) -> bool:
-    """Ranks hang. `lost_at`: as in `meet`."""
-    return meet(snapshot, lost_at).standing is Standing.BROKEN
-
-
 def met_since(snapshot: Snapshot, losses: Iterable[datetime | None], lost_at: datetime | None = None) -> bool:
     """The group runs whole, and all ranks have met since the last of these losses: a restart would only cost progress.
 

@@ -52,10 +52,8 @@ def left_broken(ledger: Ledger, found: Meeting, hang: str) -> Ledger:
     incident = ledger.current_incident
     assert incident.closing is not None, "the incident has just closed"
     assert found.broken_since is not None, "ranks hang since a loss"
-    assert found.lost_at is not None, "it has a date"
     broken = Broken(
         since=found.broken_since,
-        lost_at=found.lost_at,
         # The incident may end when all pods were Ready, while the lost rank still trained to its end in its old pod.
         booked_from=max(incident.closing.ended_at, found.broken_since),
         incident=incident.id,

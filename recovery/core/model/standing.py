@@ -22,8 +22,6 @@ class Broken(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
     since: datetime
     """When the first rank ended that the hanging ranks had met."""
-    lost_at: datetime
-    """When the last rank ended, as far as it is known. A process that began later hangs for no one."""
     booked_from: datetime
     """From here on, the idle GPU-seconds are not booked yet. Those before belong to the incident."""
     incident: str

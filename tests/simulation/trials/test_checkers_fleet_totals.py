@@ -106,7 +106,7 @@ def test_totals_that_say_more_than_the_records_are_found() -> None:
 def test_the_time_in_which_a_group_hung_needs_no_record() -> None:
     case = FleetCase()
     case.recorded()
-    hangs = Broken(at(1000), at(1000), at(1100), "workload-1", case.incident.disruption_class, 8)
+    hangs = Broken(at(1000), at(1100), "workload-1", case.incident.disruption_class, 8)
     hung = totals_of_broken("workload", hangs, 800.0)
     case.totals(with_closed(case.counted(), [hung], at(1200), may_return=lambda _: False))
     case.forgotten()

@@ -365,7 +365,7 @@ class TestMetricsFold:
     def test_a_group_that_hangs_costs_more_than_is_booked(self, idle: float, held: bool) -> None:
         case = Case(MetricsFold)
         ended = closed(restarted(opened(1000), 1000), 1100)
-        hangs = Broken(at(1000), at(1000), at(1100), "workload-1", "PodDeleted", 16)
+        hangs = Broken(at(1000), at(1100), "workload-1", "PodDeleted", 16)
         case.ledger(msgspec.structs.replace(ended, standing=Standing.BROKEN, broken=hangs))
         case.evidence.metrics = {"controller-0": told(idle=idle)}
         assert (case.end() == []) is held

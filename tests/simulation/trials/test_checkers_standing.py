@@ -41,7 +41,7 @@ def closes(case: Case, standing: Standing, outcome: Outcome = Outcome.OBSERVED, 
     if standing is Standing.BROKEN and outcome is not Outcome.HELD:
         ended_at = after.current_incident.closing.ended_at if after.current_incident.closing is not None else None
         assert ended_at is not None
-        broken = Broken(ended_at, ended_at, ended_at, after.current_incident.id, "PodDeleted", GPUS)
+        broken = Broken(ended_at, ended_at, after.current_incident.id, "PodDeleted", GPUS)
         after = msgspec.structs.replace(after, broken=broken)
     case.ledger(saying(standing, after))
 

@@ -172,7 +172,7 @@ def test_without_a_violation_all_is_told() -> None:
 def test_a_group_that_is_left_hanging_is_not_healthy() -> None:
     story = Story()
     story.ledger(60, Ledger(epoch=1, phase=Phase.DECIDED, incident=incident("a pod was deleted")))
-    hangs = Broken(at(10), at(10), at(70), "i-1", "PodDeleted", 16, "pod llm-node-0-1 ended")
+    hangs = Broken(at(10), at(70), "i-1", "PodDeleted", 16, "pod llm-node-0-1 ended")
     left = Ledger(epoch=1, message="a pod was deleted", standing=Standing.BROKEN, broken=hangs)
     story.ledger(70, left)
     story.ledger(90, replace(left, standing=Standing.MET, broken=None))

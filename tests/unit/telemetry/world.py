@@ -217,7 +217,7 @@ class Group:
     def hangs(self, *, gpus: int = 16) -> None:
         """The incident has closed without repairing the group, and its ranks hang from its end on."""
         last = self.ledger.history[0]
-        broken = Broken(last.started_at, last.started_at, last.ended_at, last.id, last.disruption_class, gpus)
+        broken = Broken(last.started_at, last.ended_at, last.id, last.disruption_class, gpus)
         self._write(msgspec.structs.replace(self.ledger, standing=Standing.BROKEN, broken=broken))
 
     def hangs_no_more(self, *, ago: float = 0.0) -> None:

@@ -18,7 +18,6 @@ HANGS = Ledger(
     standing=Standing.BROKEN,
     broken=Broken(
         since=at(-5),
-        lost_at=at(-5),
         booked_from=at(10),
         incident="uid-train-1",
         disruption_class="PodDeleted",

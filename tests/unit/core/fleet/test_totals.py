@@ -42,7 +42,7 @@ def test_it_is_counted_by_class_outcome_and_handling() -> None:
 
 
 def test_the_time_in_which_a_group_hung_counts_once_and_is_no_incident() -> None:
-    broken = Broken(at(0), at(0), at(30), "uid-1-1", "NodeLost", 8)
+    broken = Broken(at(0), at(30), "uid-1-1", "NodeLost", 8)
     hung = totals_of_broken("uid-1", broken, 80.0)
     totals = counted(closed(), hung, totals=counted(closed()))
     assert totals.incidents == {"NodeLost": {Outcome.RECOVERED: {IncidentHandling.AUTOMATIC: 1}}}

@@ -88,7 +88,7 @@ def another_attempt(ledger: Ledger, **changes: object) -> Ledger:
 
 
 def left_hanging(since: float = 21) -> Ledger:
-    hangs = Broken(at(0), at(0), at(since), "0d2f5c9e-1", "PodDeleted", 32, "pod train-node-0-3 ended")
+    hangs = Broken(at(0), at(since), "0d2f5c9e-1", "PodDeleted", 32, "pod train-node-0-3 ended")
     return msgspec.structs.replace(put_away(), standing=Standing.BROKEN, broken=hangs)
 
 

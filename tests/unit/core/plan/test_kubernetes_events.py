@@ -188,7 +188,7 @@ def test_of_a_node_that_may_not_be_quarantined() -> None:
 
 def test_a_group_that_is_left_hanging_is_one_event() -> None:
     closing = Closing(Outcome.HELD, Reason.FAIL_JOB_RULE, AT, still_broken=True)
-    hangs = Broken(AT, AT, AT, "inc-1", "HardwareFault", 16, "pod llm-0-1 ended")
+    hangs = Broken(AT, AT, "inc-1", "HardwareFault", 16, "pod llm-0-1 ended")
     closed = msgspec.structs.replace(ledger(Phase.HEALTHY, closing=closing), standing=Standing.BROKEN, broken=hangs)
     note = "The group has been Broken since 2026-11-02 09:00:00Z: pod llm-0-1 ended. Its other ranks hang."
     assert told(OPEN, closed) == [("inc-1.closed", "IncidentHeld", SENTENCE), ("inc-1.broken", "GroupBroken", note)]

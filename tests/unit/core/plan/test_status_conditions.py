@@ -206,7 +206,7 @@ def test_a_good_end_is_no_warning_and_a_bad_one_is() -> None:
 
 def test_a_group_that_hangs_between_incidents_is_not_healthy() -> None:
     controller, world = recovered(policy())
-    hangs = Broken(at(21), at(21), at(25), "uid-train-1", "PodDeleted", 4 * GPUS_PER_POD, "pod train-node-0-2 ended")
+    hangs = Broken(at(21), at(25), "uid-train-1", "PodDeleted", 4 * GPUS_PER_POD, "pod train-node-0-2 ended")
     broken = msgspec.structs.replace(controller.ledger, standing=Standing.BROKEN, broken=hangs)
     assert world.workload is not None
     shown = summarise(broken, world.workload, at(30))
