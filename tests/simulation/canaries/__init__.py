@@ -119,14 +119,14 @@ CANARIES = (
     Canary("native decision ignored", "NativeFirst", decisions.no_native_decision, _exits_by_policy, 54),
     Canary("baseline taken for a failure", "BaselineUntouched", decisions.no_baseline, _has(*_OFF_AND_ON), 113),
     Canary(
-        "a user's size is undone", "ResizeKept", decisions.sizes_of_users_are_undone, _has(FaultKind.USER_RESIZE), 27
+        "a user's size is undone", "ResizeKept", decisions.sizes_of_users_are_undone, _has(FaultKind.USER_RESIZE), 90
     ),
     Canary("pods made before the resume are another run", "RecordedOnce", decisions.pods_by_creation, _resumed, 21),
-    Canary("pods of all runs are of this one", "IncidentCaused", decisions.all_pods_are_of_this_run, _overlaps, 493),
-    Canary("a group without an incident has met", "StandingConfirmed", ledgers.quiet_groups_have_met, _left_alone, 21),
+    Canary("pods of all runs are of this one", "IncidentCaused", decisions.all_pods_are_of_this_run, _overlaps, 54),
+    Canary("a group without an incident has met", "StandingConfirmed", ledgers.quiet_groups_have_met, _left_alone, 50),
     Canary("a sidecar counts as a rank", "HealthyUntouched", decisions.all_containers_train, _has_sidecars, 5),
-    Canary("progress of the old incarnation", "ProgressIsNew", decisions.any_progress_will_do, _reports, 11),
-    Canary("a training that only begins progresses", "ProgressIsNew", decisions.announced_is_progress, _reports, 11),
+    Canary("progress of the old incarnation", "ProgressIsNew", decisions.any_progress_will_do, _reports, 23),
+    Canary("a training that only begins progresses", "ProgressIsNew", decisions.announced_is_progress, _reports, 23),
     Canary("deadline reset", "DeadlineHolds", decisions.deadlines_are_reset, _has_deadline, 3),
     Canary("forgotten watchdog", "WatchdogTouches", decisions.no_watchdog, _has(FaultKind.JOB_WITHOUT_PODS), 65),
     Canary(

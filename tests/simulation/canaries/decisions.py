@@ -1,6 +1,7 @@
 """Bugs in decisions."""
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
 import msgspec
@@ -27,7 +28,7 @@ from recovery.core.plan.context import ReconcileContext
 def no_native_decision(monkeypatch: pytest.MonkeyPatch) -> None:
     """The Job's and the JobSet's own policies are ignored: the controller handles every loss."""
 
-    def none(snapshot: Snapshot, evidence: Iterable[Evidence]) -> str | None:
+    def none(snapshot: Snapshot, evidence: Iterable[Evidence], *, ignored_stay: bool = False) -> None:
         return None
 
     monkeypatch.setattr("recovery.core.diagnosis.native_policies.decision", none)
@@ -64,8 +65,7 @@ def pods_by_creation(monkeypatch: pytest.MonkeyPatch) -> None:
         began = trained.began_at(job)
         return tuple(pod for pod in pods if pod.job_uid == job.uid and pod.created_at >= began)
 
-    for module in ("trained", "evidence", "not_started"):
-        monkeypatch.setattr(f"recovery.core.diagnosis.{module}.pods_of_run", younger)
+    _replace_pods_of_run(monkeypatch, younger)
 
 
 def all_pods_are_of_this_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,8 +74,17 @@ def all_pods_are_of_this_run(monkeypatch: pytest.MonkeyPatch) -> None:
     def of_uid(job: JobFacts, pods: Iterable[PodFacts]) -> tuple[PodFacts, ...]:
         return tuple(pod for pod in pods if pod.job_uid == job.uid)
 
-    for module in ("trained", "evidence", "not_started"):
-        monkeypatch.setattr(f"recovery.core.diagnosis.{module}.pods_of_run", of_uid)
+    _replace_pods_of_run(monkeypatch, of_uid)
+
+
+def _replace_pods_of_run(
+    monkeypatch: pytest.MonkeyPatch, planted: Callable[[JobFacts, Iterable[PodFacts]], tuple[PodFacts, ...]]
+) -> None:
+    """In all modules that ask which pods are of a run: an answer that only some of them get is another bug."""
+    right = trained.pods_of_run
+    for module in list(sys.modules.values()):
+        if getattr(module, "pods_of_run", None) is right:
+            monkeypatch.setattr(module, "pods_of_run", planted)
 
 
 def any_progress_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
