@@ -23,6 +23,7 @@ async def recovered(job: Job, proxy: ApiProxy) -> Object:
     return closed
 
 
+@pytest.mark.central
 async def test_a_user_deletes_the_child_job(
     training: StartsTraining, proxy: ApiProxy, controller: StartsController
 ) -> None:
@@ -37,6 +38,7 @@ async def test_a_user_deletes_the_child_job(
         await job.trains(past=step)
 
 
+@pytest.mark.central
 async def test_a_user_deletes_the_jobset(
     training: StartsTraining, proxy: ApiProxy, controller: StartsController
 ) -> None:
