@@ -11,8 +11,8 @@ import msgspec
 from recovery.core.decision import backoff
 from recovery.core.decision.after_restart import after_restart
 from recovery.core.decision.before_restart import judge, kept_by_breaker, seen_then
-from recovery.core.decision.deleted_group import adopt_deletion
-from recovery.core.decision.hold import fail_job
+from recovery.core.decision.deleted_group import adopt_deletion, adopt_next_jobset, is_about_the_jobset, trainer_creates
+from recovery.core.decision.hold import fail_job, no_hold
 from recovery.core.decision.resuming import completed, may_end_at, settling_until, whole_again
 from recovery.core.decision.teardown import claimed_jobs, free_the_dead, left_alone
 from recovery.core.decision.terminal_jobset import awaits_new_jobset, failed, made_again
@@ -89,6 +89,8 @@ def _in_jobset(context: ReconcileContext, ledger: Ledger) -> Plan:
             return seen
         ledger = seen
     gone = _gone(context, ledger)
+    if gone is not None and is_about_the_jobset(gone) and trainer_creates(context.workload, context.now):
+        return adopt_next_jobset(context, ledger)
     if gone is not None:
         return completed(context, ledger, gone) or close(ledger, Outcome.SUPERSEDED, gone, context.now)
     jobset = context.snapshot.jobset
@@ -163,7 +165,7 @@ def _adopt(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger) -> Le
         free = _is_free(before)
         adopted = attempt(ledger, AttemptAction.ADOPTED, target, why, context.now, free_of_charge=free)
         # Whatever the phase was, the group goes down again. A hold is over, because another client restarted the group.
-        return phases.enter(_no_hold(adopted), Phase.DECIDED, _back_at(context, target))
+        return phases.enter(no_hold(adopted), Phase.DECIDED, _back_at(context, target))
     merged = ledger.with_incident(target=target)
     if phases.position(context.snapshot, before.target, before.ranks) is not Phase.DECIDED:
         return merged
@@ -186,14 +188,6 @@ def _back_at(context: ReconcileContext, target: Target) -> datetime:
     made = (job.created_at for job in member_jobs(context.snapshot) if job.uid not in target.job_uids)
     first = min(made, default=None)
     return context.now if first is None else phases.within_second(first, context.now)
-
-
-def _no_hold(ledger: Ledger) -> Ledger:
-    """The ledger without what a hold asked for: a suspension without an end time, and failing the JobSet."""
-    open_ = ledger.current_incident
-    lasts = open_.suspension is not None and open_.suspension.until is None
-    kept = None if lasts else open_.suspension
-    return ledger.with_incident(suspension=kept, fail_job=False, exhausted=None, held_reason=None, held_message="")
 
 
 # --- before any restart --------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from recovery.core.decision.after_restart import after_restart
+from recovery.core.decision.hold import no_hold
 from recovery.core.decision.terminal_jobset import made_again
 from recovery.core.diagnosis.membership import member_jobs, restarts_of
 from recovery.core.incident import lifecycle, phases
@@ -16,7 +17,7 @@ from recovery.core.model.ledger import AttemptAction, Ledger, Phase, Target
 from recovery.core.model.reason import Explanation, Reason, Sentence, explained
 from recovery.core.plan.actions import Plan
 from recovery.core.plan.context import ReconcileContext
-from recovery.core.plan.steps import attempt
+from recovery.core.plan.steps import attempt, message_of
 
 _TRAINER = "TrainJob"
 _DEADLINE_SLACK = timedelta(seconds=2)
@@ -25,25 +26,35 @@ _DEADLINE_SLACK = timedelta(seconds=2)
 
 def adopt_deletion(context: ReconcileContext, opened: Ledger) -> Plan:
     """Adopt what the platform does about the deletion that has just opened the incident."""
-    snapshot, target = context.snapshot, opened.current_incident.target
-    jobset = _that_creates(snapshot, target)
+    return _adopted(context, opened, opened.current_incident.evidence[0])
+
+
+def adopt_next_jobset(context: ReconcileContext, ledger: Ledger) -> Plan:
+    """A client has deleted the JobSet while an incident was open. Adopt that Trainer creates it again.
+
+    Whatever the phase was, the group goes down again. A hold is over, because another client restarts the group.
+    """
+    deleted = explained(Sentence.JOB_SET_WAS_DELETED, Reason.PLATFORM_RESTART, jobset=context.snapshot.key.name)
+    return _adopted(context, no_hold(ledger), message_of(deleted))
+
+
+def _adopted(context: ReconcileContext, ledger: Ledger, said: str) -> Plan:
+    snapshot, before = context.snapshot, ledger.current_incident.target
+    jobset, target = _that_creates(snapshot, before), before
     if jobset is not None:
         target = msgspec.structs.replace(target, job_set_uid=jobset.uid, from_restarts=restarts_of(snapshot))
-    why = explained(
-        Sentence.LEFT_TO_ITS_CREATOR,
-        Reason.PLATFORM_RESTART,
-        said=opened.current_incident.evidence[0],
-        creator="JobSet" if jobset is not None and jobset.uid == opened.current_incident.target.job_set_uid else "",
-    )
-    adopted = attempt(opened, AttemptAction.ADOPTED, target, why, context.now, free_of_charge=True)
+    creator = "JobSet" if jobset is not None and jobset.uid == before.job_set_uid else ""
+    why = explained(Sentence.LEFT_TO_ITS_CREATOR, Reason.PLATFORM_RESTART, said=said, creator=creator)
+    adopted = attempt(ledger, AttemptAction.ADOPTED, target, why, context.now, free_of_charge=True)
+    made = (job.created_at for job in member_jobs(snapshot) if job.uid not in target.job_uids)
+    back_at = min(made, default=None) if jobset is not None else None
+    began_at = context.now if back_at is None else phases.within_second(back_at, context.now)
+    adopted = phases.enter(adopted, Phase.DECIDED, began_at)
     if jobset is None:
         waiting = made_again(context, lifecycle.takes_jobset(adopted, target.job_set_uid))
         assert isinstance(waiting, Plan), "the next JobSet does not exist yet"
         return waiting
-    made = (job.created_at for job in member_jobs(snapshot) if job.uid not in target.job_uids)
-    back_at = min(made, default=None)
-    began_at = context.now if back_at is None else phases.within_second(back_at, context.now)
-    return after_restart(context, phases.enter(adopted, Phase.DECIDED, began_at))
+    return after_restart(context, adopted)
 
 
 def trainer_creates(workload: WorkloadFacts, now: datetime) -> bool:
@@ -59,8 +70,8 @@ def trainer_creates(workload: WorkloadFacts, now: datetime) -> bool:
 
 
 def is_about_the_jobset(alone: Explanation) -> bool:
-    """The group is left alone only because its JobSet is missing, or is being deleted."""
-    return alone.reason in {Reason.NO_JOB_SET, Reason.JOB_SET_DELETED}
+    """The group is left alone only because its JobSet is missing, is being deleted, or is another one."""
+    return alone.reason in {Reason.NO_JOB_SET, Reason.JOB_SET_DELETED, Reason.JOB_SET_REPLACED}
 
 
 def _that_creates(snapshot: Snapshot, target: Target) -> JobSetFacts | None:

@@ -104,3 +104,11 @@ def failed_because(ledger: Ledger) -> Reason:
     open_ = ledger.current_incident
     # An older CRD drops `exhausted`.
     return Reason.FAIL_JOB_RULE if open_.held is not None else open_.exhausted or Reason.BUDGET_EXHAUSTED
+
+
+def no_hold(ledger: Ledger) -> Ledger:
+    """The ledger without what a hold asked for: a suspension without an end time, and failing the JobSet."""
+    open_ = ledger.current_incident
+    lasts = open_.suspension is not None and open_.suspension.until is None
+    kept = None if lasts else open_.suspension
+    return ledger.with_incident(suspension=kept, fail_job=False, exhausted=None, held_reason=None, held_message="")

@@ -358,6 +358,7 @@ class Sentence(StrEnum):
     IN_MODE_OBSERVE = auto()
     JOB_SET_HAS_ENDED = auto()
     JOB_SET_WAS_FAILED = auto()
+    JOB_SET_WAS_DELETED = auto()
     JOB_WAS_DELETED = auto()
     LAST_NODES = auto()
     LEFT_ALONE = auto()

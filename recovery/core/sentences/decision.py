@@ -225,6 +225,7 @@ _RESTARTS: dict[Sentence | Reason, Text] = {
     Sentence.LEFT_ALONE: "{why}: the group is not restarted",
     Sentence.ADOPTED: _adopted,
     Sentence.LEFT_TO_ITS_CREATOR: _left_to_its_creator,
+    Sentence.JOB_SET_WAS_DELETED: "JobSet {jobset} was deleted",
     Reason.MEMBER_REPLACED: (
         "{evidence} before all ranks ran; its Job replaces the pod, and the other ranks are not restarted"
     ),

@@ -1,6 +1,6 @@
 """The groups with which the unit tests of the core begin."""
 
-from recovery.core.model.facts import JobFacts, JobSetFacts, ReplicatedJobFacts, WorkloadFacts
+from recovery.core.model.facts import Condition, JobFacts, JobSetFacts, ReplicatedJobFacts, WorkloadFacts
 from recovery.core.model.native_policy_facts import FailurePolicyFacts, PodFailureRule
 from tests.unit.core.world import World, whole
 
@@ -53,3 +53,8 @@ def training(ranks: int = 4, *, born: float = -3600, **settings: object) -> Worl
     """A group that has trained since ten seconds after `born`."""
     made: World = group(ranks, born=born, **settings)  # type: ignore[arg-type]
     return made.all_ready(born + 10)
+
+
+def given_up(world: World) -> World:
+    """Trainer creates no JobSet for the TrainJob any more."""
+    return world.with_workload(conditions=(Condition("Failed", "True", "DeadlineExceeded"),))

@@ -245,6 +245,8 @@ class GroupView:
     restarts: list[tuple[int, int]] = field(default_factory=list)
     """Revision and new count of each restart that the JobSet made itself."""
     failed_jobsets: set[str] = field(default_factory=set)
+    deleted_jobsets: set[str] = field(default_factory=set)
+    """Those that no controller process has deleted."""
     removed_at: datetime | None = None
     """When a Job or a pod of it was last removed."""
 

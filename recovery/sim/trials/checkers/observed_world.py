@@ -347,6 +347,9 @@ class ObservedWorld:
         group = self.group(GroupKey(metadata.get("namespace", ""), metadata["name"]))
         if not controller_uid(change.body):
             self._workload(JOB_SETS, change, at)
+        if deletion_begins(change) and not ours(change.actor):
+            group.hit = group.hit or f"JobSet {metadata['name']} was deleted"
+            group.deleted_jobsets.add(metadata["uid"])
         if change.type == "DELETED":
             group.jobset = None
             return
@@ -362,8 +365,6 @@ class ObservedWorld:
         if status.get("terminalState") == "Failed":
             group.failed_jobsets.add(metadata["uid"])
             group.hit = group.hit or f"JobSet {metadata['name']} failed"
-        if deletion_begins(change) and not ours(change.actor):
-            group.hit = group.hit or f"JobSet {metadata['name']} was deleted"
 
     # Workloads and policies.
 

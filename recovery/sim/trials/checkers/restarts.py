@@ -119,7 +119,9 @@ class JustifiedRestart(CheckerRule):
         uids = dict.fromkeys((*(known.job_uids if known is not None else ()), *incident.target.job_uids))
         if any(job.deleted_by and not ours(job.deleted_by) for job in self.world.jobs_of(uids)):
             return None
-        return f"JobSet {made.group.name} has not restarted it, and no other client has deleted its Jobs"
+        if known is not None and known.job_set_uid in group.deleted_jobsets:
+            return None
+        return f"JobSet {made.group.name} has not restarted it, and no other client has deleted it or its Jobs"
 
 
 def _ends_avoidance(made: LedgerChange) -> bool:

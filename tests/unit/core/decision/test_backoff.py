@@ -15,7 +15,7 @@ from recovery.core.plan.actions import DeleteJob, DeletePods, RaiseBackoffLimit,
 from recovery.core.policy.resolved import Backoff
 from recovery.core.policy.spec import Mode
 from tests.unit.core.driver import Controller, policy
-from tests.unit.core.groups import training
+from tests.unit.core.groups import given_up, training
 from tests.unit.core.world import World, at
 
 BACKOFF = Backoff(initial=timedelta(seconds=10))
@@ -250,7 +250,7 @@ def test_who_has_resumed_the_job_once_is_not_suspended_again_in_the_same_inciden
     "end",
     [
         lambda world: world.succeeded(0),
-        lambda world: world.with_jobset(deleting_since=at(300)),
+        lambda world: given_up(world.with_jobset(deleting_since=at(300))),
         lambda world: world.jobset_failed(300),
         lambda world: world.jobset_completed(),
     ],

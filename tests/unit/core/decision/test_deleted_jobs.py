@@ -297,6 +297,49 @@ class TestJobSet:
         assert controller.workload_actions == []
 
 
+class TestJobSetInAnIncident:
+    """The incident lasts until all ranks run again, so that none of its seconds is lost."""
+
+    def assert_goes_on(self, controller: Controller, gone: World, actions: list[AttemptAction]) -> None:
+        controller.reconcile(without_jobset(gone), 40.5)
+        assert controller.incident.attempts[-1].message == (
+            "JobSet train was deleted; Trainer creates the JobSet again: adopted as this incident's restart (not "
+            "charged to the budget)"
+        )
+        next_ = with_next_jobset(gone, 41)
+        controller.reconcile(next_, 41.5)
+        controller.settle(back(next_, 42), 52.5)
+        incident = closed(controller)
+        assert incident.closing is not None
+        assert incident.closing.outcome is Outcome.RECOVERED
+        assert [attempt.action for attempt in incident.attempts] == actions
+
+    def test_that_is_restarted(self) -> None:
+        controller = Controller()
+        world = training().pod_failed(3, 1, 0)
+        controller.reconcile(world, 0.5)
+        world = world.job_deleted(1).all_deleted(1)
+        controller.reconcile(world, 2)
+        self.assert_goes_on(controller, vanished(world, 40), [AttemptAction.RECREATE_GROUP, AttemptAction.ADOPTED])
+
+    def test_that_is_held(self) -> None:
+        controller = Controller(policy(limit=0))
+        world = training().pod_failed(3, 1, 0)
+        controller.reconcile(world, 0.5)
+        assert controller.phase() is Phase.HELD
+        self.assert_goes_on(controller, vanished(world, 40), [AttemptAction.ADOPTED])
+
+    def test_it_ends_if_the_trainjob_is_deleted_too(self) -> None:
+        controller = Controller()
+        world = training().pod_failed(3, 1, 0)
+        controller.reconcile(world, 0.5)
+        gone = without_jobset(vanished(world.job_deleted(1), 20))
+        controller.settle(gone.with_workload(deleting_since=whole(20)), 21)
+        incident = closed(controller)
+        assert incident.closing is not None
+        assert (incident.closing.outcome, incident.closing.outcome_reason) == (Outcome.SUPERSEDED, Reason.JOB_DELETED)
+
+
 class TestOneOfSeveralJobs:
     """The ranks of the others hang. They wait for the lost ones, which never join them."""
 

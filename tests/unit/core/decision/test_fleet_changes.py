@@ -9,7 +9,7 @@ from recovery.core.model.reason import Reason
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode, PolicyError, Restart
 from tests.unit.core.driver import Controller, observing, policy
-from tests.unit.core.groups import training
+from tests.unit.core.groups import given_up, training
 from tests.unit.core.world import World, at
 
 ENDS: dict[str, tuple[World, str, str]] = {
@@ -20,12 +20,12 @@ ENDS: dict[str, tuple[World, str, str]] = {
     ),
     "suspended": (training().pod_deleted(3, 0).suspended(), "JobSuspended", "the TrainJob is suspended"),
     "its JobSet is missing": (
-        msgspec.structs.replace(training().pod_deleted(3, 0), jobset=None),
+        msgspec.structs.replace(given_up(training().pod_deleted(3, 0)), jobset=None),
         "NoJobSet",
         "the TrainJob has no JobSet",
     ),
     "its JobSet is being deleted": (
-        training().pod_deleted(3, 0).with_jobset(deleting_since=at(1)),
+        given_up(training().pod_deleted(3, 0)).with_jobset(deleting_since=at(1)),
         "JobSetDeleted",
         "JobSet train is being deleted",
     ),
@@ -399,7 +399,7 @@ def test_a_replaced_jobset_supersedes() -> None:
     controller = Controller()
     world = training().pod_deleted(3, 0)
     controller.reconcile(world, 1)
-    controller.settle(world.with_jobset(uid="jobset-2"), 2)
+    controller.settle(given_up(world).with_jobset(uid="jobset-2"), 2)
     assert controller.recorded[0].closing is not None
     assert controller.recorded[0].closing.outcome_reason == "JobSetReplaced"
 

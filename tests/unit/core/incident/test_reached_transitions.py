@@ -22,7 +22,7 @@ from recovery.core.policy.spec import FencingMode, Mode, OnExhausted, Restart
 from tests.unit.core.decision.test_recreated_jobset import with_new_jobset, without_jobset
 from tests.unit.core.decision.test_several_jobs import Pair, launcher_of, reconcile
 from tests.unit.core.driver import Controller, policy
-from tests.unit.core.groups import training
+from tests.unit.core.groups import given_up, training
 from tests.unit.core.world import World, at, whole
 
 BACKOFF = Backoff(initial=timedelta(seconds=60))
@@ -276,9 +276,9 @@ ENDS: dict[str, Callable[[World], World]] = {
     "Superseded/JobDeleted": lambda world: world.with_workload(deleting_since=whole(305)),
     "Superseded/JobComplete": lambda world: world.with_workload(conditions=(Condition("Complete", "True"),)),
     "Superseded/JobSuspended": lambda world: world.suspended(),
-    "Superseded/NoJobSet": without_jobset,
-    "Superseded/JobSetDeleted": lambda world: world.with_jobset(deleting_since=whole(305)),
-    "Superseded/JobSetReplaced": lambda world: with_new_jobset(without_jobset(world), 305),
+    "Superseded/NoJobSet": lambda world: given_up(without_jobset(world)),
+    "Superseded/JobSetDeleted": lambda world: given_up(world.with_jobset(deleting_since=whole(305))),
+    "Superseded/JobSetReplaced": lambda world: given_up(with_new_jobset(without_jobset(world), 305)),
     "Failed/PlatformGaveUp": lambda world: world.jobset_failed(305),
 }
 """What ends an incident in any phase."""

@@ -410,6 +410,7 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
         "Job train-node-0 was deleted; JobSet creates it again: adopted as this incident's restart (not charged to the "
         "budget)",
     ),
+    (explained(Sentence.JOB_SET_WAS_DELETED, Reason.PLATFORM_RESTART, jobset="train"), "JobSet train was deleted"),
     (
         explained(
             Sentence.LEFT_TO_ITS_CREATOR,
