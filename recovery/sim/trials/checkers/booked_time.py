@@ -275,7 +275,7 @@ class LostTimeBooked(CheckerRule):
             return Account.ADDED
         if stretch.account == Account.BETWEEN and incident is not None and self._was_meeting(key, incident):
             return Account.MEETING
-        if stretch.account == Account.UNEXPLAINED and (asked or self._deleted_by_user(key, stretch)):
+        if stretch.account == Account.UNEXPLAINED and asked:
             return Account.ASKED
         if unseen and stretch.account == Account.UNEXPLAINED and stretch.seconds > _TOLERANCE.total_seconds():
             since, until = self._readable(key, stretch)
@@ -466,15 +466,6 @@ class LostTimeBooked(CheckerRule):
         known = self._whole.get(key, [])
         before = [whole for at, whole in known if met and at <= met[-1]]
         return not any((*before[-1:], *(whole for at, whole in known if met and met[-1] < at <= stretch.since)))
-
-    def _deleted_by_user(self, key: GroupKey, stretch: Stretch) -> bool:
-        """A person has deleted the Job. Only JobSet recreates it, no matter how long its pods take to end."""
-        return any(
-            each.fault.key.kind is FaultKind.USER_DELETE_JOB
-            and each.fault.job == str(key)
-            and stretch.since - API_TIME <= each.at <= stretch.until
-            for each in self.evidence.happenings
-        )
 
     def _happened(self, kind: FaultKind, key: GroupKey) -> bool:
         return any(each.fault.key.kind is kind and each.fault.job == str(key) for each in self.evidence.happenings)

@@ -291,8 +291,6 @@ class GroupView:
             return f"workload {self.ended}"
         if self.suspended:
             return "suspended"
-        if self.jobset is None:
-            return "no JobSet"
         if self.policy is None:
             return NO_POLICY
         return PAUSED if self.paused_since is not None else ""
