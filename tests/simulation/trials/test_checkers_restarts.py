@@ -115,6 +115,17 @@ class TestJustifiedRestart:
         case.ledger(restarted(opened(case.now), case.now))
         assert len(case.found) == violations
 
+    @pytest.mark.parametrize(("by", "violations"), [("user", 0), (CONTROLLER, 1)])
+    def test_another_client_that_deletes_a_job_beside_it_justifies_one(self, by: str, violations: int) -> None:
+        case = Case(JustifiedRestart)
+        node = case.objects[JOBS.plural, "llm-node-0"]
+        body = {"metadata": {"labels": node["metadata"]["labels"]}, "spec": node["spec"]}
+        case.put(JOBS, "llm-launcher-0", body, by="jobset-controller", uid="launcher-1", owner="jobset")
+        case.now += 30
+        case.drop(JOBS, "llm-launcher-0", by=by)
+        case.ledger(restarted(opened(1030), 1030))
+        assert len([each for each in case.found if "no member of Job job-1 was lost" in each]) == violations
+
     def test_what_a_controller_took_away_itself_justifies_nothing(self) -> None:
         case = Case(JustifiedRestart)
         case.delete(PODS, "llm-node-0-1", by=CONTROLLER)
@@ -199,7 +210,7 @@ class TestJustifiedRestart:
         case.ledger(by_hand(restarted(opened(1000), 1000), 1000))
         assert "no user has asked for it" in case.found[0]
 
-    @pytest.mark.parametrize("how", ["jobset", "user", "nobody"])
+    @pytest.mark.parametrize("how", ["jobset", "user", "JobSet deleted", "nobody"])
     def test_only_a_restart_that_was_made_is_adopted(self, how: str) -> None:
         case = Case(JustifiedRestart)
         ledger = opened(1000)
@@ -214,6 +225,9 @@ class TestJustifiedRestart:
             )
         elif how == "user":
             case.delete(JOBS, "llm-node-0")
+        elif how == "JobSet deleted":
+            case.ledger(ledger)
+            case.delete(JOB_SETS, "llm")
         case.ledger(adopted)
         assert len(case.found) == (1 if how == "nobody" else 0)
 

@@ -1,6 +1,6 @@
 """Rules about whether a restart was justified."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 
 from recovery.core.incident import phases
@@ -79,7 +79,7 @@ class JustifiedRestart(CheckerRule):
         if made.by_hand:
             return None if group.asked else "no user has asked for it"
         targets = list(self.world.jobs_of(incident.target.job_uids))
-        if any(job.losses or job.late or job.troubles for job in targets):
+        if any(job.losses or job.late or job.troubles for job in (*targets, *self._lost_beside(group, targets))):
             return None
         if _ends_avoidance(made) and any(not job.running for job in targets):
             return None
@@ -95,6 +95,16 @@ class JustifiedRestart(CheckerRule):
                 return None
         jobs = ", ".join(incident.target.job_uids)
         return f"no member of Job {jobs} was lost, and it had not been on its way for long"
+
+    def _lost_beside(self, group: GroupView, targets: Sequence[JobView]) -> Iterator[JobView]:
+        """The Jobs that another client deleted while the targets trained. A successor may be a target by now."""
+        began_at = min((job.began_at for job in targets), default=None)
+        if began_at is None:
+            return
+        for job in self.world.jobs.values():
+            others = job.group == group.key and job.deleted_by and not ours(job.deleted_by)
+            if others and any(loss.at > began_at for loss in job.losses):
+                yield job
 
     def _shrinks(self, made: LedgerChange, incident: Incident, group: GroupView) -> str | None:
         targets = self.world.jobs_of(incident.target.job_uids)
