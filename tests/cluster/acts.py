@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 from recovery import api_verbs
 from recovery.core.model.reason import Reason
+from recovery.core.model.standing import Standing
 from recovery.ports import JOBS, NODES, PODS, RECOVERY_INCIDENTS, TRAIN_JOBS, ConflictError, PatchKind, Resource
 from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import Fleet, Job, Object, until
@@ -163,6 +164,29 @@ async def until_reason(job: Job, reason: Reason) -> Object:
     except TimeoutError:
         raise AssertionError(f"{reason} was not given: {json.dumps(ledger, indent=1)}") from None
     return ledger
+
+
+async def until_standing(job: Job, standing: Standing) -> Object:
+    """Wait until the ledger has no open incident and this standing; returns the ledger."""
+    ledger: Object = {}
+    try:
+        async with asyncio.timeout(GUARD_SECONDS):
+            while (ledger := await job.ledger()).get("standing") != standing or "incident" in ledger:
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        raise AssertionError(f"{job.training} is not {standing}: {json.dumps(ledger, indent=1)}") from None
+    return ledger
+
+
+async def until_replaced(job: Job) -> None:
+    """Wait until all pods of the job are Running and Ready, and none is being deleted."""
+    async with asyncio.timeout(GUARD_SECONDS):
+        while len([pod for pod in await running_pods(job) if is_ready(pod)]) < job.ranks:
+            await asyncio.sleep(0.05)
+
+
+def is_ready(pod: Object) -> bool:
+    return any((each["type"], each["status"]) == ("Ready", "True") for each in pod["status"].get("conditions", []))
 
 
 async def second_is_over() -> None:
