@@ -16,8 +16,18 @@ import pytest
 import pytest_asyncio
 import yaml
 
+from recovery.core.model.standing import Standing
 from recovery.dashboards.alerts import ALERTS
-from tests.cluster.acts import exit_rank, lose, no_room, report_progress, running_pods, second_is_over, until_rounds
+from tests.cluster.acts import (
+    exit_rank,
+    lose,
+    no_room,
+    report_progress,
+    running_pods,
+    second_is_over,
+    until_rounds,
+    until_standing,
+)
 from tests.cluster.conftest import StartsController, StartsTraining
 from tests.cluster.controller_pods import SYSTEM, controller_pods
 from tests.cluster.controller_record import scrape
@@ -202,6 +212,40 @@ async def test_pages_about_a_job_that_waits_for_a_person(
             assert "held, because the budget" in section(await page.look(), "Decision")
             assert "not charged to the budget" in await page.do("recovery retry")
         await job.closed_incidents(2)
+
+
+async def test_the_page_about_a_group_that_hangs_between_incidents(
+    shell: Shell, training: StartsTraining, controller: StartsController
+) -> None:
+    ignores = {"name": "leave-it", "when": {"onClass": ["PodDeleted"]}, "action": "Ignore"}
+    job = await training(ranks=RANKS, rules=[ignores])
+
+    async def breaks() -> None:
+        await second_is_over()
+        await lose(job, 1)
+        await until_standing(job, Standing.BROKEN)
+
+    async with controller():
+        await breaks()
+        async with walked(shell, "RecoveryGroupBroken", job) as page:
+            shown = await page.look()
+            assert "the group has been Broken since " in section(shown, "Now")
+            assert "1 rank still runs and hangs" in section(shown, "Now")
+            assert "leave-it" in section(shown, "Last incident")
+            assert "not charged to the budget" in await page.do("recovery retry")
+            await until_rounds(job, 2)
+            await until_standing(job, Standing.MET)
+
+            await apply(shell.control_plane, job.namespace, policy(mode="Observe"))
+            await breaks()
+            assert "not charged to the budget" in await page.do("recovery restart")
+            await until_rounds(job, 3)
+            await until_standing(job, Standing.MET)
+
+            await breaks()
+            assert "nothing to reset" in await page.do("recovery reset-budget")
+            assert "patched" in await page.do("kubectl patch trainjob")
+            await until_none_runs(job)
 
 
 async def until_none_runs(job: Job) -> None:
