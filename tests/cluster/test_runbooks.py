@@ -34,6 +34,7 @@ from tests.cluster.controller_record import scrape
 from tests.cluster.controlplane.build import Toolbox
 from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.patience import GUARD_SECONDS
+from tests.cluster.prometheus_operator import prometheus_operator
 from tests.cluster.runbook import Page, Shell, walked
 from tests.cluster.scene import REPOSITORY, ControllerProcess, Fleet, Job, Object, apply, policy, train_job, until
 
@@ -54,27 +55,8 @@ async def pods(installed: ControlPlane, fleet: Fleet, tmp_path: Path) -> AsyncIt
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def operator(installed: ControlPlane) -> AsyncIterator[None]:
-    """The CRDs of the Prometheus operator, and what docs/monitoring.md applies with them."""
-    kinds = [definition("ServiceMonitor"), definition("PodMonitor"), definition("PrometheusRule")]
-    await apply(installed, None, *kinds)
-    names = [each["metadata"]["name"] for each in kinds]
-    await installed.kubectl("wait", "--for=condition=Established", "--timeout=180s", "crd", *names)
-    await installed.kubectl("apply", "--server-side", "-k", str(REPOSITORY / "manifests" / "prometheus"))
-    yield
-    await installed.kubectl("delete", "crd", *names)
-
-
-def definition(kind: str) -> Object:
-    plural, group = f"{kind.lower()}s", "monitoring.coreos.com"
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-    names = {"kind": kind, "plural": plural, "singular": kind.lower()}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{group}"},
-        "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": [version]},
-    }
+    async with prometheus_operator(installed):
+        yield
 
 
 def config(**spec: object) -> Object:

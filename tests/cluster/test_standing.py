@@ -43,7 +43,7 @@ pytestmark = pytest.mark.usefixtures("no_complaints")
 
 RANKS = 4
 FLEET = 24
-IGNORES = {"rules": [{"name": "leave-it", "when": {"onClass": ["PodDeleted"]}, "action": "Ignore"}]}
+IGNORES: dict[str, Any] = {"rules": [{"name": "leave-it", "when": {"onClass": ["PodDeleted"]}, "action": "Ignore"}]}
 OBSERVES = {"mode": "Observe"}
 
 
