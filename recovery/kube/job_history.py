@@ -47,10 +47,19 @@ class _JobHistory:
         self.trained_members: int | None = None
         """The largest number of members with which the group has trained. None: it has not trained."""
         self.suspended_at: datetime | None = None
+        self.seen_from_birth = False
+        """The Job was seen before it had any pod."""
+        self.ended = 0
+        """How many pods were seen to disappear."""
 
     @property
     def whole(self) -> bool:
         return self.job is not None and 0 < member_count(self.job) <= len(self.running)
+
+    def has_seen_all(self, pods: Iterable[PodFacts]) -> bool:
+        """No member was lost unseen. While a watch is interrupted, a pod may come and go, but the Job counts it."""
+        failed = sum(pod.phase == "Failed" and pod.gone_at is None for pod in pods)
+        return self.seen_from_birth and self.job is not None and self.job.failed <= self.ended + failed
 
     def whole_at_last(self) -> bool:
         """Whether the group is whole and has not trained before. For one that has, its present size is recorded."""
@@ -74,6 +83,8 @@ class JobHistories:
         loss. The next run of a suspended Job has not trained yet.
         """
         mine = self._by_job.setdefault(job.uid, _JobHistory())
+        if mine.job is None:
+            mine.seen_from_birth = not (job.active or job.failed or job.succeeded or mine.running)
         mine.job = job
         mine.suspended_at = suspended_at(job) or mine.suspended_at
         if job.suspended:
@@ -134,6 +145,7 @@ class JobHistories:
             return
         if job.deleting_since is not None or job.suspended:
             return
+        mine.ended += 1
         before = mine.gone.get(pod.index)
         if before is None or before.created_at <= pod.created_at:
             mine.gone[pod.index] = msgspec.structs.replace(pod, gone_at=now)
@@ -162,7 +174,10 @@ class JobHistories:
         """
         mine, members, job = self._by_job.get(job.uid), tuple(pods), self.with_suspension(job)
         remembered = mine.trained_at if mine is not None else None
-        moment = all_ran_at(job, members) if remembered is None else trained_at(job, members, remembered)
+        if remembered is None:
+            moment = all_ran_at(job, members, watched=mine is not None and mine.has_seen_all(members))
+        else:
+            moment = trained_at(job, members, remembered)
         if mine is not None:
             mine.trained_at = moment
             if moment != remembered:

@@ -125,12 +125,15 @@ def trained_at(job: JobFacts, pods: Sequence[PodFacts], remembered: datetime | N
     return all_ran_at(job, pods)
 
 
-def all_ran_at(job: JobFacts, pods: Sequence[PodFacts]) -> datetime | None:
+def all_ran_at(job: JobFacts, pods: Sequence[PodFacts], *, watched: bool = False) -> datetime | None:
     """The earliest moment at which all members of `job` are known to have run at once. None: none is known.
 
-    `pods`: its pods, including those that have vanished.
+    `pods`: its pods, including those that have vanished. `watched`: the Job was watched from before its first pod on,
+    so nothing has to be inferred.
     """
     members = pods_of_run(job, pods)
+    if watched:
+        return _first_overlap(job, members)
     known = (_first_overlap(job, members), _before_replacements(job, members), _before_hole(job, members))
     return min((moment for moment in known if moment is not None), default=None)
 
