@@ -68,7 +68,11 @@ def _opens(after: Ledger) -> bool:
 
 
 def _over_at(context: ReconcileContext, after: Ledger, found: Meeting) -> datetime:
+    """When no rank hung any more, as far as the facts date it. A delayed controller sees it late."""
     if _opens(after):
         return after.current_incident.started_at
-    met_at = found.met_at if found.standing is Standing.MET else None
-    return context.now if met_at is None else phases.within_second(met_at, context.now)
+    ended = (context.workload.condition(each) for each in ("Complete", "Failed"))
+    dates = [each.since for each in ended if each is not None and each.since is not None]
+    if found.standing is Standing.MET and found.met_at is not None:
+        dates.append(found.met_at)
+    return phases.within_second(min(dates), context.now) if dates else context.now
