@@ -305,10 +305,15 @@ class StandingConfirmed(CheckerRule):
         return any(each is not None and each.at + _KNOWN_IN < at for each, at in shown)
 
     def _seems_to_run(self, key: GroupKey, at: datetime) -> bool:
-        """A process of the training has ended, and the API server does not show it yet: its node is down."""
-        ended = (each for each in self.evidence.trace.of(str(key), EventKind.PROCESS_EXITED) if each.at <= at)
-        shown = (self._shown.get(process_of(each)) for each in ended)
-        return any(each is None or each.at > at for each in shown)
+        """A process of the training has ended, and the API server does not show it yet, because its node is down. Or
+        it seemed to run when others began, so that they seem to have met it."""
+        began = [each.at for each in self.evidence.trace.of(str(key), EventKind.PROCESS_STARTED)]
+        for ended in self.evidence.trace.of(str(key), EventKind.PROCESS_EXITED):
+            shown = self._shown.get(process_of(ended))
+            until = shown.at if shown is not None else at
+            if ended.at <= at and (shown is None or until > at or any(ended.at < each < until for each in began)):
+                return True
+        return False
 
     def _lives_on(self, key: GroupKey, at: datetime) -> bool:
         """A process of the training runs although the API server shows its end."""
