@@ -44,7 +44,8 @@ class _Shown:
     whole: bool
     """All members had run at once before."""
     expected: bool
-    """The rank had been removed by a smaller size, or the training had succeeded in its pod."""
+    """The rank had been removed by a smaller size, the training had succeeded in its pod, or its Job or a controller had
+    deleted the pod on purpose."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,8 @@ class StandingConfirmed(CheckerRule):
         super().__init__(evidence)
         self._shown: dict[Process, _Shown] = {}
         self._times: dict[GroupKey, list[_Time]] = {}
+        self._going: dict[str, datetime] = {}
+        """When the deletion of each Job began: its ranks no longer wait for anyone."""
         self._wholes: list[tuple[datetime, GroupKey, str]] = []
         """When incidents closed because their group ran whole again, and their ids."""
 
@@ -97,6 +100,8 @@ class StandingConfirmed(CheckerRule):
         elif change.resource == RECOVERY_GROUPS:
             self._note_ledger(change, at)
         else:
+            if change.resource == JOBS and "deletionTimestamp" in change.body["metadata"]:
+                self._going.setdefault(change.body["metadata"]["uid"], at)
             for key in self.evidence.jobs:
                 self._note(key, at)
         return iter(())
@@ -108,7 +113,8 @@ class StandingConfirmed(CheckerRule):
         members = [each for each in self.world.group(job.group).jobs.values() if each.member]
         whole = all(each.ran for each in members)
         succeeded = (change.body.get("status") or {}).get("phase") == "Succeeded"
-        expected = succeeded or job.is_scaled_away(change.body)
+        taken = change.body["metadata"]["uid"] in job.lost_pods
+        expected = succeeded or taken or job.is_scaled_away(change.body)
         for process in ended_processes(change, job.container):
             self._shown.setdefault(process, _Shown(at, whole, expected))
 
@@ -176,6 +182,7 @@ class StandingConfirmed(CheckerRule):
         if shown is None or shown.expected or not shown.whole:
             return
         since, until = max(shown.at, hang.lost.at), self._until(hang)
+        until = min(until, self._going.get(hang.lost.job_uid, until))
         during = [
             (replace(time, since=max(time.since, since)), min(end, until))
             for time, end in spans
