@@ -33,6 +33,7 @@ _KNOWN_IN = timedelta(seconds=5)
 """How long an undisturbed controller may need from the facts to the ledger."""
 _BASELINE = timedelta(seconds=10)
 """A rank that ended so shortly after the policy began to apply may have ended before it, as the API dates it."""
+_WHOLE_SECOND = timedelta(seconds=1)
 _UNKNOWN = Standing.UNKNOWN
 
 
@@ -44,8 +45,8 @@ class _Shown:
     whole: bool
     """All members had run at once before."""
     expected: bool
-    """The rank had been removed by a smaller size, the training had succeeded in its pod, or its Job or a controller had
-    deleted the pod on purpose."""
+    """The rank had been removed by a smaller size, the training had succeeded in its pod, or its Job or a controller
+    had deleted the pod on purpose."""
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,7 @@ class StandingConfirmed(CheckerRule):
     def _unsaid(self, key: GroupKey, hang: Hang, spans: Sequence[tuple[_Time, datetime]]) -> Iterator[Violation]:
         """The ledger does not say that the ranks hang, or says that they have met."""
         shown = self._shown.get(process_of(hang.lost))
-        if shown is None or shown.expected or not shown.whole:
+        if shown is None or shown.expected or not shown.whole or self._met_for_a_moment(key, hang):
             return
         since, until = max(shown.at, hang.lost.at), self._until(hang)
         until = min(until, self._going.get(hang.lost.job_uid, until))
@@ -273,6 +274,13 @@ class StandingConfirmed(CheckerRule):
         if booked / gpus < least - margin or too_much:
             sentence = f"{booked:.3f} GPU-seconds are booked as Broken, and {gpus} GPUs hung for {least:.3f} s"
             yield self.found(self.evidence.ends_at, sentence, key)
+
+    def _met_for_a_moment(self, key: GroupKey, hang: Hang) -> bool:
+        """The ranks had met in the second of the loss. The API writes whole seconds, so nothing shows that. In the model
+        ranks meet at once, and real ones take longer."""
+        formed = [each.at for each in self.evidence.trace.of(str(key), EventKind.ROUND_FORMED)]
+        latest = max((at for at in formed if at <= hang.lost.at), default=None)
+        return latest is not None and hang.lost.at - latest < _WHOLE_SECOND
 
     def _was_resized(self, key: GroupKey) -> bool:
         return any(
