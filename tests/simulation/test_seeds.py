@@ -34,8 +34,13 @@ def test_no_seed_breaks_an_invariant(record_property: Callable[[str, object], No
         record_property(*line.split(": ", 1))
 
     broken = [
-        f"seed {seed}: {violation}" for seed, report in sorted(reports.items()) for violation in report.violations[:1]
+        f"seed {seed}: {violation}"
+        for seed, report in sorted(reports.items())
+        for violation in report.violations
+        if str(violation).partition(" ")[0] != KNOWN_GAPS.get(seed)
     ]
+    closed = [seed for seed in KNOWN_GAPS if seed < SEEDS and not reports[seed].violations]
+    assert not closed, "these seeds break nothing any more, so they are no known gaps"
     assert not broken, "\n".join(
         (f"{len(broken)} of {SEEDS} trials; recovery simulate --seed N --shrink shows one:", *broken[:20])
     )

@@ -139,7 +139,8 @@ def decision_about_pod(job: Body, change: ObjectChange, container: str | None) -
     status, old = change.body.get("status") or {}, (change.before or {}).get("status") or {}
     name = change.body["metadata"]["name"]
     fails = _fails(status, old)
-    if fails and has_succeeded(change.body, container):
+    # A trainer that saves when it is asked to terminate may exit 0, and has not completed its training.
+    if fails and has_succeeded(change.body, container) and "deletionTimestamp" not in change.body["metadata"]:
         return f"the training of pod {name} had succeeded when the pod failed"
     if (
         not fails

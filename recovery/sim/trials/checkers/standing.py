@@ -88,8 +88,8 @@ class StandingConfirmed(CheckerRule):
         super().__init__(evidence)
         self._shown: dict[Process, _Shown] = {}
         self._times: dict[GroupKey, list[_Time]] = {}
-        self._going: dict[str, datetime] = {}
-        """When the deletion of each Job began: its ranks no longer wait for anyone."""
+        self._going: dict[str, list[datetime]] = {}
+        """When each Job was seen being deleted, or suspended: its ranks no longer wait for anyone."""
         self._wholes: list[tuple[datetime, GroupKey, str]] = []
         """When incidents closed because their group ran whole again, and their ids."""
 
@@ -101,8 +101,9 @@ class StandingConfirmed(CheckerRule):
         elif change.resource == RECOVERY_GROUPS:
             self._note_ledger(change, at)
         else:
-            if change.resource == JOBS and "deletionTimestamp" in change.body["metadata"]:
-                self._going.setdefault(change.body["metadata"]["uid"], at)
+            goes = "deletionTimestamp" in change.body["metadata"] or change.body.get("spec", {}).get("suspend")
+            if change.resource == JOBS and goes:
+                self._going.setdefault(change.body["metadata"]["uid"], []).append(at)
             for key in self.evidence.jobs:
                 self._note(key, at)
         return iter(())
@@ -183,7 +184,8 @@ class StandingConfirmed(CheckerRule):
         if shown is None or shown.expected or not shown.whole or self._met_for_a_moment(key, hang):
             return
         since, until = max(shown.at, hang.lost.at), self._until(hang)
-        until = min(until, self._going.get(hang.lost.job_uid, until))
+        goes = [at for at in self._going.get(hang.lost.job_uid, ()) if at >= hang.lost.at]
+        until = min(until, *goes) if goes else until
         during = [
             (replace(time, since=max(time.since, since)), min(end, until))
             for time, end in spans
@@ -276,7 +278,7 @@ class StandingConfirmed(CheckerRule):
             yield self.found(self.evidence.ends_at, sentence, key)
 
     def _met_for_a_moment(self, key: GroupKey, hang: Hang) -> bool:
-        """The ranks had met in the second of the loss. The API writes whole seconds, so nothing shows that. In the model
+        """The ranks had met in the second of the loss. The API writes whole seconds, so nothing shows it. In the model
         ranks meet at once, and real ones take longer."""
         formed = [each.at for each in self.evidence.trace.of(str(key), EventKind.ROUND_FORMED)]
         latest = max((at for at in formed if at <= hang.lost.at), default=None)
