@@ -304,7 +304,7 @@ async def test_an_empty_ledger_shows_zeros(control_plane: ControlPlane, namespac
     )
     shown = await control_plane.kubectl("get", "rgrp", "-n", namespace)
     header, line = (row.split() for row in shown.splitlines())
-    assert header == ["NAME", "PHASE", "CAUSE", "ACTION", "IDLE-GPUS", "RESTARTS", "BUDGET", "AGE"]
+    assert header == ["NAME", "PHASE", "STANDING", "CAUSE", "ACTION", "IDLE-GPUS", "RESTARTS", "BUDGET", "AGE"]
     assert line[:5] == ["llm-1", "Healthy", "0", "0", "0"]
     kept = json.loads(await control_plane.kubectl("get", "rgrp/llm-1", "-n", namespace, "-o", "json"))["status"]
     assert msgspec.convert(kept, Ledger) == Ledger()

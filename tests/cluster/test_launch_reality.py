@@ -260,7 +260,7 @@ spec:
     "MPI with one node": ("mpi", "kind: TrainJob\nspec: {trainer: {numNodes: 1, numProcPerNode: null}}\n"),
 }
 COUNTS = {"PET_NPROC_PER_NODE", "OMPI_MCA_orte_set_default_slots"}
-UNSEEN = {"numProcPerNode", "pods that train", "hostfile"} | {
+UNSEEN = {"numProcPerNode", "pods that train", "hostfile", "collective"} | {
     f"tolerationSeconds of node.kubernetes.io/{taint}" for taint in ("not-ready", "unreachable")
 }
 """What explain-launch says but none of these objects shows. It is compared separately, or needs pods."""
