@@ -338,7 +338,8 @@ class KubeGroupStore:
         found = {job.uid for job in live.jobs} | {each.uid for each in live.undecodable}
         now, histories = self._clock.now(), self._objects.histories
         missed = (histories.as_gone(job.uid, now) for job in before.jobs if job.uid not in found)
-        gone = (*before.gone_jobs, *(job for job in missed if job is not None))
+        # A cache that lists again may have missed a Job that exists.
+        gone = (each for each in (*before.gone_jobs, *missed) if each is not None and each.facts.uid not in found)
         return tuple({job.facts.name: job for job in gone}.values())
 
     def _doubtful(self, parts: Parts) -> Iterable[str]:

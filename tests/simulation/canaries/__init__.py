@@ -122,7 +122,7 @@ CANARIES = (
         "a user's size is undone", "ResizeKept", decisions.sizes_of_users_are_undone, _has(FaultKind.USER_RESIZE), 90
     ),
     Canary("pods made before the resume are another run", "RecordedOnce", decisions.pods_by_creation, _resumed, 21),
-    Canary("pods of all runs are of this one", "IncidentCaused", decisions.all_pods_are_of_this_run, _overlaps, 54),
+    Canary("pods of all runs are of this one", "IncidentCaused", decisions.all_pods_are_of_this_run, _overlaps, 493),
     Canary("a group without an incident has met", "StandingConfirmed", ledgers.quiet_groups_have_met, _left_alone, 50),
     Canary("a sidecar counts as a rank", "HealthyUntouched", decisions.all_containers_train, _has_sidecars, 5),
     Canary("progress of the old incarnation", "ProgressIsNew", decisions.any_progress_will_do, _reports, 23),
