@@ -75,4 +75,7 @@ def _over_at(context: ReconcileContext, after: Ledger, found: Meeting) -> dateti
     dates = [each.since for each in ended if each is not None and each.since is not None]
     if found.standing is Standing.MET and found.met_at is not None:
         dates.append(found.met_at)
+    if found.standing is Standing.FORMING and found.over_at is not None:
+        # The next incident begins with these ends, and no second is booked twice.
+        return min(found.over_at, context.now)
     return phases.within_second(min(dates), context.now) if dates else context.now

@@ -69,6 +69,8 @@ class Meeting(msgspec.Struct, frozen=True):
     """When the last process of that set ended so far. None: none hangs."""
     hung: int = 0
     """How many ranks hang."""
+    over_at: datetime | None = None
+    """When the last process of that set ended. None: one runs, or none has met."""
     leaving: bool = False
     """A process of the latest set has been asked to terminate, and still runs. When it ends, the others hang."""
 
@@ -312,22 +314,13 @@ class _Scan:
         self._met_at: datetime | None = None
         self._broken_since: datetime | None = None
         self._lost_at: datetime | None = None
+        self._over_at: datetime | None = None
 
     def happened(self, event: _Event) -> None:
         """Take the next event into account."""
         process = event.process
-        if event.order is _Order.LOST:
-            if not self._set:
-                self._meet(event.at)
-            for each in event.unseen:
-                self._set[id(each)] = each
-                self._ended(each, event.at)
-        elif event.order is _Order.MET:
-            if self._met_at is None or event.surely:
-                self._meet(event.at)
-                self._set |= {id(each): each for each in event.unseen}
-        elif process is None:
-            return
+        if process is None:
+            self._is_known(event)
         elif event.order is _Order.BEGAN:
             self._waiting[process.member] = process
         elif event.order is _Order.LEAVES:
@@ -339,6 +332,19 @@ class _Scan:
         if self._waiting and not self._set and self._is_filled():
             self._meet(event.at)
 
+    def _is_known(self, event: _Event) -> None:
+        """All that run at that moment, seen or not, have met. LOST: those that no object shows have just ended."""
+        is_loss = event.order is _Order.LOST
+        if not (is_loss or self._met_at is None or event.surely):
+            return
+        if not is_loss or not self._set:
+            self._meet(event.at)
+        self._set |= {id(each): each for each in event.unseen}
+        for each in event.unseen:
+            # If nothing shows a later process of that rank, its end has the date of this event.
+            if is_loss or (each.ended is not None and each.ended <= event.at):
+                self._ended(each, event.at)
+
     def result(self) -> Meeting:
         hung = sum(not each.silent for each in self._set.values())
         if self._broken_since is not None:
@@ -346,7 +352,7 @@ class _Scan:
             return Meeting(standing, self._met_at, self._broken_since, self._lost_at, hung)
         trains = bool(self._set) or (bool(self._done) and not self._waiting)
         if not trains or self._met_at is None:
-            return Meeting(Standing.FORMING, self._met_at)
+            return Meeting(Standing.FORMING, self._met_at, over_at=self._over_at)
         leaving = any(each.leaves_at is not None for each in self._set.values())
         return Meeting(Standing.MET if hung == len(self._set) else Standing.UNKNOWN, self._met_at, leaving=leaving)
 
@@ -360,7 +366,7 @@ class _Scan:
             self._broken_since = self._broken_since or at
             self._lost_at = at
         if not self._set:
-            self._broken_since = self._lost_at = None
+            self._broken_since, self._lost_at, self._over_at = None, None, at
 
     def _stops_waiting(self, process: Process) -> None:
         if self._waiting.get(process.member) is process:
@@ -378,4 +384,4 @@ class _Scan:
         """All that run have met."""
         self._set |= {id(each): each for each in self._waiting.values()}
         self._waiting.clear()
-        self._met_at, self._broken_since, self._lost_at = at, None, None
+        self._met_at, self._broken_since, self._lost_at, self._over_at = at, None, None, None

@@ -157,6 +157,18 @@ def test_it_ends_when_its_user_suspends_the_job() -> None:
     assert broken_seconds(controller) == pytest.approx(GPUS * (100 - 41), abs=GPUS)
 
 
+def test_it_ends_with_the_last_rank_that_hung_although_a_controller_sees_that_late() -> None:
+    """No policy applies meanwhile, so no incident accounts for the time. The next one may begin with these ends."""
+    controller = closed(observing())
+    booked_from, world = controller.ledger.history[0].ended_at, REPLACED
+    controller.policy = None
+    for index in (index for index in range(16) if index != 3):
+        world = world.pod_failed(index, 134, 80)
+    controller.settle(world, 300)
+    assert controller.ledger.broken is None
+    assert broken_seconds(controller) == pytest.approx(GPUS * (at(80) - booked_from).total_seconds())
+
+
 def test_it_goes_on_while_the_nodes_of_the_ranks_that_hang_do_not_answer() -> None:
     controller = closed(observing())
     silent = REPLACED

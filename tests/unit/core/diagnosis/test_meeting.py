@@ -1,5 +1,6 @@
 """Who met whom: the timeline of the processes of a group."""
 
+import msgspec
 import pytest
 
 from recovery.core.diagnosis.meeting import Meeting, meet, met_since
@@ -174,6 +175,16 @@ def test_a_loss_that_the_ledger_knows_breaks_a_group_that_shows_no_trace_of_it()
     world = RUNS.pod_deleted(2, 10).came_back(2, 20, 30).with_job(failed=0).controller_restarted()
     assert standing(world) is Standing.MET, "a controller that has just started sees four ranks that run"
     assert standing(world, lost_at=10) is Standing.BROKEN
+
+
+def test_a_rank_of_the_first_set_without_any_trace_has_ended() -> None:
+    """Its pod is gone, no other has come, and the others have given up one after the other: no one hangs any more."""
+    world = RUNS.pod_gone(2, 10)
+    world = msgspec.structs.replace(world, pods=tuple(pod for pod in world.pods if pod.index != 2))
+    assert meet(world.snapshot()).hung == 3
+    for rank in (0, 1, 3):
+        world = world.container_exited(rank, 134, 60)
+    assert meet(world.snapshot()) == Meeting(Standing.FORMING, at(0), over_at=at(60))
 
 
 def test_a_loss_that_turned_out_to_be_none_breaks_nothing() -> None:
