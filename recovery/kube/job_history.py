@@ -58,8 +58,9 @@ class _JobHistory:
 
     def has_seen_all(self, pods: Iterable[PodFacts]) -> bool:
         """No member was lost unseen. While a watch is interrupted, a pod may come and go, but the Job counts it."""
-        failed = sum(pod.phase == "Failed" and pod.gone_at is None for pod in pods)
-        return self.seen_from_birth and self.job is not None and self.job.failed <= self.ended + failed
+        # A Job that fails counts the pods that it is still deleting.
+        ends = (pod.phase == "Failed" or pod.deleting_since is not None for pod in pods if pod.gone_at is None)
+        return self.seen_from_birth and self.job is not None and self.job.failed <= self.ended + sum(ends)
 
     def whole_at_last(self) -> bool:
         """Whether the group is whole and has not trained before. For one that has, its present size is recorded."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from recovery.core.diagnosis.membership import Rank, member_count, rank
+from recovery.core.diagnosis.membership import Rank, member_count, rank, stands_still
 from recovery.core.model.facts import JobFacts, PodFacts
 from recovery.core.model.ledger_bounds import LATEST
 
@@ -131,6 +131,8 @@ def all_ran_at(job: JobFacts, pods: Sequence[PodFacts], *, watched: bool = False
     `pods`: its pods, including those that have vanished. `watched`: the Job was watched from before its first pod on,
     so nothing has to be inferred.
     """
+    if stands_still(job):
+        return None  # its pods of the next run may be older than the condition, and it counts failures of the last one
     members = pods_of_run(job, pods)
     if watched:
         return _first_overlap(job, members)

@@ -1,6 +1,6 @@
 """What is remembered about a Job beyond its objects."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import msgspec
 import pytest
@@ -253,3 +253,50 @@ def test_a_pod_of_a_run_before_a_remembered_suspension_has_not_trained_in_the_ne
     memory.job_seen(suspended_since(60, "False"))
     old = msgspec.structs.replace(pod(0), deleting_since=LATER)
     assert memory.train(suspended_since(60, "False"), [old, pod(1, created=65)]) is None
+
+
+# --- what was watched is not inferred ------------------------------------------------------------------------------
+
+
+def refused_again() -> tuple[PodFacts, ...]:
+    """Rank 0 runs. The kubelet refused the first pod of rank 1, and another one has come since."""
+    refused = msgspec.structs.replace(pod(1, name="p1a", running=False), phase="Failed")
+    return pod(0), refused, pod(1, name="p1b", created=60)
+
+
+def all_ran(memory: JobHistories, seen: JobFacts) -> datetime | None:
+    memory.job_seen(seen)
+    first, refused, later = refused_again()
+    for each in (first, refused):
+        memory.pod_seen(each)
+    memory.pod_gone(refused, LATER)
+    waiting = msgspec.structs.replace(later, phase="Pending", containers=())
+    memory.pod_seen(waiting)
+    return memory.train(msgspec.structs.replace(seen, failed=1), (first, waiting))
+
+
+def test_a_late_pod_of_a_job_that_was_watched_from_the_beginning_is_no_replacement(memory: JobHistories) -> None:
+    assert all_ran(memory, msgspec.structs.replace(job(), failed=1)) is None
+
+
+def test_it_is_one_if_the_job_was_found_with_pods() -> None:
+    assert all_ran(JobHistories(), msgspec.structs.replace(job(), active=2, failed=1)) is not None
+
+
+def test_it_is_one_if_the_job_counts_a_pod_that_was_not_seen(memory: JobHistories) -> None:
+    """A watch was interrupted meanwhile."""
+    memory.job_seen(msgspec.structs.replace(job(), failed=2))
+    first, _, later = refused_again()
+    waiting = msgspec.structs.replace(later, phase="Pending", containers=())
+    for each in (first, waiting):
+        memory.pod_seen(each)
+    assert memory.train(msgspec.structs.replace(job(), failed=2), (first, waiting)) is not None
+
+
+def test_a_pod_that_a_failing_job_still_deletes_is_counted_already(memory: JobHistories) -> None:
+    first, _, later = refused_again()
+    leaving = msgspec.structs.replace(later, phase="Pending", containers=(), deleting_since=LATER)
+    memory.job_seen(msgspec.structs.replace(job(), failed=1))
+    for each in (first, leaving):
+        memory.pod_seen(each)
+    assert memory.train(msgspec.structs.replace(job(), failed=1), (first, leaving)) is None

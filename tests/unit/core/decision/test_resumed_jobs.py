@@ -9,7 +9,7 @@ import pytest
 
 from recovery.core.diagnosis.not_started import not_started
 from recovery.core.diagnosis.trained import all_ran_at, pods_of_run, trained_at
-from recovery.core.model.facts import ContainerFacts, ExitFacts
+from recovery.core.model.facts import Condition, ContainerFacts, ExitFacts
 from recovery.core.model.reason import Reason
 from tests.unit.core.decision.test_baselines import untouched
 from tests.unit.core.driver import Controller, policy
@@ -140,6 +140,18 @@ def test_batches_that_come_late_are_no_replacements() -> None:
     world = msgspec.structs.replace(world, pods=late).with_job(conditions=(world.resumed_condition(5),))
     assert all_ran_at(world.job, world.pods) is None
     assert untouched(world, 8) is Reason.NO_FAILURE
+
+
+def test_nothing_is_inferred_until_the_job_controller_has_written_that_the_job_is_resumed() -> None:
+    """It creates the pods first. By then the Job still counts the failures of the earlier run."""
+    world = group(born=0).with_job(failed=1)
+    for index in range(3):
+        world = world.started(index, 1)
+    late = tuple(msgspec.structs.replace(pod, created_at=at(2)) if pod.index == 3 else pod for pod in world.pods)
+    world = msgspec.structs.replace(world, pods=late)
+    assert all_ran_at(world.job, world.pods) == at(1), "the same of a Job that was never suspended"
+    suspended = world.with_job(conditions=(Condition("Suspended", "True", "JobSuspended", "Job suspended", at(-60)),))
+    assert all_ran_at(suspended.job, suspended.pods) is None
 
 
 # --- a resume within the grace period of the old pods --------------------------------------------------------------
