@@ -147,7 +147,7 @@ def target_of(snapshot: Snapshot) -> Target:
 
 
 def is_deletion(evidence: Iterable[Evidence]) -> bool:
-    """All that is seen is that the group's Jobs were deleted. Whoever has created them creates them again."""
+    """All that is seen is that the group's Jobs were deleted. Their own controller creates them again."""
     kinds = {item.kind for item in evidence}
     return kinds == {LossKind.JOB_DELETED}
 

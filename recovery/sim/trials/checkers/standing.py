@@ -257,11 +257,12 @@ class StandingConfirmed(CheckerRule):
             if time.booked_from is None or time.incident:
                 continue
             begins = time.booked_from if before.booked_from is None else time.since
-            unbooked.append((begins, min(end, after.opened_at or end)))
+            unbooked.append((begins, end))
             if after.workload_uid != time.workload_uid:
                 unbooked.clear()  # the ledger was deleted with its workload, before it had booked them
             elif after.booked_from is None:
-                said += unbooked
+                # The next incident may begin before spans that a late controller has already passed.
+                said += [(since, min(until, after.opened_at or until)) for since, until in unbooked]
                 unbooked.clear()
         least = _shared(said, [(hang.lost.at, self._until(hang)) for hang in found])
         most = _shared(said, [(hang.lost.at, self._seen_until(hang)) for hang in found])
