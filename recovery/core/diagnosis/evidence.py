@@ -50,8 +50,11 @@ class LossKind(StrEnum):
     ROOM = "Room"
 
 
+_NOTHING_LOST = frozenset({LossKind.NODE_FAULT, LossKind.MANUAL, LossKind.ROOM})
+
+
 class Evidence(msgspec.Struct, frozen=True):
-    """One sign that a member was lost."""
+    """One sign that a member was lost, or that the group must restart although none was."""
 
     key: str
     """Identifies the loss, not the reconcile that sees it. A loss has the same key in any state in which it is seen."""
@@ -66,6 +69,11 @@ class Evidence(msgspec.Struct, frozen=True):
     """Inferred from a replacement. The loss itself was not seen."""
     disrupted_by: str = ""
     """Reason of the pod's DisruptionTarget condition. Empty: it has none."""
+
+    @property
+    def is_loss(self) -> bool:
+        """The group has lost a member. A faulty node, a person's request and new capacity only ask for a restart."""
+        return self.kind not in _NOTHING_LOST
 
     def suspect(self) -> Suspect | None:
         if self.pod is None:

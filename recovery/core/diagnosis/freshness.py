@@ -133,7 +133,7 @@ class _Run(msgspec.Struct, frozen=True):
 
     def is_unfilled(self, item: Evidence) -> bool:
         """A rank was lost, and none of its pods runs. The other ranks wait for it, no matter how old the loss is."""
-        lost = item.pod is not None and item.kind is not LossKind.NODE_FAULT
+        lost = item.pod is not None and item.is_loss
         return lost and not item.inferred and not self.runs_again(item)
 
     def before_training(self, item: Evidence) -> bool:

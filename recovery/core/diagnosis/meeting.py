@@ -218,12 +218,13 @@ def _unseen(
 ) -> list[Process]:
     """Processes of ranks that ran at that moment, although no object shows one. Each ended before the next pod or
     process of its rank began. If there is none, its end has no date, and counts as that moment, or as the deletion of
-    its Job.
+    its Job. A rank whose pod was there and had not started yet did not run.
 
     Only of Indexed Jobs: elsewhere no pod takes another one's place.
     """
     shown = {each.member for each in processes if each.began <= moment and (each.ended is None or each.ended > moment)}
     shown |= {(uid, rank(pod)) for uid, done in snapshot.done.items() for pod in done}
+    shown |= {(uid, rank(pod)) for uid, mine in pods.items() for pod in mine if _starts_after(pod, moment)}
     later = [(each.member, each.began) for each in processes]
     later += [((uid, rank(pod)), pod.created_at) for uid, mine in pods.items() for pod in mine]
     after: dict[_Member, datetime] = {}
@@ -237,6 +238,13 @@ def _unseen(
         for index in range(min(member_count(job), snapshot.trained_members.get(job.uid, member_count(job))))
         if (job.uid, index) not in shown
     ]
+
+
+def _starts_after(pod: PodFacts, moment: datetime) -> bool:
+    """The pod existed at that moment, and its first process began later, or has not begun."""
+    if not pod.training_known or pod.created_at > moment or pod.gone_at is not None:
+        return False
+    return not any(each.restarts for each in pod.containers) and all(each.began > moment for each in processes_of(pod))
 
 
 def first_met_at(

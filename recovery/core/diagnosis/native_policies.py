@@ -38,7 +38,7 @@ def decision(snapshot: Snapshot, evidence: Iterable[Evidence], *, ignored_stay: 
     """
     jobs = {job.uid: job for job in snapshot.jobs}
     judged = [
-        (jobs[item.job_uid], item) for item in evidence if item.job_uid in jobs and item.kind is not LossKind.NODE_FAULT
+        (jobs[item.job_uid], item) for item in evidence if item.job_uid in jobs and item.is_loss
     ]
     fate = _of_the_job(snapshot, judged)
     if fate is not None or not judged:
@@ -55,7 +55,7 @@ def undecided(snapshot: Snapshot, evidence: tuple[Evidence, ...], *, ignored_sta
         item
         for item in evidence
         if item.job_uid not in jobs
-        or item.kind is LossKind.NODE_FAULT
+        or not item.is_loss
         or not _left_to_its_job(jobs[item.job_uid], item, ignored_stay=ignored_stay)
     )
 
@@ -65,7 +65,7 @@ def ignored(snapshot: Snapshot, evidence: Iterable[Evidence]) -> Explanation | N
     jobs = {job.uid: job for job in snapshot.jobs}
     rules = [
         _rule(jobs[item.job_uid], item, "Ignore")
-        if item.job_uid in jobs and item.kind is not LossKind.NODE_FAULT
+        if item.job_uid in jobs and item.is_loss
         else None
         for item in evidence
     ]
@@ -74,7 +74,7 @@ def ignored(snapshot: Snapshot, evidence: Iterable[Evidence]) -> Explanation | N
 
 def trained_to_the_end(evidence: Iterable[Evidence]) -> Explanation | None:
     """Why all evidence is left to the Job under any policy: the training of each pod had succeeded. Else None."""
-    found = [_trained_to_the_end(item) for item in evidence if item.kind is not LossKind.NODE_FAULT]
+    found = [_trained_to_the_end(item) for item in evidence if item.is_loss]
     return found[0] if found and all(found) else None
 
 
@@ -110,7 +110,7 @@ def _ended_before(pod: PodFacts, moment: datetime | None) -> bool:
 def takes_down(snapshot: Snapshot, evidence: Iterable[Evidence]) -> Explanation | None:
     """The native decision that ends or restarts the whole Job, None if there is none."""
     jobs = {job.uid: job for job in snapshot.jobs}
-    lost = (item for item in evidence if item.job_uid in jobs and item.kind is not LossKind.NODE_FAULT)
+    lost = (item for item in evidence if item.job_uid in jobs and item.is_loss)
     return _of_the_job(snapshot, [(jobs[item.job_uid], item) for item in lost])
 
 

@@ -75,7 +75,7 @@ def open_incident(
     uid = snapshot.workload.uid
     number = ledger.totals.incidents + 1
     # A node fault loses no member: the group trains until it is restarted because of the fault, however old that is.
-    losses = (item for item in disruption.evidence if item.kind is not LossKind.NODE_FAULT)
+    losses = [item for item in disruption.evidence if item.is_loss]
     dated = [item.at for item in losses if item.at is not None]
     decided_at = now if decided_at is None else decided_at
     failed_at = min([*dated, decided_at])
@@ -95,6 +95,7 @@ def open_incident(
         pinned=pinned_policy_of(policy),
         fingerprint=fingerprint_of(disruption),
         opened_by=disruption.root.evidence.key,
+        lost_at=failed_at if losses else None,
         target=_deleted_target(snapshot) if is_deletion(disruption.evidence) else target_of(snapshot),
         gpus=gpus,
         ranks=ranks,
@@ -166,7 +167,10 @@ def more_evidence(ledger: Ledger, evidence: tuple[Evidence, ...]) -> Ledger:
     """Record evidence that arrived while the incident was open."""
     incident = ledger.current_incident
     texts = dict.fromkeys((*incident.evidence, *(item.text for item in evidence)))
-    noted = ledger.with_incident(evidence=tuple(texts)[:MAX_EVIDENCE])
+    lost_at = incident.lost_at or min(
+        (item.at for item in evidence if item.is_loss and item.at is not None), default=None
+    )
+    noted = ledger.with_incident(evidence=tuple(texts)[:MAX_EVIDENCE], lost_at=lost_at)
     return msgspec.structs.replace(noted, handled=with_keys(ledger.handled, evidence))
 
 

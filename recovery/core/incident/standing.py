@@ -8,7 +8,6 @@ from datetime import datetime
 
 import msgspec
 
-from recovery.core.diagnosis.classify import DisruptionClass
 from recovery.core.diagnosis.meeting import Meeting, meet
 from recovery.core.incident import phases
 from recovery.core.incident.closed_incident import totals_of_broken
@@ -16,9 +15,6 @@ from recovery.core.incident.lifecycle import owing, restarted
 from recovery.core.model.facts import Snapshot
 from recovery.core.model.ledger import Incident, Ledger, MessageRelation
 from recovery.core.model.standing import BROKEN_SECONDS, Broken, Standing
-
-_NOTHING_LOST = frozenset({DisruptionClass.MANUAL, DisruptionClass.GROWTH})
-"""Classes of incidents that open without a loss."""
 
 
 def meeting_of(snapshot: Snapshot, ledger: Ledger) -> Meeting:
@@ -42,9 +38,7 @@ def _lost_at(ledger: Ledger) -> datetime | None:
         return ledger.broken.since if ledger.broken is not None else None
     if incident.withheld is not None:
         return incident.withheld.lost_at
-    if restarted(ledger) or incident.disruption_class in _NOTHING_LOST:
-        return None
-    return incident.started_at
+    return None if restarted(ledger) else incident.lost_at
 
 
 def left_broken(ledger: Ledger, found: Meeting, hang: str) -> Ledger:

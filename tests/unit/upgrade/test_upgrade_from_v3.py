@@ -170,6 +170,7 @@ def as_accounted_then(ledger: Ledger) -> Ledger:
             phases=tuple(merged),
             fingerprint="",
             opened_by="",
+            lost_at=None,
             enforce_estimate=EnforceEstimate(),
             pinned=msgspec.structs.replace(incident.pinned, reset_after_seconds=0.0),
         )

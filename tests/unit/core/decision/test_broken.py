@@ -10,6 +10,7 @@ from recovery.core.model.rules import Rule, RuleAction, When
 from recovery.core.model.standing import BROKEN_SECONDS, Standing
 from recovery.core.plan.actions import CountIncidents
 from recovery.core.policy.spec import Mode
+from tests.unit.core.decision.test_replacing_nodes import REPLACE_FAULTY, faulty
 from tests.unit.core.driver import Controller, observing, policy
 from tests.unit.core.groups import training
 from tests.unit.core.world import World, at
@@ -53,6 +54,21 @@ def test_an_incident_that_closes_while_ranks_hang_leaves_the_group_broken(make: 
     assert ledger.broken is not None
     assert (ledger.broken.since, ledger.broken.booked_from) == (at(30), ledger.history[0].ended_at)
     assert (ledger.broken.incident, ledger.idle_gpus) == (ledger.history[0].id, GPUS)
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["the fault alone", "a loss beside it"])
+def test_a_faulty_node_breaks_nothing_until_a_rank_is_lost(lost: bool) -> None:
+    """The node may not be quarantined, so the group trains on there. A leader that has just started sees no trace."""
+    controller = Controller(policy(rules=(REPLACE_FAULTY,)))
+    ill = faulty(training(16), "gpu-3", 0)
+    controller.reconcile(ill, 1)
+    assert controller.incident.lost_at is None
+    if lost:
+        ill = ill.pod_gone(3, 2)
+        controller.reconcile(ill, 3)
+        ill = ill.replaced(3, 2).came_back(3, 3, 4)
+    controller.reconcile(ill.controller_restarted(), 4)
+    assert controller.ledger.standing is (Standing.BROKEN if lost else Standing.MET)
 
 
 @BOTH

@@ -192,6 +192,14 @@ def test_a_loss_that_turned_out_to_be_none_breaks_nothing() -> None:
     assert standing(RUNS.controller_restarted(), lost_at=10) is Standing.MET
 
 
+def test_a_rank_whose_pod_had_not_started_yet_was_not_lost() -> None:
+    """Three ranks ran when the ledger dates the loss. The fourth had a pod, and its process began later."""
+    world = group(4, born=0)
+    for rank, seconds in enumerate((5, 5, 20, 5)):
+        world = world.started(rank, seconds).pod_ready(rank, seconds)
+    assert standing(world.controller_restarted(), lost_at=10) is Standing.MET
+
+
 def test_a_loss_before_the_group_was_recreated_breaks_nothing() -> None:
     assert standing(training(born=100), lost_at=10) is Standing.MET
     assert standing(group(4, born=100), lost_at=10) is Standing.FORMING
