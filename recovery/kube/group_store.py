@@ -221,7 +221,7 @@ class KubeGroupStore:
     async def read_live(self, key: GroupKey) -> Snapshot:
         before, read_at = self._parts(key), self._clock.now()
         live = (await self._live.parts(key)).dated_as(before)
-        parts = msgspec.structs.replace(live.filled_from(before), gone_jobs=self._gone_jobs(before, live))
+        parts = msgspec.structs.replace(live.filled_from(before), gone_jobs=self._gone_jobs(key, before, live))
         # The nodes are read after the pods, so that no node is older than a pod that names it.
         doubtful = frozenset(self._doubtful(parts))
         asked = await self._live.nodes(sorted(doubtful))
@@ -333,13 +333,15 @@ class KubeGroupStore:
             if pod.facts.uid not in found and pod.facts.job_uid in living:
                 yield msgspec.structs.replace(pod.facts, gone_at=now)
 
-    def _gone_jobs(self, before: Parts, live: Parts) -> tuple[GoneJob, ...]:
-        """The Jobs that are gone and had trained, also those that only this live read did not find."""
+    def _gone_jobs(self, key: GroupKey, before: Parts, live: Parts) -> tuple[GoneJob, ...]:
+        """The Jobs that are gone and had trained, also those that only this live read did not find, and those that the
+        watch reported during it."""
         found = {job.uid for job in live.jobs} | {each.uid for each in live.undecodable}
         now, histories = self._clock.now(), self._objects.histories
         missed = (histories.as_gone(job.uid, now) for job in before.jobs if job.uid not in found)
         # A cache that lists again may have missed a Job that exists.
-        gone = (each for each in (*before.gone_jobs, *missed) if each is not None and each.facts.uid not in found)
+        known = (*before.gone_jobs, *missed, *self._parts(key).gone_jobs)
+        gone = (each for each in known if each is not None and each.facts.uid not in found)
         return tuple({job.facts.name: job for job in gone}.values())
 
     def _doubtful(self, parts: Parts) -> Iterable[str]:

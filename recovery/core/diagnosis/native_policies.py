@@ -37,9 +37,7 @@ def decision(snapshot: Snapshot, evidence: Iterable[Evidence], *, ignored_stay: 
     member.
     """
     jobs = {job.uid: job for job in snapshot.jobs}
-    judged = [
-        (jobs[item.job_uid], item) for item in evidence if item.job_uid in jobs and item.is_loss
-    ]
+    judged = [(jobs[item.job_uid], item) for item in evidence if item.job_uid in jobs and item.is_loss]
     fate = _of_the_job(snapshot, judged)
     if fate is not None or not judged:
         return fate
@@ -64,9 +62,7 @@ def ignored(snapshot: Snapshot, evidence: Iterable[Evidence]) -> Explanation | N
     """The first rule with action Ignore, if such rules match all of these pods. None: one of them counts."""
     jobs = {job.uid: job for job in snapshot.jobs}
     rules = [
-        _rule(jobs[item.job_uid], item, "Ignore")
-        if item.job_uid in jobs and item.is_loss
-        else None
+        _rule(jobs[item.job_uid], item, "Ignore") if item.job_uid in jobs and item.is_loss else None
         for item in evidence
     ]
     return rules[0] if rules and all(rules) else None

@@ -78,6 +78,21 @@ class TestLive:
         self.serve(world, job(uid="next"))
         assert gone(await world.store.read_live(LLM)) == [JOB_UID]
 
+    async def test_so_is_what_it_shows_during_the_live_read(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await world.tell(PODS, pod(0), pod(1))
+        self.serve(world)
+        answer = world.api.answer
+
+        async def meanwhile(request: ApiRequest) -> bytes:
+            if request.resource == JOBS:
+                await world.tell(JOBS, job(), type_="DELETED")
+            return await answer(request)
+
+        monkeypatch.setattr(world.api, "answer", meanwhile)
+        assert gone(await world.store.read_live(LLM)) == [JOB_UID]
+
     async def test_what_created_the_jobs_is_read_after_them(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -351,6 +351,12 @@ class TestOneOfSeveralJobs:
         )
         assert [trigger.uid for trigger in controller.triggers] == ["job-1"]
 
+    def test_the_other_jobs_of_a_deleted_jobset_count_for_the_group_until_they_are_gone(self) -> None:
+        controller = Controller()
+        gone = launcher_of(with_next_jobset(vanished(training(1), 0.2), 1))
+        reconcile(controller, Pair(with_next_jobset(training(), 1), gone), 1.1)
+        assert (controller.incident.ranks, controller.incident.gpus) == (5, 40)
+
     def test_so_it_is_if_its_successor_runs_by_then(self) -> None:
         controller = Controller()
         again = known_again(training(1))
