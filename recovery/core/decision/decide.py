@@ -36,7 +36,7 @@ from recovery.core.incident.folding import folds_with
 from recovery.core.incident.preconditions import left_alone, paused, unread
 from recovery.core.model.durations import in_words
 from recovery.core.model.facts import Fault, JobSetFacts, PodFacts, Snapshot
-from recovery.core.model.ledger import Incident, Ledger, Outcome, Phase
+from recovery.core.model.ledger import Incident, Ledger, Phase
 from recovery.core.model.reason import Explanation, Reason, Sentence, all_of, because, explained
 from recovery.core.model.standing import Standing
 from recovery.core.plan import suspension
@@ -162,25 +162,21 @@ def _marked(snapshot: Snapshot, policy: Policy | PolicyError | None, now: dateti
 
 
 def _as_the_ledger_knows(snapshot: Snapshot, ledger: Ledger) -> Snapshot:
-    """The snapshot, which also shows as trained the Jobs that ran whole at the end of the last incident.
+    """The snapshot, which also shows when the ranks met that the ledger has seen meet.
 
     A controller that has just started infers that from the pods it finds. If a member was lost and replaced earlier, it
     would infer that the group has run whole only since then, and that the loss came before the training. The ledger
     counts only if a rank of that time still runs: if all of them are new, they have met, and none hangs.
     """
-    closed = ledger.history[0] if ledger.history else None
-    if closed is None or closed.outcome is not Outcome.RECOVERED or resized(snapshot) is not None:
+    met_at = ledger.met_at
+    if met_at is None or resized(snapshot) is not None:
         return snapshot  # a rank that a user has added since took no part in that
-    known = {
-        job.uid: min(closed.ended_at, snapshot.trained_at.get(job.uid, closed.ended_at))
-        for job in member_jobs(snapshot)
-        if began_at(job) <= closed.ended_at and not stands_still(job)
-    }
-    if not any(_runs_since(pod, closed.ended_at) for job in member_jobs(snapshot) for pod in pods_of(snapshot, job)):
-        return snapshot
-    return msgspec.structs.replace(
-        snapshot, trained_at={**snapshot.trained_at, **known}, trained_together=frozenset(known)
-    )
+    of_then = [job for job in member_jobs(snapshot) if began_at(job) <= met_at and not stands_still(job)]
+    known = msgspec.structs.replace(snapshot, met_at=dict.fromkeys((job.uid for job in of_then), met_at))
+    if not any(_runs_since(pod, met_at) for job in of_then for pod in pods_of(snapshot, job)):
+        return known
+    trained_at = {job.uid: min(met_at, snapshot.trained_at.get(job.uid, met_at)) for job in of_then}
+    return msgspec.structs.replace(known, trained_at={**snapshot.trained_at, **trained_at})
 
 
 def _runs_since(pod: PodFacts, moment: datetime) -> bool:

@@ -39,9 +39,10 @@ def followed(context: ReconcileContext, before: Ledger, plan: Plan) -> Plan:
         after = no_longer_broken(after, context.workload.uid, _over_at(context, after, found))
     if standing is Standing.BROKEN and after.broken is None and not _opens(after):
         standing = Standing.UNKNOWN  # no incident witnessed the loss: see the condition EarlierLoss
-    if plan.ledger != before or after.broken != before.broken or before.standing is not Standing.UNKNOWN:
-        # An older CRD drops the standing. It must not cause a write at each reconcile.
-        after = msgspec.structs.replace(after, standing=standing)
+    is_written = plan.ledger != before or after.broken != before.broken
+    # An older CRD drops the standing. It must not cause a write at each reconcile.
+    if is_written or standing is not before.standing is not Standing.UNKNOWN:
+        after = msgspec.structs.replace(after, standing=standing, met_at=found.met_at or after.met_at)
     message = after.incident.message if after.broken != before.broken and after.incident is not None else plan.message
     return msgspec.structs.replace(plan, ledger=after, message=message)
 

@@ -95,13 +95,11 @@ def meet(snapshot: Snapshot, lost_at: datetime | None = None) -> Meeting:
     ]
     events = list(_events(processes))
     for group in (jobs, *([job, *trained_beside(snapshot, job)] for job in deleted)):
-        met_at = first_met_at(snapshot, group, pods)
-        if met_at is None:
-            continue
-        unseen = _unseen(snapshot, [job for job in counted if job in group], processes, pods, met_at)
-        surely = all(job.uid in snapshot.trained_together for job in group)
-        events.append(_Event(met_at, _Order.MET, unseen=unseen, surely=surely))
-        events += [_Event(each.ended, _Order.ENDED, each) for each in unseen if each.ended is not None]
+        of_group = [job for job in counted if job in group]
+        for met_at, surely in _known_meetings(snapshot, group, pods):
+            unseen = _unseen(snapshot, of_group, processes, pods, met_at)
+            events.append(_Event(met_at, _Order.MET, unseen=unseen, surely=surely))
+            events += [_Event(each.ended, _Order.ENDED, each) for each in unseen if each.ended is not None]
     if lost_at is not None:
         unseen = _unseen(snapshot, counted, processes, pods, lost_at - _SECOND)
         events.append(_Event(lost_at, _Order.LOST, unseen=unseen))
@@ -240,6 +238,20 @@ def _unseen(
     ]
 
 
+def _known_meetings(
+    snapshot: Snapshot, jobs: Sequence[JobFacts], pods: Mapping[str, Sequence[PodFacts]]
+) -> Iterator[tuple[datetime, bool]]:
+    """When all ranks of these Jobs have met, and whether that is sure: inferred for the first time, and by the ledger
+    for the last time."""
+    first = first_met_at(snapshot, jobs, pods)
+    if first is not None:
+        yield first, False
+    by_ledger = [snapshot.met_at.get(job.uid) for job in jobs]
+    moments = [moment for moment in by_ledger if moment is not None]
+    if moments and len(moments) == len(by_ledger):
+        yield max(moments), True
+
+
 def _starts_after(pod: PodFacts, moment: datetime) -> bool:
     """The pod existed at that moment, and its first process began later, or has not begun."""
     if not pod.training_known or pod.created_at > moment or pod.gone_at is not None:
@@ -260,7 +272,7 @@ def first_met_at(
     moments = [moment for moment in ran if moment is not None]
     if len(moments) < len(ran) or len(jobs) < snapshot.expected_jobs or not jobs:
         return None
-    if all(job.uid in snapshot.trained_together for job in jobs):
+    if all(job.uid in snapshot.met_at for job in jobs):
         return max(moments)
     if len(jobs) > 1 and all(shows_all_processes(job, pods[job.uid]) for job in jobs):
         return first_together([(job, pods[job.uid]) for job in jobs], max(moments))

@@ -397,8 +397,8 @@ def outcome_when_whole(ledger: Ledger) -> tuple[Outcome, Reason]:
 def _size(snapshot: Snapshot) -> tuple[int, int]:
     """Ranks (pods) and GPUs of the whole group, including lost members. The template counts for a Job without pods."""
     ranks = gpus = 0
-    # Of a deleted Job the last state counts, until the next one of its name exists. If its JobSet was deleted, the other
-    # Jobs of that JobSet are about to follow.
+    # Of a deleted Job the last state counts, until the next one of its name exists. If its JobSet was deleted, the
+    # other Jobs of that JobSet are about to follow.
     deleted = deleted_jobs(snapshot)
     present = {job.jobset_uid for job in deleted} | ({snapshot.jobset.uid} if snapshot.jobset is not None else set())
     by_name = {job.name: job for job in (*deleted, *snapshot.jobs)}

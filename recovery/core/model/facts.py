@@ -470,8 +470,9 @@ class Snapshot(msgspec.Struct, frozen=True):
     trained_at: Mapping[str, datetime] = {}
     """By Job UID: the first moment at which all its members are known to have run at once (`trained.all_ran_at`),
     remembered for as long as the Job exists, and while it is in `gone_jobs`. A Job without an entry has not trained."""
-    trained_together: frozenset[str] = frozenset()
-    """UIDs of Jobs whose members have all run at one time. For other Jobs, only their pods can show it."""
+    met_at: Mapping[str, datetime] = {}
+    """By Job UID: when the ledger saw its ranks meet those of the other Jobs for the last time. For a Job without an
+    entry, only its pods can show it."""
     trained_members: Mapping[str, int] = {}
     """By Job UID: the largest number of members that are known to have run at once, minus those that were scaled away
     since. A Job without an entry: not known."""

@@ -411,6 +411,8 @@ class Ledger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     phase: Phase = Phase.HEALTHY
     standing: Standing = Standing.UNKNOWN
     """Whether the program trains, as of the latest write. Unknown also in the ledger of an older version."""
+    met_at: datetime | None = None
+    """When the ranks met for the last time, as of the latest write. None: no write has shown it."""
     broken: Broken | None = None
     """Since when the group hangs, between incidents. None: it does not, or an incident is open."""
     suspended_at: datetime | None = None

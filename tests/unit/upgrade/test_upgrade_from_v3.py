@@ -113,6 +113,7 @@ def without_standing(ledger: Ledger) -> Ledger:
     return msgspec.structs.replace(
         ledger,
         standing=Standing.UNKNOWN,
+        met_at=None,
         broken=None,
         idle_gpus=0 if ledger.broken is not None else ledger.idle_gpus,
         conditions=tuple(

@@ -96,6 +96,23 @@ def test_a_leader_that_has_just_started_knows_that_the_group_is_broken() -> None
     assert controller.ledger.broken is not None
 
 
+def test_a_leader_that_has_just_started_knows_from_the_ledger_when_the_ranks_met() -> None:
+    """The incident has closed. Then all ranks were restarted, and met. Rank 0 is lost and replaced while no controller
+    watches. The Job does not count the failure, so its objects show four ranks that first ran at 230."""
+    controller = Controller(policy(rules=LEAVE_ALL))
+    again = training().pod_deleted(3, 0).came_back(3, 30, 40)
+    controller.settle(again, 46)
+    for rank in range(4):
+        again = again.pod_gone(rank, 100).came_back(rank, 110, 120)
+    for seconds in (121, 127, 134):
+        controller.settle(again, seconds)
+    assert (controller.ledger.standing, controller.ledger.met_at) == (Standing.MET, at(120))
+    lost = again.pod_gone(0, 200).came_back(0, 220, 230).with_job(failed=0)
+    lost = msgspec.structs.replace(lost, pods=tuple(pod for pod in lost.pods if pod.gone_at is None))
+    controller.reconcile(lost.controller_restarted(), 300)
+    assert controller.ledger.standing is Standing.UNKNOWN
+
+
 def test_a_policy_that_enforces_now_restarts_nothing_for_a_loss_that_was_observed() -> None:
     controller = closed(observing())
     controller.policy = policy(since=100)

@@ -192,6 +192,17 @@ def test_a_loss_that_turned_out_to_be_none_breaks_nothing() -> None:
     assert standing(RUNS.controller_restarted(), lost_at=10) is Standing.MET
 
 
+def test_a_meeting_that_the_ledger_knows_is_broken_by_a_rank_that_was_replaced_unseen() -> None:
+    """The Job ignores the failure, so it does not count it. By its objects, the group first ran whole at 40."""
+    world = training().pod_gone(2, 20).came_back(2, 30, 40).with_job(failed=0).controller_restarted()
+    snapshot = msgspec.structs.replace(
+        world.snapshot(), pods=tuple(pod for pod in world.snapshot().pods if pod.gone_at is None)
+    )
+    assert meet(snapshot) == Meeting(Standing.MET, at(40))
+    known = meet(msgspec.structs.replace(snapshot, met_at={world.job.uid: at(10)}))
+    assert (known.standing, known.met_at, known.broken_since, known.hung) == (Standing.BROKEN, at(10), at(30), 3)
+
+
 def test_a_rank_whose_pod_had_not_started_yet_was_not_lost() -> None:
     """Three ranks ran when the ledger dates the loss. The fourth had a pod, and its process began later."""
     world = group(4, born=0)
