@@ -124,6 +124,9 @@ def snapshot_of(
         gone_nodes=frozenset(name for name in names if name in gone_nodes),
         trained_at=trained_at,
         trained_members={job.uid: incarnations.trained_members(job) for job in jobs if job.uid in trained_at},
+        fully_watched=frozenset(
+            job.uid for job in jobs if len(jobs) > 1 and incarnations.shows_all_pods(job.uid, ordered)
+        ),
         done={job.uid: done for job in jobs if (done := incarnations.done(job.uid))},
         expected_jobs=_expected_jobs(adapter, jobset, parts.jobs, members),
         live=live,

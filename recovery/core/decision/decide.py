@@ -25,7 +25,7 @@ from recovery.core.diagnosis.finish_overdue import (
     overdue,
 )
 from recovery.core.diagnosis.freshness import STALE_AFTER, baseline, fresh
-from recovery.core.diagnosis.meeting import meet
+from recovery.core.diagnosis.meeting import meet, processes_of
 from recovery.core.diagnosis.membership import member_jobs, pods_of, stands_still
 from recovery.core.diagnosis.resized import resized
 from recovery.core.diagnosis.trained import began_at
@@ -166,23 +166,22 @@ def _as_the_ledger_knows(snapshot: Snapshot, ledger: Ledger) -> Snapshot:
 
     A controller that has just started infers that from the pods it finds. If a member was lost and replaced earlier, it
     would infer that the group has run whole only since then, and that the loss came before the training. The ledger
-    counts only if a rank of that time still runs: if all of them are new, they have met, and none hangs.
+    counts only if a process of that meeting is known: if all of them are new, they may have met since.
     """
     met_at = ledger.met_at
     if met_at is None or resized(snapshot) is not None:
         return snapshot  # a rank that a user has added since took no part in that
     of_then = [job for job in member_jobs(snapshot) if began_at(job) <= met_at and not stands_still(job)]
-    known = msgspec.structs.replace(snapshot, met_at=dict.fromkeys((job.uid for job in of_then), met_at))
-    if not any(_runs_since(pod, met_at) for job in of_then for pod in pods_of(snapshot, job)):
-        return known
+    if not any(_ran_at(pod, met_at) for job in of_then for pod in pods_of(snapshot, job)):
+        return snapshot
     trained_at = {job.uid: min(met_at, snapshot.trained_at.get(job.uid, met_at)) for job in of_then}
-    return msgspec.structs.replace(known, trained_at={**snapshot.trained_at, **trained_at})
+    return msgspec.structs.replace(
+        snapshot, trained_at={**snapshot.trained_at, **trained_at}, met_at=dict.fromkeys(trained_at, met_at)
+    )
 
 
-def _runs_since(pod: PodFacts, moment: datetime) -> bool:
-    """The pod has run since then or longer, without a new process."""
-    began = [each.running_since for each in pod.containers]
-    return pod.running and bool(began) and all(each is not None and each <= moment for each in began)
+def _ran_at(pod: PodFacts, moment: datetime) -> bool:
+    return any(each.began <= moment and (each.ended is None or each.ended > moment) for each in processes_of(pod))
 
 
 def _in_time(context: ReconcileContext, plan: Plan) -> Plan:

@@ -274,7 +274,8 @@ def first_met_at(
         return None
     if all(job.uid in snapshot.met_at for job in jobs):
         return max(moments)
-    if len(jobs) > 1 and all(shows_all_processes(job, pods[job.uid]) for job in jobs):
+    watched = snapshot.fully_watched
+    if len(jobs) > 1 and all(shows_all_processes(job, pods[job.uid], fully_watched=job.uid in watched) for job in jobs):
         return first_together([(job, pods[job.uid]) for job in jobs], max(moments))
     return max(moments)
 

@@ -177,15 +177,17 @@ def first_together(pods_by_job: Iterable[tuple[JobFacts, Sequence[PodFacts]]], s
     return None
 
 
-def shows_all_processes(job: JobFacts, pods: Iterable[PodFacts]) -> bool:
-    """Each process that the Job's members have ever had is known, with its start.
+def shows_all_processes(job: JobFacts, pods: Iterable[PodFacts], *, fully_watched: bool) -> bool:
+    """Each process that the Job's members have ever had is known, with its start. `fully_watched`: `pods` are all that
+    the Job ever had.
 
-    False if the Job has counted more failures than there are known ended pods, if it may have had failures that it does
-    not count, or if a container has been restarted more than once.
+    Otherwise false if the Job has counted more failures than there are known ended pods, or if it may have had failures
+    that it does not count. Always false if a container has been restarted more than once.
     """
     known = tuple(pods)
     ended = sum(pod.gone_at is not None or pod.phase == "Failed" for pod in known)
-    return ended >= job.failed and not job.pod_failure_rules and all(map(_shows_its_processes, known))
+    are_all = fully_watched or (ended >= job.failed and not job.pod_failure_rules)
+    return are_all and all(map(_shows_its_processes, known))
 
 
 def _shows_its_processes(pod: PodFacts) -> bool:

@@ -300,3 +300,23 @@ def test_a_pod_that_a_failing_job_still_deletes_is_counted_already(memory: JobHi
     for each in (first, leaving):
         memory.pod_seen(each)
     assert memory.train(msgspec.structs.replace(job(), failed=1), (first, leaving)) is None
+
+
+def all_pods(memory: JobHistories) -> bool:
+    return memory.shows_all_pods("j", (pod(0, name="last"), *memory.vanished("j")))
+
+
+def test_the_pods_of_a_watched_job_are_all_known_until_one_is_forgotten(memory: JobHistories) -> None:
+    """Of each rank only the newest vanished pod is kept."""
+    assert all_pods(memory)
+    memory.pod_gone(pod(0, name="first"), LATER)
+    assert all_pods(memory)
+    memory.pod_gone(pod(0, name="second", created=10), LATER)
+    assert not all_pods(memory)
+
+
+def test_the_pods_of_a_job_that_was_found_with_pods_may_not_be_all() -> None:
+    memory = JobHistories()
+    assert not all_pods(memory), "the Job is not known"
+    memory.job_seen(msgspec.structs.replace(job(), active=2))
+    assert not all_pods(memory)

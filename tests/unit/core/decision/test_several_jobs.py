@@ -1,12 +1,14 @@
 """A group of several member Jobs fails and restarts as a whole."""
 
 import msgspec
+import pytest
 
 from recovery.core.diagnosis.finishing import finishing
 from recovery.core.diagnosis.freshness import STALE_AFTER
 from recovery.core.model.facts import JobFacts, PodFacts, ReplicatedJobFacts, Snapshot
 from recovery.core.model.ledger import Outcome, Phase
 from tests.unit.core.consistency import checked
+from tests.unit.core.diagnosis.test_native_policies import on_exit
 from tests.unit.core.driver import Controller
 from tests.unit.core.groups import group, training
 from tests.unit.core.world import World, whole
@@ -17,6 +19,8 @@ class Pair(msgspec.Struct, frozen=True):
 
     nodes: World
     launcher: World
+    watched: bool = False
+    """The controller has seen all of their pods."""
 
     def snapshot(self, *, live: bool = False) -> Snapshot:
         nodes, launcher = self.nodes.snapshot(live=live), self.launcher.snapshot()
@@ -30,6 +34,7 @@ class Pair(msgspec.Struct, frozen=True):
                 pods=(*launcher.pods, *nodes.pods),
                 gone_jobs=(*launcher.gone_jobs, *nodes.gone_jobs),
                 trained_at={**nodes.trained_at, **launcher.trained_at},
+                fully_watched=frozenset({each.uid for each in (*launcher.jobs, *nodes.jobs)} if self.watched else ()),
                 trained_members={**nodes.trained_members, **launcher.trained_members},
                 expected_jobs=2,
             )
@@ -250,14 +255,17 @@ def test_the_half_that_lives_on_is_not_the_whole_group() -> None:
     assert [trigger.uid for trigger in controller.triggers] == ["job-1", "L-job-1", "L-job-1"]
 
 
-def test_jobs_that_have_run_one_after_the_other_are_not_restarted_for_a_lost_rank() -> None:
-    """Three ranks have two nodes. A rank that fails frees its node for another, so they never all run at once."""
-    launcher = launcher_of(group(1, born=-2000))
-    nodes = group(2, born=-2000).started(0, -1995)
+@pytest.mark.parametrize("ignores", [False, True], ids=["counted", "ignored"])
+def test_jobs_that_have_run_one_after_the_other_are_not_restarted_for_a_lost_rank(ignores: bool) -> None:
+    """Three ranks have two nodes. A rank that fails frees its node for another, so they never all run at once. A Job
+    that ignores failures does not count them, so only a controller that has watched it knows all of its pods."""
+    rules = (on_exit("Ignore", 1),) if ignores else ()
+    launcher = launcher_of(group(1, born=-2000, rules=rules))
+    nodes = group(2, born=-2000, rules=rules).started(0, -1995)
     launcher = launcher.started(0, -1995).pod_failed(0, 1, -1395).replaced(0, -1385)
     nodes = nodes.started(1, -1390).pod_failed(0, 1, -795)
     controller = Controller()
-    reconcile(controller, Pair(nodes, launcher), -794)
+    reconcile(controller, Pair(nodes, launcher, watched=ignores), -794)
     assert (controller.triggers, controller.ledger.incident) == ([], None)
     together = Pair(nodes.replaced(0, -785).all_ready(-780), launcher.all_ready(-700))
     reconcile(controller, together.launch(lambda w: w.pod_failed(0, 1, 0)), 1)
