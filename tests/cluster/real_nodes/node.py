@@ -100,14 +100,14 @@ class RealNode:
         `container_id`: from the container's status, without `containerd://`.
         """
         found = []
-        for pid in sorted(cgroups.processes_in(self._cgroups)):
+        for pid in cgroups.processes_in(self._cgroups):
             try:
                 belongs = Path(f"/proc/{pid}/cgroup").read_text()
-            except OSError:
+                if pod_uid in belongs and container_id in belongs:
+                    found.append((_id_within(pid), pid))
+            except OSError:  # It has ended in the meantime.
                 continue
-            if pod_uid in belongs and container_id in belongs:
-                found.append(pid)
-        return found
+        return [pid for _, pid in sorted(found)]
 
     def last_words(self, lines: int = 15) -> str:
         """The last lines of the log of each program."""
@@ -129,3 +129,12 @@ class RealNode:
             if found := children.read_text().split():
                 return int(found[0])
         raise ControlPlaneError(f"{self.name} has ended while it started:\n{self.last_words()}")
+
+
+def _id_within(pid: int) -> int:
+    """The id of a process in its container's PID namespace, where the first process is 1.
+
+    Ids of the machine do not show which process is first: after `kernel.pid_max` they begin again with low ones.
+    """
+    [ids] = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("NSpid:")]
+    return int(ids.split()[-1])
