@@ -189,6 +189,10 @@ class Kubelets:
         """New pods with this name prefix run for so much longer before they are ready. 0 removes the fault."""
         self._context.faults.ready_delays_seconds[namespace, name_prefix] = seconds
 
+    def delay_restart(self, name_prefix: str, seconds: float, *, namespace: str = "default") -> None:
+        """Containers that end in pods with this name prefix take so much longer to restart. 0 removes the fault."""
+        self._context.faults.restart_delays_seconds[namespace, name_prefix] = seconds
+
     def crash_loop(
         self,
         name_prefix: str,

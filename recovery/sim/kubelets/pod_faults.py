@@ -34,6 +34,7 @@ class PodFaults:
     def __init__(self) -> None:
         self.start_delays_seconds: dict[Prefix, float] = {}
         self.ready_delays_seconds: dict[Prefix, float] = {}
+        self.restart_delays_seconds: dict[Prefix, float] = {}
         self.crashes: dict[Prefix, Crash] = {}
         self.missing_images: dict[str, asyncio.Event] = {}
         """By image: an event that is set when the image can be pulled."""
@@ -43,6 +44,9 @@ class PodFaults:
 
     def ready_delay_seconds(self, pod: Pod) -> float:
         return sum(_of(self.ready_delays_seconds, pod))
+
+    def restart_delay_seconds(self, pod: Pod) -> float:
+        return sum(_of(self.restart_delays_seconds, pod))
 
     def crash(self, pod: Pod) -> Crash | None:
         """The pod's crash loop, or None if it has none."""

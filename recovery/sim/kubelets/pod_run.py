@@ -213,6 +213,7 @@ class PodRun:
         Source: kuberuntime_manager.go `doBackOff`, pod_workers.go `completeWork`, `reasonCache` in kubelet_pods.go.
         """
         clock, settings = self._context.clock, self._context.settings
+        delay_seconds = self._context.faults.restart_delay_seconds(self.pod)
         if back_off_seconds > 0.0:
             where = f"container={container.spec.name} pod={self.pod.name}_{self.pod.metadata.namespace}({self.pod.uid})"
             message = f"back-off {back_off_seconds:g}s restarting failed {where}"
@@ -222,7 +223,7 @@ class PodRun:
             self._look()
             self._note()
             await clock.sleep(back_off_seconds - unseen_seconds)
-        await clock.sleep(settings.restart_seconds)
+        await clock.sleep(settings.restart_seconds + delay_seconds)
 
     def _look(self) -> None:
         """The kubelet syncs the whole pod: containers that wait for their backoff report it from now on."""

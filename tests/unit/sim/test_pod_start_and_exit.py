@@ -314,6 +314,23 @@ async def test_chosen_pods_can_be_ready_later_than_they_run() -> None:
 
 
 @virtual_time
+async def test_the_restart_of_containers_in_chosen_pods_can_be_delayed() -> None:
+    async with obedient_cluster() as c:
+        for name in ("job-node-0-2-abcde", "job-node-0-3-abcde"):
+            await c.bind(name, restart_policy="OnFailure")
+        await c.pass_seconds(QUICK)
+        c.kubelets.delay_restart("job-node-0-3-", 30.0)
+        for name in ("job-node-0-2-abcde", "job-node-0-3-abcde"):
+            c.kubelets.exit_container(name, 1)
+        await c.pass_seconds(29)
+        assert c.container("job-node-0-2-abcde")["restartCount"] == 1
+        late = c.container("job-node-0-3-abcde")
+        assert (list(late["state"]), late["restartCount"]) == (["terminated"], 0)
+        await c.pass_seconds(1.5)
+        assert c.container("job-node-0-3-abcde")["restartCount"] == 1
+
+
+@virtual_time
 async def test_pods_that_are_done_or_elsewhere_are_left_alone() -> None:
     async with obedient_cluster() as c:
         finished = await c.bind("p", phase="Succeeded")
