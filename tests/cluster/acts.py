@@ -3,15 +3,15 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime
 
 from recovery import api_verbs
 from recovery.core.model.reason import Reason
 from recovery.core.model.standing import Standing
 from recovery.ports import JOBS, NODES, PODS, RECOVERY_INCIDENTS, TRAIN_JOBS, ConflictError, PatchKind, Resource
-from tests.cluster.patience import GUARD_SECONDS
+from tests.cluster.patience import GUARD_SECONDS, LONG_SECONDS
 from tests.cluster.scene import Fleet, Job, Object, until
 
 PAUSED = "recovery.trainjob.dev/paused"
@@ -38,6 +38,27 @@ async def exit_rank(job: Job, rank: int, code: int) -> str:
     pod = await job.pod_of_rank(rank)
     job.fleet.kubelets.exit_container(pod, code, namespace=job.namespace)
     return pod
+
+
+async def exit_ranks(job: Job, ranks: Iterable[int], code: int) -> None:
+    """End the processes of these ranks at one moment: no controller acts between two of the exits."""
+    pods = [await job.pod_of_rank(rank) for rank in ranks]
+    for pod in pods:
+        job.fleet.kubelets.exit_container(pod, code, namespace=job.namespace)
+
+
+@contextmanager
+def no_restarts(job: Job) -> Iterator[None]:
+    """No kubelet restarts a container of the job that ends inside the block.
+
+    A running pod counts towards the backoffLimit of its Job by its restarts, not by its exits. So the controller sees
+    the exits, and the Job does not fail before the controller acts.
+    """
+    job.fleet.kubelets.delay_restart(f"{job.child}-", LONG_SECONDS, namespace=job.namespace)
+    try:
+        yield
+    finally:
+        job.fleet.kubelets.delay_restart(f"{job.child}-", 0.0, namespace=job.namespace)
 
 
 @asynccontextmanager

@@ -9,10 +9,9 @@ from typing import Any
 from recovery.core.model.annotations import TORN_DOWN_BY_ANNOTATION
 from tests.cluster.acts import lose, no_room, object_kept, second_is_over
 from tests.cluster.api_proxy import ApiProxy, SeenRequest
-from tests.cluster.patience import GUARD_SECONDS
+from tests.cluster.patience import GUARD_SECONDS, LONG_SECONDS
 from tests.cluster.scene import Job
 
-LONG_SECONDS = 600.0
 POLICY: dict[str, Any] = {"teardown": {"graceSeconds": 4}, "backoff": {"initial": "0s"}}
 """With it the old pods of a hung group take a while to end, and attempts follow each other without a backoff."""
 WAITING: dict[str, Any] = {"backoff": {"initial": "300s"}}

@@ -11,9 +11,10 @@ from recovery.ports import JOB_SETS, JOBS
 from tests.cluster.acts import (
     annotate,
     edit,
-    exit_rank,
+    exit_ranks,
     incidents_of,
     lose,
+    no_restarts,
     second_is_over,
     until_condition,
     until_said,
@@ -80,7 +81,10 @@ async def test_the_new_job_is_made_suspended_and_no_pod_starts_before_its_time(
 async def test_with_a_deadline_eight_exits_of_the_shipped_runtime_are_answered_at_once_and_without_a_suspension(
     training: StartsTraining, proxy: ApiProxy, controller: StartsController
 ) -> None:
-    """The runtime's Job fails with the sixth container restart: a second attempt after a backoff would be too late."""
+    """The runtime's Job fails with the sixth container restart: a second attempt after a backoff would be too late.
+
+    No container restarts here before the controller acts. Otherwise the Job controller might be the faster one.
+    """
     job = await training(ranks=8, gpus=1, deadline_seconds=3600, **WAITING)
     [before] = await job.items(JOB_SETS)
     async with controller() as process:
@@ -89,8 +93,9 @@ async def test_with_a_deadline_eight_exits_of_the_shipped_runtime_are_answered_a
         await job.trains(past=job.fleet.world.step_of(job.training))
         await second_is_over()
         step = job.fleet.world.step_of(job.training)
-        await asyncio.gather(*(exit_rank(job, rank, 1) for rank in range(8)))
-        closed, _ = await job.closed_incidents(2)
+        with no_restarts(job):
+            await exit_ranks(job, range(8), 1)
+            closed, _ = await job.closed_incidents(2)
         await has_reconciled(process, job)
     assert closed["outcome"] == "Recovered"
     assert "no backoff, because a suspension would reset the deadline of the TrainJob (3600 s)" in closed["message"]
@@ -222,7 +227,7 @@ async def test_a_job_set_that_the_platform_gave_up_is_recreated_where_the_policy
     """The shipped runtime's JobSet fails after eight exits, and no controller was running to act before that."""
     job = await training(ranks=8, gpus=1, onTerminalFailure="RecreateJobSet")
     [failed] = await job.items(JOB_SETS)
-    await asyncio.gather(*(exit_rank(job, rank, 1) for rank in range(8)))
+    await exit_ranks(job, range(8), 1)
     await until_condition(job, JOB_SETS, "Failed")
     step = job.fleet.world.step_of(job.training)
     async with controller() as process:

@@ -16,6 +16,7 @@ from tests.cluster.acts import (
     annotate,
     edit,
     exit_rank,
+    exit_ranks,
     incidents_of,
     lose,
     second_is_over,
@@ -296,7 +297,7 @@ async def test_a_job_set_that_failed_while_no_controller_ran_is_reported_once_an
     await apply(installed, namespace, rules())
     [job] = await jobs("llm", ranks=8)
     for each in (before_policy, job):
-        await asyncio.gather(*(exit_rank(each, rank, 1) for rank in range(8)))
+        await exit_ranks(each, range(8), 1)
         await until_condition(each, JOB_SETS, "Failed")
     await second_is_over()
     await apply(installed, namespace, rules("late", selector={"matchLabels": {"late": "yes"}}))

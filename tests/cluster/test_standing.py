@@ -15,6 +15,7 @@ from recovery.ports import EVENTS
 from recovery.sim.training.rounds import RankState
 from tests.cluster.acts import (
     exit_rank,
+    exit_ranks,
     incidents_of,
     lose,
     second_is_over,
@@ -251,7 +252,7 @@ def restarts_in_place() -> Object:
 async def end_all_but(job: Job, rank: int) -> None:
     """The processes of the other ranks end and start again, so that all ranks meet."""
     rounds = len(job.fleet.world.rounds(job.training))
-    await asyncio.gather(*(exit_rank(job, each, 1) for each in range(job.ranks) if each != rank))
+    await exit_ranks(job, (each for each in range(job.ranks) if each != rank), 1)
     await until_rounds(job, rounds + 1)
 
 

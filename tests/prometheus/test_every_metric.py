@@ -16,8 +16,8 @@ from tests.cluster.conftest import StartsController, StartsTraining
 from tests.cluster.controller_record import recovery
 from tests.cluster.controlplane.build import Toolbox
 from tests.cluster.controlplane.start import ControlPlane
+from tests.cluster.patience import LONG_SECONDS
 from tests.cluster.scene import Fleet, Job, apply, train_job
-from tests.cluster.stations import LONG_SECONDS
 from tests.prometheus.monitoring import Monitoring, monitored, of, silent
 from tests.prometheus.walk import follow
 
