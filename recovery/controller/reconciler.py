@@ -354,6 +354,10 @@ class Reconciler:
         policies, snapshot = await asyncio.gather(
             self._store.read_policies_live(key.namespace), self._store.read_live(key)
         )
+        cached = self._store.snapshot(key).workload
+        if snapshot.workload is not None and (cached is None or cached.uid != snapshot.workload.uid):
+            # The policies may take longer than the group, and the watch may have shown its end meanwhile.
+            snapshot = await self._store.read_live(key)
         # Read the ledger after the group: a controller that acted on the group had recorded that before. Read it for
         # the workload that was found: it may not be the one that the cache knows by that name.
         if snapshot.workload is not None:

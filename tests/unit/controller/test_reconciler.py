@@ -1,6 +1,8 @@
 """One reconcile: the ledger is written before the actions. Covers conflicts with another writer, and writes without an
 answer."""
 
+import asyncio
+
 import msgspec
 import pytest
 from structlog.testing import capture_logs
@@ -10,6 +12,7 @@ from recovery.core.model.earlier_failures import Handled
 from recovery.core.model.ledger import Ledger
 from recovery.core.model.protection import ProtectionReason
 from recovery.core.model.reason import Reason
+from recovery.core.policy.selection import PolicySet
 from recovery.core.policy.spec import Mode
 from recovery.ports import (
     EVENTS,
@@ -288,6 +291,21 @@ async def test_a_new_process_with_the_ledger_alone_repeats_nothing() -> None:
     assert scene.api.sent("delete", JOBS) == []
     assert len(scene.api.sent("delete", PODS)) == 3, "a new process does not know who has been asked"
     assert scene.one_recovery()
+
+
+async def test_no_incident_opens_for_a_job_that_is_replaced_while_its_policies_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene()
+
+    async def slow(namespace: str) -> PolicySet:
+        await asyncio.sleep(0)  # the group is read first
+        scene.store.becomes(training(4, born=100).with_workload(uid="second"))
+        return scene.store.policies(namespace)
+
+    monkeypatch.setattr(scene.store, "read_policies_live", slow)
+    await scene.reconcile()
+    assert scene.api.writes == []
 
 
 async def test_a_ledger_of_an_earlier_job_of_that_name_is_not_taken_for_this_ones() -> None:
