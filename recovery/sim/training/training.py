@@ -304,11 +304,14 @@ class TrainingWorld:
             self._reports.put_nowait(_Report(formed.training, self._clock.now(), 0))
 
     def _report(self, formed: Round) -> None:
+        """Rank 0 reports. While independent ranks train on without it, none does."""
+        self._set_report(formed)
+        if not any(rank.index == 0 and rank.group.job_uid == formed.job_uid for rank in formed.ranks):
+            return
         now, total = self._clock.now(), formed.total_steps
         percentage = None if not total else min(100, 100 * formed.step_at(now) // total)
         self._reports.put_nowait(_Report(formed.training, now, percentage))
         self._record(EventKind.REPORTED, formed)
-        self._set_report(formed)
 
     async def _keep_reporting(self) -> None:
         """Write the reports, as Trainer's status server does. A failed write is lost, and the training continues."""

@@ -1,6 +1,7 @@
 """The invariant of claimed progress, with cases that break it and nearly break it."""
 
 import msgspec
+import pytest
 
 from recovery.core.model.ledger import Ledger, Outcome
 from recovery.sim.training.trace import EventKind
@@ -19,19 +20,27 @@ def ends(source: str) -> Ledger:
 def test_an_end_by_progress_without_a_report_is_found() -> None:
     case = Case(ProgressIsNew)
     case.ledger(ends("progress"))
-    assert "no new incarnation has reported any" in case.found[0]
+    assert "no ranks that met since its loss have reported any" in case.found[0]
 
 
-def test_a_report_of_the_incarnation_that_was_taken_down_is_none() -> None:
+def test_a_report_of_the_ranks_that_were_lost_is_none() -> None:
     case = Case(ProgressIsNew)
+    case.now = 900
+    case.trace(EventKind.ROUND_FORMED, "job-1")
+    case.now = 1010
+    case.trace(EventKind.ROUND_FORMED, "job-2")
     case.trace(EventKind.REPORTED, "job-1")
     case.ledger(ends("progress"))
-    assert "no new incarnation has reported any" in case.found[0]
+    assert "no ranks that met since its loss have reported any" in case.found[0]
 
 
-def test_a_report_of_the_new_incarnation_is_one() -> None:
+@pytest.mark.parametrize("job_uid", ["job-1", "job-2"])
+def test_a_report_of_ranks_that_have_met_since_is_one(job_uid: str) -> None:
+    """A Job may replace all of its ranks by itself."""
     case = Case(ProgressIsNew)
-    case.trace(EventKind.REPORTED, "job-2")
+    case.now = 1010
+    case.trace(EventKind.ROUND_FORMED, job_uid)
+    case.trace(EventKind.REPORTED, job_uid)
     case.ledger(ends("progress"))
     assert case.found == []
 

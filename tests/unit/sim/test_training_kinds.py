@@ -61,6 +61,22 @@ async def test_independent_ranks_train_on_without_the_lost_one_and_its_successor
 
 
 @virtual_time
+async def test_independent_ranks_report_nothing_without_rank_0() -> None:
+    settings = replace(of_kind(TrainingKind.INDEPENDENT), reports_every_seconds_of={NAME: 10.0})
+    async with training_cluster(settings) as c:
+        pods = await bind_group(c, restart_policy="Never")
+        await c.pass_seconds(25)
+        reports = len(c.workload.trace.of(NAME, EventKind.REPORTED))
+        assert reports
+        c.kubelets.exit_container(pods[0], 1)
+        await c.pass_seconds(25)
+        assert len(c.workload.trace.of(NAME, EventKind.REPORTED)) == reports
+        await bind_rank(c, 0, suffix="b", restart_policy="Never")
+        await c.pass_seconds(25)
+        assert len(c.workload.trace.of(NAME, EventKind.REPORTED)) > reports
+
+
+@virtual_time
 async def test_a_round_of_independent_ranks_ends_with_the_last_of_them() -> None:
     async with training_cluster(of_kind(TrainingKind.INDEPENDENT)) as c:
         pods = await bind_group(c, 4, restart_policy="Never")

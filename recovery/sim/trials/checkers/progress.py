@@ -11,8 +11,8 @@ from recovery.sim.trials.trial_evidence import Violation
 
 
 class ProgressIsNew(CheckerRule):
-    """An incident ends by progress only after an incarnation that its restarts have created has reported progress. The
-    model of the training says which incarnation reported."""
+    """An incident ends by progress only after ranks have reported progress that met since its loss. The model of the
+    training says which ranks reported."""
 
     hears = frozenset({RECOVERY_GROUPS})
 
@@ -21,7 +21,11 @@ class ProgressIsNew(CheckerRule):
         incident = made.after.incident if made is not None and made.closed else None
         if made is None or incident is None or incident.closing is None or incident.closing.source != "progress":
             return
+        met: dict[str, datetime] = {}
+        for each in self.evidence.trace.of(str(made.group), EventKind.ROUND_FORMED):
+            if each.at >= incident.started_at:
+                met.setdefault(each.job_uid, each.at)
         reports = self.evidence.trace.of(str(made.group), EventKind.REPORTED)
-        if not any(each.job_uid not in incident.target.job_uids and each.at <= made.at for each in reports):
-            sentence = f"{made.actor} ends incident {incident.id} by progress, but no new incarnation has reported any"
-            yield self.found(at, sentence, made.group)
+        if not any(each.job_uid in met and met[each.job_uid] <= each.at <= made.at for each in reports):
+            sentence = f"{made.actor} ends incident {incident.id} by progress, but no ranks that met since its loss "
+            yield self.found(at, f"{sentence}have reported any", made.group)
