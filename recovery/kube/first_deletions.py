@@ -1,25 +1,45 @@
-"""Keeps the first date of each deletion of a pod.
+"""Keeps what only earlier states of a pod show about its deletion: the first date of it, and that its Job wanted it.
 
 The kubelet deletes a pod a second time when its processes have ended, with a grace period of 0. That gives the deletion
 a later date. If the Job was suspended and is resumed meanwhile, the later date would make the end of a pod of the
 earlier run look like a loss of the present one.
+
+The Job controller stops tracking a pod before it deletes it on purpose, and after it has counted the end of a pod that
+another client deletes. So the order shows whose deletion it is. The Job itself may not show it: if it is resumed within
+a fraction of a second, its controller writes no condition, and the watch of Jobs may lag behind the watch of pods.
 """
 
 import msgspec
 
 from recovery.kube.projections.pods import PodRecord
 
+_ENDED = frozenset({"Failed", "Succeeded"})
 
-def dated_as_before(pod: PodRecord, before: PodRecord | None) -> PodRecord:
-    """The pod with the date of its deletion that an earlier state of it shows. `before` None: none is known."""
-    if before is None or before.facts.uid != pod.facts.uid or pod.facts.deleting_since is None:
+
+def remembering(pod: PodRecord, before: PodRecord | None) -> PodRecord:
+    """The pod with what an earlier state of it shows about its deletion. `before` None: none is known."""
+    if before is None or before.facts.uid != pod.facts.uid:
         return pod
+    return _dated(_let_go(pod, before), before)
+
+
+def _let_go(pod: PodRecord, before: PodRecord) -> PodRecord:
+    facts = pod.facts
+    lives = facts.deleting_since is None and facts.phase not in _ENDED
+    if not before.facts.let_go and not (lives and before.tracked and not pod.tracked):
+        return pod
+    return msgspec.structs.replace(pod, facts=msgspec.structs.replace(facts, let_go=True))
+
+
+def _dated(pod: PodRecord, before: PodRecord) -> PodRecord:
     known, facts = before.facts, pod.facts
+    if facts.deleting_since is None:
+        return pod
     since, again = known.deleting_since, known.deletion_dated_again
     if since is None:
         # A pod that has ended is deleted at once. The kubelet has no reason to do it again.
         since = facts.deleting_since
-        again = facts.deletion_dated_again and known.phase not in {"Failed", "Succeeded"}
+        again = facts.deletion_dated_again and known.phase not in _ENDED
     if (since, again) == (facts.deleting_since, facts.deletion_dated_again):
         return pod
     return msgspec.structs.replace(

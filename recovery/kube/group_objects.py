@@ -9,7 +9,7 @@ import msgspec
 
 from recovery.core.diagnosis.training_container import Selection, assigned, select
 from recovery.core.model.facts import GroupKey, JobFacts, PodFacts, Progress, WorkloadFacts
-from recovery.kube.first_deletions import dated_as_before
+from recovery.kube.first_deletions import remembering
 from recovery.kube.gpus_in_use import GpusInUse
 from recovery.kube.job_history import GoneJob, JobHistories
 from recovery.kube.nested_index import remove
@@ -147,7 +147,7 @@ class GroupObjects:
         key = entry.value.group
         mine = self._pods.setdefault(key, {})
         before = mine.get(entry.name)
-        record = mine[entry.name] = dated_as_before(entry.value, before)
+        record = mine[entry.name] = remembering(entry.value, before)
         pod = record.facts
         self.to_place.changed(key, before, record)
         self.in_use.pod_changed(before, record)
@@ -177,7 +177,7 @@ class GroupObjects:
 
     def drop_pod(self, entry: ObjectEntry[PodRecord]) -> None:
         key = entry.value.group
-        last = dated_as_before(entry.value, self._take_out(key, entry.name))
+        last = remembering(entry.value, self._take_out(key, entry.name))
         self.histories.pod_gone(last.facts, self._clock.now())
         self._notify(key)
 

@@ -21,7 +21,7 @@ import msgspec
 
 from recovery.core.diagnosis.finishing import ended_by_itself
 from recovery.core.diagnosis.membership import member_count
-from recovery.core.diagnosis.trained import all_ran_at, suspended_at, trained_at
+from recovery.core.diagnosis.trained import all_ran_at, pods_of_run, suspended_at, trained_at
 from recovery.core.model.facts import JobFacts, PodFacts
 
 
@@ -185,10 +185,14 @@ class JobHistories:
             moment = all_ran_at(job, members, watched=mine is not None and mine.has_seen_all(members))
         else:
             moment = trained_at(job, members, remembered)
+            if moment is None and not pods_of_run(job, members):
+                return None  # The Job may be gone, which its watch has yet to show. Then it is a Job that had trained.
         if mine is not None:
             mine.trained_at = moment
             if moment != remembered:
                 mine.trained_members = member_count(job) if moment is not None else None
+            if remembered is not None and moment is None:
+                mine.done.clear()  # a run is over whose end the Job does not show, and its ranks train again
         return moment
 
     def trained_members(self, job: JobFacts) -> int:

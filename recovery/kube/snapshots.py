@@ -20,7 +20,7 @@ from recovery.core.model.facts import (
     UndecodableObject,
     WorkloadFacts,
 )
-from recovery.kube.first_deletions import dated_as_before
+from recovery.kube.first_deletions import remembering
 from recovery.kube.job_history import GoneJob, JobHistories
 from recovery.kube.projections.pods import PodRecord
 from recovery.kube.projections.workloads import JobSetRecord
@@ -65,10 +65,10 @@ class Parts(msgspec.Struct, frozen=True):
             pods=(*self.pods, *(pod for pod in earlier.pods if pod.facts.uid in uids)),
         )
 
-    def dated_as(self, earlier: "Parts") -> "Parts":
-        """These parts with the first date of each deletion that `earlier` shows."""
+    def remembering(self, earlier: "Parts") -> "Parts":
+        """These parts with what `earlier` shows about the deletion of each pod."""
         known = {pod.facts.uid: pod for pod in earlier.pods}
-        pods = tuple(dated_as_before(pod, known.get(pod.facts.uid)) for pod in self.pods)
+        pods = tuple(remembering(pod, known.get(pod.facts.uid)) for pod in self.pods)
         return msgspec.structs.replace(self, pods=pods)
 
 

@@ -38,6 +38,10 @@ INDEX_FAILURES_ANNOTATION = "batch.kubernetes.io/job-index-failure-count"
 """On pods of Jobs with a backoffLimitPerIndex: how many pods of the index failed before. Written by the Job controller;
 read here to see whether the next failure exhausts the limit of the index (KEP-3850)."""
 
+TRACKING_FINALIZER = "batch.kubernetes.io/job-tracking"
+"""On pods of Jobs. The Job controller removes it from a pod that has ended once it has counted that. From a pod that
+it deletes on purpose it removes it first (`deleteJobPods` in pkg/controller/job/job_controller.go, Kubernetes 1.36)."""
+
 DEPENDENCY_COMPLETE = "Complete"
 """`dependsOn[].status` of a ReplicatedJob that starts when another one is complete. The other status is Ready."""
 

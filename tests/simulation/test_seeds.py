@@ -17,12 +17,10 @@ SEEDS_OF_CI = 1000
 """CI runs so many. They meet everything that trials can draw."""
 SEEDS = int(os.environ.get("SEEDS", SEEDS_OF_CI))
 KNOWN_GAPS = {
-    43: "IncidentCaused",  # suspended for 130 ms, and the watch of Jobs lags behind that of pods
     257: "StandingConfirmed",  # a force-deleted pod is gone 200 ms before its process
     325: "StandingConfirmed",  # the ranks had met within the second of the loss
     326: "StandingConfirmed",  # a rank began again on a node that was cut off, and no object shows that
     413: "IncidentCaused",  # `timeouts.finish` counts from a loss long before the training was finishing
-    489: "IncidentCaused",  # as 43
     997: "IncidentCaused",  # a new leader takes a rank that a user has added for a replacement
 }
 """Seeds that break an invariant of the standing or of causes today, and which. A test fails for each one that no longer

@@ -152,11 +152,12 @@ def _deleted(snapshot: Snapshot, job: JobFacts) -> Evidence:
 
 
 def _expected(pod: PodFacts, job: JobFacts) -> bool:
-    """The end of the pod is no failure: it Succeeded, was scaled away, or JobSet itself moved it."""
+    """The end of the pod is no failure: it Succeeded, its Job lets it go, it was scaled away, or JobSet itself moved
+    it."""
     target = _disruption_target(pod)
     scaled_away = pod.index is not None and pod.index >= member_count(job)
     moved = target is not None and target.reason == "ExclusivePlacementViolation"
-    return pod.phase == "Succeeded" or scaled_away or moved
+    return pod.phase == "Succeeded" or pod.let_go or scaled_away or moved
 
 
 def _lost(pod: PodFacts, job: JobFacts, job_kills: bool) -> Evidence | None:

@@ -45,7 +45,7 @@ def exits_left(job: JobFacts, pods: Iterable[PodFacts]) -> int | None:
         return None
     # A suspension deletes pods without counting them, so pods of an earlier run are left out.
     mine = pods_of_run(job, pods)
-    failed_pods = sum(_counts_as_failed(pod) for pod in mine)
+    failed_pods = sum(_counts_as_failed(pod) for pod in mine if not pod.let_go)
     # The Job's status may lag behind its pods, and pods that failed long ago may be gone.
     left = job.backoff_limit - max(job.failed, failed_pods)
     if job.pod_restart_policy != "OnFailure":

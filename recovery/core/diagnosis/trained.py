@@ -61,9 +61,14 @@ def pods_of_run(job: JobFacts, pods: Iterable[PodFacts]) -> tuple[PodFacts, ...]
     A pod that ends within its grace period after the resume may be of either run if its end has no exact date. It is
     left out: an end of an unknown run must not open an incident. If it was of the present run, the Job replaces it, and
     the replacement shows the loss.
+
+    A suspension may be so short that the Job controller writes no condition about it. Then its pods show it.
     """
     resumed = resumed_at(job)
     mine = tuple(pod for pod in pods if pod.job_uid == job.uid)
+    over = _let_go_at(job, mine)
+    if over is not None:
+        mine = tuple(pod for pod in mine if pod.created_at >= over and not pod.let_go)
     if resumed is None:
         return mine
     # A suspension after the resume is not over. The Job controller has not written yet that it is.
@@ -76,6 +81,28 @@ def pods_of_run(job: JobFacts, pods: Iterable[PodFacts]) -> tuple[PodFacts, ...]
         return ended > resumed and (seen is None or pod.created_at >= seen)
 
     return tuple(filter(of_run, mine))
+
+
+def _run_over_at(job: JobFacts, pods: Iterable[PodFacts]) -> datetime | None:
+    """When an earlier run was over for certain. None: nothing shows that there was one."""
+    known = (resumed_at(job), _let_go_at(job, (pod for pod in pods if pod.job_uid == job.uid)))
+    return max((moment for moment in known if moment is not None), default=None)
+
+
+def _let_go_at(job: JobFacts, pods: Iterable[PodFacts]) -> datetime | None:
+    """When the Job deleted the last of the pods of an earlier run, by its pods. None: they do not show that.
+
+    A Job that only becomes smaller keeps older pods. A Job that is itself deleted lets go pods that others delete.
+    """
+    if job.deleting_since is not None or job.gone_at is not None:
+        return None
+    left, over = [], None
+    for pod in pods:
+        if pod.let_go and pod.deleting_since is not None:
+            over = pod.deleting_since if over is None else max(over, pod.deleting_since)
+        elif _asked_at_the_earliest(pod) is None and pod.phase not in {"Failed", "Succeeded"}:
+            left.append(pod)
+    return None if over is None or any(pod.created_at < over for pod in left) else over
 
 
 def _ended_at_the_earliest(pod: PodFacts) -> datetime | None:
@@ -116,11 +143,11 @@ def trained_at(job: JobFacts, pods: Sequence[PodFacts], remembered: datetime | N
 
     A run begins with its first pod, which is older than the condition that the Job is resumed.
     """
-    resumed = resumed_at(job)
-    if remembered is None or resumed is None or remembered >= resumed:
+    over = _run_over_at(job, pods)
+    if remembered is None or over is None or remembered >= over:
         return remembered
     created = (pod.created_at for pod in pods_of_run(job, pods))
-    if remembered >= min(created, default=resumed):
+    if remembered >= min(created, default=over):
         return remembered
     return all_ran_at(job, pods)
 
@@ -136,7 +163,8 @@ def all_ran_at(job: JobFacts, pods: Sequence[PodFacts], *, watched: bool = False
     members = pods_of_run(job, pods)
     if watched:
         return _first_overlap(job, members)
-    known = (_first_overlap(job, members), _before_replacements(job, members), _before_hole(job, members))
+    over = _run_over_at(job, pods)
+    known = (_first_overlap(job, members), _before_replacements(job, members, over), _before_hole(job, members, over))
     return min((moment for moment in known if moment is not None), default=None)
 
 
@@ -249,9 +277,9 @@ def _pod_span(pod: PodFacts) -> list[_Span]:
     return [(max(pod.ready_since, pod.created_at), ended)]
 
 
-def _before_replacements(job: JobFacts, pods: Sequence[PodFacts]) -> datetime | None:
+def _before_replacements(job: JobFacts, pods: Sequence[PodFacts], over: datetime | None) -> datetime | None:
     """Infers the moment from replaced pods: the first known pods of some ranks were created only after all the others
-    ran at once, and the Job counted failures.
+    ran at once, and the Job counted failures. `over`: when an earlier run was over. None: there was none.
 
     A lost pod that is still known stands for its rank instead of its replacement, because it shows whether it ran.
     """
@@ -262,10 +290,10 @@ def _before_replacements(job: JobFacts, pods: Sequence[PodFacts]) -> datetime | 
         return None
     # A resumed Job may have counted failures in an earlier run. The Job controller creates pods in batches, and with
     # podReplacementPolicy Failed it creates each one only when a pod of the earlier run has ended.
-    ranks, all_started_at, resumed = list(known.values()), None, resumed_at(job)
-    if resumed is not None:
+    ranks, all_started_at = list(known.values()), None
+    if over is not None:
         grace = timedelta(seconds=max(pod.grace_seconds for pod in pods))
-        all_started_at = resumed + min(grace, _LONGEST_GRACE) + _ENDS_REPORTED_WITHIN
+        all_started_at = over + min(grace, _LONGEST_GRACE) + _ENDS_REPORTED_WITHIN
     for count, late in enumerate(ranks[1:], 1):
         start = min((start for pod in ranks[count - 1] if (start := started_at(pod)) is not None), default=None)
         if start is None:
@@ -291,7 +319,7 @@ def holes(job: JobFacts, pods: Iterable[PodFacts]) -> tuple[int, ...]:
     return tuple(index for index in range(min(max(known, default=0), member_count(job))) if index not in known)
 
 
-def _before_hole(job: JobFacts, pods: Sequence[PodFacts]) -> datetime | None:
+def _before_hole(job: JobFacts, pods: Sequence[PodFacts], over: datetime | None) -> datetime | None:
     """Infers the moment from ranks without a pod that were lost after all the others ran.
 
     A member whose Ready shows that it has joined all the others proves this. Otherwise it is proven if all ranks except
@@ -306,7 +334,7 @@ def _before_hole(job: JobFacts, pods: Sequence[PodFacts]) -> datetime | None:
     if joined:
         return min(joined)
     whole_but_holes = len({pod.index for pod in members}) == len(members) == member_count(job) - len(missing)
-    if not whole_but_holes or job.failed < len(missing) or resumed_at(job) is not None:
+    if not whole_but_holes or job.failed < len(missing) or over is not None:
         return None
     starts = [started_at(pod) for pod in members]
     known = [start for start in starts if start is not None]

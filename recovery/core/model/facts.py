@@ -112,6 +112,9 @@ class PodFacts(msgspec.Struct, frozen=True):
     deletion_dated_again: bool = False
     """`deleting_since` is the date of a delete with a grace period of 0, such as the kubelet's last one. An earlier
     request may have been up to `grace_seconds` before, and the object no longer shows it."""
+    let_go: bool = False
+    """The Job controller stopped tracking it while it ran, so it deletes the pod on purpose: the Job is suspended, or
+    wants fewer pods. False also if that was not seen."""
     containers: tuple[ContainerFacts, ...] = ()
     """The training containers, once `training_container.assigned` has selected them. Until then all containers."""
     other_containers: tuple[ContainerFacts, ...] = ()

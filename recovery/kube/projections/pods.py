@@ -29,6 +29,7 @@ from recovery.workloads.jobset import (
     INDEX_FAILURES_ANNOTATION,
     JOBSET_NAME_LABEL,
     REPLICATED_JOB_LABEL,
+    TRACKING_FINALIZER,
 )
 
 _JOINED_BY_READINESS = "readiness"
@@ -48,6 +49,8 @@ class PodRecord(msgspec.Struct, frozen=True):
     group: GroupKey
     replicated_job: str
     facts: PodFacts
+    tracked: bool = False
+    """The Job controller has yet to count its end."""
 
 
 class _Labels(msgspec.Struct, frozen=True):
@@ -64,6 +67,7 @@ class _Annotations(msgspec.Struct, frozen=True):
 class _PodMetadata(Metadata, frozen=True, rename="camel"):
     labels: _Labels = _Labels()
     annotations: _Annotations = _Annotations()
+    finalizers: tuple[str, ...] = ()
 
 
 class _NodeSelectorTerm(msgspec.Struct, frozen=True, rename="camel"):
@@ -205,7 +209,8 @@ def decode_pod(raw: bytes | msgspec.Raw) -> ObjectEntry[PodRecord]:
         joined_probe=meta.annotations.joined_probe == _JOINED_BY_READINESS,
     )
     group = GroupKey(namespace=intern(meta.namespace), name=intern(meta.labels.group))
-    return meta.entry(PodRecord(group, intern(meta.labels.replicated_job), facts))
+    tracked = TRACKING_FINALIZER in meta.finalizers
+    return meta.entry(PodRecord(group, intern(meta.labels.replicated_job), facts, tracked))
 
 
 def _demand(pod: _Pod, gpus: int) -> Demand:

@@ -1,4 +1,4 @@
-"""The store keeps the first date of each deletion of a pod, whatever later deletes write."""
+"""The store keeps the first date of each deletion of a pod, whatever later deletes write, and whether its Job asked."""
 
 from datetime import UTC, datetime
 
@@ -87,3 +87,64 @@ async def test_a_pod_of_the_same_name_has_a_date_of_its_own(world: World) -> Non
     await world.tell(PODS, other)
     found = next(each for each in world.llm.pods if each.uid == "another")
     assert found.deleting_since == datetime(2026, 11, 21, 9, 30, 8, tzinfo=UTC)
+
+
+# --- whose deletion it is ------------------------------------------------------------------------------------------
+
+
+def untracked(body: Body) -> Body:
+    """The Job controller has removed its finalizer."""
+    body["metadata"]["finalizers"] = []
+    return body
+
+
+async def test_a_pod_that_its_job_stops_tracking_before_the_deletion_is_let_go(world: World) -> None:
+    """`deleteJobPods` of the Job controller patches the pod first, for a suspension and for a smaller Job."""
+    await world.tell(PODS, pod(0))
+    await world.tell(PODS, untracked(pod(0)))
+    await world.tell(PODS, untracked(asked_to_go()))
+    assert first(world.llm).let_go
+
+
+async def test_so_it_is_once_the_object_is_gone(world: World) -> None:
+    await world.tell(PODS, pod(0))
+    await world.tell(PODS, untracked(pod(0)))
+    await world.tell(PODS, untracked(asked_to_go()), type_="DELETED")
+    assert first(world.llm).gone_at is not None
+    assert first(world.llm).let_go
+
+
+async def test_and_in_a_live_read_that_shows_only_the_deletion(world: World) -> None:
+    await world.tell(PODS, pod(0))
+    await world.tell(PODS, untracked(pod(0)))
+    serve(world, pods=[untracked(asked_to_go()), pod(1)])
+    assert first(await world.store.read_live(LLM)).let_go
+
+
+async def test_a_pod_that_a_client_deletes_is_not(world: World) -> None:
+    """The Job controller counts it as failed, and then removes the finalizer, even if its processes still run."""
+    await world.tell(PODS, pod(0))
+    await world.tell(PODS, asked_to_go())
+    await world.tell(PODS, untracked(asked_to_go()))
+    assert not first(world.llm).let_go
+
+
+async def test_nor_is_one_that_has_ended_and_was_counted(world: World) -> None:
+    await world.tell(PODS, pod(0))
+    await world.tell(PODS, ended(pod(0)))
+    await world.tell(PODS, untracked(ended(pod(0))))
+    await world.tell(PODS, untracked(ended(asked_to_go())))
+    assert not first(world.llm).let_go
+
+
+async def test_nor_is_one_whose_order_was_not_seen(world: World) -> None:
+    """A watch that was interrupted shows only the last state."""
+    await world.tell(PODS, pod(0))
+    await world.tell(PODS, untracked(asked_to_go()))
+    assert not first(world.llm).let_go
+
+
+async def test_nor_is_one_that_was_never_tracked(world: World) -> None:
+    await world.tell(PODS, untracked(pod(0)))
+    await world.tell(PODS, untracked(asked_to_go()))
+    assert not first(world.llm).let_go

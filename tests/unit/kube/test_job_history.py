@@ -255,6 +255,28 @@ def test_a_pod_of_a_run_before_a_remembered_suspension_has_not_trained_in_the_ne
     assert memory.train(suspended_since(60, "False"), [old, pod(1, created=65)]) is None
 
 
+def let_go(index: int) -> PodFacts:
+    return msgspec.structs.replace(pod(index), let_go=True, deleting_since=LATER)
+
+
+def test_a_job_that_lets_all_of_its_pods_go_ends_what_was_remembered(memory: JobHistories) -> None:
+    """Seed 43: it was suspended and resumed before its watch showed that, and no condition shows it."""
+    memory.pod_seen(done(0))
+    memory.train(job(), [pod(0), pod(1)])
+    assert memory.train(job(), [let_go(0), pod(1)]) is not None, "it may only have become smaller"
+    assert memory.train(job(), [let_go(0), let_go(1), pod(0, name="next", created=300, running=False)]) is None
+    assert ranks_done(memory) == []
+
+
+def test_until_it_makes_pods_again_it_may_be_gone_and_has_trained(memory: JobHistories) -> None:
+    """The garbage collector deletes the pods of a deleted Job, and its controller stops tracking them first."""
+    trained_at = memory.train(job(), [pod(0), pod(1)])
+    assert memory.train(job(), [let_go(0), let_go(1)]) is None
+    gone = memory.job_gone("j", LATER)
+    assert gone is not None
+    assert gone.trained_at == trained_at
+
+
 # --- what was watched is not inferred ------------------------------------------------------------------------------
 
 

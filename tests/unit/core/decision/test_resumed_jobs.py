@@ -154,6 +154,60 @@ def test_nothing_is_inferred_until_the_job_controller_has_written_that_the_job_i
     assert all_ran_at(suspended.job, suspended.pods) is None
 
 
+# --- a suspension that only the pods show --------------------------------------------------------------------------
+
+
+def let_go(world: World, seconds: float, *indexes: int) -> World:
+    """The Job deletes these pods: all of a suspended Job, else those that it does not want any more."""
+    for index in indexes:
+        world = world.pod_deleted(index, seconds).with_pod(index, let_go=True)
+    return world
+
+
+def briefly_suspended(*, failed_before: int = 0) -> World:
+    """Seeds 43 and 489: Kueue resumes the Job at once. The watch of Jobs lags, and the Job controller meets a conflict
+    when it writes that the Job is suspended, so it never writes it."""
+    return let_go(training(born=-3600), 0, 0, 1, 2, 3).with_job(failed=failed_before)
+
+
+def run_again(world: World, *started: int) -> World:
+    """The Job has made its next pods at 1, and these ranks have started at 5. What its store remembers follows."""
+    pods = world.resumed(1).pods
+    world = msgspec.structs.replace(world, pods=pods, trained_at={}, trained_members={})
+    for index in started:
+        world = world.started(index, 5)
+    return world
+
+
+def test_pods_that_their_job_lets_go_are_no_losses() -> None:
+    assert untouched(briefly_suspended(), 1) is Reason.NO_FAILURE
+    assert untouched(let_go(training(born=-3600), 0, 0, 1), 1) is Reason.NO_FAILURE, "the others follow"
+
+
+def test_what_trained_before_they_were_let_go_says_nothing_about_the_next_run() -> None:
+    before = briefly_suspended(failed_before=1)
+    world = run_again(before, 1, 2, 3)
+    assert trained_at(world.job, world.pods, before.trained_at["job-1"]) is None
+    assert untouched(world.pod_deleted(0, 6), 7) is Reason.NO_FAILURE
+
+
+def test_a_rank_that_is_lost_in_the_next_run_is_one_incident() -> None:
+    controller = Controller(policy(since=-60))
+    world = run_again(briefly_suspended(), 0, 1, 2, 3).all_ready(10)
+    controller.reconcile(world, 60)
+    controller.reconcile(world.pod_deleted(2, 300), 300.5)
+    assert len(controller.triggers) == 1
+
+
+def test_a_rank_that_is_lost_after_its_job_became_smaller_and_larger_again_is_one_incident_too() -> None:
+    controller = Controller(policy(since=-60))
+    world = let_go(training(born=-3600), 0, 3)
+    assert trained_at(world.job, world.pods, at(-3590)) == at(-3590)
+    controller.reconcile(world, 1)
+    controller.reconcile(world.pod_deleted(1, 2), 2.5)
+    assert len(controller.triggers) == 1
+
+
 # --- a resume within the grace period of the old pods --------------------------------------------------------------
 
 

@@ -88,6 +88,26 @@ def test_so_does_a_suspension_that_was_seen(pod: PodFacts, expected: bool) -> No
     assert is_of_the_run(pod, suspended=-10) is expected
 
 
+LET_GO = {"let_go": True, "deleting_since": at(0)}
+
+
+def test_a_job_that_lets_all_of_its_pods_go_has_ended_a_run_although_no_condition_shows_it() -> None:
+    """Seed 43: it was suspended for 130 ms, and its controller wrote no condition."""
+    job, old, new = group(born=-3600).job, pod(-60, **LET_GO), pod(0)
+    failed_before = failed(-60, -5)
+    assert pods_of_run(job, [old, failed_before, new]) == (new,)
+
+
+def test_one_that_keeps_some_has_become_smaller() -> None:
+    job, old, kept = group(born=-3600).job, pod(-60, **LET_GO), pod(-60)
+    assert pods_of_run(job, [old, kept]) == (old, kept)
+
+
+def test_one_that_is_deleted_lets_go_pods_that_others_delete() -> None:
+    job, old = group(born=-3600).job, pod(-60, **LET_GO)
+    assert pods_of_run(msgspec.structs.replace(job, deleting_since=at(0)), [old]) == (old,)
+
+
 def test_a_suspension_that_is_not_over_ends_no_run_yet() -> None:
     """The Job is suspended again, and its condition still has the date of the earlier resume."""
     lost = pod(1, deleting_since=at(60))
