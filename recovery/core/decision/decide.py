@@ -318,18 +318,18 @@ def _by_losses(context: ReconcileContext, ledger: Ledger, policy: Policy) -> Pla
     seen = gather(snapshot)
     evidence = fresh(snapshot, seen, since=policy.since, handled=ledger.handled, now=now)
     finishing = lost_while_finishing(snapshot, ledger, since=policy.since, now=now)
-    if finishing is not None and now - finishing.lost_at >= policy.finish_timeout:
+    if finishing is not None and now - finishing.waits_since >= policy.finish_timeout:
         return _finish_is_overdue(context, ledger, policy, finishing)
     if not evidence:
         earlier = standing.still_broken(context, ledger) or _earlier_loss(context, ledger, policy, seen)
         why = earlier or because(Reason.NO_FAILURE, signs=_signs(seen))
         plan = _no_failure(context, ledger, policy, why)
-        return plan if finishing is None else _at_latest(plan, finishing.lost_at + policy.finish_timeout)
+        return plan if finishing is None else _at_latest(plan, finishing.waits_since + policy.finish_timeout)
     done = left_to_finish(snapshot, ledger.handled)
     if done is not None:  # a cache that says so is right: nothing takes a success back
         timeout = in_words(policy.finish_timeout)
         why = explained(Sentence.LOST_BUT_FINISHING, done.reason, evidence=evidence[0].text, done=done, timeout=timeout)
-        until = finishing.lost_at + policy.finish_timeout if finishing is not None else None
+        until = finishing.waits_since + policy.finish_timeout if finishing is not None else None
         return answer(ledger, why, requeue_at=until)
     met_at = phases.last_ready(snapshot) if backoff.all_met_after(snapshot, evidence) else None
     opened = lifecycle.open_incident(

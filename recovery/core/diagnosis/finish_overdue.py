@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from recovery.core.diagnosis.evidence import Evidence, gather
-from recovery.core.diagnosis.finishing import first_done
+from recovery.core.diagnosis.finishing import done_since, first_done
 from recovery.core.diagnosis.freshness import fresh
 from recovery.core.model.durations import in_words
 from recovery.core.model.earlier_failures import Handled
@@ -25,6 +25,9 @@ class LostWhileFinishing(msgspec.Struct, frozen=True):
     losses: tuple[Evidence, ...]
     lost_at: datetime
     """The earliest known time of a loss."""
+    waits_since: datetime
+    """When both the loss and the first end with exit code 0 had happened, as far as that is known. The ranks may have
+    trained on for long after the loss, if they do not need each other."""
     key: str
     """The key of the evidence that the training has not ended in time, one for each Job that shows it finishing."""
 
@@ -43,7 +46,11 @@ def lost_while_finishing(
         *_left(snapshot, ledger, now),
     )
     dated = [item.at for item in losses if item.at is not None]
-    return LostWhileFinishing(done, losses, min(dated), _key(job)) if dated else None
+    if not dated:
+        return None
+    lost_at = min(dated)
+    waits_since = max(lost_at, done_since(snapshot, job) or lost_at)
+    return LostWhileFinishing(done, losses, lost_at, waits_since, _key(job))
 
 
 def _left(snapshot: Snapshot, ledger: Ledger, now: datetime) -> tuple[Evidence, ...]:

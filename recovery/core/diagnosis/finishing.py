@@ -71,6 +71,12 @@ def all_done(snapshot: Snapshot) -> bool:
     return all(len({rank(pod) for pod in _done_pods(snapshot, job)}) >= member_count(job) for job in jobs)
 
 
+def done_since(snapshot: Snapshot, job: JobFacts) -> datetime | None:
+    """When the first rank of the Job completed its training. None: its end has no date, or no rank has."""
+    ends = (each.exit.finished_at for pod in _done_pods(snapshot, job) for each in pod.containers if each.exit)
+    return min((moment for moment in ends if moment is not None), default=None)
+
+
 def last_begun(snapshot: Snapshot) -> datetime | None:
     """When the last of the ranks that completed their training began. None: the start of one of them is not known."""
     done = [pod for job in success_jobs(snapshot) for pod in _done_pods(snapshot, job)]

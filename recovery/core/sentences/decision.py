@@ -178,8 +178,8 @@ _VERDICTS: dict[Sentence | Reason, Text] = {
         "Job {job} has {size} pods, and a restart would create it with {template} and so undo the resize"
     ),
     Reason.FINISH_OVERDUE: (
-        "{done}, but the job did not end within {timeout} of the loss; a restart would discard finished work, so a "
-        "person has to decide"
+        "{done}, but the job did not end within {timeout} of that and of the loss; a restart would discard finished "
+        "work, so a person has to decide"
     ),
     Reason.BAD_CHECKPOINT: (
         "exit code {code} with the same message ({message}) came back at the same step ({step}) as before the restart: "

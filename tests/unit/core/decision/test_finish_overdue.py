@@ -110,6 +110,20 @@ def test_a_loss_that_an_incident_has_left_to_the_finishing_group_counts_from_the
     assert controller.incident.started_at == closed.closing.ended_at, "no second is booked twice"
 
 
+def test_a_loss_from_long_before_the_first_rank_was_done_counts_from_then_on() -> None:
+    """Seed 413: the ranks are independent, so they train on for half an hour after one of them is lost."""
+    controller, done_at = observing(), LOST_AT + 2000
+    before = training(4).pod_failed(3, 1, LOST_AT)
+    controller.settle(before, LOST_AT + 1)
+    exited = ContainerFacts("node", exit=ExitFacts(0, started_at=at(-3590), finished_at=at(done_at)))
+    world = before.with_pod(1, phase="Succeeded", ready=False, containers=(exited,))
+    controller.settle(world, done_at + 1)
+    plan = controller.settle(world, done_at + 2)
+    assert (controller.ledger.incident, plan.requeue_at) == (None, at(done_at + 600))
+    controller.settle(world, done_at + 600)
+    assert controller.incident.reason is Reason.FINISH_OVERDUE
+
+
 def test_a_loss_after_which_the_group_has_run_whole_is_none_that_a_finishing_group_waits_for() -> None:
     """The failed pods still exist, and the Job has replaced all of them."""
     controller = observing()

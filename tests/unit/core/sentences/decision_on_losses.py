@@ -105,8 +105,8 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
             timeout="10m",
         ),
         (
-            "Job train-node-0 has met its success criteria, but the job did not end within 10m of the loss; a "
-            "restart would discard finished work, so a person has to decide"
+            "Job train-node-0 has met its success criteria, but the job did not end within 10m of that and of the "
+            "loss; a restart would discard finished work, so a person has to decide"
         ),
     ),
     (
