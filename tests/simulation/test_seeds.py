@@ -20,7 +20,6 @@ KNOWN_GAPS = {
     257: "StandingConfirmed",  # a force-deleted pod is gone 200 ms before its process
     325: "StandingConfirmed",  # the ranks had met within the second of the loss
     326: "StandingConfirmed",  # a rank began again on a node that was cut off, and no object shows that
-    997: "IncidentCaused",  # a new leader takes a rank that a user has added for a replacement
 }
 """Seeds that break an invariant of the standing or of causes today, and which. A test fails for each one that no longer
 does, and for any other violation of these seeds."""

@@ -21,6 +21,7 @@ from recovery.core.diagnosis.membership import (
     restarts_of,
     stands_still,
 )
+from recovery.core.diagnosis.resized import members_for_certain
 from recovery.core.diagnosis.trained import holes, pods_of_run, replacements, trained_at
 from recovery.core.diagnosis.training_container import restarts_in_place
 from recovery.core.model.facts import Condition, ContainerFacts, ExitFacts, JobFacts, PodFacts, Snapshot
@@ -114,11 +115,11 @@ def _job_evidence(snapshot: Snapshot, job: JobFacts) -> list[Evidence]:
             lost_ranks.add(rank(pod))
     trained = trained_at(job, pods, snapshot.trained_at.get(job.uid))
     if trained is not None:
-        replaced = replacements(job, pods, trained, snapshot.trained_members.get(job.uid))
+        members = members_for_certain(snapshot, job)
+        replaced = replacements(job, pods, trained, members)
         found.extend(_replaced(pod) for pod in replaced if rank(pod) not in lost_ranks)
         if reason is None and dying_since is None:
-            trained_members = snapshot.trained_members.get(job.uid, member_count(job))
-            found.extend(_hole(index, job) for index in holes(job, pods) if index < trained_members)
+            found.extend(_hole(index, job) for index in holes(job, pods) if index < members)
     if reason is not None:
         found.append(_job_failing(job, reason))
     return found

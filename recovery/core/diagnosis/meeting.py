@@ -25,6 +25,7 @@ from recovery.core.diagnosis.membership import (
     rank,
     stands_still,
 )
+from recovery.core.diagnosis.resized import members_for_certain
 from recovery.core.diagnosis.trained import first_together, pods_of_run, shows_all_processes, trained_at
 from recovery.core.model.collective import Collective
 from recovery.core.model.facts import ExitFacts, JobFacts, PodFacts, Snapshot
@@ -233,7 +234,7 @@ def _unseen(
         Process((job.uid, index), moment, after.get((job.uid, index), deleted_at(job) or moment))
         for job in jobs
         if job.completions is not None
-        for index in range(min(member_count(job), snapshot.trained_members.get(job.uid, member_count(job))))
+        for index in range(min(member_count(job), members_for_certain(snapshot, job)))
         if (job.uid, index) not in shown
     ]
 

@@ -23,6 +23,18 @@ def resized(snapshot: Snapshot) -> Explanation | None:
     return None
 
 
+def members_for_certain(snapshot: Snapshot, job: JobFacts) -> int:
+    """How many ranks the Job had for certain when all of them ran at once.
+
+    A rank that a user has added since the Job was created may have come later, and then its first pod has replaced no
+    one. No object shows when the size was changed. So nothing is inferred about such a rank: not from its age, nor from
+    a pod that it lacks. That one of its pods ended is seen as of any other rank.
+    """
+    known = snapshot.trained_members.get(job.uid, member_count(job))
+    created_with = job.born_nodes if job.born_nodes is not None else template_size(snapshot, job)
+    return known if created_with is None else min(known, created_with)
+
+
 def template_size(snapshot: Snapshot, job: JobFacts) -> int | None:
     """The size that JobSet itself gives the Job's successor. None: the template does not give it."""
     jobset = snapshot.jobset

@@ -344,12 +344,10 @@ def _before_hole(job: JobFacts, pods: Sequence[PodFacts], over: datetime | None)
     return max(known)
 
 
-def replacements(
-    job: JobFacts, pods: Sequence[PodFacts], trained_at: datetime, trained_members: int | None = None
-) -> tuple[PodFacts, ...]:
+def replacements(job: JobFacts, pods: Sequence[PodFacts], trained_at: datetime, members: int) -> tuple[PodFacts, ...]:
     """Pods of `job` created after the group trained: each replaces a lost member.
 
-    `trained_members`: how many members the group had then. None: not known. A higher rank was added later.
+    `members`: how many members the group had then. A higher rank was added later.
 
     A Job that has counted no failure has replaced no pod: it was scaled up, or it ignores that failure.
     """
@@ -357,7 +355,7 @@ def replacements(
         return ()
 
     def added(pod: PodFacts) -> bool:
-        return trained_members is not None and pod.index is not None and pod.index >= trained_members
+        return pod.index is not None and pod.index >= members
 
     made_since = (p for p in pods if p.job_uid == job.uid and p.gone_at is None and p.created_at > trained_at)
     return tuple(pod for pod in made_since if not added(pod))

@@ -4,12 +4,15 @@ import msgspec
 import pytest
 
 from recovery.core.decision.resuming import OUTLIVES_IN
+from recovery.core.diagnosis.meeting import meet
 from recovery.core.model.annotations import RETRY_ANNOTATION
 from recovery.core.model.ledger import Outcome, Phase
 from recovery.core.model.reason import Reason
+from recovery.core.model.standing import Standing
 from recovery.core.plan.actions import DeleteJobSet
 from recovery.core.policy.spec import Mode, OnTerminalFailure
 from tests.unit.core.decision.restarted import recreated
+from tests.unit.core.decision.test_baselines import untouched
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.elastic import shrunk
 from tests.unit.core.groups import training
@@ -155,3 +158,39 @@ def test_a_rank_that_a_user_adds_to_a_group_that_runs_again_is_not_waited_for(st
     assert [each.closing.outcome for each in controller.recorded if each.closing is not None] == (
         [] if starts else [Outcome.RECOVERED]
     )
+
+
+# --- a rank that a user has added has replaced no one --------------------------------------------------------------
+
+
+def added(template: int) -> World:
+    """A group of four lost a rank, and all were replaced. Much later a fifth rank runs too. `template`: how many pods
+    the JobSet gives its Jobs."""
+    repaired = training(4).pod_failed(3, 1, -3000)
+    for index in range(4):
+        repaired = repaired.came_back(index, -2990, -2980)
+    five = repaired.with_job(parallelism=5, completions=5).replaced(4, -100).with_job(failed=1)
+    return sized(five.started(4, -90).pod_ready(4, -90), template)
+
+
+def remembered(world: World, members: int) -> World:
+    """The store saw the group train with so many ranks."""
+    return msgspec.structs.replace(world, trained_members={world.job.uid: members})
+
+
+@pytest.mark.parametrize(
+    "world", [remembered(added(4), 5), added(4).controller_restarted()], ids=["seen", "new leader"]
+)
+def test_a_rank_above_the_size_of_the_template_has_replaced_no_one_once_all_run(world: World) -> None:
+    """Seed 997: the Job had counted failures, and its store counts the fifth rank as one that has trained."""
+    assert untouched(world, 0) in {Reason.NO_FAILURE, Reason.BASELINE}
+    assert meet(world.snapshot()).standing is not Standing.BROKEN
+
+
+@pytest.mark.parametrize(
+    "world", [remembered(added(5), 5), added(5).controller_restarted()], ids=["seen", "new leader"]
+)
+def test_one_within_it_has_replaced_a_rank_that_was_lost_unseen(world: World) -> None:
+    controller = Controller(policy(since=-86_400))
+    controller.reconcile(world, 0)
+    assert controller.ledger.incident is not None

@@ -169,13 +169,13 @@ def test_only_a_resumption_begins_a_run_again() -> None:
 
 def test_replacements_are_the_pods_made_after_all_ran() -> None:
     world = staggered().pod_gone(3, 60).replaced(3, 61)
-    assert [pod.name for pod in replacements(world.job, world.pods, at(4))] == ["train-node-0-3-11"]
+    assert [pod.name for pod in replacements(world.job, world.pods, at(4), 4)] == ["train-node-0-3-11"]
 
 
-@pytest.mark.parametrize(("trained_members", "found"), [(3, []), (4, ["train-node-0-3-11"])])
-def test_a_rank_that_was_added_since_all_ran_replaces_no_one(trained_members: int, found: list[str]) -> None:
+@pytest.mark.parametrize(("members", "found"), [(3, []), (4, ["train-node-0-3-11"])])
+def test_a_rank_that_was_added_since_all_ran_replaces_no_one(members: int, found: list[str]) -> None:
     world = staggered().pod_gone(3, 60).replaced(3, 61)
-    assert [pod.name for pod in replacements(world.job, world.pods, at(4), trained_members)] == found
+    assert [pod.name for pod in replacements(world.job, world.pods, at(4), members)] == found
 
 
 # --- ranks without a pod -------------------------------------------------------------------------------------------
