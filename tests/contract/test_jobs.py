@@ -289,6 +289,25 @@ async def test_a_smaller_job_gives_up_its_highest_indexes_and_gets_them_back(sce
     assert not uids(before[6:]) & uids(grown[6:])
 
 
+def let_go_before_its_deletion(pods: Story, pod: Object) -> bool:
+    """The Job stopped tracking the pod before the deletion of the pod was requested."""
+    states = (state["metadata"] for state in pods.states(uid(pod)))
+    return any(TRACKING not in each.get("finalizers", ()) and "deletionTimestamp" not in each for each in states)
+
+
+@expectation
+async def test_a_job_stops_tracking_a_pod_before_it_deletes_it_and_after_another_client_does(scene: Scene) -> None:
+    _, pods, before = await started(scene, 3)
+    await delete_pod(scene, before[0])
+    await scene.until("it is gone", lambda: uid(before[0]) not in pods.present)
+    replaced = by_index(await scene.running(pods, 3))
+    await scene.patch(JOBS, "llm", {"spec": {"parallelism": 2, "completions": 2}})
+    await scene.until("two are left", lambda: len(pods.present) == 2)
+    await scene.patch(JOBS, "llm", {"spec": {"suspend": True}})
+    await scene.until("no pod is left", lambda: not pods.present)
+    assert [let_go_before_its_deletion(pods, pod) for pod in (before[0], *replaced)] == [False, True, True, True]
+
+
 @expectation
 async def test_a_lost_low_index_of_a_job_made_smaller_is_still_replaced(scene: Scene) -> None:
     _, pods, before = await started(scene, 4)
