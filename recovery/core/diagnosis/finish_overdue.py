@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from recovery.core.diagnosis.evidence import Evidence, gather
+from recovery.core.diagnosis.evidence import Evidence, LossKind, gather
 from recovery.core.diagnosis.finishing import done_since, first_done
 from recovery.core.diagnosis.freshness import fresh
 from recovery.core.model.durations import in_words
@@ -55,11 +55,13 @@ def lost_while_finishing(
 
 def _left(snapshot: Snapshot, ledger: Ledger, now: datetime) -> tuple[Evidence, ...]:
     """The losses of the last incident, if it was closed because the training was finishing: nothing has been done about
-    them yet. Those of an earlier incident do not matter, because the group has run whole since."""
+    them yet. Those of an earlier incident do not matter, because the group has run whole since. Nor does a Job that was
+    deleted: what finishes is its successor."""
     closed = ledger.history[0] if ledger.history else None
     if closed is None or closed.outcome_reason is not Reason.JOB_FINISHING:
         return ()
-    seen = [item for item in gather(snapshot) if item.key in ledger.handled.keys]
+    known = (item for item in gather(snapshot) if item.key in ledger.handled.keys)
+    seen = [item for item in known if item.kind is not LossKind.JOB_DELETED]
     lost = fresh(snapshot, seen, since=None, handled=Handled(), now=now)
     began = closed.started_at.replace(microsecond=0)
     return tuple(item for item in lost if item.at is not None and item.at >= began)

@@ -1,6 +1,7 @@
 """The invariant of causes, with cases that break it and nearly break it."""
 
 from recovery.core.model.ledger import Ledger
+from recovery.core.model.reason import Reason
 from recovery.ports import JOBS, NODES, PODS
 from recovery.sim.trials.checkers.causes import IncidentCaused
 from tests.simulation.trials.checker_case import Case, by_hand, closed, opened, replaces
@@ -61,6 +62,25 @@ def test_a_loss_that_an_earlier_incident_has_handled_is_no_cause() -> None:
     case.now = 1100
     case.ledger(opened(1100, number=2))
     assert "opens incident workload-2" in case.found[0]
+
+
+def test_an_old_loss_is_a_cause_if_the_training_does_not_end() -> None:
+    overdue = opened(3000).with_incident(held_reason=Reason.FINISH_OVERDUE)
+    case = Case(IncidentCaused)
+    case.lose_a_pod()
+    case.now = 3000
+    case.ledger(overdue)
+    assert case.found == []
+
+
+def test_what_happened_to_the_job_before_is_none() -> None:
+    overdue = opened(3000).with_incident(held_reason=Reason.FINISH_OVERDUE)
+    case = Case(IncidentCaused)
+    case.lose_a_pod()
+    case.drop(JOBS, "llm-node-0", by="garbage-collector")
+    case.now = 3000
+    case.ledger(overdue)
+    assert "opens incident" in case.found[0]
 
 
 def test_a_late_end_of_a_run_that_is_over_is_no_cause() -> None:

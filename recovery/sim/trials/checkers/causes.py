@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
+from recovery.core.model.reason import Reason
 from recovery.ports import RECOVERY_GROUPS
 from recovery.sim.api.store import ObjectChange
 from recovery.sim.trials.checkers.checker_rule import CheckerRule
@@ -20,8 +21,9 @@ _GROWTH = "Growth"
 
 class IncidentCaused(CheckerRule):
     """Each incident has a cause: since the incident before it, a member of the present run was lost, or its Job failed
-    or was deleted; a node of the run has a fault; a person asked for it; or a smaller group grows. It is no cause that
-    pods of a run which a suspension has ended take long to end."""
+    or was deleted; a node of the run has a fault; a person asked for it; or a smaller group grows. An incident about a
+    training that does not end may be about any member that its present Jobs have lost. It is no cause that pods of a
+    run which a suspension has ended take long to end."""
 
     hears = frozenset({RECOVERY_GROUPS})
 
@@ -43,6 +45,8 @@ class IncidentCaused(CheckerRule):
         opened = [opened_at for _, opened_at in state.spans[:-1]] if state is not None else []
         since = max((oldest, *opened[-1:]))
         jobs = [job for job in self.world.jobs.values() if job.group == made.group and job.member]
+        if made.after.current_incident.held_reason is Reason.FINISH_OVERDUE:
+            return any(job.losses for job in jobs if not job.gone)
         if any(loss.at >= since for job in jobs for loss in self._losses(job, at)):
             return True
         # The fault of a node lasts, so an incident may be about one that is older than the incident before it.

@@ -8,6 +8,7 @@ from recovery.core.model.ledger import Ledger, Outcome, Phase
 from recovery.core.model.protection import ProtectionReason
 from recovery.core.model.reason import Reason
 from recovery.core.policy.spec import OnExhausted
+from tests.unit.core.decision.test_deleted_jobs import vanished, without_old_pods
 from tests.unit.core.decision.test_protection import found as protection_of
 from tests.unit.core.driver import Controller, observing, policy
 from tests.unit.core.groups import training
@@ -134,6 +135,24 @@ def test_a_loss_after_which_the_group_has_run_whole_is_none_that_a_finishing_gro
     assert controller.ledger.incident is None
     plan = controller.reconcile(back.succeeded(0), 100_000)
     assert (plan.reason, controller.ledger.incident) == (Reason.NO_FAILURE, None)
+
+
+def test_the_deletion_of_a_job_is_none_that_its_successor_waits_for() -> None:
+    """The successor finds all steps done. Its ranks exit at once, and other containers keep the pods."""
+    controller = Controller()
+    gone = vanished(training(), LOST_AT)
+    controller.reconcile(gone, LOST_AT + 1)
+    again = without_old_pods(gone).job_created(LOST_AT + 2).pods_created(LOST_AT + 2).all_started(LOST_AT + 3)
+    done = ContainerFacts("node", exit=ExitFacts(0, started_at=at(LOST_AT + 3), finished_at=at(LOST_AT + 4)))
+    shipper = ContainerFacts("log-shipper", ready=True, running_since=at(LOST_AT + 3))
+    for rank in range(4):
+        again = again.with_pod(rank, containers=(done,)).with_other(rank, shipper)
+    controller.settle(again, LOST_AT + 13)
+    (closed,) = controller.recorded
+    assert closed.closing is not None
+    assert closed.closing.outcome_reason is Reason.JOB_FINISHING
+    plan = controller.settle(again, LOST_AT + 14)
+    assert (plan.reason, plan.requeue_at, controller.ledger.incident) == (Reason.NO_FAILURE, None, None)
 
 
 def test_observe_says_that_enforce_would_hold() -> None:
