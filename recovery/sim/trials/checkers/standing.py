@@ -301,9 +301,10 @@ class StandingConfirmed(CheckerRule):
         return max(ends)
 
     def _seen_until(self, hang: Hang) -> datetime:
-        """When the API server showed that the last of the ranks that hung had ended."""
+        """When the API server showed that the last of the ranks that hung had ended. On a node that is down, the lost
+        rank seems to hang beside them until then."""
         ends = []
-        for process, ended in hang.hung.items():
+        for process, ended in {**hang.hung, process_of(hang.lost): hang.lost.at}.items():
             shown = self._shown.get(process)
             ends.append(max(ended, shown.at) if ended is not None and shown is not None else self.evidence.ends_at)
         return max(ends)
