@@ -11,18 +11,19 @@ import pytest_asyncio
 from recovery import api_verbs
 from recovery.core.model.annotations import KUEUE_PATCH_MANAGER
 from recovery.kube.projections.workloads import decode_train_job
-from recovery.ports import TRAIN_JOBS, PatchKind, Resource
+from recovery.ports import RECOVERY_INCIDENTS, TRAIN_JOBS, PatchKind, Resource
 from tests.cluster import elastic
 from tests.cluster.acts import exit_rank, incidents_of, set_room
 from tests.cluster.api_proxy import ApiProxy, SeenRequest
-from tests.cluster.conftest import StartsController, StartsTraining
-from tests.cluster.controller_record import recovery
+from tests.cluster.conftest import MakesRuntime, StartsController, StartsTraining
+from tests.cluster.controller_record import has_reconciled, recovery, workload_writes
 from tests.cluster.controlplane.build import KUEUE, provide
 from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.elastic import AVOID_43, ELASTIC, PREPARED, RACK, actions, room_for, runs_with, settings, take_away
 from tests.cluster.patience import GUARD_SECONDS
-from tests.cluster.scene import Fleet, Job, Object, apply
+from tests.cluster.scene import Fleet, Job, Object, apply, policy
 from tests.cluster.stations import is_trigger
+from tests.cluster.test_resumed_within_the_grace import hangs, runs_again, slow_to_end
 
 pytestmark = pytest.mark.usefixtures("no_complaints", "kueue")
 GROUP, VERSION = "kueue.x-k8s.io", "v1beta2"
@@ -185,6 +186,36 @@ async def test_a_node_is_avoided_unless_kueue_chooses_the_nodes(
     assert [(each["action"], each["reason"]) for each in incident.get("alternatives", [])] == refused
     nodes = {pod["spec"]["nodeName"] for pod in await job.pods()}
     assert (suspect in nodes) is (cluster_queue == PINNED)
+
+
+@pytest.mark.central
+async def test_pods_of_an_evicted_run_that_end_after_the_next_admission_open_no_incident(
+    installed: ControlPlane,
+    namespace: str,
+    training: StartsTraining,
+    runtime: MakesRuntime,
+    controller: StartsController,
+    proxy: ApiProxy,
+    queue: MakesQueue,
+) -> None:
+    job = await training(ranks=4, gpus=1, runtime=await runtime(slow_to_end()), queue=await queue(), with_policy=False)
+    await hangs(job)
+    await apply(installed, namespace, policy(teardown={"graceSeconds": 1}))
+    async with controller() as process:
+        await has_reconciled(process, job)
+        await set_stop_policy(job, "HoldAndDrain")
+        async with asyncio.timeout(GUARD_SECONDS):
+            while not await is_suspended(job):
+                await asyncio.sleep(0.05)
+        await set_stop_policy(job, "None")
+        async with asyncio.timeout(GUARD_SECONDS):
+            while await is_suspended(job):
+                await asyncio.sleep(0.05)
+        old = [pod["metadata"]["name"] for pod in await job.pods() if "deletionTimestamp" in pod["metadata"]]
+        await runs_again(process, job, old)
+    assert len(old) == job.ranks - 1, "the hung ones use their grace period"
+    assert await job.items(RECOVERY_INCIDENTS) == await job.groups() == []
+    assert workload_writes(proxy) == []
 
 
 async def test_a_job_without_a_queue_is_not_taken_for_one_of_kueue(training: StartsTraining) -> None:
