@@ -101,8 +101,7 @@ class PodFacts(msgspec.Struct, frozen=True):
     ready_since: datetime | None = None
     """When it became Ready. If only other containers are not Ready: when the training containers started."""
     ready_denied: bool = False
-    """The pod is not Ready although all of its containers are: the node controller took Ready from it, or a readiness
-    gate is closed."""
+    """The containers are all Ready, and the pod is not: by the node controller, or because of a readiness gate."""
     deleting_since: datetime | None = None
     """When the deletion was requested (deletionTimestamp minus the grace period). None: not being deleted."""
     grace_seconds: int = 30
@@ -113,8 +112,7 @@ class PodFacts(msgspec.Struct, frozen=True):
     """`deleting_since` is the date of a delete with a grace period of 0, such as the kubelet's last one. An earlier
     request may have been up to `grace_seconds` before, and the object no longer shows it."""
     let_go: bool = False
-    """The Job controller stopped tracking it while it ran, so it deletes the pod on purpose: the Job is suspended, or
-    wants fewer pods. False also if that was not seen."""
+    """Its Job was seen to stop tracking it while it ran, so the Job deletes it on purpose: to suspend, or to shrink."""
     containers: tuple[ContainerFacts, ...] = ()
     """The training containers, once `training_container.assigned` has selected them. Until then all containers."""
     other_containers: tuple[ContainerFacts, ...] = ()
