@@ -56,6 +56,8 @@ class Process(msgspec.Struct, frozen=True):
     """When it became Ready by a joined probe. None: it is not Ready, or Ready does not show that."""
     silent: bool = False
     """Its node does not answer. It may train on, even where the policy assumes that it is dead."""
+    pod: PodFacts | None = None
+    """Where it runs or ran. None: no object shows it, so it has ended."""
 
 
 class Meeting(msgspec.Struct, frozen=True):
@@ -68,12 +70,17 @@ class Meeting(msgspec.Struct, frozen=True):
     """When the first process of that set ended, if others of the set hang since. None: none hangs."""
     lost_at: datetime | None = None
     """When the last process of that set ended so far. None: none hangs."""
-    hung: int = 0
-    """How many ranks hang."""
+    hanging: tuple[PodFacts, ...] = ()
+    """The pods whose ranks hang. Without those of silent nodes, whose ranks may have ended."""
     over_at: datetime | None = None
     """When the last process of that set ended. None: one runs, or none has met."""
     leaving: bool = False
     """A process of the latest set has been asked to terminate, and still runs. When it ends, the others hang."""
+
+    @property
+    def hung(self) -> int:
+        """How many ranks hang."""
+        return len(self.hanging)
 
 
 def meet(snapshot: Snapshot, lost_at: datetime | None = None) -> Meeting:
@@ -171,6 +178,7 @@ def processes_of(pod: PodFacts) -> list[Process]:
             max(each.started_at, pod.created_at),
             each.finished_at or pod_ended_at(pod) or each.started_at,
             well=each.code == 0 and not _was_asked(pod, each),
+            pod=pod,
         )
         for each in (pod.containers[0].last_exit, pod.containers[0].exit)
         if each is not None and each.started_at is not None
@@ -196,6 +204,7 @@ def _latest(pod: PodFacts, member: _Member, began: datetime) -> Process:
         None if ended is None else max(ended, began),
         leaves_at=pod.deleting_since,
         joined_at=pod.ready_since if pod.joined_probe and pod.ready else None,
+        pod=pod,
     )
 
 
@@ -368,15 +377,16 @@ class _Scan:
                 self._ended(each, event.at)
 
     def result(self) -> Meeting:
-        hung = sum(not each.silent for each in self._set.values())
         if self._broken_since is not None:
-            standing = Standing.BROKEN if hung else Standing.UNKNOWN
-            return Meeting(standing, self._met_at, self._broken_since, self._lost_at, hung)
+            hanging = tuple(each.pod for each in self._set.values() if each.pod is not None and not each.silent)
+            standing = Standing.BROKEN if hanging else Standing.UNKNOWN
+            return Meeting(standing, self._met_at, self._broken_since, self._lost_at, hanging)
         trains = bool(self._set) or (bool(self._done) and not self._waiting)
         if not trains or self._met_at is None:
             return Meeting(Standing.FORMING, self._met_at, over_at=self._over_at)
         leaving = any(each.leaves_at is not None for each in self._set.values())
-        return Meeting(Standing.MET if hung == len(self._set) else Standing.UNKNOWN, self._met_at, leaving=leaving)
+        silent = any(each.silent for each in self._set.values())
+        return Meeting(Standing.UNKNOWN if silent else Standing.MET, self._met_at, leaving=leaving)
 
     def _ended(self, process: Process, at: datetime) -> None:
         self._stops_waiting(process)

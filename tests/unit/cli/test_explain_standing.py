@@ -11,13 +11,14 @@ from tests.unit.cli.test_explain import explain, section
 from tests.unit.cli.test_status import open_incident
 from tests.unit.cli.test_status_broken import HANGS, WHY, broken
 from tests.unit.cli.test_status_table import PAUSED
+from tests.unit.fake_api import Object
 
 
-def hanging(cluster: PlainCluster, *, mode: str = "Enforce") -> None:
-    """Rank 3 was replaced, and the three others hang."""
-    cluster.add_job("llm", ranks=4)
+def hanging(cluster: PlainCluster, *, mode: str = "Enforce", ranks: int = 4, ledger: Object | None = None) -> None:
+    """Rank 3 was replaced, and the others hang."""
+    cluster.add_job("llm", ranks=ranks)
     cluster.add_policy(mode=mode)
-    cluster.add_group("llm", broken())
+    cluster.add_group("llm", broken() if ledger is None else ledger)
     for pod in cluster.objects[PODS.plural]:
         began = "08:50:07" if pod["metadata"]["name"] == "llm-3" else "08:00:10"
         for container in pod["status"]["containerStatuses"]:
@@ -28,9 +29,10 @@ def test_a_group_that_hangs_says_since_when_and_how_many_ranks(cluster: PlainClu
     hanging(cluster)
     text = explain("llm")
     assert text.splitlines()[1] == f"Protected: no. {HANGS} Run recovery retry llm to restart the group."
-    assert section(text, "Now")[0] == (
-        f"the group has been Broken since 2026-11-02 08:50:00Z: {WHY}; 3 ranks still run and hang"
-    )
+    assert section(text, "Now")[:2] == [
+        f"the group has been Broken since 2026-11-02 08:50:00Z: {WHY}; 3 ranks still run and hang",
+        "hanging: pod llm-0 (rank 0, node gpu-0), pod llm-1 (rank 1, node gpu-1), pod llm-2 (rank 2, node gpu-2)",
+    ]
     assert section(text, "Last incident")[0].startswith("uid-team-1, Held (LeftToKubernetes, its ranks still hung)")
 
 
@@ -79,6 +81,24 @@ def test_in_an_incident_the_ranks_hang_until_it_has_restarted_them(cluster: Plai
     cluster.add_policy(mode="Enforce")
     cluster.add_group("llm", open_incident("Held") | {"standing": "Broken"})
     assert section(explain("llm"), "Now")[0] == "standing Broken: a rank ended, and the ranks that had met it hang"
+
+
+def test_a_held_incident_names_the_ranks_that_hang(cluster: PlainCluster) -> None:
+    ledger = open_incident("Held") | {"standing": "Broken"}
+    ledger["incident"] |= {"startedAt": "2026-11-02T08:50:00Z", "evidence": [WHY]}
+    hanging(cluster, ledger=ledger)
+    assert section(explain("llm"), "Now")[:2] == [
+        f"standing Broken since 2026-11-02 08:50:00Z: {WHY}; 3 ranks still run and hang",
+        "hanging: pod llm-0 (rank 0, node gpu-0), pod llm-1 (rank 1, node gpu-1), pod llm-2 (rank 2, node gpu-2)",
+    ]
+
+
+def test_of_many_ranks_that_hang_the_first_are_named_by_rank(cluster: PlainCluster) -> None:
+    hanging(cluster, ranks=12)
+    assert section(explain("llm"), "Now")[1] == (
+        "hanging: pod llm-0 (rank 0, node gpu-0), pod llm-1 (rank 1, node gpu-1), pod llm-2 (rank 2, node gpu-2) "
+        "and 8 more"
+    )
 
 
 def test_a_silent_node_leaves_the_standing_unknown(cluster: PlainCluster) -> None:

@@ -37,8 +37,11 @@ def test_a_group_forms_until_every_rank_has_a_process() -> None:
 
 
 def test_when_one_ends_the_others_hang() -> None:
-    found = meet(RUNS.container_exited(2, 1, 10).snapshot())
-    assert found == Meeting(Standing.BROKEN, at(0), broken_since=at(10), lost_at=at(10), hung=3)
+    world = RUNS.container_exited(2, 1, 10)
+    hanging = tuple(pod for pod in world.snapshot().pods if pod.index != 2)
+    found = meet(world.snapshot())
+    assert found == Meeting(Standing.BROKEN, at(0), broken_since=at(10), lost_at=at(10), hanging=hanging)
+    assert found.hung == 3
 
 
 def test_a_rank_that_comes_back_joins_no_set_that_has_met() -> None:
