@@ -336,8 +336,8 @@ class GroupStore(Protocol):
     def orphans(self, key: GroupKey) -> Sequence[LedgerObject]:
         """RecoveryGroups of other workloads of that name than the present one. Those are gone, and these soon will be.
 
-        A RecoveryGroup that was collected in the middle of an incident is still listed for a while: it may have been
-        deleted at the same moment as its workload.
+        A RecoveryGroup that was collected in the middle of an incident, or while its group was Broken, is still listed
+        for a while: it may have been deleted at the same moment as its workload.
         """
         ...
 

@@ -12,7 +12,7 @@ from recovery.core.incident.folding import folds_with, recorded_alone
 from recovery.core.incident.lifecycle import incident_id, owing
 from recovery.core.model.facts import GroupKey, WorkloadFacts
 from recovery.core.model.fleet_ledger import FleetChange
-from recovery.core.model.ledger import Incident, Ledger
+from recovery.core.model.ledger import Ledger
 from recovery.core.plan.actions import CountIncidents, Plan, RecordIncident
 from recovery.executors.fleet_ledger import FleetWriter
 from recovery.executors.status import LedgerWriter, WorkloadReference, reference_to
@@ -54,27 +54,27 @@ class IncidentRecorder:
         await self._ledgers.record(key.namespace, whose, incident)
         return plan
 
-    async def record_gone(
-        self, key: GroupKey, whose: WorkloadReference, ledger: Ledger, incident: Incident | None = None
-    ) -> None:
-        """Record and count the last incident of a job that is gone, because no later reconcile reads its ledger.
-
-        `incident`: the incident as it was closed here. None: use the ledger's. Raises ApiError.
-        """
-        closed = as_recorded(incident if incident is not None else ledger.current_incident)
-        if self._logs is not None:
-            closed = self._logs.with_log(key, closed)
-        _, fold = folds_with(ledger, closed)
-        folded = fold is not None and await self._ledgers.fold(key.namespace, whose, fold)
-        created = folded or await self._ledgers.record(key.namespace, whose, closed)
+    async def record_gone(self, key: GroupKey, whose: WorkloadReference, ledger: Ledger) -> None:
+        """Record and count what the last ledger of a job that is gone has, because no later reconcile reads it. Its
+        incident is closed. Raises ApiError."""
+        closed, created = None, True
+        if ledger.incident is not None:
+            closed = as_recorded(ledger.incident)
+            if self._logs is not None:
+                closed = self._logs.with_log(key, closed)
+            _, fold = folds_with(ledger, closed)
+            folded = fold is not None and await self._ledgers.fold(key.namespace, whose, fold)
+            created = folded or await self._ledgers.record(key.namespace, whose, closed)
         try:
-            if not created:
+            if closed is not None and not created:
                 closed = await self._ledgers.recorded(key.namespace, whose, closed) or closed
-            await self._count(FleetChange(closed=(*ledger.uncounted, totals_of(whose.uid, closed))))
+            owed = (*ledger.uncounted, *((totals_of(whose.uid, closed),) if closed is not None else ()))
+            if owed:
+                await self._count(FleetChange(closed=owed))
         except RefusedError as error:
             _log.warning(
-                "the incident of a deleted job is not in the fleet's totals",
-                incident=closed.id,
+                "what a deleted job has cost is not in the fleet's totals",
+                incident=closed.id if closed is not None else "",
                 job=str(key),
                 error=str(error),
             )

@@ -18,13 +18,15 @@ from recovery.controller.known_ledgers import KnownLedgers
 from recovery.controller.observer import ControllerObserver
 from recovery.controller.suspect_logs import DEADLINE_SECONDS, SuspectLogs
 from recovery.core.decision.decide import decide
+from recovery.core.decision.deleted_workload import finished
 from recovery.core.decision.protection import protection
+from recovery.core.fleet.totals import IncidentName, held_by
 from recovery.core.incident.invariants import violations
 from recovery.core.model.birth_settings import BirthTrial
 from recovery.core.model.facts import GroupKey, Snapshot, WorkloadFacts
-from recovery.core.model.ledger import OLDEST_SCHEMA_VERSION, SCHEMA_VERSION, Ledger, MessageRelation, Outcome
+from recovery.core.model.ledger import OLDEST_SCHEMA_VERSION, SCHEMA_VERSION, Ledger, MessageRelation
 from recovery.core.model.ledger_object import LedgerObject
-from recovery.core.model.reason import Reason, Sentence, because, explained
+from recovery.core.model.reason import Reason, because
 from recovery.core.plan.actions import (
     Action,
     ChangeFleet,
@@ -47,7 +49,7 @@ from recovery.core.plan.actions import (
 )
 from recovery.core.plan.log_to_read import log_to_read
 from recovery.core.plan.status_conditions import summarise
-from recovery.core.plan.steps import close, note
+from recovery.core.plan.steps import note
 from recovery.core.policy.selection import PolicySet, applicable
 from recovery.executors import birth_settings, events, group_recreate, job_failure, suspension
 from recovery.executors.fleet_ledger import FleetWriter
@@ -113,8 +115,8 @@ class Reconciler:
         self._known = KnownLedgers(store)
         self._trials: dict[GroupKey, BirthTrial] = {}
         """The latest dry run with the birth settings of each group that has some."""
-        self._recorded: dict[GroupKey, frozenset[str]] = {}
-        """Ids of recorded incidents whose workload is gone, but whose ledger is still in the cache."""
+        self._recorded: dict[GroupKey, frozenset[IncidentName]] = {}
+        """What is recorded and counted of workloads that are gone, but whose ledger is still in the cache."""
 
     async def reconcile(self, key: GroupKey) -> datetime | None:
         """Reconcile the group once. Returns when to reconcile it again. None: when something changes.
@@ -198,12 +200,12 @@ class Reconciler:
         return msgspec.structs.replace(snapshot, birth_trial=trial)
 
     def _orphans(self, key: GroupKey, snapshot: Snapshot) -> tuple[LedgerObject, ...]:
-        """The ledgers of jobs of that name that were deleted in the middle of an incident."""
+        """The ledgers of deleted jobs of that name from which something is still to be recorded or counted."""
         if _workload_is_undecodable(snapshot):
             return ()  # nothing says which of the ledgers belongs to the unreadable workload
         orphans = []
         for each in self._known.orphans(key, snapshot.workload):
-            if each.readable and each.ledger.incident is not None:
+            if each.readable and held_by(each.workload_uid, each.ledger):
                 orphans.append(each)
             else:
                 self._known.forget(key, each.workload_uid)
@@ -212,38 +214,36 @@ class Reconciler:
         return tuple(orphans)
 
     async def _record_orphans(self, key: GroupKey, orphans: tuple[LedgerObject, ...]) -> ApiError | None:
-        """Record the incidents of deleted jobs before their ledgers are deleted too. The ledgers are not written.
+        """Record the incidents of deleted jobs, and count the time in which they hung, before their ledgers are deleted
+        too. The ledgers are not written.
 
-        Returns the last error that prevented a record. None: there was none.
+        Returns the last error that prevented it. None: there was none.
         """
         recorded = self._recorded.get(key, frozenset())
-        new = any(orphan.ledger.current_incident.id not in recorded for orphan in orphans)
+        names = {orphan.workload_uid: held_by(orphan.workload_uid, orphan.ledger) for orphan in orphans}
         # From the API server: a lagging cache must not declare the workload gone.
+        new = any(not recorded.issuperset(held) for held in names.values())
         present = await self._store.read_live(key) if new else None
         if present is not None and _workload_is_undecodable(present):
             return None
         there = present.workload if present is not None else None
         refused: ApiError | None = None
-        seen: set[str] = set()
+        seen: set[IncidentName] = set()
         for orphan in orphans:
-            incident = orphan.ledger.current_incident
-            if there is not None and orphan.workload_uid == there.uid:
+            uid = orphan.workload_uid
+            if there is not None and uid == there.uid:
                 continue
-            if incident.id not in recorded:
-                if incident.closing is None:
-                    gone = explained(Sentence.JOB_WAS_DELETED, Reason.JOB_DELETED)
-                    plan = close(orphan.ledger, Outcome.SUPERSEDED, gone, self._clock.now())
-                    incident = plan.ledger.current_incident
-                whose = WorkloadReference(orphan.workload_kind, orphan.group, orphan.workload_uid)
+            if not recorded.issuperset(names[uid]):
+                whose = WorkloadReference(orphan.workload_kind, orphan.group, uid)
                 try:
-                    await self._records.record_gone(key, whose, orphan.ledger, incident)
+                    await self._records.record_gone(key, whose, finished(orphan.ledger, uid, self._clock.now()))
                 except ApiError as error:
                     refused = error
                     if not isinstance(error, TryLaterError | UnknownOutcomeError):  # e.g. its namespace is gone
-                        self._known.forget(key, orphan.workload_uid)
+                        self._known.forget(key, uid)
                     continue
-            seen.add(incident.id)
-            self._known.forget(key, orphan.workload_uid)
+            seen.update(names[uid])
+            self._known.forget(key, uid)
         self._recorded[key] = frozenset(seen)
         return refused
 

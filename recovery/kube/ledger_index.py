@@ -1,9 +1,10 @@
-"""The ledgers of all groups. Ledgers that vanished in the middle of an incident are kept for a while."""
+"""The ledgers of all groups. Ledgers that vanished before all that they hold was recorded are kept for a while."""
 
 from collections.abc import Callable, Collection
 
 import msgspec
 
+from recovery.core.fleet.totals import held_by
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.ledger_object import LedgerObject
 from recovery.kube.nested_index import remove
@@ -13,8 +14,8 @@ from recovery.ports import RECOVERY_GROUPS, Clock, Resource
 from recovery.workloads.naming import recovery_group_name
 
 COLLECTED_SECONDS = 120.0
-"""How long a ledger that vanished in the middle of an incident is remembered: long enough for several attempts to write
-its record, and an end to the attempts where the whole namespace is gone."""
+"""How long a ledger that vanished is remembered if something in it is still to be recorded or counted: long enough for
+several attempts, and an end to the attempts where the whole namespace is gone."""
 
 
 class _Collected(msgspec.Struct, frozen=True):
@@ -40,7 +41,8 @@ class LedgerIndex:
         self._smaller: dict[GroupKey, dict[str, None]] = {}
         """The UIDs of the workloads whose ledger says that the group runs with fewer nodes than wanted."""
         self._collected: dict[GroupKey, dict[str, _Collected]] = {}
-        """Ledgers that vanished in the middle of an incident. Only they hold what is still to be recorded."""
+        """Ledgers that vanished in the middle of an incident, or while their group was Broken. Only they hold what is
+        still to be recorded and counted."""
 
     def of(self, key: GroupKey, workload_uid: str) -> LedgerObject | None:
         """The ledger of the workload. None: there is none."""
@@ -90,12 +92,13 @@ class LedgerIndex:
         if known is not None and known.uid == entry.uid:
             remove(self._ledgers_of, key, ledger.workload_uid)
             remove(self._smaller, key, ledger.workload_uid)
-            if ledger.readable and ledger.ledger.incident is not None:
+            if ledger.readable and held_by(ledger.workload_uid, ledger.ledger):
                 self._remember(key, ledger)
             self._notify(key)
 
     def _remember(self, key: GroupKey, ledger: LedgerObject) -> None:
-        """Keep a ledger that was open. The garbage collector may delete it as soon as its workload is seen to go."""
+        """Keep a ledger with something to record or count. The garbage collector may delete it as soon as its workload
+        is seen to go."""
         now = self._clock.monotonic_seconds()
         for other, uid in [
             (other, uid)

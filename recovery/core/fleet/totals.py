@@ -39,9 +39,13 @@ def contains(totals: FleetTotals, name: IncidentName) -> bool:
 
 
 def held_by(workload_uid: str, ledger: Ledger) -> tuple[IncidentName, ...]:
-    """The incidents that this ledger may still ask to count."""
-    owed = tuple((each.workload_uid, each.number, each.started_at) for each in ledger.uncounted)
-    return owed if ledger.incident is None else (*owed, name_of(workload_uid, ledger.incident))
+    """The incidents that this ledger may still ask to count, and the time in which its group is Broken."""
+    owed = [(each.workload_uid, each.number, each.started_at) for each in ledger.uncounted]
+    if ledger.broken is not None:
+        owed.append(name_of_broken(workload_uid, ledger.broken))
+    if ledger.incident is not None:
+        owed.append(name_of(workload_uid, ledger.incident))
+    return tuple(owed)
 
 
 def with_closed(

@@ -10,7 +10,9 @@ from recovery.controller import incident_recorder
 from recovery.controller.reconciler import Reconciler
 from recovery.core.model.config import CONFIG_NAME, ConfigFacts, ConfigSpec
 from recovery.core.model.fleet_ledger import FleetChange, FleetLedger, FleetTotals
+from recovery.core.model.group_totals import Totals
 from recovery.core.model.ledger import IncidentTotals, Ledger, Outcome
+from recovery.core.model.standing import Broken
 from recovery.core.plan.actions import CountIncidents
 from recovery.executors.fleet_ledger import FleetWriter
 from recovery.ports import (
@@ -260,6 +262,60 @@ async def test_an_incident_of_a_job_that_is_gone_is_counted_as_it_was_recorded()
     (record,) = story.api.records.values()
     idle = sum(sum(each.values()) for each in story.api.totals.idle_gpu_seconds_by_class.values())
     assert idle == pytest.approx(record["spec"]["idleGpuSeconds"])
+
+
+HUNG = Broken(at(0), at(2), "0d2f5c9e-1", "PodDeleted", 32, "pod train-node-0-3 ended")
+LEFT_BROKEN = Ledger(epoch=1, broken=HUNG, totals=Totals(incidents=1))
+
+
+def deleted_while_it_hung() -> Story:
+    story = Story()
+    story.api.put_group(LEFT_BROKEN)
+    story.store.becomes(msgspec.structs.replace(training(4), workload=None))
+    story.clock.seconds = 62
+    return story
+
+
+async def test_a_group_that_hung_when_its_job_was_deleted_is_counted_until_then() -> None:
+    story = deleted_while_it_hung()
+    await story.settle()
+    assert story.api.totals.idle_gpu_seconds_by_class == {"PodDeleted": {"Broken": 60 * 32}}
+    assert (story.api.totals.incidents, story.api.records) == ({}, {})
+    assert story.api.ledger == LEFT_BROKEN, "the ledger is about to vanish, and no one writes it any more"
+
+
+async def test_it_is_counted_once_by_any_process_and_for_as_long_as_the_ledger_is_left() -> None:
+    story = deleted_while_it_hung()
+    await story.settle()
+    for seconds in (63, 5000):
+        story.clock.seconds = seconds
+        await story.settle()
+        story.reconciler = story.new_process()
+        await story.settle()
+    assert story.api.totals.idle_gpu_seconds_by_class == {"PodDeleted": {"Broken": 60 * 32}}
+    assert story.api.config_patches == 1
+
+
+async def test_what_a_deleted_job_could_not_count_earlier_is_counted() -> None:
+    story = Story()
+    owed = IncidentTotals("0d2f5c9e", 1, at(-60), "PodDeleted", Outcome.RECOVERED, restarts=1)
+    story.api.put_group(Ledger(epoch=1, uncounted=(owed,)))
+    story.store.becomes(msgspec.structs.replace(training(4), workload=None))
+    await story.settle()
+    assert story.api.totals.restarts == 1
+
+
+async def test_a_group_that_hangs_while_its_job_is_being_deleted_is_counted_too() -> None:
+    """With `--cascade=foreground` the job stays until its pods have gone."""
+    story = Story()
+    story.api.put_group(LEFT_BROKEN)
+    hung = training(4).pod_deleted(3, 0).came_back(3, 1, 2)
+    story.store.becomes(hung.with_workload(deleting_since=at(61)))
+    story.clock.seconds = 62
+    await story.settle()
+    assert story.api.totals.idle_gpu_seconds_by_class == {"PodDeleted": {"Broken": 60 * 32}}
+    assert story.api.ledger.broken is None
+    assert story.api.ledger.totals.idle_gpu_seconds["Broken"] == 60 * 32
 
 
 async def test_forty_jobs_that_close_together_are_few_writes() -> None:

@@ -292,6 +292,20 @@ async def test_a_ledger_that_was_collected_in_mid_incident_stays_an_orphan_for_a
     assert world.store.orphans(LLM) == ()
 
 
+async def test_a_ledger_that_was_collected_while_its_group_was_broken_stays_one_too(world: World) -> None:
+    hung = load("recoverygroup")
+    hung["status"]["broken"] = {
+        "since": "2026-11-02T08:00:00Z",
+        "bookedFrom": "2026-11-02T08:00:12Z",
+        "incident": "0d2f5c9e-3",
+        "class": "PodDeleted",
+    }
+    await world.tell(RECOVERY_GROUPS, hung)
+    await world.tell(RECOVERY_GROUPS, hung, type_="DELETED")
+    await world.tell(TRAIN_JOBS, load("trainjob"), type_="DELETED")
+    assert [orphan.workload_uid for orphan in world.store.orphans(LLM)] == [WORKLOAD_UID]
+
+
 async def test_a_ledger_of_an_earlier_version_is_a_ledger(world: World) -> None:
     await world.tell(RECOVERY_GROUPS, load("recoverygroup-v1"))
     found = world.store.ledger_object(LLM, WORKLOAD_UID)
