@@ -17,6 +17,7 @@ from recovery.kube.cluster_reader import read_all
 from recovery.kube.incident_records import read_records
 from recovery.kube.projections.recovery import decode_recovery_group
 from recovery.ports import RECOVERY_GROUPS, ApiClient, ForbiddenError
+from recovery.report.broken_time import broken_time_of
 from recovery.report.formats import ReportFormat
 from recovery.report.rendering import rendered
 from recovery.report.reports import AnyReport, RecordsFound, fleet_report, incident_report, job_report
@@ -50,8 +51,8 @@ async def _on_job(
     left_out: list[str] = []
     async with connect(server) as connection:
         key = GroupKey(await chosen_namespace(server, namespace), job)
-        found = await _read(connection.client, key.namespace, left_out)
         now = connection.clock.now()
+        found = await _read(connection.client, key.namespace, now, left_out)
         mine = [record for record in found.records if record.job == key]
         if not mine:
             await find(connection.client, key)
@@ -72,10 +73,11 @@ async def _on_job(
 async def _on_fleet(server: ServerOptions, namespace: str | None, since: timedelta, output: ReportFormat) -> int:
     left_out: list[str] = []
     async with connect(server) as connection:
-        found = await _read(connection.client, namespace, left_out)
+        now = connection.clock.now()
+        found = await _read(connection.client, namespace, now, left_out)
         if namespace is not None and not found.records and await namespace_is_missing(connection.client, namespace):
             raise CommandError(f"there is no namespace {namespace!r}")
-        _print(fleet_report(namespace, found, since, connection.clock.now()), output, left_out)
+        _print(fleet_report(namespace, found, since, now), output, left_out)
     return 0
 
 
@@ -83,7 +85,7 @@ def _began(record: IncidentRecord) -> datetime:
     return record.incident.started_at
 
 
-async def _read(client: ApiClient, namespace: str | None, left_out: list[str]) -> RecordsFound:
+async def _read(client: ApiClient, namespace: str | None, now: datetime, left_out: list[str]) -> RecordsFound:
     """Read the ledgers first: an incident that is recorded meanwhile is then in both, and never in neither.
 
     Adds a line to `left_out` for each thing that the report lacks. The caller prints them with the report: a run that
@@ -105,6 +107,7 @@ async def _read(client: ApiClient, namespace: str | None, left_out: list[str]) -
     return RecordsFound(
         records=(*(record for each in ledgers for record in _open(each)), *recorded.records),
         unreadable=len(recorded.undecodable) + len(groups.undecodable) + len(unreadable),
+        broken=tuple(time for each in ledgers if each.readable and (time := broken_time_of(each, now)) is not None),
     )
 
 

@@ -1,4 +1,7 @@
-"""Sums over incidents: GPU-seconds by phase and cause, time to recovery by handling, the platform's ways."""
+"""Sums over incidents: GPU-seconds by phase and cause, time to recovery by handling, the platform's ways.
+
+The GPU-seconds include the time in which the groups were Broken after their incidents.
+"""
 
 import math
 from collections import Counter
@@ -8,9 +11,11 @@ from statistics import fmean, median
 import msgspec
 
 from recovery.core.model.ledger import IncidentHandling, Outcome
+from recovery.core.model.standing import BROKEN_SECONDS
+from recovery.report.broken_time import BrokenTime
 from recovery.report.enforce_words import EnforceAccount
 from recovery.report.incident_account import IncidentAccount
-from recovery.report.phase_accounts import summed
+from recovery.report.phase_accounts import OTHER, summed
 from recovery.report.platform_ways import Basis, Way
 
 
@@ -49,7 +54,7 @@ class GroupTotals(msgspec.Struct, frozen=True, rename="camel"):
     """Incidents that share a record count one by one."""
     open_incidents: int
     still_broken_incidents: int
-    """Incidents that closed although ranks hung. What the groups have lost since is not in these sums."""
+    """Incidents that closed although ranks hung. What the groups have lost since has the phase Broken."""
     by_class: dict[str, int]
     by_outcome: dict[str, int]
     by_handling: dict[str, int]
@@ -70,8 +75,10 @@ class GroupTotals(msgspec.Struct, frozen=True, rename="camel"):
     """For incidents in mode Observe."""
 
 
-def totals_of(accounts: Sequence[IncidentAccount]) -> GroupTotals:
+def totals_of(accounts: Sequence[IncidentAccount], broken: Sequence[BrokenTime] = ()) -> GroupTotals:
     """The sums over the incidents. Every split of the GPU-seconds adds up to the same sum."""
+    hung = [pair for each in broken for pair in each.idle_gpu_seconds.items()]
+    lost = sum(seconds for _, seconds in hung)
     return GroupTotals(
         incidents=sum(each.incidents for each in accounts),
         open_incidents=sum(each.ended_at is None for each in accounts),
@@ -81,12 +88,16 @@ def totals_of(accounts: Sequence[IncidentAccount]) -> GroupTotals:
         by_handling=_counted(accounts, lambda each: each.handling),
         restarts=sum(each.restarts for each in accounts),
         charged=sum(each.charged for each in accounts),
-        idle_gpu_seconds=round(sum(each.idle_gpu_seconds for each in accounts), 3),
+        idle_gpu_seconds=round(sum(each.idle_gpu_seconds for each in accounts) + lost, 3),
         released_gpu_seconds=round(sum(each.released_gpu_seconds for each in accounts), 3),
-        idle_gpu_seconds_by_phase=summed(pair for each in accounts for pair in each.idle_gpu_seconds_by_phase.items()),
-        idle_gpu_seconds_by_class=summed((each.failure_class, each.idle_gpu_seconds) for each in accounts),
+        idle_gpu_seconds_by_phase=summed(
+            [(BROKEN_SECONDS, lost), *(pair for each in accounts for pair in each.idle_gpu_seconds_by_phase.items())]
+        ),
+        idle_gpu_seconds_by_class=summed(
+            [*hung, *((each.failure_class, each.idle_gpu_seconds) for each in accounts)],
+        ),
         idle_gpu_seconds_by_badput=summed(
-            pair for each in accounts for pair in each.idle_gpu_seconds_by_badput.items()
+            [(OTHER, lost), *(pair for each in accounts for pair in each.idle_gpu_seconds_by_badput.items())]
         ),
         recovery_times=tuple(_times(handling, accounts) for handling in IncidentHandling),
         platform=tuple(found for way in Way if (found := _way_sum(way, accounts)).incidents),

@@ -11,6 +11,7 @@ import msgspec
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.folded_incidents import FoldedNode
 from recovery.core.model.incident_record import IncidentRecord
+from recovery.report.broken_time import BrokenTime
 from recovery.report.group_totals import GroupTotals, totals_of
 from recovery.report.incident_account import IncidentAccount, account_of
 
@@ -28,6 +29,8 @@ class RecordsFound(msgspec.Struct, frozen=True, rename="camel"):
     """RecoveryIncidents and RecoveryGroups that this version cannot read."""
     ledgers_read: bool = True
     """False: open incidents are missing, because RecoveryGroups may not be listed."""
+    broken: tuple[BrokenTime, ...] = ()
+    """From ledgers."""
 
 
 class Coverage(msgspec.Struct, frozen=True, rename="camel"):
@@ -67,7 +70,7 @@ class JobReport(msgspec.Struct, frozen=True, rename="camel", tag_field="report",
 
 
 class WorstJob(msgspec.Struct, frozen=True, rename="camel"):
-    """A job and what its incidents cost."""
+    """A job and what its incidents cost, with the time in which it was Broken after them."""
 
     namespace: str
     job: str
@@ -143,17 +146,20 @@ def job_report(key: GroupKey, found: RecordsFound, now: datetime) -> JobReport:
         job=key.name,
         workload_kind=kinds[0] if kinds else "",
         coverage=_coverage(mine, found, None),
-        totals=totals_of(accounts),
+        totals=totals_of(accounts, [each for each in found.broken if each.job == key]),
         incidents=accounts,
     )
 
 
 def fleet_report(namespace: str | None, found: RecordsFound, since: timedelta, now: datetime) -> FleetReport:
-    """The report of a window up to now. An incident that began before the window counts whole if it ended in it."""
+    """The report of a window up to now. An incident that began before the window counts whole if it ended in it. So
+    does the time in which a group was Broken, if it still is, or if the latest incident before it ended in the window:
+    no ledger dates its end."""
     start = now - since
     known = _distinct(found.records)
     within = [record for record in known if _ends(record, now) >= start]
     accounts = _newest_first(within, now)
+    broken = [each for each in found.broken if each.counts_at is not None and each.counts_at >= start]
     return FleetReport(
         schema_version=SCHEMA_VERSION,
         generated_at=now,
@@ -161,8 +167,8 @@ def fleet_report(namespace: str | None, found: RecordsFound, since: timedelta, n
         window_start=start,
         window_end=now,
         coverage=_coverage(known, found, start),
-        totals=totals_of(accounts),
-        worst_jobs=_worst_jobs(accounts),
+        totals=totals_of(accounts, broken),
+        worst_jobs=_worst_jobs(accounts, broken),
         worst_nodes=_worst_nodes(accounts),
         incidents=tuple(_brief(each) for each in accounts),
     )
@@ -243,21 +249,24 @@ def _numbers_of(record: IncidentRecord) -> list[tuple[int, int, datetime]]:
     ]
 
 
-def _worst_jobs(accounts: Iterable[IncidentAccount]) -> tuple[WorstJob, ...]:
-    by_job: defaultdict[tuple[str, str], list[IncidentAccount]] = defaultdict(list)
+def _worst_jobs(accounts: Iterable[IncidentAccount], broken: Iterable[BrokenTime]) -> tuple[WorstJob, ...]:
+    by_job: defaultdict[GroupKey, list[IncidentAccount]] = defaultdict(list)
     for each in accounts:
-        by_job[each.namespace, each.job].append(each)
-    jobs = (_worst_job(namespace, job, mine) for (namespace, job), mine in by_job.items())
+        by_job[GroupKey(each.namespace, each.job)].append(each)
+    hung: defaultdict[GroupKey, float] = defaultdict(float)
+    for time in broken:
+        hung[time.job] += sum(time.idle_gpu_seconds.values())
+    jobs = (_worst_job(key, by_job[key], hung[key]) for key in dict.fromkeys((*by_job, *hung)))
     return tuple(sorted(jobs, key=lambda each: (-each.idle_gpu_seconds, each.namespace, each.job))[:WORST_MAX])
 
 
-def _worst_job(namespace: str, job: str, accounts: Sequence[IncidentAccount]) -> WorstJob:
+def _worst_job(key: GroupKey, accounts: Sequence[IncidentAccount], broken_gpu_seconds: float) -> WorstJob:
     return WorstJob(
-        namespace=namespace,
-        job=job,
+        namespace=key.namespace,
+        job=key.name,
         incidents=sum(each.incidents for each in accounts),
         restarts=sum(each.restarts for each in accounts),
-        idle_gpu_seconds=round(sum(each.idle_gpu_seconds for each in accounts), 3),
+        idle_gpu_seconds=round(sum(each.idle_gpu_seconds for each in accounts) + broken_gpu_seconds, 3),
         released_gpu_seconds=round(sum(each.released_gpu_seconds for each in accounts), 3),
     )
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from recovery.core.model.ledger import IncidentHandling
+from recovery.core.model.standing import BROKEN_SECONDS
 from recovery.report.document import (
     Bar,
     Block,
@@ -75,7 +76,7 @@ def fleet_document(report: FleetReport) -> ReportDocument:
 
 
 def _summary(totals: GroupTotals) -> Iterator[Block]:
-    if not totals.incidents:
+    if not totals.incidents and not totals.idle_gpu_seconds:
         yield Paragraph("There are no incidents.")
         return
     outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in totals.by_outcome.items())
@@ -97,8 +98,8 @@ def _summary(totals: GroupTotals) -> Iterator[Block]:
     )
     if totals.still_broken_incidents:
         yield Paragraph(
-            f"{counted(totals.still_broken_incidents, 'incident')} closed although ranks hung. What their groups have "
-            "lost since is not in these figures, but in the metrics and in the RecoveryGroups."
+            f"{counted(totals.still_broken_incidents, 'incident')} closed although ranks hung. What the groups lost "
+            f"after that counts as {BROKEN_SECONDS}, except for jobs that have been deleted since."
         )
 
 
@@ -118,11 +119,13 @@ def _coverage(coverage: Coverage) -> Iterator[Paragraph]:
     if coverage.unreadable_records:
         yield Paragraph(f"{counted(coverage.unreadable_records, 'record')} cannot be read. The figures are too low.")
     if not coverage.open_incidents_read:
-        yield Paragraph("RecoveryGroups may not be listed, so open incidents are missing.")
+        yield Paragraph(
+            "RecoveryGroups may not be listed, so open incidents are missing. So is what groups lost as Broken."
+        )
 
 
 def _cost_sections(totals: GroupTotals) -> Iterator[DocumentSection | None]:
-    if not totals.incidents:
+    if not totals.incidents and not totals.idle_gpu_seconds:
         return
     yield section(
         "Where GPU time went",

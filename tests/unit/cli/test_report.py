@@ -11,6 +11,7 @@ from recovery.ports import RECOVERY_INCIDENTS
 from tests.unit.cli.cluster import PlainCluster, metadata
 from tests.unit.cli.test_explain import record
 from tests.unit.cli.test_status import open_incident
+from tests.unit.cli.test_status_broken import broken
 
 
 def report(*arguments: str) -> Result:
@@ -49,6 +50,14 @@ def test_the_open_incident_comes_from_the_ledger(cluster: PlainCluster) -> None:
     [incident] = told("llm")["incidents"]
     assert (incident["outcome"], incident["durationSeconds"], incident["idleGpuSeconds"]) == ("Open", 60, 960)
     assert told("llm", "--incident", "uid-team-1")["incident"] == incident
+
+
+def test_what_a_group_loses_while_it_is_broken_comes_from_its_ledger(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")
+    cluster.add_group("llm", broken())
+    for found in (told("llm"), told("--fleet")):
+        assert found["totals"]["idleGpuSecondsByPhase"] == {"Broken": 16 * (9 * 60 + 48)}
+    assert "Broken" in report("llm").stdout
 
 
 def test_of_several_incidents_of_one_id_the_newest_is_meant(cluster: PlainCluster) -> None:

@@ -6,7 +6,12 @@ from typing import Any
 import pytest
 
 from recovery.core.model.facts import GroupKey
-from recovery.core.model.ledger import IncidentHandling, Outcome, Phase, Suspect
+from recovery.core.model.group_totals import Totals
+from recovery.core.model.ledger import ClosedIncident, IncidentHandling, Ledger, Outcome, Phase, Suspect
+from recovery.core.model.ledger_object import LedgerObject
+from recovery.core.model.reason import Reason
+from recovery.core.model.standing import Broken
+from recovery.report.broken_time import BrokenTime, broken_time_of
 from recovery.report.group_totals import totals_of
 from recovery.report.incident_account import account_of
 from recovery.report.reports import WORST_MAX, FleetReport, RecordsFound, fleet_report, job_report
@@ -86,6 +91,72 @@ def test_the_worst_jobs_are_those_that_lost_most() -> None:
     ]
     many = [record(GroupKey("team-a", f"job-{number}")) for number in range(WORST_MAX + 1)]
     assert len(fleet(found(*many)).worst_jobs) == WORST_MAX
+
+
+def ledger(**changes: Any) -> LedgerObject:
+    """The ledger of the job `llm`, whose group was Broken for 100 GPU-seconds after its incidents."""
+    booked = Totals(
+        incidents=1, idle_gpu_seconds={"Broken": 100.0}, idle_gpu_seconds_by_class={"Killed": {"Broken": 100.0}}
+    )
+    fields = {"totals": booked, **changes}
+    return LedgerObject("llm", "team-a", "group-1", "7", "uid-1", "llm", Ledger(**fields))
+
+
+def hung(group: LedgerObject) -> BrokenTime:
+    time = broken_time_of(group, NOW)
+    assert time is not None
+    return time
+
+
+def closed_broken(days: float) -> ClosedIncident:
+    at = NOW - timedelta(days=days)
+    return ClosedIncident(
+        id="x-1",
+        outcome=Outcome.HELD,
+        outcome_reason=Reason.LEFT_TO_KUBERNETES,
+        disruption_class="Killed",
+        cause="Exit137",
+        started_at=at,
+        ended_at=at,
+        attempts=1,
+        idle_gpu_seconds=0.0,
+        reason=Reason.LEFT_TO_KUBERNETES,
+        still_broken=True,
+    )
+
+
+def test_the_time_in_which_a_group_was_broken_is_in_the_sums_of_its_job_as_the_ledger_has_it() -> None:
+    incidents, records = [record(**days_ago(1))], found(record(**days_ago(1)), broken=(hung(ledger()),))
+    without = job_report(LLM, found(*incidents), NOW).totals
+    report = job_report(LLM, records, NOW)
+    totals = report.totals
+    assert totals.idle_gpu_seconds == without.idle_gpu_seconds + 100.0
+    assert totals.idle_gpu_seconds_by_phase["Broken"] == 100.0
+    for split in (totals.idle_gpu_seconds_by_class, totals.idle_gpu_seconds_by_badput):
+        assert sum(split.values()) == pytest.approx(totals.idle_gpu_seconds)
+    assert (totals.incidents, totals.by_class) == (without.incidents, without.by_class)
+    assert job_report(OTHER, records, NOW).totals.idle_gpu_seconds == 0.0
+
+
+def test_while_it_is_broken_it_counts_up_to_now() -> None:
+    since = NOW - timedelta(seconds=30)
+    broken = Broken(since, since, "x-1", "PodDeleted", 8)
+    assert hung(ledger(broken=broken)).idle_gpu_seconds == {"Killed": 100.0, "PodDeleted": 240.0}
+    assert broken_time_of(ledger(totals=Totals()), NOW) is None
+
+
+def test_it_counts_for_the_fleet_if_the_group_is_broken_or_its_incident_ended_in_the_window() -> None:
+    long_ago = NOW - timedelta(days=30)
+    broken = Broken(long_ago, NOW - timedelta(seconds=30), "x-1", "Killed", 8)
+    for group, counts in (
+        (ledger(broken=broken), 340.0),
+        (ledger(history=(closed_broken(6),)), 100.0),
+        (ledger(history=(closed_broken(8),)), 0.0),
+        (ledger(), 0.0),
+    ):
+        report = fleet(found(broken=(hung(group),)))
+        assert report.totals.idle_gpu_seconds == counts
+        assert sum(each.idle_gpu_seconds for each in report.worst_jobs) == counts
 
 
 def test_the_worst_nodes_are_those_of_suspects_and_of_replacements() -> None:
