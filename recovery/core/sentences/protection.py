@@ -74,7 +74,7 @@ _WORDS: Mapping[ProtectionReason, tuple[str, str]] = {
         "Set spec.restart: RecreateGroupOnPodRestart to act.",
     ),
     ProtectionReason.RULE_IGNORES_ALL: (
-        "Rule {rule} of {policy} matches every loss and ignores it.",
+        "Rule {rule} of {policy} ignores every loss that no earlier rule matches.",
         "Add a condition to the rule, or change its action.",
     ),
     ProtectionReason.NODE_SILENT: (

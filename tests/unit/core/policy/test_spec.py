@@ -17,7 +17,7 @@ from recovery.core.model.config import (
 )
 from recovery.core.model.durations import DurationError, parse_duration
 from recovery.core.model.fleet_ledger import FleetLimits
-from recovery.core.model.rules import Rule, RuleAction
+from recovery.core.model.rules import Rule, RuleAction, When
 from recovery.core.policy.resolved import PolicyFacts, resolve
 from recovery.core.policy.selection import select
 from recovery.core.policy.spec import (
@@ -150,6 +150,12 @@ def test_a_policy_that_cannot_be_read_names_its_field(says: str, spec: dict[str,
     with pytest.raises(PolicyError) as error:
         resolve(facts(**spec))  # type: ignore[arg-type]
     assert str(error.value) == says
+
+
+def test_the_last_of_several_rules_may_ignore_whatever_no_other_matches() -> None:
+    """The only rule may not: `restart: None` says the same. So protection's reason RuleIgnoresAll has a rule before."""
+    lost_node = Rule("node", RuleAction.REPLACE_NODE, When(on_class=("NodeLost",)))
+    assert resolve(facts(rules=(lost_node, Rule("rest", RuleAction.IGNORE)))).rules[1].when == When()
 
 
 def test_rules_and_fencing_as_they_are_resolved() -> None:
