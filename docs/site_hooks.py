@@ -1,7 +1,8 @@
 """Hooks of mkdocs for `make docs`: what the site has beside the pages of docs/.
 
-README.md is its home page, and CONTRIBUTING.md a page. Files of the repository that a page links to, such as a policy,
-come along, so that the links work on the site as they do in the repository. A folder becomes a list of its files.
+README.md is its home page, and CHANGELOG.md and CONTRIBUTING.md are pages. Files of the repository that a page links
+to, such as a policy, come along, so that the links work on the site as they do in the repository. A folder becomes a
+list of its files.
 """
 
 import posixpath
@@ -14,7 +15,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
-FROM_ROOT = {"index.md": "README.md", "contributing.md": "CONTRIBUTING.md"}
+FROM_ROOT = {"index.md": "README.md", "contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
 """Page of the site -> page of the repository's root."""
 REPOSITORY_FILES = "repository"
 """Folder of the site for what lies outside of docs/."""

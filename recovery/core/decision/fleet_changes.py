@@ -88,7 +88,7 @@ def change(context: ReconcileContext, ledger: Ledger, evidence: tuple[Evidence, 
             quarantined.append(wanted)
     suspicions = _suspicions(context, ledger, evidence)
     futile: tuple[Futile, ...] = ()
-    # The recovery before this one was in vain. A restart that is free of charge, or by hand, does not count and ends
+    # The recovery before this one was in vain. A restart that is uncharged, or by hand, does not count and ends
     # the row.
     in_vain = policy.limits.breaker_recoveries is not None and ledger.charged_in_row > 1
     if in_vain and all(each.incident != open_.id for each in policy.fleet.futile):

@@ -20,7 +20,7 @@ EXPIRES_AFTER = timedelta(minutes=15)
 
 
 class Verb(StrEnum):
-    """restart: recreate the group now, free of charge. retry: leave Held or Backoff now. reset-budget: drop charges."""
+    """restart: recreate the group now, uncharged. retry: leave Held or Backoff now. reset-budget: drop charges."""
 
     RESTART = "restart"
     RETRY = "retry"
