@@ -47,14 +47,15 @@ class NextStep(msgspec.Struct, frozen=True):
     verb: str = ""
     """The command that a person runs. Empty: none."""
     forced: bool = False
-    """The command has no effect without `--force`."""
+    """The command is a restart, which has no effect without `--force`."""
 
     def command(self, job: str, namespace: str) -> str:
         """The command line. Empty: there is none. `namespace` empty: the one of the context."""
         if not self.verb or self.verb in _OF_THE_CLUSTER:
             return f"recovery {self.verb}" if self.verb else ""
         where = f" -n {namespace}" if namespace else ""
-        return f"recovery {self.verb} {job}{where}{' --force' if self.forced else ''}"
+        needed = " --reason TEXT --force" if self.forced else ""
+        return f"recovery {self.verb} {job}{where}{needed}"
 
     def words(self, command: str, now: datetime) -> str:
         """One line, with the command in the form that the caller chooses."""

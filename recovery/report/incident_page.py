@@ -150,7 +150,7 @@ def _still_broken(account: IncidentAccount) -> Paragraph | None:
         return None
     return Paragraph(
         "The incident closed without repairing the group: its ranks hung, and no one restarted them. The figures here "
-        "end with the incident. What the group has lost since is in the report of the job, as Broken."
+        "end with the incident. What the group has lost since is in the sums of the job, as Broken."
     )
 
 

@@ -122,7 +122,7 @@ def _no_restart(context: ReconcileContext, policy: Policy, ledger: Ledger, asked
         return because(Reason.NO_JOB)
     if policy.mode is Mode.OBSERVE and not asked.force:
         why = policy.breaker or explained(Sentence.IN_MODE_OBSERVE, Reason.OBSERVE_MODE, policy=policy.name)
-        return explained(Sentence.FORCE_OVERRIDES, why.reason, why=why)
+        return explained(Sentence.FORCE_OVERRIDES, why.reason, why=why, job=workload.name)
     done = left_to_finish(context.snapshot, ledger.handled)
     return done or no_trigger(context.snapshot, workload, policy, forced=asked.force)
 

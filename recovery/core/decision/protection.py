@@ -15,7 +15,7 @@ from recovery.core.diagnosis.group_conditions import POD_KEPT_RUNNING, UNDECODAB
 from recovery.core.diagnosis.membership import member_jobs
 from recovery.core.diagnosis.training_container import SelectedBy, select
 from recovery.core.incident import attempt_limits, budget, fencing, lifecycle
-from recovery.core.incident.preconditions import ended, paused
+from recovery.core.incident.preconditions import ended, needs_force, paused
 from recovery.core.model.annotations import PAUSED_ANNOTATION, POLICY_ANNOTATION
 from recovery.core.model.config import why_opened
 from recovery.core.model.facts import Snapshot, WorkloadFacts
@@ -127,7 +127,7 @@ def _by_standing(workload: WorkloadFacts, ledger: Ledger, policy: Policy) -> Pro
         incident=broken.incident,
         detail=broken.message,
         since=broken.since,
-        forced=policy.mode is Mode.OBSERVE or paused(workload),
+        forced=needs_force(workload, policy),
     )
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from recovery.core.diagnosis.meeting import Meeting
 from recovery.core.incident import phases
-from recovery.core.incident.preconditions import ended
+from recovery.core.incident.preconditions import ended, needs_force
 from recovery.core.incident.standing import just_closed, left_broken, meeting_of, no_longer_broken
 from recovery.core.model.ledger import Ledger
 from recovery.core.model.reason import Explanation, Reason, because
@@ -18,6 +18,7 @@ from recovery.core.model.standing import Standing
 from recovery.core.plan.actions import Plan
 from recovery.core.plan.context import ReconcileContext
 from recovery.core.plan.steps import message_of
+from recovery.core.policy.resolved import Policy
 
 _NOT_HUNG = frozenset({Standing.FORMING, Standing.MET})
 """What ends a break. Unknown does not: the node of the ranks that hang has fallen silent."""
@@ -52,7 +53,14 @@ def still_broken(context: ReconcileContext, ledger: Ledger) -> Explanation | Non
     broken = ledger.broken
     if broken is None:
         return None
-    return because(Reason.STILL_BROKEN, incident=broken.incident, loss=broken.message, job=context.workload.name)
+    forced = isinstance(context.policy, Policy) and needs_force(context.workload, context.policy)
+    return because(
+        Reason.STILL_BROKEN,
+        incident=broken.incident,
+        loss=broken.message,
+        job=context.workload.name,
+        forced=int(forced),
+    )
 
 
 def _runs(context: ReconcileContext) -> bool:

@@ -118,6 +118,11 @@ def barred(workload: WorkloadFacts, policy: Policy | PolicyError | None, *, forc
     return None
 
 
+def needs_force(workload: WorkloadFacts, policy: Policy) -> bool:
+    """A person's restart is refused unless it is forced."""
+    return policy.mode is Mode.OBSERVE or paused(workload)
+
+
 def paused(workload: WorkloadFacts) -> bool:
     """The `paused` annotation is set to anything but "false"."""
     return workload.annotations.get(PAUSED_ANNOTATION, "false") != "false"

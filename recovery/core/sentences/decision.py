@@ -86,6 +86,14 @@ def _not_started(details: Details, why: str | int) -> str:
     return f"{'does not run whole' if details['incidents'] else 'has not started'}: {why}"
 
 
+def _still_broken(details: Details) -> str:
+    command = f"restart {details['job']} --reason TEXT --force" if details["forced"] else f"retry {details['job']}"
+    return (
+        f"{details['loss']}, and the other ranks have hung since; incident {details['incident']} closed without a "
+        f"restart; run recovery {command}"
+    )
+
+
 def _baseline(details: Details) -> str:
     more = f" ({details['more']} more like it)" if details["more"] else ""
     return (
@@ -145,11 +153,11 @@ _OBSERVED: dict[Sentence | Reason, Text] = {
     Sentence.WOULD_BUT_OBSERVE: "policy {policy} was in mode Observe: Enforce would have {would}",
     Sentence.TOO_LATE_BY_BREAKER: (
         "{said}; this happened while the circuit breaker was open, so nothing is done; if the ranks hang, run recovery "
-        "restart {workload}"
+        "restart {workload} --reason TEXT"
     ),
     Sentence.TOO_LATE_BY_MODE: (
         "{said}; this happened before policy {policy} was in mode Enforce, so nothing is done; if the ranks hang, run "
-        "recovery restart {workload}"
+        "recovery restart {workload} --reason TEXT"
     ),
     Sentence.SINCE_BREAKER_CLOSED: (
         "the circuit breaker was closed, and another member was lost after that, which opens a new incident"
@@ -303,10 +311,7 @@ _WITHOUT_INCIDENT: dict[Sentence | Reason, Text] = {
     Sentence.PAUSED_UNTIL_THEN: _paused_until_then,
     Reason.BASELINE: _baseline,
     Reason.RANKS_HANG: "{hung} of {ranks} ranks still run and hang, because they had met the rank that was lost",
-    Reason.STILL_BROKEN: (
-        "{loss}, and the other ranks hang since; incident {incident} closed without a restart; run recovery restart "
-        "{job} --reason TEXT"
-    ),
+    Reason.STILL_BROKEN: _still_broken,
     Reason.NO_FAILURE: _no_failure,
     Sentence.LOST_BUT_FINISHING: "{evidence}, but {done}: the group is not restarted for {timeout}",
     Reason.NODE_SILENT: "no failure yet: {fate}",
@@ -336,7 +341,7 @@ _REQUESTS: dict[Sentence | Reason, Text] = {
     Reason.RESTART_UNDER_WAY: "a restart is in progress (phase {phase})",
     Reason.NO_JOB: "there is no Job to restart",
     Sentence.JOB_SET_HAS_ENDED: "JobSet {jobset} is {state}",
-    Sentence.FORCE_OVERRIDES: "{why} (--force overrides this)",
+    Sentence.FORCE_OVERRIDES: "{why}; recovery restart {job} --reason TEXT --force overrides this",
 }
 
 TEXTS: dict[Sentence | Reason, Text] = {

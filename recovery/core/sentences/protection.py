@@ -29,7 +29,7 @@ _HELD_BY_BUDGET = (
 
 _BROKEN_BY_FORCE_ONLY = (
     "{hangs}",
-    "Run recovery restart {job} --force to restart the group.",
+    "Run recovery restart {job} --reason TEXT --force to restart the group.",
 )
 
 
@@ -87,7 +87,7 @@ _WORDS: Mapping[ProtectionReason, tuple[str, str]] = {
     ),
     ProtectionReason.INCIDENT_OBSERVED: (
         "Incident {incident} opened while no policy acted, so the controller leaves it alone.",
-        "Run recovery restart {job} if its ranks hang.",
+        "Run recovery restart {job} --reason TEXT if its ranks hang.",
     ),
     ProtectionReason.POD_KEPT_RUNNING: (
         "A failed pod stays Running{because}.",

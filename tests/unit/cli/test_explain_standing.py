@@ -50,7 +50,7 @@ def test_the_end_of_a_pause_repairs_nothing_either(cluster: PlainCluster) -> Non
     hanging(cluster)
     cluster.objects["trainjobs"][0]["metadata"]["annotations"] = PAUSED
     text = explain("llm")
-    assert "the other ranks hang since" in section(text, "If the pause ended now")[0]
+    assert "the other ranks have hung since" in section(text, "If the pause ended now")[0]
     assert "no failure" not in text
 
 

@@ -83,7 +83,7 @@ def test_where_the_policy_only_observes_the_restart_is_forced(cluster: PlainClus
     cluster.add_group("llm", broken())
     cells = row("llm")
     assert (cells["PHASE"], cells["PROTECTED"]) == ("Broken", "no: Broken")
-    assert cells["NEXT"] == "recovery restart llm --force"
+    assert cells["NEXT"] == "recovery restart llm --reason TEXT --force"
 
 
 def test_it_comes_before_jobs_that_only_are_unprotected(cluster: PlainCluster) -> None:

@@ -258,7 +258,11 @@ def test_an_answer_that_is_not_waited_for_is_not_missed(cluster: PlainCluster) -
 @pytest.mark.parametrize(
     ("policy", "change", "why"),
     [
-        ({"mode": "Observe"}, {}, "policy default is in mode Observe (--force overrides this)"),
+        (
+            {"mode": "Observe"},
+            {},
+            "policy default is in mode Observe; recovery restart llm --reason TEXT --force overrides this",
+        ),
         ({"selector": {"matchLabels": {"a": "b"}}}, {}, "no policy applies to it (no policy selects the job's labels"),
         ({"budget": {"window": "soon"}}, {}, "RecoveryPolicy team-a/default: spec.budget.window: 'soon'"),
         ({}, {"metadata": {"annotations": {f"{PREFIX}paused": "true"}}}, "the job is paused by annotation"),

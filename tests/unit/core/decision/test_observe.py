@@ -262,7 +262,7 @@ def test_a_loss_under_observe_is_left_to_a_person_once_the_policy_says_enforce()
     once = controller.incident.message
     assert once.endswith(
         "this happened before policy default was in mode Enforce, so nothing is done; if the ranks hang, run "
-        "recovery restart train"
+        "recovery restart train --reason TEXT"
     )
     controller.reconcile(failed(), 12)
     assert controller.incident.message == once

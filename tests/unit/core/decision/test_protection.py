@@ -314,7 +314,7 @@ def test_an_incident_that_only_observes_stays_so_after_the_switch_to_enforce() -
     assert after_a_loss(policy(Mode.OBSERVE)).reason is ProtectionReason.OBSERVE
     answer = after_a_loss(policy(Mode.OBSERVE), then=policy())
     assert answer.reason is ProtectionReason.INCIDENT_OBSERVED
-    assert remedy(answer) == "Run recovery restart train if its ranks hang."
+    assert remedy(answer) == "Run recovery restart train --reason TEXT if its ranks hang."
     assert after_a_loss(policy(restart=Restart.NONE), then=policy()).reason is ProtectionReason.INCIDENT_OBSERVED
 
 

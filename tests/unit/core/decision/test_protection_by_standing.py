@@ -54,7 +54,7 @@ def test_that_it_hangs_goes_before_what_would_stop_the_next_restart(terms: Polic
 def test_where_the_controller_does_not_act_only_a_forced_restart_repairs_it(world: World, terms: Policy) -> None:
     answer = found(world, terms, HANGS)
     assert (answer.reason, answer.forced) == (ProtectionReason.BROKEN, True)
-    assert remedy(answer) == "Run recovery restart train --force to restart the group."
+    assert remedy(answer) == "Run recovery restart train --reason TEXT --force to restart the group."
 
 
 def test_under_a_global_pause_the_pause_comes_first() -> None:

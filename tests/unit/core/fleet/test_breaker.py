@@ -132,7 +132,7 @@ def test_a_person_may_insist_on_a_restart_as_under_observe(force: bool) -> None:
     assert answer.accepted == force
     assert len(controller.triggers) == int(force)
     if not force:
-        assert answer.message == f"{WORDS} (--force overrides this)"
+        assert answer.message == f"{WORDS}; recovery restart train --reason TEXT --force overrides this"
 
 
 def test_a_global_pause_opens_no_incident_whatever_the_breaker() -> None:

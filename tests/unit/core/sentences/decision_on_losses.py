@@ -236,7 +236,8 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
             "pod train-node-0-2-10 (rank 2, node gpu-2) failed with exit code 1; Enforce would have deleted Job "
             "train-node-0, so that all 4 ranks restart together; the circuit breaker is open: 5 recoveries "
             "within 60 minutes brought no progress; recovery reset-breaker closes it; this happened while the "
-            "circuit breaker was open, so nothing is done; if the ranks hang, run recovery restart train"
+            "circuit breaker was open, so nothing is done; if the ranks hang, run recovery restart train "
+            "--reason TEXT"
         ),
     ),
     (
@@ -255,7 +256,7 @@ ON_LOSSES: tuple[tuple[Explanation, str], ...] = (
             "pod train-node-0-3-10 (rank 3, node gpu-3) was deleted; policy default was in mode Observe: "
             "Enforce would have deleted Job train-node-0, so that all 4 ranks restart together; this happened "
             "before policy default was in mode Enforce, so nothing is done; if the ranks hang, run recovery "
-            "restart train"
+            "restart train --reason TEXT"
         ),
     ),
     (

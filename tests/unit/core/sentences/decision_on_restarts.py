@@ -489,7 +489,7 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
         "JobSet train is Failed",
     ),
     (
-        explained(Sentence.FORCE_OVERRIDES, Reason.OBSERVE_MODE, why="policy default is in mode Observe"),
-        "policy default is in mode Observe (--force overrides this)",
+        explained(Sentence.FORCE_OVERRIDES, Reason.OBSERVE_MODE, why="policy default is in mode Observe", job="llm"),
+        "policy default is in mode Observe; recovery restart llm --reason TEXT --force overrides this",
     ),
 )

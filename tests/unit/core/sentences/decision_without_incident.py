@@ -50,9 +50,14 @@ WITHOUT_INCIDENT: tuple[tuple[Explanation, str], ...] = (
         "15 of 16 ranks still run and hang, because they had met the rank that was lost",
     ),
     (
-        because(Reason.STILL_BROKEN, loss="pod p (rank 3, node n) was deleted", incident="1a93898b-2", job="llm"),
-        "pod p (rank 3, node n) was deleted, and the other ranks hang since; incident 1a93898b-2 closed without a "
-        "restart; run recovery restart llm --reason TEXT",
+        because(Reason.STILL_BROKEN, loss="pod p (rank 3, node n) was deleted", incident="1a-2", job="llm", forced=0),
+        "pod p (rank 3, node n) was deleted, and the other ranks have hung since; incident 1a-2 closed without a "
+        "restart; run recovery retry llm",
+    ),
+    (
+        because(Reason.STILL_BROKEN, loss="pod p (rank 3, node n) was deleted", incident="1a-2", job="llm", forced=1),
+        "pod p (rank 3, node n) was deleted, and the other ranks have hung since; incident 1a-2 closed without a "
+        "restart; run recovery restart llm --reason TEXT --force",
     ),
     (because(Reason.NO_FAILURE, signs=1), "no failure (1 sign of an older or expected restart is ignored)"),
     (
