@@ -21,7 +21,7 @@ from recovery.core.plan.steps import message_of
 from recovery.core.policy.resolved import Policy
 
 _NOT_HUNG = frozenset({Standing.FORMING, Standing.MET})
-"""What ends a break. Unknown does not: the node of the ranks that hang has fallen silent."""
+"""What ends a break. Unknown alone does not: the node of the ranks that hang may have fallen silent."""
 
 
 def followed(context: ReconcileContext, before: Ledger, plan: Plan) -> Plan:
@@ -36,7 +36,7 @@ def followed(context: ReconcileContext, before: Ledger, plan: Plan) -> Plan:
         if standing is Standing.BROKEN:
             why = because(Reason.RANKS_HANG, hung=found.hung, ranks=after.current_incident.ranks)
             after = left_broken(after, found, message_of(why))
-    elif after.broken is not None and (standing in _NOT_HUNG or _opens(after)):
+    elif after.broken is not None and (standing in _NOT_HUNG or _heals_itself(found) or _opens(after)):
         after = no_longer_broken(after, context.workload.uid, _over_at(context, after, found))
     if standing is Standing.BROKEN and after.broken is None and not _opens(after):
         standing = Standing.UNKNOWN  # no incident witnessed the loss: see the condition EarlierLoss
@@ -71,6 +71,12 @@ def _runs(context: ReconcileContext) -> bool:
     return not jobset.suspended and not jobset.terminal_state
 
 
+def _heals_itself(found: Meeting) -> bool:
+    """Ranks wait for one that ended, and the program is none whose ranks hang then. A user may say so only after the
+    group was called Broken."""
+    return bool(found.hanging) and found.standing is not Standing.BROKEN
+
+
 def _opens(after: Ledger) -> bool:
     """An incident is open, and accounts for the time from its beginning on."""
     return after.incident is not None and after.incident.closing is None
@@ -80,6 +86,8 @@ def _over_at(context: ReconcileContext, after: Ledger, found: Meeting) -> dateti
     """When no rank hung any more, as far as the facts date it. A delayed controller sees it late."""
     if _opens(after):
         return after.current_incident.started_at
+    if _heals_itself(found):
+        return context.now  # what was counted before does not fall
     ended = (context.workload.condition(each) for each in ("Complete", "Failed"))
     dates = [each.since for each in ended if each is not None and each.since is not None]
     if found.standing is Standing.MET and found.met_at is not None:

@@ -3,6 +3,8 @@
 import msgspec
 import pytest
 
+from recovery.core.model.annotations import COLLECTIVE_ANNOTATION
+from recovery.core.model.collective import Collective
 from recovery.core.model.facts import Progress
 from recovery.core.model.ledger import Ledger, Outcome, Phase
 from recovery.core.model.reason import Reason
@@ -239,6 +241,17 @@ def test_without_an_incident_it_is_counted_at_once() -> None:
 
 
 # --- a person ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [Collective.SELF_HEALING, Collective.INDEPENDENT])
+def test_a_person_who_says_that_the_program_heals_itself_ends_it(kind: Collective) -> None:
+    """Until then it was said to hang, and its GPU-seconds were counted."""
+    controller = closed(observing())
+    booked_from = controller.ledger.history[0].ended_at
+    controller.settle(REPLACED.with_workload(annotations={COLLECTIVE_ANNOTATION: kind}), 600)
+    assert controller.ledger.broken is None
+    assert controller.ledger.standing is not Standing.BROKEN
+    assert broken_seconds(controller) == pytest.approx(GPUS * (at(600) - booked_from).total_seconds())
 
 
 @pytest.mark.parametrize("verb", ["restart", "retry"])
