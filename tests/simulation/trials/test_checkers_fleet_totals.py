@@ -11,7 +11,7 @@ from recovery.core.model.fleet_ledger import FleetLedger, FleetTotals
 from recovery.core.model.folded_incidents import FoldedIncidents, NumberRange
 from recovery.core.model.ledger import Incident, IncidentTotals, Ledger
 from recovery.core.model.standing import Broken
-from recovery.ports import RECOVERY_CONFIGS, RECOVERY_INCIDENTS
+from recovery.ports import RECOVERY_CONFIGS, RECOVERY_GROUPS, RECOVERY_INCIDENTS
 from recovery.sim.trials.checkers.fleet_totals import FleetTotalsFold
 from tests.simulation.trials.checker_case import CONTROLLER, Case, at, closed, opened, restarted
 
@@ -110,6 +110,28 @@ def test_the_time_in_which_a_group_hung_needs_no_record() -> None:
     hung = totals_of_broken("workload", hangs, 800.0)
     case.totals(with_closed(case.counted(), [hung], at(1200), may_return=lambda _: False))
     case.forgotten()
+    assert case.end() == []
+
+
+def deleted_while_broken() -> FleetCase:
+    case = FleetCase()
+    case.recorded()
+    case.totals(case.counted())
+    case.ledger(msgspec.structs.replace(ENDED, incident=None, broken=LEFT))
+    case.now = 1600
+    case.drop(RECOVERY_GROUPS, "llm-workload")
+    case.now = 1700
+    return case
+
+
+LEFT = Broken(at(1000), at(1100), "workload-1", "PodDeleted", 8)
+
+
+def test_the_time_in_which_a_group_hung_when_its_job_was_deleted_is_counted() -> None:
+    assert deleted_while_broken().end() == ["the time in which it hung from 08:18:20 on is not counted"]
+    case = deleted_while_broken()
+    hung = totals_of_broken("workload", LEFT, 4000.0)
+    case.totals(with_closed(case.counted(), [hung], at(1600), may_return=lambda _: False))
     assert case.end() == []
 
 

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from recovery.core.fleet.totals import IncidentName, held_by, with_closed
+from recovery.core.fleet.totals import IncidentName, held_by, name_of_broken, with_closed
 from recovery.core.incident.closed_incident import totals_of
 from recovery.core.model.enforce_estimate import EnforceEstimate
 from recovery.core.model.facts import GroupKey
@@ -27,7 +27,8 @@ class _Recorded(msgspec.Struct, frozen=True):
 
 class FleetTotalsFold(CheckerRule):
     """The totals of the fleet are the sums over the RecoveryIncidents that were recorded since the RecoveryConfig
-    exists. Each of them is counted once, and none is missed.
+    exists. Each of them is counted once, and none is missed. So is the time in which a group was Broken when its job
+    was deleted.
 
     A record need not be counted yet while its ledger still holds the incident. Nor need one whose job was deleted while
     controllers were held up, because its ledger may have gone with it.
@@ -116,15 +117,28 @@ class FleetTotalsFold(CheckerRule):
             if name not in self._recorded and name not in self._hung:
                 yield self.found(at, f"incident {name[1]} of workload {name[0]} is counted and not recorded")
         for name, record in self._recorded.items():
-            if name not in self._counted and self._is_due(name, record):
+            if name not in self._counted and self._is_due(name, record.at):
                 yield self.found(at, f"incident {name[1]} of workload {name[0]} is not counted", record.group)
+        yield from self._left_broken(at)
         counted = (each.adds for name, each in self._recorded.items() if name in self._counted)
         fold = with_closed(FleetTotals(), counted, at, may_return=lambda _: False)
         for sentence in self._differences(fold, self._totals):
             yield self.found(at, sentence)
 
-    def _is_due(self, name: IncidentName, record: _Recorded) -> bool:
-        if self._config_since is None or record.at < self._config_since + self.COUNTED_WITHIN:
+    def _left_broken(self, at: datetime) -> Iterator[Violation]:
+        """The jobs whose groups were Broken when they were deleted, and are not counted."""
+        for state in self.world.ledgers:
+            broken, gone_at = state.ledger.broken, state.gone_at
+            if broken is None or gone_at is None or not broken.gpus or gone_at <= broken.booked_from:
+                continue
+            name = name_of_broken(state.workload_uid, broken)
+            if name not in self._counted and self._is_due(name, gone_at):
+                since = f"{broken.booked_from:%H:%M:%S}"
+                yield self.found(at, f"the time in which it hung from {since} on is not counted", state.group)
+
+    def _is_due(self, name: IncidentName, since: datetime) -> bool:
+        """`since`: when the record was written, or the ledger deleted."""
+        if self._config_since is None or since < self._config_since + self.COUNTED_WITHIN:
             return False
         state = self.world.ledgers.of(name[0])
         if state is None:
