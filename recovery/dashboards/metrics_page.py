@@ -71,9 +71,9 @@ _PHASES_HEAD = """
 """
 
 _AFTER_PHASES = """
-`hung` in counters is the time in Held and Decided: Decided is long only where nothing is done about a failure. Backoff
-counts as idle while the restart is withheld. While the controller suspends the job, its GPUs count as released, and not
-as idle.
+`hung` in counters is the time in Held and Decided, and the time in which a group is [Broken](commands.md#broken) after
+an incident. Decided is long only where nothing is done about a failure. Backoff counts as idle while the restart is
+withheld. While the controller suspends the job, its GPUs count as released, and not as idle.
 """
 
 _USUAL = (SELECTED, LEADS, ALWAYS, ON_LINUX)
