@@ -20,7 +20,10 @@ def hanging(cluster: PlainCluster, *, mode: str = "Enforce", ranks: int = 4, led
     cluster.add_policy(mode=mode)
     cluster.add_group("llm", broken() if ledger is None else ledger)
     for pod in cluster.objects[PODS.plural]:
-        began = "08:50:07" if pod["metadata"]["name"] == "llm-3" else "08:00:10"
+        began = "08:00:10"
+        if pod["metadata"]["name"] == "llm-3":
+            began = "08:50:07"
+            pod["metadata"]["creationTimestamp"] = "2026-11-02T08:50:05Z"
         for container in pod["status"]["containerStatuses"]:
             container["state"] = {"running": {"startedAt": f"2026-11-02T{began}Z"}}
 
@@ -85,7 +88,7 @@ def test_in_an_incident_the_ranks_hang_until_it_has_restarted_them(cluster: Plai
 
 def test_a_held_incident_names_the_ranks_that_hang(cluster: PlainCluster) -> None:
     ledger = open_incident("Held") | {"standing": "Broken"}
-    ledger["incident"] |= {"startedAt": "2026-11-02T08:50:00Z", "evidence": [WHY]}
+    ledger["incident"] |= {"startedAt": "2026-11-02T08:50:00Z", "lostAt": "2026-11-02T08:50:00Z", "evidence": [WHY]}
     hanging(cluster, ledger=ledger)
     assert section(explain("llm"), "Now")[:2] == [
         f"standing Broken since 2026-11-02 08:50:00Z: {WHY}; 3 ranks still run and hang",
