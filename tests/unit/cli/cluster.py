@@ -94,7 +94,7 @@ class PlainCluster(ObjectsApi):
         group = {"jobset.sigs.k8s.io/jobset-name": name, "jobset.sigs.k8s.io/replicatedjob-name": "node"}
         job: Object = {"metadata": metadata(name, namespace, uid), "spec": {}, "status": {}}
         self.put(TRAIN_JOBS, job)
-        jobset = {"metadata": metadata(name, namespace, f"{uid}-js", owner=uid), "spec": {"replicatedJobs": [step()]}}
+        jobset = {"metadata": metadata(name, namespace, f"{uid}-js", owner=uid), "spec": {"replicatedJobs": [step(ranks)]}}
         self.put(JOB_SETS, jobset)
         child = {
             "metadata": metadata(f"{name}-node-0", namespace, f"{uid}-j", owner=f"{uid}-js", labels=group),
@@ -177,9 +177,10 @@ def lease(
     return {"metadata": metadata("recovery-controller", namespace, f"lease-{namespace}"), "spec": spec}
 
 
-def step() -> Object:
+def step(ranks: int) -> Object:
     labels = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
-    return {"name": "node", "template": {"metadata": {"labels": labels}, "spec": {"parallelism": 2, "completions": 2}}}
+    size = {"parallelism": ranks, "completions": ranks}
+    return {"name": "node", "template": {"metadata": {"labels": labels}, "spec": size}}
 
 
 def pod(running: bool, *, node: str) -> Object:
