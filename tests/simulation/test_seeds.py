@@ -17,7 +17,6 @@ SEEDS_OF_CI = 1000
 """CI runs so many. They meet everything that trials can draw."""
 SEEDS = int(os.environ.get("SEEDS", SEEDS_OF_CI))
 KNOWN_GAPS = {
-    257: "StandingConfirmed",  # a force-deleted pod is gone 200 ms before its process
     325: "StandingConfirmed",  # the ranks had met within the second of the loss
     326: "StandingConfirmed",  # a rank began again on a node that was cut off, and no object shows that
 }

@@ -97,7 +97,7 @@ def gather(snapshot: Snapshot) -> tuple[Evidence, ...]:
 
 
 def _job_evidence(snapshot: Snapshot, job: JobFacts) -> list[Evidence]:
-    pods = pods_of_run(job, snapshot.pods)
+    pods = pods_of_run(job, snapshot.pods, snapshot.trained_at.get(job.uid))
     dying_since = job.deleting_since
     if dying_since is not None and job.restart_attempt >= restarts_of(snapshot):
         return []  # not deleted by JobSet for a restart; if it were, the failures of its pods would still be evidence

@@ -181,7 +181,10 @@ def _ran_since(item: Evidence) -> datetime | None:
 
 def _runs(snapshot: Snapshot) -> dict[str, _Run]:
     """The runs by Job UID. A launcher alone trains nothing."""
-    pods = {job.uid: pods_of_run(job, snapshot.pods) for job in (*snapshot.jobs, *snapshot.gone_jobs)}
+    pods = {
+        job.uid: pods_of_run(job, snapshot.pods, snapshot.trained_at.get(job.uid))
+        for job in (*snapshot.jobs, *snapshot.gone_jobs)
+    }
     found = {}
     for job in (*snapshot.jobs, *snapshot.gone_jobs):
         if job.gone_at is not None:

@@ -93,7 +93,10 @@ def meet(snapshot: Snapshot, lost_at: datetime | None = None) -> Meeting:
     jobs = [job for job in member_jobs(snapshot) if not stands_still(job)]
     deleted = deleted_alone(snapshot)
     counted = [job for job in (*jobs, *deleted) if job.uid in program.counts]
-    pods = {job.uid: pods_of_run(job, snapshot.pods) for job in (*snapshot.jobs, *snapshot.gone_jobs)}
+    pods = {
+        job.uid: pods_of_run(job, snapshot.pods, snapshot.trained_at.get(job.uid))
+        for job in (*snapshot.jobs, *snapshot.gone_jobs)
+    }
     processes = [
         process
         for job in counted

@@ -49,7 +49,7 @@ def suspended_at(job: JobFacts) -> datetime | None:
     return next((c.since for c in job.conditions if c.type == "Suspended" and c.status == "True"), None)
 
 
-def pods_of_run(job: JobFacts, pods: Iterable[PodFacts]) -> tuple[PodFacts, ...]:
+def pods_of_run(job: JobFacts, pods: Iterable[PodFacts], remembered: datetime | None = None) -> tuple[PodFacts, ...]:
     """The Job's pods that are known to be of its present run, including those that have vanished.
 
     A suspended Job keeps its UID and deletes only its active pods. So a living pod always belongs to the present run.
@@ -63,6 +63,9 @@ def pods_of_run(job: JobFacts, pods: Iterable[PodFacts]) -> tuple[PodFacts, ...]
     the replacement shows the loss.
 
     A suspension may be so short that the Job controller writes no condition about it. Then its pods show it.
+
+    `remembered`: when all members were seen to run at once. Each rank had a pod of the present run then, so this is the
+    one that ran, if no other pod of its rank is known. None: they were not seen to.
     """
     resumed = resumed_at(job)
     mine = tuple(pod for pod in pods if pod.job_uid == job.uid)
@@ -80,7 +83,17 @@ def pods_of_run(job: JobFacts, pods: Iterable[PodFacts]) -> tuple[PodFacts, ...]
             return True
         return ended > resumed and (seen is None or pod.created_at >= seen)
 
-    return tuple(filter(of_run, mine))
+    found = tuple(filter(of_run, mine))
+    if remembered is None or remembered < resumed:
+        return found
+    known = {rank(pod) for pod in found}
+
+    def ran_with_all(pod: PodFacts) -> bool:
+        started, last = started_at(pod), pod.deleting_since if pod.deleting_since is not None else pod.gone_at
+        ran = started is not None and started <= remembered and last is not None and remembered <= last
+        return ran and rank(pod) not in known and (seen is None or pod.created_at >= seen)
+
+    return (*found, *filter(ran_with_all, mine))
 
 
 def _run_over_at(job: JobFacts, pods: Iterable[PodFacts]) -> datetime | None:

@@ -11,6 +11,7 @@ from recovery.core.diagnosis.not_started import not_started
 from recovery.core.diagnosis.trained import all_ran_at, pods_of_run, trained_at
 from recovery.core.model.facts import Condition, ContainerFacts, ExitFacts
 from recovery.core.model.reason import Reason
+from recovery.core.model.standing import Standing
 from tests.unit.core.decision.test_baselines import untouched
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.groups import group, training
@@ -256,3 +257,15 @@ def test_a_rank_that_is_lost_after_such_a_resume_is_one_incident() -> None:
     controller.reconcile(resumed_within_the_grace(seen=True), 25)
     controller.reconcile(resumed_within_the_grace(seen=True).pod_deleted(2, 300), 300.5)
     assert len(controller.triggers) == 1
+
+
+def test_a_rank_that_is_deleted_by_force_just_after_the_resume_hangs_no_one_before_its_process_ends() -> None:
+    """A delete with a grace period of 0 may be the last of several, so its date does not say of which run the pod is.
+    But its rank has no other pod, and all ranks have run."""
+    forced = resumed().pod_deleted(2, 11, grace_seconds=0).with_pod(2, deletion_dated_again=True)
+    controller, standings = Controller(policy(since=-60)), []
+    for world, seconds in ((forced, 11.2), (forced.pod_failed(2, 137, 11.4), 11.5)):
+        controller.reconcile(world, seconds)
+        standings.append(controller.ledger.standing)
+    assert standings == [Standing.MET, Standing.BROKEN]
+    assert controller.incident.evidence == (f"pod {forced.pod(2).name} (rank 2, node gpu-2) was deleted",)

@@ -121,3 +121,29 @@ def test_all_pods_of_a_job_that_was_never_resumed_are_of_its_run() -> None:
 
 def test_a_pod_of_another_job_is_not() -> None:
     assert not is_of_the_run(msgspec.structs.replace(pod(5), job_uid="other"))
+
+
+# --- all members were seen to run at once --------------------------------------------------------------------------
+
+FORCED = pod(-5, deleting_since=at(5), containers=(ContainerFacts("node", running_since=at(-2)),), **LAST_DELETE)
+"""It may have been asked to terminate before the resume, by its dates."""
+
+SEEN_WHOLE: dict[str, tuple[PodFacts, float, bool]] = {
+    "it ran then: its rank has no other pod": (FORCED, 3, True),
+    "it ran then, and nothing shows when it ended": (msgspec.structs.replace(FORCED, deleting_since=LATEST), 3, True),
+    "they ran before the resume": (FORCED, -1, False),
+    "its last delete is older than that": (FORCED, 6, False),
+    "it was created before the suspension": (msgspec.structs.replace(FORCED, created_at=at(-11)), 3, False),
+}
+
+
+@pytest.mark.parametrize(("pod", "whole", "expected"), SEEN_WHOLE.values(), ids=SEEN_WHOLE)
+def test_so_does_the_moment_at_which_all_members_ran(pod: PodFacts, whole: float, expected: bool) -> None:
+    job = resumed(suspended=-10).job
+    assert pods_of_run(job, [pod]) == ()
+    assert pods_of_run(job, [pod], at(whole)) == ((pod,) if expected else ())
+
+
+def test_where_another_pod_of_its_rank_is_known_that_one_ran_then() -> None:
+    living = msgspec.structs.replace(FORCED, uid="other", deleting_since=None, deletion_grace_seconds=None)
+    assert pods_of_run(resumed(suspended=-10).job, [FORCED, living], at(3)) == (living,)
