@@ -18,7 +18,6 @@ SEEDS_OF_CI = 1000
 SEEDS = int(os.environ.get("SEEDS", SEEDS_OF_CI))
 KNOWN_GAPS = {
     325: "StandingConfirmed",  # the ranks had met within the second of the loss
-    326: "StandingConfirmed",  # a rank began again on a node that was cut off, and no object shows that
 }
 """Seeds that break an invariant of the standing or of causes today, and which. A test fails for each one that no longer
 does, and for any other violation of these seeds."""

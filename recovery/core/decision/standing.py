@@ -11,7 +11,7 @@ import msgspec
 from recovery.core.diagnosis.meeting import Meeting
 from recovery.core.incident import phases
 from recovery.core.incident.preconditions import ended, needs_force
-from recovery.core.incident.standing import just_closed, left_broken, meeting_of, no_longer_broken
+from recovery.core.incident.standing import broken_later, just_closed, left_broken, meeting_of, no_longer_broken
 from recovery.core.model.ledger import Ledger
 from recovery.core.model.reason import Explanation, Reason, because
 from recovery.core.model.standing import Standing
@@ -38,6 +38,8 @@ def followed(context: ReconcileContext, before: Ledger, plan: Plan) -> Plan:
             after = left_broken(after, found, message_of(why))
     elif after.broken is not None and (standing in _NOT_HUNG or _heals_itself(found) or _opens(after)):
         after = no_longer_broken(after, context.workload.uid, _over_at(context, after, found))
+    elif after.broken is None and standing is Standing.BROKEN and after.incident is None:
+        after = broken_later(after, context.snapshot, found)
     if standing is Standing.BROKEN and after.broken is None and not _opens(after):
         standing = Standing.UNKNOWN  # no incident witnessed the loss: see the condition EarlierLoss
     is_written = plan.ledger != before or after.broken != before.broken

@@ -192,7 +192,8 @@ def _history(before: Ledger, after: Ledger) -> list[str]:
 
 
 def _broken(before: Ledger, after: Ledger) -> list[str]:
-    """A group is Broken between incidents only from the end of one that says so until the next one opens."""
+    """A group is Broken between incidents only from the end of one that says so until the next one opens, or from a
+    later moment, if a rank that this incident counted as lost ended only then."""
     broken, incident = after.broken, after.incident
     if broken is None:
         return []
@@ -201,6 +202,9 @@ def _broken(before: Ledger, after: Ledger) -> list[str]:
     if before.broken is not None:
         return [] if broken == before.broken else ["Broken: it changes without an end"]
     closing = incident.closing if incident is not None else None
+    last = after.history[0] if incident is None and after.history else None
+    if last is not None and (last.id, last.still_broken) == (broken.incident, False):
+        return [] if last.ended_at <= broken.booked_from else ["Broken: since before its incident closed"]
     if closing is None or not closing.still_broken or closing.ended_at > broken.booked_from:
         return ["Broken: no incident closes with ranks that hang"]
     return []

@@ -82,7 +82,7 @@ def open_incident(
     if ledger.handled.until is not None:  # no second is booked twice
         decided_at = min(max(decided_at, ledger.handled.until), now)
         failed_at = min(max(failed_at, ledger.handled.until), decided_at)
-    ranks, gpus = _size(snapshot)
+    ranks, gpus = size_of(snapshot)
     progress = snapshot.workload.progress
     incident = Incident(
         id=incident_id(uid, number),
@@ -394,7 +394,7 @@ def outcome_when_whole(ledger: Ledger) -> tuple[Outcome, Reason]:
     return Outcome.OBSERVED, Reason.LEFT_TO_KUBERNETES
 
 
-def _size(snapshot: Snapshot) -> tuple[int, int]:
+def size_of(snapshot: Snapshot) -> tuple[int, int]:
     """Ranks (pods) and GPUs of the whole group, including lost members. The template counts for a Job without pods."""
     ranks = gpus = 0
     # Of a deleted Job the last state counts, until the next one of its name exists. If its JobSet was deleted, the

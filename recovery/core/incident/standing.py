@@ -8,10 +8,11 @@ from datetime import datetime
 
 import msgspec
 
-from recovery.core.diagnosis.meeting import Meeting, meet
+from recovery.core.diagnosis.evidence import gather
+from recovery.core.diagnosis.meeting import Meeting, meet, processes_of
 from recovery.core.incident import phases
 from recovery.core.incident.closed_incident import totals_of_broken
-from recovery.core.incident.lifecycle import owing, restarted
+from recovery.core.incident.lifecycle import owing, restarted, size_of
 from recovery.core.model.facts import Snapshot
 from recovery.core.model.ledger import Incident, Ledger, MessageRelation
 from recovery.core.model.standing import BROKEN_SECONDS, Broken, Standing
@@ -59,6 +60,31 @@ def left_broken(ledger: Ledger, found: Meeting, hang: str) -> Ledger:
     said = f"{incident.message}; {hang}"
     noted = ledger.with_incident(closing=closing, message=said, told=MessageRelation.ELSE)
     return msgspec.structs.replace(noted, broken=broken)
+
+
+def broken_later(ledger: Ledger, snapshot: Snapshot, found: Meeting) -> Ledger:
+    """The ledger of a group that hangs since its last incident closed, because a rank ended only then that the incident
+    counted as lost: its pod trained on, on a node that did not answer.
+
+    The same ledger if no incident was about that rank, so that no one witnessed its loss.
+    """
+    since, closed_at = found.broken_since, ledger.handled.until
+    if since is None or closed_at is None or since < closed_at.replace(microsecond=0) or not ledger.history:
+        return ledger
+    handled = (item for item in gather(snapshot) if item.key in ledger.handled.keys)
+    ended = (item for item in handled if item.pod and any(each.ended == since for each in processes_of(item.pod)))
+    loss, closed = next(ended, None), ledger.history[0]
+    if loss is None:
+        return ledger
+    broken = Broken(
+        since=since,
+        booked_from=max(closed.ended_at, since),
+        incident=closed.id,
+        disruption_class=closed.disruption_class,
+        gpus=size_of(snapshot)[1],
+        message=loss.text,
+    )
+    return msgspec.structs.replace(ledger, broken=broken)
 
 
 def no_longer_broken(ledger: Ledger, workload_uid: str, at: datetime) -> Ledger:

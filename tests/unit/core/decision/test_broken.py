@@ -5,13 +5,13 @@ import pytest
 
 from recovery.core.model.annotations import COLLECTIVE_ANNOTATION
 from recovery.core.model.collective import Collective
-from recovery.core.model.facts import Progress
+from recovery.core.model.facts import ContainerFacts, ExitFacts, PodFacts, Progress
 from recovery.core.model.ledger import Ledger, Outcome, Phase
 from recovery.core.model.reason import Reason
 from recovery.core.model.rules import Rule, RuleAction, When
 from recovery.core.model.standing import BROKEN_SECONDS, Standing
 from recovery.core.plan.actions import CountIncidents
-from recovery.core.policy.spec import Mode
+from recovery.core.policy.spec import Mode, Restart
 from tests.unit.core.decision.test_replacing_nodes import REPLACE_FAULTY, faulty
 from tests.unit.core.driver import Controller, observing, policy
 from tests.unit.core.groups import training
@@ -143,6 +143,50 @@ def test_an_incident_stays_open_while_the_lost_rank_only_leaves(make: type[Contr
     controller.settle(new, 100)
     controller.settle(new, 106)
     assert controller.ledger.history[0].still_broken
+
+
+def answered_late() -> tuple[World, World]:
+    """Rank 2 crashed, and the others hung until they gave up. The node of rank 0 was silent then. Rank 0 began again
+    there, unseen, and met the others. Its pod is replaced, and only at 500 s the node answers and ends the old one.
+
+    The group with the new pod, and the group when the old one has ended.
+    """
+    world = training(restart_policy="OnFailure").container_restarted(2, 1, 0)
+    silent = world.node_silent("gpu-0", 100)
+    for index in (1, 2, 3):
+        silent = silent.container_restarted(index, 134, 200)
+    old, before = silent.evicted(0, 300), silent.pod(0)
+    new = old.pod_gone(0, 300).replaced(0, 301).started(0, 301).pod_ready(0, 310).with_pod(0, node="gpu-9")
+    again = ExitFacts(143, "Error", "", at(203), at(500))
+    first = msgspec.structs.replace(again, code=134, started_at=before.containers[0].running_since, finished_at=at(202))
+    ended = msgspec.structs.replace(
+        old.pod(0),
+        phase="Failed",
+        containers=(ContainerFacts("node", restarts=1, exit=again, last_exit=first),),
+        gone_at=at(500),
+    )
+
+    def beside(pod: PodFacts, world: World) -> World:
+        return msgspec.structs.replace(world, pods=tuple(pod if each.uid == pod.uid else each for each in world.pods))
+
+    return beside(old.pod(0), new), beside(ended, new).node_back("gpu-0")
+
+
+def test_it_is_broken_from_when_a_rank_ends_that_an_incident_has_counted_as_lost_long_before() -> None:
+    """The node did not answer, so the incident closed with the standing Unknown. No evidence is new at the end."""
+    replaced, ended = answered_late()
+    controller = Controller(policy(restart=Restart.NONE))
+    controller.settle(replaced, 311)
+    controller.settle(replaced, 320)
+    assert (controller.ledger.incident, controller.ledger.standing) == (None, Standing.UNKNOWN)
+    controller.settle(ended, 501)
+    assert (controller.ledger.incident, controller.ledger.standing) == (None, Standing.BROKEN)
+    broken, last = controller.ledger.broken, controller.ledger.history[0]
+    assert broken is not None
+    assert (broken.since, broken.booked_from, broken.incident, broken.gpus) == (at(500), at(500), last.id, 4 * 8)
+    assert controller.reconcile(ended, 600).reason is Reason.STILL_BROKEN
+    controller.settle(ended.all_came_back(700, 710), 711)
+    assert broken_seconds(controller) == pytest.approx(4 * 8 * 200)
 
 
 # --- it is no longer Broken ----------------------------------------------------------------------------------------

@@ -124,6 +124,7 @@ HOLDS: dict[str, tuple[Ledger, Ledger]] = {
     "it is put away": (closed(), put_away()),
     "it closes, and the group hangs": (opened(), closed_hanging()),
     "it is put away, and the group hangs": (closed_hanging(), left_hanging()),
+    "a rank of it ends later, and the group hangs": (put_away(), left_hanging(300)),
     "it trains again": (left_hanging(), booking(left_hanging(), 3200.0, standing=Standing.MET, broken=None)),
 }
 
@@ -166,6 +167,11 @@ BREAKS: dict[str, tuple[Ledger, Callable[[Ledger], Ledger], str]] = {
         closed(),
         lambda x: msgspec.structs.replace(x, broken=left_hanging().broken),
         "Broken: no incident closes with ranks that hang",
+    ),
+    "a group that hangs since before its incident closed": (
+        put_away(),
+        lambda _: left_hanging(-1),
+        "Broken: since before its incident closed",
     ),
     "a group that hangs while an incident is open": (
         opened(),
