@@ -83,11 +83,14 @@ class Meeting(msgspec.Struct, frozen=True):
         return len(self.hanging)
 
 
-def meet(snapshot: Snapshot, lost_at: datetime | None = None) -> Meeting:
+def meet(snapshot: Snapshot, lost_at: datetime | None = None, hung_of: int = 0) -> Meeting:
     """The meeting of the present member Jobs, and of those that were deleted while others of their group are left.
 
     `lost_at`: when the group lost a rank, by the ledger. The ranks that ran then had met it, even if no object shows
     that any more. None: the ledger knows of no such loss.
+
+    `hung_of`: how many ranks the group had then, if the ledger says that they hang since. If fewer of them are known, a
+    Job was made smaller, which restarts no process. 0: the ledger does not say so.
     """
     program = collective_of(snapshot)
     jobs = [job for job in member_jobs(snapshot) if not stands_still(job)]
@@ -113,7 +116,7 @@ def meet(snapshot: Snapshot, lost_at: datetime | None = None) -> Meeting:
             events += [_Event(each.ended, _Order.ENDED, each) for each in unseen if each.ended is not None]
     if lost_at is not None:
         unseen = _unseen(snapshot, counted, processes, pods, lost_at - _SECOND)
-        events.append(_Event(lost_at, _Order.LOST, unseen=unseen))
+        events.append(_Event(lost_at, _Order.LOST, unseen=unseen, hung_of=hung_of))
     done = ((uid, rank(pod)) for uid, ranks in snapshot.done.items() for pod in ranks)
     wanted = {job.uid: member_count(job) for job in counted if job in jobs}
     scan = _Scan(wanted, done, whole=len(jobs) >= max(1, snapshot.expected_jobs))
@@ -317,6 +320,8 @@ class _Event(msgspec.Struct, frozen=True):
     """LOST and MET: the processes that ran at that moment although no object shows them."""
     surely: bool = False
     """MET: whatever the objects show."""
+    hung_of: int = 0
+    """LOST: of how many ranks some hang from then on, whatever the objects show. 0: the objects show it."""
 
 
 def _events(processes: Iterable[Process]) -> Iterator[_Event]:
@@ -378,6 +383,9 @@ class _Scan:
             # If nothing shows a later process of that rank, its end has the date of this event.
             if is_loss or (each.ended is not None and each.ended <= event.at):
                 self._ended(each, event.at)
+        if self._set and len(self._set) + len(self._done) < event.hung_of:
+            self._broken_since = self._broken_since or event.at
+            self._lost_at = event.at
 
     def result(self) -> Meeting:
         if self._broken_since is not None:

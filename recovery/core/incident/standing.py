@@ -20,7 +20,7 @@ from recovery.core.model.standing import BROKEN_SECONDS, Broken, Standing
 
 def meeting_of(snapshot: Snapshot, ledger: Ledger) -> Meeting:
     """Who met whom, as the facts and the ledger show it."""
-    return meet(snapshot, _lost_at(ledger))
+    return meet(snapshot, _lost_at(ledger), _hung_of(ledger))
 
 
 def hangs(snapshot: Snapshot, ledger: Ledger) -> bool:
@@ -42,6 +42,14 @@ def _lost_at(ledger: Ledger) -> datetime | None:
     return None if restarted(ledger) else incident.lost_at
 
 
+def _hung_of(ledger: Ledger) -> int:
+    """How many ranks the group had when it lost one, if others hang since. 0: they do not, or an older version wrote
+    the ledger."""
+    if ledger.broken is not None:
+        return ledger.broken.ranks
+    return ledger.incident.ranks if ledger.incident is not None and ledger.standing is Standing.BROKEN else 0
+
+
 def left_broken(ledger: Ledger, found: Meeting, hang: str) -> Ledger:
     """The ledger whose incident has just closed although ranks hang. `hang`: that they do, as a sentence."""
     incident = ledger.current_incident
@@ -54,6 +62,7 @@ def left_broken(ledger: Ledger, found: Meeting, hang: str) -> Ledger:
         incident=incident.id,
         disruption_class=incident.disruption_class,
         gpus=incident.gpus_now,
+        ranks=incident.ranks,
         message=incident.evidence[0],
     )
     closing = msgspec.structs.replace(incident.closing, still_broken=True)
@@ -76,12 +85,14 @@ def broken_later(ledger: Ledger, snapshot: Snapshot, found: Meeting) -> Ledger:
     loss, closed = next(ended, None), ledger.history[0]
     if loss is None:
         return ledger
+    ranks, gpus = size_of(snapshot)
     broken = Broken(
         since=since,
         booked_from=max(closed.ended_at, since),
         incident=closed.id,
         disruption_class=closed.disruption_class,
-        gpus=size_of(snapshot)[1],
+        gpus=gpus,
+        ranks=ranks,
         message=loss.text,
     )
     return msgspec.structs.replace(ledger, broken=broken)

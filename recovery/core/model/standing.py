@@ -32,6 +32,8 @@ class Broken(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """GPUs of the group. All of them are idle."""
     message: str = ""
     """What broke the group, in words."""
+    ranks: int = 0
+    """Ranks of the group when it broke. A smaller size of a Job does not end that. 0: an older version wrote this."""
 
 
 BROKEN_SECONDS = "Broken"

@@ -189,6 +189,35 @@ def test_it_is_broken_from_when_a_rank_ends_that_an_incident_has_counted_as_lost
     assert broken_seconds(controller) == pytest.approx(4 * 8 * 200)
 
 
+def scaled_away(world: World) -> World:
+    """Its user has made the Job smaller by the rank that was lost."""
+    smaller = world.with_job(parallelism=3, completions=3)
+    return msgspec.structs.replace(smaller, pods=tuple(pod for pod in world.pods if pod.index != 3))
+
+
+@BOTH
+def test_it_stays_broken_when_its_user_takes_the_lost_rank_away(make: type[Controller]) -> None:
+    controller = make()
+    lost = training().pod_deleted(3, 0)
+    controller.reconcile(lost, 1)
+    replaced = lost.came_back(3, 30, 40)
+    for seconds in (7, 41, 42):
+        controller.settle(lost if seconds < 30 else replaced, seconds)
+    assert controller.ledger.broken is not None
+    assert controller.ledger.broken.ranks == 4
+    controller.settle(scaled_away(replaced), 60)
+    assert controller.ledger.standing is Standing.BROKEN
+
+
+def test_so_it_does_while_an_incident_is_open() -> None:
+    controller = Controller(policy(limit=0))
+    lost = training().pod_failed(3, 1, 0)
+    controller.settle(lost, 1)
+    assert (controller.ledger.phase, controller.ledger.standing) == (Phase.HELD, Standing.BROKEN)
+    controller.settle(scaled_away(lost), 60)
+    assert (controller.ledger.phase, controller.ledger.standing) == (Phase.HELD, Standing.BROKEN)
+
+
 # --- it is no longer Broken ----------------------------------------------------------------------------------------
 
 

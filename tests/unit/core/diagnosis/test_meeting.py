@@ -17,8 +17,8 @@ RUNS = group(4, born=-60, restart_policy="OnFailure").all_ready(0)
 """Four ranks that met at 0 s."""
 
 
-def standing(world: World, lost_at: float | None = None) -> Standing:
-    return meet(world.snapshot(), None if lost_at is None else at(lost_at)).standing
+def standing(world: World, lost_at: float | None = None, hung_of: int = 0) -> Standing:
+    return meet(world.snapshot(), None if lost_at is None else at(lost_at), hung_of).standing
 
 
 def all_restarted(world: World, *seconds: float) -> World:
@@ -193,6 +193,19 @@ def test_a_rank_of_the_first_set_without_any_trace_has_ended() -> None:
 def test_a_loss_that_turned_out_to_be_none_breaks_nothing() -> None:
     """A node was silent for so long that its pod counted as lost. Then it answered, and the same process runs."""
     assert standing(RUNS.controller_restarted(), lost_at=10) is Standing.MET
+    assert standing(RUNS.controller_restarted(), lost_at=10, hung_of=4) is Standing.MET, "the ledger said Broken"
+
+
+def test_a_smaller_size_does_not_end_a_break_that_the_ledger_knows() -> None:
+    """The lost rank is scaled away, and no object shows it any more. The others still hang."""
+    lost = RUNS.pod_gone(3, 10)
+    smaller = lost.with_job(parallelism=3, completions=3)
+    assert standing(lost) is Standing.BROKEN
+    assert standing(smaller, lost_at=10) is Standing.MET, "the ledger does not say whether they hang"
+    assert meet(smaller.snapshot(), at(10), 4) == Meeting(
+        Standing.BROKEN, at(0), broken_since=at(10), lost_at=at(10), hung=3
+    )
+    assert standing(all_restarted(smaller, 600, 610, 620), lost_at=10, hung_of=4) is Standing.MET
 
 
 def test_a_meeting_that_the_ledger_knows_is_broken_by_a_rank_that_was_replaced_unseen() -> None:
