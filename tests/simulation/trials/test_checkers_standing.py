@@ -200,3 +200,40 @@ def test_idle_seconds_of_a_broken_group_that_are_booked_are_no_violation() -> No
     stops_hanging(case, 1600)
     books(case, 590)
     assert case.end() == []
+
+
+def seems_to_break(met_at: float) -> Case:
+    """The ranks had met at that time. Rank 0 hangs until 1600, beside the pod that replaces rank 1, and then seems to
+    have left that one alone."""
+    case = Case(StandingConfirmed, policy=True)
+    case.now = met_at
+    case.trace(EventKind.ROUND_FORMED, "job-1")
+    case.now = 1000
+    loses_a_rank(case)
+    case.now = 1001
+    case.ledger(saying(Standing.BROKEN))
+    case.runs(1)
+    case.trace(EventKind.PROCESS_STARTED, "job-1", 1, "pod-3")
+    stops_hanging(case, 1600)
+    return case
+
+
+def test_a_set_that_only_seems_to_break_is_no_violation() -> None:
+    """The API dates the meeting and the loss with one second, so rank 0 seems to have waited for the new pod."""
+    assert seems_to_break(999.5).end() == []
+
+
+def test_broken_after_the_end_of_ranks_that_had_met_for_longer_is_found() -> None:
+    assert "no rank hangs" in seems_to_break(998.5).end()[0]
+
+
+def test_broken_after_the_last_process_of_a_set_that_only_seems_to_break_is_found() -> None:
+    case = seems_to_break(999.5)
+    case.now = 1700
+    case.trace(EventKind.PROCESS_EXITED, "job-1", 1, "pod-3")
+    case.fails(1, 1)
+    case.now = 1710
+    case.ledger(saying(Standing.UNKNOWN))
+    case.now = 1720
+    case.ledger(saying(Standing.BROKEN))
+    assert "no rank hangs" in case.end()[0]

@@ -79,7 +79,8 @@ class StandingConfirmed(CheckerRule):
 
     It does not cover ends that no controller witnessed: those from before the policy applied as it does, and those that
     happened while the controllers were held up. Nor does it cover groups of which nothing shows the container that
-    trains, and processes that outlive their pods.
+    trains, processes that outlive their pods, and ranks that met in the second in which one of them ended. The API
+    dates both with that second, so those ranks seem to wait, and to meet the rank that replaces the one that ended.
     """
 
     hears = frozenset({PODS, RECOVERY_GROUPS, *_OF_GROUPS})
@@ -241,7 +242,8 @@ class StandingConfirmed(CheckerRule):
                 changes = (at for at in (*shown, *(ended for _, ended in hanging)) if at <= since)
                 changed_at = max(changes, default=self.evidence.began_at)
                 clear = self._is_clear(time, max(changed_at, since), changed_at, until)
-                if clear and not self._lives_on(key, since) and not self._seems_to_run(key, since):
+                seems_so = self._seems_to_run(key, since) or self._seems_to_break(key, found, since)
+                if clear and not self._lives_on(key, since) and not seems_so:
                     yield self.found(since, "the ledger says that the group is broken, and no rank hangs", key)
 
     def _miscounted(
@@ -331,6 +333,19 @@ class StandingConfirmed(CheckerRule):
             shown = self._shown.get(process_of(ended))
             until = shown.at if shown is not None else at
             if ended.at <= at and (shown is None or until > at or any(ended.at < each < until for each in began)):
+                return True
+        return False
+
+    def _seems_to_break(self, key: GroupKey, found: Sequence[Hang], at: datetime) -> bool:
+        """Ranks that had met only for a moment seem to have waited for the replacement of the lost one, and to have met
+        it. When one of them ends, that set seems to break, until the last process of it has ended."""
+        records = self.evidence.trace.of(str(key), EventKind.PROCESS_STARTED)
+        for hang in found:
+            ends = [shown.at for each in hang.hung if (shown := self._shown.get(each)) is not None]
+            if not ends or min(ends) > at or not self._met_for_a_moment(key, hang):
+                continue
+            newcomers = (process_of(each) for each in records if hang.lost.at < each.at < min(ends))
+            if any((shown := self._shown.get(each)) is None or shown.at > at for each in newcomers):
                 return True
         return False
 
