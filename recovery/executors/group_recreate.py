@@ -43,7 +43,8 @@ async def delete_job(api: ApiClient, namespace: str, action: DeleteJob) -> None:
 
 
 async def claim_job(api: ApiClient, namespace: str, action: ClaimJob) -> None:
-    """Mark the Job and raise its backoffLimit, if it is still the object and the version of the decision.
+    """Mark the Job, raise its backoffLimit, and let it replace only pods that have ended, if it is still the object and
+    the version of the decision. (The API server lets `podReplacementPolicy` change.)
 
     If the API server refuses the change, the Job is deleted at once: a group that is not torn down is worse than a
     grace period that is too long. Raises ConflictError if the Job changed meanwhile. A Job that is gone needs no mark.
@@ -54,7 +55,7 @@ async def claim_job(api: ApiClient, namespace: str, action: ClaimJob) -> None:
             "resourceVersion": action.resource_version,
             "annotations": {TORN_DOWN_BY_ANNOTATION: action.attempt},
         },
-        "spec": {"backoffLimit": action.backoff_limit},
+        "spec": {"backoffLimit": action.backoff_limit, "podReplacementPolicy": "Failed"},
     }
     try:
         await api_verbs.patch(api, JOBS, action.name, body, kind=PatchKind.MERGE, namespace=namespace)

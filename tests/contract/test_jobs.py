@@ -329,6 +329,16 @@ async def test_a_replacement_waits_for_the_old_pod_to_have_ended_where_the_job_s
 
 
 @slow_expectation
+async def test_so_it_does_where_the_job_says_so_only_since_it_runs(scene: Scene) -> None:
+    """The API server lets this field change. Slow as the next one."""
+    _, pods, [one] = await started(scene, 1, pod={"image": DEAF, "grace_seconds": 20})
+    await scene.patch(JOBS, "llm", {"spec": {"podReplacementPolicy": "Failed"}})
+    await delete_pod(scene, one)
+    [other] = await scene.others_run(pods, 1, one)
+    assert pods.reports_of(uid(one), ended) < pods.reports_of(uid(other), lambda _: True)
+
+
+@slow_expectation
 async def test_a_replacement_comes_while_the_old_pod_still_ends_where_the_job_says_nothing(scene: Scene) -> None:
     """Slow: the first replacement waits ten seconds, and the old pod has to outlast that."""
     _, pods, [one] = await started(scene, 1, pod={"image": DEAF, "grace_seconds": 20})

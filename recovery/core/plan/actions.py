@@ -38,6 +38,9 @@ class ClaimJob(msgspec.Struct, frozen=True):
     that may be the garbage collector's delete, with the pod's own grace period. So under a policy with a shorter one
     the pods are deleted first. The deletes count as failures of the Job (`isPodFailed`, Kubernetes 1.36).
     `backoff_limit` is raised by as many, so that the Job survives them and keeps the retries that its user gave it.
+
+    From then on the Job replaces only pods that have ended. The delete of the Job may be refused or delayed, and its
+    replacements would run beside the old processes meanwhile.
     """
 
     epoch: int

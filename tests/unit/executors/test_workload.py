@@ -104,7 +104,7 @@ async def test_a_job_is_claimed_in_the_version_of_the_decision() -> None:
             "resourceVersion": "7",
             "annotations": {"recovery.trainjob.dev/torn-down-by": "inc-1-1"},
         },
-        "spec": {"backoffLimit": 12},
+        "spec": {"backoffLimit": 12, "podReplacementPolicy": "Failed"},
     }
 
 
