@@ -94,7 +94,10 @@ class PlainCluster(ObjectsApi):
         group = {"jobset.sigs.k8s.io/jobset-name": name, "jobset.sigs.k8s.io/replicatedjob-name": "node"}
         job: Object = {"metadata": metadata(name, namespace, uid), "spec": {}, "status": {}}
         self.put(TRAIN_JOBS, job)
-        jobset = {"metadata": metadata(name, namespace, f"{uid}-js", owner=uid), "spec": {"replicatedJobs": [step(ranks)]}}
+        jobset = {
+            "metadata": metadata(name, namespace, f"{uid}-js", owner=uid),
+            "spec": {"replicatedJobs": [step(ranks)]},
+        }
         self.put(JOB_SETS, jobset)
         child = {
             "metadata": metadata(f"{name}-node-0", namespace, f"{uid}-j", owner=f"{uid}-js", labels=group),
