@@ -78,7 +78,7 @@ def open_incident(
     losses = [item for item in disruption.evidence if item.is_loss]
     dated = [item.at for item in losses if item.at is not None]
     decided_at = now if decided_at is None else decided_at
-    failed_at = min([*dated, decided_at])
+    failed_at = lost_at = min([*dated, decided_at])
     if ledger.handled.until is not None:  # no second is booked twice
         decided_at = min(max(decided_at, ledger.handled.until), now)
         failed_at = min(max(failed_at, ledger.handled.until), decided_at)
@@ -95,7 +95,7 @@ def open_incident(
         pinned=pinned_policy_of(policy),
         fingerprint=fingerprint_of(disruption),
         opened_by=disruption.root.evidence.key,
-        lost_at=failed_at if losses else None,
+        lost_at=lost_at if losses else None,
         target=_deleted_target(snapshot) if is_deletion(disruption.evidence) else target_of(snapshot),
         gpus=gpus,
         ranks=ranks,

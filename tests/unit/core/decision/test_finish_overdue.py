@@ -109,6 +109,7 @@ def test_a_loss_that_an_incident_has_left_to_the_finishing_group_counts_from_the
     controller.settle(lost(), DUE_AT)
     assert controller.incident.held_reason is Reason.FINISH_OVERDUE
     assert controller.incident.started_at == closed.closing.ended_at, "no second is booked twice"
+    assert controller.incident.lost_at == at(LOST_AT), "who had met whom does not depend on that"
 
 
 def test_a_loss_from_long_before_the_first_rank_was_done_counts_from_then_on() -> None:
