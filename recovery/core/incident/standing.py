@@ -75,14 +75,19 @@ def broken_later(ledger: Ledger, snapshot: Snapshot, found: Meeting) -> Ledger:
     """The ledger of a group that hangs since its last incident closed, because a rank ended only then that the incident
     counted as lost: its pod trained on, on a node that did not answer.
 
-    The same ledger if no incident was about that rank, so that no one witnessed its loss.
+    The same ledger if no incident was about that rank, so that no one witnessed its loss. So it is if the incident has
+    closed as still broken: that break is over and booked, because its user said that the program heals itself. If the
+    user takes that back, the same loss must not be booked twice.
     """
     since, closed_at = found.broken_since, ledger.handled.until
-    if since is None or closed_at is None or since < closed_at.replace(microsecond=0) or not ledger.history:
+    closed = ledger.history[0] if ledger.history else None
+    if since is None or closed_at is None or since < closed_at.replace(microsecond=0):
+        return ledger
+    if closed is None or closed.still_broken:
         return ledger
     handled = (item for item in gather(snapshot) if item.key in ledger.handled.keys)
     ended = (item for item in handled if item.pod and any(each.ended == since for each in processes_of(item.pod)))
-    loss, closed = next(ended, None), ledger.history[0]
+    loss = next(ended, None)
     if loss is None:
         return ledger
     ranks, gpus = size_of(snapshot)
