@@ -105,12 +105,15 @@ def _run_over_at(job: JobFacts, pods: Iterable[PodFacts]) -> datetime | None:
 def _let_go_at(job: JobFacts, pods: Iterable[PodFacts]) -> datetime | None:
     """When the Job deleted the last of the pods of an earlier run, by its pods. None: they do not show that.
 
-    A Job that only becomes smaller keeps older pods. A Job that is itself deleted lets go pods that others delete.
+    A Job that only becomes smaller keeps older pods, and lets go those whose rank it does not have any more. A Job that
+    is itself deleted lets go pods that others delete.
     """
     if job.deleting_since is not None or job.gone_at is not None:
         return None
     left, over = [], None
     for pod in pods:
+        if pod.index is not None and pod.index >= member_count(job):
+            continue  # the ranks that it keeps may all be lost while this one terminates
         if pod.let_go and pod.deleting_since is not None:
             over = pod.deleting_since if over is None else max(over, pod.deleting_since)
         elif _asked_at_the_earliest(pod) is None and pod.phase not in {"Failed", "Succeeded"}:

@@ -103,6 +103,12 @@ def test_one_that_keeps_some_has_become_smaller() -> None:
     assert pods_of_run(job, [old, kept]) == (old, kept)
 
 
+def test_one_whose_user_has_taken_a_rank_away_has_become_smaller_although_all_others_are_lost() -> None:
+    job = group(1, born=-3600).job
+    taken, lost = pod(-60, index=1, **LET_GO), pod(-60, deleting_since=at(5))
+    assert pods_of_run(job, [taken, lost]) == (taken, lost)
+
+
 def test_one_that_is_deleted_lets_go_pods_that_others_delete() -> None:
     job, old = group(born=-3600).job, pod(-60, **LET_GO)
     assert pods_of_run(msgspec.structs.replace(job, deleting_since=at(0)), [old]) == (old,)
