@@ -7,6 +7,8 @@ after each decision. Every sentence begins with the name of the broken invariant
 from datetime import datetime
 from itertools import pairwise
 
+import msgspec
+
 from recovery.core.incident.lifecycle import MAX_ATTEMPTS, MAX_EVIDENCE, MAX_HANDLED, MAX_HISTORY, MAX_UNCOUNTED
 from recovery.core.incident.phases import MAX_SPANS
 from recovery.core.incident.requests import Verb
@@ -184,6 +186,9 @@ def _identity(before: Ledger, after: Ledger) -> list[str]:
 def _history(before: Ledger, after: Ledger) -> list[str]:
     if after.history == before.history:
         return []
+    begins = before.broken is None and after.broken is not None and bool(before.history)
+    if begins and after.history == (msgspec.structs.replace(before.history[0], still_broken=True), *before.history[1:]):
+        return []
     if before.incident is None or before.incident.closing is None or after.incident is not None:
         return ["History: it changes although no closed incident is put away"]
     if after.history[1:] != before.history[: MAX_HISTORY - 1]:
@@ -192,8 +197,8 @@ def _history(before: Ledger, after: Ledger) -> list[str]:
 
 
 def _broken(before: Ledger, after: Ledger) -> list[str]:
-    """A group is Broken between incidents only from the end of one that says so until the next one opens, or from a
-    later moment, if a rank that this incident counted as lost ended only then."""
+    """A group is Broken between incidents only once the last one comes to say so, until the next one opens. It says so
+    when it closes, or when a rank ends later that it counted as lost."""
     broken, incident = after.broken, after.incident
     if broken is None:
         return []
@@ -201,13 +206,28 @@ def _broken(before: Ledger, after: Ledger) -> list[str]:
         return [f"Broken: incident {incident.id} is open"]
     if before.broken is not None:
         return [] if broken == before.broken else ["Broken: it changes without an end"]
-    closing = incident.closing if incident is not None else None
-    last = after.history[0] if incident is None and after.history else None
-    if last is not None and (last.id, last.still_broken) == (broken.incident, False):
-        return [] if last.ended_at <= broken.booked_from else ["Broken: since before its incident closed"]
-    if closing is None or not closing.still_broken or closing.ended_at > broken.booked_from:
+    last = _last_closed(after)
+    if last is None or not last.still_broken or last.ended_at > broken.booked_from:
         return ["Broken: no incident closes with ranks that hang"]
+    said = _last_closed(before)
+    if said is not None and said.still_broken and said.id == last.id:
+        return [f"Broken: the break after incident {last.id} is over"]
     return []
+
+
+class _Closed(msgspec.Struct, frozen=True):
+    id: str
+    ended_at: datetime
+    still_broken: bool
+
+
+def _last_closed(ledger: Ledger) -> _Closed | None:
+    """The last incident that has closed, put away or not."""
+    incident = ledger.incident
+    if incident is not None and incident.closing is not None:
+        return _Closed(incident.id, incident.closing.ended_at, incident.closing.still_broken)
+    last = ledger.history[0] if ledger.history else None
+    return None if last is None else _Closed(last.id, last.ended_at, last.still_broken)
 
 
 def _bounds(after: Ledger) -> list[str]:

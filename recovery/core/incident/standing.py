@@ -75,9 +75,9 @@ def broken_later(ledger: Ledger, snapshot: Snapshot, found: Meeting) -> Ledger:
     """The ledger of a group that hangs since its last incident closed, because a rank ended only then that the incident
     counted as lost: its pod trained on, on a node that did not answer.
 
-    The same ledger if no incident was about that rank, so that no one witnessed its loss. So it is if the incident has
-    closed as still broken: that break is over and booked, because its user said that the program heals itself. If the
-    user takes that back, the same loss must not be booked twice.
+    The same ledger if no incident was about that rank, so that no one witnessed its loss. So it is if the incident says
+    already that ranks hung after it: that break is over and booked, because a user said that the program heals itself.
+    If the user takes that back, the same loss must not be booked twice.
     """
     since, closed_at = found.broken_since, ledger.handled.until
     closed = ledger.history[0] if ledger.history else None
@@ -100,7 +100,8 @@ def broken_later(ledger: Ledger, snapshot: Snapshot, found: Meeting) -> Ledger:
         ranks=ranks,
         message=loss.text,
     )
-    return msgspec.structs.replace(ledger, broken=broken)
+    hung = msgspec.structs.replace(closed, still_broken=True)
+    return msgspec.structs.replace(ledger, broken=broken, history=(hung, *ledger.history[1:]))
 
 
 def no_longer_broken(ledger: Ledger, workload_uid: str, at: datetime) -> Ledger:

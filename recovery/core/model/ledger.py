@@ -356,7 +356,7 @@ class ClosedIncident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     """What shows the recovery: `progress`, `joined-probe` or `ready`. Empty: the incident did not get that far."""
     verified: bool = False
     still_broken: bool = False
-    """Ranks hung when the incident closed, because no one restarts them."""
+    """Ranks hung when the incident closed, or later because of its loss, because no one restarts them."""
     handling: IncidentHandling = IncidentHandling.AUTOMATIC
     released_gpu_seconds: float = 0.0
     """GPU-seconds in which a suspension by the controller had freed the GPUs. They do not count as idle."""

@@ -89,7 +89,9 @@ def another_attempt(ledger: Ledger, **changes: object) -> Ledger:
 
 def left_hanging(since: float = 21) -> Ledger:
     hangs = Broken(at(0), at(since), "0d2f5c9e-1", "PodDeleted", 32, "pod train-node-0-3 ended")
-    return msgspec.structs.replace(put_away(), standing=Standing.BROKEN, broken=hangs)
+    ledger = put_away()
+    history = (msgspec.structs.replace(ledger.history[0], still_broken=True),)
+    return msgspec.structs.replace(ledger, standing=Standing.BROKEN, broken=hangs, history=history)
 
 
 def closed_hanging() -> Ledger:
@@ -125,6 +127,7 @@ HOLDS: dict[str, tuple[Ledger, Ledger]] = {
     "it closes, and the group hangs": (opened(), closed_hanging()),
     "it is put away, and the group hangs": (closed_hanging(), left_hanging()),
     "a rank of it ends later, and the group hangs": (put_away(), left_hanging(300)),
+    "a rank of it ends while it is put away, and the group hangs": (closed(), left_hanging(300)),
     "it trains again": (left_hanging(), booking(left_hanging(), 3200.0, standing=Standing.MET, broken=None)),
 }
 
@@ -171,7 +174,17 @@ BREAKS: dict[str, tuple[Ledger, Callable[[Ledger], Ledger], str]] = {
     "a group that hangs since before its incident closed": (
         put_away(),
         lambda _: left_hanging(-1),
-        "Broken: since before its incident closed",
+        "Broken: no incident closes with ranks that hang",
+    ),
+    "a group that hangs once more after the same incident": (
+        booking(left_hanging(), 3200.0, standing=Standing.MET, broken=None),
+        lambda x: msgspec.structs.replace(x, broken=left_hanging(300).broken),
+        "Broken: the break after incident 0d2f5c9e-1 is over",
+    ),
+    "a closed incident that says later that ranks hung, and none does": (
+        put_away(),
+        lambda x: msgspec.structs.replace(x, history=left_hanging().history),
+        "History: it changes although no closed incident is put away",
     ),
     "a group that hangs while an incident is open": (
         opened(),
