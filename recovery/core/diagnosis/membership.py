@@ -42,8 +42,11 @@ def group_runs_whole(snapshot: Snapshot) -> bool:
 
 
 def _job_runs_whole(snapshot: Snapshot, job: JobFacts) -> bool:
+    """A Job that a user has just made smaller still has the pods of the ranks that it does not need any more. They fill
+    no other rank."""
+    wanted = member_count(job)
     members = [p for p in pods_of(snapshot, job) if p.running and p.ready and p.deleting_since is None]
-    return len({p.index if p.index is not None else p.uid for p in members}) >= member_count(job)
+    return len({rank(p) for p in members if p.index is None or p.index < wanted}) >= wanted
 
 
 def members_ready(snapshot: Snapshot, job_uids: Collection[str]) -> int:

@@ -169,3 +169,9 @@ def test_a_job_of_another_jobset_is_no_member() -> None:
 def test_a_group_without_pods_runs_nothing() -> None:
     assert not group_runs_whole(training().job_gone().job_created(0).snapshot())
     assert not group_runs_whole(msgspec.structs.replace(training(), jobset=None).snapshot())
+
+
+def test_a_pod_of_a_rank_that_its_user_has_taken_away_fills_no_other_rank() -> None:
+    """Rank 1 is not Ready. The Job has 3 ranks now, and has yet to delete the pod of rank 3."""
+    lost = training().with_pod(1, ready=False, ready_since=None).with_job(parallelism=3, completions=3)
+    assert not group_runs_whole(lost.snapshot())
