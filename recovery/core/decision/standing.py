@@ -39,12 +39,13 @@ def followed(context: ReconcileContext, before: Ledger, plan: Plan) -> Plan:
     elif after.broken is not None and (standing in _NOT_HUNG or _heals_itself(found) or _opens(after)):
         after = no_longer_broken(after, context.workload.uid, _over_at(context, after, found))
     elif after.broken is None and standing is Standing.BROKEN and after.incident is None:
-        after = broken_later(after, context.snapshot, found)
+        after = broken_later(after, context.snapshot, found, context.now)
     if standing is Standing.BROKEN and after.broken is None and not _opens(after):
         standing = Standing.UNKNOWN  # no incident witnessed the loss: see the condition EarlierLoss
     is_written = plan.ledger != before or after.broken != before.broken
-    # An older CRD drops the standing. It must not cause a write at each reconcile.
-    if is_written or standing is not before.standing is not Standing.UNKNOWN:
+    # An older CRD drops the standing, and when the ranks met. That must not cause a write at each reconcile.
+    is_kept = before.standing is not Standing.UNKNOWN or before.met_at is not None
+    if is_written or (is_kept and standing is not before.standing):
         after = msgspec.structs.replace(after, standing=standing, met_at=found.met_at or after.met_at)
     message = after.incident.message if after.broken != before.broken and after.incident is not None else plan.message
     return msgspec.structs.replace(plan, ledger=after, message=message)

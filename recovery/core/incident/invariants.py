@@ -14,7 +14,16 @@ from recovery.core.incident.phases import MAX_SPANS
 from recovery.core.incident.requests import Verb
 from recovery.core.incident.transitions import ALLOWED_NEXT, ATTEMPTS, BY_RESTART, ending_of, taken
 from recovery.core.model.group_totals import Totals
-from recovery.core.model.ledger import RESIZES, Attempt, AttemptAction, Incident, Ledger, Phase
+from recovery.core.model.ledger import (
+    RESIZES,
+    Attempt,
+    AttemptAction,
+    ClosedIncident,
+    Closing,
+    Incident,
+    Ledger,
+    Phase,
+)
 from recovery.core.model.standing import BROKEN_SECONDS
 from recovery.core.policy.spec import Mode
 
@@ -197,8 +206,8 @@ def _history(before: Ledger, after: Ledger) -> list[str]:
 
 
 def _broken(before: Ledger, after: Ledger) -> list[str]:
-    """A group is Broken between incidents only once the last one comes to say so, until the next one opens. It says so
-    when it closes, or when a rank ends later that it counted as lost."""
+    """A group is Broken between incidents only while the last one says so, until the next one opens. It says so when it
+    closes, or later."""
     broken, incident = after.broken, after.incident
     if broken is None:
         return []
@@ -209,25 +218,13 @@ def _broken(before: Ledger, after: Ledger) -> list[str]:
     last = _last_closed(after)
     if last is None or not last.still_broken or last.ended_at > broken.booked_from:
         return ["Broken: no incident closes with ranks that hang"]
-    said = _last_closed(before)
-    if said is not None and said.still_broken and said.id == last.id:
-        return [f"Broken: the break after incident {last.id} is over"]
     return []
 
 
-class _Closed(msgspec.Struct, frozen=True):
-    id: str
-    ended_at: datetime
-    still_broken: bool
-
-
-def _last_closed(ledger: Ledger) -> _Closed | None:
+def _last_closed(ledger: Ledger) -> Closing | ClosedIncident | None:
     """The last incident that has closed, put away or not."""
-    incident = ledger.incident
-    if incident is not None and incident.closing is not None:
-        return _Closed(incident.id, incident.closing.ended_at, incident.closing.still_broken)
-    last = ledger.history[0] if ledger.history else None
-    return None if last is None else _Closed(last.id, last.ended_at, last.still_broken)
+    closing = ledger.incident.closing if ledger.incident is not None else None
+    return closing if closing is not None else next(iter(ledger.history), None)
 
 
 def _bounds(after: Ledger) -> list[str]:

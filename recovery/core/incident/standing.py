@@ -71,20 +71,20 @@ def left_broken(ledger: Ledger, found: Meeting, hang: str) -> Ledger:
     return msgspec.structs.replace(noted, broken=broken)
 
 
-def broken_later(ledger: Ledger, snapshot: Snapshot, found: Meeting) -> Ledger:
-    """The ledger of a group that hangs since its last incident closed, because a rank ended only then that the incident
-    counted as lost: its pod trained on, on a node that did not answer.
+def broken_later(ledger: Ledger, snapshot: Snapshot, found: Meeting, now: datetime) -> Ledger:
+    """The ledger of a group that hangs, and was not Broken when its last incident closed, or is not any more.
 
-    The same ledger if no incident was about that rank, so that no one witnessed its loss. So it is if the incident says
-    already that ranks hung after it: that break is over and booked, because a user said that the program heals itself.
-    If the user takes that back, the same loss must not be booked twice.
+    A rank that the incident counted as lost ended only then: its pod trained on, on a node that did not answer. Or a
+    user has said meanwhile that the program heals itself, and takes that back.
+
+    The same ledger if no incident was about that rank, so that no one witnessed its loss.
     """
     since, closed_at = found.broken_since, ledger.handled.until
-    closed = ledger.history[0] if ledger.history else None
-    if since is None or closed_at is None or since < closed_at.replace(microsecond=0):
+    if since is None or closed_at is None or not ledger.history:
         return ledger
-    if closed is None or closed.still_broken:
-        return ledger
+    if ledger.met_at is None:
+        return ledger  # an older version wrote it, and the ranks may have met since the loss, which no object shows
+    ended_later, closed = since >= closed_at.replace(microsecond=0), ledger.history[0]
     handled = (item for item in gather(snapshot) if item.key in ledger.handled.keys)
     ended = (item for item in handled if item.pod and any(each.ended == since for each in processes_of(item.pod)))
     loss = next(ended, None)
@@ -93,7 +93,8 @@ def broken_later(ledger: Ledger, snapshot: Snapshot, found: Meeting) -> Ledger:
     ranks, gpus = size_of(snapshot)
     broken = Broken(
         since=since,
-        booked_from=max(closed.ended_at, since),
+        # What a user has said until now holds for the time until now. It may also be booked already.
+        booked_from=max(closed.ended_at, since if ended_later and not closed.still_broken else now),
         incident=closed.id,
         disruption_class=closed.disruption_class,
         gpus=gpus,

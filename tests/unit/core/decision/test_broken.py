@@ -1,5 +1,7 @@
 """A group that hangs is Broken, whatever its incident has come to, until its ranks have met again."""
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 
@@ -124,7 +126,7 @@ def test_a_policy_that_enforces_now_restarts_nothing_for_a_loss_that_was_observe
 
 def test_a_crd_without_these_fields_causes_no_write_at_each_reconcile() -> None:
     controller = closed(ignoring())
-    controller.ledger = msgspec.structs.replace(controller.ledger, standing=Ledger().standing, broken=None)
+    controller.ledger = msgspec.structs.replace(controller.ledger, standing=Ledger().standing, met_at=None, broken=None)
     stored = controller.ledger
     assert controller.plan(REPLACED, 300).ledger == stored
 
@@ -327,28 +329,68 @@ def test_a_person_who_says_that_the_program_heals_itself_ends_it(kind: Collectiv
     assert broken_seconds(controller) == pytest.approx(GPUS * (at(600) - booked_from).total_seconds())
 
 
-@pytest.mark.parametrize("counted", ["when it closed", "later"])
-def test_who_takes_that_back_books_no_second_twice(counted: str) -> None:
-    """The lost rank ended after its incident, in its old pod: the break that is booked has no other date."""
-    if counted == "later":
-        world, controller = answered_late()[1], Controller(policy(restart=Restart.NONE))
-        moments, worlds = (311, 320, 501), (answered_late()[0], answered_late()[0], world)
-    else:
-        controller = observing()
-        lost = training(16).pod_deleted(3, 0)
-        old, new = msgspec.structs.replace(lost.pod(3), gone_at=at(25)), lost.came_back(3, 5, 10)
-        world = msgspec.structs.replace(new, pods=tuple(old if pod.uid == old.uid else pod for pod in new.pods))
-        controller.reconcile(lost, 1)
-        moments, worlds = (11, 26, 31), (world, world, world)
-    for seconds, seen in zip(moments, worlds, strict=True):
+def ended_in_its_old_pod() -> tuple[Controller, World]:
+    """The incident closed when all pods were Ready. Rank 3 ended after that."""
+    lost, controller = training(16).pod_deleted(3, 0), observing()
+    old, new = msgspec.structs.replace(lost.pod(3), gone_at=at(25)), lost.came_back(3, 5, 10)
+    world = msgspec.structs.replace(new, pods=tuple(old if pod.uid == old.uid else pod for pod in new.pods))
+    controller.reconcile(lost, 1)
+    for seconds in (11, 26, 31):
+        controller.settle(world, seconds)
+    return controller, world
+
+
+def ended_on_a_silent_node() -> tuple[Controller, World]:
+    (replaced, world), controller = answered_late(), Controller(policy(restart=Restart.NONE))
+    for seconds, seen in ((311, replaced), (320, replaced), (501, world)):
         controller.settle(seen, seconds)
-    assert controller.ledger.history[0].still_broken
-    controller.settle(world.with_workload(annotations={COLLECTIVE_ANNOTATION: Collective.SELF_HEALING}), 600)
+    return controller, world
+
+
+BROKEN = {
+    "at the end of the incident": lambda: (closed(observing()), REPLACED),
+    "when the old pod ended": ended_in_its_old_pod,
+    "when the node answered": ended_on_a_silent_node,
+}
+
+
+@pytest.mark.parametrize("group", BROKEN.values(), ids=BROKEN)
+def test_if_it_is_taken_back_the_group_is_broken_again_and_no_second_is_booked_twice(
+    group: Callable[[], tuple[Controller, World]],
+) -> None:
+    controller, world = group()
+    heals = world.with_workload(annotations={COLLECTIVE_ANNOTATION: Collective.SELF_HEALING})
+    since = controller.ledger.broken.since if controller.ledger.broken is not None else None
+    controller.settle(heals, 600)
     booked = broken_seconds(controller)
     controller.settle(world, 700)
-    assert controller.ledger.broken is None
-    controller.settle(world.with_workload(annotations={COLLECTIVE_ANNOTATION: Collective.SELF_HEALING}), 800)
-    assert booked == broken_seconds(controller) > 0
+    assert (controller.ledger.standing, controller.ledger.history[0].still_broken) == (Standing.BROKEN, True)
+    assert controller.ledger.broken is not None
+    assert (controller.ledger.broken.since, controller.ledger.broken.booked_from) == (since, at(700))
+    controller.settle(heals, 800)
+    assert broken_seconds(controller) - booked == 100 * 8 * world.job.parallelism
+
+
+def test_a_program_that_was_said_to_heal_itself_when_its_incident_closed_is_broken_once_it_is_not() -> None:
+    heals = {COLLECTIVE_ANNOTATION: Collective.SELF_HEALING}
+    controller = closed(observing(), REPLACED.with_workload(annotations=heals))
+    assert controller.ledger.standing is Standing.UNKNOWN
+    controller.settle(REPLACED, 700)
+    assert controller.ledger.broken is not None
+    assert (controller.ledger.broken.since, controller.ledger.broken.booked_from) == (at(30), at(700))
+    assert controller.reconcile(REPLACED, 800).reason is Reason.STILL_BROKEN
+
+
+def test_the_ledger_says_that_a_group_trains_again_whose_standing_was_unknown() -> None:
+    """Its node answers. Nothing else about the group has changed, so there is no other write."""
+    controller, again = closed(observing()), REPLACED.all_came_back(100, 110)
+    for seconds in (111, 120, 130):
+        controller.settle(again, seconds)
+    assert controller.ledger.incident is None
+    controller.settle(again.node_silent("gpu-5", 150), 160)
+    silent = controller.ledger
+    controller.settle(again, 200)
+    assert (silent.standing, controller.ledger.standing) == (Standing.UNKNOWN, Standing.MET)
 
 
 @pytest.mark.parametrize("verb", ["restart", "retry"])

@@ -80,7 +80,7 @@ def test_the_next_leader_takes_the_end_of_an_older_pod_for_no_loss(known: bool, 
 
 def test_a_field_that_an_older_crd_drops_causes_no_write_at_each_reconcile() -> None:
     controller = after_an_incident()
-    dropped = msgspec.structs.replace(controller.ledger, standing=Standing.UNKNOWN, suspended_at=None)
+    dropped = msgspec.structs.replace(controller.ledger, standing=Standing.UNKNOWN, met_at=None, suspended_at=None)
     controller.ledger = dropped
     controller.reconcile(resumed().with_job(suspended_at=at(SUSPENDED)), LATE - 1)
     assert controller.ledger == dropped

@@ -128,6 +128,10 @@ HOLDS: dict[str, tuple[Ledger, Ledger]] = {
     "it is put away, and the group hangs": (closed_hanging(), left_hanging()),
     "a rank of it ends later, and the group hangs": (put_away(), left_hanging(300)),
     "a rank of it ends while it is put away, and the group hangs": (closed(), left_hanging(300)),
+    "it hangs again since the same loss": (
+        booking(left_hanging(), 3200.0, standing=Standing.UNKNOWN, broken=None),
+        booking(left_hanging(300), 3200.0),
+    ),
     "it trains again": (left_hanging(), booking(left_hanging(), 3200.0, standing=Standing.MET, broken=None)),
 }
 
@@ -175,11 +179,6 @@ BREAKS: dict[str, tuple[Ledger, Callable[[Ledger], Ledger], str]] = {
         put_away(),
         lambda _: left_hanging(-1),
         "Broken: no incident closes with ranks that hang",
-    ),
-    "a group that hangs once more after the same incident": (
-        booking(left_hanging(), 3200.0, standing=Standing.MET, broken=None),
-        lambda x: msgspec.structs.replace(x, broken=left_hanging(300).broken),
-        "Broken: the break after incident 0d2f5c9e-1 is over",
     ),
     "a closed incident that says later that ranks hung, and none does": (
         put_away(),
