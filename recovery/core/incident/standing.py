@@ -79,17 +79,24 @@ def broken_later(ledger: Ledger, snapshot: Snapshot, found: Meeting, now: dateti
 
     The same ledger if no incident was about that rank, so that no one witnessed its loss.
     """
-    since, closed_at = found.broken_since, ledger.handled.until
-    if since is None or closed_at is None or not ledger.history:
+    broken_since, met_at, closed_at = found.broken_since, found.met_at, ledger.handled.until
+    if broken_since is None or met_at is None or closed_at is None or not ledger.history:
         return ledger
     if ledger.met_at is None:
         return ledger  # an older version wrote it, and the ranks may have met since the loss, which no object shows
-    ended_later, closed = since >= closed_at.replace(microsecond=0), ledger.history[0]
-    handled = (item for item in gather(snapshot) if item.key in ledger.handled.keys)
-    ended = (item for item in handled if item.pod and any(each.ended == since for each in processes_of(item.pod)))
-    loss = next(ended, None)
-    if loss is None:
+    handled = (
+        (item, item.pod) for item in gather(snapshot) if item.key in ledger.handled.keys and item.pod is not None
+    )
+    losses = [
+        (each.ended, item.text)
+        for item, pod in handled
+        for each in processes_of(pod)
+        if each.ended is not None and each.began <= met_at and each.ended >= broken_since
+    ]
+    if not losses:
         return ledger
+    (since, loss), closed = min(losses), ledger.history[0]
+    ended_later = since >= closed_at.replace(microsecond=0)
     ranks, gpus = size_of(snapshot)
     broken = Broken(
         since=since,
@@ -99,7 +106,7 @@ def broken_later(ledger: Ledger, snapshot: Snapshot, found: Meeting, now: dateti
         disruption_class=closed.disruption_class,
         gpus=gpus,
         ranks=ranks,
-        message=loss.text,
+        message=loss,
     )
     hung = msgspec.structs.replace(closed, still_broken=True)
     return msgspec.structs.replace(ledger, broken=broken, history=(hung, *ledger.history[1:]))

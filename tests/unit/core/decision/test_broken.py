@@ -381,6 +381,21 @@ def test_a_program_that_was_said_to_heal_itself_when_its_incident_closed_is_brok
     assert controller.reconcile(REPLACED, 800).reason is Reason.STILL_BROKEN
 
 
+def test_so_it_is_if_the_first_loss_left_no_trace_for_a_leader_that_has_just_started() -> None:
+    heals, controller = {COLLECTIVE_ANNOTATION: Collective.SELF_HEALING}, closed(observing())
+    world = REPLACED.controller_restarted()
+    world = msgspec.structs.replace(world, pods=tuple(pod for pod in world.pods if pod.gone_at is None))
+    lost = world.pod_deleted(5, 100)
+    controller.settle(lost, 101)
+    again = lost.came_back(5, 110, 120).with_workload(annotations=heals)
+    for seconds in (121, 130, 140):
+        controller.settle(again, seconds)
+    assert (controller.ledger.incident, controller.ledger.broken) == (None, None)
+    controller.settle(again.with_workload(annotations={}), 700)
+    assert controller.ledger.broken is not None
+    assert (controller.ledger.broken.since, controller.ledger.broken.booked_from) == (at(110), at(700))
+
+
 def test_the_ledger_says_that_a_group_trains_again_whose_standing_was_unknown() -> None:
     """Its node answers. Nothing else about the group has changed, so there is no other write."""
     controller, again = closed(observing()), REPLACED.all_came_back(100, 110)
