@@ -25,8 +25,9 @@ from recovery.core.diagnosis.finish_overdue import (
     overdue,
 )
 from recovery.core.diagnosis.freshness import STALE_AFTER, baseline, fresh
-from recovery.core.diagnosis.meeting import meet, processes_of
+from recovery.core.diagnosis.meeting import meet
 from recovery.core.diagnosis.membership import member_jobs, pods_of, stands_still
+from recovery.core.diagnosis.processes import processes_of
 from recovery.core.diagnosis.resized import resized
 from recovery.core.diagnosis.trained import began_at
 from recovery.core.fleet.storm import seen_at_the_end

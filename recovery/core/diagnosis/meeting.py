@@ -8,7 +8,6 @@ So Ready alone says nothing: a lost pod is replaced, or its container restarted,
 ranks hang.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import IntEnum
@@ -18,46 +17,23 @@ import msgspec
 from recovery.core.diagnosis.collective import collective_of
 from recovery.core.diagnosis.deleted_jobs import deleted_alone, deleted_at, trained_beside
 from recovery.core.diagnosis.membership import (
-    Rank,
     group_runs_whole,
     member_count,
     member_jobs,
     rank,
     stands_still,
 )
+from recovery.core.diagnosis.processes import Member, Process, first_overlap, has_all, processes_of
 from recovery.core.diagnosis.resized import members_for_certain
-from recovery.core.diagnosis.trained import first_together, pods_of_run, shows_all_processes, trained_at
+from recovery.core.diagnosis.trained import pods_of_run, shows_all_processes, trained_at
 from recovery.core.model.collective import Collective
-from recovery.core.model.facts import ExitFacts, JobFacts, PodFacts, Snapshot
+from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
 from recovery.core.model.standing import Standing
 
 CLOCKS_DIFFER_BY = timedelta(seconds=2)
 """A report of progress and the end of a process are dated by the clocks of two nodes."""
 
 _SECOND = timedelta(seconds=1)
-
-_Member = tuple[str, Rank]
-"""UID of the Job, and the rank."""
-
-
-class Process(msgspec.Struct, frozen=True):
-    """One process of a rank, or one whose existence other facts prove."""
-
-    member: _Member
-    began: datetime
-    ended: datetime | None = None
-    """When it ended. None: it runs."""
-    well: bool = False
-    """It exited with 0: its training is done, and no rank waits for it."""
-    leaves_at: datetime | None = None
-    """When its pod was asked to terminate. It meets no one from then on, but it may train until it ends. None: it was
-    not."""
-    joined_at: datetime | None = None
-    """When it became Ready by a joined probe. None: it is not Ready, or Ready does not show that."""
-    silent: bool = False
-    """Its node does not answer. It may train on, even where the policy assumes that it is dead."""
-    pod: PodFacts | None = None
-    """Where it runs or ran. None: no object shows it, so it has ended."""
 
 
 class Meeting(msgspec.Struct, frozen=True):
@@ -163,66 +139,6 @@ def _processes(pod: PodFacts, snapshot: Snapshot) -> list[Process]:
     return [msgspec.structs.replace(each, silent=each.ended is None) for each in processes_of(pod)]
 
 
-# --- the processes -------------------------------------------------------------------------------------------------
-
-
-def processes_of(pod: PodFacts) -> list[Process]:
-    """The processes of the pod, as far as the facts show them. None begins before its pod: a kubelet's clock may lag.
-
-    A process ends with its container, else with its pod. A pod that is asked to terminate may train on, for as long as
-    its grace period lasts.
-    """
-    member = (pod.job_uid, rank(pod))
-    if not pod.training_known:
-        began = pod.ready_since
-        return [] if began is None else [_latest(pod, member, max(began, pod.created_at))]
-    if not pod.containers:
-        return []
-    found = [
-        Process(
-            member,
-            max(each.started_at, pod.created_at),
-            each.finished_at or pod_ended_at(pod) or each.started_at,
-            well=each.code == 0 and not _was_asked(pod, each),
-            pod=pod,
-        )
-        for each in (pod.containers[0].last_exit, pod.containers[0].exit)
-        if each is not None and each.started_at is not None
-    ]
-    starts = [each.running_since for each in pod.containers if each.running_since is not None]
-    if len(starts) == len(pod.containers):
-        found.append(_latest(pod, member, max(*starts, pod.created_at)))
-    return found
-
-
-def _was_asked(pod: PodFacts, ended: ExitFacts) -> bool:
-    """The process ended because its pod was asked to terminate. A trainer that saves then may exit 0, and is not
-    done."""
-    asked = pod.deleting_since
-    return asked is not None and (ended.finished_at is None or ended.finished_at >= asked)
-
-
-def _latest(pod: PodFacts, member: _Member, began: datetime) -> Process:
-    ended = pod_ended_at(pod)
-    return Process(
-        member,
-        began,
-        None if ended is None else max(ended, began),
-        leaves_at=pod.deleting_since,
-        joined_at=pod.ready_since if pod.joined_probe and pod.ready else None,
-        pod=pod,
-    )
-
-
-def pod_ended_at(pod: PodFacts) -> datetime | None:
-    """When the processes of a pod ended whose containers do not show it. None: they may run."""
-    known = [pod.gone_at] if pod.gone_at is not None else []
-    if pod.phase in {"Failed", "Succeeded"}:
-        disrupted = (each.since for each in pod.conditions if each.type == "DisruptionTarget")
-        known += [moment for moment in disrupted if moment is not None] or [pod.deleting_since or pod.created_at]
-    return min(known, default=None)
-
-
 def _unseen(
     snapshot: Snapshot,
     jobs: Iterable[JobFacts],
@@ -241,7 +157,7 @@ def _unseen(
     shown |= {(uid, rank(pod)) for uid, mine in pods.items() for pod in mine if _starts_after(pod, moment)}
     later = [(each.member, each.began) for each in processes]
     later += [((uid, rank(pod)), pod.created_at) for uid, mine in pods.items() for pod in mine]
-    after: dict[_Member, datetime] = {}
+    after: dict[Member, datetime] = {}
     for member, began in later:
         if began > moment:
             after[member] = min(began, after.get(member, began))
@@ -290,10 +206,16 @@ def first_met_at(
         return None
     if all(job.uid in snapshot.met_at for job in jobs):
         return max(moments)
+    # A rank that a user has added since took no part in that.
+    wanted = {job.uid: min(member_count(job), members_for_certain(snapshot, job)) for job in jobs}
+    known = [pod for job in jobs for pod in pods[job.uid] if pod.index is None or pod.index < wanted[job.uid]]
     watched = snapshot.fully_watched
-    if len(jobs) > 1 and all(shows_all_processes(job, pods[job.uid], fully_watched=job.uid in watched) for job in jobs):
-        return first_together([(job, pods[job.uid]) for job in jobs], max(moments))
-    return max(moments)
+    shown = has_all({(pod.job_uid, rank(pod)) for pod in known}, wanted) and all(
+        shows_all_processes(job, pods[job.uid], fully_watched=job.uid in watched) for job in jobs
+    )
+    if len(jobs) == 1 or not shown:
+        return max(moments)
+    return first_overlap((process for pod in known for process in processes_of(pod)), wanted)
 
 
 # --- the timeline --------------------------------------------------------------------------------------------------
@@ -326,8 +248,8 @@ class _Event(msgspec.Struct, frozen=True):
 
 def _events(processes: Iterable[Process]) -> Iterator[_Event]:
     for each in processes:
-        ends = [moment for moment in (each.ended, each.leaves_at) if moment is not None]
-        if ends and min(ends) <= each.began:
+        until = each.meets_until
+        if until is not None and until <= each.began:
             continue  # it has met no one
         yield _Event(each.began, _Order.BEGAN, each)
         if each.leaves_at is not None:
@@ -341,12 +263,12 @@ def _events(processes: Iterable[Process]) -> Iterator[_Event]:
 class _Scan:
     """The state of the group while its timeline is read."""
 
-    def __init__(self, wanted: Mapping[str, int], done: Iterable[_Member], *, whole: bool) -> None:
+    def __init__(self, wanted: Mapping[str, int], done: Iterable[Member], *, whole: bool) -> None:
         """`wanted`: how many ranks each Job has. `done`: ranks whose training is known to be done. `whole`: all Jobs of
         the group exist."""
         self._wanted, self._whole = wanted, whole
         self._done = set(done)
-        self._waiting: dict[_Member, Process] = {}
+        self._waiting: dict[Member, Process] = {}
         """The processes that run and have met no one, by rank."""
         self._set: dict[int, Process] = {}
         """The processes of the latest set that still run, by `id()`. They hang if `_broken_since` is set."""
@@ -420,8 +342,7 @@ class _Scan:
         if len(self._waiting) + len(self._done) + len(self._set) < sum(self._wanted.values()):
             return False  # most of the time, and asked after each event
         filled = {*self._waiting, *self._done, *(each.member for each in self._set.values())}
-        count = Counter(job_uid for job_uid, _ in filled)
-        return self._whole and all(count[job_uid] >= ranks for job_uid, ranks in self._wanted.items())
+        return self._whole and has_all(filled, self._wanted)
 
     def _meet(self, at: datetime) -> None:
         """All that run have met."""

@@ -14,10 +14,10 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 
 from recovery.core.diagnosis.membership import Rank, member_count, rank, stands_still
+from recovery.core.diagnosis.processes import first_overlap, processes_of
 from recovery.core.model.facts import JobFacts, PodFacts
 from recovery.core.model.ledger_bounds import LATEST
 
-_Span = tuple[datetime, datetime | None]
 _LONGEST_GRACE = timedelta(days=1)
 """A longer grace period of a pod counts as this much: it may be too long to add to a date."""
 _ENDS_REPORTED_WITHIN = timedelta(seconds=5)
@@ -176,49 +176,19 @@ def all_ran_at(job: JobFacts, pods: Sequence[PodFacts], *, watched: bool = False
     """
     if stands_still(job):
         return None  # its pods of the next run may be older than the condition, and it counts failures of the last one
-    members = pods_of_run(job, pods)
+    members, wanted = pods_of_run(job, pods), member_count(job)
+    counted = (pod for pod in members if pod.index is None or pod.index < wanted)  # the others were scaled away
+    ran_at = _overlap_of(job, counted, wanted)
     if watched:
-        return _first_overlap(job, members)
+        return ran_at
     over = _run_over_at(job, pods)
-    known = (_first_overlap(job, members), _before_replacements(job, members, over), _before_hole(job, members, over))
+    known = (ran_at, _before_replacements(job, members, over), _before_hole(job, members, over))
     return min((moment for moment in known if moment is not None), default=None)
 
 
 def started_at(pod: PodFacts) -> datetime | None:
     """The start of the earliest process of the pod that the facts still show. None: they show none."""
-    return min((start for start, _ in _process_spans(pod)), default=None)
-
-
-def _first_overlap(job: JobFacts, pods: Sequence[PodFacts]) -> datetime | None:
-    """The first moment at which every rank has a process."""
-    wanted = member_count(job)
-    return _overlap_of([pod for pod in pods if pod.index is None or pod.index < wanted], wanted)  # else scaled away
-
-
-def first_together(pods_by_job: Iterable[tuple[JobFacts, Sequence[PodFacts]]], since: datetime) -> datetime | None:
-    """The first moment from `since` on at which every rank of these Jobs has a process. None: there was none.
-
-    A rank that a user has added counts only from the creation of its first pod on.
-    """
-    changes: dict[datetime, list[tuple[tuple[str, Rank], int]]] = {since: []}
-    for job, pods in pods_by_job:
-        for pod in pods:
-            if pod.index is not None and pod.index >= member_count(job):
-                continue  # scaled away
-            who = (job.uid, rank(pod))
-            changes.setdefault(pod.created_at, []).append((who, 0))
-            for start, end in _process_spans(pod):
-                if end is None or start < end:
-                    changes.setdefault(start, []).append((who, +1))
-                if end is not None and start < end:
-                    changes.setdefault(end, []).append((who, -1))
-    running: dict[tuple[str, Rank], int] = {}
-    for moment in sorted(changes):
-        for who, change in changes[moment]:
-            running[who] = running.get(who, 0) + change
-        if moment >= since and all(running.values()):
-            return moment
-    return None
+    return min((each.began for each in processes_of(pod)), default=None)
 
 
 def shows_all_processes(job: JobFacts, pods: Iterable[PodFacts], *, fully_watched: bool) -> bool:
@@ -242,55 +212,9 @@ def _shows_its_processes(pod: PodFacts) -> bool:
     return dated and all(container.restarts <= 1 for container in pod.containers)
 
 
-def _overlap_of(pods: Sequence[PodFacts], wanted: int) -> datetime | None:
-    """The first moment at which this many ranks have a process. An end and a start in one second do not overlap."""
-    edges: list[tuple[datetime, int, str]] = []
-    ranks: dict[str, Rank] = {}
-    for pod in pods:
-        ranks[pod.uid] = rank(pod)
-        for start, end in _process_spans(pod):
-            if end is None:
-                edges.append((start, +1, pod.uid))
-            elif start < end:
-                edges += [(start, +1, pod.uid), (end, -1, pod.uid)]
-    running: dict[Rank, int] = {}
-    for moment, change, uid in sorted(edges):
-        running[ranks[uid]] = running.get(ranks[uid], 0) + change
-        if not running[ranks[uid]]:
-            del running[ranks[uid]]
-        if len(running) >= wanted:
-            return moment
-    return None
-
-
-def _process_spans(pod: PodFacts) -> list[_Span]:
-    """When the processes of the pod ran, as far as known. None starts before its pod: a kubelet's clock may lag.
-
-    A running process ends, for this purpose, when the deletion of its pod is requested.
-    """
-    if not pod.training_known:
-        return _pod_span(pod)
-    if not pod.containers:
-        return []
-    container = pod.containers[0]
-    spans: list[_Span] = [
-        (max(ended.started_at, pod.created_at), ended.finished_at)
-        for ended in (container.last_exit, container.exit)
-        if ended is not None and ended.started_at is not None
-    ]
-    starts = [c.running_since for c in pod.containers if c.running_since is not None]
-    if len(starts) == len(pod.containers):
-        ended = min((moment for moment in (pod.deleting_since, pod.gone_at) if moment is not None), default=None)
-        spans.append((max(*starts, pod.created_at), ended))
-    return spans
-
-
-def _pod_span(pod: PodFacts) -> list[_Span]:
-    """The span of a pod whose training container is not known, from its `ready_since` as `assigned` has set it."""
-    if pod.ready_since is None:
-        return []
-    ended = min((moment for moment in (pod.deleting_since, pod.gone_at) if moment is not None), default=None)
-    return [(max(pod.ready_since, pod.created_at), ended)]
+def _overlap_of(job: JobFacts, pods: Iterable[PodFacts], wanted: int) -> datetime | None:
+    """The first moment at which this many ranks have a process."""
+    return first_overlap((process for pod in pods for process in processes_of(pod)), {job.uid: wanted})
 
 
 def _before_replacements(job: JobFacts, pods: Sequence[PodFacts], over: datetime | None) -> datetime | None:
@@ -317,7 +241,7 @@ def _before_replacements(job: JobFacts, pods: Sequence[PodFacts], over: datetime
         all_started_at = start if all_started_at is None else max(all_started_at, start)
         if late[0].created_at <= all_started_at:
             continue
-        ran_at = _overlap_of([pod for each in ranks[:count] for pod in each], count)
+        ran_at = _overlap_of(job, [pod for each in ranks[:count] for pod in each], count)
         if ran_at is not None and late[0].created_at > ran_at:
             return ran_at
     return None

@@ -9,7 +9,8 @@ from datetime import datetime
 import msgspec
 
 from recovery.core.diagnosis.evidence import gather
-from recovery.core.diagnosis.meeting import Meeting, meet, processes_of
+from recovery.core.diagnosis.meeting import Meeting, meet
+from recovery.core.diagnosis.processes import processes_of
 from recovery.core.incident import phases
 from recovery.core.incident.closed_incident import totals_of_broken
 from recovery.core.incident.lifecycle import owing, restarted, size_of
