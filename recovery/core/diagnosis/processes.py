@@ -56,6 +56,7 @@ def processes_of(pod: PodFacts) -> list[Process]:
             max(each.started_at, pod.created_at),
             each.finished_at or pod_ended_at(pod) or each.started_at,
             well=each.code == 0 and not _was_asked(pod, each),
+            leaves_at=pod.deleting_since,
             pod=pod,
         )
         for each in (pod.containers[0].last_exit, pod.containers[0].exit)

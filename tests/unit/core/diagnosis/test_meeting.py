@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from recovery.core.diagnosis.meeting import Meeting, meet, met_since
+from recovery.core.diagnosis.trained import all_ran_at
 from recovery.core.model.annotations import COLLECTIVE_ANNOTATION
 from recovery.core.model.collective import Collective, LaunchFacts
 from recovery.core.model.container_template import ContainerTemplate
@@ -98,6 +99,14 @@ def test_a_process_that_is_asked_to_terminate_before_it_has_met_anyone_does_not_
     for index in (1, 2, 3):
         world = world.started(index, -40)
     assert standing(world) is Standing.FORMING
+
+
+def test_nor_has_it_met_anyone_once_it_has_ended() -> None:
+    world = group(4, born=-60).started(0, -50).started(1, -40).started(2, -30).pod_deleted(0, -20).started(3, -10)
+    assert meet(world.snapshot()) == Meeting(Standing.FORMING)
+    ended = world.pod_failed(0, 143, 0)
+    assert meet(ended.snapshot()) == Meeting(Standing.FORMING)
+    assert all_ran_at(ended.job, ended.pods) is None
 
 
 def test_exit_code_0_breaks_nothing() -> None:
