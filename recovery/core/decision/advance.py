@@ -254,9 +254,8 @@ def _is_put_off(context: ReconcileContext, ledger: Ledger) -> bool:
     found = meeting_of(context.snapshot, ledger)
     if found.leaving or (ledger.phase is Phase.HELD and found.standing is Standing.BROKEN):
         return True
-    waits = ledger.current_incident.withheld
-    if waits is not None:
-        return not backoff.recovered_by_itself(context.snapshot, waits, lifecycle.present(context.snapshot, ledger))
+    if ledger.current_incident.withheld is not None:
+        return not backoff.all_met_after(context.snapshot, ledger, lifecycle.present(context.snapshot, ledger))
     return _restarts_once_started(context, ledger) or _verdict_is_due(context, ledger)
 
 

@@ -40,13 +40,12 @@ from recovery.core.diagnosis.evidence import gather
 from recovery.core.diagnosis.finish_overdue import left_to_finish
 from recovery.core.diagnosis.finishing import all_done, finishing, last_begun
 from recovery.core.diagnosis.freshness import STALE_AFTER, fresh
-from recovery.core.diagnosis.meeting import met_since
 from recovery.core.diagnosis.membership import group_runs_whole, member_jobs, pods_of, stands_still
 from recovery.core.diagnosis.trained import began_at
 from recovery.core.incident import attempt_limits, lifecycle, phases, sizes
 from recovery.core.incident.attempt_limits import Refusal, restart_of
 from recovery.core.incident.preconditions import barred, paused
-from recovery.core.incident.standing import hangs
+from recovery.core.incident.standing import hangs, met_since
 from recovery.core.model.ledger import Attempt, AttemptAction, Incident, Ledger, Outcome, Phase
 from recovery.core.model.reason import Explanation, Reason, Sentence, all_of, because, explained
 from recovery.core.plan import suspension
@@ -81,7 +80,7 @@ def after_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
     ledger = resizing.followed(context, ledger)
     lost = lost_since(context.snapshot, ledger, context.now)
     withheld = open_.withheld
-    if withheld is not None and backoff.recovered_by_itself(context.snapshot, withheld, lost):
+    if withheld is not None and backoff.all_met_after(context.snapshot, ledger, lost):
         return whole_again(context, lifecycle.more_evidence(ledger, lost))
     if lost and lifecycle.acts(ledger):
         again = breaks_the_group(context, ledger, lost)
@@ -261,7 +260,7 @@ def _met_meanwhile(context: ReconcileContext, ledger: Ledger, restart: Attempt) 
     by_hand = restart.reason is Reason.RESTARTED_BY_HAND or ledger.current_incident.forced
     if not plain or by_hand or _is_begun(context, ledger):
         return False
-    return backoff.all_met_after(context.snapshot, gather(context.snapshot))
+    return backoff.all_met_after(context.snapshot, ledger, gather(context.snapshot))
 
 
 def _finishes(context: ReconcileContext, ledger: Ledger, restart: Attempt) -> bool:
@@ -299,7 +298,7 @@ def _down_by_pods(
     claimed = (uid in jobs and jobs[uid].torn_down_by == attempt_id for uid in open_.target.job_uids)
     if restart.action is not AttemptAction.RECREATE_GROUP or not all(claimed):
         return None
-    if met_since(context.snapshot, [restart.started_at]):
+    if met_since(context.snapshot, ledger, [restart.started_at]):
         # The Jobs were quicker than the controller: deleting them now would restart the group a second time.
         return whole_again(context, ledger)
     if changed is None:

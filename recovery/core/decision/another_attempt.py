@@ -111,7 +111,7 @@ def try_again(
     bar = no_trigger(context.snapshot, context.workload, context.policy)
     if bar is not None:
         since = lost_since(context.snapshot, ledger, context.now)
-        if backoff.all_met_after(context.snapshot, since):
+        if backoff.all_met_after(context.snapshot, ledger, since):
             return whole_again(context, lifecycle.more_evidence(ledger, since))
         return say(ledger, nothing_done(found, bar))
     if ledger.epoch != context.epoch:  # this reconcile has adopted a restart already
@@ -125,7 +125,7 @@ def try_again(
     if verdict is None:
         verdict = verdicts.of(context, ledger, lost)
         plain = verdict.call is Call.RECREATE_GROUP and ledger.phase is not Phase.HELD
-        if plain and backoff.all_met_after(context.snapshot, lost):
+        if plain and backoff.all_met_after(context.snapshot, ledger, lost):
             # The controller was delayed: no rank hangs any more, and a restart would only cost progress.
             return whole_again(context, lifecycle.more_evidence(ledger, lost))
     return carry_out(context, ledger, found, verdict, attempt=len(attempt_limits.ours(ledger)) + 1, lost=lost)

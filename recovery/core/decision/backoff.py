@@ -4,14 +4,14 @@ A suspension frees the GPUs meanwhile. If the job may not be suspended, because 
 suspension, the restart itself waits, but only while the platform cannot end the job meanwhile (`job_limits`).
 """
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import msgspec
 
 from recovery.core.diagnosis.evidence import Evidence, LossKind
-from recovery.core.diagnosis.meeting import met_since
 from recovery.core.diagnosis.membership import member_jobs
 from recovery.core.incident import budget, phases
+from recovery.core.incident.standing import met_since
 from recovery.core.model.durations import in_words
 from recovery.core.model.facts import Snapshot
 from recovery.core.model.ledger import Ledger, Phase
@@ -90,22 +90,13 @@ def lives_on(snapshot: Snapshot, waits: Withheld) -> bool:
     return any(job.created_at <= waits.lost_at for job in member_jobs(snapshot))
 
 
-def recovered_by_itself(snapshot: Snapshot, waits: Withheld, lost: tuple[Evidence, ...]) -> bool:
-    """The group runs whole, and no rank waits for a peer that is gone: a restart would only cost progress.
+def all_met_after(snapshot: Snapshot, ledger: Ledger, lost: tuple[Evidence, ...]) -> bool:
+    """The group runs whole, and all ranks have met since the last of these losses: a restart would only cost progress.
 
-    `lost`: the evidence of the loss that can still be seen.
+    Also False if one has no date, or if there are none. A restart that waits is for a loss that the ledger knows.
     """
-    return _have_met(snapshot, lost, waits.lost_at)
-
-
-def all_met_after(snapshot: Snapshot, lost: tuple[Evidence, ...]) -> bool:
-    """The group runs whole, and all ranks have met since the last of these losses. Also False if there are no losses,
-    or one has no date."""
-    return bool(lost) and _have_met(snapshot, lost, None)
-
-
-def _have_met(snapshot: Snapshot, lost: tuple[Evidence, ...], lost_at: datetime | None) -> bool:
+    waits = ledger.incident is not None and ledger.incident.withheld is not None
     # The rule about a faulty node wants the group off that node, however often its ranks meet there.
-    if any(item.kind is LossKind.NODE_FAULT for item in lost):
+    if not (lost or waits) or any(item.kind is LossKind.NODE_FAULT for item in lost):
         return False
-    return met_since(snapshot, [item.at for item in lost], lost_at)
+    return met_since(snapshot, ledger, [item.at for item in lost])

@@ -87,7 +87,7 @@ def _met_since(
     open_ = ledger.current_incident
     if verdict.call is not Call.RECREATE_GROUP or open_.forced or open_.attempts:
         return None
-    if not backoff.all_met_after(context.snapshot, evidence):
+    if not backoff.all_met_after(context.snapshot, ledger, evidence):
         return None
     waits_until = settling_until(context, ledger)
     if waits_until is None:

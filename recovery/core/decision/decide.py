@@ -25,7 +25,6 @@ from recovery.core.diagnosis.finish_overdue import (
     overdue,
 )
 from recovery.core.diagnosis.freshness import STALE_AFTER, baseline, fresh
-from recovery.core.diagnosis.meeting import meet
 from recovery.core.diagnosis.membership import member_jobs, pods_of, stands_still
 from recovery.core.diagnosis.processes import processes_of
 from recovery.core.diagnosis.resized import resized
@@ -35,6 +34,7 @@ from recovery.core.incident import budget, fencing, lifecycle, phases, requests
 from recovery.core.incident.closed_incident import as_recorded, totals_of
 from recovery.core.incident.folding import folds_with
 from recovery.core.incident.preconditions import left_alone, paused, unread
+from recovery.core.incident.standing import meeting_of
 from recovery.core.model.durations import in_words
 from recovery.core.model.facts import Fault, JobSetFacts, PodFacts, Snapshot
 from recovery.core.model.ledger import Incident, Ledger, Phase
@@ -332,7 +332,7 @@ def _by_losses(context: ReconcileContext, ledger: Ledger, policy: Policy) -> Pla
         why = explained(Sentence.LOST_BUT_FINISHING, done.reason, evidence=evidence[0].text, done=done, timeout=timeout)
         until = finishing.waits_since + policy.finish_timeout if finishing is not None else None
         return answer(ledger, why, requeue_at=until)
-    met_at = phases.last_ready(snapshot) if backoff.all_met_after(snapshot, evidence) else None
+    met_at = phases.last_ready(snapshot) if backoff.all_met_after(snapshot, ledger, evidence) else None
     opened = lifecycle.open_incident(
         ledger,
         snapshot,
@@ -356,7 +356,7 @@ def _earlier_loss(
     """A loss about which nothing is done because of its age. None: there is none, or no rank can hang because of it."""
     snapshot, job = context.snapshot, context.workload.name
     losses = baseline(snapshot, seen, since=policy.since, handled=ledger.handled, now=context.now)
-    if losses and meet(snapshot).standing is not Standing.MET:
+    if losses and meeting_of(snapshot, ledger).standing is not Standing.MET:
         return because(Reason.BASELINE, loss=losses[0].text, more=len(losses) - 1, job=job)
     return None
 

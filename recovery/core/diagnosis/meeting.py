@@ -17,7 +17,6 @@ import msgspec
 from recovery.core.diagnosis.collective import collective_of
 from recovery.core.diagnosis.deleted_jobs import deleted_alone, deleted_at, trained_beside
 from recovery.core.diagnosis.membership import (
-    group_runs_whole,
     member_count,
     member_jobs,
     rank,
@@ -99,20 +98,6 @@ def meet(snapshot: Snapshot, lost_at: datetime | None = None, hung_of: int = 0) 
     for event in sorted(events, key=lambda event: (event.at, event.order)):
         scan.happened(event)
     return _judged(snapshot, program.collective, scan.result())
-
-
-def met_since(snapshot: Snapshot, losses: Iterable[datetime | None], lost_at: datetime | None = None) -> bool:
-    """The group runs whole, and all ranks have met since the last of these losses: a restart would only cost progress.
-
-    False if a loss has no date. `lost_at`: as in `meet`.
-    """
-    if not group_runs_whole(snapshot):
-        return False
-    found = meet(snapshot, lost_at)
-    met_at = found.met_at
-    if found.standing is not Standing.MET or met_at is None:
-        return False
-    return all(loss is not None and loss <= met_at for loss in losses)
 
 
 def _judged(snapshot: Snapshot, collective: Collective, found: Meeting) -> Meeting:

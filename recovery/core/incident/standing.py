@@ -4,12 +4,14 @@ An incident may close although ranks hang, because no one restarts them: its pol
 to Kubernetes. The group is then *Broken* between incidents. Its GPUs are as idle as in an incident, and are booked.
 """
 
+from collections.abc import Iterable
 from datetime import datetime
 
 import msgspec
 
 from recovery.core.diagnosis.evidence import gather
 from recovery.core.diagnosis.meeting import Meeting, meet
+from recovery.core.diagnosis.membership import group_runs_whole
 from recovery.core.diagnosis.processes import processes_of
 from recovery.core.incident import phases
 from recovery.core.incident.closed_incident import totals_of_broken
@@ -28,6 +30,17 @@ def hangs(snapshot: Snapshot, ledger: Ledger) -> bool:
     """Ranks hang, or will hang as soon as a rank has ended that was asked to terminate."""
     found = meeting_of(snapshot, ledger)
     return found.standing is Standing.BROKEN or found.leaving
+
+
+def met_since(snapshot: Snapshot, ledger: Ledger, losses: Iterable[datetime | None]) -> bool:
+    """The group runs whole, and all ranks have met since the last of these losses. False if one has no date."""
+    if not group_runs_whole(snapshot):
+        return False
+    found = meeting_of(snapshot, ledger)
+    met_at = found.met_at
+    if found.standing is not Standing.MET or met_at is None:
+        return False
+    return all(loss is not None and loss <= met_at for loss in losses)
 
 
 def _lost_at(ledger: Ledger) -> datetime | None:

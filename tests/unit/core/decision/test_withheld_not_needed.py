@@ -2,9 +2,12 @@
 
 from datetime import timedelta
 
-from recovery.core.decision.backoff import recovered_by_itself
+import msgspec
+
+from recovery.core.decision.backoff import all_met_after
 from recovery.core.model.ledger import Outcome, Phase
 from recovery.core.model.reason import Reason
+from recovery.core.model.standing import Standing
 from recovery.core.policy.resolved import Backoff
 from tests.unit.core.decision.withheld import BACKOFF, WAITS, job, recovered_once, waiting
 from tests.unit.core.driver import Controller, policy
@@ -54,9 +57,8 @@ def test_a_replacement_is_younger_than_the_loss_although_no_rule_tells_which_con
     for rank in range(4):
         others = world.pod(rank).containers
         world = world.with_pod(rank, training_known=False, containers=(), other_containers=others)
-    waits = controller.incident.withheld
-    assert waits is not None
-    assert not recovered_by_itself(world.snapshot(), waits, ())
+    assert controller.incident.withheld is not None
+    assert not all_met_after(world.snapshot(), controller.ledger, ())
 
 
 def test_a_group_that_has_joined_again_has_recovered_by_itself() -> None:
@@ -77,6 +79,16 @@ def test_a_rank_that_is_lost_after_all_have_met_again_is_not_forgotten() -> None
     assert len(controller.recorded) == 1, "ranks 0, 2 and 3 hang"
     controller.reconcile(world, 360.3)
     assert len(controller.triggers) == 2
+
+
+def test_ranks_that_hang_have_not_met_because_a_user_scaled_the_lost_one_away() -> None:
+    controller, world = waiting()
+    world = world.pod_gone(2, 305)
+    controller.reconcile(world, 306)
+    assert controller.ledger.standing is Standing.BROKEN
+    left = tuple(pod for pod in world.pods if pod.index is not None and pod.index < 2)
+    controller.settle(msgspec.structs.replace(world.with_job(parallelism=2, completions=2), pods=left), 320)
+    assert len(controller.recorded) == 1, "ranks 0 and 1 hang"
 
 
 def test_a_rank_that_waits_for_the_others_is_no_reason_to_restart() -> None:

@@ -3,12 +3,14 @@
 import msgspec
 import pytest
 
-from recovery.core.diagnosis.meeting import Meeting, meet, met_since
+from recovery.core.diagnosis.meeting import Meeting, meet
 from recovery.core.diagnosis.trained import all_ran_at
+from recovery.core.incident.standing import met_since
 from recovery.core.model.annotations import COLLECTIVE_ANNOTATION
 from recovery.core.model.collective import Collective, LaunchFacts
 from recovery.core.model.container_template import ContainerTemplate
 from recovery.core.model.facts import Progress
+from recovery.core.model.ledger import Ledger
 from recovery.core.model.standing import Standing
 from tests.unit.core.decision.test_several_jobs import Pair, launcher_of
 from tests.unit.core.groups import group, training
@@ -173,11 +175,11 @@ def test_progress_that_is_dated_after_the_loss_shows_it(seconds: float, ratio: f
 
 def test_met_since_asks_for_ready_pods_and_dated_losses() -> None:
     world = RUNS.all_came_back(20, 30)
-    assert met_since(world.snapshot(), [at(10)])
-    assert met_since(world.snapshot(), [])
-    assert not met_since(world.snapshot(), [at(10), at(31)])
-    assert not met_since(world.snapshot(), [None])
-    assert not met_since(world.with_pod(1, ready=False).snapshot(), [at(10)])
+    assert met_since(world.snapshot(), Ledger(), [at(10)])
+    assert met_since(world.snapshot(), Ledger(), [])
+    assert not met_since(world.snapshot(), Ledger(), [at(10), at(31)])
+    assert not met_since(world.snapshot(), Ledger(), [None])
+    assert not met_since(world.with_pod(1, ready=False).snapshot(), Ledger(), [at(10)])
 
 
 # --- what only the ledger knows ------------------------------------------------------------------------------------
