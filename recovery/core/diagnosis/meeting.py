@@ -94,7 +94,8 @@ def meet(snapshot: Snapshot, lost_at: datetime | None = None, hung_of: int = 0) 
         events.append(_Event(lost_at, _Order.LOST, unseen=unseen, hung_of=hung_of))
     done = ((uid, rank(pod)) for uid, ranks in snapshot.done.items() for pod in ranks)
     wanted = {job.uid: member_count(job) for job in counted if job in jobs}
-    scan = _Scan(wanted, done, whole=len(jobs) >= max(1, snapshot.expected_jobs))
+    certain = {job.uid: members_for_certain(snapshot, job) for job in counted}
+    scan = _Scan(wanted, certain, done, whole=len(jobs) >= max(1, snapshot.expected_jobs))
     for event in sorted(events, key=lambda event: (event.at, event.order)):
         scan.happened(event)
     return _judged(snapshot, program.collective, scan.result())
@@ -248,10 +249,12 @@ def _events(processes: Iterable[Process]) -> Iterator[_Event]:
 class _Scan:
     """The state of the group while its timeline is read."""
 
-    def __init__(self, wanted: Mapping[str, int], done: Iterable[Member], *, whole: bool) -> None:
-        """`wanted`: how many ranks each Job has. `done`: ranks whose training is known to be done. `whole`: all Jobs of
-        the group exist."""
-        self._wanted, self._whole = wanted, whole
+    def __init__(
+        self, wanted: Mapping[str, int], certain: Mapping[str, int], done: Iterable[Member], *, whole: bool
+    ) -> None:
+        """`wanted`: how many ranks each Job has. `certain`: how many of them a user has not added. `done`: ranks whose
+        training is known to be done. `whole`: all Jobs of the group exist."""
+        self._wanted, self._certain, self._whole = wanted, certain, whole
         self._done = set(done)
         self._waiting: dict[Member, Process] = {}
         """The processes that run and have met no one, by rank."""
@@ -261,6 +264,8 @@ class _Scan:
         self._broken_since: datetime | None = None
         self._lost_at: datetime | None = None
         self._over_at: datetime | None = None
+        self._doubtful = False
+        """A process of the latest set has ended that may not have been one of it."""
 
     def happened(self, event: _Event) -> None:
         """Take the next event into account."""
@@ -303,8 +308,8 @@ class _Scan:
         if not trains or self._met_at is None:
             return Meeting(Standing.FORMING, self._met_at, over_at=self._over_at)
         leaving = any(each.leaves_at is not None for each in self._set.values())
-        silent = any(each.silent for each in self._set.values())
-        return Meeting(Standing.UNKNOWN if silent else Standing.MET, self._met_at, leaving=leaving)
+        doubtful = self._doubtful or any(each.silent for each in self._set.values())
+        return Meeting(Standing.UNKNOWN if doubtful else Standing.MET, self._met_at, leaving=leaving)
 
     def _ended(self, process: Process, at: datetime) -> None:
         self._stops_waiting(process)
@@ -312,11 +317,19 @@ class _Scan:
             self._done.add(process.member)
         if self._set.pop(id(process), None) is None:
             return
-        if not process.well:
+        if not process.well and self._may_be_added(process):
+            self._doubtful = True
+        elif not process.well:
             self._broken_since = self._broken_since or at
             self._lost_at = at
         if not self._set:
-            self._broken_since, self._lost_at, self._over_at = None, None, at
+            self._broken_since, self._lost_at, self._over_at, self._doubtful = None, None, at, False
+
+    def _may_be_added(self, process: Process) -> bool:
+        """A user has added the rank. If the size of the program is fixed, as where the pod template has it, the others
+        train without it, and it gives up. No object shows whether they have met it."""
+        job_uid, index = process.member
+        return isinstance(index, int) and index >= self._certain[job_uid]
 
     def _stops_waiting(self, process: Process) -> None:
         if self._waiting.get(process.member) is process:
@@ -334,3 +347,4 @@ class _Scan:
         self._set |= {id(each): each for each in self._waiting.values()}
         self._waiting.clear()
         self._met_at, self._broken_since, self._lost_at, self._over_at = at, None, None, None
+        self._doubtful = False

@@ -187,6 +187,15 @@ def test_a_rank_above_the_size_of_the_template_has_replaced_no_one_once_all_run(
     assert meet(world.snapshot()).standing is not Standing.BROKEN
 
 
+@pytest.mark.parametrize(("template", "standing"), [(4, Standing.UNKNOWN), (5, Standing.BROKEN)])
+def test_its_end_does_not_show_whether_the_others_had_met_it(template: int, standing: Standing) -> None:
+    """All ranks have begun again. The size of the program may be that of the template, so it gives up alone."""
+    again = remembered(added(template).all_came_back(-60, -50), 5)
+    assert meet(again.snapshot()).standing is Standing.MET
+    assert meet(again.pod_failed(4, 1, -10).snapshot()).standing is standing
+    assert meet(again.pod_failed(3, 1, -10).snapshot()).standing is Standing.BROKEN
+
+
 @pytest.mark.parametrize(
     "world", [remembered(added(5), 5), added(5).controller_restarted()], ids=["seen", "new leader"]
 )
