@@ -36,7 +36,7 @@ from recovery.core.incident.folding import folds_with
 from recovery.core.incident.preconditions import left_alone, paused, unread
 from recovery.core.incident.standing import meeting_of
 from recovery.core.model.durations import in_words
-from recovery.core.model.facts import Fault, JobSetFacts, PodFacts, Snapshot
+from recovery.core.model.facts import Fault, JobSetFacts, Snapshot
 from recovery.core.model.ledger import Incident, Ledger, Phase
 from recovery.core.model.reason import Explanation, Reason, Sentence, all_of, because, explained
 from recovery.core.model.standing import Standing
@@ -173,16 +173,13 @@ def _as_the_ledger_knows(snapshot: Snapshot, ledger: Ledger) -> Snapshot:
     if met_at is None or resized(snapshot) is not None:
         return snapshot  # a rank that a user has added since took no part in that
     of_then = [job for job in member_jobs(snapshot) if began_at(job) <= met_at and not stands_still(job)]
-    if not any(_ran_at(pod, met_at) for job in of_then for pod in pods_of(snapshot, job)):
+    pods = (pod for job in of_then for pod in pods_of(snapshot, job))
+    if not any(process.ran_at(met_at) for pod in pods for process in processes_of(pod)):
         return snapshot
     trained_at = {job.uid: min(met_at, snapshot.trained_at.get(job.uid, met_at)) for job in of_then}
     return msgspec.structs.replace(
         snapshot, trained_at={**snapshot.trained_at, **trained_at}, met_at=dict.fromkeys(trained_at, met_at)
     )
-
-
-def _ran_at(pod: PodFacts, moment: datetime) -> bool:
-    return any(each.began <= moment and (each.ended is None or each.ended > moment) for each in processes_of(pod))
 
 
 def _in_time(context: ReconcileContext, plan: Plan) -> Plan:

@@ -4,7 +4,7 @@ Evidence is not fresh if an incident has dealt with it, if it dates from before 
 baseline. A baseline is older than the policy, or it is old and its rank runs again.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -14,7 +14,7 @@ from recovery.core.diagnosis.deleted_jobs import trained_beside
 from recovery.core.diagnosis.evidence import Evidence, LossKind
 from recovery.core.diagnosis.meeting import first_met_at
 from recovery.core.diagnosis.membership import group_runs_whole, rank
-from recovery.core.diagnosis.trained import pods_of_run, started_at
+from recovery.core.diagnosis.trained import pods_of_runs, started_at
 from recovery.core.diagnosis.training_container import ended_well
 from recovery.core.model.earlier_failures import Handled
 from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
@@ -50,15 +50,12 @@ def baseline(
     return tuple(item for item, age in ages if age is _Age.BASELINE)
 
 
-def without_replaced(snapshot: Snapshot, evidence: Sequence[Evidence]) -> tuple[Evidence, ...]:
+def without_replaced(snapshot: Snapshot, evidence: Iterable[Evidence]) -> tuple[Evidence, ...]:
     """The evidence without losses that the Jobs replaced before the group ran whole: no rank hangs because of them."""
-    runs = _runs(snapshot)
-    replaced = {
-        item.key
-        for item in evidence
-        if (run := runs.get(item.job_uid)) is not None and run.trained_at is not None and run.before_training(item)
-    }
-    return tuple(item for item in evidence if item.key not in replaced)
+    trained = {uid: run for uid, run in _runs(snapshot).items() if run.trained_at is not None}
+    return tuple(
+        item for item in evidence if item.job_uid not in trained or not trained[item.job_uid].before_training(item)
+    )
 
 
 class _Age(StrEnum):
@@ -89,7 +86,7 @@ def _ages(
         if item.kind is LossKind.JOB_DELETED or item.job_uid in gone:
             return age_of_deleted(item)
         run = begun.get(item.job_uid)
-        if item.key in keys or run is None or run.trained_at is None or run.before_training(item):
+        if item.key in keys or run is None or run.before_training(item):
             return _Age.SETTLED
         at = item.at if item.at is not None else run.replaced_at(item)
         if at is None:
@@ -181,11 +178,7 @@ def _ran_since(item: Evidence) -> datetime | None:
 
 def _runs(snapshot: Snapshot) -> dict[str, _Run]:
     """The runs by Job UID. A launcher alone trains nothing."""
-    pods = {
-        job.uid: pods_of_run(job, snapshot.pods, snapshot.trained_at.get(job.uid))
-        for job in (*snapshot.jobs, *snapshot.gone_jobs)
-    }
-    found = {}
+    pods, found = pods_of_runs(snapshot), {}
     for job in (*snapshot.jobs, *snapshot.gone_jobs):
         if job.gone_at is not None:
             peers = [job, *trained_beside(snapshot, job)]

@@ -24,7 +24,7 @@ from recovery.core.diagnosis.membership import (
 )
 from recovery.core.diagnosis.processes import Member, Process, first_overlap, has_all, processes_of
 from recovery.core.diagnosis.resized import members_for_certain
-from recovery.core.diagnosis.trained import pods_of_run, shows_all_processes, trained_at
+from recovery.core.diagnosis.trained import pods_of_runs, shows_all_processes, trained_at
 from recovery.core.model.collective import Collective
 from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
 from recovery.core.model.standing import Standing
@@ -71,10 +71,7 @@ def meet(snapshot: Snapshot, lost_at: datetime | None = None, hung_of: int = 0) 
     jobs = [job for job in member_jobs(snapshot) if not stands_still(job)]
     deleted = deleted_alone(snapshot)
     counted = [job for job in (*jobs, *deleted) if job.uid in program.counts]
-    pods = {
-        job.uid: pods_of_run(job, snapshot.pods, snapshot.trained_at.get(job.uid))
-        for job in (*snapshot.jobs, *snapshot.gone_jobs)
-    }
+    pods = pods_of_runs(snapshot)
     processes = [
         process
         for job in counted
@@ -138,7 +135,7 @@ def _unseen(
 
     Only of Indexed Jobs: elsewhere no pod takes another one's place.
     """
-    shown = {each.member for each in processes if each.began <= moment and (each.ended is None or each.ended > moment)}
+    shown = {each.member for each in processes if each.ran_at(moment)}
     shown |= {(uid, rank(pod)) for uid, done in snapshot.done.items() for pod in done}
     shown |= {(uid, rank(pod)) for uid, mine in pods.items() for pod in mine if _starts_after(pod, moment)}
     later = [(each.member, each.began) for each in processes]
@@ -151,7 +148,7 @@ def _unseen(
         Process((job.uid, index), moment, after.get((job.uid, index), deleted_at(job) or moment))
         for job in jobs
         if job.completions is not None
-        for index in range(min(member_count(job), members_for_certain(snapshot, job)))
+        for index in range(members_for_certain(snapshot, job))
         if (job.uid, index) not in shown
     ]
 
@@ -193,7 +190,7 @@ def first_met_at(
     if all(job.uid in snapshot.met_at for job in jobs):
         return max(moments)
     # A rank that a user has added since took no part in that.
-    wanted = {job.uid: min(member_count(job), members_for_certain(snapshot, job)) for job in jobs}
+    wanted = {job.uid: members_for_certain(snapshot, job) for job in jobs}
     known = [pod for job in jobs for pod in pods[job.uid] if pod.index is None or pod.index < wanted[job.uid]]
     watched = snapshot.fully_watched
     shown = has_all({(pod.job_uid, rank(pod)) for pod in known}, wanted) and all(

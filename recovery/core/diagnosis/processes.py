@@ -32,6 +32,9 @@ class Process(msgspec.Struct, frozen=True):
     pod: PodFacts | None = None
     """Where it runs or ran. None: no object shows it, so it has ended."""
 
+    def ran_at(self, moment: datetime) -> bool:
+        return self.began <= moment and (self.ended is None or self.ended > moment)
+
     @property
     def meets_until(self) -> datetime | None:
         """From when on it meets no one. None: it may meet others."""

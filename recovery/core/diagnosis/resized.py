@@ -30,7 +30,7 @@ def members_for_certain(snapshot: Snapshot, job: JobFacts) -> int:
     one. No object shows when the size was changed. So nothing is inferred about such a rank: not from its age, nor from
     a pod that it lacks. That one of its pods ended is seen as of any other rank.
     """
-    known = snapshot.trained_members.get(job.uid, member_count(job))
+    known = min(snapshot.trained_members.get(job.uid, member_count(job)), member_count(job))
     created_with = job.born_nodes if job.born_nodes is not None else template_size(snapshot, job)
     return known if created_with is None else min(known, created_with)
 

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from recovery.core.diagnosis.membership import Rank, member_count, rank, stands_still
 from recovery.core.diagnosis.processes import first_overlap, processes_of
-from recovery.core.model.facts import JobFacts, PodFacts
+from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
 from recovery.core.model.ledger_bounds import LATEST
 
 _LONGEST_GRACE = timedelta(days=1)
@@ -94,6 +94,14 @@ def pods_of_run(job: JobFacts, pods: Iterable[PodFacts], remembered: datetime | 
         return ran and rank(pod) not in known and (seen is None or pod.created_at >= seen)
 
     return (*found, *filter(ran_with_all, mine))
+
+
+def pods_of_runs(snapshot: Snapshot) -> dict[str, tuple[PodFacts, ...]]:
+    """By Job UID: the pods that are known to be of its present run."""
+    return {
+        job.uid: pods_of_run(job, snapshot.pods, snapshot.trained_at.get(job.uid))
+        for job in (*snapshot.jobs, *snapshot.gone_jobs)
+    }
 
 
 def _run_over_at(job: JobFacts, pods: Iterable[PodFacts]) -> datetime | None:
