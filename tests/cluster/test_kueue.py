@@ -23,7 +23,9 @@ from tests.cluster.elastic import AVOID_43, ELASTIC, PREPARED, RACK, actions, ro
 from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import Fleet, Job, Object, apply, policy
 from tests.cluster.stations import is_trigger
+from tests.cluster.test_policies import as_it_was
 from tests.cluster.test_resumed_within_the_grace import hangs, runs_again, slow_to_end
+from tests.cluster.test_runbooks import with_config
 
 pytestmark = pytest.mark.usefixtures("no_complaints", "kueue")
 GROUP, VERSION = "kueue.x-k8s.io", "v1beta2"
@@ -186,6 +188,29 @@ async def test_a_node_is_avoided_unless_kueue_chooses_the_nodes(
     assert [(each["action"], each["reason"]) for each in incident.get("alternatives", [])] == refused
     nodes = {pod["spec"]["nodeName"] for pod in await job.pods()}
     assert (suspect in nodes) is (cluster_queue == PINNED)
+
+
+@pytest.mark.central
+async def test_where_kueue_chooses_the_nodes_it_replaces_a_quarantined_one(
+    installed: ControlPlane, training: StartsTraining, controller: StartsController, fleet: Fleet, queue: MakesQueue
+) -> None:
+    """Each pod names its node, by Kueue's choice. None of these nodes is the last one that fits its pod: 8 are idle."""
+    rule = {**AVOID_43, "action": "ReplaceNode"}
+    job = await training(runtime=PREPARED, rules=[rule], queue=await queue(PINNED))
+    suspect = await elastic.node_of_rank(job, 5)
+    admitted, uid = condition(await workload_of(job), "Admitted"), await job.child_uid()
+    async with with_config(installed, allow={"cordon": True}, quarantine={"maxNodes": 1}), controller():
+        try:
+            await exit_rank(job, 5, 43)
+            await runs_with(job, 16, since_uid=uid)
+            await job.closed_incidents(1)
+        finally:
+            await as_it_was(fleet, suspect)
+    [incident] = await incidents_of(job)
+    assert (actions(incident), incident.get("alternatives", [])) == (["ReplaceNode"], [])
+    assert suspect not in {pod["spec"]["nodeName"] for pod in await job.pods()}
+    workload = await workload_of(job)
+    assert (condition(workload, "Admitted"), condition(workload, "Evicted")) == (admitted, {})
 
 
 @pytest.mark.central

@@ -9,7 +9,7 @@ from sys import intern
 
 import msgspec
 
-from recovery.core.model.annotations import JOINED_PROBE_ANNOTATION
+from recovery.core.model.annotations import HOSTNAME_LABEL, JOINED_PROBE_ANNOTATION
 from recovery.core.model.demand import Demand, LabelRequirement, Toleration
 from recovery.core.model.facts import Condition, ContainerFacts, ExitFacts, GroupKey, PodFacts
 from recovery.kube.projections.accelerators import is_accelerator_device
@@ -39,6 +39,7 @@ _ON_ITS_WAY = frozenset({"Initialized", "Ready", "ContainersReady", "PodReadyToS
 _EXIT_MESSAGE_MAX = 4096
 """The kubelet cuts a termination message to this length (`MaxPodTerminationMessageLogLength`); nothing else does."""
 _DEVICE_MESSAGE_MAX = 128
+_KUEUE_PODSET = "kueue.x-k8s.io/podset-"
 _MESSAGE_MAX = 1024
 """How much is kept of the messages of a pod, its conditions and waiting containers: enough for a sentence to quote."""
 
@@ -60,8 +61,22 @@ class _Labels(msgspec.Struct, frozen=True):
 
 
 class _Annotations(msgspec.Struct, frozen=True):
+    """The topology requests are those of Kueue, as `IsTAS` of its `pkg/util/tas` reads them. Kueue adds the request
+    `unconstrained` to pods that it places by topology without a request of the user."""
+
     index_failures: str = msgspec.field(name=INDEX_FAILURES_ANNOTATION, default="")
     joined_probe: str = msgspec.field(name=JOINED_PROBE_ANNOTATION, default="")
+    required: str | None = msgspec.field(name=f"{_KUEUE_PODSET}required-topology", default=None)
+    preferred: str | None = msgspec.field(name=f"{_KUEUE_PODSET}preferred-topology", default=None)
+    unconstrained: str | None = msgspec.field(name=f"{_KUEUE_PODSET}unconstrained-topology", default=None)
+    of_slices: str | None = msgspec.field(name=f"{_KUEUE_PODSET}slice-required-topology", default=None)
+    of_layers: str | None = msgspec.field(name=f"{_KUEUE_PODSET}slice-required-topology-constraints", default=None)
+
+    @property
+    def placed_by_topology(self) -> bool:
+        """Kueue chooses the node of the pod, and names it in the pod's node selector."""
+        requests = (self.required, self.preferred, self.unconstrained, self.of_slices, self.of_layers)
+        return any(each is not None for each in requests)
 
 
 class _PodMetadata(Metadata, frozen=True, rename="camel"):
@@ -217,8 +232,14 @@ def _demand(pod: _Pod, gpus: int) -> Demand:
     """Nodes do not list extended resources that DRA provides, so a pod that got them from it counts as asking for none.
 
     A term with only `matchFields` selects nodes by name, which no training does. It counts as matching every node.
+
+    Where Kueue places pods by topology, it writes the node that it chose for each pod into the pod's node selector. Its
+    next choice may be another node, and it replaces a tainted one. As a demand, it would spare each of these nodes from
+    quarantine as the last one that fits.
     """
     spec = pod.spec
+    chosen = HOSTNAME_LABEL if pod.metadata.annotations.placed_by_topology else None
+    selector = tuple(sorted(label for label in spec.node_selector.items() if label[0] != chosen))
     required = spec.affinity.node_affinity.required if spec.affinity is not None else None
     terms = None
     if required is not None and not any(
@@ -226,7 +247,7 @@ def _demand(pod: _Pod, gpus: int) -> Demand:
     ):
         terms = tuple(each.match_expressions for each in required.node_selector_terms)
     gpus = gpus if pod.status.extended_resource_claim_status is None else 0
-    return _shared_demand(Demand(tuple(sorted(spec.node_selector.items())), terms, spec.tolerations, gpus))
+    return _shared_demand(Demand(selector, terms, spec.tolerations, gpus))
 
 
 @lru_cache(maxsize=4096)

@@ -159,6 +159,30 @@ class TestPods:
         assert one is two
 
     @pytest.mark.parametrize(
+        "request_",
+        [
+            "required-topology",
+            "preferred-topology",
+            "unconstrained-topology",
+            "slice-required-topology",
+            "slice-required-topology-constraints",
+        ],
+    )
+    def test_the_node_that_kueue_has_chosen_by_topology_is_no_demand(self, request_: str) -> None:
+        """Kueue would choose another node. A rack that it has chosen stays: Kueue replaces no rack of a running job."""
+        selector = {"kubernetes.io/hostname": "gpu-3", "rack": "1", "gpu": "h100"}
+        annotations = {f"kueue.x-k8s.io/podset-{request_}": "true"}
+        raw = changed("pod_running", metadata__annotations=annotations, spec__nodeSelector=selector)
+        assert decode_pod(raw).value.facts.demand.selector == (("gpu", "h100"), ("rack", "1"))
+
+    def test_the_node_that_a_user_has_chosen_is_a_demand(self) -> None:
+        """Neither the queue nor the size of slices makes Kueue place pods by topology."""
+        annotations = {"kueue.x-k8s.io/podset-slice-size": "2", "kueue.x-k8s.io/workload": "w"}
+        selector = {"kubernetes.io/hostname": "gpu-3"}
+        raw = changed("pod_running", metadata__annotations=annotations, spec__nodeSelector=selector)
+        assert decode_pod(raw).value.facts.demand.selector == (("kubernetes.io/hostname", "gpu-3"),)
+
+    @pytest.mark.parametrize(
         ("terms", "affinity"),
         [
             (None, None),
