@@ -219,6 +219,7 @@ class FleetWriter:
             change,
             nodes=len(nodes),
             now=now,
+            shown=nodes,
             reset_at=reset_at,
             only_namespace=self._only_namespace() if change.futile else None,
         )

@@ -16,7 +16,8 @@ from recovery.core.fleet import quarantine
 from recovery.core.fleet.suspicion import suspicion_of
 from recovery.core.incident.attempt_limits import restart_of
 from recovery.core.incident.preconditions import stale_nodes
-from recovery.core.model.fleet_ledger import FleetChange, Futile, Quarantined, Suspicion
+from recovery.core.model.facts import FleetFacts
+from recovery.core.model.fleet_ledger import FleetChange, FleetLedger, Futile, Quarantined, Suspicion
 from recovery.core.model.ledger import Ledger
 from recovery.core.model.reason import Explanation, Reason, Sentence, explained
 from recovery.core.plan.actions import Action, ChangeFleet
@@ -62,8 +63,15 @@ def refused(context: ReconcileContext, policy: Policy, wanted: Quarantined, memb
     answer = quarantine.spared(policy.fleet, wanted.node, fleet, members)
     if answer is not None:
         return answer.why
-    after = quarantine.admitted(policy.fleet, policy.limits, wanted, nodes=fleet.nodes, now=context.now)
+    after = _admitted(context, policy, fleet, wanted)
     return after.why if isinstance(after, quarantine.Refused) else None
+
+
+def _admitted(
+    context: ReconcileContext, policy: Policy, fleet: FleetFacts, wanted: Quarantined
+) -> FleetLedger | quarantine.Refused:
+    shows = context.snapshot.nodes.get(wanted.node)
+    return quarantine.admitted(policy.fleet, policy.limits, wanted, nodes=fleet.nodes, now=context.now, shows=shows)
 
 
 def change(context: ReconcileContext, ledger: Ledger, evidence: tuple[Evidence, ...]) -> tuple[Action, ...]:
@@ -84,7 +92,7 @@ def change(context: ReconcileContext, ledger: Ledger, evidence: tuple[Evidence, 
         # its restart.
         if refused(context, policy, wanted, open_.ranks) is not None:
             continue
-        if quarantine.admitted(policy.fleet, policy.limits, wanted, nodes=fleet.nodes, now=context.now) != policy.fleet:
+        if _admitted(context, policy, fleet, wanted) != policy.fleet:
             quarantined.append(wanted)
     suspicions = _suspicions(context, ledger, evidence)
     futile: tuple[Futile, ...] = ()

@@ -168,15 +168,21 @@ def _of_namespace(entries: Iterable[Quarantined], namespace: str) -> int:
 
 
 def admitted(
-    ledger: FleetLedger, limits: FleetLimits, wanted: Quarantined, *, nodes: int, now: datetime
+    ledger: FleetLedger,
+    limits: FleetLimits,
+    wanted: Quarantined,
+    *,
+    nodes: int,
+    now: datetime,
+    shows: NodeFacts | None,
 ) -> FleetLedger | Refused:
     """The ledger with that node quarantined, or the same ledger if it is already. Refused by permission or by a cap.
 
     `nodes`: how many the cluster has. The caps hold even if they are exceeded already. A quarantine by a person counts
-    towards them, but is never refused, and gets no end by time here.
+    towards them, but is never refused, and gets no end by time here. `shows`: the node as it is. None: not known.
     """
     there = next((each for each in ledger.quarantined if each.node == wanted.node), None)
-    if there is not None and _stands(there, wanted):
+    if there is not None and _stands(there, wanted, shows, now):
         return ledger
     others = tuple(each for each in ledger.quarantined if each.node != wanted.node)
     release_at = wanted.release_at
@@ -245,6 +251,7 @@ def changed(
     *,
     nodes: int,
     now: datetime,
+    shown: Mapping[str, NodeFacts],
     reset_at: datetime | None = None,
     only_namespace: str | None = None,
 ) -> FleetLedger | Refused:
@@ -252,12 +259,13 @@ def changed(
     each incident, drops those that no longer count, and opens the breaker if the count is reached. The same change
     twice gives the same ledger. Refused: a quarantine was refused, so nothing of the change was applied.
 
-    `reset_at`: when a person asked to close the breaker (None: never). Futile recoveries before that are forgotten, and
-    a group whose trigger was delayed must not bring one back. `only_namespace`: as for `breaker_of`.
+    `shown`: the nodes as they are, by name. `reset_at`: when a person asked to close the breaker (None: never). Futile
+    recoveries before that are forgotten, and a group whose trigger was delayed must not bring one back.
+    `only_namespace`: as for `breaker_of`.
     """
     after = ledger
     for wanted in change.quarantine:
-        outcome = admitted(after, limits, wanted, nodes=nodes, now=now)
+        outcome = admitted(after, limits, wanted, nodes=nodes, now=now, shows=shown.get(wanted.node))
         if isinstance(outcome, Refused):
             return outcome
         after = outcome
@@ -314,14 +322,19 @@ def next_review_at(ledger: FleetLedger, now: datetime) -> datetime | None:
     return max(now, min(times)) if times else None
 
 
-def _stands(there: Quarantined, wanted: Quarantined) -> bool:
-    """The entry already satisfies what is wanted. It does not if the node was recreated, or if the entry is of another
-    incident and being released. A person's entry satisfies any, and only a person's satisfies a person's."""
+def _stands(there: Quarantined, wanted: Quarantined, shows: NodeFacts | None, now: datetime) -> bool:
+    """The entry already satisfies what is wanted. It does not if the node was recreated, or if the entry has ended and
+    the reason is a new one. It has ended by what the ledger says, or by what the node shows and the next review finds.
+    Otherwise a node that is faulty soon after its release would count as quarantined, and take pods. A person's entry
+    satisfies any, and only a person's satisfies a person's."""
     if there.node_uid and wanted.node_uid and there.node_uid != wanted.node_uid:
         return False
     if wanted.by and not there.by:
         return False
-    return bool(there.by) or not there.releasing or there.incident == wanted.incident
+    if there.by or (there.incident == wanted.incident and wanted.since <= there.since):
+        return True
+    found = there if shows is None else _reviewed(there, shows, now)
+    return found is not None and not found.releasing
 
 
 def _cap_field(limits: FleetLimits, nodes: int) -> str:

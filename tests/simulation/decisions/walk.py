@@ -397,11 +397,11 @@ class Walk:
         policy_ = self.controller.policy
         if not isinstance(policy_, Policy):
             return
-        nodes = self.world.cluster_nodes
-        after = changed(policy_.fleet, policy_.limits, action.change, nodes=nodes, now=at(self.now))
+        nodes, shown = self.world.cluster_nodes, self.world.nodes
+        after = changed(policy_.fleet, policy_.limits, action.change, nodes=nodes, shown=shown, now=at(self.now))
         assert not isinstance(after, Refused), "the decision has asked the caps"
         assert len(after.quarantined) <= 1
-        assert changed(after, policy_.limits, action.change, nodes=nodes, now=at(self.now)) == after
+        assert changed(after, policy_.limits, action.change, nodes=nodes, shown=shown, now=at(self.now)) == after
         self.pinned["fleet"] = after
         self.controller.policy = msgspec.structs.replace(policy_, fleet=after)
 

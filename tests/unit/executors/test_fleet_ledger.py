@@ -12,6 +12,7 @@ from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.selection import PolicySet
 from recovery.core.policy.spec import Mode, PolicySpec
 from recovery.executors.fleet_ledger import QuarantineRefusedError
+from recovery.executors.node_quarantine import release_by_hand
 from recovery.ports import (
     EVENTS,
     NODES,
@@ -50,6 +51,17 @@ async def test_what_changes_nothing_is_not_written() -> None:
     fleet.client.requests.clear()
     await fleet.writer().change(what)
     assert fleet.client.patched == []
+
+
+async def test_a_node_that_was_released_by_hand_a_moment_ago_is_quarantined_for_a_new_reason() -> None:
+    """The ledger still has the entry that the next review drops."""
+    fleet = Fleet(spec=ALLOWED)
+    await fleet.writer().change(FleetChange(quarantine=(fleet.wanted(),)))
+    fleet.patch_config({"status": {"quarantined": [{**fleet.status["quarantined"][0], "applied": True}]}})
+    await release_by_hand(fleet.client, "gpu-1", "2026-11-21T12:00:07Z")
+    newer = fleet.wanted(incident="inc-2", since=at(8))
+    await fleet.writer().change(FleetChange(quarantine=(newer,)))
+    assert (fleet.entry, fleet.taints("gpu-1")) == (newer, ["quarantined=inc-2"])
 
 
 async def test_a_cap_that_is_reached_is_a_reason_to_decide_again() -> None:

@@ -3,8 +3,9 @@
 import msgspec
 import pytest
 
+from recovery.core.model.annotations import RELEASE_ANNOTATION
 from recovery.core.model.facts import Condition, Taint
-from recovery.core.model.fleet_ledger import FleetLedger, FleetLimits, Quarantined
+from recovery.core.model.fleet_ledger import QUARANTINE_TAINT, FleetLedger, FleetLimits, Quarantined
 from recovery.core.model.ledger import AttemptAction
 from recovery.core.model.native_policy_facts import FailurePolicyFacts
 from recovery.core.model.rules import NodeConditionRule, Rule, RuleAction, When
@@ -44,6 +45,15 @@ def test_a_node_that_is_being_released_is_quarantined_again() -> None:
     assert quarantined(controller) == ["gpu-2"]
 
 
+def test_a_node_that_was_released_by_hand_and_is_faulty_again_before_the_review_is_quarantined_again() -> None:
+    entry = Quarantined("gpu-2", "node-gpu-2", "bad", at(-600), incident="x-1", applied=True)
+    controller = Controller(policy(rules=(REPLACE_42,), limits=MAY, fleet=FleetLedger(quarantined=(entry,))))
+    released = training().with_node("gpu-2", annotations={RELEASE_ANNOTATION: f"{at(-10):%Y-%m-%dT%H:%M:%SZ}"})
+    controller.reconcile(released.pod_failed(2, 42, 0), 1)
+    assert "quarantining node gpu-2" in controller.incident.message
+    assert quarantined(controller) == ["gpu-2"]
+
+
 def test_a_node_that_is_being_released_is_spared_as_any_other_where_none_is_left() -> None:
     entry = Quarantined("gpu-2", "node-gpu-2", "bad", at(-600), incident="x-1", applied=True, releasing="time is over")
     controller = Controller(policy(rules=(REPLACE_42,), limits=MAY, fleet=FleetLedger(quarantined=(entry,))))
@@ -56,7 +66,9 @@ def test_a_node_that_is_being_released_is_spared_as_any_other_where_none_is_left
 def test_a_node_that_is_quarantined_already_is_not_asked_for_again() -> None:
     entry = Quarantined("gpu-2", "node-gpu-2", "bad", at(-600), incident="x-1", applied=True)
     controller = Controller(policy(rules=(REPLACE_42,), limits=MAY, fleet=FleetLedger(quarantined=(entry,))))
-    controller.reconcile(training().pod_failed(2, 42, 0), 1)
+    controller.reconcile(
+        training().with_node("gpu-2", taints=(Taint(QUARANTINE_TAINT, "x-1"),)).pod_failed(2, 42, 0), 1
+    )
     assert len(controller.triggers) == 1
     assert quarantined(controller) == []
 

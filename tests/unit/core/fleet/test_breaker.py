@@ -271,9 +271,9 @@ def test_what_was_in_vain_before_a_person_closed_the_breaker_does_not_open_it_ag
     closed = breaker_reset(open_, at(60), at(61))
     limits = FleetLimits(breaker_recoveries=1)
     late = FleetChange(futile=(Futile("a-2", at(0)),))
-    after = changed(closed, limits, late, nodes=100, now=at(62), reset_at=at(60))
+    after = changed(closed, limits, late, nodes=100, shown={}, now=at(62), reset_at=at(60))
     assert after == closed
     new_ = FleetChange(futile=(Futile("a-3", at(70)),))
-    again = changed(closed, limits, new_, nodes=100, now=at(71), reset_at=at(60))
+    again = changed(closed, limits, new_, nodes=100, shown={}, now=at(71), reset_at=at(60))
     assert isinstance(again, FleetLedger)
     assert again.breaker is not None

@@ -36,8 +36,10 @@ def by_person(node: str = "gpu-1", **fields: Any) -> Quarantined:
     return entry(node, incident="", by="jane", **fields)
 
 
-def admit(before: FleetLedger, limits: FleetLimits, wanted: Quarantined, nodes: int = 100) -> FleetLedger | Refused:
-    return admitted(before, limits, wanted, nodes=nodes, now=at(10))
+def admit(
+    before: FleetLedger, limits: FleetLimits, wanted: Quarantined, nodes: int = 100, shows: NodeFacts | None = None
+) -> FleetLedger | Refused:
+    return admitted(before, limits, wanted, nodes=nodes, now=at(10), shows=shows)
 
 
 # --- caps ----------------------------------------------------------------------------------------------------------
@@ -80,6 +82,40 @@ def test_a_node_that_another_incident_wants_while_it_is_released_is_quarantined_
     before = ledger(entry(applied=True, releasing="its time was over"))
     assert admit(before, LIMITS, entry()) is before, "a late repeat is no new reason"
     assert admit(before, LIMITS, entry(incident="inc-2")) == ledger(entry(incident="inc-2"))
+
+
+RELEASED = {RELEASE_ANNOTATION: "2026-11-21T12:00:05Z"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "shows"),
+    [
+        ({}, node(annotations=RELEASED)),
+        ({}, node(bears=entry(), annotations=RELEASED)),
+        ({}, node()),
+        ({"release_at": at(7)}, node(bears=entry())),
+        ({"release_when": "GpuUnhealthy"}, node(bears=entry())),
+    ],
+    ids=["by the command", "by kubectl annotate", "by others who removed the taint", "by time", "by health"],
+)
+def test_an_entry_that_has_ended_and_is_not_reviewed_yet_is_quarantined_again_for_a_new_reason(
+    fields: dict[str, Any], shows: NodeFacts
+) -> None:
+    """The review comes within 30 s. Until then the node takes pods, or soon does, though the ledger has its entry."""
+    before = ledger(entry(applied=True, **fields))
+    for newer in (entry(incident="inc-2", since=at(9)), entry(since=at(9))):
+        assert admit(before, LIMITS, newer, shows=shows) == ledger(newer)
+    assert admit(before, LIMITS, entry(), shows=shows) is before, "a late repeat is no new reason"
+
+
+def test_an_entry_that_its_node_shows_stands_for_any_reason() -> None:
+    before = ledger(entry(applied=True))
+    assert admit(before, LIMITS, entry(incident="inc-2", since=at(9)), shows=node(bears=entry())) is before
+
+
+def test_an_entry_that_its_node_does_not_show_yet_stands() -> None:
+    before = ledger(entry())
+    assert admit(before, LIMITS, entry(incident="inc-2", since=at(9)), shows=node()) is before
 
 
 def test_a_node_that_was_recreated_is_another_one() -> None:

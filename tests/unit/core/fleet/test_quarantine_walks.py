@@ -56,10 +56,10 @@ def test_whatever_comes_the_caps_hold_and_nothing_counts_twice(
     found, now = FleetLedger(), at(0)
     for what, seconds in walk:
         now += timedelta(seconds=seconds)
-        after = changed(found, limits, what, nodes=nodes, now=now)
+        after = changed(found, limits, what, nodes=nodes, shown={}, now=now)
         if isinstance(after, Refused):
             continue
-        assert changed(after, limits, what, nodes=nodes, now=now) == after
+        assert changed(after, limits, what, nodes=nodes, shown={}, now=now) == after
         assert len(after.quarantined) <= cap(limits, nodes)
         assert len({each.node for each in after.quarantined}) == len(after.quarantined)
         assert len({(each.node, each.incident) for each in after.suspicions}) == len(after.suspicions)
@@ -72,10 +72,10 @@ def test_whatever_comes_the_caps_hold_and_nothing_counts_twice(
 @given(changes(), changes(), st.integers(0, 2))
 def test_a_change_is_in_as_a_whole_or_not_at_all(first: FleetChange, second: FleetChange, max_nodes: int) -> None:
     limits = FleetLimits(may_cordon=True, max_nodes=max_nodes, max_percent=100)
-    before = changed(FleetLedger(), limits, first, nodes=9, now=at(100))
+    before = changed(FleetLedger(), limits, first, nodes=9, shown={}, now=at(100))
     if isinstance(before, Refused):
         before = FleetLedger()
-    after = changed(before, limits, second, nodes=9, now=at(100))
+    after = changed(before, limits, second, nodes=9, shown={}, now=at(100))
     if not isinstance(after, Refused):
         assert {each.node for each in second.quarantine} <= {each.node for each in after.quarantined}
 

@@ -23,7 +23,7 @@ COUNTS = FleetLimits(may_cordon=True, breaker_recoveries=3)
 
 
 def change(before: FleetLedger, what: FleetChange, limits: FleetLimits = COUNTS, seconds: float = 10) -> FleetLedger:
-    after = changed(before, limits, what, nodes=100, now=at(seconds))
+    after = changed(before, limits, what, nodes=100, shown={}, now=at(seconds))
     assert isinstance(after, FleetLedger)
     return after
 
@@ -92,7 +92,7 @@ def test_no_job_and_no_namespace_opens_the_breaker_alone(
     limits = FleetLimits(breaker_recoveries=12)
     every = tuple(each for job, count in jobs.items() for each in crashes(job, count))
     after = changed(
-        FleetLedger(), limits, FleetChange(futile=every), nodes=9, now=at(10), only_namespace=only_namespace
+        FleetLedger(), limits, FleetChange(futile=every), nodes=9, now=at(10), shown={}, only_namespace=only_namespace
     )
     assert isinstance(after, FleetLedger)
     assert (after.breaker and after.breaker.recoveries) == counted
