@@ -21,9 +21,10 @@ from recovery.cli.exit_codes import print_error
 from recovery.cli.formatting import AccountOutput, age, print_data, printable
 from recovery.cli.job_lookup import absence, title_of
 from recovery.cli.status_rows import JobRow, as_data, job_row, ledger_problem, stamp
-from recovery.core.decision.decide import decide
+from recovery.core.decision.decide import as_judged, decide
 from recovery.core.decision.protection import protection
 from recovery.core.incident import budget, requests
+from recovery.core.incident.lifecycle import present
 from recovery.core.incident.preconditions import paused
 from recovery.core.model.annotations import PAUSED_ANNOTATION
 from recovery.core.model.facts import GroupKey, WorkloadFacts
@@ -216,9 +217,12 @@ class _Explanation:
         self._print_if_any("Nodes", self._node_lines(plan))
         self._print_if_any("Requests", explain_lines.request_lines(self._workload, ledger))
         if ledger.incident is not None:
-            _print("Incident", explain_lines.incident_lines(ledger.incident, now))
+            shown = self._evidence_of(ledger)
+            _print("Incident", explain_lines.incident_lines(ledger.incident, now, shown))
         elif plan.ledger.incident is not None:
-            _print("Incident, as it would be opened now", explain_lines.incident_lines(plan.ledger.incident, now))
+            shown = self._evidence_of(plan.ledger)
+            lines = explain_lines.incident_lines(plan.ledger.incident, now, shown)
+            _print("Incident, as it would be opened now", lines)
         self._print_after_pause()
         if ledger.totals.enforce_estimate.restarts and not self._enforces:
             _print("With Enforce", (enforce_sentence(ledger.totals.enforce_estimate),))
@@ -227,6 +231,13 @@ class _Explanation:
             _print("Last incident" if ledger.incident is None else "Incident before", last)
             _print("History", explain_lines.history_lines(ledger.history, now))
 
+    def _evidence_of(self, ledger: Ledger) -> tuple[str, ...]:
+        """The evidence of the ledger's incident that the objects still show, in words."""
+        if ledger.incident is None:
+            return ()
+        snapshot = as_judged(self._reading.snapshot, ledger, self._selection.decides, self._now)
+        return tuple(item.text for item in present(snapshot, ledger))
+
     def _print_after_pause(self) -> None:
         """The decision names everything that was lost during the pause."""
         plan = self._after_pause
@@ -234,9 +245,9 @@ class _Explanation:
             return
         _print("If the pause ended now", self._decision_lines(plan))
         if self._ledger.incident is None and plan.ledger.incident is not None:
-            _print(
-                "Incident, as it would be opened then", explain_lines.incident_lines(plan.ledger.incident, self._now)
-            )
+            shown = self._evidence_of(plan.ledger)
+            lines = explain_lines.incident_lines(plan.ledger.incident, self._now, shown)
+            _print("Incident, as it would be opened then", lines)
 
     def _readiness_lines(self) -> Iterator[str]:
         snapshot, found = self._reading.snapshot, self._protection()
@@ -298,6 +309,7 @@ class _Explanation:
                 for verb, asked in requests.pending(self._workload, ledger)
             ],
             "incident": msgspec.to_builtins(ledger.incident),
+            "evidence": list(self._evidence_of(ledger)),
             "history": msgspec.to_builtins(ledger.history),
         }
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 from recovery.cli.applied_policy import AppliedPolicy
+from recovery.cli.explain_evidence import evidence_lines
 from recovery.cli.formatting import age, aligned, duration, moment
 from recovery.cli.status_rows import IN_PART, resume_at
 from recovery.core.diagnosis.classify import DisruptionClass
@@ -281,8 +282,8 @@ def request_lines(workload: WorkloadFacts, ledger: Ledger) -> Iterator[str]:
         yield f"{verb}, requested at {moment(asked.at)}{by}{reason}: no answer yet"
 
 
-def incident_lines(incident: Incident, now: datetime) -> Iterator[str]:
-    """An incident in full: open, or closed."""
+def incident_lines(incident: Incident, now: datetime, shown: Sequence[str] = ()) -> Iterator[str]:
+    """An incident in full: open, or closed. `shown`: its evidence, as far as the objects still show it."""
     closing = incident.closing
     if closing is None:
         yield f"{incident.id}, open for {duration(now - incident.started_at)}, mode {incident.mode}"
@@ -306,7 +307,7 @@ def incident_lines(incident: Incident, now: datetime) -> Iterator[str]:
     yield f"failed at {moment(incident.started_at)}, detected {detected} later"
     freed = f", {released:.0f} released by our suspension" if released else ""
     yield f"{incident.ranks} ranks, {incident.gpus_now} GPUs, {lost:.0f} idle GPU-seconds{freed}"
-    yield from _titled("Evidence", (f"- {text}" for text in incident.evidence))
+    yield from _titled("Evidence", evidence_lines(incident, shown))
     yield from _titled("Suspects", _suspects(incident.suspects))
     yield from _log_lines(incident.suspect_log)
     yield from _titled("Considered, and not done", (f"- {each.action}: {each.message}" for each in incident.considered))

@@ -21,6 +21,7 @@ from recovery.core.decision.decide import decide
 from recovery.core.decision.deleted_workload import finished
 from recovery.core.decision.protection import protection
 from recovery.core.fleet.totals import IncidentName, held_by
+from recovery.core.incident.evidence_counts import first_seen
 from recovery.core.incident.invariants import violations
 from recovery.core.model.birth_settings import BirthTrial
 from recovery.core.model.facts import GroupKey, Snapshot, WorkloadFacts
@@ -318,7 +319,7 @@ class Reconciler:
         known = _readable(self._known.newest(key, workload.uid))
         if known is None or known.ledger.incident is None or known.ledger.incident.closing is not None:
             return
-        evidence = known.ledger.incident.evidence[0]
+        evidence = first_seen(known.ledger.incident)
         said = note(known.ledger, because(Reason.API_REFUSES, evidence=evidence, error=str(refused)))
         await self._write(key, workload, known, summarise(said, workload, self._clock.now()))
 

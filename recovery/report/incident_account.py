@@ -226,7 +226,7 @@ def account_of(record: IncidentRecord, now: datetime) -> IncidentAccount:
         idle_gpu_seconds_by_badput=summed((BADPUT[phase], seconds) for phase, seconds in by_phase),
         decided_by=_decided_by(incident),
         phases=phases,
-        evidence=incident.evidence,
+        evidence=_evidence(incident),
         suspects=tuple(EvidenceSuspect(each.pod, each.node, each.index, each.exit_code) for each in incident.suspects),
         log=_log(incident.suspect_log) if incident.suspect_log is not None else None,
         alternatives=tuple(
@@ -243,6 +243,12 @@ def account_of(record: IncidentRecord, now: datetime) -> IncidentAccount:
 def _rest(whole_seconds: float, phases: Sequence[PhaseAccount]) -> float:
     """The seconds that no phase has. `sum` of floats depends on the version of Python, `fsum` does not."""
     return round(whole_seconds - fsum(phase.duration_seconds for phase in phases), 6) + 0.0  # 0.0, never -0.0
+
+
+def _evidence(incident: Incident) -> tuple[str, ...]:
+    """The signs that the record has in words, and how many others there were."""
+    others = sum(each.count for each in incident.evidence_counts) - len(incident.evidence)
+    return (*incident.evidence, f"and {others} more") if others > 0 else incident.evidence
 
 
 def _log(found: SuspectLog) -> LogAccount:

@@ -22,6 +22,7 @@ from recovery.core.diagnosis.freshness import fresh
 from recovery.core.diagnosis.membership import group_runs_whole, member_jobs, restarts_of
 from recovery.core.incident import lifecycle, phases
 from recovery.core.incident.attempt_limits import restart_of
+from recovery.core.incident.evidence_counts import first_seen
 from recovery.core.incident.preconditions import barred, ended, suspended
 from recovery.core.incident.standing import hangs, meeting_of
 from recovery.core.model.facts import JobSetFacts, Snapshot
@@ -157,7 +158,7 @@ def _adopt(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger) -> Le
         Sentence.ADOPTED,
         Reason.PLATFORM_RESTART,
         # Under Observe an adopted restart does not undo what was said about the loss.
-        said=before.would_message if before.would else before.evidence[0],
+        said=before.would_message if before.would else first_seen(before),
         jobset=jobset.name if by_jobset else "",
     )
     under_way = restart_of(ledger)
@@ -244,7 +245,7 @@ def _evidence_since(context: ReconcileContext, open_: Incident) -> datetime:
 def _runs_again(ledger: Ledger, waits_until: datetime) -> Plan:
     """The group runs whole without the restart that waits. The incident ends at that time if it still does."""
     open_ = ledger.current_incident
-    found = because(Reason.MEMBER_LOST, evidence=open_.evidence[0])
+    found = first_seen(open_)
     needless = explained(Sentence.READY_MEANWHILE, Reason.MEMBERS_RUN_AGAIN, ranks=open_.ranks)
     return say(ledger, seen_then(found, needless), requeue_at=waits_until)
 

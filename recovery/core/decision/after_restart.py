@@ -44,10 +44,11 @@ from recovery.core.diagnosis.membership import group_runs_whole, member_jobs, po
 from recovery.core.diagnosis.trained import began_at
 from recovery.core.incident import attempt_limits, lifecycle, phases, sizes
 from recovery.core.incident.attempt_limits import Refusal, restart_of
+from recovery.core.incident.evidence_counts import first_seen
 from recovery.core.incident.preconditions import barred, paused
 from recovery.core.incident.standing import hangs, met_since
 from recovery.core.model.ledger import Attempt, AttemptAction, Incident, Ledger, Outcome, Phase
-from recovery.core.model.reason import Explanation, Reason, Sentence, all_of, because, explained
+from recovery.core.model.reason import Explanation, Reason, Sentence, all_of, explained
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import Plan, ReadLive
 from recovery.core.plan.context import ReconcileContext
@@ -221,13 +222,13 @@ def _reissue(context: ReconcileContext, ledger: Ledger, restart: Attempt) -> Pla
     decided = native_decision(context, ledger, (*lifecycle.present(snapshot, ledger), *late), ())
     if decided is not None:
         # Stand aside in every way: a suspension too would hold up what the user's own policy has decided.
-        found = because(Reason.MEMBER_LOST, evidence=open_.evidence[0])
+        found = first_seen(open_)
         return say(suspension.want(ledger, None), stands_aside(found, decided))
     by_pods = _down_by_pods(context, ledger, restart, changed)
     if by_pods is not None:
         return by_pods
     if changed is not None and not _is_begun(context, ledger):
-        found = because(Reason.MEMBER_LOST, evidence=open_.evidence[0])
+        found = first_seen(open_)
         return hold_back(context, ledger, found, Refusal(changed, None, exhausted=False))
     ledger = say_as_attempted(ledger, restart)
     return takedown(context, ledger)

@@ -20,6 +20,7 @@ from recovery.core.diagnosis.membership import member_count, member_jobs, place,
 from recovery.core.fleet import storm as storms
 from recovery.core.incident import attempt_limits, lifecycle, sizes
 from recovery.core.incident.attempt_limits import Refusal
+from recovery.core.incident.evidence_counts import first_seen
 from recovery.core.incident.preconditions import no_trigger
 from recovery.core.incident.standing import hangs
 from recovery.core.model.facts import PodFacts, Snapshot
@@ -44,7 +45,8 @@ def judge(context: ReconcileContext, ledger: Ledger, news: tuple[Evidence, ...] 
     if observes and open_.would:
         return _observed(context, ledger)
     # Once the controller has stood aside, only what came in later can call for more.
-    found = because(Reason.MEMBER_LOST, evidence=open_.evidence[-1 if lifecycle.stood_aside(ledger) else 0])
+    stood_aside = lifecycle.stood_aside(ledger)
+    found = because(Reason.MEMBER_LOST, evidence=open_.evidence[-1]) if stood_aside else first_seen(open_)
     if not lifecycle.decides(pinned):
         return say(ledger, seen_then(found, because(Reason.RESTART_NONE, policy=pinned.policy_name)))
     evidence = lifecycle.present(snapshot, ledger)

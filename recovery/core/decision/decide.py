@@ -69,10 +69,7 @@ def decide(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError | No
     workload = snapshot.workload
     if workload is None:
         return answer(ledger, unread(snapshot) or because(Reason.WORKLOAD_GONE))
-    # A fact without a date of its own keeps the date of the reconcile that first noticed it.
-    noticed = ledger.incident.detected_at if ledger.incident is not None else now
-    snapshot = suspensions.remembered(_marked(snapshot, policy, now, min(noticed, now)), ledger)
-    snapshot = _as_the_ledger_knows(snapshot, ledger)
+    snapshot = as_judged(snapshot, ledger, policy, now)
     context = ReconcileContext(snapshot, workload, policy, now, ledger.epoch)
     if ledger.incident is not None and ledger.incident.closing is not None:
         plan = _record(context, ledger)
@@ -93,6 +90,14 @@ def decide(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError | No
         return plan
     after = summarise(plan.ledger, workload, now, observed, policy)
     return msgspec.structs.replace(plan, ledger=after, actions=(*plan.actions, *events(ledger, after)))
+
+
+def as_judged(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError | None, now: datetime) -> Snapshot:
+    """The snapshot with what the policy and the ledger add to the facts. Only it shows all evidence."""
+    # A fact without a date of its own keeps the date of the reconcile that first noticed it.
+    noticed = ledger.incident.detected_at if ledger.incident is not None else now
+    snapshot = suspensions.remembered(_marked(snapshot, policy, now, min(noticed, now)), ledger)
+    return _as_the_ledger_knows(snapshot, ledger)
 
 
 def _accounted(context: ReconcileContext, before: Ledger, plan: Plan) -> Plan:

@@ -17,6 +17,7 @@ from recovery.core.diagnosis.membership import member_jobs
 from recovery.core.incident import budget, lifecycle, phases, requests
 from recovery.core.incident.attempt_limits import restart_of
 from recovery.core.incident.closed_incident import by_a_person
+from recovery.core.incident.evidence_counts import first_seen
 from recovery.core.incident.preconditions import barred, ended, no_trigger, suspended, unread
 from recovery.core.incident.requests import Request, Verb
 from recovery.core.model.ledger import Ledger, Outcome, Phase
@@ -158,7 +159,7 @@ def _again(
     )
     ledger = suspension.until(context.now, ledger, context.workload, begin=False)
     if found is None:
-        seen = because(Reason.MEMBER_LOST, evidence=open_.evidence[0])
+        seen = first_seen(open_)
         found = seen_then(seen, _asked_for(verb, asked))
     why = explained(
         Sentence.RESTART_BY_HAND,

@@ -30,6 +30,10 @@ from recovery.core.model.ledger import Suspect
 _ENDED_BY_REQUEST = frozenset({128 + 9, 128 + 15})
 """Exit codes of processes that SIGKILL or SIGTERM has ended."""
 _WAITS_FOR_BACK_OFF = "CrashLoopBackOff"
+_BY_TAINT = "DeletionByTaintManager"
+_OF_SILENCE = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
+"""Keys of the taints that the node lifecycle controller puts on nodes that are not Ready."""
+_TAINTS_NAMED = 3
 _LAST_DELETE_WITHIN = timedelta(seconds=1)
 """The kubelet deletes a pod at most this long after its last container has ended, in the API's whole seconds."""
 
@@ -105,7 +109,7 @@ def _job_evidence(snapshot: Snapshot, job: JobFacts) -> list[Evidence]:
     found = []
     lost_ranks: set[int | str] = set()
     for pod in pods:
-        item = _lost(pod, job, reason is not None or dying_since is not None)
+        item = _lost(pod, job, snapshot, reason is not None or dying_since is not None)
         if item is not None:
             found.append(item)
         else:
@@ -161,7 +165,7 @@ def _expected(pod: PodFacts, job: JobFacts) -> bool:
     return pod.phase == "Succeeded" or pod.let_go or scaled_away or moved
 
 
-def _lost(pod: PodFacts, job: JobFacts, job_kills: bool) -> Evidence | None:
+def _lost(pod: PodFacts, job: JobFacts, snapshot: Snapshot, job_kills: bool) -> Evidence | None:
     """Evidence that the pod is disrupted, failed, being deleted or gone. `job_kills`: the Job may delete its pods."""
     if _expected(pod, job):
         return None
@@ -173,7 +177,8 @@ def _lost(pod: PodFacts, job: JobFacts, job_kills: bool) -> Evidence | None:
         return Evidence(key, LossKind.NODE_LOST, text, pod.job_uid, at=at, pod=pod)
     if target is not None:
         # A drain, a preemption or a taint is the cause; how the container then exited is its consequence.
-        text = f"{place(pod)} was disrupted: {target.reason or 'DisruptionTarget'}{_device_words(pod.containers)}"
+        how = f"{target.reason or 'DisruptionTarget'}{_behind(target, pod, snapshot)}{_device_words(pod.containers)}"
+        text = f"{place(pod)} was disrupted: {how}"
         at = _earliest(target.since, pod.deleting_since)
         kind = LossKind.POD_DISRUPTED
         return Evidence(key, kind, text, pod.job_uid, at=at, pod=pod, disrupted_by=target.reason)
@@ -308,6 +313,29 @@ def _job_failing(job: JobFacts, reason: str) -> Evidence:
 
 def _disruption_target(pod: PodFacts) -> Condition | None:
     return next((c for c in pod.conditions if c.type == "DisruptionTarget" and c.status == "True"), None)
+
+
+def _behind(target: Condition, pod: PodFacts, snapshot: Snapshot) -> str:
+    """What is behind an eviction because of a taint. The condition of the pod does not name the taint.
+
+    Empty: another client disrupted the pod, or its node shows no cause any more.
+    """
+    if target.reason != _BY_TAINT:
+        return ""
+    node = snapshot.nodes.get(pod.node)
+    if node is None:
+        return f", because node {pod.node} does not exist any more" if pod.node in snapshot.gone_nodes else ""
+    for_good = (each for each in node.taints if each.effect == "NoExecute" and each.key not in _OF_SILENCE)
+    # A taint that came after the eviction is not its cause.
+    known = [each for each in for_good if each.since is None or target.since is None or each.since <= target.since]
+    if known:
+        names = ", ".join(each.key + (f"={each.value}" if each.value else "") for each in known[:_TAINTS_NAMED])
+        more = f" and {len(known) - _TAINTS_NAMED} more" if len(known) > _TAINTS_NAMED else ""
+        return f", because of the NoExecute taint {names}{more} of node {node.name}"
+    if node.ready:
+        return ""
+    since = f" since {node.ready_since:%H:%M:%S}" if node.ready_since is not None else ""
+    return f", because node {node.name} has not {'been Ready' if node.reachable else 'answered'}{since}"
 
 
 def _first_exit(pod: PodFacts) -> ExitFacts | None:

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import msgspec
 
+from recovery.core.incident.evidence_counts import MAX_EVIDENCE_COUNTS
 from recovery.core.incident.lifecycle import MAX_ATTEMPTS, MAX_EVIDENCE, MAX_HANDLED, MAX_HISTORY, MAX_UNCOUNTED
 from recovery.core.incident.phases import MAX_SPANS
 from recovery.core.incident.requests import Verb
@@ -239,6 +240,7 @@ def _bounds(after: Ledger) -> list[str]:
         sizes += [
             ("attempts", len(after.incident.attempts), MAX_ATTEMPTS),
             ("evidence", len(after.incident.evidence), MAX_EVIDENCE),
+            ("evidence counts", len(after.incident.evidence_counts), 2 * MAX_EVIDENCE_COUNTS),
             ("phases", len(after.incident.phases), MAX_SPANS),
         ]
     return [f"Bounded: {size} items of {what}, at most {limit}" for what, size, limit in sizes if size > limit]

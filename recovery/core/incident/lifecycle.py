@@ -15,6 +15,7 @@ from recovery.core.diagnosis.membership import member_count, restarts_of
 from recovery.core.incident import budget, phases, sizes
 from recovery.core.incident.closed_incident import as_recorded, handling_of, restarts_of_incident
 from recovery.core.incident.counterfactual import enforce_estimate
+from recovery.core.incident.evidence_counts import counted
 from recovery.core.incident.folding import fingerprint_of
 from recovery.core.model.earlier_failures import Handled
 from recovery.core.model.enforce_estimate import summed
@@ -101,6 +102,7 @@ def open_incident(
         ranks=ranks,
         suspects=disruption.suspects,
         evidence=tuple(item.text for item in disruption.evidence[:MAX_EVIDENCE]),
+        evidence_counts=counted((), disruption.evidence),
         progress_at=progress.updated_at if progress is not None else None,
         probe_proven=any(pod.joined_probe and pod.ready for pod in snapshot.pods),
     )
@@ -170,7 +172,10 @@ def more_evidence(ledger: Ledger, evidence: tuple[Evidence, ...]) -> Ledger:
     lost_at = incident.lost_at or min(
         (item.at for item in evidence if item.is_loss and item.at is not None), default=None
     )
-    noted = ledger.with_incident(evidence=tuple(texts)[:MAX_EVIDENCE], lost_at=lost_at)
+    counts, known = incident.evidence_counts, frozenset(ledger.handled.keys)
+    if counts:  # an older version did not count what it saw
+        counts = counted(counts, (item for item in evidence if item.key not in known))
+    noted = ledger.with_incident(evidence=tuple(texts)[:MAX_EVIDENCE], evidence_counts=counts, lost_at=lost_at)
     return msgspec.structs.replace(noted, handled=with_keys(ledger.handled, evidence))
 
 

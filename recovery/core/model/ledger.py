@@ -174,6 +174,20 @@ class Suspect(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Exit code of the container that failed. None: no exit was seen."""
 
 
+class EvidenceCount(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """How many signs of one kind an incident has."""
+
+    kind: str
+    """What happened, such as PodDeleted."""
+    count: int
+    detail: str = ""
+    """Who disrupted the pods, such as EvictionByEvictionAPI. Empty: no one says so."""
+    first_at: datetime | None = None
+    """Date of the first sign. None: none has a date."""
+    last_at: datetime | None = None
+    """Date of the last sign. None: none has a date."""
+
+
 class PhaseSpan(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """One phase that the incident has been in, or is in."""
 
@@ -246,7 +260,10 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The last log lines of the first suspect, for people. No decision reads them. None: nothing was restarted, the log
     has not been read yet, or the controller may not read logs."""
     evidence: tuple[str, ...] = ()
-    """What the controller has seen of the disruption, in words."""
+    """What the controller has seen of the disruption, in words: the first 16 signs."""
+    evidence_counts: tuple[EvidenceCount, ...] = ()
+    """How many signs of each kind the controller has seen, the kind of the first one first. Empty: an older version
+    opened the incident."""
     attempts: tuple[Attempt, ...] = ()
     """Attempts to recover the group, newest last."""
     restarts: int = 0

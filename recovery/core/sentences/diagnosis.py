@@ -20,8 +20,31 @@ def _trained_to_the_end(details: Details) -> str:
     return f"container {details['containers']} of pod {details['pod']} exited 0{end}, so its Job decides what follows"
 
 
+_LOSSES = {
+    "PodDeleted": ("pod was deleted", "pods were deleted"),
+    "PodFailed": ("pod failed", "pods failed"),
+    "PodDisrupted": ("pod was disrupted", "pods were disrupted"),
+    "ContainerRestarted": ("container exited", "containers exited"),
+    "NodeLost": ("pod was lost with its node", "pods were lost with their nodes"),
+    "NodeFault": ("pod runs on a faulty node", "pods run on faulty nodes"),
+    "MemberMissing": ("member is missing", "members are missing"),
+    "MemberReplaced": ("member was replaced", "members were replaced"),
+    "JobDeleted": ("Job was deleted", "Jobs were deleted"),
+    "JobFailing": ("Job is failing", "Jobs are failing"),
+}
+
+
+def _losses(details: Details) -> str:
+    one, several = _LOSSES.get(str(details["kind"]), (f"sign of {details['kind']}", f"signs of {details['kind']}"))
+    detail = f" ({details['detail']})" if details["detail"] else ""
+    within = f" within {details['seconds']} s" if details["seconds"] and details["count"] != 1 else ""
+    return f"{details['count']} {one if details['count'] == 1 else several}{detail}{within}"
+
+
 TEXTS: dict[Sentence | Reason, Text] = {
     Reason.MEMBER_LOST: "{evidence}",
+    Sentence.LOST_TOGETHER: "{losses}; the first of them: {first}",
+    Sentence.LOSSES: _losses,
     Reason.MEMBER_LOST_AGAIN: "{evidence}",
     Sentence.LOST_AGAIN_SINCE: "{evidence}; a member was lost again since",
     # --- the training is about to be complete

@@ -132,6 +132,35 @@ def test_the_open_incident_is_told_in_full(cluster: PlainCluster) -> None:
     ]
 
 
+def test_all_evidence_is_listed_with_how_much_there_is(cluster: PlainCluster) -> None:
+    """The ledger has the words of the first 16 signs only. The pods still show all of them."""
+    cluster.add_job("llm", ranks=20)
+    for pod in cluster.objects[PODS.plural]:
+        pod["metadata"] |= {"deletionTimestamp": "2026-11-02T08:59:30Z", "deletionGracePeriodSeconds": 30}
+    cluster.add_policy(mode="Enforce")
+    lines = section(explain("llm"), "Incident, as it would be opened now")
+    at = lines.index("Evidence:")
+    assert lines[at + 1] == "  20 pods were deleted within 1 s"
+    assert [line for line in lines[at:] if line.endswith("was deleted")] == lines[at + 2 : at + 22]
+
+
+def test_evidence_that_no_object_shows_any_more_is_counted(cluster: PlainCluster) -> None:
+    cluster.add_job("llm")
+    cluster.add_policy(mode="Enforce")
+    status = open_incident("TearingDown")
+    date = "2026-11-02T08:59:00Z"
+    counts = [{"kind": "PodFailed", "count": 16, "firstAt": date, "lastAt": "2026-11-02T08:59:03Z"}]
+    status["incident"] |= incident_details() | {"evidenceCounts": counts}
+    cluster.add_group("llm", status)
+    lines = section(explain("llm"), "Incident")
+    at = lines.index("Evidence:")
+    assert lines[at + 1 : at + 4] == [
+        "  16 pods failed within 4 s",
+        "  - pod llm-1 (rank 1, node gpu-1) failed with exit code 137",
+        "  and 15 more, which no object shows any more",
+    ]
+
+
 def incident_details() -> Object:
     return {
         "charged": True,

@@ -129,8 +129,8 @@ def without_standing(ledger: Ledger) -> Ledger:
 
 def as_accounted_then(ledger: Ledger) -> Ledger:
     """The ledger without its words and without what version 3 does not write: the standing, classes of GPU time,
-    released time, handling, the count of restarts, and what lets incidents share a record. Version 3 also does not
-    report an exhausted budget for a group that is not held, and calls a group that hangs Healthy."""
+    released time, handling, the counts of restarts and of evidence, and what lets incidents share a record. Version 3
+    also does not report an exhausted budget for a group that is not held, and calls a group that hangs Healthy."""
     ledger = without_words(without_standing(ledger))
     totals, incident = ledger.totals, ledger.incident
     spans = incident.phases if incident is not None else ()
@@ -167,6 +167,7 @@ def as_accounted_then(ledger: Ledger) -> Ledger:
         incident=msgspec.structs.replace(
             incident,
             restarts=0,
+            evidence_counts=(),
             handling=IncidentHandling.AUTOMATIC,
             phases=tuple(merged),
             fingerprint="",

@@ -6,7 +6,7 @@ from recovery.core.diagnosis.classify import classify
 from recovery.core.diagnosis.evidence import Evidence, LossKind, gather
 from recovery.core.diagnosis.freshness import STALE_AFTER
 from recovery.core.diagnosis.membership import group_runs_whole, member_jobs
-from recovery.core.model.facts import Condition, ContainerFacts
+from recovery.core.model.facts import Condition, ContainerFacts, Taint
 from tests.unit.core.driver import Controller, observing
 from tests.unit.core.groups import group, training
 from tests.unit.core.world import World, at, whole
@@ -107,6 +107,48 @@ def test_a_disruption_is_dated_by_its_first_sign() -> None:
     assert only(drained).at == at(2)
     unknown = training().with_pod(3, conditions=(Condition("DisruptionTarget", "True"),), deleting_since=None)
     assert only(unknown).at is None
+
+
+def by_taint(world: World) -> str:
+    """What is said of rank 3, whose pod the taint manager deletes."""
+    evicted = world.evicted(3, 300, reason="DeletionByTaintManager")
+    return only(evicted).text.partition("DeletionByTaintManager")[2]
+
+
+def test_an_eviction_by_taint_names_the_taint() -> None:
+    bad = Taint("vendor.example/bad", "xid79", "NoExecute", whole(290))
+    other = Taint("nvidia.com/gpu", "present", "NoSchedule", whole(0))
+    said = by_taint(training().with_node("gpu-3", taints=(other, bad)))
+    assert said == ", because of the NoExecute taint vendor.example/bad=xid79 of node gpu-3"
+
+
+def test_an_eviction_from_a_silent_node_names_the_silence() -> None:
+    unreachable = Taint("node.kubernetes.io/unreachable", "", "NoExecute", whole(0))
+    silent = training().node_silent("gpu-3", 0).with_node("gpu-3", taints=(unreachable,))
+    assert by_taint(silent) == ", because node gpu-3 has not answered since 12:00:00"
+    not_ready = training().with_pod(3, ready=False).with_node("gpu-3", ready=False, ready_since=whole(5))
+    assert by_taint(not_ready) == ", because node gpu-3 has not been Ready since 12:00:05"
+
+
+def test_a_taint_of_an_administrator_is_named_before_the_silence_of_its_node() -> None:
+    mine = Taint("ops.example/reboot", "", "NoExecute", whole(299))
+    said = by_taint(training().node_silent("gpu-3", 298).with_node("gpu-3", taints=(mine,)))
+    assert said == ", because of the NoExecute taint ops.example/reboot of node gpu-3"
+
+
+def test_a_taint_that_came_after_the_eviction_or_has_gone_is_not_its_cause() -> None:
+    late = Taint("ops.example/reboot", "", "NoExecute", whole(301))
+    assert by_taint(training().with_node("gpu-3", taints=(late,))) == by_taint(training()) == ""
+
+
+def test_an_eviction_by_taint_from_a_node_that_has_been_deleted_says_so() -> None:
+    assert by_taint(training().node_deleted("gpu-3")) == ", because node gpu-3 does not exist any more"
+
+
+def test_many_taints_are_counted() -> None:
+    taints = tuple(Taint(f"ops.example/{name}", "", "NoExecute", whole(1)) for name in "abcde")
+    said = by_taint(training().with_node("gpu-3", taints=taints))
+    assert said.endswith("taint ops.example/a, ops.example/b, ops.example/c and 2 more of node gpu-3")
 
 
 def test_a_disruption_without_a_reason_is_named_by_its_class() -> None:

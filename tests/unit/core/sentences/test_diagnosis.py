@@ -9,8 +9,20 @@ from recovery.core.model.reason import Explanation, Reason, Sentence, because, e
 from recovery.core.sentences import render
 from recovery.core.sentences.diagnosis import TEXTS
 
+LOSSES = explained(
+    Sentence.LOSSES, Reason.MEMBER_LOST, kind="PodDisrupted", count=16, detail="EvictionByEvictionAPI", seconds=3
+)
 TOLD: tuple[tuple[Explanation, str], ...] = (
     (because(Reason.MEMBER_LOST, evidence="pod llm-0 failed"), "pod llm-0 failed"),
+    (LOSSES, "16 pods were disrupted (EvictionByEvictionAPI) within 3 s"),
+    (
+        explained(Sentence.LOSSES, Reason.MEMBER_LOST, kind="PodDeleted", count=1, detail="", seconds=1),
+        "1 pod was deleted",
+    ),
+    (
+        explained(Sentence.LOST_TOGETHER, Reason.MEMBER_LOST, losses=LOSSES, first="pod llm-0 was disrupted"),
+        "16 pods were disrupted (EvictionByEvictionAPI) within 3 s; the first of them: pod llm-0 was disrupted",
+    ),
     (
         because(Reason.MEMBER_LOST_AGAIN, evidence="Job train-node-0 is failing: BackoffLimitExceeded"),
         "Job train-node-0 is failing: BackoffLimitExceeded",
