@@ -4,6 +4,7 @@ A quarantine keeps all pods off a node, so it needs evidence about the node. Wit
 allowed, only this group moves elsewhere, by its birth settings. A group never avoids a node that it needs.
 """
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 import msgspec
@@ -22,42 +23,55 @@ MAX_AVOIDED = 16
 
 
 def instead(context: ReconcileContext, verdict: Verdict) -> Verdict:
-    """The verdict. If it considered a quarantine that was refused, the group avoids that node instead."""
+    """The verdict. If it considered quarantines that were refused, the group avoids those nodes instead."""
     if verdict.call is not Call.RECREATE_GROUP:
         return verdict
-    wished = next((each for each in verdict.considered if each.call is Call.REPLACE_NODE and each.node), None)
-    if wished is None or _refused(context, wished.node) is not None:
+    names: list[str] = []
+    for each in verdict.considered:
+        if each.call is Call.REPLACE_NODE and each.node and _refused(context, each.node, names) is None:
+            names.append(each.node)
+    if not names:
         return verdict
-    why = explained(Sentence.AVOIDS, verdict.why.reason, why=verdict.why, node=wished.node)
-    return msgspec.structs.replace(verdict, call=Call.AVOID_NODE, node=wished.node, why=why)
+    why = explained(Sentence.AVOIDS, verdict.why.reason, why=verdict.why, node=", node ".join(names))
+    return msgspec.structs.replace(verdict, call=Call.AVOID_NODE, node_names=tuple(names), why=why)
 
 
 def admitted(context: ReconcileContext, verdict: Verdict) -> Verdict:
-    """The verdict of a rule with AvoidNode. If the node cannot be avoided, only the restart is left."""
+    """The verdict of a rule with AvoidNode. If no node can be avoided, only the restart is left."""
     if verdict.call is not Call.AVOID_NODE:
         return verdict
-    facts = context.snapshot.nodes.get(verdict.node)
-    if verdict.node and (facts is None or not facts.ready or facts.unschedulable):
-        return msgspec.structs.replace(verdict, call=Call.RECREATE_GROUP, node="")
-    refused = _refused(context, verdict.node)
-    if refused is None:
-        return verdict
-    return not_avoided(verdict, refused)
+    names: list[str] = []
+    refusals: list[Alternative] = []
+    for node in verdict.node_names:
+        facts = context.snapshot.nodes.get(node)
+        if node and (facts is None or not facts.ready or facts.unschedulable):
+            continue
+        refused = _refused(context, node, names)
+        if refused is None:
+            names.append(node)
+        else:
+            refusals.append(Alternative(Call.AVOID_NODE, refused, node))
+    if names:
+        considered = (*verdict.considered, *refusals)
+        return msgspec.structs.replace(verdict, node_names=tuple(names), considered=considered)
+    if refusals:
+        return not_avoided(verdict, *refusals)
+    return msgspec.structs.replace(verdict, call=Call.RECREATE_GROUP, node_names=())
 
 
-def not_avoided(verdict: Verdict, refused: Explanation) -> Verdict:
-    """What is left of AvoidNode if the node is not avoided: only the restart. While the member still runs there, not
-    even that: the group could come back on the same node."""
-    considered = (*verdict.considered, Alternative(Call.AVOID_NODE, refused, verdict.node))
+def not_avoided(verdict: Verdict, *refusals: Alternative) -> Verdict:
+    """What is left of AvoidNode if no node is avoided: only the restart. While the member still runs there, not even
+    that: the group could come back on the same node. The first refusal is quoted."""
     sentence, call = (
         (Sentence.BUT_MEMBER_RUNS, Call.NONE) if verdict.still_runs else (Sentence.BUT, Call.RECREATE_GROUP)
     )
-    why = explained(sentence, verdict.why.reason, why=verdict.why, refused=refused)
-    return msgspec.structs.replace(verdict, call=call, node="", why=why, considered=considered)
+    why = explained(sentence, verdict.why.reason, why=verdict.why, refused=refusals[0].why)
+    considered = (*verdict.considered, *refusals)
+    return msgspec.structs.replace(verdict, call=call, node_names=(), why=why, considered=considered)
 
 
-def _refused(context: ReconcileContext, node: str) -> Explanation | None:
-    """Why the group cannot avoid the node. None: it can, or the fleet was not asked."""
+def _refused(context: ReconcileContext, node: str, besides: Sequence[str]) -> Explanation | None:
+    """Why the group cannot avoid the node. None: it can, or the fleet was not asked. `besides`: it avoids these too."""
     facts, fleet = context.snapshot.nodes.get(node), context.snapshot.fleet
     if facts is None:
         return because(Reason.NODE_UNKNOWN)
@@ -70,10 +84,11 @@ def _refused(context: ReconcileContext, node: str) -> Explanation | None:
         return because(Reason.NODE_NOT_AVOIDED, node=node, why="Kueue chooses the node of each pod by its topology")
     if fleet is None:
         return None
-    there = sum(pod.node == node and pod.gone_at is None for pod in context.snapshot.pods)
+    all_ = {node, *besides}
+    there = sum(pod.node in all_ and pod.gone_at is None for pod in context.snapshot.pods)
     # The lost member has left room on the very node that is to be avoided.
-    elsewhere = [name for name in fleet.room.nodes if name != node] if fleet.room is not None else []
-    if len(elsewhere) < max(there, 1):
+    elsewhere = [name for name in fleet.room.nodes if name not in all_] if fleet.room is not None else []
+    if len(elsewhere) < max(there, len(all_)):
         return because(Reason.NODE_NOT_AVOIDED, node=node, why="there may be no room for the group on other nodes")
     return None
 

@@ -335,8 +335,8 @@ def _next_restart(context: ReconcileContext, found: Explanation, verdict: Verdic
 
 
 def _quarantined(verdict: Verdict) -> str:
-    """The node to be quarantined. Empty: none, though the group may avoid one."""
-    return verdict.node if verdict.call is Call.REPLACE_NODE else ""
+    """The nodes to be quarantined. Empty: none, though the group may avoid some."""
+    return ", node ".join(verdict.node_names) if verdict.call is Call.REPLACE_NODE else ""
 
 
 def _names(snapshot: Snapshot) -> str:

@@ -276,7 +276,7 @@ def in_incident(context: ReconcileContext, ledger: Ledger) -> Asked:
         twice = because(Reason.NODE_SUSPECTED_TWICE, node=hole.node)
         why = twice if before.at < restart.started_at else case.why if case.enough and hole.stays else None
         if why is not None:
-            replace = (hole, Verdict(Call.REPLACE_NODE, why, node=hole.node, still_runs=True))
+            replace = (hole, Verdict(Call.REPLACE_NODE, why, node_names=(hole.node,), still_runs=True))
     return msgspec.structs.replace(asked, replace=replace, requeue_at=asked.requeue_at or requeue_at)
 
 

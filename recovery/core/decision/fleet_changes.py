@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from recovery.core.decision.verdict import Call, Verdict, not_replaced, sign_of_rule
+from recovery.core.decision.verdict import Alternative, Call, Verdict, not_quarantined, not_replaced, sign_of_rule
 from recovery.core.diagnosis import matching
 from recovery.core.diagnosis.evidence import Evidence
 from recovery.core.diagnosis.signature_table import proof_of_node
@@ -31,25 +31,45 @@ UNKNOWN_AGAIN_AFTER = timedelta(seconds=30)
 
 
 def admitted(context: ReconcileContext, ledger: Ledger, verdict: Verdict) -> Verdict:
-    """ReplaceNode within the caps, or RecreateGroup with the reason why the node is not quarantined.
+    """ReplaceNode of the nodes within the caps, or RecreateGroup with the reason why no node is quarantined.
 
-    While it is not known whether the node may be quarantined, a group that has lost a member restarts without a
+    While it is not known whether a node may be quarantined, a group that has lost a member restarts without a
     quarantine. A group whose members all run waits, because it loses nothing by waiting.
     """
+    fleet, policy = context.snapshot.fleet, context.policy
+    if verdict.call is not Call.REPLACE_NODE or fleet is None or not isinstance(policy, Policy):
+        return verdict
+    taken: list[str] = []
+    refusals: list[Alternative] = []
+    for node in verdict.node_names:
+        wanted = _wanted(context, ledger, node, verdict.rule, message_of(verdict.why))
+        if wanted is None:
+            continue
+        why = refused(context, policy, wanted, ledger.current_incident.ranks)
+        if why is None:
+            taken.append(node)
+            policy = _with(context, policy, wanted)
+        elif why.reason is Reason.FEASIBLE_NODES_UNKNOWN and verdict.still_runs:
+            return msgspec.structs.replace(
+                verdict, call=Call.WAIT, why=why, node_names=(), requeue_at=context.now + UNKNOWN_AGAIN_AFTER
+            )
+        else:
+            said = explained(Sentence.NOT_QUARANTINED, why.reason, node=node, why=why)
+            refusals.append(not_quarantined(node, said))
+    if taken:
+        considered = (*verdict.considered, *refusals)
+        return msgspec.structs.replace(verdict, node_names=tuple(taken), considered=considered)
+    if refusals:
+        return not_replaced(verdict, *refusals)
+    return msgspec.structs.replace(verdict, call=Call.RECREATE_GROUP, node_names=())
+
+
+def _with(context: ReconcileContext, policy: Policy, wanted: Quarantined) -> Policy:
+    """The policy, whose fleet has that quarantine as well: the caps count it for the next node."""
     fleet = context.snapshot.fleet
-    if verdict.call is not Call.REPLACE_NODE or fleet is None or not isinstance(context.policy, Policy):
-        return verdict
-    wanted = _wanted(context, ledger, verdict.node, verdict.rule, message_of(verdict.why))
-    if wanted is None:
-        return msgspec.structs.replace(verdict, call=Call.RECREATE_GROUP, node="")
-    why = refused(context, context.policy, wanted, ledger.current_incident.ranks)
-    if why is None:
-        return verdict
-    if why.reason is Reason.FEASIBLE_NODES_UNKNOWN and verdict.still_runs:
-        return msgspec.structs.replace(
-            verdict, call=Call.WAIT, why=why, node="", requeue_at=context.now + UNKNOWN_AGAIN_AFTER
-        )
-    return not_replaced(verdict, explained(Sentence.NOT_QUARANTINED, why.reason, node=wanted.node, why=why))
+    assert fleet is not None, "without the fleet no cap is checked"
+    after = _admitted(context, policy, fleet, wanted)
+    return policy if isinstance(after, quarantine.Refused) else msgspec.structs.replace(policy, fleet=after)
 
 
 def refused(context: ReconcileContext, policy: Policy, wanted: Quarantined, members: int) -> Explanation | None:
@@ -92,8 +112,10 @@ def change(context: ReconcileContext, ledger: Ledger, evidence: tuple[Evidence, 
         # its restart.
         if refused(context, policy, wanted, open_.ranks) is not None:
             continue
-        if _admitted(context, policy, fleet, wanted) != policy.fleet:
+        after = _with(context, policy, wanted)
+        if after.fleet != policy.fleet:
             quarantined.append(wanted)
+        policy = after
     suspicions = _suspicions(context, ledger, evidence)
     futile: tuple[Futile, ...] = ()
     # The recovery before this one was in vain. A restart that is uncharged, or by hand, does not count and ends

@@ -34,8 +34,13 @@ def with_size_kept(context: ReconcileContext, ledger: Ledger, verdict: Verdict) 
 
 
 def _held(verdict: Verdict, why: Explanation) -> Verdict:
-    not_done = (*verdict.considered, Alternative(verdict.call, why, verdict.node))
-    return msgspec.structs.replace(verdict, call=Call.HOLD, why=why, node="", considered=not_done)
+    not_done = (*verdict.considered, *_not_done(verdict, why))
+    return msgspec.structs.replace(verdict, call=Call.HOLD, why=why, node_names=(), considered=not_done)
+
+
+def _not_done(verdict: Verdict, why: Explanation) -> tuple[Alternative, ...]:
+    """The verdict was considered, for each of its nodes."""
+    return tuple(Alternative(verdict.call, why, node) for node in verdict.node_names or ("",))
 
 
 def _keeps_size(context: ReconcileContext, ledger: Ledger) -> JobFacts | None:
@@ -57,7 +62,7 @@ def prepared(
         return ledger, verdict
     earlier = _refused_earlier(ledger, verdict)
     if earlier is not None and resized(context.snapshot) is None:
-        return ledger, avoidance.not_avoided(verdict, earlier)
+        return ledger, avoidance.not_avoided(verdict, *_not_done(verdict, earlier))
     tried = birth.tried(context, ledger, _wish(context, ledger, job, verdict))
     if tried.trying is not None:
         what = because(Reason.TRYING_BIRTH_SETTINGS)
@@ -67,17 +72,18 @@ def prepared(
         return as_before(after, actions=(tried.trying,), requeue_at=context.now + birth.TRY_AGAIN_AFTER)
     if tried.refused is None:
         return _avoiding(context, tried.ledger, verdict), verdict
-    ledger = lifecycle.consider(tried.ledger, (considered(verdict.call, verdict.node, tried.refused),))
+    refusals = _not_done(verdict, tried.refused)
+    ledger = lifecycle.consider(tried.ledger, tuple(considered(each.call, each.node, each.why) for each in refusals))
     if verdict.call is Call.SHRINK:
         return as_before(say_of_attempt(ledger, tried.refused))
     undone = sizes.undone_by_restart(ledger, context.snapshot)
     if undone is not None:
         return ledger, _held(verdict, undone)
-    return ledger, avoidance.not_avoided(verdict, tried.refused)
+    return ledger, avoidance.not_avoided(verdict, *refusals)
 
 
 def _refused_earlier(ledger: Ledger, verdict: Verdict) -> Explanation | None:
-    """Why this incident cannot avoid the node by birth settings. None: they were not refused.
+    """Why this incident cannot avoid the nodes by birth settings. None: they were not refused.
 
     It tries each node once. Each reconcile repeats a verdict whose restart is withheld, and would repeat its dry run.
     """
@@ -86,7 +92,7 @@ def _refused_earlier(ledger: Ledger, verdict: Verdict) -> Explanation | None:
     refusals = (
         each
         for each in ledger.current_incident.considered
-        if (each.action, each.node) == (verdict.call, verdict.node) and each.reason in _REFUSALS
+        if each.action == verdict.call and each.node in verdict.node_names and each.reason in _REFUSALS
     )
     refused = next(refusals, None)
     return None if refused is None else as_said(refused.reason, refused.message)
@@ -109,4 +115,6 @@ def _wish(context: ReconcileContext, ledger: Ledger, job: JobFacts, verdict: Ver
 def _avoiding(context: ReconcileContext, ledger: Ledger, verdict: Verdict) -> Ledger:
     if verdict.call is not Call.AVOID_NODE:
         return ledger
-    return avoidance.entered(context, ledger, verdict.node, message_of(verdict.why))
+    for node in verdict.node_names:
+        ledger = avoidance.entered(context, ledger, node, message_of(verdict.why))
+    return ledger

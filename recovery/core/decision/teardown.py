@@ -60,7 +60,7 @@ def trigger(
             return waits
         ledger, why = backoff.taken(context, ledger, why, hurry)
     target = lifecycle.target_of(context.snapshot)
-    nodes = (verdict.node,) if verdict is not None and verdict.call is Call.REPLACE_NODE else ()
+    nodes = verdict.node_names if verdict is not None and verdict.call is Call.REPLACE_NODE else ()
     action = _ACTIONS[verdict.call] if verdict is not None else AttemptAction.RECREATE_GROUP
     undoes = _is_growth(ledger)
     free = by_hand or (verdict is not None and not verdict.charge)

@@ -85,8 +85,8 @@ class Verdict(msgspec.Struct, frozen=True):
     rule: str = ""
     """The rule that decided; empty: the default did."""
     charge: bool = True
-    node: str = ""
-    """ReplaceNode, AvoidNode: the node."""
+    node_names: tuple[str, ...] = ()
+    """ReplaceNode, AvoidNode: the nodes, that of the root first. One without a name is not known."""
     nodes: int = 0
     """Shrink, Grow: the size that the group gets."""
     still_runs: bool = False
@@ -128,7 +128,7 @@ def of(
     # The Job's own rule keeps the job alive, so a rule of ours must not fail it for the same pod.
     fails = answer.match is not None and answer.match.rule.action is RuleAction.FAIL_JOB
     verdict = (
-        _by_rule(context, ledger, answer.match, only_faults=only_faults)
+        _by_rule(context, ledger, answer.match, answer.also, only_faults=only_faults)
         if answer.match is not None and not (fails and spared is not None)
         else _by_default(context, ledger, root)
     )
@@ -241,7 +241,11 @@ def _of_storm(verdict: Verdict, storm: Storm, ledger: Ledger) -> Verdict:
 # --- by rule, by default -------------------------------------------------------------------------------------------
 
 
-def _by_rule(context: ReconcileContext, ledger: Ledger, match: Match, *, only_faults: bool) -> Verdict:
+def _by_rule(
+    context: ReconcileContext, ledger: Ledger, match: Match, also: tuple[Match, ...], *, only_faults: bool
+) -> Verdict:
+    """What the rule calls for. `also`: its matches on other nodes. If the group left only the first one, it would run
+    on the others, and be restarted for each of them."""
     rule, says = match.rule, _says(match)
     match rule.action:
         case RuleAction.FAIL_JOB:
@@ -251,13 +255,28 @@ def _by_rule(context: ReconcileContext, ledger: Ledger, match: Match, *, only_fa
             not_done = (Alternative(Call.FAIL_JOB, why),)
             return Verdict(Call.HOLD, why, rule=rule.name, charge=rule.charge, considered=not_done)
         case RuleAction.REPLACE_NODE:
-            wish = _replacing(context, match.finding, says, rule.name, charge=rule.charge, only_faults=only_faults)
-            return _confirmed(context, ledger, wish, match.finding, rule)
+            wishes = []
+            for finding in (each.finding for each in (match, *also)):
+                wish = _replacing(context, finding, says, rule.name, charge=rule.charge, only_faults=only_faults)
+                wishes.append(_confirmed(context, ledger, wish, finding, rule))
+            return _joined(wishes)
         case RuleAction.AVOID_NODE:
-            node = match.finding.evidence.pod.node if match.finding.evidence.pod is not None else ""
-            return Verdict(Call.AVOID_NODE, says, rule=rule.name, charge=rule.charge, node=node, still_runs=only_faults)
+            pods = (each.finding.evidence.pod for each in (match, *also))
+            names = tuple(pod.node if pod is not None else "" for pod in pods)
+            avoids = Verdict(Call.AVOID_NODE, says, rule=rule.name, charge=rule.charge, node_names=names)
+            return msgspec.structs.replace(avoids, still_runs=only_faults)
         case _:
             return Verdict(Call.RECREATE_GROUP, says, rule=rule.name, charge=rule.charge)
+
+
+def _joined(wishes: Sequence[Verdict]) -> Verdict:
+    """One verdict of those that a rule has for each node: it replaces what may be replaced, and restarts at least."""
+    first = min(wishes, key=lambda wish: (Call.REPLACE_NODE, Call.RECREATE_GROUP, Call.NONE).index(wish.call))
+    return msgspec.structs.replace(
+        first,
+        node_names=tuple(name for wish in wishes if wish.call is Call.REPLACE_NODE for name in wish.node_names),
+        considered=tuple(each for wish in wishes for each in wish.considered),
+    )
 
 
 def _by_default(context: ReconcileContext, ledger: Ledger, root: Finding) -> Verdict:
@@ -289,16 +308,15 @@ def _replacing(
 ) -> Verdict:
     """ReplaceNode, if there is a node to replace and permission for it. The caps are checked at the trigger."""
     node = finding.evidence.pod.node if finding.evidence.pod is not None else ""
-    wish = Verdict(Call.REPLACE_NODE, why, rule=rule, charge=charge, node=node, still_runs=only_faults)
+    wish = Verdict(Call.REPLACE_NODE, why, rule=rule, charge=charge, node_names=(node,), still_runs=only_faults)
     if not node:
-        return not_replaced(wish, because(Reason.NODE_UNKNOWN))
+        return not_replaced(wish, not_quarantined(node, because(Reason.NODE_UNKNOWN)))
     facts = context.snapshot.nodes.get(node)
     if facts is None or not facts.ready or _keeps_pods_off(context, facts):
-        return msgspec.structs.replace(wish, call=Call.RECREATE_GROUP, node="")
+        return msgspec.structs.replace(wish, call=Call.RECREATE_GROUP, node_names=())
     if not isinstance(context.policy, Policy) or not context.policy.limits.may_cordon:
-        return not_replaced(
-            wish, explained(Sentence.NODE_MAY_NOT_BE_CORDONED, Reason.QUARANTINE_NOT_ALLOWED, node=node)
-        )
+        why_not = explained(Sentence.NODE_MAY_NOT_BE_CORDONED, Reason.QUARANTINE_NOT_ALLOWED, node=node)
+        return not_replaced(wish, not_quarantined(node, why_not))
     return wish
 
 
@@ -309,10 +327,12 @@ def _confirmed(
     quarantine affects every job. `rule` None: the default asks for it."""
     if wish.call is not Call.REPLACE_NODE or not suspicion.decided_by_message(finding, rule):
         return wish
-    if message_counts(context, wish.node) or (rule is not None and sign_of_rule(context, ledger, wish.node, rule)):
+    [node] = wish.node_names
+    if message_counts(context, node) or (rule is not None and sign_of_rule(context, ledger, node, rule)):
         return wish
     namespace = context.snapshot.key.namespace
-    return not_replaced(wish, because(Reason.MESSAGE_UNCONFIRMED, node=wish.node, namespace=namespace))
+    why_not = because(Reason.MESSAGE_UNCONFIRMED, node=node, namespace=namespace)
+    return not_replaced(wish, not_quarantined(node, why_not))
 
 
 def message_counts(context: ReconcileContext, node: str) -> bool:
@@ -341,13 +361,18 @@ def sign_of_rule(context: ReconcileContext, ledger: Ledger, node: str, rule: Rul
     return matching.node_signs(rule.when, facts)
 
 
-def not_replaced(wish: Verdict, refused: Explanation) -> Verdict:
-    """What is left of ReplaceNode if the node may not be quarantined: only the restart.
+def not_quarantined(node: str, why: Explanation) -> Alternative:
+    """ReplaceNode was considered for that node. `node` empty: it is not known."""
+    return Alternative(Call.REPLACE_NODE, why, node)
+
+
+def not_replaced(wish: Verdict, *refusals: Alternative) -> Verdict:
+    """What is left of ReplaceNode if no node may be quarantined: only the restart. The first refusal is quoted.
 
     While the member still runs, not even that: the group could come back on the same node, and nothing would be gained.
     """
-    considered = (*wish.considered, Alternative(Call.REPLACE_NODE, refused, wish.node))
-    changed = msgspec.structs.replace(wish, call=Call.RECREATE_GROUP, node="", considered=considered)
+    refused, considered = refusals[0].why, (*wish.considered, *refusals)
+    changed = msgspec.structs.replace(wish, call=Call.RECREATE_GROUP, node_names=(), considered=considered)
     if wish.still_runs:
         why = explained(Sentence.BUT_MEMBER_RUNS, refused.reason, why=wish.why, refused=refused)
         return msgspec.structs.replace(changed, call=Call.NONE, why=why)

@@ -50,6 +50,8 @@ class Answer(msgspec.Struct, frozen=True):
 
     match: Match | None = None
     """The rule that decides. None: no rule matches, and `restart` applies."""
+    also: tuple[Match, ...] = ()
+    """The same rule matches these causes too, each on another node. Empty if the rule does not act on nodes."""
     ignored: tuple[Match, ...] = ()
     """The causes that an Ignore rule removes. The remaining ones decide. None remains: the disruption is ignored."""
     changes_at: datetime | None = None
@@ -78,16 +80,39 @@ def ask(rules: tuple[Rule, ...], disruption: Disruption, snapshot: Snapshot, now
     causes = [finding for finding in disruption.findings if not finding.cascade] or list(disruption.findings)
     ignored: list[Match] = []
     decides: Match | None = None
+    also: tuple[Match, ...] = ()
     changes: list[datetime] = []
-    for finding in causes:
+    for number, finding in enumerate(causes):
         if finding.evidence.kind is LossKind.MANUAL:
             continue
         match = _first(rules, finding, snapshot, now, changes)
         if match is None or match.rule.action is not RuleAction.IGNORE:
             decides = match
+            also = _on_other_nodes(rules, match, causes[number + 1 :], snapshot, now) if match is not None else ()
             break
         ignored.append(match)
-    return Answer(decides, tuple(ignored), min(changes, default=None))
+    return Answer(decides, also, tuple(ignored), min(changes, default=None))
+
+
+def _on_other_nodes(
+    rules: tuple[Rule, ...], decides: Match, others: Iterable[Finding], snapshot: Snapshot, now: datetime
+) -> tuple[Match, ...]:
+    """The first cause on each other node that the deciding rule matches as well."""
+    if decides.rule.action not in {RuleAction.REPLACE_NODE, RuleAction.AVOID_NODE}:
+        return ()
+    seen, found = {_node_of(decides.finding), ""}, []
+    for finding in others:
+        node = _node_of(finding)
+        match = _first(rules, finding, snapshot, now, []) if node not in seen else None
+        if match is not None and match.number == decides.number:
+            seen.add(node)
+            found.append(match)
+    return tuple(found)
+
+
+def _node_of(finding: Finding) -> str:
+    """Empty: it is not known."""
+    return finding.evidence.pod.node if finding.evidence.pod is not None else ""
 
 
 def _first(

@@ -44,7 +44,7 @@ MAX_EVIDENCE = 16
 MAX_ATTEMPTS = 20
 MAX_HISTORY = 10
 MAX_UNCOUNTED = 20
-MAX_CONSIDERED = 8
+MAX_CONSIDERED = 16
 MAX_HANDLED = 8192
 """More than the members of the largest group. A key dropped while its evidence can still be seen would open another
 incident."""

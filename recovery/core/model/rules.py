@@ -13,11 +13,11 @@ import msgspec
 class RuleAction(StrEnum):
     """What the controller does about a disruption that the rule matches.
 
-    RecreateGroup: it recreates all pods of the group. ReplaceNode: it quarantines the node of the pod that failed
-    first, then recreates the group on other nodes. AvoidNode: it recreates the group on other nodes, and other jobs may
-    still use that node. Shrink: it recreates the group, and if not all pods find a node, the group continues with fewer
-    nodes at once, as `elastic` allows. FailJob: it fails the JobSet if RecoveryConfig allows that, and otherwise holds
-    the group. Ignore: it leaves the failure to Kubernetes, and charges no budget.
+    RecreateGroup: it recreates all pods of the group. ReplaceNode: it quarantines the nodes of the pods that the
+    rule matches, then recreates the group on other nodes. AvoidNode: it recreates the group on other nodes, and other
+    jobs may still use those nodes. Shrink: it recreates the group, and if not all pods find a node, the group continues
+    with fewer nodes at once, as `elastic` allows. FailJob: it fails the JobSet if RecoveryConfig allows that, and
+    otherwise holds the group. Ignore: it leaves the failure to Kubernetes, and charges no budget.
     """
 
     RECREATE_GROUP = "RecreateGroup"
