@@ -36,8 +36,9 @@ from recovery.core.incident.folding import folds_with
 from recovery.core.incident.preconditions import left_alone, paused, unread
 from recovery.core.incident.standing import meeting_of
 from recovery.core.model.durations import in_words
-from recovery.core.model.facts import Fault, JobSetFacts, Snapshot
+from recovery.core.model.facts import JobSetFacts, Snapshot
 from recovery.core.model.ledger import Incident, Ledger, Phase
+from recovery.core.model.node_fault import Fault
 from recovery.core.model.reason import Explanation, Reason, Sentence, all_of, because, explained
 from recovery.core.model.standing import Standing
 from recovery.core.plan import suspension

@@ -13,6 +13,7 @@ from recovery.core.model.birth_settings import BirthTrial
 from recovery.core.model.container_template import ContainerTemplate
 from recovery.core.model.demand import Demand
 from recovery.core.model.native_policy_facts import FailurePolicyFacts, PodFailureRule
+from recovery.core.model.node_fault import Fault
 
 
 class GroupKey(msgspec.Struct, frozen=True, order=True):
@@ -64,15 +65,6 @@ class ContainerFacts(msgspec.Struct, frozen=True):
     unhealthy_devices: tuple[str, ...] = ()
     """Devices that the kubelet reports as Unhealthy for this container (`allocatedResourcesStatus`, KEP-4680), those of
     DRA claims included: `nvidia.com/gpu: GPU-1f2e`, with the driver's message after it if there is one."""
-
-
-class Fault(msgspec.Struct, frozen=True):
-    """A fault of a pod's node that a rule of the policy names (`matching.node_faults`)."""
-
-    key: str
-    text: str
-    since: datetime | None
-    """None: the taint has no date. It is then reported once for its node."""
 
 
 class PodFacts(msgspec.Struct, frozen=True):
