@@ -154,7 +154,8 @@ class _Sign(msgspec.Struct, frozen=True, eq=False):
         row, ended = self.signature, self.evidence.exit
         if row is None or row.disruption_class is not DisruptionClass.KILLED or ended is None:
             return False
-        asked = [] if self.evidence.pod is None else [self.evidence.pod.deleting_since]
+        pod = self.evidence.pod
+        asked = [] if pod is None or ended in pod.ended_before_deletion else [pod.deleting_since]
         if self.job is not None:
             goes_down = (c for c in self.job.conditions if c.type in _GOES_DOWN and c.status == "True")
             asked += [self.job.deleting_since, *(condition.since for condition in goes_down)]

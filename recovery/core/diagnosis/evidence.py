@@ -233,13 +233,14 @@ def _kept_words(pod: PodFacts) -> str:
 
 
 def _ended_before(ended: ExitFacts | None, ended_at: datetime | None, pod: PodFacts) -> bool:
-    """The exit is not the consequence of a deletion. (If both are in one second, the deletion counts as the cause.)
+    """The exit is not the consequence of a deletion. (If both are in one second, and the watch has not shown the order,
+    the deletion counts as the cause.) `ended` None: the pod has failed without an exit.
 
     When all containers of a deleted pod have ended, the kubelet immediately deletes the pod once more, with a grace
     period of 0. If a finalizer keeps the object, this gives the deletion a later date. So an exit by SIGTERM or SIGKILL
     just before that date counts as a consequence of the deletion.
     """
-    if pod.deleting_since is None:
+    if pod.deleting_since is None or ended in pod.ended_before_deletion:
         return True
     if ended is None or ended_at is None:
         return False

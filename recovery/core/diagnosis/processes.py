@@ -75,7 +75,9 @@ def _was_asked(pod: PodFacts, ended: ExitFacts) -> bool:
     """The process ended because its pod was asked to terminate. A trainer that saves then may exit 0, and is not
     done."""
     asked = pod.deleting_since
-    return asked is not None and (ended.finished_at is None or ended.finished_at >= asked)
+    if asked is None or ended in pod.ended_before_deletion:
+        return False
+    return ended.finished_at is None or ended.finished_at >= asked
 
 
 def _latest(pod: PodFacts, member: Member, began: datetime) -> Process:

@@ -103,6 +103,9 @@ class PodFacts(msgspec.Struct, frozen=True):
     deletion_dated_again: bool = False
     """`deleting_since` is the date of a delete with a grace period of 0, such as the kubelet's last one. An earlier
     request may have been up to `grace_seconds` before, and the object no longer shows it."""
+    ended_before_deletion: tuple[ExitFacts | None, ...] = ()
+    """The exits in the last state before its deletion, and None if it was Failed. Empty: nothing had ended, the watch
+    has not shown that state, or it is not being deleted."""
     let_go: bool = False
     """Its Job was seen to stop tracking it while it ran, so the Job deletes it on purpose: to suspend, or to shrink."""
     containers: tuple[ContainerFacts, ...] = ()

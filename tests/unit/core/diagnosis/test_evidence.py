@@ -101,6 +101,29 @@ def test_an_exit_within_the_second_of_the_deletion_is_its_consequence() -> None:
     assert only(training().pod_deleted(3, 5).pod_failed(3, 137, 4)).kind is LossKind.POD_FAILED
 
 
+def failed_then_deleted(code: int) -> World:
+    """Rank 3 fails with this code, and a client deletes its pod in the same second."""
+    world = training().pod_failed(3, code, 5)
+    exits = tuple(each.exit for each in world.pod(3).containers if each.exit is not None)
+    return world.pod_deleted(3, 5, grace_seconds=0).with_pod(3, ended_before_deletion=(*exits, None))
+
+
+def test_a_failure_that_was_seen_before_the_deletion_is_none_of_its_consequences() -> None:
+    """Even SIGKILL: the order of the states shows more than the dates."""
+    for code in (42, 137):
+        world = failed_then_deleted(code)
+        item = only(world)
+        assert (item.kind, item.exit is not None and item.exit.code) == (LossKind.POD_FAILED, code)
+        assert classify((item,), world.snapshot()).cause == f"Exit{code}"
+
+
+def test_a_pod_without_an_exit_may_have_failed_before_it_was_deleted() -> None:
+    """The kubelet rejected or evicted it."""
+    world = training().with_pod(3, phase="Failed", reason="Evicted", ready=False, containers=())
+    world = world.pod_deleted(3, 5, grace_seconds=0).with_pod(3, ended_before_deletion=(None,))
+    assert only(world).kind is LossKind.POD_FAILED
+
+
 def test_a_disruption_is_dated_by_its_first_sign() -> None:
     assert only(training().pod_deleted(3, 5).evicted(3, 3)).at == at(3)
     drained = training().evicted(3, 7).with_pod(3, deleting_since=whole(2))
