@@ -23,6 +23,7 @@ from recovery.core.model.rules import Rule, When
 from recovery.core.plan import steps
 from recovery.core.plan.actions import Plan
 from recovery.core.plan.context import ReconcileContext
+from recovery.kube import first_deletions
 
 
 def no_native_decision(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +70,9 @@ def pods_by_creation(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def all_pods_are_of_this_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All pods of a Job belong to its present run, because they have its UID."""
+    """All pods of a Job belong to its present run, because they have its UID. Nor is it kept which of them the Job has
+    deleted on purpose, because that alone shows most earlier runs."""
+    monkeypatch.setattr(first_deletions, "_let_go", lambda pod, _before: pod)
 
     def of_uid(job: JobFacts, pods: Iterable[PodFacts]) -> tuple[PodFacts, ...]:
         return tuple(pod for pod in pods if pod.job_uid == job.uid)
