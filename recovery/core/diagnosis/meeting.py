@@ -137,7 +137,9 @@ def _unseen(
     """
     shown = {each.member for each in processes if each.ran_at(moment)}
     shown |= {(uid, rank(pod)) for uid, done in snapshot.done.items() for pod in done}
-    shown |= {(uid, rank(pod)) for uid, mine in pods.items() for pod in mine if _starts_after(pod, moment)}
+    ran = {each.pod.uid for each in processes if each.pod is not None and each.began <= moment}
+    waits = (pod for mine in pods.values() for pod in mine if pod.uid not in ran and _was_there(pod, moment))
+    shown |= {(pod.job_uid, rank(pod)) for pod in waits}
     later = [(each.member, each.began) for each in processes]
     later += [((uid, rank(pod)), pod.created_at) for uid, mine in pods.items() for pod in mine]
     after: dict[Member, datetime] = {}
@@ -167,11 +169,11 @@ def _known_meetings(
         yield max(moments), True
 
 
-def _starts_after(pod: PodFacts, moment: datetime) -> bool:
-    """The pod existed at that moment, and its first process began later, or has not begun."""
+def _was_there(pod: PodFacts, moment: datetime) -> bool:
+    """The pod existed at that moment, and its facts show all of its processes."""
     if not pod.training_known or pod.created_at > moment or pod.gone_at is not None:
         return False
-    return not any(each.restarts for each in pod.containers) and all(each.began > moment for each in processes_of(pod))
+    return not any(each.restarts for each in pod.containers)
 
 
 def first_met_at(
@@ -187,7 +189,7 @@ def first_met_at(
     moments = [moment for moment in ran if moment is not None]
     if len(moments) < len(ran) or len(jobs) < snapshot.expected_jobs or not jobs:
         return None
-    if all(job.uid in snapshot.met_at for job in jobs):
+    if len(jobs) == 1 or all(job.uid in snapshot.met_at for job in jobs):
         return max(moments)
     # A rank that a user has added since took no part in that.
     wanted = {job.uid: members_for_certain(snapshot, job) for job in jobs}
@@ -196,9 +198,7 @@ def first_met_at(
     shown = has_all({(pod.job_uid, rank(pod)) for pod in known}, wanted) and all(
         shows_all_processes(job, pods[job.uid], fully_watched=job.uid in watched) for job in jobs
     )
-    if len(jobs) == 1 or not shown:
-        return max(moments)
-    return first_overlap((process for pod in known for process in processes_of(pod)), wanted)
+    return first_overlap((each for pod in known for each in processes_of(pod)), wanted) if shown else max(moments)
 
 
 # --- the timeline --------------------------------------------------------------------------------------------------
