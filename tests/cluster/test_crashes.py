@@ -11,7 +11,7 @@ from itertools import count
 
 import pytest
 
-from tests.cluster.acts import lose, object_kept
+from tests.cluster.acts import lose, object_kept, second_is_over
 from tests.cluster.api_proxy import ApiProxy, SeenRequest
 from tests.cluster.conftest import StartsController, StartsTraining
 from tests.cluster.patience import GUARD_SECONDS
@@ -33,8 +33,9 @@ def deletes_pod(seen: SeenRequest) -> bool:
 
 
 async def break_it(job: Job) -> Before:
-    """Delete the pod of one rank."""
+    """Delete the pod of one rank, in a later second than the one in which the ranks met: a new leader knows no more."""
     before = await remember(job)
+    await second_is_over()
     await lose(job, VICTIM)
     return before
 

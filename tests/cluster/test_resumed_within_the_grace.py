@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from recovery.ports import RECOVERY_INCIDENTS
-from tests.cluster.acts import edit, exit_rank, second_is_over, until_rounds
+from tests.cluster.acts import edit, exit_rank, running_pods, second_is_over, until_replaced, until_rounds
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.conftest import MakesRuntime, StartsController, StartsTraining
 from tests.cluster.controller_record import has_reconciled, workload_writes
@@ -34,8 +34,13 @@ def slow_to_end() -> Object:
 
 
 async def hangs(job: Job) -> None:
-    """All ranks but the last one ignore SIGTERM from now on. No policy applies yet, so it is an earlier loss."""
-    await exit_rank(job, job.ranks - 1, 1)
+    """All ranks but the last one ignore SIGTERM from now on. No policy applies yet, so it is an earlier loss, once the
+    rank runs again."""
+    lost = await exit_rank(job, job.ranks - 1, 1)
+    async with asyncio.timeout(GUARD_SECONDS):
+        while lost in {pod["metadata"]["name"] for pod in await running_pods(job)}:
+            await asyncio.sleep(0.1)
+    await until_replaced(job)
     await second_is_over()
 
 

@@ -112,6 +112,18 @@ def test_an_end_while_the_controllers_were_held_up_is_not_judged() -> None:
     assert case.end() == []
 
 
+def test_ranks_that_a_terminating_one_had_met_are_not_judged() -> None:
+    """The pod of rank 1 was asked to terminate at 30. It met rank 0 at 40."""
+    case = Case(StandingConfirmed)
+    case.now = 30
+    case.delete(PODS, "llm-node-0-1", by="user")
+    case.now = 40
+    case.trace(EventKind.ROUND_FORMED, "job-1")
+    case.now = 1000
+    loses_a_rank(case)
+    assert case.end() == []
+
+
 def test_met_while_ranks_hang_is_found() -> None:
     case = case_that_hangs()
     closes(case, Standing.MET)

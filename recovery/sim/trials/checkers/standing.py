@@ -81,6 +81,8 @@ class StandingConfirmed(CheckerRule):
     happened while the controllers were held up. Nor does it cover groups of which nothing shows the container that
     trains, processes that outlive their pods, and ranks that met in the second in which one of them ended. The API
     dates both with that second, so those ranks seem to wait, and to meet the rank that replaces the one that ended.
+    Nor does it cover ranks of which one met the others although it had been asked to terminate: most processes save
+    then, or exit.
     """
 
     hears = frozenset({PODS, RECOVERY_GROUPS, *_OF_GROUPS})
@@ -88,6 +90,8 @@ class StandingConfirmed(CheckerRule):
     def __init__(self, evidence: TrialEvidence) -> None:
         super().__init__(evidence)
         self._shown: dict[Process, _Shown] = {}
+        self._asked: dict[str, datetime] = {}
+        """When each pod was seen to be asked to terminate, by UID."""
         self._times: dict[GroupKey, list[_Time]] = {}
         self._going: dict[str, list[datetime]] = {}
         """When each Job was seen being deleted, or suspended: its ranks no longer wait for anyone."""
@@ -98,6 +102,8 @@ class StandingConfirmed(CheckerRule):
 
     def saw(self, change: ObjectChange, at: datetime) -> Iterator[Violation]:
         if change.resource == PODS:
+            if "deletionTimestamp" in change.body["metadata"]:
+                self._asked.setdefault(change.body["metadata"]["uid"], at)
             self._note_ends(change, at)
         elif change.resource == RECOVERY_GROUPS:
             self._note_ledger(change, at)
@@ -183,6 +189,8 @@ class StandingConfirmed(CheckerRule):
         """The ledger does not say that the ranks hang, or says that they have met."""
         shown = self._shown.get(process_of(hang.lost))
         if shown is None or shown.expected or not shown.whole or self._met_for_a_moment(key, hang):
+            return
+        if self._met_while_leaving(key, hang):
             return
         since, until = max(shown.at, hang.lost.at), self._until(hang)
         goes = [at for at in self._going.get(hang.lost.job_uid, ()) if at >= hang.lost.at]
@@ -286,6 +294,14 @@ class StandingConfirmed(CheckerRule):
         formed = [each.at for each in self.evidence.trace.of(str(key), EventKind.ROUND_FORMED)]
         latest = max((at for at in formed if at <= hang.lost.at), default=None)
         return latest is not None and hang.lost.at - latest < _WHOLE_SECOND
+
+    def _met_while_leaving(self, key: GroupKey, hang: Hang) -> bool:
+        """A rank had been asked to terminate when it met the others."""
+        formed = [each.at for each in self.evidence.trace.of(str(key), EventKind.ROUND_FORMED)]
+        met_at = max((at for at in formed if at <= hang.lost.at), default=None)
+        pods = {pod for pod, _ in (process_of(hang.lost), *hang.hung)}
+        asked = (self._asked.get(pod) for pod in pods)
+        return met_at is not None and any(at is not None and at < met_at for at in asked)
 
     def _was_resized(self, key: GroupKey) -> bool:
         return any(
