@@ -23,7 +23,17 @@ from recovery.core.model.standing import BROKEN_SECONDS, Broken, Standing
 
 def meeting_of(snapshot: Snapshot, ledger: Ledger) -> Meeting:
     """Who met whom, as the facts and the ledger show it."""
-    return meet(snapshot, _lost_at(ledger), _hung_of(ledger))
+    return meet(_without_restarted(snapshot, ledger), _lost_at(ledger), _hung_of(ledger))
+
+
+def _without_restarted(snapshot: Snapshot, ledger: Ledger) -> Snapshot:
+    """The snapshot without the gone Jobs that the restart of the open incident has replaced. JobSet creates the Jobs of
+    a group one by one, so the first new one may train before the last old one is gone. Their ranks never met."""
+    if ledger.incident is None or not snapshot.gone_jobs or not restarted(ledger):
+        return snapshot
+    replaced = frozenset(ledger.incident.target.job_uids)
+    left = tuple(job for job in snapshot.gone_jobs if job.uid not in replaced)
+    return msgspec.structs.replace(snapshot, gone_jobs=left)
 
 
 def hangs(snapshot: Snapshot, ledger: Ledger) -> bool:

@@ -387,6 +387,15 @@ class TestOneOfSeveralJobs:
         reconcile(controller, Pair(training().controller_restarted(), launcher_of(again)), 11.5)
         assert controller.ledger.standing is Standing.BROKEN
 
+    def test_the_old_jobs_of_our_own_restart_had_not_met_the_new_ones(self) -> None:
+        """The new launcher trains before the last old Job is gone."""
+        controller = Controller()
+        reconcile(controller, Pair(training().pod_deleted(2, 0), launcher_of(training(1))), 1)
+        assert len(controller.triggers) == 2
+        launcher = launcher_of(training(1).job_gone().job_created(2).pods_created(2).all_ready(3))
+        reconcile(controller, Pair(without_old_pods(vanished(training(), 20)), launcher), 21)
+        assert controller.ledger.standing is not Standing.BROKEN
+
     def test_its_ranks_train_until_they_end(self) -> None:
         """They may save on SIGTERM."""
         controller = observing()
