@@ -8,7 +8,7 @@ from datetime import datetime
 
 import msgspec
 
-from recovery.core.diagnosis.meeting import Meeting
+from recovery.core.diagnosis.meeting import CLOCKS_DIFFER_BY, Meeting
 from recovery.core.incident import phases
 from recovery.core.incident.preconditions import ended, needs_force
 from recovery.core.incident.standing import broken_later, just_closed, left_broken, meeting_of, no_longer_broken
@@ -46,7 +46,7 @@ def followed(context: ReconcileContext, before: Ledger, plan: Plan) -> Plan:
     # An older CRD drops the standing, and when the ranks met. That must not cause a write at each reconcile.
     is_kept = before.standing is not Standing.UNKNOWN or before.met_at is not None
     if is_written or (is_kept and standing is not before.standing):
-        after = msgspec.structs.replace(after, standing=standing, met_at=found.met_at or after.met_at)
+        after = msgspec.structs.replace(after, standing=standing, met_at=_met_at(after, found, context.now))
     message = after.incident.message if after.broken != before.broken and after.incident is not None else plan.message
     return msgspec.structs.replace(plan, ledger=after, message=message)
 
@@ -72,6 +72,13 @@ def _runs(context: ReconcileContext) -> bool:
     if ended(workload) is not None or workload.suspended or jobset is None or jobset.deleting_since is not None:
         return False
     return not jobset.suspended and not jobset.terminal_state
+
+
+def _met_at(after: Ledger, found: Meeting, now: datetime) -> datetime | None:
+    """When the ranks last met, for the ledger. A report of progress may have a date in the future. It would hide each
+    break until then, also once a later report has another date."""
+    known = found.met_at is not None and found.met_at <= now + CLOCKS_DIFFER_BY
+    return found.met_at if known else after.met_at
 
 
 def _heals_itself(found: Meeting) -> bool:

@@ -117,6 +117,14 @@ def test_a_leader_that_has_just_started_knows_from_the_ledger_when_the_ranks_met
     assert controller.ledger.standing is Standing.UNKNOWN
 
 
+def test_progress_that_is_dated_in_the_future_is_no_meeting_that_the_ledger_keeps() -> None:
+    """It would hide each break until then, also once the job reports another date."""
+    controller = closed(observing())
+    met_at = controller.ledger.met_at
+    controller.settle(REPLACED.with_workload(progress=Progress(at(9000), 0.5)), 100)
+    assert (controller.ledger.standing, controller.ledger.met_at) == (Standing.MET, met_at)
+
+
 def test_a_policy_that_enforces_now_restarts_nothing_for_a_loss_that_was_observed() -> None:
     controller = closed(observing())
     controller.policy = policy(since=100)
