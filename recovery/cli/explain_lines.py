@@ -38,6 +38,7 @@ from recovery.core.plan.actions import (
     DeleteJob,
     DeleteJobSet,
     DeletePods,
+    ExtendBackoffLimit,
     FailJobSet,
     ForceDeletePods,
     Plan,
@@ -254,6 +255,8 @@ def _words_about_jobs(action: Action) -> str:
             return f"mark Job {action.name} (uid {action.uid}), whose pods go before it does"
         case RaiseBackoffLimit():
             return f"raise the backoffLimit of Job {action.name}, which is being deleted"
+        case ExtendBackoffLimit():
+            return f"raise the backoffLimit of Job {action.name} to {action.backoff_limit} while ranks wait for a node"
         case TouchJob():
             return f"touch Job {action.name}, so that its controller reconciles it"
         case DeleteJobSet():

@@ -37,6 +37,7 @@ from recovery.core.plan.actions import (
     DeleteJobSet,
     DeletePods,
     EmitEvent,
+    ExtendBackoffLimit,
     FailJobSet,
     ForceDeletePods,
     Plan,
@@ -325,7 +326,7 @@ class Reconciler:
 
     async def _do(self, key: GroupKey, workload: WorkloadFacts, action: Action) -> None:
         match action:
-            case DeleteJob() | ClaimJob() | RaiseBackoffLimit() | TouchJob() | DeleteJobSet():
+            case DeleteJob() | ClaimJob() | RaiseBackoffLimit() | ExtendBackoffLimit() | TouchJob() | DeleteJobSet():
                 await group_recreate.carry_out(self._api, key.namespace, action)
             case DeletePods() | ForceDeletePods():
                 await self._teardown.delete_pods(key.namespace, action)

@@ -1,8 +1,20 @@
 """The triggers: foreground deletion of a child Job or of a permanently failed JobSet, and the watchdog's touch."""
 
 from recovery import api_verbs
-from recovery.core.model.annotations import TORN_DOWN_BY_ANNOTATION, TOUCHED_ANNOTATION
-from recovery.core.plan.actions import MAX_BACKOFF_LIMIT, ClaimJob, DeleteJob, DeleteJobSet, RaiseBackoffLimit, TouchJob
+from recovery.core.model.annotations import (
+    OWN_BACKOFF_LIMIT_ANNOTATION,
+    TORN_DOWN_BY_ANNOTATION,
+    TOUCHED_ANNOTATION,
+)
+from recovery.core.plan.actions import (
+    MAX_BACKOFF_LIMIT,
+    ClaimJob,
+    DeleteJob,
+    DeleteJobSet,
+    ExtendBackoffLimit,
+    RaiseBackoffLimit,
+    TouchJob,
+)
 from recovery.ports import (
     JOB_SETS,
     JOBS,
@@ -15,10 +27,10 @@ from recovery.ports import (
     TestFailedError,
 )
 
+AboutJobs = DeleteJob | ClaimJob | RaiseBackoffLimit | ExtendBackoffLimit | TouchJob | DeleteJobSet
 
-async def carry_out(
-    api: ApiClient, namespace: str, action: DeleteJob | ClaimJob | RaiseBackoffLimit | TouchJob | DeleteJobSet
-) -> None:
+
+async def carry_out(api: ApiClient, namespace: str, action: AboutJobs) -> None:
     """Carry out the action. Raises the errors of its function below."""
     match action:
         case DeleteJob():
@@ -27,6 +39,8 @@ async def carry_out(
             await claim_job(api, namespace, action)
         case RaiseBackoffLimit():
             await raise_backoff_limit(api, namespace, action)
+        case ExtendBackoffLimit():
+            await extend_backoff_limit(api, namespace, action)
         case TouchJob():
             await touch_job(api, namespace, action)
         case DeleteJobSet():
@@ -98,6 +112,26 @@ async def raise_backoff_limit(api: ApiClient, namespace: str, action: RaiseBacko
         await api_verbs.patch(api, JOBS, action.name, body, kind=PatchKind.JSON, namespace=namespace)
     except (NotFoundError, TestFailedError, RefusedError):
         return  # it is a precaution: even if it is refused, the pods of the Job have to be deleted
+
+
+async def extend_backoff_limit(api: ApiClient, namespace: str, action: ExtendBackoffLimit) -> None:
+    """Raise the backoffLimit of a living Job, and keep its user's limit in an annotation.
+
+    Raises ConflictError if the Job changed meanwhile. A Job that is gone, or that the API server does not let change,
+    stays as it is: then its own limit counts, as it does without the controller.
+    """
+    body = {
+        "metadata": {
+            "uid": action.uid,
+            "resourceVersion": action.resource_version,
+            "annotations": {OWN_BACKOFF_LIMIT_ANNOTATION: str(action.own_limit)},
+        },
+        "spec": {"backoffLimit": action.backoff_limit},
+    }
+    try:
+        await api_verbs.patch(api, JOBS, action.name, body, kind=PatchKind.MERGE, namespace=namespace)
+    except (NotFoundError, RefusedError):
+        return
 
 
 async def touch_job(api: ApiClient, namespace: str, action: TouchJob) -> None:

@@ -148,10 +148,14 @@ class FleetIndex:
         """The room for more pods of the group on nodes whose pods have just been listed. For a short time the other
         groups leave it the nodes that it `lacks`. None: not known."""
         room = self._room(snapshot, seen) if self._waiting.besides(snapshot.key) is not None else None
+        self.reserve(snapshot, room, lacks)
+        return room
+
+    def reserve(self, snapshot: Snapshot, room: Room | None, lacks: int) -> None:
+        """For a short time the other groups leave this one the nodes that it `lacks`. `room` None: not known."""
         wish = wish_of(snapshot)
         if room is not None and wish is not None:
             self._given.give(snapshot.key, room, lacks=lacks, gpus=wish.gpus, now=self._clock.now())
-        return room
 
     def doubtful(self, snapshot: Snapshot, most: int) -> tuple[str, ...]:
         """Nodes with room for the group unless pods of no group fill them. Nodes with the most room come first."""

@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from recovery.background import BackgroundTaskError, endless
+from recovery.core.diagnosis.membership import member_count, member_jobs
+from recovery.core.incident import lifecycle
 from recovery.core.incident.fencing import OUT_OF_SERVICE_TAINT
 from recovery.core.model.config import CONFIG_NAME, ConfigFacts
 from recovery.core.model.facts import (
@@ -99,7 +101,7 @@ class KubeGroupStore:
         )
         self._ledgers = LedgerIndex(clock, notify=self._notify, report=self._report)
         self._nodes: dict[str, NodeFacts] = {}
-        self._room_news = RoomNews(self._ledgers.smaller, clock=clock, notify=self._notify_subscribers)
+        self._room_news = RoomNews(self._ledgers.seeking, clock=clock, notify=self._notify_subscribers)
         self._fleet = FleetIndex(
             self._nodes,
             self._objects.to_place,
@@ -165,7 +167,7 @@ class KubeGroupStore:
             unknown_nodes=self._undecodable.nodes(),
             stale=self.stale(),
         )
-        if not self._lacks(snapshot):
+        if not self._lacks(snapshot) and not self._seeks(snapshot):
             return snapshot
         # Room is dated from when it is first seen. Reading live for that would mean a read every few seconds. All other
         # decisions use fleet facts from live reads only.
@@ -241,6 +243,8 @@ class KubeGroupStore:
         # The check costs a request for each node that seems to have room: only a group that wants room makes it.
         if lacks := self._lacks(snapshot):
             facts = await self._room_check.checked(snapshot, facts, lacks)
+        elif facts.room is not None and 0 < (seeks := self._seeks(snapshot)) <= facts.room.pods:
+            self._fleet.reserve(snapshot, facts.room, seeks)
         return msgspec.structs.replace(snapshot, fleet=facts, read_at=read_at)
 
     async def read_config_live(self) -> ConfigFacts | None:
@@ -362,6 +366,12 @@ class KubeGroupStore:
         ledger = self._ledger_of(snapshot.key, snapshot.workload)
         size = ledger.elastic if ledger is not None and ledger.incident is None else None
         return max(1, size.wanted_nodes - size.nodes) if size is not None else 0
+
+    def _seeks(self, snapshot: Snapshot) -> int:
+        """How many pods a released group looks for room for. 0: the group is not released."""
+        ledger = self._ledger_of(snapshot.key, snapshot.workload)
+        released = ledger is not None and lifecycle.is_released(ledger)
+        return sum(map(member_count, member_jobs(snapshot))) if released else 0
 
     def _members_to_be(self, key: GroupKey) -> int:
         """How many pods the group is to have after the restart that is changing its size. 0: no restart is."""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection
 import msgspec
 
 from recovery.core.fleet.totals import held_by
+from recovery.core.incident import lifecycle
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.ledger_object import LedgerObject
 from recovery.kube.nested_index import remove
@@ -38,8 +39,8 @@ class LedgerIndex:
         self._report = report
         self._ledgers_of: dict[GroupKey, dict[str, LedgerObject]] = {}
         """By group and UID of the workload: a copy restored into another namespace belongs to no workload there."""
-        self._smaller: dict[GroupKey, dict[str, None]] = {}
-        """The UIDs of the workloads whose ledger says that the group runs with fewer nodes than wanted."""
+        self._seeking: dict[GroupKey, dict[str, None]] = {}
+        """The UIDs of the workloads whose ledger says that the group looks for room."""
         self._collected: dict[GroupKey, dict[str, _Collected]] = {}
         """Ledgers that vanished in the middle of an incident, or while their group was Broken. Only they hold what is
         still to be recorded and counted."""
@@ -52,9 +53,10 @@ class LedgerIndex:
         """All ledgers, in no order."""
         return tuple(ledger for ledgers in self._ledgers_of.values() for ledger in ledgers.values())
 
-    def smaller(self) -> Collection[GroupKey]:
-        """A view of the groups that run with fewer nodes than wanted, or are being resized."""
-        return self._smaller.keys()
+    def seeking(self) -> Collection[GroupKey]:
+        """A view of the groups that look for room: they run with fewer nodes than wanted, are being resized, or were
+        released until there is room for all of their members."""
+        return self._seeking.keys()
 
     def orphans(self, key: GroupKey, present: str) -> tuple[LedgerObject, ...]:
         """The ledgers of other workloads of that name, whose UID is not `present`."""
@@ -78,10 +80,10 @@ class LedgerIndex:
             self._report(RECOVERY_GROUPS, title, ledger.ledger.message)
         key = GroupKey(entry.namespace, ledger.group)
         self._ledgers_of.setdefault(key, {})[ledger.workload_uid] = ledger
-        if ledger.readable and ledger.ledger.elastic is not None:
-            self._smaller.setdefault(key, {})[ledger.workload_uid] = None
+        if ledger.readable and (ledger.ledger.elastic is not None or lifecycle.is_released(ledger.ledger)):
+            self._seeking.setdefault(key, {})[ledger.workload_uid] = None
         else:
-            remove(self._smaller, key, ledger.workload_uid)
+            remove(self._seeking, key, ledger.workload_uid)
         remove(self._collected, key, ledger.workload_uid)
         self._notify(key)
 
@@ -91,7 +93,7 @@ class LedgerIndex:
         known = self.of(key, ledger.workload_uid)
         if known is not None and known.uid == entry.uid:
             remove(self._ledgers_of, key, ledger.workload_uid)
-            remove(self._smaller, key, ledger.workload_uid)
+            remove(self._seeking, key, ledger.workload_uid)
             if ledger.readable and held_by(ledger.workload_uid, ledger.ledger):
                 self._remember(key, ledger)
             self._notify(key)

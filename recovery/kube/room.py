@@ -35,15 +35,19 @@ class Wish(msgspec.Struct, frozen=True):
 
 
 def wish_of(snapshot: Snapshot) -> Wish | None:
-    """None: no pod shows the demands of another one, or the pods ask for devices of a DRA claim, which no node lists.
+    """None: nothing shows the demands of another pod, or the pods ask for devices of a DRA claim, which no node lists.
 
-    Pods of an earlier incarnation count only if there are no others: their birth settings or domain may differ.
+    Pods of an earlier incarnation count only if there are no others: their birth settings or domain may differ. The
+    templates of the Jobs count while the group is suspended and has no pods.
     """
-    living = {job.uid for job in snapshot.jobs if job.deleting_since is None}
+    living = {job.uid: job for job in snapshot.jobs if job.deleting_since is None}
     pods = tuple(pod for pod in snapshot.pods if pod.job_uid in living) or snapshot.pods
-    demands = scarce(tuple(dict.fromkeys(pod.demand for pod in pods)))
+    asked = [pod.demand for pod in pods] or [job.demand for job in living.values()]
+    demands = scarce(tuple(dict.fromkeys(asked)))
     gpus = max((demand.gpus for demand in demands), default=0)
-    if not demands or (not gpus and any(pod.gpus for pod in pods)):
+    containers = (each for job in living.values() for each in job.containers)
+    claims = any(pod.gpus for pod in pods) or any(each.accelerators for each in containers)
+    if not demands or (not gpus and claims):
         return None
     held = frozenset(pod.node for pod in snapshot.pods if pod.holds_gpus)
     return Wish(demands, gpus, held, pods_per_node(PodRoom(), (pod for pod in pods if pod.holds_gpus)))

@@ -30,7 +30,6 @@ from recovery.core.decision.on_the_way import (
     watch_the_scheduling,
     watch_the_start,
     watch_the_teardown,
-    without_capacity,
 )
 from recovery.core.decision.resuming import settling_until, whole_again
 from recovery.core.decision.teardown import left_alone, remaining_pods, takedown
@@ -42,6 +41,7 @@ from recovery.core.diagnosis.finishing import all_done, finishing, last_begun
 from recovery.core.diagnosis.freshness import STALE_AFTER, fresh
 from recovery.core.diagnosis.membership import group_runs_whole, member_jobs, pods_of, stands_still
 from recovery.core.diagnosis.trained import began_at
+from recovery.core.diagnosis.unscheduled import unscheduled
 from recovery.core.incident import attempt_limits, lifecycle, phases, sizes
 from recovery.core.incident.attempt_limits import Refusal, restart_of
 from recovery.core.incident.evidence_counts import first_seen
@@ -104,7 +104,7 @@ def after_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
         return held(context, ledger)
     if found is Phase.SCHEDULING and _pods_may_be_unseen(context, ledger.phase):
         return as_before(ledger, actions=(ReadLive(),))
-    waits = found is Phase.SCHEDULING and ledger.phase is Phase.STARTING and without_capacity(context.snapshot)
+    waits = found is Phase.SCHEDULING and ledger.phase is Phase.STARTING and unscheduled(context.snapshot)
     # Waiting for capacity does not count as starting, even if all pods had a node before one of them was replaced. Nor
     # does the time in which an old pod's node does not answer count as teardown, even if its Job is deleted.
     undated = waits or (found is Phase.TEARING_DOWN and ledger.phase is Phase.FENCING)

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from recovery.core.decision import backoff, black_holes, growth, manual, resizing, standing, suspensions
+from recovery.core.decision import backoff, black_holes, capacity_wait, growth, manual, resizing, standing, suspensions
 from recovery.core.decision.advance import decide_opened, in_incident
 from recovery.core.decision.deleted_group import is_about_the_jobset, trainer_creates
 from recovery.core.decision.terminal_jobset import failed
@@ -236,7 +236,8 @@ def _restrained(context: ReconcileContext, ledger: Ledger) -> Plan | None:
 
 def _unasked(context: ReconcileContext, ledger: Ledger) -> Plan:
     """What the group calls for by itself: no person has asked for anything, and every object can be read."""
-    return _between_incidents(context, ledger) if ledger.incident is None else in_incident(context, ledger)
+    plan = _between_incidents(context, ledger) if ledger.incident is None else in_incident(context, ledger)
+    return capacity_wait.with_limits(context, plan)
 
 
 def _settled(ledger: Ledger) -> tuple[object, ...]:

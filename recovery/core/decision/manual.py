@@ -84,7 +84,8 @@ def _retry(context: ReconcileContext, policy: Policy, ledger: Ledger, verb: Verb
     if bar is not None:
         return _refuse(context, ledger, verb, asked, bar)
     if open_.suspension is not None:
-        asked_for = ledger.with_incident(handling=by_a_person(open_))
+        # A group that was released is resumed whether there seems to be room or not: the person may know better.
+        asked_for = ledger.with_incident(handling=by_a_person(open_), released=None)
         resumed = suspension.want(asked_for, msgspec.structs.replace(open_.suspension, until=context.now))
         return _accept(context, resumed, verb, asked, because(Reason.BACKOFF_SKIPPED))
     return _refuse(context, ledger, verb, asked, because(Reason.NOTHING_HELD_BACK, phase=ledger.phase))
@@ -103,7 +104,7 @@ def _restart(context: ReconcileContext, policy: Policy, ledger: Ledger, verb: Ve
         return close(ledger, Outcome.OBSERVED, _asked_for(verb, asked), context.now)
     if restart_of(ledger) is not None and ledger.phase in phases.GOING_DOWN:
         return _refuse(context, ledger, verb, asked, because(Reason.RESTART_UNDER_WAY, phase=ledger.phase))
-    if ledger.phase is Phase.BACKOFF:
+    if ledger.phase is Phase.BACKOFF or lifecycle.is_released(ledger):
         return _retry(context, policy, ledger, verb, asked)
     return _again(context, ledger, verb, asked)
 

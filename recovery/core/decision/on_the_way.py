@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from recovery.core.decision import birth, resizing
+from recovery.core.decision import birth, capacity_wait, resizing
 from recovery.core.decision.another_attempt import try_again
 from recovery.core.decision.resuming import deadline_of
 from recovery.core.decision.teardown import free_the_dead, pod_deletes
@@ -12,6 +12,7 @@ from recovery.core.decision.verdict import Call, Verdict
 from recovery.core.diagnosis import not_started
 from recovery.core.diagnosis.membership import member_jobs, place, pods_of, rank, stands_still
 from recovery.core.diagnosis.trained import began_at
+from recovery.core.diagnosis.unscheduled import unscheduled
 from recovery.core.incident import fencing, lifecycle, phases
 from recovery.core.incident.preconditions import barred
 from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
@@ -92,6 +93,8 @@ def watch_the_backoff(context: ReconcileContext, ledger: Ledger) -> Plan:
         who = "Trainer" if context.workload.kind == "TrainJob" else "JobSet"
         return say_after_a_while(context, ledger, because(Reason.WAITING_FOR_RESUME, who=who))
     until = open_.suspension.until
+    if until is not None and context.now >= until:
+        until = capacity_wait.released_until(context, ledger) or until
     if until is None or context.now < until:
         return as_before(ledger, requeue_at=until)
     return as_before(suspension.want(ledger, None), actions=suspension.resume(context.workload))
@@ -122,17 +125,6 @@ def watch_the_resuming(context: ReconcileContext, ledger: Ledger) -> Plan:
     return as_before(say_of_attempt(ledger, not_ready(context.snapshot)))
 
 
-def without_capacity(snapshot: Snapshot) -> list[tuple[PodFacts, str]]:
-    """The members that no node has room for, and what the scheduler says."""
-    return [
-        (pod, condition.message or condition.reason)
-        for job in member_jobs(snapshot)
-        for pod in pods_of(snapshot, job)
-        for condition in pod.conditions
-        if condition.type == "PodScheduled" and not pod.node and pod.deleting_since is None
-    ]
-
-
 def watch_the_scheduling(context: ReconcileContext, ledger: Ledger) -> Plan:
     """Not all pods have a node. Capacity may come, so nothing is torn down, but the message says what is missing."""
     open_ = ledger.current_incident
@@ -143,7 +135,7 @@ def watch_the_scheduling(context: ReconcileContext, ledger: Ledger) -> Plan:
     wrong = birth.born_wrong(context, ledger)
     if wrong is not None:
         return _born_wrong(context, ledger, wrong)
-    unplaced = without_capacity(context.snapshot)
+    unplaced = unscheduled(context.snapshot)
     if unplaced:
         return _watch_the_unplaced(context, ledger, *unplaced[0])
     if not jobs and ledger.birth_settings is not None and not context.snapshot.live:
@@ -211,9 +203,14 @@ def _watch_the_unplaced(context: ReconcileContext, ledger: Ledger, pod: PodFacts
             explained(Sentence.BOTH, smaller.why.reason, first=what, more=smaller.why),
             resizing.PLACED_IN,
         )
-    plan = say_after_a_while(context, ledger, what, after=said_after)
+    due_at = capacity_wait.release_due_at(context, ledger, _under_way_since(context, ledger))
+    if due_at is not None and context.now >= due_at:
+        return capacity_wait.release(context, ledger, what)
+    others = capacity_wait.meanwhile(context, ledger)
+    whole = explained(Sentence.BOTH, what.reason, first=what, more=others)
+    plan = say_after_a_while(context, ledger, whole, after=said_after)
     avoids_until = ledger.current_incident.phases[-1].started_at + resizing.AVOIDS_FOR if ledger.avoided else None
-    moments = [moment for moment in (plan.requeue_at, smaller.due_at, avoids_until) if moment is not None]
+    moments = [moment for moment in (plan.requeue_at, smaller.due_at, avoids_until, due_at) if moment is not None]
     return msgspec.structs.replace(plan, requeue_at=min(moments, default=None))
 
 

@@ -54,6 +54,20 @@ def exits_left(job: JobFacts, pods: Iterable[PodFacts]) -> int | None:
     return min(left, job.backoff_limit - 1 - restarts)
 
 
+def own_limit(job: JobFacts) -> int:
+    """The backoffLimit that the user gave the Job, in retries."""
+    return job.backoff_limit if job.own_backoff_limit is None else job.own_backoff_limit
+
+
+def not_to_be_raised(job: JobFacts) -> Explanation | None:
+    """A limit that ends the Job when ranks exit, and that no one can raise. None: there is none."""
+    if job.backoff_limit_per_index is not None:
+        return explained(Sentence.INDEX_EXITS_UNKNOWN, Reason.BACKOFF_LIMIT, job=job.name)
+    if not own_limit(job):
+        return because(Reason.BACKOFF_LIMIT_ZERO, job=job.name)
+    return None
+
+
 def _counts_as_failed(pod: PodFacts) -> bool:
     """`isPodFailed` of the Job controller: a pod that is being deleted counts, unless it has succeeded."""
     lost = pod.deleting_since is not None or pod.gone_at is not None

@@ -10,7 +10,8 @@ from datetime import datetime
 import msgspec
 
 from recovery.core.diagnosis.evidence import Evidence, LossKind
-from recovery.core.model.ledger import EvidenceCount, Incident
+from recovery.core.model.evidence_count import EvidenceCount
+from recovery.core.model.ledger import Incident
 from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
 
 MAX_EVIDENCE_COUNTS = 16

@@ -385,6 +385,12 @@ def still_aside(ledger: Ledger) -> bool:
     return stood_aside(ledger) and not ledger.current_incident.undecided
 
 
+def is_released(ledger: Ledger) -> bool:
+    """The suspension that is wanted gives the GPUs of the group back while a member finds no node."""
+    incident = ledger.incident
+    return incident is not None and incident.suspension is not None and incident.released is not None
+
+
 def outcome_when_whole(ledger: Ledger) -> tuple[Outcome, Reason]:
     """How an incident ends when the whole group runs again, and why."""
     incident = ledger.current_incident

@@ -82,6 +82,11 @@ TORN_DOWN_BY_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}torn-down-by"
 once. A pod that succeeds after that was asked to terminate, so it does not show that the training is finishing."""
 
 
+OWN_BACKOFF_LIMIT_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}own-backoff-limit"
+"""On a Job whose `backoffLimit` the controller has raised while ranks wait for a node: the limit that its user gave it.
+The exits of the ranks that wait do not use it up."""
+
+
 TOUCHED_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}touched"
 """On a Job that got no pods, set by the watchdog so that the Job controller reconciles it: the attempt for which it was
 set. Each attempt sets it once."""

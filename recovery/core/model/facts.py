@@ -179,6 +179,8 @@ class JobFacts(msgspec.Struct, frozen=True):
     parallelism: int = 1
     completions: int | None = None
     backoff_limit: int = 6
+    own_backoff_limit: int | None = None
+    """The limit before the controller raised it, because ranks wait for a node. None: the controller has not."""
     backoff_limit_per_index: int | None = None
     """How many retries one index has before the Job marks it as failed. None: no limit per index."""
     failed_indexes: str = ""
@@ -188,6 +190,8 @@ class JobFacts(msgspec.Struct, frozen=True):
     pod_restart_policy: str = "Never"
     containers: tuple[ContainerTemplate, ...] = ()
     """Containers of the pod template. Empty: not known, because a real Job has at least one."""
+    demand: Demand = Demand()
+    """What its pod template requires of a node."""
     training_container: str = ""
     """The annotation `recovery.trainjob.dev/container` of the pod template; empty: there is none."""
     collective: str = ""

@@ -13,6 +13,7 @@ import msgspec
 from recovery.core.model.birth_settings import BirthSettings
 from recovery.core.model.earlier_failures import FailureMark, Handled
 from recovery.core.model.enforce_estimate import EnforceEstimate
+from recovery.core.model.evidence_count import EvidenceCount
 from recovery.core.model.folded_incidents import FoldedIncidents
 from recovery.core.model.group_size import AvoidedNode, ElasticState
 from recovery.core.model.group_totals import BudgetState, Totals
@@ -21,7 +22,7 @@ from recovery.core.model.reason import Reason
 from recovery.core.model.request_answer import RequestAnswer
 from recovery.core.model.standing import Broken, Standing
 from recovery.core.model.suspect_log import SuspectLog
-from recovery.core.model.waits import Held, Suspension, Withheld
+from recovery.core.model.waits import Held, Released, Suspension, Withheld
 
 OLDEST_SCHEMA_VERSION = 1
 SCHEMA_VERSION = 6
@@ -174,20 +175,6 @@ class Suspect(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Exit code of the container that failed. None: no exit was seen."""
 
 
-class EvidenceCount(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """How many signs of one kind an incident has."""
-
-    kind: str
-    """What happened, such as PodDeleted."""
-    count: int
-    detail: str = ""
-    """Who disrupted the pods, such as EvictionByEvictionAPI. Empty: no one says so."""
-    first_at: datetime | None = None
-    """Date of the first sign. None: none has a date."""
-    last_at: datetime | None = None
-    """Date of the last sign. None: none has a date."""
-
-
 class PhaseSpan(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """One phase that the incident has been in, or is in."""
 
@@ -277,6 +264,8 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     suspension: Suspension | None = None
     """The suspension of the workload by the controller. None: the controller does not suspend the workload, and ends
     any suspension that has its annotation."""
+    released: Released | None = None
+    """The group gave its GPUs back because a member found no node (`whileWaiting`). None: it has not."""
     withheld: Withheld | None = None
     """A restart that waits in phase Backoff while the job is not suspended. None: there is no such restart."""
     resumed_by_others: bool = False

@@ -33,6 +33,9 @@ class PinnedPolicy(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     """Grace period in seconds for deletes of old pods. None: the grace period of each pod."""
     on_exhausted: str = "Hold"
     on_terminal_failure: str = "Leave"
+    while_waiting: str = "Hold"
+    capacity_wait_seconds: float = 1800.0
+    """`capacityWait` of the policy in seconds."""
     backoff_initial_seconds: float = 0.0
     """Delay before the second attempt in a row, in seconds. 0: no backoff."""
     backoff_factor: float = 2.0

@@ -227,6 +227,8 @@ class Reason(StrEnum):
     """The API server refuses the pods of the Job, for example because of a quota or a webhook."""
     WAITING_FOR_CAPACITY = "WaitingForCapacity"
     """The scheduler finds no node for a pod."""
+    RELEASED = "Released"
+    """The job is suspended because a pod finds no node, so that others can have its GPUs."""
     WAITING_FOR_START = "WaitingForStart"
     """All pods have a node, but something keeps a container from starting."""
     WAITING_FOR_READY = "WaitingForReady"
@@ -337,6 +339,7 @@ class Sentence(StrEnum):
     CONFIG_UNREADABLE = auto()
     CONTAINER_SUCCEEDED = auto()
     CRITERIA_MET = auto()
+    DEADLINE_RUNS = auto()
     FAILED_LONG_AGO = auto()
     FAILURE_POLICY_AT_ONCE = auto()
     FORCE_OVERRIDES = auto()
@@ -412,6 +415,10 @@ class Sentence(StrEnum):
     WAITING_FOR_JOB = auto()
     WAITING_FOR_OLD_JOB_SET = auto()
     WAITING_FOR_SUCCESSOR = auto()
+    WAITS_ON_ITS_OWN = auto()
+    WAITS_ON_NODES = auto()
+    WAITS_WITHOUT_NODES = auto()
+    WAIT_IS_LIMITED = auto()
     WITHHELD = auto()
     WOULD_BUT_BREAKER = auto()
     WOULD_BUT_OBSERVE = auto()

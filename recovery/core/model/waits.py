@@ -18,6 +18,16 @@ class Suspension(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     the controller does not renew it."""
 
 
+class Released(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A group that gave its GPUs back while a member found no node (`whileWaiting: Release`). The suspension that does
+    it ends when there seems to be room for all members. If they do not find it, the group gives its GPUs back again."""
+
+    since: datetime
+    """When it first did so in this incident."""
+    times: int = 1
+    """How often it has done so. Each further time doubles the wait before the next try."""
+
+
 class Withheld(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """A restart that waits for its backoff while the job is not suspended, so its pods keep their GPUs."""
 

@@ -104,6 +104,19 @@ class RaiseBackoffLimit(msgspec.Struct, frozen=True):
     uid: str
 
 
+class ExtendBackoffLimit(msgspec.Struct, frozen=True):
+    """Raise the backoffLimit of a living Job whose ranks exit because another one waits for a node, if its UID and
+    resourceVersion still match. The Job keeps the retries that its user gave it."""
+
+    epoch: int
+    name: str
+    uid: str
+    resource_version: str
+    own_limit: int
+    """The user's limit, which the annotation `recovery.trainjob.dev/own-backoff-limit` keeps."""
+    backoff_limit: int
+
+
 class TouchJob(msgspec.Struct, frozen=True):
     """Set the watchdog's annotation on a Job without pods, so that the Job controller syncs it again."""
 
@@ -212,6 +225,7 @@ Action = (
     | DeleteJob
     | ClaimJob
     | RaiseBackoffLimit
+    | ExtendBackoffLimit
     | DeletePods
     | ForceDeletePods
     | ChangeFleet

@@ -10,7 +10,8 @@ from datetime import datetime
 import msgspec
 
 from recovery.core.diagnosis.queued import queued_by
-from recovery.core.incident import phases
+from recovery.core.diagnosis.unscheduled import unscheduled
+from recovery.core.incident import lifecycle, phases
 from recovery.core.incident.preconditions import barred
 from recovery.core.model.annotations import RESUME_AT_ANNOTATION, SUSPENDED_BY_ANNOTATION
 from recovery.core.model.facts import WorkloadFacts
@@ -98,7 +99,8 @@ def settle(context: ReconcileContext, ledger: Ledger) -> tuple[Ledger, tuple[Act
     if mark is not None or wanted.landed:
         ledger = ledger.with_incident(suspension=None, resumed_by_others=True)
         return say_more(ledger, because(Reason.RESUMED_BY_OTHERS)), resume(workload)
-    if ledger.phase is Phase.HELD or _is_going_down(context, ledger):
+    releases = lifecycle.is_released(ledger) and unscheduled(context.snapshot)
+    if ledger.phase is Phase.HELD or releases or _is_going_down(context, ledger):
         return ledger, suspend(ledger, workload)
     # The suspension never came into force, and the new group is coming: to stop it now would cost more than it saves.
     return say_more(want(ledger, None), because(Reason.NOT_SUSPENDED_IN_TIME)), ()

@@ -17,6 +17,8 @@ def pinned_policy_of(policy: Policy) -> PinnedPolicy:
         grace_seconds=policy.grace_seconds,
         on_exhausted=policy.on_exhausted,
         on_terminal_failure=policy.on_terminal_failure,
+        while_waiting=policy.while_waiting,
+        capacity_wait_seconds=policy.capacity_wait.total_seconds(),
         backoff_initial_seconds=policy.backoff.initial.total_seconds(),
         backoff_factor=policy.backoff.factor,
         backoff_max_seconds=policy.backoff.longest.total_seconds(),

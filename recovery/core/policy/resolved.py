@@ -21,6 +21,7 @@ from recovery.core.policy.spec import (
     PolicyError,
     PolicySpec,
     Restart,
+    WhileWaiting,
 )
 from recovery.core.policy.validation import config_problems, problems
 
@@ -92,6 +93,8 @@ class Policy(msgspec.Struct, frozen=True):
     finish_timeout: timedelta = timedelta(minutes=10)
     on_exhausted: OnExhausted = OnExhausted.HOLD
     on_terminal_failure: OnTerminalFailure = OnTerminalFailure.LEAVE
+    while_waiting: WhileWaiting = WhileWaiting.HOLD
+    capacity_wait: timedelta = timedelta(minutes=30)
     backoff: Backoff = Backoff()
     global_pause: Explanation | None = None
     """Why RecoveryConfig pauses all recoveries. None: they are not paused."""
@@ -143,6 +146,8 @@ def resolve(facts: PolicyFacts, config: ConfigFacts | None = None) -> Policy:
         finish_timeout=parse_duration(spec.timeouts.finish, "spec.timeouts.finish"),
         on_exhausted=spec.budget.on_exhausted,
         on_terminal_failure=spec.on_terminal_failure,
+        while_waiting=spec.while_waiting,
+        capacity_wait=parse_duration(spec.capacity_wait, "spec.capacityWait"),
         backoff=Backoff(
             initial=parse_duration(spec.backoff.initial, "spec.backoff.initial"),
             factor=spec.backoff.factor,

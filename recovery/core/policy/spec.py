@@ -61,6 +61,20 @@ class OnNativeIgnore(StrEnum):
     STAND_ASIDE = "StandAside"
 
 
+class WhileWaiting(StrEnum):
+    """What the controller does with a group that it has restarted while no node has room for one of its members.
+
+    Hold: the other ranks keep their nodes and try again, and their exits do not use up the `backoffLimit` of their Job.
+    Release: it suspends the workload, so that others can have the GPUs, until there is room for all members.
+    HoldThenRelease: Hold for `capacityWait`, then Release. Under Kueue, or if the TrainJob or the JobSet has a
+    deadline, all three mean Hold.
+    """
+
+    HOLD = "Hold"
+    RELEASE = "Release"
+    HOLD_THEN_RELEASE = "HoldThenRelease"
+
+
 class OnTerminalFailure(StrEnum):
     """What the controller does about a JobSet that has failed permanently.
 
@@ -205,6 +219,9 @@ class PolicySpec(msgspec.Struct, frozen=True, rename="camel"):
     """How long the controller waits for late evidence that could change a verdict. It waits only if a rule has action
     Ignore or FailJob."""
     on_terminal_failure: OnTerminalFailure = OnTerminalFailure.LEAVE
+    while_waiting: WhileWaiting = WhileWaiting.HOLD
+    capacity_wait: str = "30m"
+    """How long `whileWaiting: HoldThenRelease` holds the nodes of the group before it releases them."""
     budget: BudgetSpec = BudgetSpec()
     backoff: BackoffSpec = BackoffSpec()
     teardown: TeardownSpec = TeardownSpec()

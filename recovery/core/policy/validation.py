@@ -23,6 +23,7 @@ def problems(spec: PolicySpec) -> Iterator[str]:
     )
     yield from unreadable(spec.timeouts.resume, "spec.timeouts.resume")
     yield from _no_time(spec.timeouts.finish, "spec.timeouts.finish", "every pod that ends would be reported at once")
+    yield from unreadable(spec.capacity_wait, "spec.capacityWait")
     backoff = spec.backoff
     wrong = (*unreadable(backoff.initial, "spec.backoff.initial"), *unreadable(backoff.max, "spec.backoff.max"))
     yield from wrong

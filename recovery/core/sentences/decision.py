@@ -275,6 +275,18 @@ _WAITS: dict[Sentence | Reason, Text] = {
     Reason.WAITING_FOR_PODS: "{count} of {ranks} pods exist so far, and {placed} of them have a node",
     Reason.PODS_REFUSED: "Job {job} cannot create its pods: {why}",
     Reason.WAITING_FOR_CAPACITY: "waiting for capacity: {pod}: {why}",
+    Sentence.WAITS_ON_NODES: "the other ranks keep their nodes, and their exits do not end the job",
+    Sentence.WAITS_WITHOUT_NODES: (
+        "the exits of the other ranks do not end the job, but with restartPolicy Never a rank that exits leaves its "
+        "node"
+    ),
+    Sentence.WAITS_ON_ITS_OWN: "the exits of the other ranks count towards the backoffLimit of their Job",
+    Sentence.WAIT_IS_LIMITED: "the job may fail before it has a node, because {limit}",
+    Sentence.DEADLINE_RUNS: "its deadline of {seconds} s goes on",
+    Reason.RELEASED: (
+        "{waiting}; the job is suspended, so that others can have its GPUs; it resumes when there is room for all "
+        "{ranks} ranks, after {wait} at the earliest"
+    ),
     Reason.WAITING_FOR_READY: _waiting_for_ready,
     Reason.JOB_WITHOUT_PODS: "Job {job} has had no pods for {seconds} s",
     Reason.START_TIMEOUT: "not all ranks started within {seconds} s after they were scheduled",

@@ -3,7 +3,9 @@
 import msgspec
 
 from recovery.core.model.annotations import COLLECTIVE_ANNOTATION, TRAINING_CONTAINER_ANNOTATION
+from recovery.core.model.demand import Demand, Toleration
 from recovery.kube.projections.containers import TemplateContainerSpec
+from recovery.kube.projections.demands import Affinity, demand_of
 
 COSCHEDULING_LABEL = "scheduling.x-k8s.io/pod-group"
 """Label of scheduler-plugins' coscheduling. Trainer's plugin of that name writes it into the pod templates."""
@@ -25,6 +27,9 @@ class _SchedulingGate(msgspec.Struct, frozen=True):
 class _TemplateSpec(msgspec.Struct, frozen=True, rename="camel"):
     restart_policy: str = "Never"
     containers: list[TemplateContainerSpec] = []
+    node_selector: dict[str, str] = {}
+    affinity: Affinity | None = None
+    tolerations: tuple[Toleration, ...] = ()
     scheduling_group: msgspec.Raw = msgspec.Raw(b"null")
     workload_ref: msgspec.Raw = msgspec.Raw(b"null")
     scheduling_gates: list[_SchedulingGate] = []
@@ -54,6 +59,13 @@ class JobPodTemplate(msgspec.Struct, frozen=True):
 
     metadata: _TemplateMetadata = _TemplateMetadata()
     spec: _TemplateSpec = _TemplateSpec()
+
+
+def demand_of_pods(template: JobPodTemplate) -> Demand:
+    """What each pod of the template demands of its node. Devices of a DRA claim are no part of it."""
+    spec = template.spec
+    gpus = sum(container.resources.gpus for container in spec.containers)
+    return demand_of(spec.node_selector, spec.affinity, spec.tolerations, gpus)
 
 
 def gang_of(template: JobPodTemplate) -> str:

@@ -4,16 +4,16 @@ Values that thousands of pods share (names of nodes, Jobs and containers, demand
 """
 
 from collections.abc import Iterable
-from functools import lru_cache
 from sys import intern
 
 import msgspec
 
 from recovery.core.model.annotations import HOSTNAME_LABEL, JOINED_PROBE_ANNOTATION
-from recovery.core.model.demand import Demand, LabelRequirement, Toleration
+from recovery.core.model.demand import Demand, Toleration
 from recovery.core.model.facts import Condition, ContainerFacts, ExitFacts, GroupKey, PodFacts
 from recovery.kube.projections.accelerators import is_accelerator_device
 from recovery.kube.projections.containers import ContainerSpec
+from recovery.kube.projections.demands import Affinity, demand_of
 from recovery.kube.projections.metadata import (
     INT32_MAX,
     Date,
@@ -85,29 +85,12 @@ class _PodMetadata(Metadata, frozen=True, rename="camel"):
     finalizers: tuple[str, ...] = ()
 
 
-class _NodeSelectorTerm(msgspec.Struct, frozen=True, rename="camel"):
-    match_expressions: tuple[LabelRequirement, ...] = ()
-    match_fields: list[LabelRequirement] = []
-
-
-class _NodeSelector(msgspec.Struct, frozen=True, rename="camel"):
-    node_selector_terms: list[_NodeSelectorTerm] = []
-
-
-class _NodeAffinity(msgspec.Struct, frozen=True):
-    required: _NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
-
-
-class _Affinity(msgspec.Struct, frozen=True, rename="camel"):
-    node_affinity: _NodeAffinity = _NodeAffinity()
-
-
 class _PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     containers: list[ContainerSpec] = []
     init_containers: list[ContainerSpec] = []
     node_name: str = ""
     node_selector: dict[str, str] = {}
-    affinity: _Affinity | None = None
+    affinity: Affinity | None = None
     tolerations: tuple[Toleration, ...] = ()
     termination_grace_period_seconds: int = 30
 
@@ -231,29 +214,15 @@ def decode_pod(raw: bytes | msgspec.Raw) -> ObjectEntry[PodRecord]:
 def _demand(pod: _Pod, gpus: int) -> Demand:
     """Nodes do not list extended resources that DRA provides, so a pod that got them from it counts as asking for none.
 
-    A term with only `matchFields` selects nodes by name, which no training does. It counts as matching every node.
-
     Where Kueue places pods by topology, it writes the node that it chose for each pod into the pod's node selector. Its
     next choice may be another node, and it replaces a tainted one. As a demand, it would spare each of these nodes from
     quarantine as the last one that fits.
     """
     spec = pod.spec
     chosen = HOSTNAME_LABEL if pod.metadata.annotations.placed_by_topology else None
-    selector = tuple(sorted(label for label in spec.node_selector.items() if label[0] != chosen))
-    required = spec.affinity.node_affinity.required if spec.affinity is not None else None
-    terms = None
-    if required is not None and not any(
-        each.match_fields and not each.match_expressions for each in required.node_selector_terms
-    ):
-        terms = tuple(each.match_expressions for each in required.node_selector_terms)
+    selector = {name: value for name, value in spec.node_selector.items() if name != chosen}
     gpus = gpus if pod.status.extended_resource_claim_status is None else 0
-    return _shared_demand(Demand(selector, terms, spec.tolerations, gpus))
-
-
-@lru_cache(maxsize=4096)
-def _shared_demand(demand: Demand) -> Demand:
-    """One shared object for all pods with an equal demand."""
-    return demand
+    return demand_of(selector, spec.affinity, spec.tolerations, gpus)
 
 
 def _meaningful(raw: Iterable[RawCondition]) -> tuple[Condition, ...]:

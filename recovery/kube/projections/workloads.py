@@ -9,6 +9,7 @@ from recovery.core.model.annotations import (
     BIRTH_SETTINGS_ANNOTATION,
     NODES_ANNOTATION,
     OWN_ANNOTATION_PREFIX,
+    OWN_BACKOFF_LIMIT_ANNOTATION,
     TORN_DOWN_BY_ANNOTATION,
     TOUCHED_ANNOTATION,
 )
@@ -39,7 +40,7 @@ from recovery.kube.projections.metadata import (
     conditions,
     whole_number,
 )
-from recovery.kube.projections.pod_templates import KUEUE_TOPOLOGY_GATE, JobPodTemplate, gang_of
+from recovery.kube.projections.pod_templates import KUEUE_TOPOLOGY_GATE, JobPodTemplate, demand_of_pods, gang_of
 from recovery.ports import JOB_SETS, TRAIN_JOBS, Resource
 from recovery.workloads.jobset import (
     COMPLETED_CONDITION,
@@ -313,6 +314,7 @@ class _JobLabels(msgspec.Struct, frozen=True):
 
 class _JobAnnotations(msgspec.Struct, frozen=True):
     touched: str = msgspec.field(name=TOUCHED_ANNOTATION, default="")
+    own_backoff_limit: str = msgspec.field(name=OWN_BACKOFF_LIMIT_ANNOTATION, default="")
     torn_down_by: str = msgspec.field(name=TORN_DOWN_BY_ANNOTATION, default="")
     birth_revision: str = msgspec.field(name=BIRTH_SETTINGS_ANNOTATION, default="")
     nodes: str = msgspec.field(name=NODES_ANNOTATION, default="")
@@ -369,8 +371,8 @@ class _JobSpec(msgspec.Struct, frozen=True, rename="camel"):
     pod_failure_policy: _PodFailurePolicy = _PodFailurePolicy()
 
 
-def _nodes(text: str) -> int | None:
-    """The number of pods in the annotation. None: the Job has no such annotation, or its value is no such number."""
+def _number(text: str) -> int | None:
+    """The number in the annotation. None: the Job has no such annotation, or its value is no such number."""
     try:
         return whole_number(text, "") if text else None
     except ValueError:
@@ -412,11 +414,13 @@ def decode_job(raw: bytes | msgspec.Raw) -> ObjectEntry[JobRecord]:
         parallelism=spec.parallelism,
         completions=spec.completions,
         backoff_limit=spec.backoff_limit,
+        own_backoff_limit=_number(meta.annotations.own_backoff_limit),
         backoff_limit_per_index=spec.backoff_limit_per_index,
         failed_indexes=status.failed_indexes,
         active_deadline_seconds=spec.active_deadline_seconds,
         pod_restart_policy=spec.template.spec.restart_policy,
         containers=templates(spec.template.spec.containers),
+        demand=demand_of_pods(spec.template),
         training_container=spec.template.metadata.annotations.training_container,
         collective=spec.template.metadata.annotations.collective,
         pod_failure_rules=tuple(rule.facts() for rule in spec.pod_failure_policy.rules),
@@ -427,7 +431,7 @@ def decode_job(raw: bytes | msgspec.Raw) -> ObjectEntry[JobRecord]:
         touched=meta.annotations.touched,
         torn_down_by=meta.annotations.torn_down_by,
         birth_revision=meta.annotations.birth_revision,
-        born_nodes=_nodes(meta.annotations.nodes),
+        born_nodes=_number(meta.annotations.nodes),
         gang=gang_of(spec.template),
         pinned=any(gate.name == KUEUE_TOPOLOGY_GATE for gate in spec.template.spec.scheduling_gates),
     )

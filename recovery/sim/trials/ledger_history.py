@@ -8,6 +8,7 @@ import msgspec
 
 from recovery.core.model.annotations import (
     OWN_ANNOTATION_PREFIX,
+    OWN_BACKOFF_LIMIT_ANNOTATION,
     SUSPENDED_BY_ANNOTATION,
     TORN_DOWN_BY_ANNOTATION,
     TOUCHED_ANNOTATION,
@@ -29,6 +30,7 @@ from recovery.sim.trials.trial_evidence import RequestRecord, TrialEvidence
 
 _SUSPENDED_BY = SUSPENDED_BY_ANNOTATION.removeprefix(OWN_ANNOTATION_PREFIX).encode()
 _BY_FORCE = b'"gracePeriodSeconds":0'
+_OWN_BACKOFF_LIMIT = OWN_BACKOFF_LIMIT_ANNOTATION.removeprefix(OWN_ANNOTATION_PREFIX).encode()
 _TORN_DOWN_BY = TORN_DOWN_BY_ANNOTATION.removeprefix(OWN_ANNOTATION_PREFIX).encode()
 _TOUCHED = TOUCHED_ANNOTATION.removeprefix(OWN_ANNOTATION_PREFIX).encode()
 """Without the prefix, because a patch spells the whole name in two ways: as a key, and as part of a path."""
@@ -95,4 +97,6 @@ def _of_job_patch(body: bytes) -> type | None:
         return actions.TouchJob
     if _TORN_DOWN_BY in body:
         return actions.ClaimJob
+    if _OWN_BACKOFF_LIMIT in body:
+        return actions.ExtendBackoffLimit
     return actions.RaiseBackoffLimit if b"backoffLimit" in body else actions.FailJobSet

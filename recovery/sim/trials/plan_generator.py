@@ -378,8 +378,13 @@ def _policy(chance: random.Random) -> dict[str, object] | None:
         policy["settle"] = chance.choice(("0s", "1s", "2s", "5s"))
     if chance.random() < 0.1:
         policy["overrideNative"] = True
+    # Draws of its own leave the later draws of the plan as they are.
+    waits = random.Random(repr(chance.getstate()))
     if chance.random() < 0.3:
         policy["timeouts"] = {"start": "2m", "rendezvous": "2m"}
+    if waits.random() < 0.5:
+        policy["whileWaiting"] = waits.choice(("Release", "HoldThenRelease"))
+        policy["capacityWait"] = waits.choice(("1m", "3m"))
     return policy
 
 

@@ -9,6 +9,7 @@ from recovery.core.plan.actions import (
     DeleteJob,
     DeleteJobSet,
     DeletePods,
+    ExtendBackoffLimit,
     FailJobSet,
     ForceDeletePods,
     RaiseBackoffLimit,
@@ -24,13 +25,8 @@ def carried_out(world: World, action: Action, seconds: float) -> World:
     match action:
         case DeleteJob(uid=uid, resource_version=version):
             return _with_job(world, uid, version=version, deleting_since=whole(seconds))
-        case ClaimJob(uid=uid, resource_version=version):
-            claims = {"torn_down_by": action.attempt, "backoff_limit": action.backoff_limit}
-            return _with_job(world, uid, version=version, **claims)
-        case RaiseBackoffLimit(uid=uid):
-            return _with_job(world, uid, backoff_limit=2**31 - 1)
-        case TouchJob(uid=uid, value=value):
-            return _with_job(world, uid, touched=value)
+        case ClaimJob() | RaiseBackoffLimit() | ExtendBackoffLimit() | TouchJob():
+            return _with_changed_job(world, action)
         case DeletePods(pods=pods) | ForceDeletePods(pods=pods):
             change = pods_gone if isinstance(action, ForceDeletePods) else pods_asked_to_go
             return change(world, {pod.uid for pod in pods}, seconds)
@@ -42,6 +38,20 @@ def carried_out(world: World, action: Action, seconds: float) -> World:
             return world.jobset_failed(seconds, action.message)
         case _:
             return world
+
+
+def _with_changed_job(world: World, action: ClaimJob | RaiseBackoffLimit | ExtendBackoffLimit | TouchJob) -> World:
+    match action:
+        case ClaimJob(uid=uid, resource_version=version):
+            claims = {"torn_down_by": action.attempt, "backoff_limit": action.backoff_limit}
+            return _with_job(world, uid, version=version, **claims)
+        case ExtendBackoffLimit(uid=uid, resource_version=version):
+            limits = {"backoff_limit": action.backoff_limit, "own_backoff_limit": action.own_limit}
+            return _with_job(world, uid, version=version, **limits)
+        case RaiseBackoffLimit(uid=uid):
+            return _with_job(world, uid, backoff_limit=2**31 - 1)
+        case TouchJob(uid=uid, value=value):
+            return _with_job(world, uid, touched=value)
 
 
 def pods_asked_to_go(world: World, uids: set[str], seconds: float) -> World:

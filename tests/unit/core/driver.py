@@ -20,6 +20,7 @@ from recovery.core.plan.actions import (
     DeleteJobSet,
     DeletePods,
     EmitEvent,
+    ExtendBackoffLimit,
     FailJobSet,
     ForceDeletePods,
     Plan,
@@ -39,6 +40,7 @@ from recovery.core.policy.spec import (
     OnTerminalFailure,
     PolicyError,
     Restart,
+    WhileWaiting,
 )
 from tests.unit.core.world import World, at
 
@@ -46,6 +48,7 @@ WORKLOAD_ACTIONS = (
     ClaimJob,
     DeleteJob,
     DeletePods,
+    ExtendBackoffLimit,
     RaiseBackoffLimit,
     TouchJob,
     SuspendWorkload,
@@ -94,6 +97,7 @@ def policy(
     fleet: FleetLedger = EMPTY_FLEET,
     namespace: str = "",
     elastic: PinnedElastic | None = None,
+    while_waiting: WhileWaiting = WhileWaiting.HOLD,
 ) -> Policy:
     """The policy `default`, by default in force since a day before START. `namespace`: that of a RecoveryPolicy, whose
     rules a tenant wrote."""
@@ -110,6 +114,7 @@ def policy(
         start_timeout=timedelta(seconds=start_seconds),
         since=at(since),
         backoff=backoff,
+        while_waiting=while_waiting,
         on_exhausted=on_exhausted,
         on_terminal_failure=on_terminal_failure,
         global_pause=as_said(Reason.GLOBAL_PAUSE, global_pause) if global_pause else None,

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recovery.core.model.annotations import SPARE_LABEL
+from recovery.core.model.container_template import ContainerTemplate
 from recovery.core.model.demand import Demand
 from recovery.core.model.facts import GroupKey, JobFacts, NodeFacts, PodFacts, Room, Snapshot, Taint
 from recovery.kube.capacity import Capacity
@@ -116,8 +117,18 @@ class TestWish:
         assert fleet.room(before, after, jobs=jobs) == Room(1, ("b",))
         assert fleet.room(before, jobs=jobs) == Room(1, ("a",)), "where nothing else tells"
 
-    def test_without_pods_it_is_not_known(self) -> None:
-        assert Fleet(node("a")).room() is None
+    def test_without_pods_the_templates_of_the_jobs_show_it(self) -> None:
+        """A suspended group has no pods."""
+        fleet = Fleet(node("a", labels={"rack": "1"}), node("b", labels={"rack": "2"}))
+        suspended = msgspec.structs.replace(job(), demand=Demand(selector=(("rack", "2"),), gpus=8))
+        assert fleet.room(jobs=(suspended,)) == Room(1, ("b",))
+
+    def test_without_pods_and_jobs_it_is_not_known(self) -> None:
+        assert Fleet(node("a")).room(jobs=()) is None
+
+    def test_nodes_do_not_tell_of_devices_that_a_template_claims(self) -> None:
+        claims = msgspec.structs.replace(job(), containers=(ContainerTemplate("node", accelerators=8),))
+        assert Fleet(node("a")).room(jobs=(claims,)) is None
 
     def test_nodes_do_not_tell_of_devices_that_come_by_claims(self) -> None:
         assert Fleet(node("a")).room(pod("p", "b", demand=Demand(), gpus=8)) is None

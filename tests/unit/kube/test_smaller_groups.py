@@ -400,6 +400,6 @@ class TestNews:
 
     async def test_groups_whose_ledger_is_gone_leave_nothing(self, world: World, nodes: Nodes) -> None:
         await world.tell(RECOVERY_GROUPS, smaller())
-        assert list(world.store._ledgers.smaller()) == [LLM]
+        assert list(world.store._ledgers.seeking()) == [LLM]
         await world.tell(RECOVERY_GROUPS, smaller(), type_="DELETED")
-        assert list(world.store._ledgers.smaller()) == []
+        assert list(world.store._ledgers.seeking()) == []

@@ -354,12 +354,16 @@ def reconcile(controller: Controller, step: Step) -> list[dict[str, Any]]:
 
 
 def agreed(actions: Iterable[Any]) -> list[dict[str, Any]]:
-    """The actions that version 3 also has: it has no totals of the fleet, and no Event about a group that hangs."""
+    """The actions that version 3 also has: it has no totals of the fleet and no Event about a group that hangs, and it
+    lets a Job run out of retries while a rank waits for a node."""
     return [told(action) for action in actions if not _is_new(action)]
 
 
 def _is_new(action: Any) -> bool:
-    return type(action).__name__ == "CountIncidents" or getattr(action, "reason", "") == "GroupBroken"
+    return (
+        type(action).__name__ in {"CountIncidents", "ExtendBackoffLimit"}
+        or getattr(action, "reason", "") == "GroupBroken"
+    )
 
 
 def group_of(status: dict[str, Any]) -> bytes:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from recovery.core.model.annotations import SUSPENDED_BY_ANNOTATION
+from recovery.core.model.annotations import OWN_BACKOFF_LIMIT_ANNOTATION, SUSPENDED_BY_ANNOTATION
 from recovery.core.model.facts import GroupKey
 from recovery.core.policy.spec import Mode
 from recovery.ports import (
@@ -60,7 +60,8 @@ def destructive(change: ObjectChange) -> str | None:
         return "suspends"
     if change.resource == JOBS:
         new, old = body["spec"], before["spec"]
-        if new.get("backoffLimit", 6) != old.get("backoffLimit", 6):
+        waits = OWN_BACKOFF_LIMIT_ANNOTATION in (body["metadata"].get("annotations") or {})
+        if new.get("backoffLimit", 6) != old.get("backoffLimit", 6) and not waits:
             return "raises the backoffLimit of"
         if new.get("activeDeadlineSeconds") != old.get("activeDeadlineSeconds"):
             return "sets a deadline for"

@@ -10,7 +10,7 @@ from recovery.core.model.ledger import AttemptAction, Outcome, Phase
 from recovery.core.model.pinned_policy import PinnedElastic
 from recovery.core.model.reason import Reason, Sentence, explained
 from recovery.core.model.rules import Rule, RuleAction
-from recovery.core.plan.actions import TryBirth
+from recovery.core.plan.actions import ExtendBackoffLimit, TryBirth
 from recovery.core.policy.spec import Mode
 from recovery.core.sentences import render
 from tests.unit.core.driver import Controller, policy
@@ -54,7 +54,7 @@ def test_the_group_goes_on_with_the_pods_that_have_a_node() -> None:
 def test_nothing_is_deleted_before_a_dry_run_has_shown_the_job() -> None:
     controller, world = waiting_for_a_rack()
     plan = controller.reconcile(world, 121)
-    assert [type(action) for action in plan.actions] == [TryBirth]
+    assert [type(action) for action in plan.actions] == [TryBirth, ExtendBackoffLimit]
     assert actions(controller) == [AttemptAction.RECREATE_GROUP]
     again = controller.reconcile(world, 121.1)
     assert again.actions == plan.actions, "a crash in between asks again, and enters nothing twice"

@@ -170,7 +170,8 @@ def test_waiting_for_capacity_is_said_once_and_tears_nothing_down() -> None:
     plan = controller.reconcile(waiting, 41)
     assert plan.message.endswith(
         "; waiting for capacity: pod train-node-0-0-20 (rank 0, not scheduled): 0/16 nodes are available: "
-        "16 Insufficient nvidia.com/gpu."
+        "16 Insufficient nvidia.com/gpu.; the exits of the other ranks do not end the job, but with restartPolicy "
+        "Never a rank that exits leaves its node"
     )
     changed = back.unschedulable(0, "0/17 nodes are available: 17 Insufficient nvidia.com/gpu.")
     assert controller.reconcile(changed, 90_000).message == plan.message

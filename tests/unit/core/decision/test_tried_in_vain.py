@@ -6,7 +6,7 @@ from recovery.core.model.annotations import RESTART_ANNOTATION
 from recovery.core.model.birth_settings import BirthOutcome
 from recovery.core.model.ledger import AttemptAction
 from recovery.core.model.reason import Reason
-from recovery.core.plan.actions import TryBirth
+from recovery.core.plan.actions import ExtendBackoffLimit, TryBirth
 from recovery.core.policy.spec import Mode
 from tests.unit.core.decision.test_avoiding import AVOID_43, FAILED, avoiding, hosts, world_with_room
 from tests.unit.core.driver import Controller, policy
@@ -114,7 +114,7 @@ def test_a_group_whose_job_was_refused_at_birth_avoids_none_any_more() -> None:
 def test_a_size_that_was_tried_until_the_nodes_came_is_forgotten() -> None:
     controller, world = waiting_for_a_rack()
     plan = controller.reconcile(world, 121)
-    assert [type(action) for action in plan.actions] == [TryBirth]
+    assert [type(action) for action in plan.actions] == [TryBirth, ExtendBackoffLimit]
     controller.settle(world.all_ready(122), 123)
     controller.reconcile(world.all_ready(122), 124)
     assert (controller.ledger.birth_settings, controller.ledger.elastic) == (None, None)

@@ -12,7 +12,7 @@ from recovery.core.incident.evidence_counts import (
     losses,
 )
 from recovery.core.incident.lifecycle import MAX_EVIDENCE
-from recovery.core.model.ledger import EvidenceCount
+from recovery.core.model.evidence_count import EvidenceCount
 from recovery.core.sentences import render
 from tests.unit.core.driver import Controller, observing
 from tests.unit.core.groups import training

@@ -10,9 +10,10 @@ from recovery.core.sentences import render
 from recovery.core.sentences.decision import TEXTS
 from tests.unit.core.sentences.decision_on_losses import ON_LOSSES
 from tests.unit.core.sentences.decision_on_restarts import ON_RESTARTS
+from tests.unit.core.sentences.decision_on_waits import ON_WAITS
 from tests.unit.core.sentences.decision_without_incident import WITHOUT_INCIDENT
 
-CASES = (*WITHOUT_INCIDENT, *ON_LOSSES, *ON_RESTARTS)
+CASES = (*WITHOUT_INCIDENT, *ON_LOSSES, *ON_RESTARTS, *ON_WAITS)
 
 
 @pytest.mark.parametrize(("why", "sentence"), CASES, ids=[f"{why.sentence}-{n}" for n, (why, _) in enumerate(CASES)])

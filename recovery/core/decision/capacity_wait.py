@@ -1,0 +1,136 @@
+"""A group of which some members wait for a node while its other ranks wait for them.
+
+Waiting is not failing. The ranks that run give up their rendezvous after their own timeout and exit, all within a
+second, and each exit counts towards the `backoffLimit` of its Job. A Job that has used it up fails, and its JobSet
+fails with it, for good: the node that comes back an hour later finds no job. So the controller raises the limit before
+the ranks exit. Kubelets restart their containers, and all ranks meet once the last one has a node. The exits open no
+attempt and cost no budget: they are consequences of the wait.
+
+A policy may also have the group released: the controller suspends the job, and resumes it when there seems to be room
+for all members. Two groups that each hold half of the nodes wait for each other for ever, unless one of them does that.
+"""
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from recovery.core.diagnosis import job_limits
+from recovery.core.diagnosis.membership import failing, member_count, member_jobs, stands_still
+from recovery.core.diagnosis.unscheduled import unscheduled
+from recovery.core.incident import lifecycle
+from recovery.core.incident.preconditions import barred
+from recovery.core.model.durations import in_words
+from recovery.core.model.facts import JobFacts, Snapshot
+from recovery.core.model.ledger import Ledger
+from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
+from recovery.core.model.waits import Released, Suspension
+from recovery.core.plan import suspension
+from recovery.core.plan.actions import MAX_BACKOFF_LIMIT, DeleteJob, ExtendBackoffLimit, Plan, SuspendWorkload
+from recovery.core.plan.context import ReconcileContext
+from recovery.core.plan.steps import as_before, say_of_attempt
+from recovery.core.policy.spec import WhileWaiting
+
+PLACED_IN = timedelta(seconds=30)
+"""The time that the scheduler gets to place all members of a group, before the group is released."""
+ROOM_ASKED_EVERY = timedelta(seconds=15)
+"""How often a released group asks for room. A change of nodes makes it ask at once."""
+_TRY_AGAIN_AFTER = timedelta(seconds=30)
+_TRY_AGAIN_AFTER_MAX = timedelta(minutes=10)
+
+
+# --- hold: the Jobs survive the wait -------------------------------------------------------------------------------
+
+
+def with_limits(context: ReconcileContext, plan: Plan) -> Plan:
+    """The plan, which also lets the Jobs survive the exits of the ranks that wait. Unchanged if no member of the group
+    waits for a node, or if the group is taken down or suspended anyway."""
+    open_ = plan.ledger.incident
+    if open_ is None or open_.closing is not None or not lifecycle.acts(plan.ledger):
+        return plan
+    if barred(context.workload, context.policy) is not None or not unscheduled(context.snapshot):
+        return plan
+    if any(isinstance(action, DeleteJob | SuspendWorkload) for action in plan.actions):
+        return plan
+    limits = (_extended(context.snapshot, job, plan.ledger.epoch) for job in member_jobs(context.snapshot))
+    wanted = tuple(limit for limit in limits if limit is not None)
+    return msgspec.structs.replace(plan, actions=(*plan.actions, *wanted)) if wanted else plan
+
+
+def _extended(snapshot: Snapshot, job: JobFacts, epoch: int) -> ExtendBackoffLimit | None:
+    """The raise of the Job's backoffLimit. None: every rank may exit once more, and then the Job still has the retries
+    that its user gave it; or the limit is not ours to raise.
+
+    Room for two exits of each rank is added at once, so that one write lasts for one round of exits. A limit of 0 is
+    the user's decision that one failure ends the job.
+    """
+    left, own = job_limits.exits_left(job, snapshot.pods), job_limits.own_limit(job)
+    if left is None or not own or failing(job) is not None or stands_still(job):
+        return None
+    ranks = member_count(job)
+    lacking = own + ranks - left
+    if lacking <= 0 or job.backoff_limit >= MAX_BACKOFF_LIMIT:
+        return None
+    limit = min(job.backoff_limit + lacking + ranks, MAX_BACKOFF_LIMIT)
+    return ExtendBackoffLimit(epoch, job.name, job.uid, job.resource_version, own, limit)
+
+
+def meanwhile(context: ReconcileContext, ledger: Ledger) -> Explanation:
+    """What the other ranks do while they wait, and what may end the job before the last member starts."""
+    if not lifecycle.acts(ledger):
+        return explained(Sentence.WAITS_ON_ITS_OWN, Reason.WAITING_FOR_CAPACITY)
+    for job in member_jobs(context.snapshot):
+        limit = job_limits.not_to_be_raised(job)
+        if limit is not None:
+            return explained(Sentence.WAIT_IS_LIMITED, Reason.WAITING_FOR_CAPACITY, limit=limit)
+    for facts in (context.workload, context.snapshot.jobset):
+        if facts is not None and facts.active_deadline_seconds is not None:
+            limit = explained(Sentence.DEADLINE_RUNS, Reason.DEADLINE, seconds=facts.active_deadline_seconds)
+            return explained(Sentence.WAIT_IS_LIMITED, Reason.WAITING_FOR_CAPACITY, limit=limit)
+    if any(job.pod_restart_policy == "Never" for job in member_jobs(context.snapshot)):
+        return explained(Sentence.WAITS_WITHOUT_NODES, Reason.WAITING_FOR_CAPACITY)
+    return explained(Sentence.WAITS_ON_NODES, Reason.WAITING_FOR_CAPACITY)
+
+
+# --- release: others may have the GPUs -----------------------------------------------------------------------------
+
+
+def release_due_at(context: ReconcileContext, ledger: Ledger, since: datetime) -> datetime | None:
+    """When the group is released because a member has no node. None: never.
+
+    `since`: the beginning of the wait, within the present run of the Jobs.
+    """
+    open_ = ledger.current_incident
+    way = open_.pinned.while_waiting
+    if way == WhileWaiting.HOLD or not lifecycle.acts(ledger) or suspension.refused(context, open_) is not None:
+        return None
+    if barred(context.workload, context.policy) is not None:
+        return None
+    holds_first = way == WhileWaiting.HOLD_THEN_RELEASE and open_.released is None
+    patience = timedelta(seconds=open_.pinned.capacity_wait_seconds) if holds_first else PLACED_IN
+    return since + max(patience, PLACED_IN)
+
+
+def release(context: ReconcileContext, ledger: Ledger, waiting: Explanation) -> Plan:
+    """Suspend the job so that others can have its GPUs, until there is room for all members. `waiting`: for what."""
+    before = ledger.current_incident.released
+    times = before.times + 1 if before is not None else 1
+    wait = min(_TRY_AGAIN_AFTER * 2 ** min(times - 1, 16), _TRY_AGAIN_AFTER_MAX)
+    released = Released(since=before.since if before is not None else context.now, times=times)
+    ledger = suspension.want(ledger.with_incident(released=released), Suspension(until=context.now + wait))
+    ranks = sum(map(member_count, member_jobs(context.snapshot)))
+    why = because(Reason.RELEASED, waiting=waiting, ranks=ranks, wait=in_words(wait))
+    said = say_of_attempt(ledger, why)
+    return as_before(said, actions=suspension.suspend(said, context.workload), requeue_at=context.now + wait)
+
+
+def released_until(context: ReconcileContext, ledger: Ledger) -> datetime | None:
+    """When a group that was released asks for room again. None: there seems to be room for it now.
+
+    Where the room is not known, the group tries: if its members find no nodes, it is released again for twice as long.
+    """
+    fleet = context.snapshot.fleet
+    room = fleet.room if fleet is not None else None
+    ranks = sum(map(member_count, member_jobs(context.snapshot)))
+    if ledger.current_incident.released is None or room is None or room.pods >= ranks:
+        return None
+    return context.now + ROOM_ASKED_EVERY

@@ -1,0 +1,216 @@
+"""Members that no node has room for: the other ranks wait, and their exits do not end the job."""
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from recovery.core.model.facts import Room
+from recovery.core.model.ledger import Phase
+from recovery.core.model.reason import Reason
+from recovery.core.model.waits import Released
+from recovery.core.plan.actions import ExtendBackoffLimit, ResumeWorkload, SuspendWorkload
+from recovery.core.policy.spec import Mode, Restart, WhileWaiting
+from tests.unit.core.decision.restarted import recreated
+from tests.unit.core.driver import Controller, policy
+from tests.unit.core.groups import training
+from tests.unit.core.world import World, at
+
+NO_NODE = "0/16 nodes are available: 16 Insufficient nvidia.com/gpu."
+INCIDENT = "0d2f5c9e-1"
+
+
+def waiting(**job: object) -> tuple[Controller, World]:
+    """Rank 3 of the new group has no node since 12:00:10. The other three run."""
+    controller, back = recreated()
+    job = {"pod_restart_policy": "OnFailure", "backoff_limit": 6} | job
+    return controller, one_waits(back.with_job(**job))
+
+
+def one_waits(world: World, *, started: float = 12) -> World:
+    for index in (0, 1, 2):
+        world = world.started(index, started)
+    return world.unschedulable(3, NO_NODE)
+
+
+def raises(controller: Controller, world: World, seconds: float) -> list[ExtendBackoffLimit]:
+    plan = controller.reconcile(world, seconds)
+    return [action for action in plan.actions if isinstance(action, ExtendBackoffLimit)]
+
+
+def resumes(controller: Controller) -> int:
+    return sum(isinstance(action, ResumeWorkload) for action in controller.done)
+
+
+# --- hold ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_limit_is_raised_before_the_ranks_give_up() -> None:
+    """6 retries of the user, and two exits of each of 4 ranks; the Job fails when the restarts reach the limit."""
+    controller, world = waiting()
+    [found] = raises(controller, world, 13)
+    assert (found.uid, found.own_limit) == ("job-2", 6)
+    assert found.backoff_limit == 6 + 2 * 4 + 1
+
+
+def test_the_limit_is_raised_again_when_the_ranks_have_used_up_the_room() -> None:
+    controller, world = waiting(backoff_limit=15, own_backoff_limit=6)
+    assert raises(controller, world, 13) == []
+    for index in (0, 1, 2):
+        world = world.container_restarted(index, 1, 610)
+    assert raises(controller, world, 612) == []
+    for index in (0, 1, 2):
+        world = world.container_restarted(index, 1, 1230)
+    [again] = raises(controller, world, 1232)
+    assert again.backoff_limit == 6 + 6 + 2 * 4 + 1
+
+
+def test_the_exits_of_the_others_are_no_attempt_and_cost_nothing() -> None:
+    controller, world = waiting()
+    controller.reconcile(world, 13)
+    charged, attempts = controller.ledger.totals.charged, controller.incident.attempts
+    for round_ in range(1, 40):
+        for index in (0, 1, 2):
+            world = world.container_restarted(index, 1, 600.0 * round_)
+        controller.reconcile(world, 600.0 * round_ + 2)
+    assert controller.ledger.totals.charged == charged
+    assert controller.incident.attempts == attempts
+    assert len(controller.triggers) == 1
+    assert controller.phase() is Phase.SCHEDULING
+    assert controller.incident.reason is Reason.WAITING_FOR_CAPACITY
+
+
+def test_nothing_is_deleted_when_the_last_member_starts() -> None:
+    """The ranks that exited are back in their containers, and all meet."""
+    controller, world = waiting()
+    for index in (0, 1, 2):
+        world = world.container_restarted(index, 1, 610)
+    controller.reconcile(world, 612)
+    controller.settle(world.scheduled(3).all_started(7200).all_ready(7201), 7202)
+    assert controller.recorded[0].closing is not None
+    assert len(controller.triggers) == 1
+
+
+@pytest.mark.parametrize(
+    "job", [{"backoff_limit": 0}, {"backoff_limit_per_index": 2}, {"backoff_limit": 0, "pod_restart_policy": "Never"}]
+)
+def test_a_limit_that_no_one_may_raise_stays(job: dict[str, object]) -> None:
+    controller, world = waiting(**job)
+    assert raises(controller, world, 13) == []
+    assert "the job may fail before it has a node" in controller.reconcile(world, 45).message
+
+
+def test_with_never_the_message_says_that_a_rank_that_exits_leaves_its_node() -> None:
+    controller, world = waiting(pod_restart_policy="Never")
+    assert len(raises(controller, world, 13)) == 1
+    assert "with restartPolicy Never a rank that exits leaves its node" in controller.reconcile(world, 45).message
+
+
+@pytest.mark.parametrize("world_of", [World.paused, World.suspended], ids=["paused", "suspended by its user"])
+def test_nothing_is_raised_where_the_job_is_not_to_be_written(world_of: Callable[[World], World]) -> None:
+    controller, world = waiting()
+    assert raises(controller, world_of(world), 13) == []
+
+
+def test_nothing_is_raised_under_observe() -> None:
+    controller, world = waiting()
+    controller.policy = policy(mode=Mode.OBSERVE)
+    assert raises(controller, world, 13) == []
+
+
+def test_a_restart_that_is_put_off_does_not_let_the_job_fail_either() -> None:
+    """RecreateGroupAfterStart: the pod that replaces the lost one finds no node."""
+    controller = Controller(policy(restart=Restart.RECREATE_GROUP_AFTER_START))
+    world = training().with_job(pod_restart_policy="OnFailure").pod_gone(3, 0).replaced(3, 1)
+    assert len(raises(controller, world.unschedulable(3, NO_NODE), 2)) == 1
+    assert controller.triggers == []
+
+
+# --- release -------------------------------------------------------------------------------------------------------
+
+
+def releasing(way: WhileWaiting = WhileWaiting.RELEASE) -> tuple[Controller, World]:
+    """Like `waiting`, under a policy that releases the group."""
+    controller, back = recreated(while_waiting=way)
+    return controller, one_waits(back.with_job(pod_restart_policy="OnFailure"))
+
+
+def released() -> tuple[Controller, World]:
+    """The group was suspended at 12:00:41, and its pods are gone."""
+    controller, world = releasing()
+    controller.reconcile(world, 13)
+    controller.reconcile(world, 41)
+    gone = world.suspended_by(INCIDENT).with_jobset(suspended=True).with_job(suspended=True)
+    for index in range(4):
+        gone = gone.pod_gone(index, 42)
+    return controller, msgspec.structs.replace(gone, room=Room(3, ("gpu-0", "gpu-1", "gpu-2")))
+
+
+def test_a_group_is_released_when_the_scheduler_has_had_its_time() -> None:
+    controller, world = releasing()
+    assert controller.reconcile(world, 13).requeue_at == at(40.5)
+    plan = controller.reconcile(world, 41)
+    assert [type(action) for action in plan.actions] == [SuspendWorkload]
+    assert controller.incident.released == Released(since=at(41))
+    assert controller.incident.reason is Reason.RELEASED
+
+
+def test_a_group_holds_its_nodes_first_if_the_policy_says_so() -> None:
+    controller, world = releasing(WhileWaiting.HOLD_THEN_RELEASE)
+    controller.reconcile(world, 13)
+    controller.reconcile(world, 1800)
+    assert controller.incident.released is None
+    controller.reconcile(world, 1811)
+    assert controller.incident.released is not None
+
+
+def test_a_released_group_stays_suspended_until_there_is_room_for_all_its_members() -> None:
+    controller, gone = released()
+    controller.reconcile(gone, 50)
+    assert controller.reconcile(gone, 80).requeue_at == at(95)
+    assert resumes(controller) == 0
+    room = msgspec.structs.replace(gone, room=Room(4, ("gpu-0", "gpu-1", "gpu-2", "gpu-3")))
+    controller.reconcile(room, 90)
+    assert resumes(controller) == 1
+    assert len(controller.triggers) == 1
+
+
+def test_a_group_that_does_not_find_the_room_is_released_again_for_twice_as_long() -> None:
+    controller, gone = released()
+    room = msgspec.structs.replace(gone, room=Room(4, ("gpu-0", "gpu-1", "gpu-2", "gpu-3")))
+    controller.reconcile(room, 90)
+    back = one_waits(msgspec.structs.replace(gone.released().resumed(91), room=None), started=92)
+    controller.reconcile(back, 93)
+    plan = controller.reconcile(back, 122)
+    assert [type(action) for action in plan.actions] == [SuspendWorkload]
+    assert controller.incident.released == Released(since=at(41), times=2)
+    assert plan.requeue_at == at(122 + 60)
+
+
+def test_a_crash_before_the_suspension_suspends_only_what_still_waits() -> None:
+    controller, world = releasing()
+    controller.reconcile(world, 13)
+    controller.reconcile(world, 41)
+    assert [type(each) for each in controller.reconcile(world, 42).actions] == [SuspendWorkload]
+    placed = world.scheduled(3)
+    plan = controller.reconcile(placed, 43)
+    assert not [each for each in plan.actions if isinstance(each, SuspendWorkload)]
+    assert controller.incident.suspension is None
+
+
+def test_a_retry_resumes_the_group_whether_there_seems_to_be_room_or_not() -> None:
+    controller, gone = released()
+    controller.reconcile(gone, 50)
+    asked = gone.asked("recovery.trainjob.dev/retry", "2026-11-21T12:01:00Z")
+    controller.reconcile(asked, 61)
+    controller.reconcile(asked, 62)
+    assert resumes(controller) == 1
+
+
+def test_a_job_with_a_deadline_is_not_released() -> None:
+    """A suspension would give it more time than its user has allowed."""
+    controller, world = releasing()
+    world = world.with_workload(active_deadline_seconds=86_400)
+    controller.reconcile(world, 13)
+    assert "its deadline of 86400 s goes on" in controller.reconcile(world, 60).message
+    assert controller.incident.released is None

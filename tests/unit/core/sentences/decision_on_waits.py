@@ -1,0 +1,33 @@
+"""Sentences about ranks that wait for a node."""
+
+from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
+
+ON_WAITS: tuple[tuple[Explanation, str], ...] = (
+    (
+        explained(Sentence.WAITS_ON_NODES, Reason.WAITING_FOR_CAPACITY),
+        "the other ranks keep their nodes, and their exits do not end the job",
+    ),
+    (
+        explained(Sentence.WAITS_WITHOUT_NODES, Reason.WAITING_FOR_CAPACITY),
+        "the exits of the other ranks do not end the job, but with restartPolicy Never a rank that exits leaves its "
+        "node",
+    ),
+    (
+        explained(Sentence.WAITS_ON_ITS_OWN, Reason.WAITING_FOR_CAPACITY),
+        "the exits of the other ranks count towards the backoffLimit of their Job",
+    ),
+    (
+        explained(
+            Sentence.WAIT_IS_LIMITED,
+            Reason.WAITING_FOR_CAPACITY,
+            limit=explained(Sentence.DEADLINE_RUNS, Reason.DEADLINE, seconds=3600),
+        ),
+        "the job may fail before it has a node, because its deadline of 3600 s goes on",
+    ),
+    (
+        because(Reason.RELEASED, waiting="waiting for capacity: pod train-node-0-3-21", ranks=8, wait="30s"),
+        "waiting for capacity: pod train-node-0-3-21; the job is suspended, so that others can have its GPUs; it "
+        "resumes when there is room for all 8 ranks, after 30s at the earliest",
+    ),
+    (explained(Sentence.DEADLINE_RUNS, Reason.DEADLINE, seconds=3600), "its deadline of 3600 s goes on"),
+)
