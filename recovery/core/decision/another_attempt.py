@@ -21,6 +21,7 @@ from recovery.core.diagnosis.evidence import Evidence, LossKind, gather
 from recovery.core.diagnosis.finish_overdue import left_to_finish
 from recovery.core.diagnosis.freshness import fresh, without_replaced
 from recovery.core.diagnosis.membership import member_jobs
+from recovery.core.diagnosis.signature import EXITED
 from recovery.core.diagnosis.unscheduled import unscheduled
 from recovery.core.incident import attempt_limits, lifecycle
 from recovery.core.incident.preconditions import no_trigger
@@ -71,14 +72,14 @@ def left_to_platform(
 ) -> Ledger:
     """Note losses that call for no trigger of ours: the group is held, a native policy decides, or no rank hangs.
 
-    What ranks lose that wait for a node of another one is no attempt of anyone (`capacity_wait`).
+    That ranks give up while another one waits for a node is no attempt of anyone (`capacity_wait`).
     """
     ledger = lifecycle.more_evidence(ledger, lost)
     if ledger.phase is not Phase.HELD:
         if decided is not None:
             found = because(Reason.MEMBER_LOST, evidence=lost[0].text)
             ledger = stand_aside(ledger, stands_aside(found, decided), context.now)
-        elif not unscheduled(context.snapshot):
+        elif not (unscheduled(context.snapshot) and all(item.kind in EXITED for item in lost)):
             why = because(Reason.MEMBER_REPLACED, evidence=lost[0].text)
             ledger = attempt(ledger, AttemptAction.NONE, ledger.current_incident.target, why, context.now)
     return ledger

@@ -80,6 +80,15 @@ def test_the_exits_of_the_others_are_no_attempt_and_cost_nothing() -> None:
     assert controller.incident.reason is Reason.WAITING_FOR_CAPACITY
 
 
+def test_a_member_that_is_deleted_meanwhile_is_said() -> None:
+    """It did not give up: another client took it away."""
+    controller, world = waiting()
+    controller.reconcile(world, 13)
+    controller.reconcile(world.pod_deleted(0, 20), 21)
+    assert controller.incident.reason is Reason.MEMBER_REPLACED
+    assert len(controller.triggers) == 1
+
+
 def test_nothing_is_deleted_when_the_last_member_starts() -> None:
     """The ranks that exited are back in their containers, and all meet."""
     controller, world = waiting()
