@@ -78,6 +78,8 @@ def after_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
     found = phases.position(context.snapshot, open_.target, open_.ranks)
     if found is Phase.DECIDED and ours:
         return _reissue(context, ledger, restart)
+    if found is Phase.SCHEDULING and lifecycle.is_released(ledger):
+        found = Phase.BACKOFF  # the suspension is on its way
     ledger = resizing.followed(context, ledger)
     lost = lost_since(context.snapshot, ledger, context.now)
     withheld = open_.withheld

@@ -17,11 +17,11 @@ import msgspec
 from recovery.core.diagnosis import job_limits
 from recovery.core.diagnosis.membership import failing, member_count, member_jobs, stands_still
 from recovery.core.diagnosis.unscheduled import unscheduled
-from recovery.core.incident import lifecycle
+from recovery.core.incident import lifecycle, phases
 from recovery.core.incident.preconditions import barred
 from recovery.core.model.durations import in_words
 from recovery.core.model.facts import JobFacts, Snapshot
-from recovery.core.model.ledger import Ledger
+from recovery.core.model.ledger import Ledger, Phase
 from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
 from recovery.core.model.waits import Released, Suspension
 from recovery.core.plan import suspension
@@ -115,22 +115,27 @@ def release(context: ReconcileContext, ledger: Ledger, waiting: Explanation) -> 
     before = ledger.current_incident.released
     times = before.times + 1 if before is not None else 1
     wait = min(_TRY_AGAIN_AFTER * 2 ** min(times - 1, 16), _TRY_AGAIN_AFTER_MAX)
-    released = Released(since=before.since if before is not None else context.now, times=times)
-    ledger = suspension.want(ledger.with_incident(released=released), Suspension(until=context.now + wait))
+    until = context.now + wait
+    released = Released(since=before.since if before is not None else context.now, until=until, times=times)
+    ledger = phases.enter(ledger, Phase.BACKOFF, context.now)
+    ledger = suspension.want(ledger.with_incident(released=released), Suspension())
     ranks = sum(map(member_count, member_jobs(context.snapshot)))
     why = because(Reason.RELEASED, waiting=waiting, ranks=ranks, wait=in_words(wait))
     said = say_of_attempt(ledger, why)
-    return as_before(said, actions=suspension.suspend(said, context.workload), requeue_at=context.now + wait)
+    return as_before(said, actions=suspension.suspend(said, context.workload), requeue_at=until)
 
 
-def released_until(context: ReconcileContext, ledger: Ledger) -> datetime | None:
-    """When a group that was released asks for room again. None: there seems to be room for it now.
+def watch_the_release(context: ReconcileContext, ledger: Ledger, released: Released) -> Plan:
+    """The group is suspended. It is resumed when there seems to be room for all of its members.
 
     Where the room is not known, the group tries: if its members find no nodes, it is released again for twice as long.
     """
     fleet = context.snapshot.fleet
     room = fleet.room if fleet is not None else None
     ranks = sum(map(member_count, member_jobs(context.snapshot)))
-    if ledger.current_incident.released is None or room is None or room.pods >= ranks:
-        return None
-    return context.now + ROOM_ASKED_EVERY
+    # A clock that jumped back does not prolong the wait.
+    if timedelta() < released.until - context.now <= _TRY_AGAIN_AFTER_MAX:
+        return as_before(ledger, requeue_at=released.until)
+    if room is not None and room.pods < ranks:
+        return as_before(ledger, requeue_at=context.now + ROOM_ASKED_EVERY)
+    return as_before(suspension.want(ledger, None), actions=suspension.resume(context.workload))

@@ -104,7 +104,7 @@ def _restart(context: ReconcileContext, policy: Policy, ledger: Ledger, verb: Ve
         return close(ledger, Outcome.OBSERVED, _asked_for(verb, asked), context.now)
     if restart_of(ledger) is not None and ledger.phase in phases.GOING_DOWN:
         return _refuse(context, ledger, verb, asked, because(Reason.RESTART_UNDER_WAY, phase=ledger.phase))
-    if ledger.phase is Phase.BACKOFF or lifecycle.is_released(ledger):
+    if ledger.phase is Phase.BACKOFF:
         return _retry(context, policy, ledger, verb, asked)
     return _again(context, ledger, verb, asked)
 

@@ -124,7 +124,7 @@ TRANSITIONS: tuple[Transition, ...] = (
     *_from(
         (Phase.SCHEDULING, Phase.STARTING, Phase.RENDEZVOUS, Phase.RESUMING),
         Phase.BACKOFF,
-        "a member is lost again, and the restart is withheld",
+        "a member is lost again, and the restart is withheld, or the group is released while a member has no node",
     ),
     *_from(UNDER_WAY, Phase.HELD, "no restart may be made now: the budget, or the verdict, forbids it"),
     *_from((*UNDER_WAY, Phase.HELD), Phase.HEALTHY, "the incident ends"),

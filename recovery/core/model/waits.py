@@ -24,6 +24,8 @@ class Released(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
     since: datetime
     """When it first did so in this incident."""
+    until: datetime
+    """When it may ask for room."""
     times: int = 1
     """How often it has done so. Each further time doubles the wait before the next try."""
 

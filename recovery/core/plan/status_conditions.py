@@ -66,6 +66,8 @@ def summarise(
 def _next_attempt_at(ledger: Ledger, open_: Incident | None) -> datetime | None:
     if open_ is None:
         return None
+    if open_.suspension is not None and open_.released is not None:
+        return open_.released.until
     if open_.suspension is not None and open_.suspension.until is not None:
         return open_.suspension.until
     if open_.withheld is not None:

@@ -160,7 +160,7 @@ def test_a_group_is_released_when_the_scheduler_has_had_its_time() -> None:
     assert controller.reconcile(world, 13).requeue_at == at(40.5)
     plan = controller.reconcile(world, 41)
     assert [type(action) for action in plan.actions] == [SuspendWorkload]
-    assert controller.incident.released == Released(since=at(41))
+    assert controller.incident.released == Released(since=at(41), until=at(71))
     assert controller.incident.reason is Reason.RELEASED
 
 
@@ -192,7 +192,7 @@ def test_a_group_that_does_not_find_the_room_is_released_again_for_twice_as_long
     controller.reconcile(back, 93)
     plan = controller.reconcile(back, 122)
     assert [type(action) for action in plan.actions] == [SuspendWorkload]
-    assert controller.incident.released == Released(since=at(41), times=2)
+    assert controller.incident.released == Released(since=at(41), until=at(182), times=2)
     assert plan.requeue_at == at(122 + 60)
 
 
