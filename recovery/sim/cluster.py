@@ -24,6 +24,7 @@ from recovery.sim.api.metadata import micro_timestamp
 from recovery.sim.api.server import ApiServer
 from recovery.sim.controllers.garbage import GarbageCollector
 from recovery.sim.controllers.job import JobController
+from recovery.sim.controllers.job_ttl import JobTTL
 from recovery.sim.controllers.jobset import JobSetController
 from recovery.sim.controllers.node_lifecycle import GRACE_SECONDS, NodeLifecycle
 from recovery.sim.controllers.pod_garbage import PodGarbage
@@ -113,6 +114,7 @@ class EmbeddedCluster:
             ),
             TaintEviction(server, clock, entropy, limiter=manager()),
             PodGarbage(server, clock, entropy, limiter=manager()),
+            JobTTL(server, clock, entropy, limiter=manager()),
         )
         # JobSet ships with 500 requests a second, and neither controller needs more.
         self._jobset = JobSetController(server, clock, entropy, limiter=limiter(500.0, 500))

@@ -70,15 +70,15 @@ def train_job(name: str, pods: int, *, runtime: str = SHIPPED_RUNTIME, image: st
     return {"metadata": {"name": name}, "spec": {"runtimeRef": {"name": runtime}, "trainer": trainer}}
 
 
-def runtime(name: str, spec: Object) -> Object:
-    """A ClusterTrainingRuntime for torch. Its only ReplicatedJob has this Job spec."""
+def runtime(name: str, spec: Object, **fields: Any) -> Object:
+    """A ClusterTrainingRuntime for torch. Its only ReplicatedJob has this Job spec. `fields`: more of the JobSet's."""
     step = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
     replicated = {"name": "node", "template": {"metadata": {"labels": step}, "spec": spec}}
     return {
         "metadata": {"name": name, "labels": {"trainer.kubeflow.org/framework": "torch"}},
         "spec": {
             "mlPolicy": {"numNodes": 1, "torch": {}},
-            "template": {"spec": {"replicatedJobs": [replicated]}},
+            "template": {"spec": {"replicatedJobs": [replicated], **fields}},
         },
     }
 

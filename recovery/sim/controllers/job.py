@@ -1,8 +1,8 @@
 """The Job controller: it creates pods for Jobs and counts how they end.
 
 Source: `pkg/controller/job/job_controller.go` of Kubernetes 1.36. Left out: adoption and release of pods by labels,
-managedBy, ttlSecondsAfterFinished, Workloads. It needs the same requests as the real one: one for each pod that it
-creates or deletes, each finalizer, each status and each Event.
+managedBy, Workloads. `job_ttl` deletes finished Jobs. It needs the same requests as the real one: one for each pod that
+it creates or deletes, each finalizer, each status and each Event.
 """
 
 import asyncio

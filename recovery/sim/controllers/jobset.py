@@ -6,7 +6,7 @@ is reached only if no earlier step ended the sync.
 Differences from the real one:
 - no exclusive placement, neither its pod webhooks nor its pod controller;
 - none of the alpha features: in-place restarts, restarts of single Jobs, elastic JobSets;
-- no coordinator, managedBy, ttlSecondsAfterFinished, volumeClaimPolicies;
+- no coordinator, managedBy, volumeClaimPolicies;
 - no Events except that Jobs could not be created (`jobset_events`), because nothing reads the others;
 - its cache is always fresh, so it gets fewer conflicts; only its delay and `stall` make it late;
 - message patterns are Python's regular expressions, not RE2.
@@ -20,6 +20,7 @@ from recovery.sim.api.server import ApiServer
 from recovery.sim.api.status_error import StatusError
 from recovery.sim.api.store import ObjectChange
 from recovery.sim.controllers.controller import ModelController
+from recovery.sim.controllers.job_ttl import seconds_left
 from recovery.sim.controllers.jobset_events import JobSetEvents
 from recovery.sim.controllers.jobset_jobs import (
     JOBSET_NAME,
@@ -95,9 +96,10 @@ class JobSetController(ModelController[Key]):
         counts = count_jobs(jobset, jobs)
         status.count(counts)
         if status.finished():
-            await self._delete(jobs.active)
+            await self._delete(JOBS, jobs.active)
+            await self._expire(jobset, status)
             return
-        await self._delete(jobs.previous)
+        await self._delete(JOBS, jobs.previous)
         suspended = bool(jobset["spec"].get("suspend"))
         if not suspended and all_ready(jobset, counts):
             status.jobs_ready()
@@ -115,17 +117,28 @@ class JobSetController(ModelController[Key]):
         else:
             await self._resume(jobset, jobs.active, counts, status)
 
-    async def _delete(self, jobs: list[Body]) -> None:
-        """Delete Jobs in the foreground, so a name is free when its pods are gone. Skip Jobs that are being deleted."""
-        for job in jobs:
-            meta = job["metadata"]
+    async def _expire(self, jobset: Body, status: JobSetStatus) -> None:
+        """Delete a finished JobSet whose `ttlSecondsAfterFinished` is over, or sync it again when it will be."""
+        ttl = jobset["spec"].get("ttlSecondsAfterFinished")
+        if ttl is None:
+            return
+        left = seconds_left(status.finished_at(), ttl, self.clock.now())
+        if left > 0:
+            self.enqueue_after((jobset["metadata"]["namespace"], jobset["metadata"]["name"]), left)
+        else:
+            await self._delete(JOB_SETS, [jobset])
+
+    async def _delete(self, resource: Resource, bodies: list[Body]) -> None:
+        """Delete them in the foreground, so a name is free when its pods are gone. Skip those being deleted."""
+        for body in bodies:
+            meta = body["metadata"]
             if "deletionTimestamp" in meta:
                 continue
             await self.limiter.take()
             try:
                 with self.server.acting(self.name):
                     self.server.delete(
-                        JOBS, meta["name"], namespace=meta["namespace"], propagation=Propagation.FOREGROUND
+                        resource, meta["name"], namespace=meta["namespace"], propagation=Propagation.FOREGROUND
                     )
             except StatusError as error:
                 if error.code != 404:

@@ -75,6 +75,11 @@ class JobSetStatus:
     def finished(self) -> bool:
         return any(each["type"] in {COMPLETED, FAILED} and each["status"] == "True" for each in self._conditions)
 
+    def finished_at(self) -> str:
+        """When it completed or failed. Only of a finished JobSet."""
+        ends = (each for each in self._conditions if each["type"] in {COMPLETED, FAILED} and each["status"] == "True")
+        return str(next(ends)["lastTransitionTime"])
+
     def count(self, counts: Counts) -> None:
         replicated_jobs = [{"name": name, **counts[name]} for name in sorted(counts, reverse=True)]
         if replicated_jobs != self._replicated_jobs:

@@ -3,16 +3,17 @@
 Sources: trainer v2.3 `pkg/controller/trainjob_controller.go`, `pkg/runtime/framework/plugins/jobset/jobset.go`,
 `pkg/runtime/core/snapshot.go`.
 
-Three of its quirks matter and are kept. A failed TrainJob is not finished: if its failed JobSet is deleted, the
-training is recreated. A TrainJob that is being deleted is reconciled like any other: after a foreground delete its
-JobSet is recreated each time that the garbage collector deletes it, until the collector happens to be faster (seen on a
-real control plane: half a minute and more than twenty JobSets). The status is read from the JobSet with the TrainJob's
-name, regardless of its owner: the JobSet of a deleted TrainJob can make a recreated one Complete.
+Three of its quirks matter and are kept. A failed TrainJob is not finished: if its failed JobSet is deleted, by a client
+or by its `ttlSecondsAfterFinished`, the training is recreated. A TrainJob that is being deleted is reconciled like any
+other: after a foreground delete its JobSet is recreated each time that the garbage collector deletes it, until the
+collector happens to be faster (seen on a real control plane: half a minute and more than twenty JobSets). The status is
+read from the JobSet with the TrainJob's name, regardless of its owner: the JobSet of a deleted TrainJob can make a
+recreated one Complete.
 
 Differences from the real one:
-- server-side apply is reduced to creating the JobSet, and to writing a few fields of an existing one: suspend, labels
-  and annotations, and in its pod templates labels, annotations, nodeSelector, tolerations, schedulingGates and
-  affinity, which JobSet then refuses;
+- server-side apply is reduced to creating the JobSet, and to writing a few fields of an existing one: suspend,
+  ttlSecondsAfterFinished, labels and annotations, and in its pod templates labels, annotations, nodeSelector,
+  tolerations, schedulingGates and affinity, which JobSet then refuses;
 - no Events, no managedBy, no finalizers on runtimes that are in use, no status of the training itself;
 - its cache is always fresh.
 """
@@ -41,6 +42,7 @@ Key = tuple[str, str]
 DELAY_SECONDS = (0.009, 0.075)
 """Delay between a change and its sync, as measured on a real control plane."""
 DEADLINE_EXCEEDED = "DeadlineExceeded"
+_PLAIN = ("suspend", "ttlSecondsAfterFinished")
 _CHANGEABLE = ("nodeSelector", "tolerations", "affinity", "schedulingGates")
 
 
@@ -240,7 +242,10 @@ def applied_to(jobset: Body, wanted: Body) -> Body:
         _applied(each, wanted_pods[each["name"]]) if each["name"] in wanted_pods else each
         for each in jobset["spec"]["replicatedJobs"]
     ]
-    spec = {**jobset["spec"], "suspend": wanted["spec"]["suspend"], "replicatedJobs": replicated_jobs}
+    plain = {
+        field: wanted["spec"][field] for field in ("suspend", "ttlSecondsAfterFinished") if field in wanted["spec"]
+    }
+    spec = {**jobset["spec"], **plain, "replicatedJobs": replicated_jobs}
     return {**jobset, "metadata": meta, "spec": spec}
 
 

@@ -1,7 +1,7 @@
 """Jobs: what the server fills in and refuses.
 
 Sources: Kubernetes 1.36 `pkg/apis/batch/v1/defaults.go`, `pkg/apis/batch/validation/validation.go`,
-`pkg/registry/batch/job/strategy.go`. Left out: manual selectors, managedBy, ttlSecondsAfterFinished, the limits on
+`pkg/registry/batch/job/strategy.go`. Left out: manual selectors, managedBy, the limits on
 Jobs of more than 100,000 indexes, and the pod template's own fields. Of the checks of a status, only those are modelled
 that make sure that a Job ends once and that its pods are counted correctly.
 """
@@ -32,6 +32,7 @@ _NUMBERS = (
     "backoffLimit",
     "backoffLimitPerIndex",
     "maxFailedIndexes",
+    "ttlSecondsAfterFinished",
 )
 _IMMUTABLE = ("selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "successPolicy")
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")

@@ -1,0 +1,90 @@
+"""What `ttlSecondsAfterFinished` removes, and what others make again because of that."""
+
+from datetime import datetime
+
+from recovery.ports import JOB_SETS, JOBS, PODS, TRAIN_JOBS
+from tests.contract.bodies import TRAINING_RUNTIMES, job, job_set, job_spec, runtime, train_job
+from tests.contract.expectations import expectation, slow_expectation
+from tests.contract.scene import Scene, Story, condition, ready
+from tests.contract.workload import exits
+
+GARBAGE_SECONDS = 120
+"""The garbage collector of a real control plane learns of JobSets up to half a minute late."""
+TTL = "ttlSecondsAfterFinished"
+
+
+async def trains(scene: Scene, **fields: object) -> tuple[Story, Story, Story]:
+    """A running TrainJob `llm` of one pod, with backoffLimit 0: its sets, trainings and pods."""
+    name = f"expires-{scene.namespace[-6:]}"
+    await scene.create(TRAINING_RUNTIMES, runtime(name, job_spec(1, backoffLimit=0), **fields))
+    sets, trainings, pods = [await scene.follow(kind) for kind in (JOB_SETS, TRAIN_JOBS, PODS)]
+    await scene.create(TRAIN_JOBS, train_job("llm", 1, runtime=name))
+    await scene.running(pods, 1)
+    return sets, trainings, pods
+
+
+def made(sets: Story) -> int:
+    """How many JobSets there have been."""
+    return len({event.uid for event in sets.events})
+
+
+@expectation
+async def test_a_finished_job_is_deleted_when_its_ttl_is_over(scene: Scene) -> None:
+    jobs, pods = await scene.follow(JOBS), await scene.follow(PODS)
+    await scene.create(JOBS, job("llm", 1, pod={"image": exits(0)}, ttlSecondsAfterFinished=3))
+    complete = await scene.has_condition(jobs, "llm", "Complete")
+    await scene.until("the Job and its pod are gone", lambda: not jobs.present and not pods.present)
+    [left] = {event.object["metadata"]["deletionTimestamp"] for event in jobs.events if event.type == "DELETED"}
+    lived = datetime.fromisoformat(left) - datetime.fromisoformat(complete["lastTransitionTime"])
+    assert 3 <= lived.total_seconds() <= 6
+
+
+@expectation
+async def test_a_complete_job_that_expires_is_made_again_while_its_set_runs(scene: Scene) -> None:
+    jobs = await scene.follow(JOBS)
+    done = job_spec(1, pod={"image": exits(0)}, ttlSecondsAfterFinished=1)
+    await scene.create(JOB_SETS, job_set("llm", {"init": done, "node": job_spec(1)}))
+    first = await scene.has_condition(jobs, "llm-init-0", "Complete")
+    await scene.until(
+        "the initializer runs again and completes",
+        lambda: (
+            len({event.uid for event in jobs.events if event.name == "llm-init-0"}) > 1
+            and (condition(jobs.named("llm-init-0") or {}, "Complete") or first)["lastTransitionTime"]
+            != first["lastTransitionTime"]
+        ),
+    )
+    assert len({event.uid for event in jobs.events if event.name == "llm-node-0"}) == 1
+
+
+@slow_expectation
+async def test_a_failed_training_whose_set_expires_is_trained_again(scene: Scene) -> None:
+    sets, trainings, pods = await trains(scene, ttlSecondsAfterFinished=2)
+    [one] = ready(pods)
+    scene.exit(one, 1)
+    await scene.has_condition(trainings, "llm", "Failed")
+    await scene.until("another set is there", lambda: made(sets) == 2, seconds=GARBAGE_SECONDS)
+    await scene.others_run(pods, 1, one)
+    await scene.until("it has not failed any more", lambda: condition(trainings.named("llm") or {}, "Failed") is None)
+
+
+@slow_expectation
+async def test_a_complete_training_whose_set_expires_stays_complete(scene: Scene) -> None:
+    sets, trainings, pods = await trains(scene, ttlSecondsAfterFinished=2)
+    [one] = ready(pods)
+    scene.exit(one, 0)
+    await scene.has_condition(trainings, "llm", "Complete")
+    await scene.until("the set is gone", lambda: not sets.present, seconds=GARBAGE_SECONDS)
+    await scene.pass_seconds(3)
+    assert made(sets) == 1
+    assert condition(trainings.named("llm") or {}, "Complete")
+
+
+@expectation
+async def test_the_ttl_of_a_set_may_be_removed_and_comes_back_only_with_a_suspension(scene: Scene) -> None:
+    sets, _, _ = await trains(scene, ttlSecondsAfterFinished=3000)
+    await scene.json_patch(JOB_SETS, "llm", ("remove", f"/spec/{TTL}", None))
+    await scene.patch(TRAIN_JOBS, "llm", {"metadata": {"labels": {"touched": "1"}}})
+    await scene.pass_seconds(2)
+    assert TTL not in (sets.named("llm") or {})["spec"]
+    await scene.patch(TRAIN_JOBS, "llm", {"spec": {"suspend": True}})
+    await scene.until("it is back", lambda: (sets.named("llm") or {})["spec"].get(TTL) == 3000)
