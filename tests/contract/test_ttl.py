@@ -2,10 +2,14 @@
 
 from datetime import datetime
 
+from recovery.core.model.reason import Reason
+from recovery.core.plan.actions import FailJobSet, JobRef
+from recovery.executors import job_failure
 from recovery.ports import JOB_SETS, JOBS, PODS, TRAIN_JOBS
 from tests.contract.bodies import TRAINING_RUNTIMES, job, job_set, job_spec, runtime, train_job
 from tests.contract.expectations import expectation, slow_expectation
-from tests.contract.scene import Scene, Story, condition, ready
+from tests.contract.scene import Scene, Story, condition, ready, uid
+from tests.contract.test_executors import patiently
 from tests.contract.workload import exits
 
 GARBAGE_SECONDS = 120
@@ -88,3 +92,48 @@ async def test_the_ttl_of_a_set_may_be_removed_and_comes_back_only_with_a_suspen
     assert TTL not in (sets.named("llm") or {})["spec"]
     await scene.patch(TRAIN_JOBS, "llm", {"spec": {"suspend": True}})
     await scene.until("it is back", lambda: (sets.named("llm") or {})["spec"].get(TTL) == 3000)
+
+
+async def stays_failed(scene: Scene, sets: Story, trainings: Story, *, job: str = "") -> None:
+    """FailJob, twice. `job`: the one that fails the JobSet, empty: its status does."""
+    victim = JobRef(job, uid(await scene.read(JOBS, job))) if job else None
+    old = await scene.read(JOB_SETS, "llm")
+    action = FailJobSet(1, "llm", uid(old), Reason.BUDGET_EXHAUSTED, "enough", victim)
+    for _ in range(2):
+        await patiently(lambda: job_failure.fail_jobset(scene.api, scene.namespace, action, scene.clock.now()))
+    await scene.has_condition(trainings, "llm", "Failed")
+    await scene.pass_seconds(6)
+    assert made(sets) == 1
+    left = sets.named("llm")
+    assert left is not None
+    assert left["status"]["terminalState"] == "Failed"
+    assert "deletionTimestamp" not in left["metadata"]
+    assert condition(trainings.named("llm") or {}, "Failed")
+
+
+@expectation
+async def test_a_training_that_we_fail_by_its_job_stays_failed_whatever_its_ttl(scene: Scene) -> None:
+    sets, trainings, _ = await trains(scene, ttlSecondsAfterFinished=2)
+    await stays_failed(scene, sets, trainings, job="llm-node-0")
+
+
+@expectation
+async def test_a_training_that_we_fail_by_its_status_stays_failed_whatever_its_ttl(scene: Scene) -> None:
+    sets, trainings, _ = await trains(scene, ttlSecondsAfterFinished=2, failurePolicy={"maxRestarts": 3})
+    await stays_failed(scene, sets, trainings)
+
+
+@expectation
+async def test_a_job_that_fails_its_set_for_us_is_not_removed_by_its_own_ttl(scene: Scene) -> None:
+    """JobSet fails by the failed Job. If it is gone before JobSet has seen it, JobSet makes it again."""
+    jobs, pods, sets = await scene.follow(JOBS), await scene.follow(PODS), await scene.follow(JOB_SETS)
+    await scene.create(JOB_SETS, job_set("llm", {"node": job_spec(1, ttlSecondsAfterFinished=0)}))
+    await scene.running(pods, 1)
+    old = await scene.read(JOBS, "llm-node-0")
+    action = FailJobSet(
+        1, "llm", uid(sets.named("llm") or {}), Reason.BUDGET_EXHAUSTED, "", JobRef("llm-node-0", uid(old))
+    )
+    await patiently(lambda: job_failure.fail_jobset(scene.api, scene.namespace, action, scene.clock.now()))
+    await scene.has_condition(sets, "llm", "Failed")
+    await scene.pass_seconds(3)
+    assert [uid(each) for each in jobs.present.values()] == [uid(old)]

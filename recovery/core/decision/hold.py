@@ -82,13 +82,18 @@ def _consequence(context: ReconcileContext, ledger: Ledger, reason: Reason) -> E
 
 
 def fail_job(context: ReconcileContext, ledger: Ledger) -> tuple[Action, ...]:
-    """The action that makes the JobSet fail, as long as the ledger says so and the JobSet has not ended.
+    """The action that makes the JobSet fail for good, as long as the ledger says so and the JobSet has not ended.
+
+    One that the platform fails first ends only when its TTL is removed: else Trainer would train it again. A suspended
+    job waits for its resumption, because Trainer writes the TTL of its JobSet again as long as it is suspended.
 
     The documented way is a Job's deadline: the Job fails by it, and a JobSet without a failurePolicy fails with any of
     its Jobs. A failurePolicy might restart the JobSet instead, so in that case the JobSet's own status is written.
     """
     open_, jobset = ledger.current_incident, context.snapshot.jobset
-    if not open_.fail_job or jobset is None or jobset.terminal_state or finishing(context.snapshot) is not None:
+    if not open_.fail_job or jobset is None or (jobset.terminal_state and jobset.ttl_seconds is None):
+        return ()
+    if context.workload.suspended or finishing(context.snapshot) is not None:
         return ()
     if barred(context.workload, context.policy) is not None:
         return ()

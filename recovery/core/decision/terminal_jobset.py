@@ -9,7 +9,7 @@ import msgspec
 from recovery.core.decision import backoff
 from recovery.core.decision.after_restart import not_carried_out
 from recovery.core.decision.before_restart import enforced_now, native_decision, nothing_done, seen_then, would_words
-from recovery.core.decision.hold import failed_because
+from recovery.core.decision.hold import fail_job, failed_because
 from recovery.core.decision.on_the_way import say_after_a_while
 from recovery.core.diagnosis.evidence import LossKind, gather
 from recovery.core.diagnosis.finishing import finishing
@@ -42,6 +42,9 @@ def failed(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger) -> Pl
     at = condition.since if condition is not None and condition.since is not None else now
     ended_at = phases.within_second(at, now)
     if open_.fail_job:
+        kept = fail_job(context, ledger)
+        if kept:
+            return as_before(ledger, actions=kept)
         why = explained(Sentence.JOB_SET_WAS_FAILED, failed_because(ledger), jobset=jobset.name)
         return close(ledger, Outcome.FAILED, why, ended_at)
     if decided is not None:

@@ -266,6 +266,8 @@ class JobSetFacts(msgspec.Struct, frozen=True):
     """`spec.activeDeadlineSeconds` (KEP-1186, jobset#1320), counted from the last resume. None: no deadline.
 
     JobSet 0.12 has no such field."""
+    ttl_seconds: int | None = None
+    """`spec.ttlSecondsAfterFinished`: how long it stays after its end. None: until a client deletes it."""
     conditions: tuple[Condition, ...] = ()
     deleting_since: datetime | None = None
     failed_create: str = ""

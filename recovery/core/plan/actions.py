@@ -164,6 +164,8 @@ class DeleteJobSet(msgspec.Struct, frozen=True):
 class FailJobSet(msgspec.Struct, frozen=True):
     """Put the JobSet into terminal state Failed, if its UID still matches and it has not ended.
 
+    It loses its `ttlSecondsAfterFinished` first: Trainer 2.3 would train a job again whose failed JobSet has expired.
+
     `job` None: through the status of the JobSet, because its failurePolicy might restart it. Else through an expired
     deadline of that child Job (name, UID), which fails a JobSet without a failurePolicy.
     """

@@ -246,6 +246,7 @@ class _JobSetSpec(msgspec.Struct, frozen=True, rename="camel"):
     success_policy: _SuccessPolicy | None = None
     failure_policy: _FailurePolicy | None = None
     active_deadline_seconds: int | None = None
+    ttl_seconds_after_finished: int | None = None
 
 
 class _JobSetStatus(msgspec.Struct, frozen=True, rename="camel"):
@@ -281,6 +282,7 @@ def decode_job_set(raw: bytes | msgspec.Raw) -> ObjectEntry[JobSetRecord]:
         failure_policy=spec.failure_policy.facts() if spec.failure_policy is not None else None,
         success_targets=spec.success_policy.target_replicated_jobs if spec.success_policy is not None else (),
         active_deadline_seconds=spec.active_deadline_seconds or None,
+        ttl_seconds=spec.ttl_seconds_after_finished,
         conditions=conditions(status.conditions),
         deleting_since=meta.deleting_since,
     )

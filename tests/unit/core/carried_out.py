@@ -34,8 +34,9 @@ def carried_out(world: World, action: Action, seconds: float) -> World:
             return _with_suspension(world, action)
         case DeleteJobSet(uid=uid) if world.jobset and world.jobset.uid == uid and not world.jobset.deleting_since:
             return world.with_jobset(deleting_since=whole(seconds))
-        case FailJobSet(uid=uid) if world.jobset and world.jobset.uid == uid and not world.jobset.terminal_state:
-            return world.jobset_failed(seconds, action.message)
+        case FailJobSet(uid=uid) if world.jobset and world.jobset.uid == uid:
+            kept = world.with_jobset(ttl_seconds=None)
+            return kept if world.jobset.terminal_state else kept.jobset_failed(seconds, action.message)
         case _:
             return world
 

@@ -84,6 +84,12 @@ class TestWorkloads:
         assert record.workload is not None
         assert record.workload.active_deadline_seconds == deadline
 
+    @pytest.mark.parametrize("seconds", [0, 600, None])
+    def test_how_long_a_job_set_stays_after_its_end(self, seconds: int | None) -> None:
+        assert (
+            decode_job_set(changed("jobset", spec__ttlSecondsAfterFinished=seconds)).value.facts.ttl_seconds == seconds
+        )
+
     def test_the_deadline_and_the_limit_per_index_of_a_job(self) -> None:
         job = decode_job(changed("job", spec__activeDeadlineSeconds=600, spec__backoffLimitPerIndex=1)).value.facts
         assert (job.active_deadline_seconds, job.backoff_limit_per_index) == (600, 1)

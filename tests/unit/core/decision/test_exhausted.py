@@ -107,6 +107,38 @@ def test_a_failure_policy_that_might_restart_it_is_passed_by() -> None:
     assert action.job is None
 
 
+def test_a_job_that_the_platform_fails_before_us_loses_its_ttl_before_the_incident_ends() -> None:
+    """Else Trainer trains it again once its JobSet has expired, although the record says that it was failed."""
+    controller = Controller(FAILS)
+    controller.reconcile(lost(), 1)
+    failed = lost().with_jobset(ttl_seconds=600).jobset_failed(1)
+    controller.reconcile(failed, 2)
+    asked = [action for action in controller.workload_actions if isinstance(action, FailJobSet)]
+    assert (len(asked), controller.recorded) == (2, [])
+    controller.settle(failed.with_jobset(ttl_seconds=None), 3)
+    assert controller.recorded[-1].closing.outcome_reason == "BudgetExhausted"  # type: ignore[union-attr]
+
+
+def test_a_job_that_the_platform_fails_for_its_own_reasons_keeps_its_ttl() -> None:
+    controller = Controller(policy(limit=0))
+    controller.reconcile(lost(), 1)
+    controller.settle(lost().with_jobset(ttl_seconds=600).jobset_failed(1), 2)
+    assert controller.workload_actions == []
+    assert len(controller.recorded) == 1
+
+
+def test_a_job_that_we_have_suspended_fails_once_it_is_resumed() -> None:
+    """Trainer writes the TTL of its JobSet again as long as one of the two is suspended."""
+    controller = Controller(FAILS)
+    controller.reconcile(lost(), 1)
+    suspended = lost().suspended().suspended_by(controller.incident.id)
+    controller.reconcile(suspended, 2)
+    controller.reconcile(suspended.released().resumed(3).with_jobset(suspended=True), 3)
+    assert [type(action) for action in controller.workload_actions] == [FailJobSet, ResumeWorkload]
+    controller.reconcile(lost(), 4)
+    assert isinstance(controller.workload_actions[-1], FailJobSet)
+
+
 def test_failing_a_job_is_repeated_until_it_has_failed() -> None:
     controller = Controller(FAILS)
     controller.reconcile(lost(), 1)
