@@ -42,6 +42,7 @@ from recovery.launch.recoverability import (
     shared_memory,
     sidecars,
     training_container,
+    ttl,
 )
 from recovery.launch.views import VolcanoJob
 
@@ -87,6 +88,7 @@ LAUNCH_CHECKS: tuple[LaunchCheck, ...] = (
     LaunchCheck(nodes.CODES, nodes.check),
     LaunchCheck(native_policies.CODES, native_policies.check),
     LaunchCheck(deadlines.CODES, deadlines.check),
+    LaunchCheck(ttl.CODES, ttl.check),
     LaunchCheck(sidecars.CODES, sidecars.check),
     LaunchCheck(shared_memory.CODES, shared_memory.check),
     LaunchCheck(gang.CODES, gang.check),

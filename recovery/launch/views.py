@@ -142,6 +142,8 @@ class ReplicatedJob(msgspec.Struct, frozen=True):
     backoff_limit: int | None = None
     backoff_limit_per_index: int | None = None
     active_deadline_seconds: int | None = None
+    ttl_seconds: int | None = None
+    """`ttlSecondsAfterFinished` of the Job."""
     pod_replacement_policy: str = ""
     pod_failure_rules: tuple[NativeRule, ...] = ()
 
@@ -168,6 +170,8 @@ class JobSetSpec(msgspec.Struct, frozen=True):
     """`network.enableDNSHostnames`."""
     subdomain: str = ""
     """`network.subdomain`."""
+    ttl_seconds: int | None = None
+    """`ttlSecondsAfterFinished` of the JobSet."""
     success_jobs: tuple[str, ...] = ()
     """`successPolicy.targetReplicatedJobs`: those that decide whether the JobSet is complete. Empty: all do."""
 

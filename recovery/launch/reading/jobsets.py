@@ -37,6 +37,7 @@ def job_set_spec(spec: Field) -> JobSetSpec:
         publishes_not_ready=network["publishNotReadyAddresses"].flag(),
         dns_hostnames=network["enableDNSHostnames"].flag(),
         subdomain=network["subdomain"].text(),
+        ttl_seconds=number(spec["ttlSecondsAfterFinished"]),
         success_jobs=spec["successPolicy"]["targetReplicatedJobs"].texts(),
     )
 
@@ -58,6 +59,7 @@ def _replicated_job(field: Field) -> ReplicatedJob:
         backoff_limit=number(job["backoffLimit"]),
         backoff_limit_per_index=number(job["backoffLimitPerIndex"]),
         active_deadline_seconds=number(job["activeDeadlineSeconds"], most=2**63 - 1),
+        ttl_seconds=number(job["ttlSecondsAfterFinished"]),
         pod_replacement_policy=job["podReplacementPolicy"].text(),
         pod_failure_rules=tuple(_pod_failure_rule(each) for each in job["podFailurePolicy"]["rules"].items()),
     )

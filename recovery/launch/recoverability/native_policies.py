@@ -18,6 +18,7 @@ from recovery.launch.recoverability.effective import (
     pods_start_alone,
     restart_policy,
 )
+from recovery.launch.recoverability.ttl import for_good
 from recovery.launch.recoverability.words import span
 from recovery.launch.views import FailurePolicy, NativeRule, ReplicatedJob
 
@@ -48,13 +49,13 @@ def check(launch: Launch) -> Iterator[LintFinding]:
     policy = launch.job_set.failure_policy
     if policy is not None:
         yield from _alpha(policy)
-        yield from _no_restarts(policy)
+        yield from _no_restarts(launch, policy)
     for member in launch.members:
         if policy is not None:
             yield from _deadline(policy, member.job)
             if is_group(launch) and pods_start_alone(launch):
                 yield from _not_reached(policy, launch, member)
-        yield from _preemption(policy, member.job)
+        yield from _preemption(launch, member.job)
 
 
 def _alpha(policy: FailurePolicy) -> Iterator[LintFinding]:
@@ -78,7 +79,7 @@ def _alpha(policy: FailurePolicy) -> Iterator[LintFinding]:
         )
 
 
-def _no_restarts(policy: FailurePolicy) -> Iterator[LintFinding]:
+def _no_restarts(launch: Launch, policy: FailurePolicy) -> Iterator[LintFinding]:
     if policy.max_restarts is not None or any(each.action in _FREE for each in policy.rules):
         return
     if any(each.action == "FailJobSet" and not each.job_reasons for each in policy.rules):
@@ -87,7 +88,7 @@ def _no_restarts(policy: FailurePolicy) -> Iterator[LintFinding]:
         NO_RESTARTS_ALLOWED,
         policy.place,
         "a failurePolicy without maxRestarts allows none (the default is 0): the first Job that fails ends the JobSet "
-        "for good, and the controller takes that for your decision",
+        f"{for_good(launch)}, and the controller takes that for your decision",
         "set maxRestarts: 10, or remove the failurePolicy",
     )
 
@@ -125,7 +126,8 @@ def _not_reached(policy: FailurePolicy, launch: Launch, member: Member) -> Itera
     )
 
 
-def _preemption(policy: FailurePolicy | None, job: ReplicatedJob) -> Iterator[LintFinding]:
+def _preemption(launch: Launch, job: ReplicatedJob) -> Iterator[LintFinding]:
+    policy = launch.job_set.failure_policy
     if policy is not None and policy.max_restarts and _action(policy, "PodFailurePolicy") != "FailJobSet":
         return  # the failed Job restarts the group
     for code, signal in _TERMINATED.items():
@@ -137,7 +139,7 @@ def _preemption(policy: FailurePolicy | None, job: ReplicatedJob) -> Iterator[Li
             PREEMPTION_FAILS_JOB,
             rule.place,
             f"this rule (FailJob) also matches a pod that is drained, preempted or evicted ({what}), and then ends the "
-            "job for good; the controller takes that for your decision and stands aside",
+            f"job {for_good(launch)}; the controller takes that for your decision and stands aside",
             "put a rule with action: Ignore and onPodConditions: [{type: DisruptionTarget}] before it; the controller "
             "then recreates the group without a charge",
         )

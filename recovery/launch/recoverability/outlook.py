@@ -15,6 +15,7 @@ from recovery.launch.recoverability.effective import (
     restart_policy,
     trains,
 )
+from recovery.launch.recoverability.ttl import for_good
 from recovery.launch.recoverability.words import counted, span
 from recovery.launch.views import ReplicatedJob
 
@@ -99,14 +100,15 @@ def _after_job_failed(launch: Launch) -> str:
     """Follows "the Job fails, "."""
     policy = launch.job_set.failure_policy
     if policy is None:
-        ends = "and the JobSet, which has no failurePolicy, fails with it for good."
+        ends = f"and the JobSet, which has no failurePolicy, fails with it {for_good(launch)}."
         return f"{ends} {_ASIDE}" if any(backoff_limit(each.job) == 0 for each in launch.members) else ends
     if policy.rules:
         return f"and JobSet does what the first matching rule of its failurePolicy says. {_ADOPTS}"
     if policy.max_restarts:
         times = counted(policy.max_restarts, "time")
-        return f"and JobSet restarts all pods by itself, up to {times} in the job's life and without delay. {_ADOPTS}"
-    return f"and the JobSet, whose failurePolicy allows no restart, fails with it for good. {_ASIDE}"
+        then = f"up to {times} and without delay. Then it fails {for_good(launch)}."
+        return f"and JobSet restarts all pods by itself, {then} {_ADOPTS}"
+    return f"and the JobSet, whose failurePolicy allows no restart, fails with it {for_good(launch)}. {_ASIDE}"
 
 
 def _node(launch: Launch, member: Member) -> str:

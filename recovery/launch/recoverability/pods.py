@@ -23,6 +23,7 @@ from recovery.launch.recoverability.effective import (
     runtime_alone,
     size,
 )
+from recovery.launch.recoverability.ttl import for_good
 from recovery.launch.recoverability.words import counted, span
 from recovery.launch.views import ReplicatedJob
 
@@ -91,7 +92,8 @@ def _restarts(launch: Launch, member: Member) -> Iterator[LintFinding]:
             NO_RETRY,
             backoff_limit_place(job),
             f"backoffLimit 0 without a failurePolicy: the first pod of ReplicatedJob {job.name} that fails, or is "
-            "drained or preempted, ends the job for good; the controller takes that for your decision and stands aside",
+            f"drained or preempted, ends the job {for_good(launch)}; the controller takes that for your decision and "
+            "stands aside",
             f"if that is not meant, set backoffLimit: {_wanted_limit(member)}, or add a failurePolicy with maxRestarts",
         )
         return
@@ -125,7 +127,8 @@ def _cascade(launch: Launch, member: Member) -> Iterator[LintFinding]:
         CASCADE_ENDS_JOB,
         backoff_limit_place(job),
         f"{backoff_limit_written(job)} for {whom}: when one failure makes all ranks of ReplicatedJob {job.name} exit, "
-        f"its Job fails at {counted(needed, kind)}, and the JobSet, which has no failurePolicy, fails with it for good",
+        f"its Job fails at {counted(needed, kind)}, and the JobSet, which has no failurePolicy, fails with it "
+        f"{for_good(launch)}",
         f"set backoffLimit: {_wanted_limit(member)}, or add a failurePolicy with maxRestarts and set backoffLimit: 0",
     )
 

@@ -67,8 +67,8 @@ def test_each_job_gets_three_sentences() -> None:
         ),
         pytest.param(
             NATIVE,
-            "its Job fails at once (backoffLimit 0), and JobSet restarts all pods by itself, up to 10 times in the "
-            "job's life and without delay. " + ADOPTS,
+            "its Job fails at once (backoffLimit 0), and JobSet restarts all pods by itself, up to 10 times and "
+            "without delay. Then it fails for good. " + ADOPTS,
             id="JobSet restarts",
         ),
         pytest.param(
@@ -113,7 +113,7 @@ def test_if_a_pod_is_lost(launch: Launch, sentence: str) -> None:
         pytest.param(
             group(job(backoff_limit=6), failure_policy=FailurePolicy(SPEC, max_restarts=2)),
             "backoffLimit 6 is used up at 7 failed pods of 16, and the Job fails, and JobSet restarts all pods by "
-            "itself, up to 2 times in the job's life and without delay. " + ADOPTS,
+            "itself, up to 2 times and without delay. Then it fails for good. " + ADOPTS,
             id="JobSet restarts",
         ),
         pytest.param(
