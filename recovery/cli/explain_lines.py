@@ -10,12 +10,13 @@ from recovery.cli.formatting import age, aligned, duration, moment
 from recovery.cli.status_rows import IN_PART, resume_at
 from recovery.core.diagnosis.classify import DisruptionClass
 from recovery.core.diagnosis.collective import collective_of
+from recovery.core.diagnosis.group_conditions import trains_again
 from recovery.core.diagnosis.membership import member_count, member_jobs, pods_of
 from recovery.core.diagnosis.training_container import SelectedBy, select
 from recovery.core.incident import budget, requests
 from recovery.core.incident.preconditions import paused
 from recovery.core.model.annotations import PAUSED_ANNOTATION, TRAINING_CONTAINER_ANNOTATION
-from recovery.core.model.facts import ContainerFacts, GroupKey, JobFacts, PodFacts, Snapshot, WorkloadFacts
+from recovery.core.model.facts import ContainerFacts, GroupKey, JobFacts, JobSetFacts, PodFacts, Snapshot, WorkloadFacts
 from recovery.core.model.fleet_ledger import FleetChange
 from recovery.core.model.ledger import (
     JOB_TRIGGERS,
@@ -115,6 +116,7 @@ def readiness_lines(
     yield f"JobSet {jobset.name}{', ' + state if state else ''}, {jobset.restarts} restarts of its own"
     if jobset.active_deadline_seconds is not None and jobset.uid != workload.uid:
         yield _deadline_line("JobSet", jobset.active_deadline_seconds)
+    yield from _end_lines(jobset, snapshot, workload, ledger)
     if snapshot.jobs:
         program = collective_of(snapshot)
         yield f"collective {program.collective}: {render(program.why)}"
@@ -122,6 +124,18 @@ def readiness_lines(
         yield from _job_lines(snapshot, job, _untrained_words(job, ledger, found), now)
     if not member_jobs(snapshot):
         yield "no living Job of the group"
+
+
+def _end_lines(jobset: JobSetFacts, snapshot: Snapshot, workload: WorkloadFacts, ledger: Ledger) -> Iterator[str]:
+    """Whether the end of the job lasts. No line: it does."""
+    again = trains_again(snapshot, ledger.handled.terminal_jobset_uid)
+    if again is not None:
+        yield again.message
+    elif jobset.terminal_state == "Failed" and jobset.ttl_seconds is not None and jobset.uid != workload.uid:
+        yield (
+            f"ttlSecondsAfterFinished deletes the JobSet {jobset.ttl_seconds} s after its end, and Trainer then trains "
+            "the job again: remove the field from the JobSet to keep the job failed"
+        )
 
 
 def _deadline_line(kind: str, seconds: int) -> str:

@@ -8,9 +8,9 @@ import msgspec
 from recovery.cli.formatting import time_of_day
 from recovery.cli.readiness import BROKEN, NOT_STARTED, PAUSED, STARTING, UNREADABLE
 from recovery.core.decision.resuming import deadline_of
-from recovery.core.diagnosis.group_conditions import EARLIER_LOSS
+from recovery.core.diagnosis.group_conditions import EARLIER_LOSS, TRAINS_AGAIN
 from recovery.core.incident import lifecycle
-from recovery.core.model.ledger import Ledger, Phase
+from recovery.core.model.ledger import Ledger, LedgerCondition, Phase
 from recovery.core.model.protection import Protection, ProtectionReason
 from recovery.core.model.reason import Reason
 
@@ -28,7 +28,8 @@ class Need(IntEnum):
     FAILED = 2
     """The job has failed, and its owner may want to know."""
     UNPROTECTED = 3
-    """The job runs. A loss would leave it hanging, an earlier one may have done so, or it wants more nodes."""
+    """The job runs. A loss would leave it hanging, an earlier one may have done so, it wants more nodes, or it
+    has failed before."""
     NOTHING = 4
     """It runs."""
     OVER = 5
@@ -128,18 +129,18 @@ def _between_incidents(ledger: Ledger, found: Protection) -> NextStep:
         return NextStep("budget frees" if found.until else "", found.until, verb=_COMMANDS[found.reason])
     if found.protected is not None and ledger.elastic is not None:
         return NextStep("grows when there is room")
-    if found.protected is not None and earlier_loss(ledger):
-        return NextStep(verb="explain")  # not restart: only a person can judge whether the ranks hang
+    if found.protected is not None and to_judge(ledger) is not None:
+        return NextStep(verb="explain")  # only a person can judge whether the ranks hang, or the job should train
     return NextStep()
 
 
-def earlier_loss(ledger: Ledger) -> str:
-    """The controller's message about a loss that it does not act on, whose ranks may hang. Empty: there is none, or an
-    incident is open."""
+def to_judge(ledger: Ledger) -> LedgerCondition | None:
+    """What the controller leaves to a person: a loss that it does not act on, whose ranks may hang, or a failed job
+    that trains again. None: there is neither, or an incident is open."""
     if ledger.incident is not None and ledger.incident.closing is None:
-        return ""
-    found = (each for each in ledger.conditions if (each.type, each.status) == (EARLIER_LOSS, "True"))
-    return next((each.message for each in found), "")
+        return None
+    found = (each for each in ledger.conditions if each.type in {EARLIER_LOSS, TRAINS_AGAIN} and each.status == "True")
+    return next(found, None)
 
 
 def _of_incident(ledger: Ledger, found: Protection, resumes_at: datetime | None, *, suspended: bool) -> NextStep:
@@ -193,6 +194,6 @@ def need_of(phase: str, ledger: Ledger, found: Protection, *, suspended: bool, s
     if phase == "Failed":
         return Need.FAILED
     if phase in {"Healthy", "NoPolicy", PAUSED}:
-        in_need = found.protected is False or ledger.elastic is not None or bool(earlier_loss(ledger))
+        in_need = found.protected is False or ledger.elastic is not None or to_judge(ledger) is not None
         return Need.UNPROTECTED if in_need else Need.NOTHING
     return Need.OVER

@@ -9,10 +9,10 @@ import msgspec
 from recovery.cli.applied_policy import AppliedPolicy, policy_of
 from recovery.cli.controller_lease import Leader
 from recovery.cli.formatting import Cell, Narrowing, TerminalTable, age, moment
-from recovery.cli.next_step import Need, NextStep, earlier_loss, need_of, next_step
+from recovery.cli.next_step import Need, NextStep, need_of, next_step, to_judge
 from recovery.cli.readiness import BROKEN, PAUSED, STARTING, UNREADABLE, Readiness, readiness_of
 from recovery.core.decision.protection import protection
-from recovery.core.diagnosis.group_conditions import EARLIER_LOSS, UNDECODABLE
+from recovery.core.diagnosis.group_conditions import UNDECODABLE
 from recovery.core.incident import budget, sizes
 from recovery.core.incident.preconditions import paused
 from recovery.core.model.annotations import PAUSED_ANNOTATION, RESUME_AT_ANNOTATION
@@ -81,8 +81,8 @@ class JobRow(msgspec.Struct, frozen=True):
     """Whether the program trains. None: the job is not meant to run."""
     cause: str
     """The first that applies: what keeps the job from starting, or which node is silent; the size of a group with fewer
-    nodes than it wants; EarlierLoss, for a loss before Enforce that may hang the job; the cause of the open or last
-    incident. Empty: none applies. Phase Paused hides the last two."""
+    nodes than it wants; EarlierLoss, for a loss before Enforce that may hang the job, or TrainsAgain, for a failed job
+    that trains again; the cause of the open or last incident. Empty: none applies. Phase Paused hides the last two."""
     action: str
     idle_gpus: int
     """The idle GPUs of the open incident, those of a group that hangs without one, or the GPUs that pods already hold
@@ -188,8 +188,8 @@ def job_row(
     shown, known = _shown_phase(workload, phase, seen, broken), ledger or Ledger()
     silent = bool(seen.cause and not seen.phase) and shown != BROKEN
     resumes_at = resume_at(workload) if ours else None
-    lost_earlier = earlier_loss(last) if phase in MEANT_TO_RUN else ""
-    before = EARLIER_LOSS if lost_earlier else last.cause
+    for_a_person = to_judge(last) if phase in MEANT_TO_RUN else None
+    before = for_a_person.type if for_a_person is not None else last.cause
     if shown == PAUSED:
         before = ""
     return JobRow(
@@ -216,7 +216,7 @@ def job_row(
         reason=str(last.reason or ""),
         message=_message(shown, workload, seen, broken, found)
         or _restrained_words(last)
-        or lost_earlier
+        or (for_a_person.message if for_a_person is not None else "")
         or _smaller_words(last, workload)
         or last.message,
         next_step=next_step(shown, known, found, resumes_at=resumes_at, suspended=ours, silent=silent),

@@ -118,7 +118,8 @@ def _accounted(context: ReconcileContext, before: Ledger, plan: Plan) -> Plan:
 
 def _observed(context: ReconcileContext, plan: Plan) -> tuple[group_conditions.GroupCondition, ...]:
     """The conditions that hold. Those of the pods are written only while an incident is open, the one for an earlier
-    loss only between incidents, and those for an object that cannot be read and for pods without a Job at any time."""
+    loss only between incidents. Those for an object that cannot be read, for pods without a Job and for a failed job
+    that trains again are written at any time."""
     open_, unreadable = plan.ledger.incident, group_conditions.undecodable(context.snapshot)
     shown: tuple[group_conditions.GroupCondition, ...] = ()
     if open_ is not None:
@@ -131,12 +132,18 @@ def _observed(context: ReconcileContext, plan: Plan) -> tuple[group_conditions.G
     elif plan.reason is Reason.BASELINE:
         shown = (group_conditions.GroupCondition(group_conditions.EARLIER_LOSS, plan.reason, plan.message),)
     left = group_conditions.orphaned(context.snapshot)
-    return (*shown, *(each for each in (left, unreadable) if each is not None))
+    again = group_conditions.trains_again(context.snapshot, plan.ledger.handled.terminal_jobset_uid)
+    return (*shown, *(each for each in (left, again, unreadable) if each is not None))
 
 
 def _observed_anything_new(ledger: Ledger, observed: tuple[group_conditions.GroupCondition, ...]) -> bool:
     """The ledger's conditions differ from what is observed between incidents. No ledger is created just for them."""
-    types = {group_conditions.UNDECODABLE, group_conditions.EARLIER_LOSS, group_conditions.ORPHANED_PODS}
+    types = {
+        group_conditions.UNDECODABLE,
+        group_conditions.EARLIER_LOSS,
+        group_conditions.ORPHANED_PODS,
+        group_conditions.TRAINS_AGAIN,
+    }
     said = {
         group_conditions.GroupCondition(each.type, each.reason, each.message)
         for each in ledger.conditions

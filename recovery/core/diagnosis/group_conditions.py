@@ -8,6 +8,7 @@ from recovery.core.diagnosis.collective import unknown_value
 from recovery.core.diagnosis.deleted_jobs import what_orphans_hold
 from recovery.core.diagnosis.evidence import final_exit, kept_open_by
 from recovery.core.diagnosis.membership import member_jobs, place, pods_of
+from recovery.core.diagnosis.queued import queued_by
 from recovery.core.diagnosis.training_container import SelectedBy, select
 from recovery.core.model.annotations import COLLECTIVE_ANNOTATION
 from recovery.core.model.collective import Collective
@@ -21,6 +22,7 @@ STALE_FACTS = "StaleFacts"
 FINISH_OVERDUE = "FinishOverdue"
 EARLIER_LOSS = "EarlierLoss"
 ORPHANED_PODS = "OrphanedPods"
+TRAINS_AGAIN = "TrainsAgain"
 _SENTENCES_MAX = 3
 
 
@@ -68,6 +70,22 @@ def orphaned(snapshot: Snapshot) -> GroupCondition | None:
     if not found:
         return None
     return GroupCondition(ORPHANED_PODS, "JobDeleted", f"{found}, and their Job does not exist: delete them")
+
+
+def trains_again(snapshot: Snapshot, failed_uid: str) -> GroupCondition | None:
+    """Trainer has created another JobSet since that one failed and was deleted. None: it has not, or that one has ended
+    as well. `failed_uid`: the JobSet that ended last; empty: none has."""
+    jobset, workload = snapshot.jobset, snapshot.workload
+    if not failed_uid or jobset is None or workload is None or jobset.uid == failed_uid or jobset.terminal_state:
+        return None
+    by_ttl = f" by its ttlSecondsAfterFinished ({jobset.ttl_seconds}) or" if jobset.ttl_seconds is not None else ""
+    quota = ", outside the quota of Kueue, which was released when it failed" if queued_by(workload) else ""
+    message = (
+        f"The job had failed, and its JobSet was deleted{by_ttl} by a client. Trainer has created another one, so the "
+        f"job trains again{quota}. To stop it, suspend or delete the {workload.kind}. A job stays failed if its "
+        "runtime has no ttlSecondsAfterFinished when it is created"
+    )
+    return GroupCondition(TRAINS_AGAIN, "JobSetCreatedAgain", message)
 
 
 def next_change_at(snapshot: Snapshot, finish_timeout: timedelta, now: datetime) -> datetime | None:

@@ -324,7 +324,11 @@ def into_history(ledger: Ledger, snapshot: Snapshot) -> Ledger:
         storm=incident.storm,
         storm_latest_at=incident.storm_latest_at,
     )
-    terminal = snapshot.jobset is not None and bool(snapshot.jobset.terminal_state)
+    over = ledger.handled.terminal_jobset_uid
+    if closing.outcome is Outcome.FAILED:
+        over = incident.target.job_set_uid  # its TTL may have removed it by now
+    elif snapshot.jobset is not None and snapshot.jobset.terminal_state:
+        over = snapshot.jobset.uid
     seen = {item.key for item in gather(snapshot)}
     # Its restarts have deleted these Jobs. The dates do not show that if the controller's clock is behind.
     deleted = (deletion_key(uid) for uid in incident.target.job_uids)
@@ -338,9 +342,7 @@ def into_history(ledger: Ledger, snapshot: Snapshot) -> Ledger:
             keys=kept,
             earlier=len(kept),
             until=closing.ended_at,
-            terminal_jobset_uid=(
-                snapshot.jobset.uid if terminal and snapshot.jobset is not None else ledger.handled.terminal_jobset_uid
-            ),
+            terminal_jobset_uid=over,
         ),
     )
 

@@ -1,5 +1,6 @@
 """Kubernetes Events, one for each ledger change that matters to people, named so that a repeat is recognised."""
 
+from recovery.core.diagnosis.group_conditions import TRAINS_AGAIN
 from recovery.core.model.config import why_opened
 from recovery.core.model.fleet_ledger import FleetLedger
 from recovery.core.model.ledger import (
@@ -7,6 +8,7 @@ from recovery.core.model.ledger import (
     AttemptAction,
     Incident,
     Ledger,
+    LedgerCondition,
     Outcome,
     Phase,
 )
@@ -28,7 +30,17 @@ def events(before: Ledger, after: Ledger) -> tuple[EmitEvent, ...]:
         found += _of_incident(before, after, after.incident)
     if after.broken is not None and before.broken is None:
         found.append(_event(f"{after.broken.incident}.broken", True, "GroupBroken", sentence_of(after.broken)))
+    again = _again(after)
+    if again is not None and _again(before) is None:
+        key = f"{after.handled.terminal_jobset_uid}.trains-again"
+        found.append(_event(key, True, again.type, again.message))
     return tuple(found)
+
+
+def _again(ledger: Ledger) -> LedgerCondition | None:
+    """The condition that a failed job trains again. None: it does not hold."""
+    found = (each for each in ledger.conditions if (each.type, each.status) == (TRAINS_AGAIN, "True"))
+    return next(found, None)
 
 
 def fleet_events(before: FleetLedger, after: FleetLedger) -> tuple[EmitEvent, ...]:
