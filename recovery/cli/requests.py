@@ -137,7 +137,7 @@ def _refusal(
 ) -> str | None:
     """Why the controller would refuse the request now. None: it would not, or it must do something else first."""
     if workload.condition("Failed") is not None:
-        return f"the {workload.kind} has failed for good"
+        return f"the {workload.kind} has failed"
     others = {name: value for name, value in workload.annotations.items() if name not in ANNOTATIONS.values()}
     asked = msgspec.structs.replace(workload, annotations={**others, ANNOTATIONS[verb]: encode(request)})
     snapshot = msgspec.structs.replace(reading.snapshot, workload=asked)

@@ -37,6 +37,7 @@ REACHED = {
         "fleet:storm",
     ),
     "FailJob": (f"outcome:{Ending.FAILED}", "action:FailJobSet"),
+    "FailJob with a TTL": (f"outcome:{Ending.FAILED}", "action:FailJobSet", "job:stays-failed"),
     "smaller group that grows": (
         f"outcome:{Ending.RECOVERED}",
         f"class:{DisruptionClass.GROWTH}",

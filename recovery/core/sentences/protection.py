@@ -39,7 +39,7 @@ _UNDER_WAY = ("Incident {incident} is being recovered. The controller restarts t
 _WORDS: Mapping[ProtectionReason, tuple[str, str]] = {
     ProtectionReason.DELETING: ("The {kind} is being deleted.", ""),
     ProtectionReason.FINISHED: ("The {kind} is complete.", ""),
-    ProtectionReason.JOB_SET_FAILED: ("The {kind} has failed for good.", ""),
+    ProtectionReason.JOB_SET_FAILED: ("The {kind} has failed.", ""),
     ProtectionReason.SUSPENDED: ("The {kind} is suspended.", ""),
     ProtectionReason.FINISHING: ("A member has succeeded, so the training is finishing.", ""),
     ProtectionReason.NO_POLICY: (

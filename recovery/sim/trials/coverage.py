@@ -22,7 +22,7 @@ from recovery.core.model.ledger import AttemptAction, Incident, Outcome, Phase
 from recovery.core.model.rules import RuleAction
 from recovery.core.plan import actions
 from recovery.core.policy.spec import FencingMode, Mode, OnExhausted, OnTerminalFailure, Restart
-from recovery.ports import JOBS, RECOVERY_CONFIGS, TRAIN_JOBS
+from recovery.ports import JOB_SETS, JOBS, RECOVERY_CONFIGS, TRAIN_JOBS
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.store import ObjectChange
 from recovery.sim.training.rounds import TrainingKind
@@ -58,12 +58,19 @@ _ENUMS: Mapping[str, type[StrEnum]] = {
 """rule: `restart` of the policy that an incident was opened under. ruled: actions of rules that decided. fencing: mode
 in the policies. marking: of bare JobSets. exhausted, terminal: what was done, not what the policy says."""
 
-_JOB = ("saves", "deadline", "out-of-time", "withheld", "resumed", "lost-after-resume", "suspension-undone")
+_JOB = (
+    *("saves", "deadline", "out-of-time", "withheld", "resumed", "lost-after-resume", "suspension-undone"),
+    *("expires", "stays-failed"),
+)
 """What happens to jobs, in this order: the ranks of a job save when they get SIGTERM; a job has a deadline; it ends by
 that; a restart waits because the job must not be suspended; a Job is resumed; an incident is opened about a resumed
-Job; Kueue undoes another client's suspension."""
-_CONDITIONS = (group_conditions.POD_KEPT_RUNNING, group_conditions.TRAINING_CONTAINER_UNKNOWN)
-"""Conditions of RecoveryGroups about their pods."""
+Job; Kueue undoes another client's suspension; a JobSet has a TTL; FailJob has removed one."""
+_CONDITIONS = (
+    group_conditions.POD_KEPT_RUNNING,
+    group_conditions.TRAINING_CONTAINER_UNKNOWN,
+    group_conditions.TRAINS_AGAIN,
+)
+"""Conditions of RecoveryGroups about their objects."""
 
 _FLEET = ("quarantined", "refused", "released", "suspected", "futile", "breaker", "storm")
 """What concerns several groups: a node was quarantined, was not quarantined because of a cap, was released; …"""
@@ -158,6 +165,8 @@ def _of_job(job: JobPlan) -> Iterator[str]:
         yield "job:saves"
     if job.deadline_seconds is not None:
         yield "job:deadline"
+    if job.ttl_seconds is not None:
+        yield "job:expires"
     if job.policy is not None:
         yield f"fencing:{_fencing_of(job)}"
 
@@ -191,6 +200,8 @@ def _of_resumed(write: LedgerWrite, resumed: Mapping[str, datetime]) -> Iterator
 def _of_workloads(evidence: TrialEvidence) -> Iterator[str]:
     suspended_by: dict[str, str] = {}
     for change in evidence.changes:
+        if change.resource == JOB_SETS and change.before is not None and _expires(change.before):
+            yield from ("job:stays-failed",) * (not _expires(change.body))
         if change.resource != TRAIN_JOBS:
             continue
         uid = change.body["metadata"]["uid"]
@@ -200,6 +211,10 @@ def _of_workloads(evidence: TrialEvidence) -> Iterator[str]:
             yield "job:suspension-undone"
         if _is_out_of_time(change.body) and not _is_out_of_time(change.before):
             yield "job:out-of-time"
+
+
+def _expires(jobset: Body) -> bool:
+    return "ttlSecondsAfterFinished" in jobset["spec"]
 
 
 def _is_out_of_time(trainjob: Body | None) -> bool:

@@ -179,6 +179,13 @@ CANONICAL: Mapping[str, TrialPlan] = {
         job=replace(_JOB, policy=_rule("segfault", "FailJob", onExitCodes={"operator": "In", "values": [139]})),
         active_seconds=SHORT_SECONDS,
     ),
+    "FailJob with a TTL": _plan(
+        _fault(0, FaultKind.CONTAINER_KILL, code=139),
+        job=replace(
+            _JOB, policy=_rule("segfault", "FailJob", onExitCodes={"operator": "In", "values": [139]}), ttl_seconds=1
+        ),
+        active_seconds=SHORT_SECONDS,
+    ),
     "smaller group that grows": _plan(
         _fault(0, FaultKind.NODE_POWER_LOSS, seconds=180.0),
         job=replace(_JOB, runtime=PlannedRuntime.PREPARED, grace_seconds=5, policy=_ELASTIC),

@@ -29,6 +29,7 @@ from recovery.ports import (
 from recovery.sim.trials.trial_evidence import RequestRecord, TrialEvidence
 
 _SUSPENDED_BY = SUSPENDED_BY_ANNOTATION.removeprefix(OWN_ANNOTATION_PREFIX).encode()
+_TTL = b"ttlSecondsAfterFinished"
 _BY_FORCE = b'"gracePeriodSeconds":0'
 _OWN_BACKOFF_LIMIT = OWN_BACKOFF_LIMIT_ANNOTATION.removeprefix(OWN_ANNOTATION_PREFIX).encode()
 _TORN_DOWN_BY = TORN_DOWN_BY_ANNOTATION.removeprefix(OWN_ANNOTATION_PREFIX).encode()
@@ -85,7 +86,7 @@ def action_of(record: RequestRecord) -> type | None:
             return actions.ChangeFleet
         case "patch" if request.resource == JOBS:
             return _of_job_patch(body)
-        case "patch" if request.resource == JOB_SETS and request.subresource:
+        case "patch" if request.resource == JOB_SETS and (request.subresource or _TTL in body):
             return actions.FailJobSet
         case "patch" if request.resource in (TRAIN_JOBS, JOB_SETS) and _SUSPENDED_BY in body:
             return actions.ResumeWorkload if b'"remove"' in body else actions.SuspendWorkload

@@ -113,7 +113,8 @@ def workload_of(job: JobPlan) -> tuple[Resource, Body]:
         metadata["annotations"] = {COLLECTIVE_ANNOTATION: _COLLECTIVES[job.training]}
     suspend: Body = {} if job.admission is JobAdmission.AT_ONCE else {"suspend": True}
     if job.runtime is PlannedRuntime.BARE_JOBSET:
-        spec: Body = {"replicatedJobs": [_replicated_job(job, WORKERS, step="", pods=job.pods)], **suspend}
+        replicated = [_replicated_job(job, WORKERS, step="", pods=job.pods)]
+        spec: Body = {"replicatedJobs": replicated, **suspend, **_ttl(job)}
         return JOB_SETS, {
             "apiVersion": JOB_SETS.api_version,
             "kind": "JobSet",
@@ -134,7 +135,7 @@ def workload_of(job: JobPlan) -> tuple[Resource, Body]:
 def runtime_of(job: JobPlan) -> Body:
     """The ClusterTrainingRuntime that only this job uses."""
     replicated = [_replicated_job(job, TRAINER, step="trainer", pods=1)]
-    spec: Body = {"replicatedJobs": replicated}
+    spec: Body = {"replicatedJobs": replicated, **_ttl(job)}
     match job.runtime:
         case PlannedRuntime.SEVERAL_JOBS:
             name = LAUNCHER if job.training is TrainingKind.LAUNCHER else "helper"
@@ -150,6 +151,11 @@ def runtime_of(job: JobPlan) -> Body:
         "metadata": {"name": runtime_name(job), "labels": {"trainer.kubeflow.org/framework": "torch"}},
         "spec": {"mlPolicy": {"numNodes": 1, "torch": {}}, "template": {"spec": spec}},
     }
+
+
+def _ttl(job: JobPlan) -> Body:
+    """A part of the JobSet's spec."""
+    return {} if job.ttl_seconds is None else {"ttlSecondsAfterFinished": job.ttl_seconds}
 
 
 def _helper_pods(job: JobPlan) -> int:

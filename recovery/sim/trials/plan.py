@@ -116,6 +116,8 @@ class JobPlan(msgspec.Struct, frozen=True):
     """From its creation until it is first resumed, if it is created suspended."""
     deadline_seconds: int | None = None
     """`spec.activeDeadlineSeconds` of the TrainJob. None: it has no deadline."""
+    ttl_seconds: int | None = None
+    """`spec.ttlSecondsAfterFinished` of its JobSet. None: the JobSet stays."""
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"

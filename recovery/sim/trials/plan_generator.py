@@ -127,10 +127,12 @@ _SHARES: Mapping[str, float] = {
     "reports": 0.25,
     "saves": 0.08,
     "pod failures": 0.15,
+    "ttl": 0.25,
 }
 """The share of the jobs that have sidecars, are created suspended, have a deadline, and are resized by their users; of
 the bare JobSets in which no container requests accelerators; of the TrainJobs that report progress; of the jobs whose
-ranks save on SIGTERM; of the jobs with restartPolicy Never that have a podFailurePolicy."""
+ranks save on SIGTERM; of the jobs with restartPolicy Never that have a podFailurePolicy; of the jobs whose JobSet has a
+TTL."""
 _SIDECARS: tuple[tuple[Sidecar, ...], ...] = (
     (Sidecar.HELPER,),
     (Sidecar.BROKEN,),
@@ -140,6 +142,7 @@ _SIDECARS: tuple[tuple[Sidecar, ...], ...] = (
     (Sidecar.SHIPPER, Sidecar.NATIVE),
 )
 _DEADLINES_SECONDS = (2400, 6000, 20_000, 20_000)
+_TTLS_SECONDS = (0, 5, 60, 600)
 _BUSY_PER_SECOND, _BUSY_BURST = 5.0, 4
 """What other Jobs leave of the request limit of kube-controller-manager. The pods of a group take seconds to create."""
 _LARGE_TRIAL_ONE_IN = 25
@@ -164,6 +167,8 @@ def draw_plan(seed: int) -> TrialPlan:
     jobs = tuple(_with_reports(reports, job) for job in jobs)
     meeting = random.Random(f"meeting {seed}")
     jobs = tuple(_with_meeting(meeting, job) for job in jobs)
+    ends = random.Random(f"ttl {seed}")
+    jobs = tuple(_with_ttl(ends, job) for job in jobs)
     if not calm_world:
         faults = (*faults, *_faults_of_features(more, jobs, faults))
         faults = (*faults, *_faults_of_runs(meeting, jobs, faults))
@@ -237,6 +242,12 @@ def _with_meeting(chance: random.Random, job: JobPlan) -> JobPlan:
     if chance.random() < _SHARES["pod failures"] and job.never_restarts:
         found["pod_failures"] = failures
     return msgspec.structs.replace(job, **found)
+
+
+def _with_ttl(chance: random.Random, job: JobPlan) -> JobPlan:
+    """The job, perhaps with a JobSet that expires, mostly soon after its end."""
+    drawn, seconds = chance.random(), chance.choice(_TTLS_SECONDS)
+    return msgspec.structs.replace(job, ttl_seconds=seconds) if drawn < _SHARES["ttl"] else job
 
 
 def _faults_of_features(

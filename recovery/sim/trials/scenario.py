@@ -199,6 +199,7 @@ def _jobs(readable: _Readable, wrong: Problems) -> ReadJobs:
             admission=each.admission,
             admitted_after_seconds=_admitted_after_seconds(each, path, wrong),
             deadline_seconds=each.active_deadline_seconds,
+            ttl_seconds=each.ttl_seconds_after_finished,
         )
         if str(job) in jobs:
             wrong.add(f"{path}.name", f"there is a job {job} already; give it another name or namespace")
@@ -224,6 +225,8 @@ def _check_start_and_end(job: ScenarioJob, path: str, wrong: Problems) -> None:
         wrong.add(f"{path}.activeDeadlineSeconds", "is no field of a JobSet; take another runtime")
     if job.active_deadline_seconds is not None:
         wrong.at_least(1, job.active_deadline_seconds, f"{path}.activeDeadlineSeconds")
+    if job.ttl_seconds_after_finished is not None:
+        wrong.at_least(0, job.ttl_seconds_after_finished, f"{path}.ttlSecondsAfterFinished")
 
 
 def _saves(job: ScenarioJob, path: str, wrong: Problems) -> Saves | None:

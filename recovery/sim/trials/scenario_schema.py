@@ -69,6 +69,8 @@ class ScenarioJob(ScenarioPart, frozen=True):
     """With `admission` by-user or by-kueue: how long after its suspended creation the job is resumed. None: 30s."""
     active_deadline_seconds: int | None = None
     """`spec.activeDeadlineSeconds` of the TrainJob. None: it has no deadline."""
+    ttl_seconds_after_finished: int | None = None
+    """`spec.ttlSecondsAfterFinished` of its JobSet. None: the JobSet stays."""
 
 
 class ScenarioRates(ScenarioPart, frozen=True):

@@ -76,6 +76,13 @@ def _has_deadline(plan: TrialPlan) -> bool:
     return any(job.deadline_seconds is not None for job in plan.jobs)
 
 
+def _expires(plan: TrialPlan) -> bool:
+    """The JobSet of a job that FailJob may fail has a TTL. The JobSet of its user's own is not created again."""
+    mine = [job for job in plan.jobs if job.ttl_seconds is not None and job.runtime is not PlannedRuntime.BARE_JOBSET]
+    fails = [job for job in mine if "FailJob" in str(job.policy)]
+    return bool(fails) and _may("failJob", True, _any)(plan)
+
+
 def _may(what: str, allowed: bool, then: Property) -> Property:
     """The RecoveryConfig allows it, or does not."""
     return lambda plan: plan.config["allow"][what] is allowed and then(plan)
@@ -146,6 +153,7 @@ CANARIES = (
         _may("failJob", True, _ruled("FailJob", FaultKind.CASCADE)),
         3,
     ),
+    Canary("a failed job expires", "FailedStaysFailed", writes.failed_jobs_expire, _expires, 109),
     Canary("release of a foreign taint", "ForeignKept", fleet.lets_in, _may("cordon", True, _has(*_ILL)), 60),
     Canary(
         "force-delete without permission",

@@ -8,9 +8,10 @@ from recovery import api_verbs
 from recovery.controller.reconciler import Reconciler
 from recovery.core.model.facts import GroupKey, WorkloadFacts
 from recovery.core.model.ledger_object import LedgerObject
-from recovery.core.plan.actions import DeleteJob, DeletePods, ForceDeletePods, Plan
+from recovery.core.plan.actions import DeleteJob, DeletePods, FailJobSet, ForceDeletePods, Plan
+from recovery.executors import job_failure
 from recovery.executors.pod_teardown import PodTeardown
-from recovery.ports import JOBS, PODS, ApiClient, NotFoundError, Propagation
+from recovery.ports import JOB_SETS, JOBS, PODS, ApiClient, NotFoundError, Propagation
 
 
 def create_before_gone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,6 +43,16 @@ def force_deletes(monkeypatch: pytest.MonkeyPatch) -> None:
             await super().delete_pods(namespace, ForceDeletePods(action.epoch, action.pods))
 
     monkeypatch.setattr("recovery.controller.reconciler.PodTeardown", Force)
+
+
+def failed_jobs_expire(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job is failed as JobSet fails one, and keeps its TTL, so its JobSet expires and Trainer trains it again."""
+
+    async def kept(api: ApiClient, namespace: str, action: FailJobSet) -> object:
+        return job_failure._decode(await api_verbs.get(api, JOB_SETS, action.name, namespace=namespace))
+
+    monkeypatch.setattr("recovery.executors.job_failure._kept", kept)
+    monkeypatch.setattr("recovery.core.decision.terminal_jobset.fail_job", lambda context, ledger: ())
 
 
 def action_before_ledger(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -338,6 +338,7 @@ def annotation(name: str) -> str:
         ("patch", JOBS, json_patch(annotation(TOUCHED_ANNOTATION)), "", "TouchJob"),
         ("patch", JOBS, {"metadata": {"annotations": {TORN_DOWN_BY_ANNOTATION: "i-1-1"}}}, "", "ClaimJob"),
         ("patch", JOB_SETS, json_patch("/status"), "status", "FailJobSet"),
+        ("patch", JOB_SETS, json_patch("/spec/ttlSecondsAfterFinished"), "", "FailJobSet"),
         (
             "patch",
             TRAIN_JOBS,

@@ -268,7 +268,7 @@ def test_an_answer_that_is_not_waited_for_is_not_missed(cluster: PlainCluster) -
         ({}, {"metadata": {"annotations": {f"{PREFIX}paused": "true"}}}, "the job is paused by annotation"),
         ({}, {"spec": {"suspend": True}}, "the TrainJob is suspended"),
         ({}, {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}, "the TrainJob is Complete"),
-        ({}, {"status": {"conditions": [{"type": "Failed", "status": "True"}]}}, "the TrainJob has failed for good"),
+        ({}, {"status": {"conditions": [{"type": "Failed", "status": "True"}]}}, "the TrainJob has failed"),
     ],
 )
 def test_what_a_controller_would_refuse_is_refused_without_one(

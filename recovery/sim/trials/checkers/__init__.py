@@ -19,6 +19,7 @@ from recovery.sim.trials.checkers.controller_writes import (
 )
 from recovery.sim.trials.checkers.convergence import ConvergesAfterHealing, TimelyAction
 from recovery.sim.trials.checkers.deadlines import DeadlineHolds
+from recovery.sim.trials.checkers.failed_jobs import FailedStaysFailed
 from recovery.sim.trials.checkers.fleet_totals import FleetTotalsFold
 from recovery.sim.trials.checkers.last_nodes import LastNodesSpared
 from recovery.sim.trials.checkers.ledger_bookkeeping import (
@@ -64,6 +65,7 @@ _RULES: tuple[type[CheckerRule], ...] = (
     DeadlineHolds,
     ChargedByRule,
     FailJobForItsCause,
+    FailedStaysFailed,
     ForceOnlyTheDead,
     QuarantineWithinCap,
     QuarantinePermitted,
