@@ -242,6 +242,16 @@ def test_a_job_that_its_deadline_ends() -> None:
     assert coverage_of(story.evidence)["job:out-of-time"] == 1
 
 
+def test_a_jobset_that_expires_and_one_that_fail_job_keeps() -> None:
+    story = Story(JobPlan("a", "b", ttl_seconds=60, policy=None))
+    metadata = {"namespace": "a", "name": "b", "uid": "jobset"}
+    before = {"metadata": metadata, "spec": {"ttlSecondsAfterFinished": 60}}
+    story.change(5, "MODIFIED", JOB_SETS, before, before)
+    story.change(6, "MODIFIED", JOB_SETS, {**before, "spec": {}}, before)
+    found = coverage_of(story.evidence)
+    assert (found["job:expires"], found["job:stays-failed"]) == (1, 1)
+
+
 def test_a_restart_that_waits_for_its_backoff_counts_once() -> None:
     waits = open_incident(withheld=Withheld(until=at(40), lost_at=at(10)))
     counts = covered(Ledger(incident=waits), Ledger(incident=waits, message="still"))
