@@ -18,9 +18,10 @@ from recovery.cli.connection import CommandError, Connection, chosen_namespace, 
 from recovery.cli.controller_lease import Leader, LeaderProbe
 from recovery.cli.elastic_outlook import ElasticOutlook, elastic_outlook
 from recovery.cli.exit_codes import print_error
-from recovery.cli.formatting import AccountOutput, age, print_data, printable
+from recovery.cli.formatting import AccountOutput, age, moment, print_data, printable
 from recovery.cli.job_lookup import absence, title_of
 from recovery.cli.status_rows import JobRow, as_data, job_row, ledger_problem, stamp
+from recovery.core.decision import crash_loop
 from recovery.core.decision.decide import as_judged, decide
 from recovery.core.decision.protection import protection
 from recovery.core.incident import budget, requests
@@ -33,6 +34,7 @@ from recovery.core.model.ledger import Incident, Ledger
 from recovery.core.model.protection import Protection
 from recovery.core.model.reason import Explanation
 from recovery.core.plan.actions import Plan
+from recovery.core.plan.context import ReconcileContext
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode, PolicyError
 from recovery.core.sentences import render
@@ -208,6 +210,7 @@ class _Explanation:
         if plan is None:
             _print("Decision", [f"none, and no controller of this version takes one: {self._unreadable}"])
             return
+        self._print_if_any("Crash loop", self._crash_loop_lines())
         left_out = self._not_asked()
         _print("Decision", [*self._decision_lines(plan), *([left_out] if left_out else [])])
         self._print_if_any(
@@ -254,6 +257,16 @@ class _Explanation:
         yield from explain_standing.standing_lines(self._row().standing, snapshot, self._ledger, found)
         yield from explain_lines.readiness_lines(snapshot, self._workload, self._ledger, found, self._now)
 
+    def _crash_loop_lines(self) -> Iterator[str]:
+        """What restarts the group without end, and how a person stops that. No line: nothing does."""
+        context = ReconcileContext(
+            self._reading.snapshot, self._workload, self._selection.decides, self._now, self._ledger.epoch
+        )
+        why, ends_at = crash_loop.seen(context, self._ledger), crash_loop.ends_at(context, self._ledger)
+        if why is not None and ends_at is not None:
+            yield render(why)
+            yield f"it counts as a crash loop until {moment(ends_at)}, or until recovery reset-budget {self._key.name}"
+
     def _row(self) -> JobRow:
         reading = self._reading
         return job_row(
@@ -295,6 +308,7 @@ class _Explanation:
         return row | {
             "policy": row["policy"] | _policy_data(self._selection, ledger, self._now),
             "now": list(self._readiness_lines()),
+            "crashLoop": list(self._crash_loop_lines()),
             "decision": plan and self._decision_data(plan) | {"notAsked": self._not_asked()},
             "afterPause": after and self._decision_data(after) | {"incident": msgspec.to_builtins(opened)},
             "next": list(explain_nodes_and_deadlines.next_lines(plan, snapshot, self._selection.decides, self._now))

@@ -13,6 +13,7 @@ from recovery.core.incident import lifecycle
 from recovery.core.model.ledger import Ledger, LedgerCondition, Phase
 from recovery.core.model.protection import Protection, ProtectionReason
 from recovery.core.model.reason import Reason
+from recovery.core.plan.status_conditions import in_crash_loop
 
 _OVERDUE_AFTER = timedelta(minutes=1)
 """A step this late is overdue. A running controller is not that late."""
@@ -131,6 +132,8 @@ def _between_incidents(ledger: Ledger, found: Protection) -> NextStep:
         return NextStep("grows when there is room")
     if found.protected is not None and to_judge(ledger) is not None:
         return NextStep(verb="explain")  # only a person can judge whether the ranks hang, or the job should train
+    if in_crash_loop(ledger):
+        return NextStep(verb="explain")
     return NextStep()
 
 
@@ -189,6 +192,8 @@ def need_of(phase: str, ledger: Ledger, found: Protection, *, suspended: bool, s
         return Need.PERSON
     if ledger.incident is not None and ledger.incident.closing is None:
         return Need.PERSON if waits_for_a_person(found) else Need.IN_PROGRESS
+    if phase in {"Healthy", STARTING} and in_crash_loop(ledger):
+        return Need.PERSON
     if phase == STARTING or silent or suspended:
         return Need.IN_PROGRESS
     if phase == "Failed":

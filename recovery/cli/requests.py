@@ -113,7 +113,8 @@ async def _prepare(connection: Connection, key: GroupKey, verb: Verb, request: R
     if problem := ledger_problem(reading.group):
         raise CommandError(f"{title}: {problem}, so nothing would act on the request")
     ledger = reading.group.ledger if reading.group is not None else Ledger()
-    if verb is Verb.RESET_BUDGET and not ledger.budget.charges and not ledger.attempts_in_row:
+    state = ledger.budget
+    if verb is Verb.RESET_BUDGET and not (state.charges or state.adopted or ledger.attempts_in_row):
         print(f"{title}: nothing has been charged, so there is nothing to reset")
         return "nothing to do"
     if verb is Verb.RETRY and not _holds_back(ledger):

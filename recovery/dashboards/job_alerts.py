@@ -14,6 +14,7 @@ _STANDING = job_series("recovery_job_standing")
 _PARTICIPANTS = job_series("recovery_rendezvous_participants")
 _REMAINING = job_series("recovery_restart_budget_remaining")
 _LIMIT = job_series("recovery_restart_budget_limit")
+_CRASH_LOOP = job_series("recovery_job_crash_loop")
 _GPUS = job_series("recovery_job_gpus")
 _PROGRESS_AT = job_series("recovery_job_progress_timestamp_seconds")
 _PROGRESS = job_series("recovery_job_progress_ratio")
@@ -92,6 +93,16 @@ JOB_ALERTS = (
         per_job=True,
     ),
     Alert(
+        name="RecoveryCrashLoop",
+        expr=f"{_CRASH_LOOP} == 1",
+        for_seconds=60,
+        severity=AlertSeverity.CRITICAL,
+        summary=f"{_JOB} fails again and again, and its JobSet or another client restarts it.",
+        description=f"{_JOB} has restarted more often than its budget allows. The controller cannot stop that. "
+        f"{_EXPLAIN} It says what restarts the job, and how to stop it.",
+        per_job=True,
+    ),
+    Alert(
         name="RecoveryBudgetLow",
         expr=f"{_REMAINING} > 0 and on ({_J}) {_REMAINING} <= on ({_J}) clamp_min({LOW_SHARE} * {_LIMIT}, 1)"
         f" and on ({_J}) {_LIMIT} > 1",
@@ -148,7 +159,7 @@ JOB_ALERTS = (
         summary=f'{_JOB} has restarted {{{{ $value | printf "%.0f" }}}} times within an hour.',
         description=f"{_JOB} fails again and again. Each restart costs its work since the last checkpoint. {_EXPLAIN}",
         per_job=True,
-        explained_by=("RecoveryRestartBudgetExhausted",),
+        explained_by=("RecoveryRestartBudgetExhausted", "RecoveryCrashLoop"),
     ),
     Alert(
         name="RecoveryNotStarted",

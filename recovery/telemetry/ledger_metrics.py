@@ -22,6 +22,7 @@ from recovery.core.incident.lifecycle import restarted
 from recovery.core.model.facts import GroupKey, Progress
 from recovery.core.model.group_size import ElasticState
 from recovery.core.model.ledger import Incident, Ledger, Phase
+from recovery.core.plan.status_conditions import in_crash_loop
 from recovery.ports import Clock, GroupStore
 from recovery.telemetry.catalogue import MetricRecord, of_jobs
 from recovery.telemetry.catalogue.label_values import (
@@ -170,6 +171,7 @@ class LedgerCollector(Collector):
             (of_jobs.GROUP_FAILED_GROWTHS, lambda job: _of_smaller(job, lambda size: size.failed_growths)),
             (of_jobs.BUDGET_REMAINING, lambda job: {(): _budget(job, now)[0]}),
             (of_jobs.BUDGET_LIMIT, lambda job: {(): _budget(job, now)[1]}),
+            (of_jobs.CRASH_LOOP, lambda job: {(): 1.0} if in_crash_loop(job.ledger) else {}),
         )
         for record, values in of_all:
             yield from _filled(record, jobs, values)

@@ -123,7 +123,8 @@ async def test_fail_job_with_a_failure_policy_is_the_job_sets_restart_which_is_a
     assert workload_writes(proxy) == [], "no deletion on top of the platform's own"
     assert (await jobset_of(job))["status"]["restarts"] == 1
     ledger = await job.ledger()
-    assert (ledger["epoch"], ledger["totals"]["restarts"], ledger["totals"]["charged"]) == (1, 1, 1)
+    totals = ledger["totals"]
+    assert (ledger["epoch"], totals["restarts"], totals.get("charged", 0)) == (1, 1, 0)
     assert not job.fleet.world.trace.overlaps(job.training)
 
 
@@ -147,7 +148,8 @@ async def test_backoff_limit_zero_is_a_decision_and_used_up_restarts_are_the_end
     assert workload_writes(proxy) == []
     assert (await jobset_of(job))["status"]["terminalState"] == "Failed"
     ledger = await job.ledger()
-    assert (ledger["epoch"], ledger["totals"]["charged"], ledger["totals"]["incidents"]) == (1, 1, 2)
+    totals = ledger["totals"]
+    assert (ledger["epoch"], totals.get("charged", 0), totals["incidents"]) == (1, 0, 2)
 
 
 async def test_with_all_restarts_used_a_deleted_pod_is_left_to_its_job(

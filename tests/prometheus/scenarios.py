@@ -201,6 +201,7 @@ SCENARIOS: dict[str, Scenario] = {
         "30m10s",
         JOB_LABELS,
     ),
+    "RecoveryCrashLoop": Scenario({job("job_crash_loop"): "_x5 1x19 stale"}, "5m40s", "9m10s", "30m10s", JOB_LABELS),
     "RecoveryBudgetLow": Scenario(
         {job("restart_budget_remaining"): "3x4 2x19 10x20", job("restart_budget_limit"): "10x50"},
         "5m40s",

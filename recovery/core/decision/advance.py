@@ -9,6 +9,7 @@ from datetime import datetime
 import msgspec
 
 from recovery.core.decision import backoff
+from recovery.core.decision import verdict as verdicts
 from recovery.core.decision.after_restart import after_restart
 from recovery.core.decision.before_restart import judge, kept_by_breaker, seen_then
 from recovery.core.decision.deleted_group import adopt_deletion, adopt_next_jobset, is_about_the_jobset, trainer_creates
@@ -16,6 +17,7 @@ from recovery.core.decision.hold import fail_job, no_hold
 from recovery.core.decision.resuming import completed, may_end_at, settling_until, whole_again
 from recovery.core.decision.teardown import claimed_jobs, free_the_dead, left_alone
 from recovery.core.decision.terminal_jobset import awaits_new_jobset, failed, made_again
+from recovery.core.decision.verdict import Call
 from recovery.core.diagnosis.evidence import Evidence, gather
 from recovery.core.diagnosis.finish_overdue import left_to_finish
 from recovery.core.diagnosis.freshness import fresh
@@ -163,7 +165,7 @@ def _adopt(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger) -> Le
     )
     under_way = restart_of(ledger)
     if under_way is None or ledger.phase not in phases.GOING_DOWN:
-        free = _is_free(before)
+        free = _is_free(context, ledger)
         adopted = attempt(ledger, AttemptAction.ADOPTED, target, why, context.now, free_of_charge=free)
         # Whatever the phase was, the group goes down again. A hold is over, because another client restarted the group.
         return phases.enter(no_hold(adopted), Phase.DECIDED, _back_at(context, target))
@@ -177,11 +179,15 @@ def _adopt(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger) -> Le
     return say_as_attempted(merged.with_incident(attempts=attempts), theirs)
 
 
-def _is_free(open_: Incident) -> bool:
-    """The incident costs no budget, no matter who restarts the group: the rule that decided charges nothing, or leaves
-    the failure to Kubernetes."""
+def _is_free(context: ReconcileContext, ledger: Ledger) -> bool:
+    """A restart of ours would not be charged for this loss. Such losses are no crash loop, whatever restarts the group:
+    a rule says so or leaves them to Kubernetes, or the scheduler preempts pods."""
+    open_ = ledger.current_incident
     rule = next((rule for rule in open_.pinned.rules if rule.name == open_.rule), None)
-    return rule is not None and (rule.action is RuleAction.IGNORE or not rule.charge)
+    if rule is not None:
+        return rule.action is RuleAction.IGNORE or not rule.charge
+    verdict = verdicts.of(context, ledger, lifecycle.present(context.snapshot, ledger))
+    return verdict.call is Call.IGNORE or not verdict.charge
 
 
 def _back_at(context: ReconcileContext, target: Target) -> datetime:

@@ -11,7 +11,17 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from recovery.core.decision import backoff, black_holes, capacity_wait, growth, manual, resizing, standing, suspensions
+from recovery.core.decision import (
+    backoff,
+    black_holes,
+    capacity_wait,
+    crash_loop,
+    growth,
+    manual,
+    resizing,
+    standing,
+    suspensions,
+)
 from recovery.core.decision.advance import decide_opened, in_incident
 from recovery.core.decision.deleted_group import is_about_the_jobset, trainer_creates
 from recovery.core.decision.terminal_jobset import failed
@@ -118,8 +128,8 @@ def _accounted(context: ReconcileContext, before: Ledger, plan: Plan) -> Plan:
 
 def _observed(context: ReconcileContext, plan: Plan) -> tuple[group_conditions.GroupCondition, ...]:
     """The conditions that hold. Those of the pods are written only while an incident is open, the one for an earlier
-    loss only between incidents. Those for an object that cannot be read, for pods without a Job and for a failed job
-    that trains again are written at any time."""
+    loss only between incidents. Those for an object that cannot be read, for pods without a Job, for a crash loop and
+    for a failed job that trains again are written at any time."""
     open_, unreadable = plan.ledger.incident, group_conditions.undecodable(context.snapshot)
     shown: tuple[group_conditions.GroupCondition, ...] = ()
     if open_ is not None:
@@ -131,9 +141,9 @@ def _observed(context: ReconcileContext, plan: Plan) -> tuple[group_conditions.G
             shown = (*shown, group_conditions.GroupCondition(group_conditions.FINISH_OVERDUE, late.reason, message))
     elif plan.reason is Reason.BASELINE:
         shown = (group_conditions.GroupCondition(group_conditions.EARLIER_LOSS, plan.reason, plan.message),)
-    left = group_conditions.orphaned(context.snapshot)
+    left, loop = group_conditions.orphaned(context.snapshot), crash_loop.condition(context, plan.ledger)
     again = group_conditions.trains_again(context.snapshot, plan.ledger.handled.terminal_jobset_uid)
-    return (*shown, *(each for each in (left, again, unreadable) if each is not None))
+    return (*shown, *(each for each in (left, loop, again, unreadable) if each is not None))
 
 
 def _observed_anything_new(ledger: Ledger, observed: tuple[group_conditions.GroupCondition, ...]) -> bool:
@@ -143,6 +153,7 @@ def _observed_anything_new(ledger: Ledger, observed: tuple[group_conditions.Grou
         group_conditions.EARLIER_LOSS,
         group_conditions.ORPHANED_PODS,
         group_conditions.TRAINS_AGAIN,
+        group_conditions.CRASH_LOOP,
     }
     said = {
         group_conditions.GroupCondition(each.type, each.reason, each.message)
@@ -213,6 +224,7 @@ def _in_time(context: ReconcileContext, plan: Plan) -> Plan:
         fault_at,
         kept_at,
         _budget_frees_at(context.policy, plan.ledger, context.now),
+        crash_loop.ends_at(context, plan.ledger),
         plan.requeue_at,
     )
     requeue_at = min((moment for moment in moments if moment is not None), default=None)

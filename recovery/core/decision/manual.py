@@ -38,11 +38,11 @@ def answer(context: ReconcileContext, policy: Policy, ledger: Ledger, verb: Verb
     if requests.premature(asked, context.now):
         return _refuse(context, ledger, verb, asked, because(Reason.REQUEST_PREMATURE, at=asked.at.isoformat()))
     if verb is Verb.RESET_BUDGET:
-        charges = len(ledger.budget.charges)
+        what = because(Reason.BUDGET_RESET, charges=len(ledger.budget.charges), adopted=bool(ledger.budget.adopted))
         emptied = msgspec.structs.replace(
             ledger, budget=budget.reset(ledger.budget, context.now), attempts_in_row=0, charged_in_row=0
         )
-        return _accept(context, emptied, verb, asked, because(Reason.BUDGET_RESET, charges=charges))
+        return _accept(context, emptied, verb, asked, what)
     why = unread(context.snapshot)
     if why is not None:
         return _refuse(context, ledger, verb, asked, why)

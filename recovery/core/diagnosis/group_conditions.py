@@ -23,6 +23,7 @@ FINISH_OVERDUE = "FinishOverdue"
 EARLIER_LOSS = "EarlierLoss"
 ORPHANED_PODS = "OrphanedPods"
 TRAINS_AGAIN = "TrainsAgain"
+CRASH_LOOP = "CrashLoop"
 _SENTENCES_MAX = 3
 
 

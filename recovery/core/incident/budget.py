@@ -1,4 +1,8 @@
-"""The budget: how many incidents may be charged within a rolling window, and the delay before the next attempt."""
+"""The budget: how many incidents may be charged within a rolling window, and the delay before the next attempt.
+
+It refuses only the restarts of the controller. Where others restart the group more often than it allows, the group is
+in a crash loop: the controller cannot hold them back, and reports it.
+"""
 
 from datetime import datetime, timedelta
 
@@ -25,9 +29,33 @@ def charge(budget: BudgetState, limit: int, window: timedelta, now: datetime) ->
     return msgspec.structs.replace(budget, charges=charges, limit=limit, remaining=left)
 
 
+def adopt(budget: BudgetState, limit: int, window: timedelta, now: datetime) -> BudgetState:
+    """The state with one more restart by others. It is not charged."""
+    adopted = [each for each in (*budget.adopted, now) if each > now - window]
+    return msgspec.structs.replace(budget, adopted=tuple(adopted[-_no_loop(limit) - 1 :]))
+
+
+def loops_until(budget: BudgetState, limit: int, window: timedelta, now: datetime) -> datetime | None:
+    """Until when the group is in a crash loop, if nothing restarts it any more. None: it is in none.
+
+    It is in one if others restart it, and the restarts in the window, ours included, are more than the budget allows.
+    """
+    adopted = [each for each in budget.adopted if each > now - window]
+    restarts = sorted((*in_window(budget, window, now), *adopted))
+    most = _no_loop(limit)
+    if not adopted or len(restarts) <= most:
+        return None
+    return min(max(adopted), restarts[-most - 1]) + window
+
+
+def _no_loop(limit: int) -> int:
+    """How many restarts are no crash loop. One is none, even if the budget allows no restart."""
+    return max(1, limit)
+
+
 def reset(budget: BudgetState, now: datetime) -> BudgetState:
-    """The state after a person's reset: no earlier charge counts."""
-    return msgspec.structs.replace(budget, charges=(), remaining=budget.limit, reset_at=now)
+    """The state after a person's reset: no earlier charge and no earlier restart counts."""
+    return msgspec.structs.replace(budget, charges=(), adopted=(), remaining=budget.limit, reset_at=now)
 
 
 def frees_at(budget: BudgetState, limit: int, window: timedelta, now: datetime) -> datetime | None:

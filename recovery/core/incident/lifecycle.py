@@ -205,10 +205,11 @@ def add_attempt(
     free_of_charge: bool = False,
     nodes: tuple[str, ...] = (),
 ) -> Ledger:
-    """Add an attempt. A trigger or an adopted restart raises the epoch, and the first one of an incident is charged.
+    """Add an attempt. A trigger or an adopted restart raises the epoch. Our first trigger of an incident is charged.
 
-    `free_of_charge`: a person asked for it, or the verdict is that it costs nothing. `nodes`: quarantined for it. The
-    platform does not ask for budget: its own restart is not charged if the budget is exhausted by then.
+    `free_of_charge`: a person asked for it, or the verdict is that it costs nothing. `nodes`: quarantined for it. A
+    restart that others make is never charged, and refunds no charge: otherwise a crash, our restart and a restart by
+    the JobSet could repeat without end and without cost. It counts towards a crash loop, unless it is `free_of_charge`.
     """
     incident = ledger.current_incident
     bump = action is not AttemptAction.NONE
@@ -218,22 +219,27 @@ def add_attempt(
         number=number, epoch=epoch, action=action, started_at=now, reason=reason, message=message, nodes=nodes
     )
     limit, window = incident.pinned.budget_limit, timedelta(seconds=incident.pinned.budget_window_seconds)
-    free = budget.remaining(ledger.budget, limit, window, now) > 0
-    charge = bump and free and not free_of_charge and not incident.charged and incident.mode == Mode.ENFORCE
+    ours = bump and action is not AttemptAction.ADOPTED
+    left = budget.remaining(ledger.budget, limit, window, now) > 0
+    charge = ours and left and not free_of_charge and not incident.charged and incident.mode == Mode.ENFORCE
     totals = ledger.totals
     if bump:
         totals = msgspec.structs.replace(
             totals, restarts=totals.restarts + 1, charged=totals.charged + (1 if charge else 0)
         )
-    in_row = ledger.charged_in_row
-    if bump and action is not AttemptAction.ADOPTED:
+    in_row, spent = ledger.charged_in_row, ledger.budget
+    if ours:
         in_row = 0 if free_of_charge else in_row + 1
+    if charge:
+        spent = budget.charge(spent, limit, window, now)
+    if action is AttemptAction.ADOPTED and not free_of_charge:
+        spent = budget.adopt(spent, limit, window, now)
     return msgspec.structs.replace(
         ledger,
         epoch=epoch,
         totals=totals,
         charged_in_row=in_row,
-        budget=budget.charge(ledger.budget, limit, window, now) if charge else ledger.budget,
+        budget=spent,
         incident=msgspec.structs.replace(
             incident,
             attempts=_newest((*incident.attempts, attempt)),

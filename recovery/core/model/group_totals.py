@@ -40,5 +40,10 @@ class BudgetState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     """`budget.limit` of the policy."""
     remaining: int = 0
     """Recoveries left in this window."""
+    adopted: tuple[datetime, ...] = ()
+    """When others restarted the group after a loss for which a restart by the controller would be charged, newest last.
+    They use no budget, but count towards a crash loop. Entries older than the window are dropped, and so are older ones
+    beyond those that show a loop."""
     reset_at: datetime | None = None
-    """When a user last reset the budget. Neither charges nor attempts from before then count. None: never."""
+    """When a user last reset the budget. Neither charges, adopted restarts nor attempts from before then count. None:
+    never."""

@@ -102,6 +102,8 @@ class Reason(StrEnum):
     """The Job fails for a reason that only its own spec can cause, for example a deadline."""
     MAX_RESTARTS = "MaxRestarts"
     """The JobSet's failurePolicy allows no more restarts."""
+    CRASH_LOOP = "CrashLoop"
+    """The group fails again and again, and others restart it more often than the budget allows the controller to."""
     FAILURE_POLICY = "FailurePolicy"
     """The JobSet's failurePolicy decides on the failing Job (KEP-262)."""
     BACKOFF_LIMIT_ZERO = "BackoffLimitZero"

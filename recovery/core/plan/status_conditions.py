@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from recovery.core.diagnosis.group_conditions import GroupCondition
+from recovery.core.diagnosis.group_conditions import CRASH_LOOP, GroupCondition
 from recovery.core.incident import budget
 from recovery.core.incident.preconditions import paused
 from recovery.core.model.facts import WorkloadFacts
@@ -94,8 +94,17 @@ def _of_policy(ledger: Ledger, policy: Policy | PolicyError | None) -> Policy | 
     return policy if isinstance(policy, Policy) else None
 
 
+def in_crash_loop(ledger: Ledger) -> bool:
+    """Others restart the group more often than its budget allows, as of the latest write."""
+    return _says(ledger, CRASH_LOOP)
+
+
 def _said_exhausted(ledger: Ledger) -> bool:
-    return any((each.type, each.status) == (BUDGET_EXHAUSTED, "True") for each in ledger.conditions)
+    return _says(ledger, BUDGET_EXHAUSTED)
+
+
+def _says(ledger: Ledger, type_: str) -> bool:
+    return any((each.type, each.status) == (type_, "True") for each in ledger.conditions)
 
 
 def _exhausted(ledger: Ledger, open_: Incident | None, terms: Policy | None) -> bool:

@@ -23,11 +23,39 @@ def _restart_again(details: Details) -> str:
     )
 
 
+def _crash_loop(details: Details) -> str:
+    jobset, action, limit = details["jobset"], details["action"], details["max_restarts"]
+    again = f"create the job again with another {'runtime' if details['kind'] == 'TrainJob' else 'failurePolicy'}"
+    if action:
+        by = f"a rule of the failurePolicy of JobSet {jobset} has action {action}, which maxRestarts does not limit"
+        then = f"{again}, whose rule has action RestartJobSet (maxRestarts limits that) or FailJobSet"
+    elif limit:
+        by = f"the failurePolicy of JobSet {jobset} restarts it until maxRestarts {limit} is exhausted"
+        then = f"{again}, whose maxRestarts is lower"
+    else:
+        by, then = f"another client restarts JobSet {jobset} or its Jobs", ""
+    stop = f"spec.suspend: true in {details['kind']} {details['job']}"
+    if details["kueue"]:
+        stop = "spec.active: false in its Workload, because Kueue owns spec.suspend"
+    return (
+        f"the group restarted more than {_times(details['most'])} within {details['window']}, where policy "
+        f"{details['policy']} allows {details['limit']}: {by}, and the controller cannot prevent that; to stop it, set "
+        f"{stop}{f'; a failurePolicy cannot be changed: {then}' if then else ''}"
+    )
+
+
+def _times(count: str | int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
 _FREE = "not charged to the budget"
 
 
 def _budget_reset(details: Details) -> str:
-    return "1 charge no longer counts" if details["charges"] == 1 else f"{details['charges']} charges no longer count"
+    charges = (
+        "1 charge no longer counts" if details["charges"] == 1 else f"{details['charges']} charges no longer count"
+    )
+    return f"{charges}, and neither do the restarts by others" if details["adopted"] else charges
 
 
 def _free_of_charge(details: Details) -> str:
@@ -232,6 +260,7 @@ _RESTARTS: dict[Sentence | Reason, Text] = {
     Reason.TIME_TO_START: "the group has already had its time to start",
     Sentence.LEFT_ALONE: "{why}: the group is not restarted",
     Sentence.ADOPTED: _adopted,
+    Reason.CRASH_LOOP: _crash_loop,
     Sentence.LEFT_TO_ITS_CREATOR: _left_to_its_creator,
     Sentence.JOB_SET_WAS_DELETED: "JobSet {jobset} was deleted",
     Reason.MEMBER_REPLACED: (

@@ -170,6 +170,14 @@ BUDGET_LIMIT = _of_job(
     SELECTED,
     "recovery_restart_budget_remaining / recovery_restart_budget_limit < 0.25",
 )
+CRASH_LOOP = _of_job(
+    "job_crash_loop",
+    MetricType.GAUGE,
+    "always 1",
+    "1 for a group that others restart more often than its budget allows. The controller cannot hold them back.",
+    "While the group is in a [crash loop](policy.md#crash-loops).",
+    "recovery_job_crash_loop == 1",
+)
 JOB_PROGRESS = _of_job(
     "job_progress_ratio",
     MetricType.GAUGE,
@@ -263,6 +271,7 @@ OF_JOBS = (
     RENDEZVOUS_PARTICIPANTS,
     BUDGET_REMAINING,
     BUDGET_LIMIT,
+    CRASH_LOOP,
     JOB_PROGRESS,
     JOB_PROGRESS_TIMESTAMP,
     GROUP_NODES,

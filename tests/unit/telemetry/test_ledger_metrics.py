@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from recovery.core.decision.resuming import OUTLIVES_IN, SETTLES_IN
 from recovery.core.model.facts import Snapshot
 from recovery.core.model.group_totals import BudgetState, Totals
-from recovery.core.model.ledger import SCHEMA_VERSION, AttemptAction, Outcome, Phase
+from recovery.core.model.ledger import SCHEMA_VERSION, AttemptAction, LedgerCondition, Outcome, Phase
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.spec import BudgetSpec, Mode, PolicySpec
 from recovery.telemetry.idle_cells import BOOKED_WITHIN
@@ -361,3 +361,10 @@ def test_of_a_job_whose_ledger_cannot_be_read_only_what_the_cluster_shows_is_tol
     store.groups[UID] = msgspec.structs.replace(store.groups[UID], schema_version=SCHEMA_VERSION + 1)
     told = {name for name, labels in Scrape(metrics).samples if ("job_name", KEY.name) in labels}
     assert told == {"recovery_job_gpus"}
+
+
+def test_a_crash_loop_has_a_series_while_it_lasts(metrics: Telemetry, group: Group) -> None:
+    assert Scrape(metrics).of_job("recovery_job_crash_loop") is None
+    for status, value in (("True", 1.0), ("False", None)):
+        group.says(LedgerCondition("CrashLoop", status, "CrashLoop", "it loops", BEGIN))
+        assert Scrape(metrics).of_job("recovery_job_crash_loop") == value

@@ -64,6 +64,7 @@ NAMES = {
     "incident_start_timestamp_seconds": "gauge",
     "restart_budget_remaining": "gauge",
     "restart_budget_limit": "gauge",
+    "job_crash_loop": "gauge",
     "reconcile_duration_seconds": "histogram",
     "reconcile_errors": "counter",
     "workqueue_depth": "gauge",

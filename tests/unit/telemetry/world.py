@@ -23,7 +23,16 @@ from recovery.core.model.facts import (
 )
 from recovery.core.model.group_size import ElasticState
 from recovery.core.model.group_totals import Totals
-from recovery.core.model.ledger import AttemptAction, Closing, Incident, Ledger, Outcome, Phase, Target
+from recovery.core.model.ledger import (
+    AttemptAction,
+    Closing,
+    Incident,
+    Ledger,
+    LedgerCondition,
+    Outcome,
+    Phase,
+    Target,
+)
 from recovery.core.model.ledger_object import LedgerObject
 from recovery.core.model.pinned_policy import PinnedPolicy
 from recovery.core.model.reason import Reason
@@ -251,6 +260,10 @@ class Group:
 
     def set_totals(self, totals: Totals) -> None:
         self._write(msgspec.structs.replace(self.ledger, totals=totals))
+
+    def says(self, condition: LedgerCondition) -> None:
+        """The group has this condition, and no other."""
+        self._write(msgspec.structs.replace(self.ledger, conditions=(condition,)))
 
     def _write(self, ledger: Ledger) -> None:
         before, self.ledger = self.ledger, ledger

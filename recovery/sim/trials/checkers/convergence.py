@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from recovery.core.diagnosis.group_conditions import CRASH_LOOP
 from recovery.core.model.annotations import SUSPENDED_BY_ANNOTATION
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.fleet_ledger import FleetLedger
@@ -246,17 +247,20 @@ class ConvergesAfterHealing(CheckerRule):
 
 
 def _by_time_or_announced(change: ObjectChange) -> bool:
-    """The write ends BudgetExhausted between incidents, when the budget's window moves on. Or it is an Event about the
-    RecoveryConfig: the Event describes another write, which is judged itself."""
+    """The write ends BudgetExhausted or CrashLoop between incidents, when the budget's window moves on. Or it is an
+    Event about the RecoveryConfig: the Event describes another write, which is judged itself."""
     if change.resource == RECOVERY_GROUPS:
-        return _exhausted(change.before) is True and _exhausted(change.body) is False
+        return any(
+            _shown(change.before, type_) is True and _shown(change.body, type_) is False
+            for type_ in (BUDGET_EXHAUSTED, CRASH_LOOP)
+        )
     return bool((change.body.get("involvedObject") or {}).get("kind") == RECOVERY_CONFIGS.kind)
 
 
-def _exhausted(group: Mapping[str, Any] | None) -> bool | None:
-    """The status of the condition BudgetExhausted. None: an incident is open, or the ledger has no such condition."""
+def _shown(group: Mapping[str, Any] | None, type_: str) -> bool | None:
+    """The status of the condition of that type. None: an incident is open, or the ledger has no such condition."""
     status = (group or {}).get("status") or {}
-    found = [each["status"] == "True" for each in status.get("conditions", ()) if each["type"] == BUDGET_EXHAUSTED]
+    found = [each["status"] == "True" for each in status.get("conditions", ()) if each["type"] == type_]
     return found[0] if found and not status.get("incident") else None
 
 

@@ -25,7 +25,7 @@ def failing() -> World:
     return training(failure_policy=RESTARTS).pod_failed(3, 137, 0).job_failing("BackoffLimitExceeded", 1, finally_=True)
 
 
-def test_the_jobsets_own_restart_is_adopted_and_charged_once() -> None:
+def test_the_jobsets_own_restart_is_adopted_and_not_charged() -> None:
     controller = Controller()
     controller.reconcile(failing(), 1.2)
     restarting = failing().restarted_by_jobset()
@@ -35,7 +35,8 @@ def test_the_jobsets_own_restart_is_adopted_and_charged_once() -> None:
     assert controller.phase() is Phase.TEARING_DOWN
     controller.settle(restarting.recreated(10).all_ready(30), 30.5)
     assert controller.workload_actions == []
-    assert controller.ledger.epoch == controller.ledger.totals.restarts == controller.ledger.totals.charged == 1
+    assert controller.ledger.epoch == controller.ledger.totals.restarts == 1
+    assert controller.ledger.totals.charged == 0
     assert controller.events == ["MemberLost", "RestartAdopted", "IncidentRecovered"]
 
 

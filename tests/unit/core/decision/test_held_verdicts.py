@@ -224,7 +224,7 @@ def test_a_retry_by_hand_is_not_ascribed_to_the_rule_that_held_the_group() -> No
 
 
 def test_a_restart_after_one_of_the_platforms_own_is_charged_once() -> None:
-    """The adopted restart has been charged, and the message states the recoveries that are really left."""
+    """Only ours is charged, and the message states the recoveries that are really left."""
     controller = Controller(policy(limit=1))
     world = training(failure_policy=FailurePolicyFacts(max_restarts=5)).pod_failed(2, 1, 0)
     adopted = world.job_failing("BackoffLimitExceeded", 0).restarted_by_jobset().job_deleted(1)
@@ -234,7 +234,7 @@ def test_a_restart_after_one_of_the_platforms_own_is_charged_once() -> None:
     controller.reconcile(world, 16)
     controller.reconcile(world.pod_failed(1, 1, 20), 21)
     assert len(controller.triggers) == 1
-    assert controller.ledger.budget.charges == (at(1),)
+    assert controller.ledger.budget.charges == (at(21),)
     assert "(0 of 1 recoveries left)" in controller.incident.message
 
 

@@ -214,7 +214,7 @@ def test_fail_job_with_a_failure_policy_that_restarts_is_adopted() -> None:
     assert [attempt.action for attempt in incident.attempts] == [AttemptAction.NONE, AttemptAction.ADOPTED]
     assert controller.workload_actions == []
     assert controller.ledger.epoch == 1
-    assert incident.charged
+    assert not incident.charged
 
 
 def test_what_was_stood_aside_for_stays_so_when_its_evidence_has_gone() -> None:

@@ -466,7 +466,11 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
         explained(Sentence.REFUSED, Reason.NO_INCIDENT, verb="retry", why="no incident is open"),
         "retry is refused: no incident is open",
     ),
-    (because(Reason.BUDGET_RESET, charges=1), "1 charge no longer counts"),
+    (because(Reason.BUDGET_RESET, charges=1, adopted=0), "1 charge no longer counts"),
+    (
+        because(Reason.BUDGET_RESET, charges=0, adopted=1),
+        "0 charges no longer count, and neither do the restarts by others",
+    ),
     (because(Reason.BACKOFF_SKIPPED), "the backoff is skipped: the job resumes as soon as its old pods are deleted"),
     (
         because(Reason.REQUEST_EXPIRED, at="2026-11-21T11:43:20+00:00"),

@@ -131,5 +131,5 @@ def test_braces_in_what_others_say_are_no_placeholders() -> None:
 
 
 def test_an_explanation_is_told_the_same_way_twice() -> None:
-    why: Explanation = because(Reason.BUDGET_RESET, charges=3)
+    why: Explanation = because(Reason.BUDGET_RESET, charges=3, adopted=0)
     assert render(why) == render(why) == "3 charges no longer count"
