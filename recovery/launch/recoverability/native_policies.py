@@ -26,6 +26,9 @@ FAILURE_POLICY_NOT_REACHED = Code(
     "failure-policy-not-reached", Severity.WARNING, "failurePolicy waits until a Job has failed"
 )
 NO_RESTARTS_ALLOWED = Code("no-restarts-allowed", Severity.WARNING, "the failurePolicy allows no restart")
+RESTARTS_WITHOUT_LIMIT = Code(
+    "restarts-without-limit", Severity.WARNING, "a job that fails after each start is restarted without end"
+)
 DEADLINE_RESTARTS_JOB = Code(
     "deadline-restarts-job", Severity.WARNING, "a deadline restarts the group instead of ending it"
 )
@@ -34,6 +37,7 @@ ALPHA_RESTART = Code("alpha-restart", Severity.WARNING, "an alpha way to restart
 CODES = (
     FAILURE_POLICY_NOT_REACHED,
     NO_RESTARTS_ALLOWED,
+    RESTARTS_WITHOUT_LIMIT,
     DEADLINE_RESTARTS_JOB,
     PREEMPTION_FAILS_JOB,
     ALPHA_RESTART,
@@ -41,6 +45,8 @@ CODES = (
 
 _RESTART_ONE = frozenset({"RestartJob", "RestartJobAndIgnoreMaxRestarts"})
 _FREE = frozenset({"RestartJobSetAndIgnoreMaxRestarts", "RestartJobAndIgnoreMaxRestarts"})
+_BY_POD_RULE = "PodFailurePolicy"
+"""The reason of a Job that a rule of its podFailurePolicy has failed."""
 _TERMINATED = {143: "SIGTERM", 137: "SIGKILL after its grace"}
 """Exit codes of a container whose pod is drained, preempted or evicted."""
 
@@ -50,6 +56,7 @@ def check(launch: Launch) -> Iterator[LintFinding]:
     if policy is not None:
         yield from _alpha(policy)
         yield from _no_restarts(launch, policy)
+        yield from _without_limit(policy, launch)
     for member in launch.members:
         if policy is not None:
             yield from _deadline(policy, member.job)
@@ -93,6 +100,28 @@ def _no_restarts(launch: Launch, policy: FailurePolicy) -> Iterator[LintFinding]
     )
 
 
+def _without_limit(policy: FailurePolicy, launch: Launch) -> Iterator[LintFinding]:
+    """A rule may restart without a limit what the platform has disrupted. A program can fail after each start."""
+    only_disrupted = not any(
+        each.action == "FailJob" and each.exit_codes_operator
+        for member in launch.members
+        for each in member.job.pod_failure_rules
+    )
+    for rule in policy.rules:
+        if rule.action != "RestartJobSetAndIgnoreMaxRestarts" or (
+            rule.job_reasons == (_BY_POD_RULE,) and only_disrupted
+        ):
+            continue
+        yield LintFinding(
+            RESTARTS_WITHOUT_LIMIT,
+            rule.place / "action",
+            f"maxRestarts does not limit action {rule.action}: a program that fails after each start is restarted "
+            "without end while it holds its GPUs, and the budget of a RecoveryPolicy does not stop that",
+            "set action: RestartJobSet, which maxRestarts limits, or let only disruptions match: onJobFailureReasons: "
+            f"[{_BY_POD_RULE}], and a podFailurePolicy whose FailJob rules have only onPodConditions",
+        )
+
+
 def _deadline(policy: FailurePolicy, job: ReplicatedJob) -> Iterator[LintFinding]:
     deadline = job.active_deadline_seconds
     if deadline is None or not policy.max_restarts or _action(policy, "DeadlineExceeded") == "FailJobSet":
@@ -128,7 +157,7 @@ def _not_reached(policy: FailurePolicy, launch: Launch, member: Member) -> Itera
 
 def _preemption(launch: Launch, job: ReplicatedJob) -> Iterator[LintFinding]:
     policy = launch.job_set.failure_policy
-    if policy is not None and policy.max_restarts and _action(policy, "PodFailurePolicy") != "FailJobSet":
+    if policy is not None and policy.max_restarts and _action(policy, _BY_POD_RULE) != "FailJobSet":
         return  # the failed Job restarts the group
     for code, signal in _TERMINATED.items():
         rule = next((each for each in job.pod_failure_rules if _matches(each, code)), None)

@@ -69,7 +69,8 @@ def test_a_failure_policy_that_need_not_be_reached(launch: Launch) -> None:
 
 def test_restarts_that_do_not_count_are_restarts_to_be_reached() -> None:
     free = policy(rule("RestartJobSetAndIgnoreMaxRestarts"), restarts=0)
-    assert names(native_policies.check(group(failure_policy=free))) == ["failure-policy-not-reached"]
+    found = names(native_policies.check(group(failure_policy=free)))
+    assert found == ["restarts-without-limit", "failure-policy-not-reached"]
 
 
 def test_a_failure_policy_without_max_restarts_restarts_nothing() -> None:
@@ -78,12 +79,39 @@ def test_a_failure_policy_without_max_restarts_restarts_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "rules",
-    [(rule("RestartJobSetAndIgnoreMaxRestarts"),), (rule("FailJobSet"),)],
+    ("rules", "found"),
+    [((rule("RestartJobSetAndIgnoreMaxRestarts"),), ["restarts-without-limit"]), ((rule("FailJobSet"),), [])],
     ids=["without limit", "meant to fail"],
 )
-def test_no_max_restarts_is_no_matter_where_a_rule_says_otherwise(rules: tuple[NativeRule, ...]) -> None:
-    assert names(native_policies.check(group(job(backoff_limit=0), failure_policy=policy(*rules, restarts=None)))) == []
+def test_no_max_restarts_is_no_matter_where_a_rule_says_otherwise(
+    rules: tuple[NativeRule, ...], found: list[str]
+) -> None:
+    launch = group(job(backoff_limit=0), failure_policy=policy(*rules, restarts=None))
+    assert names(native_policies.check(launch)) == found
+
+
+def test_a_crash_after_each_start_is_restarted_without_end() -> None:
+    """Lint case 84."""
+    free = policy(rule("RestartJobSetAndIgnoreMaxRestarts", reasons=("PodFailurePolicy",)), restarts=2)
+    crashes = job(backoff_limit=0, pod_failure_rules=(exits("FailJob", 143, operator="NotIn"),))
+    finding = only(native_policies.check(group(crashes, failure_policy=free)))
+    assert (finding.code.name, finding.place) == ("restarts-without-limit", POLICY / "rules" / 0 / "action")
+    assert finding.message == (
+        "maxRestarts does not limit action RestartJobSetAndIgnoreMaxRestarts: a program that fails after each start is "
+        "restarted without end while it holds its GPUs, and the budget of a RecoveryPolicy does not stop that"
+    )
+
+
+def test_what_the_platform_disrupts_may_be_restarted_without_limit() -> None:
+    free = policy(rule("RestartJobSetAndIgnoreMaxRestarts", reasons=("PodFailurePolicy",)))
+    disruptions = job(backoff_limit=0, pod_failure_rules=(disrupted("FailJob"),))
+    assert names(native_policies.check(group(disruptions, failure_policy=free))) == []
+
+
+def test_other_failures_of_the_job_than_by_its_rules_need_a_limit_too() -> None:
+    free = policy(rule("RestartJobSetAndIgnoreMaxRestarts", reasons=("PodFailurePolicy", "BackoffLimitExceeded")))
+    disruptions = job(backoff_limit=0, pod_failure_rules=(disrupted("FailJob"),))
+    assert names(native_policies.check(group(disruptions, failure_policy=free))) == ["restarts-without-limit"]
 
 
 def test_a_rule_that_fails_for_one_reason_still_leaves_the_others() -> None:
