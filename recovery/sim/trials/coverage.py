@@ -69,8 +69,9 @@ _CONDITIONS = (
     group_conditions.POD_KEPT_RUNNING,
     group_conditions.TRAINING_CONTAINER_UNKNOWN,
     group_conditions.TRAINS_AGAIN,
+    group_conditions.CRASH_LOOP,
 )
-"""Conditions of RecoveryGroups about their objects."""
+"""Conditions of RecoveryGroups about their objects, and about restarts by others."""
 
 _FLEET = ("quarantined", "refused", "released", "suspected", "futile", "breaker", "storm")
 """What concerns several groups: a node was quarantined, was not quarantined because of a cap, was released; …"""

@@ -7,6 +7,7 @@ from recovery.ports import JOB_SETS, PODS, RECOVERY_CONFIGS, RECOVERY_POLICIES, 
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.kinds.trainjobs import CLUSTER_TRAINING_RUNTIMES
 from recovery.sim.api.server import ApiServer
+from recovery.sim.kubelets.processes import SIGTERM_CODE
 from recovery.sim.training.rounds import TrainingKind
 from recovery.sim.training.training import EXITS_AFTER_VARIABLE
 from recovery.sim.trials.plan import JobAdmission, JobPlan, Marking, PlannedRuntime, PodFailures, Sidecar, TrialPlan
@@ -22,6 +23,12 @@ WORKERS = "workers"
 """The ReplicatedJob of a bare JobSet."""
 NATIVE_CODE = 42
 """The exit code that the Job's own podFailurePolicy decides about."""
+_AGAIN = {
+    "name": "again",
+    "action": "RestartJobSetAndIgnoreMaxRestarts",
+    "onJobFailureReasons": ["PodFailurePolicy"],
+}
+"""The rule of a failurePolicy that restarts without a limit what a podFailurePolicy has failed."""
 _POD_FAILURES: dict[PodFailures, Body] = {
     PodFailures.NONE: {},
     PodFailures.IGNORE: {
@@ -145,6 +152,8 @@ def runtime_of(job: JobPlan) -> Body:
             replicated[1]["dependsOn"] = [{"name": INITIALIZER, "status": "Complete"}]
         case PlannedRuntime.NATIVE:
             spec["failurePolicy"] = {"maxRestarts": 1}
+        case PlannedRuntime.UNLIMITED:
+            spec["failurePolicy"] = {"maxRestarts": 1, "rules": [_AGAIN]}
     return {
         "apiVersion": CLUSTER_TRAINING_RUNTIMES.api_version,
         "kind": "ClusterTrainingRuntime",
@@ -192,6 +201,10 @@ def _replicated_job(job: JobPlan, name: str, *, step: str, pods: int) -> Body:
         container["readinessProbe"] = {"exec": {"command": ["test", "-f", "/tmp/recovery-joined"]}, "periodSeconds": 1}  # noqa: S108
     if job.runtime is PlannedRuntime.NATIVE:
         codes = {"operator": "In", "values": [NATIVE_CODE]}
+        job_spec["podFailurePolicy"] = {"rules": [{"action": "FailJob", "onExitCodes": codes}]}
+    if job.runtime is PlannedRuntime.UNLIMITED:
+        job_spec["backoffLimit"] = 0
+        codes = {"operator": "NotIn", "values": [SIGTERM_CODE]}
         job_spec["podFailurePolicy"] = {"rules": [{"action": "FailJob", "onExitCodes": codes}]}
     if step != INITIALIZER:
         job_spec |= _POD_FAILURES[job.pod_failures]

@@ -26,6 +26,9 @@ class PlannedRuntime(StrEnum):
     """As shipped, with an initializer that runs first."""
     NATIVE = "native"
     """As prepared, with a podFailurePolicy that fails the Job on exit code 42, and maxRestarts 1."""
+    UNLIMITED = "unlimited"
+    """As native, but any exit code of its own fails the Job with its first pod, and then its JobSet restarts the group
+    without a limit. Other failed Jobs count for maxRestarts 1."""
     BARE_JOBSET = "bare-jobset"
     """A JobSet of the user's own, without a TrainJob."""
 
@@ -58,7 +61,7 @@ class PodFailures(StrEnum):
     """What the podFailurePolicy of the Jobs says. Where there is one, a Job replaces a pod only when it has ended."""
 
     NONE = "none"
-    """There is no such policy, unless the runtime is `native`."""
+    """There is no such policy, unless the runtime is `native` or `unlimited`."""
     IGNORE = "ignore"
     """Ignore for the condition DisruptionTarget, and for the exit code of SIGTERM."""
     FAIL_INDEX = "fail-index"
@@ -102,7 +105,7 @@ class JobPlan(msgspec.Struct, frozen=True):
     saves: Saves | None = None
     """None: a rank that gets SIGTERM exits at once."""
     pod_failures: PodFailures = PodFailures.NONE
-    """Only of runtimes whose pods are never restarted: not of `shipped`, `initialized` and `native`."""
+    """Only of runtimes whose pods are never restarted, and whose podFailurePolicy is not their own."""
     reports_every_seconds: float | None = None
     """How often its training reports progress. None: it does not. TrainJobs only."""
     policy: Mapping[str, Any] | None = {}
@@ -125,7 +128,12 @@ class JobPlan(msgspec.Struct, frozen=True):
     @property
     def never_restarts(self) -> bool:
         """Its pods have restartPolicy Never, and no podFailurePolicy of the runtime."""
-        return self.runtime not in {PlannedRuntime.SHIPPED, PlannedRuntime.INITIALIZED, PlannedRuntime.NATIVE}
+        return self.runtime not in {
+            PlannedRuntime.SHIPPED,
+            PlannedRuntime.INITIALIZED,
+            PlannedRuntime.NATIVE,
+            PlannedRuntime.UNLIMITED,
+        }
 
     @property
     def under_kueue(self) -> bool:

@@ -117,6 +117,8 @@ RULES: tuple[dict[str, object], ...] = (
 _TRAP = 1
 _GIVES_UP = frozenset({PlannedRuntime.SHIPPED, PlannedRuntime.INITIALIZED})
 """Runtimes whose JobSet fails permanently some seconds after eight exits."""
+_RUNTIMES = tuple(each for each in PlannedRuntime if each is not PlannedRuntime.UNLIMITED)
+"""Runtimes that are drawn for a job. Some of the native ones then become unlimited."""
 _LEAVES_SIGNS = frozenset({FaultKind.CONTAINER_KILL, FaultKind.CASCADE, FaultKind.CRASH_LOOP})
 _SHARES: Mapping[str, float] = {
     "sidecars": 0.3,
@@ -128,11 +130,12 @@ _SHARES: Mapping[str, float] = {
     "saves": 0.08,
     "pod failures": 0.15,
     "ttl": 0.25,
+    "unlimited": 0.35,
 }
 """The share of the jobs that have sidecars, are created suspended, have a deadline, and are resized by their users; of
 the bare JobSets in which no container requests accelerators; of the TrainJobs that report progress; of the jobs whose
 ranks save on SIGTERM; of the jobs with restartPolicy Never that have a podFailurePolicy; of the jobs whose JobSet has a
-TTL."""
+TTL; of the jobs whose own policies decide that their JobSet restarts without a limit, and that crash in a loop."""
 _SIDECARS: tuple[tuple[Sidecar, ...], ...] = (
     (Sidecar.HELPER,),
     (Sidecar.BROKEN,),
@@ -169,9 +172,12 @@ def draw_plan(seed: int) -> TrialPlan:
     jobs = tuple(_with_meeting(meeting, job) for job in jobs)
     ends = random.Random(f"ttl {seed}")
     jobs = tuple(_with_ttl(ends, job) for job in jobs)
+    loops = random.Random(f"loops {seed}")
+    jobs = tuple(_with_loops(loops, job) for job in jobs)
     if not calm_world:
         faults = (*faults, *_faults_of_features(more, jobs, faults))
         faults = (*faults, *_faults_of_runs(meeting, jobs, faults))
+        faults = (*faults, *_faults_of_loops(loops, jobs, faults))
     busy = any(job.admission is not JobAdmission.AT_ONCE for job in jobs) and more.random() < 0.5
     rates = FaultRates()
     if not calm_api:
@@ -250,6 +256,13 @@ def _with_ttl(chance: random.Random, job: JobPlan) -> JobPlan:
     return msgspec.structs.replace(job, ttl_seconds=seconds) if drawn < _SHARES["ttl"] else job
 
 
+def _with_loops(chance: random.Random, job: JobPlan) -> JobPlan:
+    """The job. If its own policies decide, perhaps with a JobSet that restarts without a limit."""
+    if job.runtime is not PlannedRuntime.NATIVE or chance.random() >= _SHARES["unlimited"]:
+        return job
+    return msgspec.structs.replace(job, runtime=PlannedRuntime.UNLIMITED)
+
+
 def _faults_of_features(
     more: random.Random, jobs: tuple[JobPlan, ...], others: tuple[TrialFault, ...]
 ) -> Iterator[TrialFault]:
@@ -296,6 +309,17 @@ def _faults_of_runs(
         seconds, near = round(chance.uniform(*lasts), 1), chance.choice(others) if others else None
         at_seconds, index = _moment(chance, seconds, near), chance.randrange(job.pods)
         yield TrialFault(FaultKey("world", number, kind), seconds, at_seconds, str(job), (index,))
+
+
+def _faults_of_loops(
+    chance: random.Random, jobs: tuple[JobPlan, ...], others: tuple[TrialFault, ...]
+) -> Iterator[TrialFault]:
+    """A crash loop of each job whose JobSet restarts it without a limit."""
+    looping = [job for job in jobs if job.runtime is PlannedRuntime.UNLIMITED]
+    for number, job in enumerate(looping, start=len(others)):
+        seconds = round(chance.uniform(120.0, 900.0), 1)
+        key, at_seconds = FaultKey("world", number, FaultKind.CRASH_LOOP), _moment(chance, seconds, None)
+        yield TrialFault(key, seconds, at_seconds, str(job), (0,), code=chance.choice((1, 137, NATIVE_CODE)))
 
 
 def _fitting(kind: FaultKind, job: JobPlan) -> FaultKind:
@@ -347,7 +371,7 @@ def _job(chance: random.Random, number: int, pods: int) -> JobPlan:
     return JobPlan(
         namespace=chance.choice(_NAMESPACES),
         name=f"job-{number}",
-        runtime=chance.choice(tuple(PlannedRuntime)),
+        runtime=chance.choice(_RUNTIMES),
         pods=pods,
         grace_seconds=chance.choice((0, 5, 30)),
         total_steps=chance.choice((None, None, None, 30_000)),

@@ -22,9 +22,15 @@ def _has(*kinds: FaultKind) -> Property:
 
 def _exits_by_policy(plan: TrialPlan) -> bool:
     """A container exits with the code that its Job's podFailurePolicy handles."""
-    ruled = {str(job) for job in plan.jobs if job.runtime is PlannedRuntime.NATIVE and job.policy is not None}
+    runtimes = (PlannedRuntime.NATIVE, PlannedRuntime.UNLIMITED)
+    ruled = {str(job) for job in plan.jobs if job.runtime in runtimes and job.policy is not None}
     exits = (FaultKind.CONTAINER_KILL, FaultKind.CRASH_LOOP)
     return any(f.key.kind in exits and f.code == NATIVE_CODE and f.job in ruled for f in plan.faults)
+
+
+def _restarted_by_its_jobset(plan: TrialPlan) -> bool:
+    """The JobSet of a job restarts it for each exit of its container."""
+    return any(job.runtime is PlannedRuntime.UNLIMITED and job.policy is not None for job in plan.jobs)
 
 
 def _rough(plan: TrialPlan) -> bool:
@@ -114,7 +120,10 @@ CANARIES = (
     Canary("no compare-and-swap", "LedgerSuccession", ledgers.last_write_wins, _any, 2),
     Canary("edge-triggered", "ConvergesAfterHealing", watching.only_changes, _rough, 12),
     Canary("no UID precondition", "OnlyTargets", writes.deletes_by_name, _any, 2),
-    Canary("two charges for one incident", "OneCharge", ledgers.a_charge_for_each_attempt, _has(*_AGAIN), 144),
+    Canary("two charges for one incident", "OneCharge", ledgers.a_charge_for_each_attempt, _has(*_AGAIN), 20),
+    Canary(
+        "what others did is charged", "OneCharge", ledgers.a_charge_for_what_others_did, _restarted_by_its_jobset, 10
+    ),
     Canary(
         "incidents that share a record are not counted",
         "FleetTotalsFold",

@@ -1,6 +1,6 @@
 """Bugs in what is remembered."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 import pytest
@@ -8,7 +8,7 @@ import pytest
 from recovery import api_verbs
 from recovery.core.decision import decide
 from recovery.core.diagnosis.classify import Disruption
-from recovery.core.incident import lifecycle
+from recovery.core.incident import budget, lifecycle
 from recovery.core.incident.invariants import violations
 from recovery.core.model.facts import Snapshot, WorkloadFacts
 from recovery.core.model.ledger import AttemptAction, Ledger, Target
@@ -93,6 +93,44 @@ def a_charge_for_each_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("recovery.core.incident.lifecycle.add_attempt", add_attempt)
     monkeypatch.setattr("recovery.controller.reconciler.violations", but_for_charges)
+
+
+def a_charge_for_what_others_did(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first restart of an incident is charged, even if the JobSet makes it."""
+    charged_for_ours = lifecycle.add_attempt
+
+    def add_attempt(
+        ledger: Ledger,
+        action: AttemptAction,
+        target: Target,
+        reason: Reason,
+        message: str,
+        now: datetime,
+        *,
+        free_of_charge: bool = False,
+        nodes: tuple[str, ...] = (),
+    ) -> Ledger:
+        after = charged_for_ours(
+            ledger, action, target, reason, message, now, free_of_charge=free_of_charge, nodes=nodes
+        )
+        open_ = after.current_incident
+        limit, window = open_.pinned.budget_limit, timedelta(seconds=open_.pinned.budget_window_seconds)
+        left = budget.remaining(after.budget, limit, window, now)
+        if (
+            action is not AttemptAction.ADOPTED
+            or free_of_charge
+            or open_.charged
+            or not left
+            or open_.mode != "Enforce"
+        ):
+            return after
+        return msgspec.structs.replace(
+            after.with_incident(charged=True),
+            totals=msgspec.structs.replace(after.totals, charged=after.totals.charged + 1),
+            budget=budget.charge(after.budget, limit, window, now),
+        )
+
+    monkeypatch.setattr("recovery.core.incident.lifecycle.add_attempt", add_attempt)
 
 
 def incidents_begin_when_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 from recovery.core.incident.lifecycle import into_history
 from recovery.core.model.facts import Snapshot
 from recovery.core.model.group_totals import BudgetState, Totals
-from recovery.core.model.ledger import Ledger, Outcome
+from recovery.core.model.ledger import AttemptAction, Ledger, Outcome
 from recovery.core.model.reason import Reason
 from recovery.core.model.request_answer import RequestAnswer
 from recovery.core.model.standing import Broken, Standing
@@ -79,6 +79,34 @@ class TestOneCharge:
         case.ledger(first)
         case.ledger(restarted(with_incident(first, charged=False), 1100, job_uid="job-2"))
         assert case.found == ["incident workload-1 has been charged 2 times"]
+
+    def test_a_restart_that_others_make_and_that_is_not_charged_is_right(self) -> None:
+        case = Case(OneCharge)
+        adopted = restarted(opened(1000), 1000, action=AttemptAction.ADOPTED, charged=False)
+        case.ledger(adopted)
+        case.ledger(restarted(adopted, 1100, job_uid="job-2"))
+        assert case.found == []
+
+    def test_a_charge_for_what_others_did_before_the_controller_is_found(self) -> None:
+        case = Case(OneCharge)
+        case.ledger(restarted(opened(1000), 1000, action=AttemptAction.ADOPTED))
+        assert case.found == ["incident workload-1 is charged, though the controller restarts nothing"]
+
+    def test_a_restart_of_ours_that_turns_out_to_be_the_jobsets_stays_charged(self) -> None:
+        case = Case(OneCharge)
+        ours = restarted(opened(1000), 1000)
+        case.ledger(ours)
+        [attempt] = ours.current_incident.attempts
+        theirs = msgspec.structs.replace(attempt, action=AttemptAction.ADOPTED)
+        case.ledger(with_incident(ours, attempts=(theirs,)))
+        assert case.found == []
+
+    def test_a_refund_is_found(self) -> None:
+        case = Case(OneCharge)
+        first = restarted(opened(1000), 1000)
+        case.ledger(first)
+        case.ledger(with_incident(first, charged=False))
+        assert case.found == ["the charge of incident workload-1 is refunded"]
 
     def test_an_epoch_that_counts_no_restart_is_found(self) -> None:
         case = Case(OneCharge)

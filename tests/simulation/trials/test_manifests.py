@@ -123,6 +123,18 @@ def test_native_policies_decide_about_one_exit_code() -> None:
     assert only(outcome, JOB_SETS)["status"]["restarts"] == 1
 
 
+def test_a_jobset_without_a_limit_restarts_a_crash_loop_until_it_ends() -> None:
+    plan = with_faults(
+        in_world(FaultKind.CRASH_LOOP, 60.0, seconds=90.0, code=1),
+        jobs=(job_of(PlannedRuntime.UNLIMITED),),
+        active_seconds=300.0,
+        healing_seconds=120.0,
+    )
+    status = only(run_trial(plan), JOB_SETS)["status"]
+    assert status["restarts"] > 3, "more than maxRestarts"
+    assert status.get("restartsCountTowardsMax", 0) == 0
+
+
 def test_a_job_set_of_the_users_own_has_no_train_job() -> None:
     outcome = running(PlannedRuntime.BARE_JOBSET)
     assert [each["metadata"]["name"] for each in outcome.evidence.server.objects(TRAIN_JOBS)] == ["llm-2"]

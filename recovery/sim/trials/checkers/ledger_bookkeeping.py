@@ -69,8 +69,9 @@ def _swapped_against(body: bytes | None) -> str | None:
 
 
 class OneCharge(CheckerRule):
-    """An incident is charged once. The budget is never overdrawn, no incident gets more attempts than it allows, and
-    the epoch counts the restarts."""
+    """An incident is charged at most once, for a restart by the controller. What others did before is not charged, and
+    what they do after refunds nothing. The budget is never overdrawn, no incident gets more attempts than it allows,
+    and the epoch counts the restarts."""
 
     hears = frozenset({RECOVERY_GROUPS})
 
@@ -94,11 +95,15 @@ class OneCharge(CheckerRule):
     def _charges(self, made: LedgerChange) -> Iterator[str]:
         before, after = made.before, made.after
         rise, incident = after.totals.charged - before.totals.charged, after.incident
+        if made.same is not None and made.same.charged and incident is not None and not incident.charged:
+            yield f"the charge of incident {incident.id} is refunded"
         if not rise:
             return
         if incident is None:
             yield f"{rise} charges without an incident"
             return
+        if made.trigger is None:
+            yield f"incident {incident.id} is charged, though the controller restarts nothing"
         charges = self._charged.get((made.workload_uid, incident.number), 0) + rise
         self._charged[made.workload_uid, incident.number] = charges
         if charges > 1:
