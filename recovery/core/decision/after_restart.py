@@ -75,11 +75,9 @@ def after_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
     if as_it_ran is not None and phases.position(as_it_ran, open_.target, open_.ranks) is Phase.HEALTHY:
         # Pods that a user has added since may wait for a node for hours while the others train.
         context = msgspec.structs.replace(context, snapshot=as_it_ran)
-    found = phases.position(context.snapshot, open_.target, open_.ranks)
+    found = _position(context, ledger)
     if found is Phase.DECIDED and ours:
         return _reissue(context, ledger, restart)
-    if found is Phase.SCHEDULING and lifecycle.is_released(ledger):
-        found = Phase.BACKOFF  # the suspension is on its way
     ledger = resizing.followed(context, ledger)
     lost = lost_since(context.snapshot, ledger, context.now)
     withheld = open_.withheld
@@ -115,6 +113,13 @@ def after_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
     if found in phases.GOING_DOWN or found is Phase.BACKOFF:
         return _watch(context, ledger, found, ours=ours)
     return _watch_for_black_holes(context, ledger, found, ours=ours)
+
+
+def _position(context: ReconcileContext, ledger: Ledger) -> Phase:
+    """The phase that the facts show. A group that is released waits in Backoff while its suspension is on its way."""
+    open_ = ledger.current_incident
+    found = phases.position(context.snapshot, open_.target, open_.ranks)
+    return Phase.BACKOFF if found is Phase.SCHEDULING and lifecycle.is_released(ledger) else found
 
 
 def _pods_may_be_unseen(context: ReconcileContext, phase: Phase) -> bool:

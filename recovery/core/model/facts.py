@@ -202,10 +202,9 @@ class JobFacts(msgspec.Struct, frozen=True):
     succeeded: int = 0
     conditions: tuple[Condition, ...] = ()
     touched: str = ""
-    """Value of the annotation that the watchdog touches (`recovery.trainjob.dev/touched`)."""
+    """The annotation `recovery.trainjob.dev/touched`."""
     torn_down_by: str = ""
-    """The attempt that deletes the pods of this Job before the Job (annotation `recovery.trainjob.dev/torn-down-by`).
-    Empty: none does."""
+    """The attempt that deletes its pods before the Job (`recovery.trainjob.dev/torn-down-by`). Empty: none does."""
     birth_revision: str = ""
     """The birth settings that it was created with (annotation `recovery.trainjob.dev/birth-settings`). Empty: none."""
     born_nodes: int | None = None
