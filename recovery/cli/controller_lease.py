@@ -25,8 +25,10 @@ _READ_AGAIN_SECONDS_MAX = 10.0
 _NOT_ELECTED = "a controller that runs with --no-leader-election has none"
 
 
-class _Metadata(msgspec.Struct, frozen=True):
+class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
     namespace: str = ""
+    uid: str = ""
+    creation_timestamp: str = ""
 
 
 class _FoundLease(msgspec.Struct, frozen=True):
@@ -52,14 +54,14 @@ class Leader(msgspec.Struct, frozen=True):
     leads: bool | None = None
     """None: the Leases cannot be read."""
     detail: str = ""
-    """Why no controller leads, or why that is not known. Empty: one leads."""
+    """Why no controller leads, or why that is not known, or that several are elected. Empty: one leads."""
 
     def words(self) -> str:
-        """What that means for a listing, in one line. Empty: a controller leads."""
+        """What that means for a listing, in one line. Empty: one controller leads."""
         if self.leads is None:
             return f"it is not known whether a controller leads: {self.detail}"
         if self.leads:
-            return ""
+            return self.detail
         return (
             f"no controller leads, so no job is recovered, and phases are as they were written last: {self.detail}; "
             "recovery explain JOB reads the pods"
@@ -90,22 +92,42 @@ class LeaderProbe:
     async def leader(self) -> Leader:
         """Whether a controller leads. Never raises ApiError."""
         shipped, unseen = await self._shipped()
-        if shipped and await self._is_renewed(shipped[0]):
-            return Leader(leads=True)
+        leads = bool(shipped) and await self._is_renewed(shipped[0])
         try:
             items = await self._list()
         except ApiError:
+            if leads:
+                return Leader(leads=True)
             unseen = f"{unseen}, and those of other namespaces cannot be listed"
             return await self._judged(shipped) if shipped else Leader(detail=unseen)
-        if items and not _readable(items):
+        leases = _readable(items)
+        if leads:
+            return Leader(leads=True, detail=self._several(leases))
+        if items and not leases:
             return Leader(detail=f"Lease {LEASE_NAME} cannot be decoded")
-        return await self._judged(_readable(items))
+        return await self._judged(leases)
+
+    def _several(self, leases: Iterable[_FoundLease]) -> str:
+        """That several installations elect a leader. Empty: there is one. A Lease whose time is far from now does not
+        count: a listing need not wait to see whether it is renewed."""
+        renewed = sorted(
+            (each for each in leases if self._is_recent(each.spec)),
+            key=lambda each: (each.metadata.creation_timestamp, each.metadata.uid),
+        )
+        if len(renewed) < 2:
+            return ""
+        names = [f"{each.metadata.namespace}/{LEASE_NAME}" for each in renewed]
+        return (
+            f"{len(renewed)} controllers are elected, by the Leases {', '.join(names)}: the controller of the first, "
+            "which is the oldest, recovers the jobs, and the others hold once they see what it writes; "
+            "leave one installation"
+        )
 
     async def _judged(self, leases: list[_FoundLease]) -> Leader:
         """The answer from all Leases."""
         answers = [await self._is_renewed(lease) for lease in leases]
         if True in answers:
-            return Leader(leads=True)
+            return Leader(leads=True, detail=self._several(leases))
         if None in answers:
             return Leader(detail=f"Lease {LEASE_NAME} cannot be read again to see whether it is renewed")
         if leases:
@@ -127,15 +149,21 @@ class LeaderProbe:
         answer = await api_verbs.list_page(self._client, LEASES, namespace=namespace, field_selector=_FIELDS)
         return read_page(LEASES, answer).items or ()
 
+    def _is_recent(self, record: LeaseRecord) -> bool:
+        """Whether a leader has renewed the Lease within its duration, by the clock here."""
+        at = _renewed_at(record)
+        if at is None or not record.holder_identity:
+            return False
+        return abs(self._clock.now() - at) <= timedelta(seconds=record.lease_duration_seconds or _TERM_SECONDS)
+
     async def _is_renewed(self, lease: _FoundLease) -> bool | None:
         """Whether a leader renews the Lease. None: the Lease cannot be read again."""
         record, namespace = lease.spec, lease.metadata.namespace
         if not record.holder_identity or self._still.get(namespace) == record:
             return False
-        seconds = record.lease_duration_seconds or _TERM_SECONDS
-        at = _renewed_at(record)
-        if at is not None and abs(self._clock.now() - at) <= timedelta(seconds=seconds):
+        if self._is_recent(record):
             return True
+        seconds = record.lease_duration_seconds or _TERM_SECONDS
         await self._clock.sleep(min(seconds * _RENEWED_WITHIN, _READ_AGAIN_SECONDS_MAX))
         try:
             again = _readable(await self._list(namespace))

@@ -23,6 +23,7 @@ import structlog
 
 from recovery.controller.leadership_guard import LeadershipTerm
 from recovery.controller.lease import Handover, Lease, LeaseClient, LeaseRecord, MalformedLeaseError
+from recovery.core.model.writer_lease import WriterLease
 from recovery.ports import (
     AlreadyExistsError,
     ApiClient,
@@ -121,6 +122,7 @@ class Elector:
     ) -> None:
         """No other process may have this `identity`, not even the previous process in the same pod."""
         self._leases = LeaseClient(api, namespace)
+        self._namespace = namespace
         self._clock = clock
         self._entropy = entropy
         self._identity = identity
@@ -210,7 +212,9 @@ class Elector:
                 logging.ERROR if self._is_hopeless(error) else logging.WARNING,
             )
             return None
-        term = LeadershipTerm(self._clock, renewed_at=sent_at, seconds=self._times.term_seconds)
+        term = LeadershipTerm(
+            self._clock, renewed_at=sent_at, seconds=self._times.term_seconds, lease=self._writer_lease()
+        )
         return term if term.lasts else None
 
     def _is_hopeless(self, error: Exception) -> bool:
@@ -233,6 +237,7 @@ class Elector:
                 raise _LostError(f"what it knows of the cluster is stale, and {self._successor} knows more") from None
             sent_at = self._clock.monotonic_seconds()
             await self._write(found)
+            term.lease = self._writer_lease()
         term.extend(sent_at)
 
     def _is_accepted(self, handover: Handover) -> bool:
@@ -340,6 +345,13 @@ class Elector:
                 ),
             )
         self._may_be_ours = False
+
+    def _writer_lease(self) -> WriterLease | None:
+        """The Lease that we hold, as ledgers name it."""
+        metadata = self._seen.metadata if self._seen is not None else None
+        if metadata is None or metadata.creation_timestamp is None:
+            return None
+        return WriterLease(self._namespace, metadata.uid, metadata.creation_timestamp, self._times.lease_seconds)
 
     def _now(self) -> str:
         """The time as a MicroTime: the API server requires six fractional digits."""

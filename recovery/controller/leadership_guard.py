@@ -9,9 +9,10 @@ compare-and-swap and the preconditions of every action make it harmless, and als
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from recovery.core.model.writer_lease import WriterLease
 from recovery.ports import ApiClient, ApiRequest, Clock, NotLeadingError
 
 _INSTANT_SECONDS = 1e-6
@@ -21,8 +22,13 @@ _INSTANT_SECONDS = 1e-6
 class LeadershipTerm:
     """The time from an election until the lease may belong to another replica. An ended term stays ended."""
 
-    def __init__(self, clock: Clock, *, renewed_at: float, seconds: float = math.inf) -> None:
+    def __init__(
+        self, clock: Clock, *, renewed_at: float, seconds: float = math.inf, lease: WriterLease | None = None
+    ) -> None:
         """The term lasts for `seconds` from `renewed_at` (monotonic time of `clock`), and again from each renewal."""
+        self.lease = lease
+        """The Lease that this term is of. Another one after a renewal that had to create it again. None: there was no
+        election."""
         self._clock = clock
         self._seconds = seconds
         self._ends_at = renewed_at + seconds
@@ -78,15 +84,22 @@ class LeadershipTerm:
 
 
 class LeadershipGuard:
-    """`ports.ApiClient` that writes only while a term lasts. Reads are always allowed, because they do no harm."""
+    """`ports.ApiClient` that writes only while a term lasts, and while no controller that goes first writes. Reads are
+    always allowed, because they do no harm."""
 
-    def __init__(self, api: ApiClient, term: LeadershipTerm) -> None:
+    def __init__(
+        self, api: ApiClient, term: LeadershipTerm, first: Callable[[], WriterLease | None] = lambda: None
+    ) -> None:
+        """`first`: the Lease of a controller for which this one holds. None: there is none."""
         self._api = api
         self._term = term
+        self._first = first
 
     async def send(self, request: ApiRequest) -> bytes:
         if not request.writes:
             return await self._api.send(request)
+        if (other := self._first()) is not None:
+            raise NotLeadingError(f"{request}: not sent, because the controller of the older Lease {other}, writes too")
         async with self._term.covers(str(request)):
             return await self._api.send(request)
 

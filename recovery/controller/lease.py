@@ -7,6 +7,7 @@ clock.
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 
 import msgspec
 
@@ -51,6 +52,8 @@ class LeaseMetadata(msgspec.Struct, frozen=True, rename="camel"):
 
     resource_version: str
     annotations: dict[str, str] | None = None
+    uid: str = ""
+    creation_timestamp: datetime | None = None
 
 
 class Lease(msgspec.Struct, frozen=True):

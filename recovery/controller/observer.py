@@ -43,3 +43,7 @@ class ControllerObserver(Protocol):
     def leadership_changed(self, *, leads: bool) -> None:
         """This process has begun to lead, or has ceased to."""
         ...
+
+    def holds_for_another(self, *, holds: bool) -> None:
+        """This process has the Lease, but does nothing while a controller with an older Lease acts; or no longer so."""
+        ...

@@ -7,7 +7,7 @@ recorded, and the recorded incidents of deleted jobs, until the cache has droppe
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 
 import msgspec
@@ -28,6 +28,7 @@ from recovery.core.model.facts import GroupKey, Snapshot, WorkloadFacts
 from recovery.core.model.ledger import OLDEST_SCHEMA_VERSION, SCHEMA_VERSION, Ledger, MessageRelation
 from recovery.core.model.ledger_object import LedgerObject
 from recovery.core.model.reason import Reason, because
+from recovery.core.model.writer_lease import WriterLease
 from recovery.core.plan.actions import (
     Action,
     ChangeFleet,
@@ -103,15 +104,20 @@ class Reconciler:
         observer: ControllerObserver,
         fleet: FleetWriter,
         logs: SuspectLogs | None = None,
+        writer: Callable[[], WriterLease | None] = lambda: None,
+        saw: Callable[[LedgerObject], None] = lambda _: None,
     ) -> None:
-        """`logs` None: logs of suspects are not read."""
+        """`logs` None: logs of suspects are not read. `writer`: the Lease that ledgers name. `saw`: is called with each
+        ledger that is decided on."""
         self._logs = logs
+        self._writer = writer
+        self._saw = saw
         self._api = api
         self._store = store
         self._clock = clock
         self._observer = observer
         self._fleet = fleet
-        self._ledgers = LedgerWriter(api)
+        self._ledgers = LedgerWriter(api, writer)
         self._teardown = PodTeardown(api, clock)
         self._records = IncidentRecorder(ledgers=self._ledgers, fleet=fleet, clock=clock, logs=logs)
         self._known = KnownLedgers(store)
@@ -165,6 +171,8 @@ class Reconciler:
             self._observer.facts_read(key, snapshot, policy)
             self._observer.protection_found(key, protection(workload, snapshot, newest, policy, now))
             known = _readable(newest)
+            if known is not None:
+                self._saw(known)
             before = known.ledger if known is not None else Ledger()
             plan = decide(self._with_trial(key, snapshot, before), before, policy, now)
             if any(isinstance(action, ReadLive) for action in plan.actions):
@@ -285,7 +293,7 @@ class Reconciler:
     async def _write(self, key: GroupKey, workload: WorkloadFacts, known: LedgerObject | None, after: Ledger) -> None:
         """The only way to write the ledger: check its invariants, swap it against `known`, then report the write."""
         before = known.ledger if known is not None else Ledger()
-        if after == before:
+        if after == before and not self._claims(before):
             return
         broken = violations(before, after)
         if broken:
@@ -293,6 +301,14 @@ class Reconciler:
         self._known.keep(key, workload.uid, await self._ledgers.write(key.namespace, workload, known, after))
         self._observer.ledger_written(key, before, after)
         _log_change(key, before, after)
+
+    def _claims(self, ledger: Ledger) -> bool:
+        """Whether the ledger is written only to name our Lease: a controller with a younger Lease has written it.
+        That may always be the faster one. Without a write of ours it would never learn of us, and never hold."""
+        writer, own = ledger.writer, self._writer()
+        if writer is None or own is None or writer.namespace == own.namespace:
+            return False
+        return own.older_than(writer)
 
     async def _keep_log(self, key: GroupKey, workload: WorkloadFacts) -> None:
         """Write the suspect's log in a write of its own, so that its failure holds up nothing."""

@@ -8,7 +8,7 @@ affect the others.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import structlog
 
@@ -18,12 +18,14 @@ from recovery.controller.incident_sweeper import IncidentSweeper
 from recovery.controller.leadership import ROLES_READ_WITHIN_SECONDS, Leadership
 from recovery.controller.leadership_guard import LeadershipGuard, LeadershipTerm
 from recovery.controller.observer import ControllerObserver
+from recovery.controller.other_controllers import OtherControllers
 from recovery.controller.policy_reconciler import PolicyReconciler
 from recovery.controller.queue import GroupQueue
 from recovery.controller.reconciler import InvariantError, LedgerUnreadableError, Reconciler, RestlessGroupError
 from recovery.controller.suspect_logs import SuspectLogs
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.ledger_object import LedgerObject
+from recovery.core.model.writer_lease import WriterLease
 from recovery.executors.fleet_ledger import FleetWriter
 from recovery.ports import (
     ApiClient,
@@ -72,6 +74,7 @@ class Controller:
         self._entropy = entropy
         self._observer = observer
         self._leadership = leadership
+        self._others = OtherControllers(api=api, store=store, clock=clock)
         leadership.follow(lambda: store.synced() and not store.stale())
         self._duty: Duty | None = None
         """None: standing by."""
@@ -112,19 +115,8 @@ class Controller:
             await asyncio.gather(acquiring, stopping, return_exceptions=True)
 
     async def _lead(self, term: LeadershipTerm, stop: asyncio.Event) -> None:
-        """Do the work until the term is over, or until `stop` is set and the work is done."""
-        _log.info("leading")
-        self._observer.leadership_changed(leads=True)
-        self._duty = Duty(
-            # Reconciles of this term write in this term only, even if the process leads again before they have ended.
-            api=LeadershipGuard(self._api, term),
-            store=self._store,
-            clock=self._clock,
-            entropy=self._entropy,
-            observer=self._observer,
-            reads_logs=self._reads_logs,
-        )
-        working = asyncio.create_task(self._duty.run(stop))
+        """Keep the Lease and work until the term is over, or until `stop` is set and the work is done."""
+        working = asyncio.create_task(self._work(term, stop))
         holding = asyncio.create_task(self._leadership.hold(term))
         try:
             await asyncio.wait({working, holding}, return_when=asyncio.FIRST_COMPLETED)
@@ -135,11 +127,62 @@ class Controller:
                 _log.warning(f"no longer leading: {holding.result()}")
         finally:
             term.end()
-            self._duty = None
             working.cancel()
             holding.cancel()
             await asyncio.gather(working, holding, return_exceptions=True)
+
+    async def _work(self, term: LeadershipTerm, stop: asyncio.Event) -> None:
+        """Do the duty of the leader, but hold while a controller with an older Lease acts. Returns after `stop`."""
+        self._others.begin(term)
+        while not stop.is_set():
+            if (other := self._others.first()) is None:
+                await self._act(term, stop)
+            else:
+                await self._hold(other, stop)
+
+    async def _act(self, term: LeadershipTerm, stop: asyncio.Event) -> None:
+        """Do the duty until `stop` is set and the work is done, or until this process has to hold."""
+        _log.info("leading")
+        self._observer.leadership_changed(leads=True)
+        self._duty = Duty(
+            # Reconciles of this term write in this term only, even if the process leads again before they have ended.
+            api=LeadershipGuard(self._api, term, self._others.first),
+            store=self._store,
+            clock=self._clock,
+            entropy=self._entropy,
+            observer=self._observer,
+            reads_logs=self._reads_logs,
+            term=term,
+            saw=self._others.saw,
+        )
+        working = asyncio.create_task(self._duty.run(stop))
+        to_hold = asyncio.create_task(self._others.until_first())
+        try:
+            await asyncio.wait({working, to_hold}, return_when=asyncio.FIRST_COMPLETED)
+            (working if working.done() else to_hold).result()
+        finally:
+            self._duty = None
+            working.cancel()
+            to_hold.cancel()
+            await asyncio.gather(working, to_hold, return_exceptions=True)
             self._observer.leadership_changed(leads=False)
+
+    async def _hold(self, other: WriterLease, stop: asyncio.Event) -> None:
+        """Do nothing until the other controller has been silent for long enough, or `stop` is set."""
+        _log.warning(
+            f"no longer leading: it holds, because the controller of the older Lease {other}, recovers the jobs"
+        )
+        self._observer.holds_for_another(holds=True)
+        passing, stopping = asyncio.create_task(self._others.until_alone()), asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait({passing, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if passing.done():
+                passing.result()
+        finally:
+            passing.cancel()
+            stopping.cancel()
+            await asyncio.gather(passing, stopping, return_exceptions=True)
+            self._observer.holds_for_another(holds=False)
 
 
 class Duty:
@@ -153,8 +196,11 @@ class Duty:
         clock: Clock,
         entropy: Entropy,
         observer: ControllerObserver,
+        term: LeadershipTerm,
+        saw: Callable[[LedgerObject], None],
         reads_logs: bool = False,
     ) -> None:
+        """`saw`: is called with each ledger that is decided on."""
         self._store = store
         self._clock = clock
         self._observer = observer
@@ -164,7 +210,14 @@ class Duty:
         self._policy_reconciler = PolicyReconciler(api=api, store=store, clock=clock)
         self._logs = SuspectLogs(api) if reads_logs else None
         self._reconciler = Reconciler(
-            api=api, store=store, clock=clock, observer=observer, fleet=fleet, logs=self._logs
+            api=api,
+            store=store,
+            clock=clock,
+            observer=observer,
+            fleet=fleet,
+            logs=self._logs,
+            writer=lambda: term.lease,
+            saw=saw,
         )
         self._sweeper = IncidentSweeper(api=api, store=store, clock=clock, ledgers=self._ledgers)
         self._slots = asyncio.Semaphore(_RECONCILES_AT_ONCE)

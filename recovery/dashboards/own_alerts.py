@@ -43,12 +43,12 @@ OWN_ALERTS = (
     ),
     Alert(
         name="RecoverySplitBrain",
-        expr="sum(recovery_leader) > 1",
+        expr="sum(recovery_leader) > 1 or sum(recovery_holds_for_another_controller) > 0",
         for_seconds=120,
         severity=AlertSeverity.WARNING,
-        summary="{{ $value }} recovery controllers say that they lead.",
-        description="Each lets no write pass after its term, but two that lead for minutes point to two Leases. "
-        "Run `kubectl get lease -A`, and look for a second installation.",
+        summary="Two recovery controllers are elected, by two Leases.",
+        description="The one with the older Lease recovers the jobs, and the other one holds once it has seen that. "
+        "Run `kubectl get lease -A`, and remove the second installation.",
     ),
     Alert(
         name="RecoveryCircuitBreakerOpen",

@@ -1,6 +1,6 @@
 """Writes ledgers (RecoveryGroup.status) to the API server by compare-and-swap, and the records of closed incidents."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
 import msgspec
@@ -14,6 +14,7 @@ from recovery.core.model.folded_incidents import FoldedIncidents
 from recovery.core.model.incident_record import decode_recorded
 from recovery.core.model.ledger import Incident, Ledger
 from recovery.core.model.ledger_object import LedgerObject, schema_version_of
+from recovery.core.model.writer_lease import WriterLease
 from recovery.ports import (
     RECOVERY_GROUPS,
     RECOVERY_INCIDENTS,
@@ -67,8 +68,10 @@ class _Recorded(msgspec.Struct):
 class LedgerWriter:
     """Creates RecoveryGroups and swaps their status."""
 
-    def __init__(self, api: ApiClient) -> None:
+    def __init__(self, api: ApiClient, writer: Callable[[], WriterLease | None] = lambda: None) -> None:
+        """`writer`: the Lease that elects this controller, which each ledger names. None: there is no election."""
         self._api = api
+        self._writer = writer
         self._reported_crd = False
         self._reported_label = False
 
@@ -88,6 +91,7 @@ class LedgerWriter:
         The label by which the API server finds birth settings is set before them and removed after them. So a process
         that dies in between leaves at most a superfluous label. It costs little, and the next write removes it.
         """
+        ledger = msgspec.structs.replace(ledger, writer=self._writer())
         wanted = ledger.birth_settings is not None
         if known is None:
             known = await self._create(namespace, workload, labelled=wanted)

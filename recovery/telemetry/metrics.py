@@ -93,6 +93,7 @@ class Metrics:
         self._queue_wait = histogram(of_process.WORKQUEUE_WAIT, registry, _OWN_SECONDS)
         self._leader = gauge(of_process.LEADER, registry)
         self._leader_transitions = counter(of_process.LEADER_TRANSITIONS, registry)
+        self._holds_for_another = gauge(of_process.HOLDS_FOR_ANOTHER, registry)
         self._lag = histogram(of_process.EVENT_LOOP_LAG, registry, _OWN_SECONDS)
         self._requests = counter(of_process.API_REQUESTS, registry)
         self._request_seconds = histogram(of_process.API_REQUEST_DURATION, registry, _OWN_SECONDS)
@@ -172,6 +173,10 @@ class Metrics:
         self.terms += 1
         self._leader.set(leads)
         self._leader_transitions.inc()
+
+    def holds_for_another(self, *, holds: bool) -> None:
+        """This process is elected, but does nothing while a controller with an older Lease acts; or no longer so."""
+        self._holds_for_another.set(holds)
 
     # --- reported by kube ------------------------------------------------------------------------------------------
 

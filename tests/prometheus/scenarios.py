@@ -64,7 +64,15 @@ SCENARIOS: dict[str, Scenario] = {
     "RecoveryControllerAbsent": Scenario({own("leader"): "1x4 stale _x15 1x20"}, "9m10s", "12m10s", "23m10s", {}),
     "RecoveryNoLeader": Scenario({own("leader"): "1x4 0x19 1x20"}, "6m10s", "9m10s", "30m10s", {}),
     "RecoverySplitBrain": Scenario(
-        {own("leader"): "1x40", own("leader", replica="b"): _OFF_ON_OFF}, "6m10s", "9m10s", "30m10s", {}
+        {
+            own("leader"): "1x40",
+            own("leader", replica="b"): _OFF_ON_OFF,
+            own("holds_for_another_controller", replica="b"): "0x40",
+        },
+        "6m10s",
+        "9m10s",
+        "30m10s",
+        {},
     ),
     "RecoveryCircuitBreakerOpen": Scenario({own("circuit_breaker_open"): _OFF_ON_OFF}, "5m40s", "9m10s", "30m10s", {}),
     "RecoveryPaused": Scenario({own("paused"): "0x4 1x79 0x20"}, "60m10s", "68m10s", "90m10s", {}),

@@ -23,6 +23,7 @@ from recovery.core.model.request_answer import RequestAnswer
 from recovery.core.model.standing import Broken, Standing
 from recovery.core.model.suspect_log import SuspectLog
 from recovery.core.model.waits import Held, Released, Suspension, Withheld
+from recovery.core.model.writer_lease import WriterLease
 
 OLDEST_SCHEMA_VERSION = 1
 SCHEMA_VERSION = 6
@@ -460,6 +461,9 @@ class Ledger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     folds: tuple[FoldedIncidents, ...] = ()
     """Incidents of mode Observe that share a RecoveryIncident with later ones of the same kind, at most 8."""
     conditions: tuple[LedgerCondition, ...] = ()
+    writer: WriterLease | None = None
+    """The Lease that elected the controller of the latest write. None: it runs without an election, or an older version
+    wrote."""
     cause: str = ""
     """For the printer column: the cause of the open incident, or of the last one."""
     action: str = ""

@@ -18,7 +18,6 @@ from recovery.ports import ApiClient, Clock
 from recovery.sim.trials.trial_evidence import FailedReconcile, TrialEvidence
 from recovery.telemetry.observer import Telemetry
 
-LEASE_NAMESPACE = "recovery-system"
 RESTART_SECONDS = 2.0
 """From the end of a process that was not killed until its pod starts the next one."""
 
@@ -83,7 +82,8 @@ class ProcessClock:
 class ControllerProcess:
     """One process of a replica. It runs once."""
 
-    def __init__(self, actor: str, number: int, clock: Clock, evidence: TrialEvidence) -> None:
+    def __init__(self, actor: str, number: int, clock: Clock, evidence: TrialEvidence, *, lease_namespace: str) -> None:
+        self._lease_namespace = lease_namespace
         self.actor = actor
         """The replica's name."""
         self.number = number
@@ -119,7 +119,7 @@ class ControllerProcess:
             api=client,
             clock=self.clock,
             entropy=entropy,
-            namespace=LEASE_NAMESPACE,
+            namespace=self._lease_namespace,
             identity=f"{self.actor}_{self.number}",
             lease_seconds=lease_seconds,
         )

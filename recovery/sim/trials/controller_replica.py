@@ -18,8 +18,11 @@ class Replica:
         clock: Clock,
         evidence: TrialEvidence,
         connect: Callable[["Replica", ControllerProcess], ApiClient],
+        *,
+        lease_namespace: str = "recovery-system",
     ) -> None:
         self.name = name
+        self._lease_namespace = lease_namespace
         self.requests = 0
         """How many requests its processes have begun."""
         self.lines = 0
@@ -37,7 +40,9 @@ class Replica:
         """Runs until `stop` is called and the process that runs then has ended."""
         number = 0
         while not self._stopping:
-            process = self.process = ControllerProcess(self.name, number, self._clock, self._evidence)
+            process = self.process = ControllerProcess(
+                self.name, number, self._clock, self._evidence, lease_namespace=self._lease_namespace
+            )
             life = ProcessLife(self.name, number, self._clock.now())
             self._place = len(self._evidence.processes)
             self._evidence.processes.append(life)

@@ -165,6 +165,8 @@ class TrialPlan(msgspec.Struct, frozen=True):
     replicas: int = 2
     """Controller processes that stand for election."""
     lease_seconds: int = 15
+    installations: int = 1
+    """In how many namespaces the replicas stand for election, by turns. Each has a Lease, and so a leader."""
     config: Mapping[str, Any] = msgspec.field(default_factory=lambda: {"allow": {"failJob": True}})
     """Spec of the RecoveryConfig."""
     spare_nodes: int = 2

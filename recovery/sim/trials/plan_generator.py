@@ -131,11 +131,13 @@ _SHARES: Mapping[str, float] = {
     "pod failures": 0.15,
     "ttl": 0.25,
     "unlimited": 0.35,
+    "installations": 0.08,
 }
 """The share of the jobs that have sidecars, are created suspended, have a deadline, and are resized by their users; of
 the bare JobSets in which no container requests accelerators; of the TrainJobs that report progress; of the jobs whose
 ranks save on SIGTERM; of the jobs with restartPolicy Never that have a podFailurePolicy; of the jobs whose JobSet has a
-TTL; of the jobs whose own policies decide that their JobSet restarts without a limit, and that crash in a loop."""
+TTL; of the jobs whose own policies decide that their JobSet restarts without a limit, and that crash in a loop. And the
+share of the trials with several replicas in which these are of two installations."""
 _SIDECARS: tuple[tuple[Sidecar, ...], ...] = (
     (Sidecar.HELPER,),
     (Sidecar.BROKEN,),
@@ -194,12 +196,17 @@ def draw_plan(seed: int) -> TrialPlan:
         active_seconds=ACTIVE_SECONDS,
         healing_seconds=HEALING_SECONDS,
         replicas=replicas,
+        installations=_installations(random.Random(f"installations {seed}"), replicas),
         lease_seconds=chance.choice((15, *(60,) * 7, *(120,) * 8)),
         config=_with_trust(random.Random(f"trust {seed}"), _config(chance)),
         spare_nodes=chance.choice((0, 1, 2)),
         manager_requests_per_second=_BUSY_PER_SECOND if busy else 20.0,
         manager_burst=_BUSY_BURST if busy else 30,
     )
+
+
+def _installations(chance: random.Random, replicas: int) -> int:
+    return 2 if replicas > 1 and chance.random() < _SHARES["installations"] else 1
 
 
 def _with_features(more: random.Random, job: JobPlan) -> JobPlan:

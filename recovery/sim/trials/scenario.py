@@ -78,6 +78,7 @@ def read_scenario(text: str, *, free_mib: float = math.inf) -> Scenario:
         healing_seconds=healing_seconds,
         replicas=file.controllers.replicas,
         lease_seconds=file.controllers.lease_seconds,
+        installations=file.controllers.installations,
         config=config,
         spare_nodes=spare_nodes,
         node_gpus=file.cluster.gpus_per_node,
@@ -295,6 +296,7 @@ def _check_world(readable: _Readable, wrong: Problems) -> None:
         wrong.add("jobs", "is empty; there is nothing to recover")
     wrong.at_least(1, file.controllers.replicas, "controllers.replicas")
     wrong.at_least(1, file.controllers.lease_seconds, "controllers.leaseSeconds")
+    wrong.at_least(1, file.controllers.installations, "controllers.installations")
     node_gpus = file.cluster.gpus_per_node
     wrong.at_least(1, node_gpus, "cluster.gpusPerNode")
     for path, job in readable.jobs.items():

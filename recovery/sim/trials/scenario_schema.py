@@ -24,6 +24,8 @@ class ScenarioControllers(ScenarioPart, frozen=True):
     replicas: int = 2
     """Controller processes that stand for election."""
     lease_seconds: int = 15
+    installations: int = 1
+    """In how many namespaces they stand for election, by turns."""
 
 
 class ScenarioCluster(ScenarioPart, frozen=True):

@@ -154,8 +154,10 @@ def _shrunk_words(outcome: TrialOutcome, shrunk: Shrunk[TrialOutcome] | None) ->
 
 
 def _plan_lines(plan: TrialPlan) -> Iterator[str]:
+    several = f" of {plan.installations} installations" if plan.installations > 1 else ""
     yield (
-        f"{plan.active_seconds:g} s with faults, {plan.healing_seconds:g} s of healing; controllers: {plan.replicas}, "
+        f"{plan.active_seconds:g} s with faults, {plan.healing_seconds:g} s of healing; "
+        f"controllers: {plan.replicas}{several}, "
         f"lease {plan.lease_seconds} s; nodes of {plan.node_gpus} GPUs, spare: {plan.spare_nodes}"
     )
     yield f"RecoveryConfig {msgspec.json.encode(plan.config).decode()}"

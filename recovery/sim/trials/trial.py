@@ -114,7 +114,16 @@ async def _run(plan: TrialPlan) -> tuple[TrialEvidence, CheckerSet, TrialLog, fl
     def connect(replica: Replica, process: ControllerProcess) -> TrialTransport:
         return TrialTransport(process, replica, cluster.server, clock, faults, log, plan.seed)
 
-    replicas = [Replica(f"controller-{number}", clock, evidence, connect) for number in range(plan.replicas)]
+    replicas = [
+        Replica(
+            f"controller-{number}",
+            clock,
+            evidence,
+            connect,
+            lease_namespace=f"recovery-system-{number % plan.installations}",
+        )
+        for number in range(plan.replicas)
+    ]
     async with cluster.running():
         with cluster.server.acting(USER):
             cluster.server.create(RECOVERY_CONFIGS, config_of(plan))

@@ -34,6 +34,15 @@ LEADER = _of_process(
     ALWAYS,
     "sum(recovery_leader) != 1",
 )
+HOLDS_FOR_ANOTHER = _of_process(
+    "holds_for_another_controller",
+    MetricType.GAUGE,
+    "0 or 1",
+    "Whether this process is elected but does nothing, because the controller of another installation, with an older "
+    "Lease in another namespace, recovers the jobs.",
+    ALWAYS,
+    "sum(recovery_holds_for_another_controller) > 0",
+)
 LEADER_TRANSITIONS = _of_process(
     "leader_transitions_total",
     MetricType.COUNTER,
@@ -250,6 +259,7 @@ OF_SYSTEM = (
 OF_PROCESS = (
     BUILD_INFO,
     LEADER,
+    HOLDS_FOR_ANOTHER,
     LEADER_TRANSITIONS,
     RECONCILE_DURATION,
     RECONCILE_ERRORS,

@@ -16,6 +16,10 @@ def _any(plan: TrialPlan) -> bool:
     return True
 
 
+def _has_two_installations(plan: TrialPlan) -> bool:
+    return plan.installations > 1
+
+
 def _has(*kinds: FaultKind) -> Property:
     return lambda plan: any(fault.key.kind in kinds for fault in plan.faults)
 
@@ -192,5 +196,6 @@ CANARIES = (
         _may("cordon", True, _has(FaultKind.CRASH_LOOP)),
         558,  # the first in twelve hundred seeds: two nodes of one namespace must be suspected within a day
     ),
+    Canary("two installations act", "YoungerLeaseHolds", writes.holds_for_no_other, _has_two_installations, 84),
     Canary("one job opens the breaker", "BreakerShared", fleet.every_futile_recovery_counts, _has_breaker, 83),
 )

@@ -111,3 +111,8 @@ def deletes_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("recovery.executors.group_recreate.delete_job", delete_job)
     monkeypatch.setattr("recovery.controller.reconciler.PodTeardown", ByName)
+
+
+def holds_for_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Lease is believed to make this process the only leader of the cluster, not of its namespace."""
+    monkeypatch.setattr("recovery.controller.other_controllers.OtherControllers.first", lambda _self: None)

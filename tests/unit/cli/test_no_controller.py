@@ -97,6 +97,21 @@ def test_a_lease_that_is_renewed_shows_a_leader_in_whatever_namespace(
     assert told()["controller"] == {"leads": True, "message": ""}
 
 
+def test_two_leases_that_are_renewed_show_two_installations_the_older_first(cluster: PlainCluster) -> None:
+    protected(cluster)
+    elsewhere = lease("ml-infra")
+    elsewhere["metadata"]["creationTimestamp"] = "2026-11-01T08:00:00Z"
+    cluster.put(LEASES, elsewhere)
+    both = (
+        "2 controllers are elected, by the Leases ml-infra/recovery-controller, recovery-system/recovery-controller: "
+        "the controller of the first, which is the oldest, recovers the jobs, and the others hold once they see what it "
+        "writes; leave one installation"
+    )
+    assert status().stderr == explain().stderr == f"recovery: {both}\n"
+    assert row("llm")["PROTECTED"] == "yes"
+    assert told()["controller"] == {"leads": True, "message": both}
+
+
 @pytest.mark.parametrize("renewed_at", [STILL, "2026-11-02T09:12:00Z"], ids=["ahead", "behind"])
 def test_a_clock_that_is_wrong_does_not_hide_a_leader(
     renewed_at: str, cluster: PlainCluster, monkeypatch: pytest.MonkeyPatch

@@ -244,6 +244,7 @@ class Ears:
         self.writes: list[tuple[Ledger, Ledger]] = []
         self.finished: list[tuple[GroupKey, str | None]] = []
         self.leads: list[bool] = []
+        self.holds: list[bool] = []
 
     def decided(self, key: GroupKey, before: Ledger, plan: Plan) -> None:
         self.plans.append(plan)
@@ -262,6 +263,9 @@ class Ears:
 
     def queue_waited(self, seconds: float, depth: int) -> None:
         pass
+
+    def holds_for_another(self, *, holds: bool) -> None:
+        self.holds.append(holds)
 
     def leadership_changed(self, *, leads: bool) -> None:
         self.leads.append(leads)

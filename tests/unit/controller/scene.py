@@ -2,7 +2,8 @@
 
 from recovery.controller.reconciler import Reconciler
 from recovery.controller.suspect_logs import SuspectLogs
-from recovery.core.model.ledger import Outcome
+from recovery.core.model.ledger import Ledger, Outcome
+from recovery.core.model.writer_lease import WriterLease
 from recovery.core.policy.spec import Mode
 from recovery.executors.fleet_ledger import FleetWriter
 from recovery.ports import (
@@ -40,8 +41,15 @@ class Scene:
         mode: Mode = Mode.ENFORCE,
         api: LedgersApi | None = None,
         logs: bool = False,
+        lease: WriterLease | None = None,
     ) -> None:
-        """`logs`: the controller may read the logs of suspects. `api` None: an API without logs."""
+        """`logs`: the controller may read the logs of suspects. `api` None: an API without logs.
+
+        `lease`: the Lease that elects the controller. None: there is no election.
+        """
+        self.lease = lease
+        self.seen: list[Ledger] = []
+        """The ledgers that were decided on."""
         self.api = api if api is not None else LedgersApi()
         self.reads_logs = logs
         self.clock = SetClock(1)
@@ -53,7 +61,14 @@ class Scene:
         fleet = FleetWriter(self.api, self.store, self.clock)
         self.logs = SuspectLogs(self.api) if self.reads_logs else None
         return Reconciler(
-            api=self.api, store=self.store, clock=self.clock, observer=self.ears, fleet=fleet, logs=self.logs
+            api=self.api,
+            store=self.store,
+            clock=self.clock,
+            observer=self.ears,
+            fleet=fleet,
+            logs=self.logs,
+            writer=lambda: self.lease,
+            saw=lambda found: self.seen.append(found.ledger),
         )
 
     async def reconcile(self, seconds: float | None = None) -> float | None:

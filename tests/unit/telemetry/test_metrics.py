@@ -70,6 +70,7 @@ NAMES = {
     "workqueue_depth": "gauge",
     "workqueue_queue_duration_seconds": "histogram",
     "leader": "gauge",
+    "holds_for_another_controller": "gauge",
     "leader_transitions": "counter",
     "event_loop_lag_seconds": "histogram",
     "watch_restarts": "counter",

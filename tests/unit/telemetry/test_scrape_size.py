@@ -17,7 +17,7 @@ SERIES_OF_JOB = 57 + len(Phase)
 one for the standing, and 9 more."""
 SERIES_OF_INCIDENT = 9
 """More series while one is open: its start and info, members joined and expected, and the phases that ended."""
-SERIES_OF_OTHERS = 552 + 3
+SERIES_OF_OTHERS = 553 + 3
 """Of these, 210 + 126 are counters of the fleet, 17 are reasons of unprotected jobs, and 3 show what Enforce would have
 done. The rest are histograms and the process itself."""
 SERIES_OF_PHASE = 20

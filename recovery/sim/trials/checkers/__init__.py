@@ -21,6 +21,7 @@ from recovery.sim.trials.checkers.convergence import ConvergesAfterHealing, Time
 from recovery.sim.trials.checkers.deadlines import DeadlineHolds
 from recovery.sim.trials.checkers.failed_jobs import FailedStaysFailed
 from recovery.sim.trials.checkers.fleet_totals import FleetTotalsFold
+from recovery.sim.trials.checkers.installations import YoungerLeaseHolds
 from recovery.sim.trials.checkers.last_nodes import LastNodesSpared
 from recovery.sim.trials.checkers.ledger_bookkeeping import (
     LedgerSuccession,
@@ -80,6 +81,7 @@ _RULES: tuple[type[CheckerRule], ...] = (
     BreakerObeyed,
     HealthyUntouched,
     RecordedOnce,
+    YoungerLeaseHolds,
     MetricsFold,
     ProgressIsNew,
     FleetTotalsFold,
