@@ -18,6 +18,7 @@ from recovery.cli.connection import CommandError, Connection, chosen_namespace, 
 from recovery.cli.controller_lease import Leader, LeaderProbe
 from recovery.cli.elastic_outlook import ElasticOutlook, elastic_outlook
 from recovery.cli.exit_codes import print_error
+from recovery.cli.explain_kueue import concerns_kueue, kueue_lines
 from recovery.cli.formatting import AccountOutput, age, moment, print_data, printable
 from recovery.cli.job_lookup import absence, title_of
 from recovery.cli.status_rows import JobRow, as_data, job_row, ledger_problem, stamp
@@ -40,6 +41,7 @@ from recovery.core.policy.spec import Mode, PolicyError
 from recovery.core.sentences import render
 from recovery.kube.cluster_reader import JobReading, read_job, with_fleet
 from recovery.kube.incident_records import read_incident
+from recovery.kube.kueue_workloads import KueueReading, read_kueue_workloads
 from recovery.report.enforce_words import enforce_sentence
 
 
@@ -86,6 +88,8 @@ async def _explain(
             reading = msgspec.structs.replace(reading, snapshot=snapshot)
             birth_policy = await read_birth_policy(connection.client) if explanation.outlook is not None else None
             explanation = _Explanation(key, workload, reading, leader, now, birth_policy)
+        if concerns_kueue(workload):
+            explanation.kueue = await read_kueue_workloads(connection.client, key.namespace, job_uid=workload.uid)
     if output is AccountOutput.TEXT:
         explanation.print()
     else:
@@ -122,6 +126,8 @@ class _Explanation:
         birth_policy: BirthPolicy | None = None,
     ) -> None:
         """`birth_policy` None: it was not read."""
+        self.kueue = KueueReading()
+        """What Kueue says. Empty unless it may manage the job."""
         self._birth_policy = birth_policy
         self._key = key
         self._workload = workload
@@ -206,6 +212,7 @@ class _Explanation:
         print(printable(explain_lines.protection_line(self._protection())))
         _print("Policy", explain_lines.policy_lines(self._selection, ledger, now))
         _print("Now", self._readiness_lines())
+        self._print_if_any("Kueue", self._kueue_lines())
         plan = self._plan
         if plan is None:
             _print("Decision", [f"none, and no controller of this version takes one: {self._unreadable}"])
@@ -267,6 +274,9 @@ class _Explanation:
             yield render(why)
             yield f"it counts as a crash loop until {moment(ends_at)}, or until recovery reset-budget {self._key.name}"
 
+    def _kueue_lines(self) -> Iterator[str]:
+        return kueue_lines(self.kueue, self._workload, self._key.namespace)
+
     def _row(self) -> JobRow:
         reading = self._reading
         return job_row(
@@ -309,6 +319,7 @@ class _Explanation:
             "policy": row["policy"] | _policy_data(self._selection, ledger, self._now),
             "now": list(self._readiness_lines()),
             "crashLoop": list(self._crash_loop_lines()),
+            "kueue": list(self._kueue_lines()),
             "decision": plan and self._decision_data(plan) | {"notAsked": self._not_asked()},
             "afterPause": after and self._decision_data(after) | {"incident": msgspec.to_builtins(opened)},
             "next": list(explain_nodes_and_deadlines.next_lines(plan, snapshot, self._selection.decides, self._now))

@@ -11,6 +11,7 @@ from recovery.cli.arguments import ServerOptions
 from recovery.cli.connection import CommandError, Connection, chosen_namespace, connect, error_words, execute
 from recovery.cli.controller_lease import Leader, LeaderProbe
 from recovery.cli.exit_codes import print_error
+from recovery.cli.explain_kueue import NOT_READ, concerns_kueue, state_of
 from recovery.cli.formatting import Output, print_data
 from recovery.cli.job_lookup import namespace_is_missing
 from recovery.cli.status_rows import (
@@ -24,12 +25,14 @@ from recovery.cli.status_rows import (
     table,
     with_readiness,
 )
+from recovery.core.diagnosis.queued import queued_by
 from recovery.core.model.enforce_estimate import EnforceEstimate, summed
-from recovery.core.model.facts import GroupKey
+from recovery.core.model.facts import GroupKey, WorkloadFacts
 from recovery.core.model.protection import Protection
 from recovery.core.policy.spec import Mode
 from recovery.core.sentences import render
 from recovery.kube.cluster_reader import read_fleet
+from recovery.kube.kueue_workloads import read_kueue_workloads
 from recovery.kube.unready_groups import read_unready_groups
 from recovery.ports import TryLaterError
 from recovery.report.enforce_words import enforce_sentence
@@ -117,14 +120,33 @@ async def _read(connection: Connection, where: str | None, probe: LeaderProbe) -
     asked = [key for key, row in rows.items() if row.phase in MEANT_TO_RUN]
     unready = await read_unready_groups(connection.client, where, fleet, asked, now)
     stop = fleet.config.stop if fleet.config is not None else None
-    rows = with_readiness(rows, fleet, {**unready.snapshots, **unready.ready}, now)
+    ready = with_readiness(rows, fleet, {**unready.snapshots, **unready.ready}, now)
+    shown, about_kueue = await _with_kueue(connection, where, ready, fleet.workloads)
     lines = (
-        *_about_leader(leader, rows),
+        *_about_leader(leader, shown),
         *fleet.unreadable,
         *unready.unreadable,
+        *about_kueue,
         *((render(stop),) if stop is not None else ()),
     )
-    return rows, tuple(dict.fromkeys(lines))
+    return shown, tuple(dict.fromkeys(lines))
+
+
+async def _with_kueue(
+    connection: Connection, where: str | None, rows: Rows, workloads: Mapping[GroupKey, WorkloadFacts]
+) -> tuple[Rows, tuple[str, ...]]:
+    """The rows, with what Kueue says about those that it may have suspended, and why that could not be read."""
+    asked = {key for key, row in rows.items() if row.phase == "Suspended" and concerns_kueue(workloads[key])}
+    if not asked:
+        return rows, ()
+    reading = await read_kueue_workloads(connection.client, where)
+    said = {key: reading.by_job.get(workloads[key].uid) for key in asked}
+    found = {key: state_of(workload) for key, workload in said.items() if workload is not None}
+    refused = reading.refused if any(queued_by(workloads[key]) for key in asked) else ""
+    return (
+        {key: msgspec.structs.replace(row, message=found.get(key, row.message)) for key, row in rows.items()},
+        (f"{NOT_READ}: {refused}",) if refused else (),
+    )
 
 
 def _about_leader(leader: Leader, rows: Rows) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Protocol
 
 import pytest
@@ -241,6 +242,45 @@ async def test_pods_of_an_evicted_run_that_end_after_the_next_admission_open_no_
     assert len(old) == job.ranks - 1, "the hung ones use their grace period"
     assert await job.items(RECOVERY_INCIDENTS) == await job.groups() == []
     assert workload_writes(proxy) == []
+
+
+@pytest.mark.central
+async def test_a_workload_that_kueue_gave_up_on_is_explained(training: StartsTraining, queue: MakesQueue) -> None:
+    """The condition is the one that Kueue sets when `backoffLimitCount` is exceeded. All after it is Kueue's own."""
+    job = await training(ranks=1, gpus=1, queue=await queue())
+    target = {
+        "type": "DeactivationTarget",
+        "status": "True",
+        "reason": "RequeuingLimitExceeded",
+        "message": "exceeding the maximum number of re-queuing retries",
+        "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+    name = (await workload_of(job))["metadata"]["name"]
+    change = [{"op": "add", "path": "/status/conditions/-", "value": target}]
+    await api_verbs.patch(
+        job.fleet.api, WORKLOADS, name, change, kind=PatchKind.JSON, namespace=job.namespace, subresource="status"
+    )
+    async with asyncio.timeout(GUARD_SECONDS):
+        while not await is_suspended(job) or not condition(await workload_of(job), "Evicted"):
+            await asyncio.sleep(0.1)
+    told = ("-n", job.namespace, "-o", "json", "--kubeconfig", str(job.control_plane.kubeconfig))
+    state, how, limit = json.loads((await recovery("explain", job.name, *told)).out)["kueue"]
+    assert state.startswith(f"Kueue has given up on the job: its Workload {name} is not active since ")
+    assert (
+        state.endswith(
+            "(Deactivated: The workload is deactivated due to exceeding the maximum number of re-queuing retries)"
+        )
+        or "DeactivatedDueToRequeuingLimitExceeded" in state
+    )
+    assert how.startswith(f"kubectl patch workload {name} ")
+    assert "recoveryTimeout" in limit
+    [row] = json.loads((await recovery("status", *told)).out)
+    assert (row["phase"], row["message"]) == ("Suspended", state)
+    active = {"spec": {"active": True}}
+    await api_verbs.patch(job.fleet.api, WORKLOADS, name, active, kind=PatchKind.MERGE, namespace=job.namespace)
+    async with asyncio.timeout(GUARD_SECONDS):
+        while await is_suspended(job):
+            await asyncio.sleep(0.1)
 
 
 async def test_a_job_without_a_queue_is_not_taken_for_one_of_kueue(training: StartsTraining) -> None:

@@ -12,7 +12,7 @@ from tests.cluster.api_proxy import ApiProxy, SeenRequest
 from tests.cluster.conftest import StartsController, StartsTraining
 from tests.cluster.controller_record import recovery, scrape
 from tests.cluster.controlplane.start import ControlPlane
-from tests.cluster.scene import ControllerProcess, until
+from tests.cluster.scene import LEASE_SECONDS, ControllerProcess, until
 
 pytestmark = [pytest.mark.central, pytest.mark.usefixtures("no_complaints")]
 RANKS = 4
@@ -22,6 +22,10 @@ ROLE = "recovery-leader"
 def deletes_of_jobs(proxy: ApiProxy) -> list[SeenRequest]:
     """The triggers that the API server has accepted."""
     return [each for each in proxy.requests if (each.method, each.resource, each.status) == ("DELETE", "jobs", 200)]
+
+
+def renewals(proxy: ApiProxy) -> list[SeenRequest]:
+    return [each for each in proxy.requests if each.is_write and each.resource == "leases"]
 
 
 async def may_elect(control_plane: ControlPlane, namespace: str) -> None:
@@ -46,9 +50,7 @@ async def test_the_younger_of_two_holds_and_says_so_until_the_other_is_gone(
     elsewhere = {"options": ("--lease-namespace", namespace), "warm": True}
     async with controller() as older:
         # The Lease of the second one is to be younger by a whole second: the API server dates no finer.
-        await until(
-            "the first has led for a while", lambda: len(proxy.writes(lambda each: each.resource == "leases")) > 4
-        )
+        await until("the first has renewed its Lease", lambda: len(renewals(proxy)) > LEASE_SECONDS * 3)
         async with ControllerProcess.running(kubeconfig, tmp_path / "controller-second.log", **elsewhere) as younger:
             await lose(job, 1)
             await job.closed_incidents(1)

@@ -104,8 +104,8 @@ def test_two_leases_that_are_renewed_show_two_installations_the_older_first(clus
     cluster.put(LEASES, elsewhere)
     both = (
         "2 controllers are elected, by the Leases ml-infra/recovery-controller, recovery-system/recovery-controller: "
-        "the controller of the first, which is the oldest, recovers the jobs, and the others hold once they see what it "
-        "writes; leave one installation"
+        "the controller of the first, which is the oldest, recovers the jobs, and the others hold once they see what "
+        "it writes; leave one installation"
     )
     assert status().stderr == explain().stderr == f"recovery: {both}\n"
     assert row("llm")["PROTECTED"] == "yes"
