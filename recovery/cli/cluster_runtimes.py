@@ -10,6 +10,7 @@ from recovery import api_verbs
 from recovery.cli.connection import CommandError, chosen_namespace, connect, error_words
 from recovery.cli.exit_codes import print_error
 from recovery.cli.manifest_files import Manifests, RuntimeSource
+from recovery.cli.neighbour_versions import untested_versions
 from recovery.decoding import decoded, shallow
 from recovery.kube.session import SessionError
 from recovery.launch.documents import Document, document_of
@@ -50,6 +51,8 @@ async def with_runtimes(
             async with connect(cluster.server) as connection:
                 namespace = await chosen_namespace(cluster.server, cluster.namespace)
                 found = [each async for each in _read(connection.client, wanted, manifests, namespace)]
+                for line in await untested_versions(connection.client):
+                    print_error(line)
         except (ApiError, SessionError, CommandError) as error:
             failed(error_words(error) if isinstance(error, ApiError) else str(error))
             raise

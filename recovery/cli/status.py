@@ -14,6 +14,7 @@ from recovery.cli.exit_codes import print_error
 from recovery.cli.explain_kueue import NOT_READ, concerns_kueue, state_of
 from recovery.cli.formatting import Output, print_data
 from recovery.cli.job_lookup import namespace_is_missing
+from recovery.cli.neighbour_versions import untested_versions
 from recovery.cli.status_rows import (
     MEANT_TO_RUN,
     JobRow,
@@ -91,7 +92,7 @@ async def _status(
         where = None if all_namespaces else await chosen_namespace(server, namespace)
         probe = LeaderProbe(connection.client, connection.clock)
         rows, lines = await _read(connection, where, probe)
-        _complain(lines, ())
+        _complain((*lines, *await untested_versions(connection.client)), ())
         if not rows and where is not None and await namespace_is_missing(connection.client, where):
             raise CommandError(f"there is no namespace {where!r}")
         place = "in the cluster" if where is None else f"in namespace {where}"

@@ -23,7 +23,10 @@ from recovery.launch.views import (
 )
 
 RUNTIME_KIND = Code("runtime-kind", Severity.ERROR, "runtimeRef names something that is no runtime of Trainer")
-CODES = (RUNTIME_KIND,)
+DRAFT_FAILURE_POLICY = Code(
+    "draft-failure-policy", Severity.WARNING, "a failurePolicy of the TrainJob, which is a draft of Trainer"
+)
+CODES = (RUNTIME_KIND, DRAFT_FAILURE_POLICY)
 
 _NAME_A_RUNTIME = "write spec.runtimeRef.name: the runtime to train with, such as torch-distributed"
 
@@ -42,7 +45,8 @@ _POD_GROUP_PLUGINS = ("coscheduling", "volcano")
 def train_job(body: Field) -> TrainJob:
     """A document of kind TrainJob."""
     spec, kind = body["spec"], body["kind"].text()
-    removed_or_unknown(spec, kind, _TRAIN_JOB)
+    drafted = _draft_failure_policy(spec["runPolicy"])
+    removed_or_unknown(spec, kind, (*_TRAIN_JOB, "runPolicy") if drafted else _TRAIN_JOB)
     required(spec, "runtimeRef", "spec.runtimeRef", _NAME_A_RUNTIME)
     return TrainJob(
         name=name_of(body),
@@ -62,6 +66,25 @@ def train_job(body: Field) -> TrainJob:
         labels=labels_of(body["metadata"]),
         annotations=annotations_of(body["metadata"]),
     )
+
+
+def _draft_failure_policy(run_policy: Field) -> bool:
+    """Whether this is the runPolicy of the draft KEP-4162, not the one of training-operator v1. The finding says so.
+
+    `failurePolicy` is its only field, and v1 had none of that name. At runtime there is nothing to recognise: a Trainer
+    that knows the field translates it into the policies of the JobSet and its Jobs, and these go first.
+    """
+    policy = run_policy["failurePolicy"]
+    if not policy.there or len(run_policy.mapping()) > 1:
+        return False
+    policy.finding(
+        DRAFT_FAILURE_POLICY,
+        "runPolicy.failurePolicy is of the draft KEP-4162: Trainer 2.3 has no such field. A Trainer that has it makes "
+        "of it the failurePolicy of the JobSet, and podFailurePolicy and backoffLimit 0 of its Jobs; these decide "
+        "before the controller, which then stands aside",
+        "write rules into a RecoveryPolicy, or failurePolicy and podFailurePolicy into the template of the runtime",
+    )
+    return True
 
 
 def runtime(body: Field) -> Runtime:

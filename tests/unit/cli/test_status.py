@@ -368,7 +368,7 @@ def test_long_lists_are_read_page_by_page(cluster: PlainCluster) -> None:
     cluster.page_size = 3
     assert len(status().stdout.splitlines()) == 8
     pages = {"trainjobs": 3, "jobsets": 3, "recoverygroups": 1, "recoverypolicies": 1, "clusterrecoverypolicies": 1}
-    assert Counter(cluster.plurals("list")) == pages | {"jobs": 3, "leases": 1}
+    assert Counter(cluster.plurals("list")) == pages | {"jobs": 3, "leases": 1, "deployments": 1}
 
 
 def test_an_object_that_cannot_be_read_is_named_and_hides_nothing_else(cluster: PlainCluster) -> None:

@@ -76,3 +76,14 @@ spec: {mlPolicy: {torch: {numProcPerNode: auto, elasticPolicy: {minNodes: 8, max
         "removed-field: spec.labels does nothing: it is gone since Trainer 2.2 (write "
         "spec.runtimePatches[].trainingRuntimeSpec.template.metadata.labels, with a manager like example.com/team)"
     )
+
+
+def _run_policy(text: str) -> list[str]:
+    manifest = Example("torch", f"kind: TrainJob\nspec: {{runPolicy: {text}}}\n").manifest()
+    return [f"{each.code.name} {written(each.place.path)}" for each in lint(documents(manifest))]
+
+
+def test_a_failure_policy_of_the_draft_kep_4162_is_no_run_policy_of_v1() -> None:
+    assert _run_policy("{failurePolicy: {maxRestarts: 3}}") == ["draft-failure-policy spec.runPolicy.failurePolicy"]
+    assert _run_policy("{backoffLimit: 3}") == ["removed-field spec.runPolicy"]
+    assert "removed-field spec.runPolicy" in _run_policy("{backoffLimit: 3, failurePolicy: {}}")
