@@ -24,8 +24,10 @@ from recovery.controller.queue import GroupQueue
 from recovery.controller.reconciler import InvariantError, LedgerUnreadableError, Reconciler, RestlessGroupError
 from recovery.controller.suspect_logs import SuspectLogs
 from recovery.core.model.facts import GroupKey
+from recovery.core.model.ledger import LedgerCondition
 from recovery.core.model.ledger_object import LedgerObject
 from recovery.core.model.writer_lease import WriterLease
+from recovery.executors import config_condition
 from recovery.executors.fleet_ledger import FleetWriter
 from recovery.ports import (
     ApiClient,
@@ -48,6 +50,8 @@ hang would delay the trigger of the next group, although the deletes leave write
 waiting reconcile costs only a task. The client's connections and writes in flight bound what reaches the API server."""
 _RESYNC_SECONDS = 600.0
 _SYNC_POLL_SECONDS = 0.05
+_CONDITION_SECONDS = 5.0
+"""How long a hold begins or ends later because of a condition that nothing depends on."""
 _FINISH_SECONDS = 20.0
 """How long a stop waits for reconciles in progress: less than a pod's default grace period of 30 s."""
 
@@ -138,7 +142,7 @@ class Controller:
             if (other := self._others.first()) is None:
                 await self._act(term, stop)
             else:
-                await self._hold(other, stop)
+                await self._hold(other, term, stop)
 
     async def _act(self, term: LeadershipTerm, stop: asyncio.Event) -> None:
         """Do the duty until `stop` is set and the work is done, or until this process has to hold."""
@@ -167,7 +171,7 @@ class Controller:
             await asyncio.gather(working, to_hold, return_exceptions=True)
             self._observer.leadership_changed(leads=False)
 
-    async def _hold(self, other: WriterLease, stop: asyncio.Event) -> None:
+    async def _hold(self, other: WriterLease, term: LeadershipTerm, stop: asyncio.Event) -> None:
         """Do nothing until the other controller has been silent for long enough, or `stop` is set."""
         _log.warning(
             f"no longer leading: it holds, because the controller of the older Lease {other}, recovers the jobs"
@@ -175,6 +179,7 @@ class Controller:
         self._observer.holds_for_another(holds=True)
         passing, stopping = asyncio.create_task(self._others.until_alone()), asyncio.create_task(stop.wait())
         try:
+            await self._set_condition(config_condition.holds(term.lease, other, self._clock.now()), term)
             await asyncio.wait({passing, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if passing.done():
                 passing.result()
@@ -183,6 +188,15 @@ class Controller:
             stopping.cancel()
             await asyncio.gather(passing, stopping, return_exceptions=True)
             self._observer.holds_for_another(holds=False)
+        await self._set_condition(None, term)
+
+    async def _set_condition(self, condition: LedgerCondition | None, term: LeadershipTerm) -> None:
+        """Say on the RecoveryConfig that this controller holds. None: it no longer does. A failure stops nothing."""
+        try:
+            async with asyncio.timeout(_CONDITION_SECONDS):
+                await config_condition.write(LeadershipGuard(self._api, term), condition)
+        except (TimeoutError, ApiError) as error:
+            _log.warning("the condition of the RecoveryConfig is not written", error=str(error))
 
 
 class Duty:

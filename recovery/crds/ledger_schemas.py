@@ -159,4 +159,8 @@ def fleet_status() -> Schema:
     """`status` of the RecoveryConfig: whether it is accepted, and the ledger that spans groups."""
     status = accepted_status()
     fleet = of_struct(FleetLedger, "status", Overlay(defaults=frozenset()))["properties"]
+    status["properties"]["conditions"] |= {
+        "description": "Accepted: whether the controller can use it, and if not, which field is wrong. "
+        "SecondInstallation: a controller holds, because one with an older Lease recovers the jobs."
+    }
     return status | {"description": "Written by the controller only.", "properties": status["properties"] | fleet}

@@ -13,6 +13,7 @@ from tests.cluster.conftest import StartsController, StartsTraining
 from tests.cluster.controller_record import recovery, scrape
 from tests.cluster.controlplane.start import ControlPlane
 from tests.cluster.scene import LEASE_SECONDS, ControllerProcess, until
+from tests.cluster.test_runbooks import with_config
 
 pytestmark = [pytest.mark.central, pytest.mark.usefixtures("no_complaints")]
 RANKS = 4
@@ -48,7 +49,7 @@ async def test_the_younger_of_two_holds_and_says_so_until_the_other_is_gone(
     job = await training(ranks=RANKS, gpus=1)
     kubeconfig = proxy.write_kubeconfig(tmp_path / "kubeconfig-of-the-second")
     elsewhere = {"options": ("--lease-namespace", namespace), "warm": True}
-    async with controller() as older:
+    async with with_config(installed), controller() as older:
         # The Lease of the second one is to be younger by a whole second: the API server dates no finer.
         await until("the first has renewed its Lease", lambda: len(renewals(proxy)) > LEASE_SECONDS * 3)
         async with ControllerProcess.running(kubeconfig, tmp_path / "controller-second.log", **elsewhere) as younger:
@@ -57,6 +58,8 @@ async def test_the_younger_of_two_holds_and_says_so_until_the_other_is_gone(
             await until("the younger holds", lambda: "it holds" in last_words(younger))
             assert older.leads()
             assert len(deletes_of_jobs(proxy)) == 1
+            waits = ("wait", "--for=condition=SecondInstallation", "recoveryconfig/default", "--timeout=60s")
+            await installed.kubectl(*waits)
             samples = await scrape(younger)
             assert samples.sum("recovery_holds_for_another_controller") == 1
             assert samples.sum("recovery_leader") == 0

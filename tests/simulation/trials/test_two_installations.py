@@ -3,7 +3,8 @@
 import pytest
 
 from recovery.controller.lease import LEASE_NAME
-from recovery.ports import JOBS, LEASES, RECOVERY_GROUPS
+from recovery.ports import JOBS, LEASES, RECOVERY_CONFIGS, RECOVERY_GROUPS
+from recovery.sim.api.kinds.kind import Body
 from recovery.sim.trials.faults import FaultKind
 from recovery.sim.trials.trial import TrialOutcome, run_trial
 from tests.simulation.trials.small import in_world, second, states, with_faults, writes
@@ -18,6 +19,12 @@ def elections(outcome: TrialOutcome) -> list[str]:
     leases = (outcome.evidence.server.find(LEASES, LEASE_NAME, f"recovery-system-{number}") for number in range(2))
     made = [lease["metadata"] for lease in leases if lease is not None]
     return [each["namespace"] for each in sorted(made, key=lambda each: (each["creationTimestamp"], each["uid"]))]
+
+
+def conditions(outcome: TrialOutcome) -> list[Body]:
+    """The conditions of the RecoveryConfig as they were before the controllers stopped."""
+    found = [body for at, _, body in states(outcome, RECOVERY_CONFIGS) if at < 900.0]
+    return list(found[-1].get("status", {}).get("conditions", ()))
 
 
 def replica_of(namespace: str) -> str:
@@ -39,6 +46,9 @@ def test_both_see_the_loss_and_one_restarts_the_group_while_the_other_holds() ->
     assert outcome.violations == ()
     assert restarts(outcome) == 2, "one for each loss"
     assert writers(outcome, since=101.0) == {older}
+    [said] = conditions(outcome)
+    assert (said["type"], said["status"], said["reason"]) == ("SecondInstallation", "True", "OlderLeaseActs")
+    assert f"the Lease of namespace {elections(outcome)[1]}, " in said["message"]
     samples = outcome.evidence.metrics
     assert [samples[each]["recovery_leader"] for each in (older, younger)] == [1, 0]
     assert [samples[each]["recovery_holds_for_another_controller"] for each in (older, younger)] == [0, 1]
@@ -58,7 +68,7 @@ def test_the_other_installation_takes_over_when_one_is_gone_for_long(index: int)
     outcome = run_trial(with_faults(LOST, gone, late, **TWO))
     assert outcome.violations == ()
     assert restarts(outcome) == 2
-    assert writers(outcome, since=205.0, until=300.0) == {f"controller-{1 - index}"}
+    assert writers(outcome, since=215.0, until=300.0) == {f"controller-{1 - index}"}
 
 
 def test_replicas_of_one_installation_hand_over_without_a_hold() -> None:

@@ -14,6 +14,7 @@ from recovery.core.model.ledger import Outcome, Phase
 from recovery.core.model.reason import Reason
 from recovery.core.plan.status_conditions import BUDGET_EXHAUSTED
 from recovery.core.policy.spec import Mode, Restart
+from recovery.executors.config_condition import SECOND_INSTALLATION
 from recovery.ports import JOBS, LEASES, PODS, RECOVERY_CONFIGS, RECOVERY_GROUPS
 from recovery.sim.api.store import ObjectChange
 from recovery.sim.training.trace import EventKind, TraceRecord
@@ -188,13 +189,16 @@ class ConvergesAfterHealing(CheckerRule):
 
     def _restless(self) -> Iterator[Violation]:
         """Writes in the quiet time at the end, reported once per group. A Held group may continue when its budget's
-        window moves on."""
+        window moves on. A controller that holds for another installation removes the condition that says so when it is
+        stopped, and that is when the trial is over."""
         healing = self.evidence.ends_at - self.evidence.healing_from
         since = self.evidence.ends_at - min(self.QUIET_LONGEST, healing / 4)
         writes: dict[GroupKey | None, list[tuple[datetime, ObjectChange]]] = {}
         for change, at in zip(reversed(self.evidence.changes), reversed(self.evidence.change_times), strict=True):
             if at < since:
                 break
+            if at >= self.evidence.ends_at and _ends_its_hold(change):
+                continue
             if ours(change.actor) and change.resource != LEASES and not _by_time_or_announced(change):
                 key = self.world.group_of(change.resource, change.body) or self._counted_group(change)
                 writes.setdefault(key, []).append((at, change))
@@ -244,6 +248,15 @@ class ConvergesAfterHealing(CheckerRule):
         jobs = self._members(key)
         met = {record.job_uid for record in self.evidence.trace.of(str(key), EventKind.ROUND_FORMED)}
         return bool(jobs) and all(job.container is None and not job.ran and job.uid in met for job in jobs)
+
+
+def _ends_its_hold(change: ObjectChange) -> bool:
+    """The condition that a controller holds for another installation is removed, and nothing else is written."""
+    if change.resource != RECOVERY_CONFIGS or change.before is None:
+        return False
+    was, now = ((body.get("status") or {}) for body in (change.before, change.body))
+    left = [each for each in was.get("conditions", ()) if each["type"] != SECOND_INSTALLATION]
+    return len(left) < len(was.get("conditions", ())) and {**now, "conditions": left} == {**was, "conditions": left}
 
 
 def _by_time_or_announced(change: ObjectChange) -> bool:
