@@ -18,6 +18,7 @@ _TRIES_MAX = 3
 class _Metadata(msgspec.Struct, rename="camel"):
     uid: str
     resource_version: str
+    generation: int = 0
 
 
 class _Status(msgspec.Struct):
@@ -54,6 +55,8 @@ async def write(api: ApiClient, condition: LedgerCondition | None) -> None:
         others = [each for each in found.status.conditions if _type_of(each) != SECOND_INSTALLATION]
         if condition is None and len(others) == len(found.status.conditions):
             return
+        if condition is not None:  # kubectl wait does not believe a condition of an earlier generation
+            condition = msgspec.structs.replace(condition, observed_generation=found.metadata.generation)
         body = {
             # With the resourceVersion in it, the patch is refused with 409 if anything was written in between.
             "metadata": {"uid": found.metadata.uid, "resourceVersion": found.metadata.resource_version},

@@ -17,7 +17,7 @@ STALE = ConflictError("the object has been modified", status=409)
 
 def api_with(*conditions: Object) -> ObjectsApi:
     api = ObjectsApi()
-    metadata = {"name": "default", "uid": "config", "resourceVersion": "7"}
+    metadata = {"name": "default", "uid": "config", "resourceVersion": "7", "generation": 3}
     api.put(RECOVERY_CONFIGS, {"metadata": metadata, "status": {"conditions": list(conditions)}})
     return api
 
@@ -34,6 +34,7 @@ async def test_it_is_set_and_removed_beside_the_others() -> None:
     assert types(api) == ["Accepted", "SecondInstallation"]
     await config_condition.write(api, HOLDS)
     assert types(api) == ["Accepted", "SecondInstallation"]
+    assert api.applied[-1].body["status"]["conditions"][1]["observedGeneration"] == 3
     await config_condition.write(api, None)
     assert types(api) == ["Accepted"]
 
