@@ -31,9 +31,8 @@ def kueue_lines(reading: KueueReading, workload: WorkloadFacts, namespace: str) 
         yield "there is no Workload of the job, so Kueue does not know it, or has not seen it yet"
     if found is not None:
         yield state_of(found)
-        if not found.active:
-            patch = '{"spec":{"active":true}}'
-            yield f"kubectl patch workload {found.name} -n {namespace} --type=merge -p '{patch}' queues it again"
+        if not found.active:  # `active: true` alone leaves Requeued False (0.19.1): Kueue does not admit it
+            yield f"kubectl delete workload {found.name} -n {namespace} lets Kueue make another one, and queue the job"
     yield _EVICTS
 
 

@@ -24,7 +24,7 @@ from recovery.controller.queue import GroupQueue
 from recovery.controller.reconciler import InvariantError, LedgerUnreadableError, Reconciler, RestlessGroupError
 from recovery.controller.suspect_logs import SuspectLogs
 from recovery.core.model.facts import GroupKey
-from recovery.core.model.ledger import LedgerCondition
+from recovery.core.model.ledger_condition import LedgerCondition
 from recovery.core.model.ledger_object import LedgerObject
 from recovery.core.model.writer_lease import WriterLease
 from recovery.executors import config_condition

@@ -7,7 +7,8 @@ import msgspec
 
 from recovery.core.model.fleet_ledger import FleetLedger
 from recovery.core.model.folded_incidents import FoldedIncidents
-from recovery.core.model.ledger import ClosedIncident, Closing, Incident, Ledger, LedgerCondition
+from recovery.core.model.ledger import ClosedIncident, Closing, Incident, Ledger
+from recovery.core.model.ledger_condition import LedgerCondition
 from recovery.core.policy.enforcement import Enforcement
 from recovery.crds.policy_overlay import UNBUILT_ACTIONS
 from recovery.crds.schema import RULES, GeneratorError, Overlay, Schema, of_struct
@@ -159,8 +160,4 @@ def fleet_status() -> Schema:
     """`status` of the RecoveryConfig: whether it is accepted, and the ledger that spans groups."""
     status = accepted_status()
     fleet = of_struct(FleetLedger, "status", Overlay(defaults=frozenset()))["properties"]
-    status["properties"]["conditions"] |= {
-        "description": "Accepted: whether the controller can use it, and if not, which field is wrong. "
-        "SecondInstallation: a controller holds, because one with an older Lease recovers the jobs."
-    }
     return status | {"description": "Written by the controller only.", "properties": status["properties"] | fleet}

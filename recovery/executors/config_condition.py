@@ -6,7 +6,7 @@ import msgspec
 
 from recovery import api_verbs
 from recovery.core.model.config import CONFIG_NAME
-from recovery.core.model.ledger import LedgerCondition
+from recovery.core.model.ledger_condition import LedgerCondition
 from recovery.core.model.writer_lease import WriterLease
 from recovery.ports import RECOVERY_CONFIGS, ApiClient, ConflictError, NotFoundError, PatchKind
 

@@ -48,11 +48,11 @@ async def test_the_younger_of_two_holds_and_says_so_until_the_other_is_gone(
     await may_elect(installed, namespace)
     job = await training(ranks=RANKS, gpus=1)
     kubeconfig = proxy.write_kubeconfig(tmp_path / "kubeconfig-of-the-second")
-    elsewhere = {"options": ("--lease-namespace", namespace), "warm": True}
+    log, elsewhere = tmp_path / "controller-second.log", ("--lease-namespace", namespace)
     async with with_config(installed), controller() as older:
         # The Lease of the second one is to be younger by a whole second: the API server dates no finer.
         await until("the first has renewed its Lease", lambda: len(renewals(proxy)) > LEASE_SECONDS * 3)
-        async with ControllerProcess.running(kubeconfig, tmp_path / "controller-second.log", **elsewhere) as younger:
+        async with ControllerProcess.running(kubeconfig, log, options=elsewhere, warm=True) as younger:
             await lose(job, 1)
             await job.closed_incidents(1)
             await until("the younger holds", lambda: "it holds" in last_words(younger))

@@ -17,6 +17,7 @@ from recovery.core.model.evidence_count import EvidenceCount
 from recovery.core.model.folded_incidents import FoldedIncidents
 from recovery.core.model.group_size import AvoidedNode, ElasticState
 from recovery.core.model.group_totals import BudgetState, Totals
+from recovery.core.model.ledger_condition import LedgerCondition
 from recovery.core.model.pinned_policy import PinnedPolicy
 from recovery.core.model.reason import Reason
 from recovery.core.model.request_answer import RequestAnswer
@@ -397,17 +398,6 @@ class IncidentTotals(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     enforce_estimate: EnforceEstimate = EnforceEstimate()
 
 
-class LedgerCondition(msgspec.Struct, frozen=True, rename="camel"):
-    """A status condition as Kubernetes tools expect it."""
-
-    type: str
-    status: str
-    reason: str
-    message: str
-    last_transition_time: datetime
-    observed_generation: int = 0
-
-
 class Ledger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """`RecoveryGroup.status`."""
 
@@ -462,8 +452,7 @@ class Ledger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Incidents of mode Observe that share a RecoveryIncident with later ones of the same kind, at most 8."""
     conditions: tuple[LedgerCondition, ...] = ()
     writer: WriterLease | None = None
-    """The Lease that elected the controller of the latest write. None: it runs without an election, or an older version
-    wrote."""
+    """The Lease that elected the controller of the latest write. None: there was no election, or an older version."""
     cause: str = ""
     """For the printer column: the cause of the open incident, or of the last one."""
     action: str = ""

@@ -9,7 +9,8 @@ from recovery.core.incident import budget
 from recovery.core.incident.preconditions import paused
 from recovery.core.model.facts import WorkloadFacts
 from recovery.core.model.group_totals import BudgetState
-from recovery.core.model.ledger import Incident, Ledger, LedgerCondition, Phase
+from recovery.core.model.ledger import Incident, Ledger, Phase
+from recovery.core.model.ledger_condition import LedgerCondition
 from recovery.core.model.ledger_object import schema_version_of
 from recovery.core.model.reason import Reason
 from recovery.core.model.standing import Standing

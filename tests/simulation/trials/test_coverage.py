@@ -23,12 +23,12 @@ from recovery.core.model.ledger import (
     Closing,
     Incident,
     Ledger,
-    LedgerCondition,
     Outcome,
     Phase,
     PhaseSpan,
     Target,
 )
+from recovery.core.model.ledger_condition import LedgerCondition
 from recovery.core.model.pinned_policy import PinnedPolicy
 from recovery.core.model.reason import Reason
 from recovery.core.model.request_answer import RequestAnswer

@@ -1,5 +1,6 @@
 """Two installations of the controller in two namespaces, each with a Lease and a leader of its own, on one cluster."""
 
+import msgspec
 import pytest
 
 from recovery.controller.lease import LEASE_NAME
@@ -7,11 +8,11 @@ from recovery.ports import JOBS, LEASES, RECOVERY_CONFIGS, RECOVERY_GROUPS
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.trials.faults import FaultKind
 from recovery.sim.trials.trial import TrialOutcome, run_trial
-from tests.simulation.trials.small import in_world, second, states, with_faults, writes
+from tests.simulation.trials.small import QUIET, in_world, second, states, with_faults, writes
 
 LOST, LOST_AGAIN = in_world(FaultKind.POD_KILL, 100.0), in_world(FaultKind.POD_KILL, 200.0, number=1)
 HELD_SECONDS = 3 * 15
-TWO = {"replicas": 2, "installations": 2}
+TWO = msgspec.structs.replace(QUIET, replicas=2, installations=2)
 
 
 def elections(outcome: TrialOutcome) -> list[str]:
@@ -41,7 +42,7 @@ def restarts(outcome: TrialOutcome) -> int:
 
 
 def test_both_see_the_loss_and_one_restarts_the_group_while_the_other_holds() -> None:
-    outcome = run_trial(with_faults(LOST, LOST_AGAIN, **TWO))
+    outcome = run_trial(with_faults(LOST, LOST_AGAIN, plan=TWO))
     older, younger = map(replica_of, elections(outcome))
     assert outcome.violations == ()
     assert restarts(outcome) == 2, "one for each loss"
@@ -55,7 +56,7 @@ def test_both_see_the_loss_and_one_restarts_the_group_while_the_other_holds() ->
 
 
 def test_each_ledger_names_the_lease_of_its_writer() -> None:
-    outcome = run_trial(with_faults(LOST, **TWO))
+    outcome = run_trial(with_faults(LOST, plan=TWO))
     named = [body["status"]["writer"] for _, _, body in states(outcome, RECOVERY_GROUPS) if body.get("status")]
     assert named[-1]["namespace"] == elections(outcome)[0]
     assert set(named[-1]) == {"namespace", "uid", "createdAt", "durationSeconds"}
@@ -65,7 +66,7 @@ def test_each_ledger_names_the_lease_of_its_writer() -> None:
 def test_the_other_installation_takes_over_when_one_is_gone_for_long(index: int) -> None:
     gone = in_world(FaultKind.PROCESS_KILL, 150.0, 200.0, number=1, indexes=(index,))
     late = in_world(FaultKind.POD_KILL, 150.0 + HELD_SECONDS + 15.0, number=2)
-    outcome = run_trial(with_faults(LOST, gone, late, **TWO))
+    outcome = run_trial(with_faults(LOST, gone, late, plan=TWO))
     assert outcome.violations == ()
     assert restarts(outcome) == 2
     assert writers(outcome, since=215.0, until=300.0) == {f"controller-{1 - index}"}

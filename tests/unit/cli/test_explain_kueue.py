@@ -57,7 +57,7 @@ def test_a_workload_that_kueue_gave_up_on_says_why_and_how_to_queue_it_again(clu
     lines = section(explain("llm"), "Kueue")
     assert lines[:2] == [
         GAVE_UP,
-        'kubectl patch workload trainjob-llm -n team-a --type=merge -p \'{"spec":{"active":true}}\' queues it again',
+        "kubectl delete workload trainjob-llm -n team-a lets Kueue make another one, and queue the job",
     ]
     assert lines[2].startswith(LIMIT)
     assert json.loads(explain("llm", "-o", "json"))["kueue"] == lines

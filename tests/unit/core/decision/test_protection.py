@@ -9,7 +9,8 @@ from recovery.core.decision.protection import protection
 from recovery.core.model.container_template import ContainerTemplate
 from recovery.core.model.fleet_ledger import Breaker, FleetLedger
 from recovery.core.model.group_totals import BudgetState
-from recovery.core.model.ledger import SCHEMA_VERSION, Ledger, LedgerCondition, Phase
+from recovery.core.model.ledger import SCHEMA_VERSION, Ledger, Phase
+from recovery.core.model.ledger_condition import LedgerCondition
 from recovery.core.model.ledger_object import LedgerObject
 from recovery.core.model.protection import UNPROTECTED, Protection, ProtectionReason
 from recovery.core.model.reason import Reason, as_said

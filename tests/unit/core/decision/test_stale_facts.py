@@ -3,7 +3,8 @@
 import pytest
 
 from recovery.core.incident.requests import Verb
-from recovery.core.model.ledger import LedgerCondition, Phase
+from recovery.core.model.ledger import Phase
+from recovery.core.model.ledger_condition import LedgerCondition
 from recovery.core.model.reason import Reason
 from recovery.core.plan.actions import DeletePods
 from recovery.core.policy.spec import OnTerminalFailure

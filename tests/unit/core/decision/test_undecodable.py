@@ -7,7 +7,8 @@ import pytest
 
 from recovery.core.incident import requests
 from recovery.core.incident.requests import Request, Verb
-from recovery.core.model.ledger import Ledger, LedgerCondition, Phase
+from recovery.core.model.ledger import Ledger, Phase
+from recovery.core.model.ledger_condition import LedgerCondition
 from recovery.core.model.reason import Reason
 from recovery.core.plan.actions import CountIncidents, RecordIncident
 from recovery.core.policy.spec import Mode

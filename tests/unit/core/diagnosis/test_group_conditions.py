@@ -5,7 +5,7 @@ import pytest
 from recovery.core.diagnosis.group_conditions import POD_KEPT_RUNNING, TRAINING_CONTAINER_UNKNOWN
 from recovery.core.model.container_template import ContainerTemplate
 from recovery.core.model.facts import ContainerFacts, ExitFacts
-from recovery.core.model.ledger import LedgerCondition
+from recovery.core.model.ledger_condition import LedgerCondition
 from recovery.core.model.native_policy_facts import ExitCodesRequirement, PodFailureRule
 from recovery.core.policy.resolved import PolicyFacts, resolve
 from recovery.core.policy.spec import PolicyError, PolicySpec, TimeoutsSpec

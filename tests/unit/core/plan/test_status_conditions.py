@@ -2,7 +2,8 @@
 
 import msgspec
 
-from recovery.core.model.ledger import Ledger, LedgerCondition
+from recovery.core.model.ledger import Ledger
+from recovery.core.model.ledger_condition import LedgerCondition
 from recovery.core.model.rules import Rule, RuleAction
 from recovery.core.model.standing import Broken, Standing
 from recovery.core.plan.kubernetes_events import events
