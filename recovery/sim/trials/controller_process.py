@@ -82,7 +82,15 @@ class ProcessClock:
 class ControllerProcess:
     """One process of a replica. It runs once."""
 
-    def __init__(self, actor: str, number: int, clock: Clock, evidence: TrialEvidence, *, lease_namespace: str) -> None:
+    def __init__(
+        self,
+        actor: str,
+        number: int,
+        clock: Clock,
+        evidence: TrialEvidence,
+        *,
+        lease_namespace: str = "recovery-system",
+    ) -> None:
         self._lease_namespace = lease_namespace
         self.actor = actor
         """The replica's name."""
