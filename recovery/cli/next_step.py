@@ -10,7 +10,8 @@ from recovery.cli.readiness import BROKEN, NOT_STARTED, PAUSED, STARTING, UNREAD
 from recovery.core.decision.resuming import deadline_of
 from recovery.core.diagnosis.group_conditions import EARLIER_LOSS, TRAINS_AGAIN
 from recovery.core.incident import lifecycle
-from recovery.core.model.ledger import Ledger, LedgerCondition, Phase
+from recovery.core.model.ledger import Ledger, Phase
+from recovery.core.model.ledger_condition import LedgerCondition
 from recovery.core.model.protection import Protection, ProtectionReason
 from recovery.core.model.reason import Reason
 from recovery.core.plan.status_conditions import in_crash_loop

@@ -4,6 +4,7 @@ from recovery.core.diagnosis.group_conditions import TRAINS_AGAIN
 from recovery.core.model.config import why_opened
 from recovery.core.model.fleet_ledger import FleetLedger
 from recovery.core.model.ledger import (
+from recovery.core.model.ledger_condition import LedgerCondition
     Attempt,
     AttemptAction,
     Incident,
