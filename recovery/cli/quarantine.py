@@ -14,7 +14,7 @@ from recovery.cli.arguments import ServerOptions
 from recovery.cli.connection import CommandError, Connection, connect, error_words, execute
 from recovery.cli.exit_codes import EXIT_FAILURE, print_error
 from recovery.cli.requests import login
-from recovery.core.fleet.quarantine import Mark, own_taint, parsed_mark
+from recovery.core.fleet.quarantine import Mark, claims_on_cordon, cordoned_by_us, cordons, own_taint, parsed_mark
 from recovery.core.model.annotations import QUARANTINE_ANNOTATION, RESET_BREAKER_ANNOTATION
 from recovery.core.model.config import CONFIG_NAME, ConfigFacts, why_opened
 from recovery.core.model.facts import NodeFacts
@@ -43,7 +43,8 @@ _SECONDS = 30
 
 
 def quarantine(server: ServerOptions, nodes: Sequence[str], reason: str) -> None:
-    """Cordon, taint and annotate the nodes for a person. Exit code 1: this failed for one of them."""
+    """Taint and annotate the nodes for a person. They are cordoned as well if the RecoveryConfig says so. Exit code 1:
+    this failed for one of them."""
 
     async def work() -> int:
         async with connect(server) as connection:
@@ -96,13 +97,14 @@ async def _quarantine(connection: Connection, name: str, reason: str, by: str) -
     taint, mark = own_taint(node), _mark(node)
     if taint == BY_HAND and mark is not None and mark.reason == reason:
         return f"node {name} is quarantined already{_who(mark)}: {reason}"
+    config = await _readable_config(connection)
     entry = Quarantined(
         node=name,
         node_uid=node.uid,
         reason=reason,
         since=connection.clock.now(),
         by=by,
-        cordoned=not node.unschedulable,
+        cordoned=cordons(node, wanted=config is not None and config.spec.quarantine.cordon),
     )
     await node_quarantine.quarantine_by_hand(connection.client, entry)
     before = f"; it was already{_who(mark)}: {mark.reason}" if taint is not None and mark is not None else ""
@@ -114,7 +116,8 @@ async def _quarantine(connection: Connection, name: str, reason: str, by: str) -
 
 async def _release(connection: Connection, name: str) -> str:
     node = await _node(connection, name)
-    taint, mark, fleet = own_taint(node), _mark(node), await _fleet(connection)
+    taint, mark, config = own_taint(node), _mark(node), await _readable_config(connection)
+    fleet = config.fleet if config is not None else FleetLedger()
     entry = next((each for each in fleet.quarantined if each.node == name), None)
     suspicions = sum(each.node == name for each in fleet.suspicions)
     quarantined = taint is not None or mark is not None or entry is not None
@@ -125,11 +128,20 @@ async def _release(connection: Connection, name: str) -> str:
     if not quarantined:
         were = "1 suspicion" if suspicions == 1 else f"{suspicions} suspicions"
         return f"node {name} was not quarantined; the controller forgets {were} against it within {_SECONDS} s"
-    cordoned = node.unschedulable and not (taint is not None and mark is not None and mark.cordoned)
-    cordon = "; its cordon is not ours, and stays" if cordoned else ""
+    cordon = _cordon_that_stays(node, mark)
     ledger = f"; the controller drops it from its ledger within {_SECONDS} s" if entry is not None else ""
     was = f": it was quarantined{_who(mark)}: {mark.reason}" if mark is not None else ""
     return f"node {name} is released{cordon}{ledger}{was}"
+
+
+def _cordon_that_stays(node: NodeFacts, mark: Mark | None) -> str:
+    """What a release says of the node's cordon. Empty: the node has none afterwards."""
+    if not node.unschedulable:
+        return ""
+    if mark is None or not cordoned_by_us(node):
+        return "; its cordon is not ours, and stays"
+    claims = claims_on_cordon(mark, node.taints, node.annotations)
+    return f"; its cordon stays for {' and '.join(claims)}" if claims else ""
 
 
 async def _reset_breaker(connection: Connection) -> str:
@@ -155,13 +167,12 @@ async def _node(connection: Connection, name: str) -> NodeFacts:
         raise CommandError(f"there is no node {name}; `kubectl get nodes` lists those that there are") from error
 
 
-async def _fleet(connection: Connection) -> FleetLedger:
-    """The controller's ledger about nodes. Empty if there is none, or the user may not read it."""
+async def _readable_config(connection: Connection) -> ConfigFacts | None:
+    """The RecoveryConfig. None: there is none, or the user may not read it."""
     try:
-        config = await _config(connection)
+        return await _config(connection)
     except (ForbiddenError, NoSuchResourceError):
-        return FleetLedger()
-    return config.fleet if config is not None else FleetLedger()
+        return None
 
 
 async def _config(connection: Connection) -> ConfigFacts | None:

@@ -1,7 +1,8 @@
-"""Quarantines a node and releases it: cordon, our taint, and an annotation that says why, in one patch.
+"""Quarantines a node and releases it: our taint, an annotation that says why, and perhaps a cordon, in one patch.
 
-What others have set is never changed. Each patch tests what it removes, and that no client wrote to the node since it
-was read. So both actions may be done twice, late, or by two controllers.
+What others have set is never changed. A cordon does not show who has set it, so it stays while others claim it. Each
+patch tests what it removes, and that no client wrote to the node since it was read. So both actions may be done twice,
+late, or by two controllers.
 """
 
 from collections.abc import Callable
@@ -11,8 +12,16 @@ from typing import Any
 import msgspec
 
 from recovery import api_verbs
-from recovery.core.fleet.quarantine import Mark, mark_of, parsed_mark, released_by_hand, taint_value
+from recovery.core.fleet.quarantine import (
+    Mark,
+    claims_on_cordon,
+    mark_of,
+    parsed_mark,
+    released_by_hand,
+    taint_value,
+)
 from recovery.core.model.annotations import QUARANTINE_ANNOTATION, RELEASE_ANNOTATION
+from recovery.core.model.facts import Taint
 from recovery.core.model.fleet_ledger import BY_HAND, QUARANTINE_TAINT, TAINT_EFFECT, Quarantined
 from recovery.decoding import AnnotatedObjectVersion, decoded
 from recovery.ports import NODES, ApiClient, ConflictError, NotFoundError, PatchKind, TestFailedError
@@ -37,6 +46,10 @@ class _Node(msgspec.Struct):
         return parsed_mark((self.metadata.annotations or {}).get(QUARANTINE_ANNOTATION))
 
     @property
+    def taints(self) -> tuple[Taint, ...]:
+        return tuple(Taint(each["key"], each.get("value", ""), each["effect"]) for each in self.spec.taints)
+
+    @property
     def own_taint(self) -> Body | None:
         """Our taint, with any value. (The API server allows only one taint for each key and effect.)"""
         return next((taint for taint in self.spec.taints if _is_ours(taint)), None)
@@ -46,7 +59,8 @@ _decode = msgspec.json.Decoder(_Node).decode
 
 
 async def apply(api: ApiClient, entry: Quarantined, now: datetime) -> None:
-    """Cordon the node, taint it and note why. Raises ApiError, and ConflictError if the node keeps changing.
+    """Taint the node, note why, and cordon it if the entry says so. Raises ApiError, and ConflictError if the node
+    keeps changing.
 
     A node that is gone, or was recreated under that name, is left alone, and so is a node that a person has quarantined
     or has released since.
@@ -55,7 +69,8 @@ async def apply(api: ApiClient, entry: Quarantined, now: datetime) -> None:
 
 
 async def release(api: ApiClient, entry: Quarantined) -> None:
-    """Remove what that quarantine has set: the taint with its value, the annotation, and the cordon if it was ours.
+    """Remove what that quarantine has set: the taint with its value, the annotation, and the cordon if it was ours and
+    nothing else claims it.
 
     If our taint is gone already, another client has taken over the node and owns the cordon. Raises as `apply`.
     """
@@ -131,21 +146,25 @@ def _quarantine(node: _Node, entry: Quarantined, now: datetime) -> list[Body]:
 
 
 def _marked(node: _Node, entry: Quarantined) -> list[Body]:
-    """Cordon, taint and annotation. An existing cordon is ours only if our own mark says so."""
+    """Taint, annotation, and any cordon. An existing cordon is ours only if our own mark says so."""
     standing = node.mark if node.own_taint is not None else None
-    cordoned = not node.spec.unschedulable or (standing is not None and standing.cordoned)
-    encoded = msgspec.json.encode(mark_of(entry, cordoned=cordoned)).decode()
+    cordons = entry.cordoned and not node.spec.unschedulable
+    if cordons:
+        beside = tuple(sorted({taint["key"] for taint in node.spec.taints if not _is_ours(taint)}))
+        mark = mark_of(entry, cordoned=True, beside=beside)
+    elif standing is not None and standing.cordoned and node.spec.unschedulable:
+        mark = mark_of(entry, cordoned=True, beside=standing.beside)
+    else:
+        mark = mark_of(entry, cordoned=False)
+    encoded = msgspec.json.encode(mark).decode()
     ours = {"key": QUARANTINE_TAINT, "value": taint_value(entry), "effect": TAINT_EFFECT}
     taints = [*(taint for taint in node.spec.taints if not _is_ours(taint)), ours]
     if node.metadata.annotations is None:
         noted = {"op": "add", "path": "/metadata/annotations", "value": {QUARANTINE_ANNOTATION: encoded}}
     else:
         noted = {"op": "add", "path": _annotation(QUARANTINE_ANNOTATION), "value": encoded}
-    return [
-        {"op": "add", "path": "/spec/unschedulable", "value": True},
-        {"op": "add", "path": "/spec/taints", "value": taints},
-        noted,
-    ]
+    cordon = [{"op": "add", "path": "/spec/unschedulable", "value": True}] if cordons else []
+    return [*cordon, {"op": "add", "path": "/spec/taints", "value": taints}, noted]
 
 
 def _release(node: _Node, value: str, cordon_is_ours: bool) -> list[Body]:
@@ -159,7 +178,8 @@ def _release(node: _Node, value: str, cordon_is_ours: bool) -> list[Body]:
     if at is not None:
         path = f"/spec/taints/{at}"
         operations += [{"op": "test", "path": path, "value": taints[at]}, {"op": "remove", "path": path}]
-        if mark is not None and ours and mark.cordoned and cordon_is_ours and node.spec.unschedulable:
+        cordoned = mark is not None and ours and mark.cordoned and cordon_is_ours and node.spec.unschedulable
+        if mark is not None and cordoned and not claims_on_cordon(mark, node.taints, node.metadata.annotations or {}):
             path = "/spec/unschedulable"
             operations += [{"op": "test", "path": path, "value": True}, {"op": "remove", "path": path}]
     if ours:

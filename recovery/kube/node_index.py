@@ -10,6 +10,7 @@ from functools import reduce
 from operator import or_
 from typing import TypeVar
 
+from recovery.core.model.annotations import STATE_TAINTS
 from recovery.core.model.demand import LabelRequirement
 from recovery.core.model.facts import NodeFacts, Taint
 from recovery.core.model.fleet_ledger import QUARANTINE_TAINT
@@ -20,8 +21,6 @@ NodeSet = int
 """A set of nodes, as the bits of its members."""
 
 _KEEPS_OFF = frozenset({"NoSchedule", "NoExecute"})
-_STATE_TAINTS = "node.kubernetes.io/"
-"""Prefix of the taints for the present state of a node: not-ready, unreachable, unschedulable, disk-pressure."""
 _FEW_OF = 10
 """A set that holds at most one in this many of all nodes is named bit by bit."""
 _NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
@@ -213,7 +212,7 @@ def admits(node: NodeFacts) -> object:
 
 def passes(taint: Taint) -> bool:
     """Whether the taint marks a temporary state, not what the node is for."""
-    return taint.key == QUARANTINE_TAINT or taint.key.startswith(_STATE_TAINTS)
+    return taint.key == QUARANTINE_TAINT or taint.key.startswith(STATE_TAINTS)
 
 
 def _kind(node: NodeFacts) -> object:

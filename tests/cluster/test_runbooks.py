@@ -298,7 +298,7 @@ async def test_pages_about_the_config(
     shell: Shell, installed: ControlPlane, fleet: Fleet, training: StartsTraining, controller: StartsController
 ) -> None:
     job = await training(ranks=RANKS, **AT_ONCE)
-    allowed: Object = {"allow": {"cordon": True}, "quarantine": {"maxNodes": 2}}
+    allowed: Object = {"allow": {"cordon": True}, "quarantine": {"maxNodes": 2, "cordon": True}}
     async with (
         with_config(installed, **allowed, circuitBreaker={"recoveries": 1, "within": "1h"}),
         controller() as process,

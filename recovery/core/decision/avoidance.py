@@ -11,6 +11,7 @@ import msgspec
 
 from recovery.core.decision.verdict import Alternative, Call, Verdict
 from recovery.core.diagnosis.membership import member_jobs
+from recovery.core.fleet import quarantine
 from recovery.core.model.annotations import HOSTNAME_LABEL
 from recovery.core.model.group_size import AvoidedNode
 from recovery.core.model.ledger import Ledger
@@ -44,7 +45,7 @@ def admitted(context: ReconcileContext, verdict: Verdict) -> Verdict:
     refusals: list[Alternative] = []
     for node in verdict.node_names:
         facts = context.snapshot.nodes.get(node)
-        if node and (facts is None or not facts.ready or facts.unschedulable):
+        if node and (facts is None or not facts.ready or quarantine.takes_no_pods(facts)):
             continue
         refused = _refused(context, node, names)
         if refused is None:

@@ -208,8 +208,8 @@ def _ended_quickly(item: Evidence) -> bool:
 
 
 def _open_to_pods(node: NodeFacts | None) -> bool:
-    """Nothing keeps the next pod off the node. A node that is lost or cordoned does no more harm."""
-    return node is not None and node.ready and not node.unschedulable and quarantine.own_taint(node) is None
+    """Nothing keeps the next pod off the node. A node that is lost, cordoned or quarantined does no more harm."""
+    return node is not None and node.ready and not quarantine.takes_no_pods(node)
 
 
 # --- what becomes of it --------------------------------------------------------------------------------------------

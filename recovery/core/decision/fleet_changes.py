@@ -188,7 +188,7 @@ def entry(
         incident=name,
         release_at=since + timedelta(seconds=lasts) if lasts is not None else None,
         release_when=release_when,
-        cordoned=not facts.unschedulable,
+        cordoned=quarantine.cordons(facts, wanted=policy.limits.cordons),
         namespace=context.snapshot.key.namespace,
         node_sign=node_sign,
     )

@@ -381,13 +381,13 @@ def not_replaced(wish: Verdict, *refusals: Alternative) -> Verdict:
 
 
 def _keeps_pods_off(context: ReconcileContext, node: NodeFacts) -> bool:
-    """The node is cordoned, or has a taint that this group's pods do not tolerate. A taint alone says nothing: GPU
-    nodes of most clouds have one that all training pods tolerate. Without the fleet (a reconcile from the cache), and
-    before it is known which nodes accept the pods, only the cordon is known.
+    """The node is cordoned or quarantined, or has a taint that this group's pods do not tolerate. Another taint alone
+    says nothing: GPU nodes of most clouds have one that all training pods tolerate. Without the fleet (a reconcile from
+    the cache), and before it is known which nodes accept the pods, only the cordon and the quarantine are known.
     """
     fleet = context.snapshot.fleet
     feasible = fleet.feasible if fleet is not None else None
-    return node.unschedulable or (feasible is not None and node.ready and node.name not in feasible)
+    return quarantine.takes_no_pods(node) or (feasible is not None and node.ready and node.name not in feasible)
 
 
 def _case_against(context: ReconcileContext, ledger: Ledger, root: Finding) -> Explanation | None:

@@ -11,8 +11,13 @@ import msgspec
 
 from recovery.core.fleet.breaker import breaker_of, since_reset, with_futile
 from recovery.core.fleet.suspicion import counts_within, with_suspicions
-from recovery.core.model.annotations import QUARANTINE_ANNOTATION, RELEASE_ANNOTATION
-from recovery.core.model.facts import FleetFacts, NodeFacts
+from recovery.core.model.annotations import (
+    NVSENTINEL_CORDON_ANNOTATION,
+    QUARANTINE_ANNOTATION,
+    RELEASE_ANNOTATION,
+    STATE_TAINTS,
+)
+from recovery.core.model.facts import FleetFacts, NodeFacts, Taint
 from recovery.core.model.fleet_ledger import (
     BY_HAND,
     CLOCK_AHEAD_MAX,
@@ -37,6 +42,7 @@ QUARANTINE_REFUSALS = frozenset(
 )
 """The reasons for which a node is not quarantined."""
 
+_KEEPS_OFF = frozenset({"NoSchedule", "NoExecute"})
 UNCONFIRMED_LASTS = timedelta(hours=24)
 """How long a quarantine lasts if only jobs blamed the node and RecoveryConfig does not set it."""
 
@@ -50,7 +56,7 @@ class Refused(msgspec.Struct, frozen=True):
 class Mark(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The value of `QUARANTINE_ANNOTATION`: what the node itself says about its quarantine.
 
-    It is written in one patch with the taint and the cordon, so it is the authority on who cordoned the node. It
+    It is written in one patch with the taint and any cordon, so it is the authority on who cordoned the node. It
     suffices to restore the node's entry after the ledger was lost.
     """
 
@@ -64,6 +70,8 @@ class Mark(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The cordon is ours. The node was schedulable before."""
     namespace: str = ""
     node_sign: str = ""
+    beside: tuple[str, ...] | None = None
+    """Keys of the taints that the node had when we cordoned it. None: we did not, or an older controller did."""
 
     @property
     def taint_value(self) -> str:
@@ -73,8 +81,8 @@ class Mark(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 _decode_mark = msgspec.json.Decoder(Mark).decode
 
 
-def mark_of(entry: Quarantined, *, cordoned: bool) -> Mark:
-    """What the annotation of that quarantine says. `cordoned`: the cordon is ours."""
+def mark_of(entry: Quarantined, *, cordoned: bool, beside: tuple[str, ...] | None = None) -> Mark:
+    """What the annotation of that quarantine says. `cordoned`: the cordon is ours. `beside`: as in `Mark`."""
     return Mark(
         reason=entry.reason,
         since=entry.since,
@@ -85,6 +93,7 @@ def mark_of(entry: Quarantined, *, cordoned: bool) -> Mark:
         cordoned=cordoned,
         namespace=entry.namespace,
         node_sign=entry.node_sign,
+        beside=beside,
     )
 
 
@@ -123,6 +132,42 @@ def own_taint(node: NodeFacts) -> str | None:
     """The value of our taint on the node. None: it has none."""
     ours = (each for each in node.taints if (each.key, each.effect) == (QUARANTINE_TAINT, TAINT_EFFECT))
     return next((each.value for each in ours), None)
+
+
+def takes_no_pods(node: NodeFacts) -> bool:
+    """The node is cordoned or quarantined, so it takes no new pods, of any group."""
+    return node.unschedulable or own_taint(node) is not None
+
+
+def cordoned_by_us(node: NodeFacts) -> bool:
+    """The node is cordoned, and by our quarantine."""
+    mark = parsed_mark(node.annotations.get(QUARANTINE_ANNOTATION))
+    return node.unschedulable and own_taint(node) is not None and mark is not None and mark.cordoned
+
+
+def cordons(node: NodeFacts, *, wanted: bool) -> bool:
+    """Whether the cordon of the node is ours once it is quarantined. A cordon that is there already keeps its owner.
+    `wanted`: RecoveryConfig says that a quarantine cordons the node."""
+    return cordoned_by_us(node) if node.unschedulable else wanted
+
+
+def claims_on_cordon(mark: Mark, taints: Iterable[Taint], annotations: Mapping[str, str]) -> tuple[str, ...]:
+    """What else claims the cordon that the mark calls ours, in words: taints that came after it, and the annotation of
+    NVSentinel. Its owner relies on the cordon, and did not have to set it again. NVSentinel would take its end for that
+    of a person, and cancel the repair of the node. Taints for the present state of a node, which Kubernetes sets, and
+    taints that were there before claim nothing. Empty: the cordon ends with our quarantine."""
+    found = []
+    if mark.beside is not None:
+        found = [
+            f"taint {each.key}"
+            for each in taints
+            if each.effect in _KEEPS_OFF
+            and each.key not in (QUARANTINE_TAINT, *mark.beside)
+            and not each.key.startswith(STATE_TAINTS)
+        ]
+    if annotations.get(NVSENTINEL_CORDON_ANNOTATION) == "True":
+        found.append(f"annotation {NVSENTINEL_CORDON_ANNOTATION}")
+    return tuple(dict.fromkeys(found))
 
 
 def released_at(annotations: Mapping[str, str], now: datetime) -> datetime | None:
@@ -372,7 +417,7 @@ def _reviewed(entry: Quarantined, node: NodeFacts | None, now: datetime) -> Quar
     if entry.releasing:
         return entry if ours or bears_mark else None
     if ours:
-        # The taint came with the cordon, in one patch. If only the taint is left, a person removed the cordon, and the
+        # A cordon came with the taint, in one patch. If only the taint is left, a person removed the cordon, and the
         # next cordon is theirs.
         cordoned = entry.cordoned and node.unschedulable and (mark is None or mark.cordoned)
         entry = msgspec.structs.replace(entry, applied=True, cordoned=cordoned)

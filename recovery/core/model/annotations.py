@@ -77,6 +77,14 @@ KUEUE_PATCH_MANAGER = "kueue.x-k8s.io/manager"
 admitted, even a job without a queue label (`manageJobsWithoutQueueName`)."""
 
 
+STATE_TAINTS = "node.kubernetes.io/"
+"""Prefix of the taints for the present state of a node: not-ready, unreachable, unschedulable, disk-pressure."""
+
+
+NVSENTINEL_CORDON_ANNOTATION = "quarantineHealthEventIsCordoned"
+"""On a node that NVSentinel has cordoned, also if it was cordoned before. Its value is then `True`."""
+
+
 TORN_DOWN_BY_ANNOTATION = f"{OWN_ANNOTATION_PREFIX}torn-down-by"
 """On a Job whose pods the controller deletes before it deletes the Job: the attempt that does so. Each attempt does it
 once. A pod that succeeds after that was asked to terminate, so it does not show that the training is finishing."""

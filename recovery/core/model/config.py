@@ -21,14 +21,14 @@ class AllowSpec(msgspec.Struct, frozen=True, rename="camel"):
     fail_job: bool = False
     """Policies may fail a job permanently (`budget.onExhausted: FailJob`, a rule with action FailJob)."""
     cordon: bool = False
-    """The controller may quarantine nodes: cordon and taint them (a rule with action ReplaceNode, a node that is
-    suspected twice)."""
+    """The controller may quarantine nodes: taint them, and cordon them if `quarantine.cordon` says so (a rule with
+    action ReplaceNode, a node that is suspected twice)."""
     assume_dead: bool = False
     """Policies may assume without proof that a pod on a lost node is dead (`teardown.fencing.mode: AssumeDead`)."""
 
 
 class QuarantineSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """How many nodes may be quarantined at once, and when they are released."""
+    """How many nodes may be quarantined at once, how, and when they are released."""
 
     max_nodes: int | None = None
     """The most nodes that may be quarantined at once. 0 allows none. None: only `maxPercent` counts."""
@@ -38,6 +38,10 @@ class QuarantineSpec(msgspec.Struct, frozen=True, rename="camel"):
     release_after: str | None = None
     """How long a quarantine lasts if nothing releases it earlier. None: 24h if no condition, taint or device of the
     node confirmed it. Otherwise it lasts until the node is healthy, or until someone releases it."""
+    cordon: bool = False
+    """Quarantined nodes are cordoned as well, also those that a person quarantines. The taint alone keeps pods off. A
+    cordon does not show who has set it, so agents that cordon nodes themselves may take its end for the end of their
+    own."""
     trusted_namespaces: tuple[str, ...] = ()
     """Namespaces whose jobs may blame a node only by a message, and that may use up the cap of the cluster. For any
     other namespace a condition, taint or device of the node, or a job of a second namespace, must confirm the message.

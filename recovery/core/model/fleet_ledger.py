@@ -12,8 +12,8 @@ from recovery.core.model.reason import Reason
 
 
 class Quarantined(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A node that the controller keeps free of new pods by a cordon and a taint. The entry is written before the node
-    is changed, and removed only after the node has been released."""
+    """A node that the controller keeps free of new pods by a taint, and perhaps by a cordon as well. The entry is
+    written before the node is changed, and removed only after the node has been released."""
 
     node: str
     node_uid: str = msgspec.field(name="nodeUID")
@@ -33,7 +33,7 @@ class Quarantined(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     """The controller has seen the node with its taint. If the taint is missing later, another client has released the
     node."""
     cordoned: bool = True
-    """The controller has also cordoned the node, which was schedulable before."""
+    """The controller also cordons the node, which was schedulable before."""
     namespace: str = ""
     """Namespace of the job whose incident caused the quarantine. Empty: a user requested it, or an older controller
     wrote the entry."""
@@ -145,6 +145,9 @@ class FleetLimits(msgspec.Struct, frozen=True):
     """What RecoveryConfig says about quarantine, suspicion and the circuit breaker, parsed."""
 
     may_cordon: bool = False
+    """Nodes may be quarantined."""
+    cordons: bool = False
+    """Quarantined nodes are cordoned as well."""
     max_nodes: int | None = None
     """None: only `max_percent` counts."""
     max_percent: int = 5

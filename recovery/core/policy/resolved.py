@@ -193,6 +193,7 @@ def fleet_limits(allowed: ConfigSpec) -> FleetLimits:
     counted = parse_duration(breaker.within if breaker is not None else "1h", "spec.circuitBreaker.within")
     return FleetLimits(
         may_cordon=allowed.allow.cordon,
+        cordons=quarantine.cordon,
         max_nodes=quarantine.max_nodes,
         max_percent=quarantine.max_percent,
         release_after_seconds=None if released is None else released.total_seconds(),

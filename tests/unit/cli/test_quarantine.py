@@ -59,10 +59,27 @@ def test_a_node_is_quarantined_by_a_person_with_the_reason(fleet: Fleet) -> None
         "node gpu-1 is quarantined; no new pod comes to it, those that run there stay, and only `recovery release "
         "gpu-1` ends it\n"
     )
-    assert (fleet.cordoned("gpu-1"), fleet.taints("gpu-1")) == (True, ["quarantined=by-hand"])
+    assert (fleet.cordoned("gpu-1"), fleet.taints("gpu-1")) == (False, ["quarantined=by-hand"])
     mark = parsed_mark(annotation(fleet, QUARANTINE_ANNOTATION))
     assert mark is not None
-    assert (mark.by, mark.reason, mark.cordoned) == ("jane", "fan noise", True)
+    assert (mark.by, mark.reason, mark.cordoned) == ("jane", "fan noise", False)
+
+
+@pytest.mark.parametrize("fleet", [{"spec": {"quarantine": {"cordon": True}}}], indirect=True)
+def test_a_person_cordons_the_node_as_well_where_the_config_says_so(fleet: Fleet) -> None:
+    run("quarantine", "gpu-1", "--reason", "fan noise")
+    assert (fleet.cordoned("gpu-1"), fleet.taints("gpu-1")) == (True, ["quarantined=by-hand"])
+    assert "cordon" not in run("release", "gpu-1").stdout
+    assert (fleet.cordoned("gpu-1"), fleet.taints("gpu-1")) == (False, [])
+
+
+@pytest.mark.parametrize("fleet", [{"spec": {"quarantine": {"cordon": True}}}], indirect=True)
+def test_a_release_says_who_claims_the_cordon_that_stays(fleet: Fleet) -> None:
+    run("quarantine", "gpu-1", "--reason", "fan noise")
+    agent = {"key": "AggregatedNodeHealth", "value": "False", "effect": "NoSchedule"}
+    fleet.patch_node("gpu-1", {"spec": {"taints": [agent, *fleet.node("gpu-1")["spec"]["taints"]]}})
+    assert "; its cordon stays for taint AggregatedNodeHealth" in run("release", "gpu-1").stdout
+    assert (fleet.cordoned("gpu-1"), fleet.quarantined) == (True, [])
 
 
 def test_once_more_says_so_and_writes_nothing(fleet: Fleet) -> None:

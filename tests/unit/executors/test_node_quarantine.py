@@ -1,4 +1,6 @@
-"""One patch cordons, taints and annotates a node, and only our own marks are ever removed."""
+"""One patch taints, annotates and perhaps cordons a node, and only our own marks are ever removed."""
+
+from typing import Any
 
 import msgspec
 import pytest
@@ -32,8 +34,67 @@ async def test_cordon_taint_and_annotation_come_in_one_patch() -> None:
     await apply(fleet.client, fleet.wanted(release_when="GpuUnhealthy"))
     assert fleet.client.patched == ["nodes gpu-1"]
     assert (fleet.cordoned("gpu-1"), fleet.taints("gpu-1")) == (True, ["quarantined=inc-1"])
-    wanted = Mark("XID 79", at(5), incident="inc-1", release_when="GpuUnhealthy", cordoned=True)
+    wanted = Mark("XID 79", at(5), incident="inc-1", release_when="GpuUnhealthy", cordoned=True, beside=())
     assert mark(fleet) == msgspec.structs.replace(wanted, node_sign="GpuFaultOnNode")
+
+
+async def test_an_entry_without_a_cordon_only_taints_and_a_release_leaves_the_cordon_to_others() -> None:
+    fleet = Fleet()
+    wanted = fleet.wanted(cordoned=False)
+    await apply(fleet.client, wanted)
+    assert (fleet.cordoned("gpu-1"), fleet.taints("gpu-1")) == (False, ["quarantined=inc-1"])
+    assert (mark(fleet).cordoned, mark(fleet).beside) == (False, None)
+    fleet.patch_node("gpu-1", {"spec": {"unschedulable": True}})
+    await release(fleet.client, wanted)
+    assert (fleet.cordoned("gpu-1"), fleet.taints("gpu-1")) == (True, [])
+
+
+AGENT = {"key": "AggregatedNodeHealth", "value": "False", "effect": "NoSchedule"}
+NVSENTINEL = {"metadata": {"annotations": {"quarantineHealthEventIsCordoned": "True"}}}
+
+
+@pytest.mark.parametrize("releases", [release, lambda api, entry: release_by_hand(api, entry.node, LATER)])
+@pytest.mark.parametrize("claims", ["taint", "annotation"])
+async def test_our_cordon_stays_while_an_agent_claims_it(claims: str, releases: Any) -> None:
+    """The agent found the node cordoned, so it had no cordon to set. It counts the end of the cordon as a person's."""
+    fleet = Fleet()
+    fleet.patch_node("gpu-1", {"spec": {"taints": [MAINTENANCE]}})
+    await apply(fleet.client, fleet.wanted())
+    assert mark(fleet).beside == ("team/maintenance",)
+    taints = fleet.node("gpu-1")["spec"]["taints"]
+    fleet.patch_node("gpu-1", {"spec": {"taints": [AGENT, *taints]}} if claims == "taint" else NVSENTINEL)
+    await releases(fleet.client, fleet.wanted())
+    assert fleet.cordoned("gpu-1")
+    assert fleet.taints("gpu-1") == ["AggregatedNodeHealth=False"] * (claims == "taint") + ["maintenance=fan"]
+    assert not fleet.annotated("gpu-1")
+
+
+@pytest.mark.parametrize(
+    "taint",
+    [
+        {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"},
+        {"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"},
+        {"key": "team/slow", "effect": "PreferNoSchedule"},
+    ],
+    ids=["of the cordon itself", "of the node's state", "that keeps no pod off"],
+)
+async def test_a_taint_that_no_agent_sets_to_keep_pods_off_claims_no_cordon(taint: dict[str, str]) -> None:
+    fleet = Fleet()
+    await apply(fleet.client, fleet.wanted())
+    fleet.patch_node("gpu-1", {"spec": {"taints": [taint, *fleet.node("gpu-1")["spec"]["taints"]]}})
+    await release(fleet.client, fleet.wanted())
+    assert not fleet.cordoned("gpu-1")
+
+
+async def test_the_cordon_of_an_older_controller_ends_though_it_noted_no_taints() -> None:
+    """Its mark does not say which taints were there before. GPU nodes of most clouds have one."""
+    fleet = Fleet()
+    fleet.patch_node("gpu-1", {"spec": {"taints": [MAINTENANCE]}})
+    await apply(fleet.client, fleet.wanted())
+    older = msgspec.json.encode(msgspec.structs.replace(mark(fleet), beside=None)).decode()
+    fleet.patch_node("gpu-1", {"metadata": {"annotations": {QUARANTINE_ANNOTATION: older}}})
+    await release(fleet.client, fleet.wanted())
+    assert not fleet.cordoned("gpu-1")
 
 
 async def test_twice_is_once() -> None:
@@ -155,7 +216,7 @@ async def test_the_next_incident_takes_the_place_of_the_one_before_it_with_its_c
     await apply(fleet.client, fleet.wanted())
     await apply(fleet.client, fleet.wanted(incident="inc-2"))
     assert fleet.taints("gpu-1") == ["quarantined=inc-2"]
-    assert mark(fleet).cordoned is True
+    assert (mark(fleet).cordoned, mark(fleet).beside) == (True, ())
     await release(fleet.client, fleet.wanted())
     assert fleet.quarantined == ["gpu-1"], "a late release of the first one"
 

@@ -1,13 +1,15 @@
 """A group avoids a node: other jobs may still use the node, and the group never avoids a node that it needs."""
 
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 import pytest
 
 from recovery.core.model.annotations import HOSTNAME_LABEL, KUEUE_QUEUE_LABEL
 from recovery.core.model.birth_settings import BirthOutcome
-from recovery.core.model.facts import Condition, Room
+from recovery.core.model.facts import Condition, Room, Taint
+from recovery.core.model.fleet_ledger import QUARANTINE_TAINT
 from recovery.core.model.ledger import AttemptAction, Phase
 from recovery.core.model.reason import Reason
 from recovery.core.model.rules import ExitCodes, NodeConditionRule, Operator, Rule, RuleAction, When
@@ -81,6 +83,17 @@ def test_a_node_that_the_group_may_need_is_not_avoided(why: str) -> None:
     assert [(each.action, each.reason) for each in controller.incident.considered] == [
         ("AvoidNode", Reason.NODE_NOT_AVOIDED)
     ]
+
+
+@pytest.mark.parametrize(
+    "closed",
+    [{"unschedulable": True}, {"taints": (Taint(QUARANTINE_TAINT, "incident-of-another-job", "NoSchedule"),)}],
+    ids=["cordon", "quarantine"],
+)
+def test_a_node_that_takes_no_pods_needs_no_avoidance(closed: dict[str, Any]) -> None:
+    controller, _ = avoiding(world_with_room().with_node("gpu-2", **closed))
+    assert actions(controller) == [AttemptAction.RECREATE_GROUP]
+    assert hosts(controller) == ()
 
 
 def test_a_job_in_a_queue_of_kueue_whose_nodes_the_scheduler_chooses_avoids_them_too() -> None:

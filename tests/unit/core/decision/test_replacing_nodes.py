@@ -54,6 +54,14 @@ def test_a_node_that_was_released_by_hand_and_is_faulty_again_before_the_review_
     assert quarantined(controller) == ["gpu-2"]
 
 
+@pytest.mark.parametrize("wanted", [False, True])
+def test_a_quarantine_cordons_only_where_the_config_says_so(wanted: bool) -> None:
+    limits = msgspec.structs.replace(MAY, cordons=wanted)
+    controller = Controller(policy(rules=(REPLACE_42,), limits=limits))
+    controller.reconcile(training().pod_failed(2, 42, 0), 1)
+    assert [entry.cordoned for change in controller.fleet_changes for entry in change.quarantine] == [wanted]
+
+
 def test_a_node_that_is_being_released_is_spared_as_any_other_where_none_is_left() -> None:
     entry = Quarantined("gpu-2", "node-gpu-2", "bad", at(-600), incident="x-1", applied=True, releasing="time is over")
     controller = Controller(policy(rules=(REPLACE_42,), limits=MAY, fleet=FleetLedger(quarantined=(entry,))))

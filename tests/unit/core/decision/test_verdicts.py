@@ -7,7 +7,7 @@ import pytest
 
 from recovery.core.decision.fleet_changes import UNKNOWN_AGAIN_AFTER
 from recovery.core.model.facts import Condition, GroupKey, Taint, WaitingGroup
-from recovery.core.model.fleet_ledger import FleetLedger, FleetLimits, Quarantined, Suspicion
+from recovery.core.model.fleet_ledger import QUARANTINE_TAINT, FleetLedger, FleetLimits, Quarantined, Suspicion
 from recovery.core.model.ledger import AttemptAction, Outcome, Phase
 from recovery.core.model.reason import Reason
 from recovery.core.model.rules import ExitCodes, NodeConditionRule, NodeTaintRule, Operator, Rule, RuleAction, When
@@ -379,11 +379,15 @@ def test_a_group_that_still_runs_waits_until_it_is_known_which_nodes_are_left() 
     assert [node.node for change in controller.fleet_changes for node in change.quarantine] == ["gpu-2"]
 
 
-def test_a_node_that_others_have_cordoned_needs_no_quarantine() -> None:
+QUARANTINED = (Taint(QUARANTINE_TAINT, "incident-of-another-job", "NoSchedule"),)
+
+
+@pytest.mark.parametrize("closed", [{"unschedulable": True}, {"taints": QUARANTINED}], ids=["cordon", "quarantine"])
+def test_a_node_that_others_have_cordoned_or_quarantined_needs_no_quarantine(closed: dict[str, Any]) -> None:
     when = When(on_node_conditions=(NodeConditionRule("GpuPcieWatch"),))
     faulty = training().with_node("gpu-2", conditions=(Condition("GpuPcieWatch", "True", since=at(0)),))
     controller = Controller(policy(rules=(Rule("gpu", RuleAction.REPLACE_NODE, when),), limits=MAY))
-    controller.reconcile(faulty.with_node("gpu-2", unschedulable=True), 1)
+    controller.reconcile(faulty.with_node("gpu-2", **closed), 1)
     assert len(controller.triggers) == 1
     assert [change.quarantine for change in controller.fleet_changes] == [()], "suspected, no more"
 

@@ -10,6 +10,7 @@ from recovery.core.fleet.quarantine import (
     Refused,
     admitted,
     cap,
+    cordons,
     mark_of,
     next_review_at,
     parsed_mark,
@@ -169,6 +170,15 @@ def test_a_mark_on_a_node_that_cannot_be_made_out_is_none(value: str) -> None:
 def test_a_release_that_never_ends_in_time_is_no_time() -> None:
     limits = msgspec.structs.replace(LIMITS, release_after_seconds=1e12)
     assert admit(FleetLedger(), limits, entry()) == ledger(entry())
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+def test_a_cordon_that_is_there_keeps_its_owner_and_another_is_ours_if_it_is_wanted(wanted: bool) -> None:
+    """A cordon of the quarantine before, which no entry calls ours any more, would stay on the node for good."""
+    assert cordons(node(), wanted=wanted) is wanted
+    assert cordons(node(bears=entry()), wanted=wanted) is True
+    assert cordons(node(unschedulable=True), wanted=wanted) is False
+    assert cordons(node(bears=entry(), taints=()), wanted=wanted) is False, "others have taken it over"
 
 
 # --- the last feasible nodes ---------------------------------------------------------------------------------------

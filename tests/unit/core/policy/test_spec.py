@@ -215,7 +215,7 @@ def test_a_config_that_cannot_be_used_names_its_field_and_no_policy_is_used_unde
 def test_what_the_config_allows() -> None:
     spec = ConfigSpec(
         allow=AllowSpec(fail_job=True, cordon=True, assume_dead=True),
-        quarantine=QuarantineSpec(max_nodes=0, max_percent=100, release_after="1h"),
+        quarantine=QuarantineSpec(max_nodes=0, max_percent=100, release_after="1h", cordon=True),
         suspicion=SuspicionSpec(suspicions=1, within="10s"),
         circuit_breaker=CircuitBreakerSpec(recoveries=1, within="500ms"),
     )
@@ -224,6 +224,7 @@ def test_what_the_config_allows() -> None:
     assert (policy.may_fail_jobs, policy.may_assume_dead) == (True, True)
     assert policy.limits == FleetLimits(
         may_cordon=True,
+        cordons=True,
         max_nodes=0,
         max_percent=100,
         release_after_seconds=3600,
