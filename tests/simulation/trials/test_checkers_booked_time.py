@@ -415,6 +415,14 @@ def test_or_when_the_verdict_on_it_has_waited_for_late_evidence(stops_at: float,
     assert bool(books.found) is over
 
 
+@pytest.mark.parametrize(("phase", "over"), [(Phase.BACKOFF, False), (Phase.DECIDED, True)])
+def test_or_while_the_restart_off_a_faulty_node_waits_for_its_backoff(phase: Phase, over: bool) -> None:
+    waits = in_phase(opened(1000), phase)
+    books = Books((20, 1040), (1100, None)).writes(1001, waits).writes(1101, closed(waits, 1100))
+    books.accounts()
+    assert bool(books.found) is over
+
+
 @pytest.mark.parametrize(
     ("outcome", "account"), [(TrainingOutcome.FINISHED, Account.ENDED), (TrainingOutcome.BROKEN, Account.BOOKED)]
 )

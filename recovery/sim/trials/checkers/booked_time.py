@@ -332,9 +332,12 @@ class LostTimeBooked(CheckerRule):
         if account == Account.LATE and self._recovered(incident):
             return _TOLERANCE + _PROBES_EACH
         early = _TOLERANCE + _OPENS_IN + self._ends_in(key) + (incident.settles if incident else timedelta())
+        withheld = _overlap(stretch, incident.withheld if incident is not None else ())
         rules = {
             # The training may run while the verdict waits: on a node with a fault, or in a pod that is being deleted.
-            Account.EARLY: early,
+            # It may also run on a node with a fault while the restart waits for its backoff: a Ready pod does not show
+            # whether its rank trains or hangs.
+            Account.EARLY: early + withheld,
             Account.LATE: _SETTLES_IN,
             Account.BETWEEN: _SETTLES_IN,
             Account.NEVER: _SETTLES_IN,
@@ -345,7 +348,7 @@ class LostTimeBooked(CheckerRule):
             Account.OUTLIVES: _OUTLIVES_IN,
             Account.LIVED: _SETTLES_IN + ((self._outlived_until(key, stretch) or stretch.since) - stretch.since),
             Account.ADDED: _SETTLES_IN + _MADE_AGAIN_IN + _overlap(stretch, self._waits(key, incident)),
-            Account.MEETING: _SETTLES_IN + _overlap(stretch, incident.withheld if incident is not None else ()),
+            Account.MEETING: _SETTLES_IN + withheld,
         }
         by_rule = rules.get(Account(account)) if account in set(Account) else None
         if by_rule is None:
