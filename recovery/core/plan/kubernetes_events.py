@@ -4,15 +4,14 @@ from recovery.core.diagnosis.group_conditions import TRAINS_AGAIN
 from recovery.core.model.config import why_opened
 from recovery.core.model.fleet_ledger import FleetLedger
 from recovery.core.model.ledger import (
-from recovery.core.model.ledger_condition import LedgerCondition
     Attempt,
     AttemptAction,
     Incident,
     Ledger,
-    LedgerCondition,
     Outcome,
     Phase,
 )
+from recovery.core.model.ledger_condition import LedgerCondition
 from recovery.core.model.reason import Reason, Sentence, explained
 from recovery.core.model.request_answer import RequestAnswer
 from recovery.core.plan.actions import EmitEvent

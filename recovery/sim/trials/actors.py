@@ -16,6 +16,8 @@ KUEUE = "kueue"
 SCHEDULER = "kube-scheduler"
 MONITOR = "node-problem-detector"
 """The actor of what node monitors write."""
+AGENT = "health-agent"
+"""The actor of what the health agent writes, which also repairs nodes."""
 
 
 class Actors:
@@ -91,12 +93,12 @@ class Actors:
         self.merge(actor, NODES, name, None, {"spec": {"unschedulable": cordoned or None}})
 
     def taint(self, actor: str, name: str, taint: Body) -> None:
-        self._set_taints(actor, name, [*self._taints(name, besides=taint["key"]), taint])
+        self._set_taints(actor, name, [*self.taints(name, besides=taint["key"]), taint])
 
     def untaint(self, actor: str, name: str, key: str) -> None:
-        self._set_taints(actor, name, self._taints(name, besides=key))
+        self._set_taints(actor, name, self.taints(name, besides=key))
 
-    def _taints(self, name: str, *, besides: str) -> list[Body]:
+    def taints(self, name: str, *, besides: str) -> list[Body]:
         node = self.node(name)
         return [taint for taint in (node or {}).get("spec", {}).get("taints") or () if taint["key"] != besides]
 

@@ -29,6 +29,7 @@ MACHINE_KINDS = {
     MachineAction.DRAIN: FaultKind.NODE_DRAIN,
     MachineAction.UNHEALTHY: FaultKind.NODE_UNHEALTHY,
     MachineAction.MONITORED: FaultKind.NODE_MONITORED,
+    MachineAction.HELD: FaultKind.NODE_HELD,
     MachineAction.BLACK_HOLE: FaultKind.BLACK_HOLE,
     MachineAction.BROKEN_RUNTIME: FaultKind.BROKEN_RUNTIME,
     MachineAction.RACK_POWER_LOSS: FaultKind.RACK_POWER_LOSS,

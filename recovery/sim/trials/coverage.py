@@ -14,21 +14,25 @@ import msgspec
 
 from recovery.core.diagnosis import group_conditions
 from recovery.core.diagnosis.classify import DisruptionClass
-from recovery.core.fleet.quarantine import QUARANTINE_REFUSALS
+from recovery.core.fleet.quarantine import QUARANTINE_REFUSALS, parsed_mark
 from recovery.core.incident.requests import Verb
 from recovery.core.incident.transitions import ATTEMPTS, ENDINGS, TRANSITIONS, taken
+from recovery.core.model.annotations import QUARANTINE_ANNOTATION
 from recovery.core.model.fleet_ledger import FleetLedger
 from recovery.core.model.ledger import AttemptAction, Incident, Outcome, Phase
 from recovery.core.model.rules import RuleAction
 from recovery.core.plan import actions
 from recovery.core.policy.spec import FencingMode, Mode, OnExhausted, OnTerminalFailure, Restart
-from recovery.ports import JOB_SETS, JOBS, RECOVERY_CONFIGS, TRAIN_JOBS
+from recovery.ports import JOB_SETS, JOBS, NODES, RECOVERY_CONFIGS, TRAIN_JOBS
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.store import ObjectChange
 from recovery.sim.training.rounds import TrainingKind
 from recovery.sim.trials.actors import KUEUE
+from recovery.sim.trials.checkers.group_views import ours
+from recovery.sim.trials.checkers.node_writes import cordoned, quarantined
 from recovery.sim.trials.failure_signs import PEERS, Sign
 from recovery.sim.trials.faults import FaultKind
+from recovery.sim.trials.health_agent import held_by_agent
 from recovery.sim.trials.ledger_history import LedgerWrite, action_of, ledger_writes
 from recovery.sim.trials.plan import JobAdmission, JobPlan, Marking, PlannedRuntime, PodFailures, Sidecar
 from recovery.sim.trials.rarely_hit import RARELY_HIT
@@ -76,6 +80,11 @@ _CONDITIONS = (
 _FLEET = ("quarantined", "refused", "released", "suspected", "futile", "breaker", "storm")
 """What concerns several groups: a node was quarantined, was not quarantined because of a cap, was released; …"""
 
+_AGENT = ("before", "between", "after", "released", "kept", "overruled")
+"""What happens to nodes that a health agent holds, in this order: the agent begins to hold one that was not quarantined
+yet, that is, or that was; the controller releases one, and leaves its own cordon to the agent; the agent gives one up
+because another client has uncordoned it. (The controller does not quarantine a node that is cordoned.)"""
+
 _STATE_MACHINE = (
     *(f"transition:{each}" for each in TRANSITIONS),
     *(f"ending:{each}" for each in ENDINGS),
@@ -86,6 +95,7 @@ _STATE_MACHINE = (
 ALL: tuple[str, ...] = (
     *(f"fleet:{what}" for what in _FLEET),
     *(f"job:{what}" for what in _JOB),
+    *(f"agent:{what}" for what in _AGENT),
     *(f"condition:{kind}" for kind in _CONDITIONS),
     *(f"{dimension}:{member}" for dimension, members in _ENUMS.items() for member in members),
     *(f"action:{action.__name__}" for action in get_args(actions.Action)),
@@ -134,6 +144,7 @@ def coverage_of(evidence: TrialEvidence) -> dict[str, int]:
         found.update(_of_resumed(write, resumed))
     found.update(_of_fleet(evidence))
     found.update(_of_workloads(evidence))
+    found.update(_of_agent(evidence))
     if resumed:
         found["job:resumed"] = len(resumed)
     return {key: found[key] for key in ALL if found[key]}
@@ -216,6 +227,28 @@ def _of_workloads(evidence: TrialEvidence) -> Iterator[str]:
 
 def _expires(jobset: Body) -> bool:
     return "ttlSecondsAfterFinished" in jobset["spec"]
+
+
+def _of_agent(evidence: TrialEvidence) -> Iterator[str]:
+    were_quarantined: set[str] = set()
+    for change in evidence.changes:
+        if change.resource != NODES or change.type != "MODIFIED":
+            continue
+        name, by_us, before = change.body["metadata"]["name"], ours(change.actor), change.before or {}
+        held, was_held = held_by_agent(change.body), held_by_agent(before)
+        is_quarantined, was_quarantined = quarantined(change.body), quarantined(before)
+        if is_quarantined and not was_quarantined:
+            were_quarantined.add(name)
+        if held and not was_held:
+            was = "agent:after" if name in were_quarantined else "agent:before"
+            yield "agent:between" if is_quarantined else was
+        if held and by_us and was_quarantined and not is_quarantined:
+            yield "agent:released"
+            mark = parsed_mark((before["metadata"].get("annotations") or {}).get(QUARANTINE_ANNOTATION))
+            if cordoned(change.body) and mark is not None and mark.cordoned:
+                yield "agent:kept"
+        if was_held and not held and not cordoned(before):
+            yield "agent:overruled"
 
 
 def _is_out_of_time(trainjob: Body | None) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from recovery.core.fleet.quarantine import Mark, parsed_mark
+from recovery.core.fleet.quarantine import Mark, claims_on_cordon, parsed_mark
 from recovery.core.incident.requests import ANNOTATIONS, Request, Verb, encode
 from recovery.core.model.annotations import (
     PAUSED_ANNOTATION,
@@ -18,6 +18,7 @@ from recovery.core.model.annotations import (
     RESET_BREAKER_ANNOTATION,
 )
 from recovery.core.model.config import CONFIG_NAME
+from recovery.core.model.facts import Taint
 from recovery.core.model.fleet_ledger import BY_HAND, QUARANTINE_TAINT, TAINT_EFFECT
 from recovery.ports import (
     JOB_SETS,
@@ -344,11 +345,15 @@ class FaultInjector:
         if node is None or body is None or node in self._quarantined():
             return
         self._log.applied(fault, f"a user asks for `recovery quarantine` of {node}", node=node, lasting=False)
-        cordoned = not body["spec"].get("unschedulable")
-        mark = Mark(reason="it looks odd", since=self._clock.now(), by="sre", cordoned=cordoned)
+        wanted = bool(self._plan.config.get("quarantine", {}).get("cordon"))
+        cordoned = wanted and not body["spec"].get("unschedulable")
+        beside = tuple(each.key for each in _taints(body)) if cordoned else None
+        mark = Mark(reason="it looks odd", since=self._clock.now(), by="sre", cordoned=cordoned, beside=beside)
         taint = {"key": QUARANTINE_TAINT, "value": BY_HAND, "effect": TAINT_EFFECT}
         annotations = {QUARANTINE_ANNOTATION: msgspec.json.encode(mark).decode()}
-        spec = {"unschedulable": True, "taints": [*(body["spec"].get("taints") or ()), taint]}
+        spec: Body = {"taints": [*(body["spec"].get("taints") or ()), taint]}
+        if cordoned:
+            spec["unschedulable"] = True
         self._actors.merge(USER, NODES, node, None, {"metadata": {"annotations": annotations}, "spec": spec})
 
     def _release(self, fault: TrialFault) -> None:
@@ -360,16 +365,17 @@ class FaultInjector:
             self._let_in(node)
 
     def _let_in(self, name: str) -> None:
-        """Does what `recovery release` does: removes our taint, mark and cordon, and notes the moment."""
+        """Does what `recovery release` does: removes our taint, mark and unclaimed cordon, and notes the moment."""
         node = self._actors.node(name)
         if node is None:
             return
-        mark = parsed_mark((node["metadata"].get("annotations") or {}).get(QUARANTINE_ANNOTATION))
+        annotations = node["metadata"].get("annotations") or {}
+        mark = parsed_mark(annotations.get(QUARANTINE_ANNOTATION))
         patch = self._now(RELEASE_ANNOTATION)
         patch["metadata"]["annotations"][QUARANTINE_ANNOTATION] = None
         self._actors.merge(USER, NODES, name, None, patch)
         self._actors.untaint(USER, name, QUARANTINE_TAINT)
-        if mark is not None and mark.cordoned:
+        if mark is not None and mark.cordoned and not claims_on_cordon(mark, _taints(node), annotations):
             self._actors.cordon(USER, name, False)
 
     def _untaint(self, fault: TrialFault) -> None:
@@ -441,6 +447,10 @@ class FaultInjector:
             if replica.process is not None:
                 self._log.applied(fault, f"{replica.name} is frozen for {fault.seconds:g} s")
                 replica.process.clock.freeze(fault.seconds)
+
+
+def _taints(node: Body) -> list[Taint]:
+    return [Taint(each["key"], each.get("value", ""), each["effect"]) for each in node["spec"].get("taints") or ()]
 
 
 def _code(fault: TrialFault, sign: Sign) -> int:

@@ -46,6 +46,9 @@ class FaultKind(StrEnum):
     """For `seconds` a monitor reports bad GPUs in a condition of the node. Running pods are not affected."""
     NODE_MONITORED = "node-monitored"
     """For `seconds` a monitor keeps new pods off the node by a cordon and a taint. Running pods are not affected."""
+    NODE_HELD = "node-held"
+    """For `seconds` a health agent holds a node: it cordons, taints, annotates and drains it. It prefers nodes that
+    have bad GPUs or are quarantined, then those that had, because it finds the same faults as the controller."""
     BLACK_HOLE = "black-hole"
     """A pod is deleted, and for `seconds` every new pod fails on its node, although the node is Ready."""
     BROKEN_RUNTIME = "broken-runtime"

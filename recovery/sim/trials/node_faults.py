@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
+from recovery.core.model.fleet_ledger import QUARANTINE_TAINT
 from recovery.ports import NODES, PODS, Clock
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.metadata import timestamp
@@ -12,6 +13,7 @@ from recovery.sim.trials.actors import CHAOS, MONITOR, USER, Actors
 from recovery.sim.trials.dice import Dice
 from recovery.sim.trials.failure_signs import GPU_CONDITION, GPU_CONDITION_REASON, LEFT, MONITOR_TAINT, Sign
 from recovery.sim.trials.faults import FaultKind, TrialFault
+from recovery.sim.trials.health_agent import HealthAgent, held_by_agent
 from recovery.sim.trials.job_admission import FLAVOR_LABEL
 from recovery.sim.trials.manifests import TRAINER
 from recovery.sim.trials.plan import TrialPlan
@@ -48,6 +50,7 @@ class NodeFaults:
         """Nodes whose machines were removed. Pods may stay bound to them for a while. None of their names is reused."""
         self._lost: dict[str, int] = {}
         """How many faults keep each node off the network. The node is back when the last of them ends."""
+        self._agent = HealthAgent(actors, clock, self._evict_all)
         self.acts: dict[FaultKind, Callable[[TrialFault], None]] = {
             FaultKind.NODE_POWER_LOSS: self._lose_node,
             FaultKind.NODE_PARTITION: self._lose_node,
@@ -56,6 +59,7 @@ class NodeFaults:
             FaultKind.NODE_DRAIN: self._drain,
             FaultKind.NODE_UNHEALTHY: self._say_unhealthy,
             FaultKind.NODE_MONITORED: self._keep_off,
+            FaultKind.NODE_HELD: self._hold,
             FaultKind.BLACK_HOLE: self._swallow_pods,
             FaultKind.BROKEN_RUNTIME: self._break_runtime,
             FaultKind.RACK_POWER_LOSS: self._lose_rack,
@@ -261,6 +265,26 @@ class NodeFaults:
             self._actors.cordon(MONITOR, node, False)
 
         self._actors.after(fault.seconds, let_in)
+
+    def _hold(self, fault: TrialFault) -> None:
+        wanted = self._nodes_of(fault) if fault.node else (*self._faulty(), *self._nodes_of(fault))
+        node = next((each for each in wanted if not held_by_agent(self._actors.node(each))), None)
+        if node is None:
+            return
+        words = f"a health agent cordons, taints and drains node {node}, and lets it in after {fault.seconds:g} s"
+        self._log.applied(fault, words, node=node, pod_uids=self._uids_on(node))
+        self._agent.hold(node, fault.seconds)
+
+    def _faulty(self) -> list[str]:
+        """Nodes whose GPUs a monitor reports as bad, or that are quarantined; then those that were bad."""
+        faulty: list[str] = []
+        was: list[str] = []
+        for node in self._actors.server.objects(NODES):
+            name, conditions = node["metadata"]["name"], node.get("status", {}).get("conditions") or ()
+            said = {each["status"] for each in conditions if each["type"] == GPU_CONDITION}
+            quarantined = any(taint["key"] == QUARANTINE_TAINT for taint in node["spec"].get("taints") or ())
+            (faulty if quarantined or "True" in said else was if said else []).append(name)
+        return [*faulty, *was]
 
     def _swallow_pods(self, fault: TrialFault) -> None:
         self._spoil(fault, "has no healthy device for new pods", self._cluster.kubelets.refuse_devices)

@@ -6,6 +6,7 @@ to show that the controller leaves healthy jobs alone. The rest mix everything.
 
 import random
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import msgspec
 
@@ -119,6 +120,8 @@ _GIVES_UP = frozenset({PlannedRuntime.SHIPPED, PlannedRuntime.INITIALIZED})
 """Runtimes whose JobSet fails permanently some seconds after eight exits."""
 _RUNTIMES = tuple(each for each in PlannedRuntime if each is not PlannedRuntime.UNLIMITED)
 """Runtimes that are drawn for a job. Some of the native ones then become unlimited."""
+_SEEN_BY_AGENT = frozenset({FaultKind.NODE_UNHEALTHY, FaultKind.RACK_OVERHEATS, FaultKind.USER_QUARANTINE})
+"""Faults that a health agent sees too, besides exits with an Xid."""
 _LEAVES_SIGNS = frozenset({FaultKind.CONTAINER_KILL, FaultKind.CASCADE, FaultKind.CRASH_LOOP})
 _SHARES: Mapping[str, float] = {
     "sidecars": 0.3,
@@ -132,12 +135,18 @@ _SHARES: Mapping[str, float] = {
     "ttl": 0.25,
     "unlimited": 0.35,
     "installations": 0.08,
+    "ill": 0.8,
+    "held": 0.2,
+    "cordon": 0.4,
 }
 """The share of the jobs that have sidecars, are created suspended, have a deadline, and are resized by their users; of
 the bare JobSets in which no container requests accelerators; of the TrainJobs that report progress; of the jobs whose
 ranks save on SIGTERM; of the jobs with restartPolicy Never that have a podFailurePolicy; of the jobs whose JobSet has a
-TTL; of the jobs whose own policies decide that their JobSet restarts without a limit, and that crash in a loop. And the
-share of the trials with several replicas in which these are of two installations."""
+TTL; of the jobs whose own policies decide that their JobSet restarts without a limit, and that crash in a loop; of the
+trials with several replicas in which these are of two installations; of the trials with a policy that replaces bad
+nodes in which a health agent finds one, of the others in which it holds a node; of the RecoveryConfigs by which a
+quarantine cordons."""
+_HELD_SECONDS = (30.0, 900.0)
 _SIDECARS: tuple[tuple[Sidecar, ...], ...] = (
     (Sidecar.HELPER,),
     (Sidecar.BROKEN,),
@@ -188,6 +197,12 @@ def draw_plan(seed: int) -> TrialPlan:
             request=chance.choice((0.0, 0.01, 0.05)),
             line=chance.choice((0.0, 0.0005, 0.003)),
         )
+    lease_seconds = chance.choice((15, *(60,) * 7, *(120,) * 8))
+    config = _with_trust(random.Random(f"trust {seed}"), _config(chance))
+    agent = random.Random(f"agent {seed}")
+    config["quarantine"]["cordon"] = agent.random() < _SHARES["cordon"]
+    if not calm_world:
+        faults = (*faults, *_faults_of_agent(agent, jobs, config, faults))
     return TrialPlan(
         seed=seed,
         jobs=jobs,
@@ -197,8 +212,8 @@ def draw_plan(seed: int) -> TrialPlan:
         healing_seconds=HEALING_SECONDS,
         replicas=replicas,
         installations=_installations(random.Random(f"installations {seed}"), replicas),
-        lease_seconds=chance.choice((15, *(60,) * 7, *(120,) * 8)),
-        config=_with_trust(random.Random(f"trust {seed}"), _config(chance)),
+        lease_seconds=lease_seconds,
+        config=config,
         spare_nodes=chance.choice((0, 1, 2)),
         manager_requests_per_second=_BUSY_PER_SECOND if busy else 20.0,
         manager_burst=_BUSY_BURST if busy else 30,
@@ -329,6 +344,41 @@ def _faults_of_loops(
         yield TrialFault(key, seconds, at_seconds, str(job), (0,), code=chance.choice((1, 137, NATIVE_CODE)))
 
 
+def _faults_of_agent(
+    chance: random.Random, jobs: tuple[JobPlan, ...], config: Mapping[str, Any], others: tuple[TrialFault, ...]
+) -> Iterator[TrialFault]:
+    """What a health agent does to nodes, mostly because of a fault for which the controller quarantines them: before
+    it does so, during the quarantine, or after the release."""
+    seen = [fault for fault in others if fault.key.kind in _SEEN_BY_AGENT or fault.sign is Sign.XID]
+    number = len(others)
+    replacing = [job for job in jobs if _replaces_nodes(job, config)]
+    if replacing and chance.random() < _SHARES["ill"]:
+        job, seconds = chance.choice(replacing), round(chance.uniform(60.0, 600.0), 1)
+        at_seconds, index = _moment(chance, seconds + _HELD_SECONDS[1], None), chance.randrange(job.pods)
+        key = FaultKey("world", number, FaultKind.NODE_UNHEALTHY)
+        seen = [TrialFault(key, seconds, at_seconds, str(job), (index,))]
+        yield from seen
+        number += 1
+    elif chance.random() >= _SHARES["held"]:
+        return
+    for each in range(number, number + chance.choice((1, 1, 2))):
+        job, seconds = chance.choice(jobs), round(chance.uniform(*_HELD_SECONDS), 1)
+        name, index, at_seconds = str(job), chance.randrange(job.pods), _moment(chance, seconds, None)
+        if seen and chance.random() < 0.8:
+            fault, latest = chance.choice(seen), ACTIVE_SECONDS - seconds - _MARGIN_SECONDS
+            name, index = fault.job, fault.indexes[0]
+            lasts = fault.seconds
+            later = chance.choice((8.0, 20.0, lasts * chance.random(), max(2.0, lasts - 5.0), lasts + 60.0))
+            at_seconds = round(min((fault.at_seconds or 0.0) + later, latest), 1)
+        yield TrialFault(FaultKey("world", each, FaultKind.NODE_HELD), seconds, at_seconds, name, (index,))
+
+
+def _replaces_nodes(job: JobPlan, config: Mapping[str, Any]) -> bool:
+    """A monitor's report about a node of the job makes the controller quarantine the node."""
+    rules = (job.policy or {}).get("rules", ())
+    return bool(config["allow"]["cordon"]) and any(rule["name"] == "bad-gpu" for rule in rules)
+
+
 def _fitting(kind: FaultKind, job: JobPlan) -> FaultKind:
     if kind is FaultKind.USER_DELETE_JOBSET and job.runtime is PlannedRuntime.BARE_JOBSET:
         return FaultKind.USER_DELETE_JOB  # To delete its JobSet is to delete the job.
@@ -337,14 +387,14 @@ def _fitting(kind: FaultKind, job: JobPlan) -> FaultKind:
     return kind
 
 
-def _config(chance: random.Random) -> dict[str, object]:
+def _config(chance: random.Random) -> dict[str, Any]:
     """The RecoveryConfig: with or without each permission, with low or high caps, with a breaker in one of four."""
     quarantine: dict[str, object] = {"maxPercent": chance.choice((5, 30, 30, 60))}
     if chance.random() < 0.4:
         quarantine["maxNodes"] = chance.choice((0, 1, 2))
     if chance.random() < 0.6:
         quarantine["releaseAfter"] = chance.choice(("2m", "10m", "30m"))
-    config: dict[str, object] = {
+    config: dict[str, Any] = {
         "allow": {
             "failJob": chance.random() < 0.7,
             "cordon": chance.random() < 0.7,
@@ -358,14 +408,12 @@ def _config(chance: random.Random) -> dict[str, object]:
     return config
 
 
-def _with_trust(chance: random.Random, config: dict[str, object]) -> dict[str, object]:
+def _with_trust(chance: random.Random, config: dict[str, Any]) -> dict[str, Any]:
     """The RecoveryConfig, perhaps with trusted namespaces, whose messages alone may quarantine a node."""
     trusted = chance.choice(((), (), ("team-a",), _NAMESPACES))
     if not trusted:
         return config
-    quarantine = config["quarantine"]
-    assert isinstance(quarantine, dict)
-    return {**config, "quarantine": {**quarantine, "trustedNamespaces": list(trusted)}}
+    return {**config, "quarantine": {**config["quarantine"], "trustedNamespaces": list(trusted)}}
 
 
 def _jobs(chance: random.Random) -> tuple[JobPlan, ...]:

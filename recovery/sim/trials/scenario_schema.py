@@ -187,6 +187,8 @@ class MachineAction(StrEnum):
     """A monitor says in a condition that the GPUs are bad."""
     MONITORED = "monitored"
     """A monitor cordons and taints the node."""
+    HELD = "held"
+    """A health agent cordons, taints, annotates and drains the node, as NVSentinel does."""
     BLACK_HOLE = "black-hole"
     """A pod is deleted, and every new pod fails on its node."""
     BROKEN_RUNTIME = "broken-runtime"

@@ -98,6 +98,11 @@ def _may(what: str, allowed: bool, then: Property) -> Property:
     return lambda plan: plan.config["allow"][what] is allowed and then(plan)
 
 
+def _cordons(then: Property) -> Property:
+    """A quarantine cordons its node."""
+    return lambda plan: plan.config["quarantine"]["cordon"] is True and then(plan)
+
+
 def _reports(plan: TrialPlan) -> bool:
     return any(job.reports_every_seconds is not None and job.policy is not None for job in plan.jobs)
 
@@ -109,14 +114,13 @@ def _has_breaker(plan: TrialPlan) -> bool:
 
 
 _ENDS = (FaultKind.CONTAINER_KILL, FaultKind.CASCADE, FaultKind.CRASH_LOOP)
-_ILL = (FaultKind.NODE_UNHEALTHY, FaultKind.NODE_MONITORED)
 _SILENT = (FaultKind.NODE_PARTITION, FaultKind.NODE_POWER_LOSS, FaultKind.RACK_POWER_LOSS)
 _AGAIN = (FaultKind.CRASH_LOOP, FaultKind.JOB_WITHOUT_PODS)
 """Faults that make a restart fail, so that another one follows in the same incident."""
 _OFF_AND_ON = (FaultKind.POLICY_OBSERVE, FaultKind.POLICY_DELETE)
 
 CANARIES = (
-    Canary("create before the old pods are gone", "OneIncarnation", writes.create_before_gone, _any, 3),
+    Canary("create before the old pods are gone", "OneIncarnation", writes.create_before_gone, _any, 2),
     Canary("pods force-deleted", "OneIncarnation", writes.force_deletes, _any, 2),
     Canary("deed before ledger", "LedgerBeforeAction", writes.action_before_ledger, _any, 2),
     Canary("deed beside ledger", "LedgerBeforeAction", writes.action_beside_ledger, _any, 7),
@@ -167,13 +171,29 @@ CANARIES = (
         3,
     ),
     Canary("a failed job expires", "FailedStaysFailed", writes.failed_jobs_expire, _expires, 109),
-    Canary("release of a foreign taint", "ForeignKept", fleet.lets_in, _may("cordon", True, _has(*_ILL)), 60),
+    Canary(
+        "release of a foreign taint", "ForeignKept", fleet.lets_in, _may("cordon", True, _has(FaultKind.NODE_HELD)), 43
+    ),
+    Canary(
+        "release of a cordon that an agent claims",
+        "ForeignKept",
+        fleet.cordons_have_one_owner,
+        _may("cordon", True, _cordons(_has(FaultKind.NODE_HELD))),
+        52,
+    ),
+    Canary(
+        "a node without its taint stays quarantined",
+        "QuarantineOnNode",
+        fleet.entries_outlive_their_taints,
+        _may("cordon", True, _has(FaultKind.USER_UNTAINT)),
+        26,
+    ),
     Canary(
         "force-delete without permission",
         "ForceOnlyTheDead",
         fleet.assumes_without_asking,
         _may("assumeDead", False, _has(*_SILENT)),
-        52,
+        160,
     ),
     Canary(
         "cap exceeded by two leaders",

@@ -11,7 +11,7 @@ from recovery.core.fleet import quarantine
 from recovery.core.incident import fencing
 from recovery.core.model.config import ConfigFacts
 from recovery.core.model.facts import NodeFacts
-from recovery.core.model.fleet_ledger import FleetLedger
+from recovery.core.model.fleet_ledger import FleetLedger, Quarantined
 from recovery.core.model.reason import Explanation
 from recovery.core.model.rules import Rule
 from recovery.core.policy.resolved import Policy
@@ -35,6 +35,24 @@ def lets_in(monkeypatch: pytest.MonkeyPatch) -> None:
         ]
 
     monkeypatch.setattr("recovery.executors.node_quarantine._release", let_in)
+
+
+def cordons_have_one_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cordon that the mark of the quarantine calls ours is removed with it, no matter who has come to the node."""
+    monkeypatch.setattr("recovery.executors.node_quarantine.claims_on_cordon", lambda *_: ())
+
+
+def entries_outlive_their_taints(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that had its taint once stays in the ledger as quarantined until it is released, by time or by a person:
+    the taint is only there for the scheduler."""
+    review = quarantine._reviewed
+
+    def kept(entry: Quarantined, node: NodeFacts | None, now: datetime) -> Quarantined | None:
+        if node is not None and entry.applied and not entry.releasing and quarantine.own_taint(node) is None:
+            return entry
+        return review(entry, node, now)
+
+    monkeypatch.setattr("recovery.core.fleet.quarantine._reviewed", kept)
 
 
 def assumes_without_asking(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,13 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from recovery.core.model.annotations import RELEASE_ANNOTATION
+from recovery.core.model.annotations import NVSENTINEL_CORDON_ANNOTATION, RELEASE_ANNOTATION
 from recovery.core.model.fleet_ledger import QUARANTINE_TAINT
 from recovery.ports import NODES, PODS, RECOVERY_CONFIGS
 from recovery.sim.trials.checkers.last_nodes import LastNodesSpared
 from recovery.sim.trials.checkers.node_writes import (
     ForceOnlyTheDead,
     ForeignKept,
+    QuarantineOnNode,
     QuarantinePermitted,
     QuarantineReleased,
     QuarantineWithinCap,
@@ -209,11 +210,74 @@ class TestForeignKept:
         taint(case, 0, cordon=False)
         assert case.found == ["controller-0 uncordons node-0, which user had cordoned"]
 
+    def test_a_cordon_of_ours_that_an_agent_has_claimed_is_found(self) -> None:
+        case = case_of(ForeignKept)
+        taint(case, 0, TAINT)
+        taint(case, 0, TAINT, FOREIGN, by="monitor")
+        taint(case, 0, FOREIGN, cordon=False)
+        assert case.found == ["controller-0 uncordons node-0, which taint nvidia.com/gpu-unhealthy claims"]
+
+    def test_so_is_one_that_nvsentinel_claims_though_its_taint_was_there_before(self) -> None:
+        case = case_of(ForeignKept)
+        taint(case, 0, FOREIGN, by="monitor", cordon=False)
+        taint(case, 0, FOREIGN, TAINT)
+        case.put(NODES, "node-0", {"metadata": {"annotations": {NVSENTINEL_CORDON_ANNOTATION: "True"}}}, by="monitor")
+        taint(case, 0, FOREIGN, cordon=False)
+        claim = f"annotation {NVSENTINEL_CORDON_ANNOTATION}"
+        assert case.found == [f"controller-0 uncordons node-0, which {claim} claims"]
+
+    def test_a_taint_that_was_there_before_our_cordon_claims_nothing(self) -> None:
+        case = case_of(ForeignKept)
+        taint(case, 0, FOREIGN, by="monitor", cordon=False)
+        taint(case, 0, FOREIGN, TAINT)
+        taint(case, 0, FOREIGN, cordon=False)
+        assert case.found == []
+
     def test_a_cordon_that_came_with_a_person_s_quarantine_may_end_with_it(self) -> None:
         case = case_of(ForeignKept)
         taint(case, 0, TAINT, by="user")
         taint(case, 0, cordon=False)
         assert case.found == []
+
+
+class TestQuarantineOnNode:
+    def test_an_entry_whose_node_never_gets_the_taint_is_found(self) -> None:
+        case = case_of(QuarantineOnNode)
+        enter(case, 0)
+        case.now += 900
+        taint(case, 0, TAINT)
+        assert "node node-0 had no taint from" in case.found[0]
+
+    def test_so_is_one_that_outlives_the_taint(self) -> None:
+        case = case_of(QuarantineOnNode)
+        taint(case, 0, TAINT)
+        enter(case, 0)
+        taint(case, 0, by="user", cordon=False)
+        assert "node node-0 had no taint from" in case.end()[0]
+
+    def test_a_cordon_is_not_enough(self) -> None:
+        case = case_of(QuarantineOnNode)
+        enter(case, 0)
+        taint(case, 0, FOREIGN, cordon=True)
+        assert len(case.end()) == 1
+
+    def test_in_time_is_in_time(self) -> None:
+        case = case_of(QuarantineOnNode)
+        enter(case, 0)
+        case.now += 60
+        taint(case, 0, TAINT)
+        case.now += 900
+        taint(case, 0, cordon=False)
+        case.now += 60
+        enter(case)
+        assert case.end() == []
+
+    def test_a_node_that_does_not_exist_or_is_another_one_needs_no_taint(self) -> None:
+        case = case_of(QuarantineOnNode)
+        enter(case, 0, nodeUID="that of a machine before it")
+        case.drop(NODES, "node-1")
+        enter(case, 0, 1, nodeUID="that of a machine before it")
+        assert case.end() == []
 
 
 class TestQuarantineReleased:

@@ -2,21 +2,24 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 import pytest
 
 from recovery.core.diagnosis.classify import DisruptionClass
+from recovery.core.fleet.quarantine import Mark
 from recovery.core.incident.requests import Verb
 from recovery.core.incident.transitions import ATTEMPTS, ENDINGS, TRANSITIONS
 from recovery.core.model.annotations import (
+    NVSENTINEL_CORDON_ANNOTATION,
+    QUARANTINE_ANNOTATION,
     RESUME_AT_ANNOTATION,
     SUSPENDED_BY_ANNOTATION,
     TORN_DOWN_BY_ANNOTATION,
     TOUCHED_ANNOTATION,
 )
-from recovery.core.model.fleet_ledger import CountedIncident, FleetLedger, FleetTotals, Suspicion
+from recovery.core.model.fleet_ledger import QUARANTINE_TAINT, CountedIncident, FleetLedger, FleetTotals, Suspicion
 from recovery.core.model.ledger import (
     Attempt,
     AttemptAction,
@@ -41,6 +44,7 @@ from recovery.ports import (
     JOB_SETS,
     JOBS,
     LEASES,
+    NODES,
     PODS,
     RECOVERY_CONFIGS,
     RECOVERY_INCIDENTS,
@@ -48,12 +52,13 @@ from recovery.ports import (
     Resource,
 )
 from recovery.sim.training.rounds import TrainingKind
+from recovery.sim.trials.actors import AGENT
 from recovery.sim.trials.coverage import ALL, NEVER_HIT, by_unit_tests_only, coverage_of, never_hit, total
 from recovery.sim.trials.failure_signs import Sign
 from recovery.sim.trials.faults import FaultKind
 from recovery.sim.trials.plan import JobAdmission, JobPlan, Marking, PlannedRuntime, PodFailures, Saves, Sidecar
 from recovery.sim.trials.rarely_hit import RARELY_HIT
-from tests.simulation.trials.story import Story, at
+from tests.simulation.trials.story import LEADER, Story, at
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 TERMS = PinnedPolicy("default", "u", 1, "RecreateGroupAfterStart", 10, 86400.0, 900.0)
@@ -230,6 +235,38 @@ def test_a_suspension_that_kueue_undoes(by: str, times: int) -> None:
     switched(story, 5, TRAIN_JOBS, "llm", by, suspend=True)
     switched(story, 6, TRAIN_JOBS, "llm", "kueue", suspend=False)
     assert coverage_of(story.evidence).get("job:suspension-undone", 0) == times
+
+
+def node(*, held: bool = False, quarantined: bool = False, cordoned: bool = True) -> dict[str, Any]:
+    """A node that an agent holds, or that we have quarantined and cordoned, or both. `cordoned` False: no longer."""
+    annotations = {NVSENTINEL_CORDON_ANNOTATION: "True"} if held else {}
+    taints = [{"key": QUARANTINE_TAINT, "value": "i-1", "effect": "NoSchedule"}] if quarantined else []
+    if quarantined:
+        mark = Mark("bad", at(0), incident="i-1", cordoned=True)
+        annotations[QUARANTINE_ANNOTATION] = msgspec.json.encode(mark).decode()
+    spec = {"taints": taints, "unschedulable": cordoned and (held or quarantined)}
+    return {"metadata": {"name": "node-1", "annotations": annotations}, "spec": spec}
+
+
+def test_what_a_health_agent_meets() -> None:
+    free, held, ours, both = node(), node(held=True), node(quarantined=True), node(held=True, quarantined=True)
+    uncordoned = node(held=True, cordoned=False)
+    steps = (
+        (free, held, AGENT),  # before
+        (held, free, AGENT),
+        (free, ours, LEADER),
+        (ours, both, AGENT),  # between
+        (both, held, LEADER),  # released, and the cordon kept
+        (held, free, AGENT),
+        (free, held, AGENT),  # after
+        (held, uncordoned, "user"),
+        (uncordoned, free, AGENT),  # overruled
+    )
+    story = Story()
+    for seconds, (before, after, actor) in enumerate(steps):
+        story.change(seconds, "MODIFIED", NODES, after, before, actor)
+    found = {key: times for key, times in coverage_of(story.evidence).items() if key.startswith("agent:")}
+    assert found == {key: 1 for key in ALL if key.startswith("agent:")}
 
 
 def test_a_job_that_its_deadline_ends() -> None:

@@ -8,6 +8,7 @@ from recovery.sim.controllers.taints import OUT_OF_SERVICE
 from recovery.sim.training.trace import EventKind
 from recovery.sim.trials.failure_signs import MONITOR_TAINT
 from recovery.sim.trials.faults import FaultKind
+from recovery.sim.trials.health_agent import AGENT_TAINT, held_by_agent
 from recovery.sim.trials.trial import TrialOutcome, run_trial
 from tests.simulation.trials.injected import FAULT, both, found, made, recreated, runs_at_the_end, well_over
 from tests.simulation.trials.small import (
@@ -342,6 +343,32 @@ def test_a_monitor_takes_back_what_it_has_said() -> None:
     seen = nodes_seen(outcome, node)
     assert any(cordoned and MONITOR_TAINT in taints for _, cordoned, taints in seen)
     assert (seen[-1][1], MONITOR_TAINT in seen[-1][2]) == (False, False)
+
+
+def test_a_health_agent_sets_and_removes_its_marks_in_one_update_each() -> None:
+    outcome = outcome_of(in_world(FaultKind.NODE_HELD, seconds=60.0))
+    node = happening(outcome, FaultKind.NODE_HELD).node
+    held = [(body["spec"].get("unschedulable"), held_by_agent(body)) for _, _, body in states(outcome, NODES, node)]
+    assert set(held) == {(True, True), (None, False)}
+    taints = {AGENT_TAINT in taints for _, cordoned, taints in nodes_seen(outcome, node) if cordoned}
+    assert taints == {True}
+    assert len(made(outcome, JOBS)) == 2, "it drained the node"
+    well_over(outcome, FaultKind.NODE_HELD, 60.0)
+
+
+def test_a_health_agent_takes_the_uncordon_of_another_client_for_that_of_a_person() -> None:
+    monitored = in_world(FaultKind.NODE_MONITORED, FAULT - 10, 30.0)
+    outcome = outcome_of(monitored, in_world(FaultKind.NODE_HELD, FAULT, 150.0, number=1))
+    node = happening(outcome, FaultKind.NODE_MONITORED).node
+    assert node == happening(outcome, FaultKind.NODE_HELD).node
+    held = [moment for moment, _, body in states(outcome, NODES, node) if held_by_agent(body)]
+    assert (min(held), max(held) < FAULT + 21) == (FAULT, True)
+
+
+def test_a_health_agent_finds_the_node_that_the_controller_has_found() -> None:
+    quarantine = in_world(FaultKind.USER_QUARANTINE, FAULT, indexes=(1,))
+    outcome = outcome_of(quarantine, in_world(FaultKind.NODE_HELD, FAULT + 10, 60.0, number=1))
+    assert happening(outcome, FaultKind.NODE_HELD).node == happening(outcome, FaultKind.USER_QUARANTINE).node
 
 
 def test_a_black_hole_fails_every_new_pod_at_admission() -> None:

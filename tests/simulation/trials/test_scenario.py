@@ -156,6 +156,7 @@ def test_what_is_left_out_has_a_default() -> None:
                 ("drain", FaultKind.NODE_DRAIN),
                 ("unhealthy", FaultKind.NODE_UNHEALTHY),
                 ("monitored", FaultKind.NODE_MONITORED),
+                ("held", FaultKind.NODE_HELD),
                 ("black-hole", FaultKind.BLACK_HOLE),
                 ("broken-runtime", FaultKind.BROKEN_RUNTIME),
                 ("rack-power-loss", FaultKind.RACK_POWER_LOSS),

@@ -33,6 +33,7 @@ from recovery.sim.trials.checkers.ledger_bookkeeping import (
 from recovery.sim.trials.checkers.node_writes import (
     ForceOnlyTheDead,
     ForeignKept,
+    QuarantineOnNode,
     QuarantinePermitted,
     QuarantineReleased,
     QuarantineWithinCap,
@@ -70,6 +71,7 @@ _RULES: tuple[type[CheckerRule], ...] = (
     ForceOnlyTheDead,
     QuarantineWithinCap,
     QuarantinePermitted,
+    QuarantineOnNode,
     QuarantineReleased,
     LastNodesSpared,
     ForeignKept,

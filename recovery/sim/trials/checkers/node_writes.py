@@ -6,13 +6,14 @@ from typing import Any
 
 import msgspec
 
-from recovery.core.model.annotations import RELEASE_ANNOTATION
+from recovery.core.model.annotations import NVSENTINEL_CORDON_ANNOTATION, RELEASE_ANNOTATION, STATE_TAINTS
 from recovery.core.model.fleet_ledger import QUARANTINE_TAINT, FleetLedger, Quarantined
 from recovery.ports import NODES, PODS, RECOVERY_CONFIGS
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.api.store import ObjectChange
 from recovery.sim.trials.checkers.checker_rule import CheckerRule
 from recovery.sim.trials.checkers.group_views import CONTROLLERS, ours
+from recovery.sim.trials.health_agent import held_by_agent
 from recovery.sim.trials.trial_evidence import RequestRecord, TrialEvidence, Violation
 
 _LONGEST_RECONCILE = timedelta(seconds=90)
@@ -137,13 +138,16 @@ class QuarantinePermitted(CheckerRule):
 
 
 class ForeignKept(CheckerRule):
-    """The controller never removes a taint or a cordon that someone else has set on a node."""
+    """The controller never removes a taint or a cordon that someone else has set on a node, nor a cordon of its own
+    that another client claims by a taint that it has set since, or by NVSentinel's annotation."""
 
     hears = frozenset({NODES})
 
     def __init__(self, evidence: TrialEvidence) -> None:
         super().__init__(evidence)
         self._cordoned_by: dict[str, str] = {}
+        self._beside: dict[str, frozenset[str]] = {}
+        """The taints of each node when it was cordoned."""
 
     def saw(self, change: ObjectChange, at: datetime) -> Iterator[Violation]:
         name, before, body = change.body["metadata"]["name"], change.before, change.body
@@ -156,9 +160,63 @@ class ForeignKept(CheckerRule):
             if cordoned(before) and not cordoned(body) and not ours(self._cordoned_by.get(name, "")):
                 by = self._cordoned_by.get(name, "another client")
                 yield self.found(at, f"{change.actor} uncordons {name}, which {by} had cordoned")
+            elif cordoned(before) and not cordoned(body):
+                claims = [f"taint {key}" for key in sorted(_foreign(body) - self._beside.get(name, frozenset()))]
+                if held_by_agent(body):
+                    claims.append(f"annotation {NVSENTINEL_CORDON_ANNOTATION}")
+                if claims:
+                    yield self.found(at, f"{change.actor} uncordons {name}, which {claims[0]} claims")
         if cordoned(body) and not cordoned(before):
             by_quarantine = quarantined(body) and not quarantined(before)  # The controller may end one by a person.
             self._cordoned_by[name] = f"{CONTROLLERS}0" if by_quarantine else change.actor
+            self._beside[name] = _foreign(before)
+
+
+def _foreign(node: Body | None) -> frozenset[str]:
+    """The keys of the taints that keep pods off, without ours and those that Kubernetes sets for the node's state."""
+    return frozenset(
+        taint["key"]
+        for taint in taints_of(node)
+        if taint["effect"] in {"NoSchedule", "NoExecute"}
+        and taint["key"] != QUARANTINE_TAINT
+        and not taint["key"].startswith(STATE_TAINTS)
+    )
+
+
+class QuarantineOnNode(CheckerRule):
+    """A quarantine in the ledger of the fleet is on its node, if that exists, as the controller's taint. The controller
+    has two undisturbed minutes for it, after the entry is written and after another client has removed the taint."""
+
+    hears = frozenset({NODES, RECOVERY_CONFIGS})
+    LATE_AFTER_SECONDS = 120.0
+
+    def __init__(self, evidence: TrialEvidence) -> None:
+        super().__init__(evidence)
+        self._missing: dict[str, datetime] = {}
+        """Since when each node that the ledger calls quarantined has had no taint of ours."""
+
+    def saw(self, change: ObjectChange, at: datetime) -> Iterator[Violation]:
+        missing = {
+            entry.node
+            for entry in self.world.fleet.quarantined
+            if (node := self.world.nodes.get(entry.node)) is not None
+            and entry.node_uid in {"", node["metadata"]["uid"]}
+            and not quarantined(node)
+        }
+        for name in [name for name in self._missing if name not in missing]:
+            yield from self._judge(name, at)
+            del self._missing[name]
+        for name in missing:
+            self._missing.setdefault(name, at)
+
+    def ended(self) -> Iterator[Violation]:
+        for name in self._missing:
+            yield from self._judge(name, self.evidence.ends_at)
+
+    def _judge(self, name: str, at: datetime) -> Iterator[Violation]:
+        since = self._missing[name]
+        if self.world.undisturbed.seconds(since, at) > self.LATE_AFTER_SECONDS:
+            yield self.found(at, f"node {name} had no taint from {since:%H:%M:%S} to {at:%H:%M:%S}, though quarantined")
 
 
 class QuarantineReleased(CheckerRule):
