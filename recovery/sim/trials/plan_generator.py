@@ -12,7 +12,7 @@ import msgspec
 
 from recovery.sim.kubelets.processes import SIGTERM_CODE
 from recovery.sim.training.rounds import TrainingKind
-from recovery.sim.trials.failure_signs import GPU_CONDITION, MONITOR_TAINT, Sign
+from recovery.sim.trials.failure_signs import Sign
 from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
 from recovery.sim.trials.manifests import KILLABLE, NATIVE_CODE, container_name
 from recovery.sim.trials.plan import (
@@ -26,8 +26,10 @@ from recovery.sim.trials.plan import (
     Sidecar,
     TrialPlan,
 )
+from recovery.sim.trials.policy_generator import NAMESPACES, drawn_config, drawn_policy, with_trust
 
 _Seconds = tuple[float, float]
+
 _OF_JOBS: tuple[tuple[FaultKind, float, _Seconds], ...] = (
     (FaultKind.POD_KILL, 8, (0, 0)),
     (FaultKind.POD_FORCE_DELETE, 2, (0, 0)),
@@ -81,41 +83,6 @@ _OF_RUNS: tuple[tuple[FaultKind, float, _Seconds], ...] = (
 """Kind of fault, the share of the jobs that have it, and the least and most seconds that it lasts."""
 _CODES = (1, 1, 137, 139, 143, 255, NATIVE_CODE)
 _SIGNS = (Sign.NONE, Sign.NONE, Sign.NONE, Sign.TRACEBACK, Sign.CUDA_OOM, Sign.HOST_OOM, Sign.XID, Sign.XID)
-RULES: tuple[dict[str, object], ...] = (
-    {
-        "name": "segfault-is-final",
-        "when": {"onExitCodes": {"operator": "In", "values": [139]}},
-        "action": "FailJob",
-    },
-    # A trap: survivors of another loss exit with 134, so this code must never end a job by itself.
-    {"name": "abort-is-final", "when": {"onExitCodes": {"operator": "In", "values": [134]}}, "action": "FailJob"},
-    {"name": "user-error", "when": {"onMessagePattern": "KeyError: '[a-z]+'"}, "action": "FailJob"},
-    {"name": "sigterm-is-nothing", "when": {"onExitCodes": {"operator": "In", "values": [143]}}, "action": "Ignore"},
-    {"name": "moved", "when": {"onClass": ["PodDisrupted"]}, "action": "RecreateGroup", "charge": False},
-    {
-        "name": "preempted",
-        "when": {
-            "onPodConditions": [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]
-        },
-        "action": "Ignore",
-    },
-    {
-        "name": "bad-gpu",
-        "when": {"onNodeConditions": [{"type": GPU_CONDITION, "status": "True", "for": "10s"}]},
-        "action": "ReplaceNode",
-    },
-    {"name": "monitored", "when": {"onNodeTaints": [{"key": MONITOR_TAINT}]}, "action": "RecreateGroup"},
-    {"name": "xid", "when": {"onMessagePattern": "Xid .*: (48|79|95),"}, "action": "ReplaceNode", "charge": False},
-    {"name": "helpers", "when": {"targetReplicatedJobs": ["helper"]}, "action": "RecreateGroup", "charge": False},
-    {
-        "name": "hardware",
-        "when": {"onClass": ["HardwareFault", "NodeLost"], "onExitCodes": {"operator": "NotIn", "values": [1, 2]}},
-        "action": "ReplaceNode",
-    },
-    {"name": "out-of-memory", "when": {"onClass": ["OutOfMemory"]}, "action": "FailJob", "charge": False},
-)
-"""The rules that policies choose from, in this order."""
-_TRAP = 1
 _GIVES_UP = frozenset({PlannedRuntime.SHIPPED, PlannedRuntime.INITIALIZED})
 """Runtimes whose JobSet fails permanently some seconds after eight exits."""
 _RUNTIMES = tuple(each for each in PlannedRuntime if each is not PlannedRuntime.UNLIMITED)
@@ -160,7 +127,6 @@ _TTLS_SECONDS = (0, 5, 60, 600)
 _BUSY_PER_SECOND, _BUSY_BURST = 5.0, 4
 """What other Jobs leave of the request limit of kube-controller-manager. The pods of a group take seconds to create."""
 _LARGE_TRIAL_ONE_IN = 25
-_NAMESPACES = ("team-a", "team-b")
 _MARGIN_SECONDS = 61.0
 """A fault without a duration may come with one that lasts up to this long."""
 ACTIVE_SECONDS = 4500.0
@@ -198,7 +164,7 @@ def draw_plan(seed: int) -> TrialPlan:
             line=chance.choice((0.0, 0.0005, 0.003)),
         )
     lease_seconds = chance.choice((15, *(60,) * 7, *(120,) * 8))
-    config = _with_trust(random.Random(f"trust {seed}"), _config(chance))
+    config = with_trust(random.Random(f"trust {seed}"), drawn_config(chance))
     agent = random.Random(f"agent {seed}")
     config["quarantine"]["cordon"] = agent.random() < _SHARES["cordon"]
     if not calm_world:
@@ -387,35 +353,6 @@ def _fitting(kind: FaultKind, job: JobPlan) -> FaultKind:
     return kind
 
 
-def _config(chance: random.Random) -> dict[str, Any]:
-    """The RecoveryConfig: with or without each permission, with low or high caps, with a breaker in one of four."""
-    quarantine: dict[str, object] = {"maxPercent": chance.choice((5, 30, 30, 60))}
-    if chance.random() < 0.4:
-        quarantine["maxNodes"] = chance.choice((0, 1, 2))
-    if chance.random() < 0.6:
-        quarantine["releaseAfter"] = chance.choice(("2m", "10m", "30m"))
-    config: dict[str, Any] = {
-        "allow": {
-            "failJob": chance.random() < 0.7,
-            "cordon": chance.random() < 0.7,
-            "assumeDead": chance.random() < 0.6,
-        },
-        "quarantine": quarantine,
-        "suspicion": {"suspicions": 2, "within": chance.choice(("30m", "24h"))},
-    }
-    if chance.random() < 0.25:
-        config["circuitBreaker"] = {"recoveries": chance.choice((1, 2, 3)), "within": "1h"}
-    return config
-
-
-def _with_trust(chance: random.Random, config: dict[str, Any]) -> dict[str, Any]:
-    """The RecoveryConfig, perhaps with trusted namespaces, whose messages alone may quarantine a node."""
-    trusted = chance.choice(((), (), ("team-a",), _NAMESPACES))
-    if not trusted:
-        return config
-    return {**config, "quarantine": {**config["quarantine"], "trustedNamespaces": list(trusted)}}
-
-
 def _jobs(chance: random.Random) -> tuple[JobPlan, ...]:
     if chance.random() < 1 / _LARGE_TRIAL_ONE_IN:
         return (_job(chance, 0, pods=16),)
@@ -424,58 +361,14 @@ def _jobs(chance: random.Random) -> tuple[JobPlan, ...]:
 
 def _job(chance: random.Random, number: int, pods: int) -> JobPlan:
     return JobPlan(
-        namespace=chance.choice(_NAMESPACES),
+        namespace=chance.choice(NAMESPACES),
         name=f"job-{number}",
         runtime=chance.choice(_RUNTIMES),
         pods=pods,
         grace_seconds=chance.choice((0, 5, 30)),
         total_steps=chance.choice((None, None, None, 30_000)),
-        policy=_policy(chance),
+        policy=drawn_policy(chance),
     )
-
-
-def _policy(chance: random.Random) -> dict[str, object] | None:
-    if chance.random() < 0.05:
-        return None
-    policy: dict[str, object] = {
-        "mode": "Observe" if chance.random() < 0.1 else "Enforce",
-        "restart": chance.choice(("RecreateGroupOnPodRestart",) * 6 + ("RecreateGroupAfterStart",) * 2 + ("None",)),
-        "budget": {
-            "limit": chance.choice((1, 2, 10, 10)),
-            "window": chance.choice(("30m", "24h")),
-            "onExhausted": chance.choice(("Hold", "Suspend", "FailJob")),
-        },
-        "onTerminalFailure": chance.choice(("Leave", "RecreateJobSet")),
-    }
-    if chance.random() < 0.4:
-        policy["backoff"] = {
-            "initial": chance.choice(("0s", "2s", "30s")),
-            "factor": 2,
-            "max": "2m",
-            "resetAfter": chance.choice(("1m", "30m")),
-        }
-    teardown: dict[str, object] = {}
-    if chance.random() < 0.3:
-        teardown["graceSeconds"] = chance.choice((1, 5))
-    if chance.random() < 0.5:
-        teardown["fencing"] = {"mode": "AssumeDead", "assumeDeadAfter": chance.choice(("0s", "10s", "60s"))}
-    if teardown:
-        policy["teardown"] = teardown
-    if chance.random() < 0.6:
-        chosen = chance.sample(range(len(RULES)), chance.choice((1, 2, 4)))
-        trap = (_TRAP,) if chance.random() < 0.35 else ()
-        policy["rules"] = [RULES[number] for number in sorted({*chosen, *trap})]
-        policy["settle"] = chance.choice(("0s", "1s", "2s", "5s"))
-    if chance.random() < 0.1:
-        policy["overrideNative"] = True
-    # Draws of its own leave the later draws of the plan as they are.
-    waits = random.Random(repr(chance.getstate()))
-    if chance.random() < 0.3:
-        policy["timeouts"] = {"start": "2m", "rendezvous": "2m"}
-    if waits.random() < 0.5:
-        policy["whileWaiting"] = waits.choice(("Release", "HoldThenRelease"))
-        policy["capacityWait"] = waits.choice(("1m", "3m"))
-    return policy
 
 
 def _faults(chance: random.Random, jobs: tuple[JobPlan, ...], replicas: int) -> tuple[TrialFault, ...]:

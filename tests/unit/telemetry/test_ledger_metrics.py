@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from recovery.core.decision.resuming import OUTLIVES_IN, SETTLES_IN
 from recovery.core.model.facts import Snapshot
 from recovery.core.model.group_totals import BudgetState, Totals
-from recovery.core.model.ledger import SCHEMA_VERSION, AttemptAction, LedgerCondition, Outcome, Phase
+from recovery.core.model.ledger import SCHEMA_VERSION, AttemptAction, Outcome, Phase
+from recovery.core.model.ledger_condition import LedgerCondition
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.spec import BudgetSpec, Mode, PolicySpec
 from recovery.telemetry.idle_cells import BOOKED_WITHIN

@@ -28,11 +28,11 @@ from recovery.core.model.ledger import (
     Closing,
     Incident,
     Ledger,
-    LedgerCondition,
     Outcome,
     Phase,
     Target,
 )
+from recovery.core.model.ledger_condition import LedgerCondition
 from recovery.core.model.ledger_object import LedgerObject
 from recovery.core.model.pinned_policy import PinnedPolicy
 from recovery.core.model.reason import Reason

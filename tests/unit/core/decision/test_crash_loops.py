@@ -7,7 +7,8 @@ import pytest
 from recovery.core.diagnosis.group_conditions import CRASH_LOOP
 from recovery.core.incident import requests
 from recovery.core.incident.requests import Request, Verb
-from recovery.core.model.ledger import LedgerCondition, Outcome
+from recovery.core.model.ledger import Outcome
+from recovery.core.model.ledger_condition import LedgerCondition
 from recovery.core.model.native_policy_facts import FailurePolicyFacts, FailurePolicyRule
 from recovery.core.model.reason import Reason
 from recovery.core.model.rules import RuleAction

@@ -4,7 +4,8 @@ import msgspec
 
 from recovery.core.diagnosis.group_conditions import TRAINS_AGAIN
 from recovery.core.model.annotations import KUEUE_QUEUE_LABEL
-from recovery.core.model.ledger import LedgerCondition, Outcome
+from recovery.core.model.ledger import Outcome
+from recovery.core.model.ledger_condition import LedgerCondition
 from recovery.core.policy.spec import OnTerminalFailure
 from tests.unit.core.decision.test_recreated_jobset import given_up, with_new_jobset, without_jobset
 from tests.unit.core.driver import Controller, policy
