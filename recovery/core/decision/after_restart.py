@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from recovery.core.decision import backoff, black_holes, fleet_changes, resizing
+from recovery.core.decision import avoidance, backoff, black_holes, fleet_changes, resizing
 from recovery.core.decision.another_attempt import (
     breaks_the_group,
     held,
@@ -159,15 +159,21 @@ def _trained_since(context: ReconcileContext) -> datetime:
 
 
 def _watch_for_black_holes(context: ReconcileContext, ledger: Ledger, found: Phase, *, ours: bool) -> Plan:
-    """Watch a starting group for nodes on which members fail or wait while others run elsewhere.
+    """Watch a starting group for nodes on which members are refused, fail or wait while others run elsewhere.
 
-    Only a node that is quarantined for this calls for another restart, so the caps on quarantines also limit these
-    restarts. If the node may not be quarantined, `timeouts.start` applies as usual.
+    A group that can avoid a node that refuses its pods is restarted for that. Otherwise only a node that is quarantined
+    for this calls for another restart, so the caps on quarantines also limit these restarts. If the node may not be
+    quarantined, `timeouts.start` applies as usual.
     """
     open_ = ledger.current_incident
     # A person forced the restart that was made, not its consequences for nodes.
     if not lifecycle.acts(ledger) or barred(context.workload, context.policy) is not None:
         return _watch(context, ledger, found, ours=ours)
+    away = avoidance.off_refusing(context, ledger)
+    if away is not None and away[1].call is not Call.AVOID_NODE:
+        ledger = lifecycle.consider(ledger, records(away[1]))
+    elif away is not None and attempt_limits.refused(ledger, context.now) is None:
+        return try_again(context, ledger, away[0], verdict=away[1])
     asked = black_holes.in_incident(context, ledger)
     if asked.replace is not None:
         hole, verdict = asked.replace

@@ -278,7 +278,7 @@ def _admitted(context: ReconcileContext, ledger: Ledger, verdict: Verdict) -> Ve
     """The verdict, as far as a user's own size, the fleet's caps and the nodes of the group allow it."""
     kept = settings.with_size_kept(context, ledger, verdict)
     wished = avoidance.admitted(context, fleet_changes.admitted(context, ledger, kept))
-    return avoidance.instead(context, wished)
+    return avoidance.instead(context, ledger, wished)
 
 
 def _smaller(
@@ -352,7 +352,7 @@ def _free(verdict: Verdict) -> Explanation:
 
 def _adds_to_the_default(verdict: Verdict) -> bool:
     """The verdict says more than that the default applies, which the first attempt has already said."""
-    return bool(verdict.rule or verdict.considered) or verdict.call is Call.REPLACE_NODE
+    return bool(verdict.rule or verdict.considered) or verdict.call in {Call.REPLACE_NODE, Call.AVOID_NODE}
 
 
 def _final(verdict: Verdict) -> Refusal:

@@ -20,6 +20,7 @@ from recovery.core.decision.verdict import Call, Verdict, message_counts, suspec
 from recovery.core.diagnosis.classify import classify
 from recovery.core.diagnosis.evidence import Evidence, gather
 from recovery.core.diagnosis.membership import member_count, member_jobs, place, pods_of, rank
+from recovery.core.diagnosis.refusals import is_shared
 from recovery.core.diagnosis.signature import EXITED
 from recovery.core.fleet import quarantine, suspicion
 from recovery.core.fleet.suspicion import may_be_the_nodes
@@ -133,7 +134,7 @@ def _of_kind(troubles: list[_Trouble], well: set[str], failures: int, failing_fo
     """`well`: nodes on which others of the same kind run."""
     troubled = {trouble.pod.node for trouble in troubles}
     others = len(well - troubled)
-    if not others or (len(troubled) > 1 and others < 2 * len(troubled)):  # shared
+    if is_shared(len(troubled), others):
         return
     while_ = f"while members run on {others} other node{'s' if others > 1 else ''}"
     # A rank that fails wherever it is placed has a fault of its own.

@@ -15,12 +15,13 @@ from recovery.core.diagnosis.classify import Disruption, DisruptionClass, Findin
 from recovery.core.diagnosis.collective import collective_of
 from recovery.core.diagnosis.evidence import Evidence, LossKind
 from recovery.core.diagnosis.matching import Answer, Match
+from recovery.core.diagnosis.refusals import is_refused
 from recovery.core.diagnosis.signature_table import rests_on_message, sign_of_node
 from recovery.core.fleet import quarantine, suspicion
 from recovery.core.fleet.storm import Storm, charged_before, storm_of
 from recovery.core.fleet.suspicion import may_be_the_nodes
 from recovery.core.model.collective import Collective
-from recovery.core.model.earlier_failures import FailureMark
+from recovery.core.model.earlier_failures import NO_PROCESS, FailureMark
 from recovery.core.model.facts import NodeFacts
 from recovery.core.model.ledger import Ledger, Phase
 from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
@@ -406,7 +407,9 @@ def _case_against(context: ReconcileContext, ledger: Ledger, root: Finding) -> E
     others = [each for each in known if each != open_.id]
     if len(others) + 1 >= limits.suspicions:
         return suspected(pod.node, others, limits.suspicions)
-    marks = (mark for mark in ledger.failures if mark.incident == open_.id and mark.node == pod.node)
+    # A node that refuses pods is avoided by this group, and may accept pods again within minutes.
+    failed = (mark for mark in ledger.failures if mark.exit_code != NO_PROCESS)
+    marks = (mark for mark in failed if mark.incident == open_.id and mark.node == pod.node)
     if any(not quarantine.cleared(mark.at, context.snapshot.nodes.get(pod.node), context.now) for mark in marks):
         return because(Reason.NODE_SUSPECTED_TWICE, node=pod.node)
     return None
@@ -423,6 +426,9 @@ def suspected(node: str, others: Sequence[str], most: int) -> Explanation:
 
 def _mark(root: Finding, ledger: Ledger) -> FailureMark | None:
     ended, pod, open_ = root.evidence.exit, root.evidence.pod, ledger.current_incident
+    if pod is not None and is_refused(pod):
+        at = root.evidence.at or pod.accepted_at or open_.detected_at
+        return FailureMark(open_.id, len(open_.attempts), at, NO_PROCESS, "", pod.node)
     if ended is None or pod is None:
         return None
     ran = None

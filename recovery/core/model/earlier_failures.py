@@ -4,6 +4,9 @@ from datetime import datetime
 
 import msgspec
 
+NO_PROCESS = -1
+"""In place of an exit code: the kubelet refused the pod, so none of its processes began."""
+
 
 class FailureMark(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """How the root of a failure looked, so that the same failure is recognised after a restart."""
@@ -13,6 +16,7 @@ class FailureMark(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     """How many attempts the incident had before this failure."""
     at: datetime
     exit_code: int
+    """-1: the kubelet refused the pod at admission."""
     message: str
     """The last line of the termination message, without the numbers that change from run to run."""
     node: str = ""

@@ -13,8 +13,8 @@ class AvoidedNode(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     """Value of the label `kubernetes.io/hostname` of the node."""
     since: datetime
     until: datetime
-    """Until when the group avoids the node: as long as a suspicion counts (`suspicion.within` of the
-    RecoveryConfig)."""
+    """Until when the group avoids the node: as long as a suspicion counts (`suspicion.within` of the RecoveryConfig),
+    or 15 minutes if its kubelet has refused pods of the group."""
     reason: str = ""
     """Why the group avoids the node, as a sentence."""
 

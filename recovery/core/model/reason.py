@@ -145,6 +145,8 @@ class Reason(StrEnum):
     """Enough incidents suspect the node, so it is replaced."""
     NODE_SUSPECTED_TWICE = "NodeSuspectedTwice"
     """The node is the suspect of this incident for the second time, so it is replaced."""
+    NODE_REFUSES_PODS = "NodeRefusesPods"
+    """The kubelet of the node has refused several pods of the group, so the group avoids the node for a while."""
     SAME_ERROR_AGAIN = "SameErrorAgain"
     """The same error recurs early on any node: a restart does not help."""
     USER_RESIZED = "UserResized"
@@ -331,6 +333,7 @@ class Sentence(StrEnum):
     ATTEMPTS_BY_BUDGET = auto()
     ATTEMPTS_WHATEVER_BUDGET = auto()
     AVOIDS = auto()
+    AVOIDS_FOR = auto()
     BACKOFF_ENDS_EARLY = auto()
     BOTH = auto()
     BREAKER_CLOSED = auto()

@@ -28,6 +28,11 @@ def _room_again(details: Details) -> str:
     )
 
 
+def _refuses(details: Details) -> str:
+    status = f" ({details['status']})" if details["status"] else ""
+    return f"the kubelet of node {details['node']} has refused {details['count']} pods of this group{status}"
+
+
 TEXTS: dict[Sentence | Reason, Text] = {
     Reason.NODES_NOT_REPLACED: (
         "{placed} of {ranks} pods have a node, and the largest size that policy {policy} allows for them is {nodes}"
@@ -40,7 +45,9 @@ TEXTS: dict[Sentence | Reason, Text] = {
         "{placed} of {ranks} pods have a node, and the smallest allowed size is {least}: the group waits for room"
     ),
     Sentence.AVOIDS: "{why}, so this group avoids node {node}",
+    Sentence.AVOIDS_FOR: "this group avoids node {node} for {lasts}",
     Reason.NODE_NOT_AVOIDED: "node {node} is not avoided: {why}",
+    Reason.NODE_REFUSES_PODS: _refuses,
     Reason.AVOIDANCE_ENDED: (
         "{placed} of {ranks} pods have a node while the group avoids {nodes}, so it stops avoiding nodes"
     ),

@@ -32,6 +32,18 @@ TOLD: tuple[tuple[Explanation, str], ...] = (
         "rule xid (class HardwareFault) says AvoidNode, so this group avoids node gpu-2",
     ),
     (
+        explained(Sentence.AVOIDS_FOR, Reason.NODE_REFUSES_PODS, node="gpu-2", lasts="15m"),
+        "this group avoids node gpu-2 for 15m",
+    ),
+    (
+        because(Reason.NODE_REFUSES_PODS, node="gpu-2", count=2, status="NodeAffinity"),
+        "the kubelet of node gpu-2 has refused 2 pods of this group (NodeAffinity)",
+    ),
+    (
+        because(Reason.NODE_REFUSES_PODS, node="gpu-2", count=2, status=""),
+        "the kubelet of node gpu-2 has refused 2 pods of this group",
+    ),
+    (
         because(Reason.NODE_NOT_AVOIDED, node="gpu-2", why="the group has several Jobs"),
         "node gpu-2 is not avoided: the group has several Jobs",
     ),
