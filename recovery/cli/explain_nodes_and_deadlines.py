@@ -7,6 +7,7 @@ from recovery.cli.formatting import moment
 from recovery.core.decision.resuming import deadline_of
 from recovery.core.fleet import quarantine, suspicion
 from recovery.core.incident import fencing
+from recovery.core.model.durations import in_words
 from recovery.core.model.facts import Snapshot
 from recovery.core.model.fleet_ledger import FleetLedger, FleetLimits, Quarantined
 from recovery.core.model.ledger import Incident, Ledger, Phase
@@ -91,6 +92,11 @@ def next_lines(plan: Plan, snapshot: Snapshot, policy: Deciding, now: datetime) 
     if ledger.next_attempt_at is not None:
         known.add(ledger.next_attempt_at)
         yield f"{_attempt_words(ledger)} at {moment(ledger.next_attempt_at)}"
+    if ledger.incident is None and ledger.restart_ended_at is not None and isinstance(policy, Policy):
+        earliest = ledger.restart_ended_at + policy.backoff.min_interval
+        if earliest > now:
+            interval = in_words(policy.backoff.min_interval)
+            yield f"a restart waits until {moment(earliest)} (spec.backoff.minInterval {interval})"
     for name, fate in fencing.fates_of_nodes(snapshot, policy, now).items():
         if fate.changes_at is not None:
             known.add(fate.changes_at)

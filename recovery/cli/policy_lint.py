@@ -11,6 +11,7 @@ from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from recovery.core.diagnosis.signature_table import BY_NAME
+from recovery.core.model.durations import parse_duration
 from recovery.launch.documents import Document
 from recovery.launch.fields import Field
 from recovery.launch.findings import LintFinding
@@ -46,6 +47,8 @@ def _found(documents: Sequence[Document]) -> Iterator[LintFinding]:
             if not found:
                 admitted.append((document, completed))
     yield from _by_webhook(admitted)
+    for document, body in admitted:
+        yield from _about_deadlines(document, body, documents)
 
 
 def _by_schema(document: Document) -> tuple[Mapping[str, Any], list[LintFinding]]:
@@ -170,6 +173,39 @@ def _path_of(field: str, body: Mapping[str, Any]) -> Path:
 
 def _begins(text: str, key: str) -> bool:
     return text.startswith(key) and text[len(key) :][:1] in ("", ".", "[")
+
+
+def _about_deadlines(
+    policy: Document, completed: Mapping[str, Any], documents: Sequence[Document]
+) -> Iterator[LintFinding]:
+    """A job that ends by its deadline before `backoff.minInterval` allows its second restart."""
+    written_interval = _at(completed, "spec", "backoff").get("minInterval")
+    if written_interval is None:  # a RecoveryConfig
+        return
+    interval, place = parse_duration(written_interval, ""), Place(policy.number, ("spec", "backoff", "minInterval"))
+    wanted, namespace = _at(completed, "spec", "selector", "matchLabels"), _at(completed, "metadata").get("namespace")
+    for job in documents:
+        labels, deadline = _at(job.body, "metadata", "labels"), _at(job.body, "spec").get("activeDeadlineSeconds")
+        elsewhere = policy.kind == "RecoveryPolicy" and _at(job.body, "metadata").get("namespace") != namespace
+        if job.kind not in {"TrainJob", "JobSet"} or elsewhere or not isinstance(deadline, int):
+            continue
+        if interval.total_seconds() < deadline or any(labels.get(key) != value for key, value in wanted.items()):
+            continue
+        message = (
+            f"spec.backoff.minInterval: {written_interval} is not shorter than activeDeadlineSeconds {deadline} of "
+            f"{job.kind} {_at(job.body, 'metadata').get('name')}, so that job ends before its second restart"
+        )
+        yield LintFinding(
+            POLICY_DOUBTFUL, place, message, "write a shorter interval, or give the job a longer deadline"
+        )
+
+
+def _at(body: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
+    """The object at the path. Empty: there is none."""
+    found: Any = body
+    for step in path:
+        found = found.get(step) if isinstance(found, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
 
 
 def _by_webhook(admitted: Sequence[tuple[Document, Mapping[str, Any]]]) -> Iterator[LintFinding]:

@@ -56,6 +56,7 @@ SAYS: dict[str, Schema] = {
     "spec.backoff.max": bounded_duration(),
     "spec.backoff.resetAfter": bounded_duration(),
     "spec.capacityWait": bounded_duration(),
+    "spec.backoff.minInterval": bounded_duration(),
     "spec.settle": bounded_duration(no_longer_than(SETTLE_MAX, "no recovery begins while the cause settles")),
     "spec.teardown.fencing.assumeDeadAfter": bounded_duration(
         no_longer_than(ASSUME_DEAD_AFTER_MAX, "the group waits all that time")

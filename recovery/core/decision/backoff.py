@@ -1,26 +1,60 @@
 """The backoff before the next attempt in a row: we suspend the job, or else withhold the restart.
 
+Of two delays the longer one counts: that of the attempts in a row, and `backoff.minInterval` since the last restart.
+
 A suspension frees the GPUs meanwhile. If the job may not be suspended, because it has a deadline or Kueue owns the
 suspension, the restart itself waits, but only while the platform cannot end the job meanwhile (`job_limits`).
 """
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import msgspec
 
 from recovery.core.diagnosis.evidence import Evidence, LossKind
 from recovery.core.diagnosis.membership import member_jobs
-from recovery.core.incident import budget, phases
+from recovery.core.incident import budget, last_restart, phases
 from recovery.core.incident.standing import met_since
 from recovery.core.model.durations import in_words
 from recovery.core.model.facts import Snapshot
 from recovery.core.model.ledger import Ledger, Phase
-from recovery.core.model.reason import Explanation, Sentence, explained
+from recovery.core.model.reason import Explanation, Reason, Sentence, explained
 from recovery.core.model.waits import Withheld
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import Plan
 from recovery.core.plan.context import ReconcileContext
 from recovery.core.plan.steps import say
+
+
+class Earliest(msgspec.Struct, frozen=True):
+    """The earliest moment of the next trigger."""
+
+    at: datetime
+    longest: timedelta
+    """No wait is longer, even if a clock has jumped back."""
+    since: datetime | None = None
+    """The end of the last restart, if `backoff.minInterval` decides. None: the attempts in a row decide."""
+
+
+def earliest(ledger: Ledger, now: datetime, *, in_a_row: bool = True) -> Earliest:
+    """When the next trigger may come that no person asks for: after the delay of the attempts in a row, and not before
+    `backoff.minInterval` after the end of the last restart. `in_a_row`: the delay counts, not only the interval."""
+    pinned, number = ledger.current_incident.pinned, ledger.attempts_in_row + 1
+    delay = budget.delay(pinned, number) if in_a_row else timedelta()
+    interval, ended_at = timedelta(seconds=pinned.backoff_min_interval_seconds), last_restart.ended_at(ledger, now)
+    left = interval if ended_at is None else min(interval, ended_at + interval - now)
+    longest = max(delay, interval)
+    if ended_at is None or left <= delay:
+        return Earliest(now + delay, longest)
+    return Earliest(now + left, longest, ended_at)
+
+
+def _because_of(next_: Earliest, ledger: Ledger, in_a_row: Explanation) -> Explanation:
+    """Why the next trigger waits. `in_a_row`: because of the attempts in a row."""
+    if next_.since is None:
+        return in_a_row
+    interval = in_words(timedelta(seconds=ledger.current_incident.pinned.backoff_min_interval_seconds))
+    ended = f"{next_.since:%Y-%m-%dT%H:%M:%SZ}"
+    return explained(Sentence.SINCE_LAST_RESTART, in_a_row.reason, ended=ended, interval=interval)
 
 
 def withheld(
@@ -33,34 +67,38 @@ def withheld(
     Each reconcile decides again, because a rule, the budget or one exit too many may end the wait.
     """
     open_ = ledger.current_incident
-    number, not_ours = ledger.attempts_in_row + 1, suspension.not_ours(context)
-    wait = budget.delay(open_.pinned, number)
-    if not_ours is None or open_.resumed_by_others or hurry is not None or ledger.phase is Phase.HELD:
+    not_ours = suspension.not_ours(context)
+    had_time = hurry is not None and hurry.reason is Reason.TIME_TO_START
+    if not_ours is None or open_.resumed_by_others or (hurry is not None and not had_time):
         return None
-    waits = open_.withheld or _begin(context, ledger, wait, lost)
+    if ledger.phase is Phase.HELD:
+        return None
+    # An older CRD drops `withheld`, but not the phase, which dates the wait: a reconcile must not begin it again.
+    waits_already = ledger.phase is Phase.BACKOFF
+    began = open_.phases[-1].started_at if waits_already else context.now
+    next_ = earliest(ledger, began, in_a_row=not had_time)
+    waits = open_.withheld or _begin(context, next_, lost)
     # A clock that jumped back does not prolong the wait.
-    if not timedelta() < waits.until - context.now <= wait:
+    if not timedelta() < waits.until - context.now <= next_.longest:
         return None
     ledger = phases.enter(ledger, Phase.BACKOFF, context.now)
+    number, wait = ledger.attempts_in_row + 1, in_words(waits.until - began)
+    in_a_row = explained(Sentence.IN_A_ROW_WAITS, why.reason, number=number, wait=wait)
     waiting = explained(
         Sentence.WITHHELD,
         why.reason,
         why=why,
         until=f"{waits.until:%Y-%m-%dT%H:%M:%SZ}",
-        number=number,
-        wait=in_words(wait),
+        waits=_because_of(next_, ledger, in_a_row),
         not_ours=not_ours,
     )
     return say(ledger.with_incident(withheld=waits), waiting, requeue_at=waits.until)
 
 
-def _begin(context: ReconcileContext, ledger: Ledger, wait: timedelta, lost: tuple[Evidence, ...]) -> Withheld:
-    # An older CRD drops `withheld`, but not the phase, which dates the wait: a reconcile must not begin it again.
-    waits_already = ledger.phase is Phase.BACKOFF
-    began = ledger.current_incident.phases[-1].started_at if waits_already else context.now
+def _begin(context: ReconcileContext, next_: Earliest, lost: tuple[Evidence, ...]) -> Withheld:
     # Dated by the clocks that also date Jobs and processes; ours may differ.
     lost_at = min((item.at for item in lost if item.at is not None), default=context.now)
-    return Withheld(until=began + wait, lost_at=lost_at)
+    return Withheld(until=next_.at, lost_at=lost_at)
 
 
 def taken(
@@ -68,21 +106,22 @@ def taken(
 ) -> tuple[Ledger, Explanation]:
     """The restart is made now: the ledger with one more attempt in a row and the suspension for its backoff, and why.
     `hurry`: as in `withheld`."""
+    next_ = earliest(ledger, context.now)
     # No person forced this attempt.
-    number = ledger.attempts_in_row + 1
-    ledger = msgspec.structs.replace(ledger.with_incident(forced=False), attempts_in_row=number)
+    ledger = msgspec.structs.replace(ledger.with_incident(forced=False), attempts_in_row=ledger.attempts_in_row + 1)
     open_ = ledger.current_incident
-    wait = budget.delay(open_.pinned, number)
-    refused = suspension.refused(context, open_)
-    if wait and refused is not None:
+    until, refused = next_.at, suspension.refused(context, open_)
+    if until > context.now and refused is not None:
         if open_.withheld is None:
             why = explained(Sentence.NO_BACKOFF, why.reason, why=why, refused=refused, hurry=hurry or "")
         elif hurry is not None:
             why = explained(Sentence.BACKOFF_ENDS_EARLY, why.reason, why=why, hurry=hurry)
-        wait = timedelta()
-    elif wait:
-        why = explained(Sentence.STAYS_SUSPENDED, why.reason, why=why, wait=in_words(wait), number=number)
-    return suspension.until(context.now + wait, ledger, context.workload, begin=bool(wait)), why
+        until = context.now
+    elif until > context.now:
+        in_a_row = explained(Sentence.IN_A_ROW, why.reason, number=ledger.attempts_in_row)
+        waits, wait = _because_of(next_, ledger, in_a_row), in_words(until - context.now)
+        why = explained(Sentence.STAYS_SUSPENDED, why.reason, why=why, wait=wait, waits=waits)
+    return suspension.until(until, ledger, context.workload, begin=until > context.now), why
 
 
 def lives_on(snapshot: Snapshot, waits: Withheld) -> bool:

@@ -170,7 +170,7 @@ def _with_growth(context: ReconcileContext, ledger: Ledger, state: ElasticState,
     since = state.room_since if known and state.room_since is not None else context.now
     since = min(since, context.now)  # a clock that jumped back
     patience = timedelta(seconds=elastic.grow_back_after_seconds) * 2 ** min(state.failed_growths, DOUBLINGS_MAX)
-    due_at = since + patience
+    due_at = max(since + patience, _interval_ends_at(context, ledger) or since)
     ledger = _with_room(ledger, since, nodes)
     if context.now < due_at:
         since_when = f"{since:%Y-%m-%dT%H:%M:%SZ}"
@@ -191,6 +191,13 @@ def _with_growth(context: ReconcileContext, ledger: Ledger, state: ElasticState,
         since=f"{since:%Y-%m-%dT%H:%M:%SZ}",
     )
     return AtRest(ledger, why, Verdict(Call.GROW, why, charge=elastic.charge, nodes=nodes))
+
+
+def _interval_ends_at(context: ReconcileContext, ledger: Ledger) -> datetime | None:
+    """When `backoff.minInterval` since the last restart ends. None: there was none."""
+    if ledger.restart_ended_at is None or not isinstance(context.policy, Policy):
+        return None
+    return ledger.restart_ended_at + context.policy.backoff.min_interval
 
 
 def _too_little(room: Room, state: ElasticState, elastic: PinnedElastic) -> str:

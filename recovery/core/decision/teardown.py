@@ -98,10 +98,10 @@ def left_alone(done: Explanation) -> Explanation:
 
 def _no_time_to_wait(context: ReconcileContext, ledger: Ledger, lost: tuple[Evidence, ...]) -> Explanation | None:
     """Why the trigger must not be withheld. None: it may be."""
-    waits = ledger.current_incident.withheld is not None
-    if lifecycle.restarted(ledger) and not lost and not waits:
+    waits, hurry = ledger.current_incident.withheld is not None, job_limits.no_time_to_wait(context.snapshot)
+    if hurry is None and lifecycle.restarted(ledger) and not lost and not waits:
         return because(Reason.TIME_TO_START)
-    return job_limits.no_time_to_wait(context.snapshot)
+    return hurry
 
 
 def takedown(context: ReconcileContext, ledger: Ledger) -> Plan:

@@ -5,7 +5,7 @@ or other free resources than the scheduler. Such a node has room, so the schedul
 The fault mostly passes within minutes, and says little about the node: all nodes show it while a plugin is rolled out.
 
 Source: `rejectPod` in pkg/kubelet/kubelet.go, Kubernetes 1.31 to 1.36. `status.reason` has no fixed set of values:
-UnexpectedAdmissionError, OutOf and the name of a resource, NodeAffinity, TopologyAffinityError, NodeShutdown and others.
+UnexpectedAdmissionError, OutOf and the name of a resource, NodeAffinity, TopologyAffinityError and others.
 """
 
 from collections import Counter

@@ -12,7 +12,7 @@ from recovery.core.diagnosis.classify import Disruption
 from recovery.core.diagnosis.deleted_jobs import deleted_jobs, deletion_key
 from recovery.core.diagnosis.evidence import Evidence, LossKind, gather
 from recovery.core.diagnosis.membership import member_count, restarts_of
-from recovery.core.incident import budget, phases, sizes
+from recovery.core.incident import budget, last_restart, phases, sizes
 from recovery.core.incident.closed_incident import as_recorded, handling_of, restarts_of_incident
 from recovery.core.incident.counterfactual import enforce_estimate
 from recovery.core.incident.evidence_counts import counted
@@ -289,6 +289,7 @@ def _newest(attempts: tuple[Attempt, ...]) -> tuple[Attempt, ...]:
 
 def close(ledger: Ledger, closing: Closing) -> Ledger:
     """Close the open incident. It stays in the ledger until its RecoveryIncident has been recorded."""
+    restart_ended_at = last_restart.ended_at(ledger, closing.ended_at)
     ledger = phases.close_span(ledger, closing.ended_at)
     ended_at = ledger.current_incident.phases[-1].ended_at or closing.ended_at
     closing = msgspec.structs.replace(closing, ended_at=ended_at)
@@ -299,7 +300,9 @@ def close(ledger: Ledger, closing: Closing) -> Ledger:
     if estimate.restarts:
         incident = msgspec.structs.replace(incident, enforce_estimate=estimate)
         totals = msgspec.structs.replace(totals, enforce_estimate=summed((totals.enforce_estimate, estimate)))
-    closed = msgspec.structs.replace(ledger, phase=Phase.HEALTHY, incident=incident, totals=totals)
+    closed = msgspec.structs.replace(
+        ledger, phase=Phase.HEALTHY, incident=incident, totals=totals, restart_ended_at=restart_ended_at
+    )
     runs = closing.outcome in {Outcome.RECOVERED, Outcome.OBSERVED, Outcome.HELD}
     return sizes.running(closed, ended_at) if runs else closed
 

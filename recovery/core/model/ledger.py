@@ -422,10 +422,11 @@ class Ledger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     budget: BudgetState = BudgetState()
     attempts_in_row: int = 0
     """Restarts by the controller since the group last ran whole for `backoff.resetAfter`. The backoff depends on it."""
+    restart_ended_at: datetime | None = None
+    """When the last restart ended, ours or adopted: all ranks had met, or it was given up. None: not known."""
     charged_in_row: int = 0
     """Restarts in a row that cost budget, since the group last ran whole for `backoff.resetAfter`. A restart without a
-    charge, or that a user requested, begins a new row. From the second on, the circuit breaker counts the recovery
-    before it as one without progress."""
+    charge, or that a user requested, begins a new row. From the second on, the recovery before it was in vain."""
     next_attempt_at: datetime | None = None
     """When the controller resumes the workload, makes a restart that waits for its backoff, or may make the next
     attempt by the budget's window. None: no time is set."""

@@ -40,6 +40,8 @@ class PinnedPolicy(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     """Delay before the second attempt in a row, in seconds. 0: no backoff."""
     backoff_factor: float = 2.0
     backoff_max_seconds: float = 0.0
+    backoff_min_interval_seconds: float = 0.0
+    """`backoff.minInterval` in seconds. 0: a restart need not wait for the one before."""
     rendezvous_timeout_seconds: float = 0.0
     """`timeouts.rendezvous` in seconds. 0: no timeout (an incident of schema version 1)."""
     resume_timeout_seconds: float = 900.0

@@ -22,6 +22,7 @@ def pinned_policy_of(policy: Policy) -> PinnedPolicy:
         backoff_initial_seconds=policy.backoff.initial.total_seconds(),
         backoff_factor=policy.backoff.factor,
         backoff_max_seconds=policy.backoff.longest.total_seconds(),
+        backoff_min_interval_seconds=policy.backoff.min_interval.total_seconds(),
         rendezvous_timeout_seconds=policy.rendezvous_timeout.total_seconds(),
         resume_timeout_seconds=policy.resume_timeout.total_seconds(),
         finish_timeout_seconds=policy.finish_timeout.total_seconds(),

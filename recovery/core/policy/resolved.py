@@ -33,6 +33,7 @@ class Backoff(msgspec.Struct, frozen=True):
     factor: float = 2.0
     longest: timedelta = timedelta(minutes=5)
     reset_after: timedelta = timedelta(minutes=30)
+    min_interval: timedelta = timedelta()
 
 
 class PolicyFacts(msgspec.Struct, frozen=True):
@@ -153,6 +154,7 @@ def resolve(facts: PolicyFacts, config: ConfigFacts | None = None) -> Policy:
             factor=spec.backoff.factor,
             longest=parse_duration(spec.backoff.max, "spec.backoff.max"),
             reset_after=parse_duration(spec.backoff.reset_after, "spec.backoff.resetAfter"),
+            min_interval=parse_duration(spec.backoff.min_interval, "spec.backoff.minInterval"),
         ),
         global_pause=config.pause if config is not None else None,
         breaker=breaker,

@@ -124,7 +124,8 @@ class BudgetSpec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class BackoffSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """The delay before attempt n in a row: 0 for the first, then min(max, initial x factor^(n-2)).
+    """The delay before attempt n in a row: 0 for the first, then min(max, initial x factor^(n-2)), but not less than
+    what is left of `minInterval`.
 
     The controller suspends the workload for that time, which frees its GPUs. It delays the restart instead under Kueue,
     which owns the suspension, and if the TrainJob or the JobSet has a deadline, which a suspension would reset.
@@ -139,6 +140,9 @@ class BackoffSpec(msgspec.Struct, frozen=True, rename="camel"):
     reset_after: str = "30m"
     """After the group has run whole for this time, the next attempt counts as the first. The time counts from the end
     of the last incident. For a job that reports progress, that is the end of phase Resuming."""
+    min_interval: str = "0s"
+    """The shortest time between two restarts: from when all ranks have met after the last one, or it was given up, to
+    the next. Restarts by the platform count as well, and the first attempt of an incident waits too. 0s: no limit."""
 
 
 class FencingSpec(msgspec.Struct, frozen=True, rename="camel"):

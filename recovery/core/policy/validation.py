@@ -32,6 +32,7 @@ def problems(spec: PolicySpec) -> Iterator[str]:
     if not 1 <= backoff.factor <= 100:
         yield f"spec.backoff.factor: {backoff.factor} is not between 1 and 100"
     yield from unreadable(backoff.reset_after, "spec.backoff.resetAfter")
+    yield from unreadable(backoff.min_interval, "spec.backoff.minInterval")
     yield from rule_validation.problems(spec.rules, "spec.rules")
     yield from _of_shrink_rules(spec)
     if spec.elastic is not None:

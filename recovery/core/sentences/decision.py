@@ -251,12 +251,14 @@ _RESTARTS: dict[Sentence | Reason, Text] = {
     Sentence.FREE_OF_CHARGE: _free_of_charge,
     Sentence.SPARED: f"{_FREE}: {{rule}}",
     Sentence.WITHHELD: (
-        "{why}; the restart waits until {until} (attempt {number} in a row waits {wait}), and the job is not suspended "
-        "meanwhile, because {not_ours}"
+        "{why}; the restart waits until {until} ({waits}), and the job is not suspended meanwhile, because {not_ours}"
     ),
     Sentence.NO_BACKOFF: _no_backoff,
     Sentence.BACKOFF_ENDS_EARLY: "{why}; the backoff ends early, because {hurry}",
-    Sentence.STAYS_SUSPENDED: "{why}; the job stays suspended for {wait} first (attempt {number} in a row)",
+    Sentence.STAYS_SUSPENDED: "{why}; the job stays suspended for {wait} first ({waits})",
+    Sentence.IN_A_ROW: "attempt {number} in a row",
+    Sentence.IN_A_ROW_WAITS: "attempt {number} in a row waits {wait}",
+    Sentence.SINCE_LAST_RESTART: "the last restart ended at {ended}, and spec.backoff.minInterval is {interval}",
     Reason.TIME_TO_START: "the group has already had its time to start",
     Sentence.LEFT_ALONE: "{why}: the group is not restarted",
     Sentence.ADOPTED: _adopted,

@@ -156,3 +156,34 @@ def test_the_shipped_policies_are_clean_and_judged() -> None:
     said = recovery("lint", str(REPOSITORY / "policies"))
     assert said.stdout == ""
     assert "nothing that is judged" not in said.stderr
+
+
+_WITH_DEADLINE = """
+apiVersion: recovery.trainjob.dev/v1alpha1
+kind: RecoveryPolicy
+metadata: {{name: default, namespace: research}}
+spec:
+  selector: {{matchLabels: {{team: nlp}}}}
+  backoff: {{minInterval: {interval}}}
+---
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainJob
+metadata: {{name: llm, namespace: {namespace}, labels: {{team: nlp}}}}
+spec:
+  runtimeRef: {{name: torch-distributed}}
+  activeDeadlineSeconds: 3600
+"""
+
+
+@pytest.mark.parametrize(
+    ("interval", "namespace", "said"), [("1h", "research", 1), ("59m", "research", 0), ("1h", "other", 0)]
+)
+def test_an_interval_between_restarts_that_is_as_long_as_the_deadline_of_a_job(
+    interval: str, namespace: str, said: int
+) -> None:
+    given = documents(_WITH_DEADLINE.format(interval=interval, namespace=namespace))
+    found = [each for each in lint_all(given) if each.code.name == "policy-doubtful"]
+    assert [each.message for each in found] == [
+        "spec.backoff.minInterval: 1h is not shorter than activeDeadlineSeconds 3600 of TrainJob llm, so that job ends "
+        "before its second restart"
+    ] * said

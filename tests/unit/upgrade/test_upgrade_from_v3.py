@@ -129,6 +129,7 @@ def without_standing(ledger: Ledger) -> Ledger:
         ledger,
         standing=Standing.UNKNOWN,
         met_at=None,
+        restart_ended_at=None,
         broken=None,
         idle_gpus=0 if ledger.broken is not None else ledger.idle_gpus,
         conditions=tuple(

@@ -15,8 +15,7 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
             Reason.MEMBER_LOST_AGAIN,
             why=("pod train-node-0-1-20 (rank 1, node gpu-1) was deleted; attempt 2: deleting Job train-node-0 again"),
             until="2026-11-21T12:01:10Z",
-            number=2,
-            wait="1m",
+            waits="attempt 2 in a row waits 1m",
             not_ours="a suspension would reset the deadline of the TrainJob (3600 s)",
         ),
         (
@@ -83,7 +82,7 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
                 "train-node-0 so that all 4 ranks restart together (0 of 1 recoveries left)"
             ),
             wait="10s",
-            number=2,
+            waits="attempt 2 in a row",
         ),
         (
             "pod train-node-0-2-20 (rank 2, node gpu-2) was deleted; no rule matched, so the default of policy "
@@ -91,6 +90,12 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
             "restart together (0 of 1 recoveries left); the job stays suspended for 10s first (attempt 2 in a "
             "row)"
         ),
+    ),
+    (explained(Sentence.IN_A_ROW, Reason.DEFAULT_RESTART, number=2), "attempt 2 in a row"),
+    (explained(Sentence.IN_A_ROW_WAITS, Reason.DEFAULT_RESTART, number=2, wait="1m"), "attempt 2 in a row waits 1m"),
+    (
+        explained(Sentence.SINCE_LAST_RESTART, Reason.DEFAULT_RESTART, ended="2026-11-21T12:01:10Z", interval="5m"),
+        "the last restart ended at 2026-11-21T12:01:10Z, and spec.backoff.minInterval is 5m",
     ),
     (because(Reason.TIME_TO_START), "the group has already had its time to start"),
     (
