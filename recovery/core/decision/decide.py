@@ -18,6 +18,7 @@ from recovery.core.decision import (
     crash_loop,
     growth,
     manual,
+    recreating,
     resizing,
     standing,
     suspensions,
@@ -424,12 +425,15 @@ def _no_failure(context: ReconcileContext, ledger: Ledger, policy: Policy, why: 
         elif found.words:
             why = because(Reason.NOT_STARTED, words=found.words, incidents=ledger.totals.incidents)
     requeue_at = min((each for each in (requeue_at, asked.requeue_at) if each is not None), default=None)
+    backs_off = recreating.before_meeting(context, ledger, policy) if found is not None and silent is None else None
+    if isinstance(backs_off, Plan):
+        return backs_off
     rest = resizing.at_rest(context, ledger, policy)
     if rest.grows is not None and silent is None:
         return growth.begin(context, rest.ledger, policy, rest.grows)
     if rest.why is not None and found is None and silent is None:
         why = rest.why
-    requeue_at = min((each for each in (requeue_at, rest.requeue_at) if each is not None), default=None)
+    requeue_at = min((each for each in (requeue_at, rest.requeue_at, backs_off) if each is not None), default=None)
     settled = resizing.settled(context, rest.ledger)
     plan = answer(settled, why, actions=asked.actions(ledger.epoch), requeue_at=requeue_at)
     return msgspec.structs.replace(plan, not_started=found)

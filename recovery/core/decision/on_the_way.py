@@ -4,12 +4,12 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from recovery.core.decision import birth, capacity_wait, resizing
+from recovery.core.decision import birth, capacity_wait, recreating, resizing
 from recovery.core.decision.another_attempt import try_again
 from recovery.core.decision.resuming import deadline_of
 from recovery.core.decision.teardown import free_the_dead, pod_deletes
 from recovery.core.decision.verdict import Call, Verdict
-from recovery.core.diagnosis import not_started
+from recovery.core.diagnosis import job_backoff, not_started
 from recovery.core.diagnosis.membership import member_jobs, place, pods_of, rank, stands_still
 from recovery.core.diagnosis.trained import began_at
 from recovery.core.diagnosis.unscheduled import unscheduled
@@ -32,7 +32,7 @@ from recovery.core.plan.steps import (
 TOUCH_AFTER = timedelta(seconds=60)
 """A Job without pods for this long is touched, so that its controller syncs it again (k/k 131917, 132042)."""
 GIVE_UP_AFTER = timedelta(seconds=120)
-"""A Job without pods for this long is given up, and a new attempt begins."""
+"""A Job without pods for this long is given up, and a new attempt begins. After two of them the time doubles."""
 SAY_AFTER = timedelta(seconds=30)
 """A wait for capacity, or for pods that are refused, is reported and reconciled again after this long."""
 _JOB_MADE_IN = timedelta(seconds=2)
@@ -130,7 +130,15 @@ def watch_the_scheduling(context: ReconcileContext, ledger: Ledger) -> Plan:
     open_ = ledger.current_incident
     jobs = member_jobs(context.snapshot)
     empty = [job for job in jobs if not job.suspended and not pods_of(context.snapshot, job)]
-    if empty and lifecycle.acts(ledger) and barred(context.workload, context.policy, forced=open_.forced) is None:
+    may = lifecycle.acts(ledger) and barred(context.workload, context.policy, forced=open_.forced) is None
+    overdue = recreating.in_incident(context, ledger) if may else None
+    if isinstance(overdue, Explanation):
+        return try_again(context, ledger, overdue)
+    if overdue is not None:
+        what = as_said(Reason.WAITING_FOR_PODS, not_started.words(context.snapshot))
+        plan = say_after_a_while(context, ledger, what)
+        return msgspec.structs.replace(plan, requeue_at=min(overdue, plan.requeue_at or overdue))
+    if empty and may:
         return _watch_for_pods(context, ledger, min(empty, key=lambda job: job.created_at))
     wrong = birth.born_wrong(context, ledger)
     if wrong is not None:
@@ -245,12 +253,13 @@ def _watch_for_pods(context: ReconcileContext, ledger: Ledger, job: JobFacts) ->
     if job.failed_create:
         what = because(Reason.PODS_REFUSED, job=job.name, why=job.failed_create[:_MAX_QUOTE])
         return as_before(say_of_attempt(ledger, what), requeue_at=context.now + SAY_AFTER)
-    if waited >= GIVE_UP_AFTER:
-        found = because(Reason.JOB_WITHOUT_PODS, job=job.name, seconds=GIVE_UP_AFTER.seconds)
+    give_up_after = max(GIVE_UP_AFTER, job_backoff.SHORT * recreating.doubled(ledger))
+    if waited >= give_up_after:
+        found = because(Reason.JOB_WITHOUT_PODS, job=job.name, seconds=int(give_up_after.total_seconds()))
         return try_again(context, ledger, found)
     value = lifecycle.attempt_id(open_)
     touch = () if job.touched == value else (TouchJob(ledger.epoch, job.name, job.uid, value),)
-    return as_before(ledger, actions=touch, requeue_at=since + GIVE_UP_AFTER)
+    return as_before(ledger, actions=touch, requeue_at=since + give_up_after)
 
 
 def _under_way_since(context: ReconcileContext, ledger: Ledger) -> datetime:

@@ -8,8 +8,10 @@ from enum import StrEnum
 
 import msgspec
 
+from recovery.core.diagnosis import job_backoff
 from recovery.core.diagnosis.evidence import final_exit, kept_open_by
 from recovery.core.diagnosis.finishing import finishing
+from recovery.core.diagnosis.job_backoff import JobBackOff
 from recovery.core.diagnosis.membership import member_count, member_jobs, place, pods_of
 from recovery.core.diagnosis.trained import began_at, pods_of_run, trained_at
 from recovery.core.model.facts import ContainerFacts, ExitFacts, JobFacts, PodFacts, Snapshot
@@ -26,6 +28,7 @@ class Hindrance(StrEnum):
     UNSCHEDULABLE = "Unschedulable"
     IMAGE_PULL = "ImagePull"
     CREATE_CONTAINER = "CreateContainer"
+    JOB_BACK_OFF = "JobBackOff"
     OTHER = "Other"
     NONE_KNOWN = "NoneKnown"
     """The group may simply be starting."""
@@ -136,7 +139,15 @@ def _first_hindered(snapshot: Snapshot) -> _Hindered | None:
             found = _hindrance(pod, job) if waits else None
             if found is not None:
                 return found
+        backs_off = job_backoff.waiting(snapshot, job)
+        if backs_off is not None and backs_off.until - backs_off.since > job_backoff.SHORT:
+            return _Hindered(Hindrance.JOB_BACK_OFF, f"Job {job.name}", "BackOff", _waits_out(backs_off))
     return None
+
+
+def _waits_out(backs_off: JobBackOff) -> str:
+    until, job, lost = f"{backs_off.until:%Y-%m-%dT%H:%M:%SZ}", backs_off.job.name, backs_off.lost
+    return f"Job {job} waits out its back-off until {until}, because {lost} of its pods failed or were deleted"
 
 
 def _hindrance(pod: PodFacts, job: JobFacts) -> _Hindered | None:

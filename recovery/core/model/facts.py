@@ -200,6 +200,8 @@ class JobFacts(msgspec.Struct, frozen=True):
     active: int = 0
     failed: int = 0
     succeeded: int = 0
+    status_written_at: datetime | None = None
+    """When its status last changed (managedFields): a pod was created, ran, or ended. None: not known."""
     conditions: tuple[Condition, ...] = ()
     touched: str = ""
     """The annotation `recovery.trainjob.dev/touched`."""

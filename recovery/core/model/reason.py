@@ -241,6 +241,8 @@ class Reason(StrEnum):
     """All ranks are Ready, but the training has reported no progress since."""
     WAITING_FOR_JOB_SET = "WaitingForJobSet"
     """Trainer has not created the JobSet again yet."""
+    JOB_BACKS_OFF = "JobBacksOff"
+    """A Job whose pods were deleted before the ranks met creates the next ones too late, so it is created again."""
     JOB_WITHOUT_PODS = "JobWithoutPods"
     """The new Job got no pods for too long, so another attempt is made."""
     START_TIMEOUT = "StartTimeout"

@@ -319,6 +319,10 @@ _WAITS: dict[Sentence | Reason, Text] = {
         "{ranks} ranks, after {wait} at the earliest"
     ),
     Reason.WAITING_FOR_READY: _waiting_for_ready,
+    Reason.JOB_BACKS_OFF: (
+        "{lost} pods of Job {job} were deleted before all ranks ran, and its back-off keeps it from creating others "
+        "until {until}"
+    ),
     Reason.JOB_WITHOUT_PODS: "Job {job} has had no pods for {seconds} s",
     Reason.START_TIMEOUT: "not all ranks started within {seconds} s after they were scheduled",
     Reason.WAITING_FOR_PROGRESS: "all {ranks} ranks are Ready; waiting for the training to report progress",

@@ -1,5 +1,6 @@
 """Decodes TrainJobs, JobSets and Jobs."""
 
+from datetime import datetime
 from sys import intern
 from typing import Annotated
 
@@ -322,9 +323,22 @@ class _JobAnnotations(msgspec.Struct, frozen=True):
     nodes: str = msgspec.field(name=NODES_ANNOTATION, default="")
 
 
+class _Written(msgspec.Struct, frozen=True):
+    """The write of one manager, by its entry in managedFields."""
+
+    time: Date | None = None
+    subresource: str = ""
+
+
 class _JobMetadata(Metadata, frozen=True, rename="camel"):
     labels: _JobLabels = _JobLabels()
     annotations: _JobAnnotations = _JobAnnotations()
+    managed_fields: tuple[_Written, ...] = ()
+
+    @property
+    def status_written_at(self) -> datetime | None:
+        times = (each.time for each in self.managed_fields if each.subresource == "status")
+        return max((time for time in times if time is not None), default=None)
 
 
 class _OnExitCodes(msgspec.Struct, frozen=True, rename="camel"):
@@ -429,6 +443,7 @@ def decode_job(raw: bytes | msgspec.Raw) -> ObjectEntry[JobRecord]:
         active=status.active,
         failed=status.failed,
         succeeded=status.succeeded,
+        status_written_at=meta.status_written_at,
         conditions=conditions(status.conditions),
         touched=meta.annotations.touched,
         torn_down_by=meta.annotations.torn_down_by,

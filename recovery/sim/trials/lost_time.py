@@ -81,7 +81,8 @@ class Account(StrEnum):
     their pods fail, and their Jobs recreate the pods. The group then needs a recovery to become Completed."""
     NOT_YET = "before the ranks had ever met"
     """All ranks have run at once, and the API shows no more than that. They wait for one another, because a user has
-    changed how many ranks there are, but not the number in their settings."""
+    changed how many ranks there are, but not the number in their settings. Or the controller has created their Job
+    again, because pods that others had deleted made it wait for too long."""
     UNSEEN = "trains, though it seems not to have started"
     """Nothing says which container trains, and another container, which cannot start, keeps the pods from being
     Running."""

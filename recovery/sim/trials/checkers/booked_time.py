@@ -396,9 +396,17 @@ class LostTimeBooked(CheckerRule):
         return rounds[0].formed_at if rounds else self.evidence.ends_at
 
     def _never_met(self, key: GroupKey, stretch: Stretch) -> bool:
-        """The ranks had not met before the stretch began, although all of them had been Ready at once."""
+        """The ranks had not met before the stretch began, although all of them had been Ready at once, or because their
+        Job waited too long before it replaced the pods that others had deleted, and was created again."""
         was_whole = any(whole and at <= stretch.since for at, whole in self._whole.get(key, ()))
-        return was_whole and stretch.since < self._first_met(key)
+        attempts = (
+            attempt
+            for opened in self._incidents.values()
+            if opened.group == key and opened.incident.started_at <= stretch.until
+            for attempt in opened.incident.attempts
+        )
+        recreated = any(attempt.reason is Reason.JOB_BACKS_OFF for attempt in attempts)
+        return (was_whole or recreated) and stretch.since < self._first_met(key)
 
     def _seems_not_started(self, key: GroupKey, stretch: Stretch) -> bool:
         """The phases of the pods of the ranks that train never showed all of them Running at once."""

@@ -120,4 +120,9 @@ WITHOUT_INCIDENT: tuple[tuple[Explanation, str], ...] = (
         ),
         ("incident 1a93898b-2 is closed: all 4 ranks are Ready (source: ready, verified: false)"),
     ),
+    (
+        because(Reason.JOB_BACKS_OFF, lost=16, job="train-node-0", until="2026-11-21T12:10:00Z"),
+        "16 pods of Job train-node-0 were deleted before all ranks ran, and its back-off keeps it from creating others "
+        "until 2026-11-21T12:10:00Z",
+    ),
 )
