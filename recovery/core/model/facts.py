@@ -174,8 +174,8 @@ class JobFacts(msgspec.Struct, frozen=True):
     deleting_since: datetime | None = None
     suspended: bool = False
     suspended_at: datetime | None = None
-    """When the Job controller had last deleted the active pods of the suspended Job, as far as this was seen: the Job
-    shows it only until it is resumed. Set by the store and from the ledger, which remember it. None: not known."""
+    """When the Job controller had last deleted the pods of the suspended Job. The Job shows it only until it is resumed;
+    the store and the ledger remember it. None: not known."""
     parallelism: int = 1
     completions: int | None = None
     backoff_limit: int = 6
@@ -210,11 +210,9 @@ class JobFacts(msgspec.Struct, frozen=True):
     birth_revision: str = ""
     """The birth settings that it was created with (annotation `recovery.trainjob.dev/birth-settings`). Empty: none."""
     born_nodes: int | None = None
-    """The size that it was created with in place of its template's (annotation `recovery.trainjob.dev/nodes`). None: it
-    has no such annotation, or one that is no number."""
+    """The size with which it was created (annotation `recovery.trainjob.dev/nodes`). None: that of its template."""
     gang: str = ""
-    """The label or field of its pods, such as `scheduling.x-k8s.io/pod-group`, by which a scheduler places all of them
-    or none. That group of pods has its own size. Empty: none."""
+    """The label or field by which a scheduler places all of its pods or none (a gang has its own size). Empty: none."""
     pinned: bool = False
     """Kueue chooses the node of each of its pods (topology-aware scheduling)."""
     failed_create: str = ""

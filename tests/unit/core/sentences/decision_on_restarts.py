@@ -251,14 +251,6 @@ ON_RESTARTS: tuple[tuple[Explanation, str], ...] = (
         ),
         ('Job train-node-0 cannot create its pods: pods "train-node-0-0-abc" is forbidden: exceeded quota: gpus'),
     ),
-    (
-        because(
-            Reason.WAITING_FOR_CAPACITY,
-            pod="pod train-node-0-3-21 (rank 3, not scheduled)",
-            why="0/16 nodes are available",
-        ),
-        ("waiting for capacity: pod train-node-0-3-21 (rank 3, not scheduled): 0/16 nodes are available"),
-    ),
     (because(Reason.WAITING_FOR_READY, who="the last pod", more=0), "waiting for the last pod to be Ready"),
     (
         because(Reason.WAITING_FOR_READY, who="pod train-node-0-0-20 (rank 0, node gpu-0)", more=3),

@@ -4,6 +4,14 @@ from recovery.core.model.reason import Explanation, Reason, Sentence, because, e
 
 ON_WAITS: tuple[tuple[Explanation, str], ...] = (
     (
+        because(
+            Reason.WAITING_FOR_CAPACITY,
+            pod="pod train-node-0-3-21 (rank 3, not scheduled)",
+            why="0/16 nodes are available",
+        ),
+        ("waiting for capacity: pod train-node-0-3-21 (rank 3, not scheduled): 0/16 nodes are available"),
+    ),
+    (
         explained(Sentence.WAITS_ON_NODES, Reason.WAITING_FOR_CAPACITY),
         "the other ranks keep their nodes, and their exits do not end the job",
     ),
