@@ -174,8 +174,8 @@ class JobFacts(msgspec.Struct, frozen=True):
     deleting_since: datetime | None = None
     suspended: bool = False
     suspended_at: datetime | None = None
-    """When the Job controller had last deleted the pods of the suspended Job. The Job shows it only until it is resumed;
-    the store and the ledger remember it. None: not known."""
+    """When the Job controller had last deleted the pods of the suspended Job. The Job shows that only until it is
+    resumed; the store and the ledger remember it. None: not known."""
     parallelism: int = 1
     completions: int | None = None
     backoff_limit: int = 6
