@@ -16,6 +16,7 @@ import msgspec
 
 from recovery.core.diagnosis import job_limits
 from recovery.core.diagnosis.membership import failing, member_count, member_jobs, stands_still
+from recovery.core.diagnosis.refusals import waiting_refused
 from recovery.core.diagnosis.unscheduled import unscheduled
 from recovery.core.incident import lifecycle, phases
 from recovery.core.incident.preconditions import barred
@@ -42,12 +43,15 @@ _TRY_AGAIN_AFTER_MAX = timedelta(minutes=10)
 
 
 def with_limits(context: ReconcileContext, plan: Plan) -> Plan:
-    """The plan, which also lets the Jobs survive the exits of the ranks that wait. Unchanged if no member of the group
-    waits for a node, or if the group is taken down or suspended anyway."""
+    """The plan, which also lets the Jobs survive the exits of the ranks that wait, and the pods that a kubelet refuses
+    meanwhile. Unchanged if no member of the group waits for a node, or if the group is taken down or suspended anyway.
+    """
     open_ = plan.ledger.incident
     if open_ is None or open_.closing is not None or not lifecycle.acts(plan.ledger):
         return plan
-    if barred(context.workload, context.policy) is not None or not unscheduled(context.snapshot):
+    if barred(context.workload, context.policy) is not None:
+        return plan
+    if not unscheduled(context.snapshot) and not waiting_refused(context.snapshot):
         return plan
     if any(isinstance(action, DeleteJob | SuspendWorkload) for action in plan.actions):
         return plan

@@ -37,6 +37,16 @@ def is_refused(pod: PodFacts) -> bool:
     return pod.phase == "Failed" and bool(pod.node) and pod.message.startswith(_REJECTED)
 
 
+def waiting_refused(snapshot: Snapshot) -> list[PodFacts]:
+    """The refused members that no later pod has replaced by one that its kubelet accepts."""
+    found = []
+    for job in member_jobs(snapshot):
+        pods = [pod for pod in snapshot.pods if pod.job_uid == job.uid]
+        accepted = {rank(pod) for pod in pods if pod.gone_at is None and not is_refused(pod) and pod.node}
+        found += [pod for pod in pods if is_refused(pod) and rank(pod) not in accepted]
+    return found
+
+
 def is_shared(troubled: int, well: int) -> bool:
     """What happens on that many nodes is no fault of a node: no member fares better, or too few do."""
     return not well or (troubled > 1 and well < 2 * troubled)

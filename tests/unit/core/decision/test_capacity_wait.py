@@ -53,6 +53,17 @@ def test_the_limit_is_raised_before_the_ranks_give_up() -> None:
     assert found.backoff_limit == 6 + 2 * 4 + 1
 
 
+def test_the_limit_is_raised_while_a_kubelet_refuses_a_pod() -> None:
+    """A node after a reboot has room, and its device plugin has not registered yet."""
+    controller, back = recreated()
+    world = back.with_job(pod_restart_policy="OnFailure")
+    for index in (0, 1, 2):
+        world = world.started(index, 12)
+    message = "Pod was rejected: Allocate failed due to no healthy devices present"
+    world = world.scheduled(3).with_pod(3, phase="Failed", reason="UnexpectedAdmissionError", message=message)
+    assert len(raises(controller, world, 13)) == 1
+
+
 def test_the_limit_is_raised_again_when_the_ranks_have_used_up_the_room() -> None:
     controller, world = waiting(backoff_limit=15, own_backoff_limit=6)
     assert raises(controller, world, 13) == []
