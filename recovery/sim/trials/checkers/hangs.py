@@ -52,3 +52,10 @@ def ended_processes(change: ObjectChange, container: str) -> Iterator[Process]:
         yield metadata["uid"], restarts
     if restarts:
         yield metadata["uid"], restarts - 1
+
+
+def running_process(change: ObjectChange, container: str) -> Process | None:
+    """The process that runs, as far as the pod shows after this change. None: none does."""
+    found = container_of(change.body, container) or {}
+    runs = "running" in (found.get("state") or {})
+    return (change.body["metadata"]["uid"], found.get("restartCount", 0)) if runs else None

@@ -23,7 +23,7 @@ from recovery.sim.api.store import ObjectChange
 from recovery.sim.training.trace import EventKind
 from recovery.sim.trials.checkers.checker_rule import CheckerRule
 from recovery.sim.trials.checkers.group_views import controller_uid
-from recovery.sim.trials.checkers.hangs import Hang, Process, ended_processes, hangs, process_of
+from recovery.sim.trials.checkers.hangs import Hang, Process, ended_processes, hangs, process_of, running_process
 from recovery.sim.trials.faults import FaultKind
 from recovery.sim.trials.plan import Marking
 from recovery.sim.trials.trial_evidence import TrialEvidence, Violation
@@ -82,7 +82,7 @@ class StandingConfirmed(CheckerRule):
     trains, processes that outlive their pods, and ranks that met in the second in which one of them ended. The API
     dates both with that second, so those ranks seem to wait, and to meet the rank that replaces the one that ended.
     Nor does it cover ranks of which one met the others although it had been asked to terminate: most processes save
-    then, or exit.
+    then, or exit. Nor ranks of which one met the others on a node that did not answer, and that no pod ever showed.
     """
 
     hears = frozenset({PODS, RECOVERY_GROUPS, *_OF_GROUPS})
@@ -90,6 +90,8 @@ class StandingConfirmed(CheckerRule):
     def __init__(self, evidence: TrialEvidence) -> None:
         super().__init__(evidence)
         self._shown: dict[Process, _Shown] = {}
+        self._seen: set[Process] = set()
+        """The processes that a pod has shown running."""
         self._asked: dict[str, datetime] = {}
         """When each pod was seen to be asked to terminate, by UID."""
         self._times: dict[GroupKey, list[_Time]] = {}
@@ -124,6 +126,9 @@ class StandingConfirmed(CheckerRule):
         succeeded = (change.body.get("status") or {}).get("phase") == "Succeeded"
         taken = change.body["metadata"]["uid"] in job.lost_pods
         expected = succeeded or taken or job.is_scaled_away(change.body)
+        running = running_process(change, job.container)
+        if running is not None:
+            self._seen.add(running)
         for process in ended_processes(change, job.container):
             self._shown.setdefault(process, _Shown(at, whole, expected))
 
@@ -190,7 +195,7 @@ class StandingConfirmed(CheckerRule):
         shown = self._shown.get(process_of(hang.lost))
         if shown is None or shown.expected or not shown.whole or self._met_for_a_moment(key, hang):
             return
-        if self._met_while_leaving(key, hang):
+        if self._met_while_leaving(key, hang) or not hang.hung.keys() <= self._seen:
             return
         since, until = max(shown.at, hang.lost.at), self._until(hang)
         goes = [at for at in self._going.get(hang.lost.job_uid, ()) if at >= hang.lost.at]

@@ -4,8 +4,10 @@ import msgspec
 import pytest
 
 from recovery.core.model.annotations import RELEASE_ANNOTATION
+from recovery.core.model.facts import ContainerFacts
 from recovery.core.model.fleet_ledger import FleetLedger, FleetLimits, Quarantined
 from recovery.core.model.ledger import AttemptAction, Phase
+from recovery.core.model.native_policy_facts import ExitCodesRequirement, PodFailureRule
 from recovery.core.model.reason import Reason
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode
@@ -110,6 +112,23 @@ def test_the_second_time_within_the_incident_replaces_the_node() -> None:
     assert len(one.triggers) == 3
     assert one.incident.attempts[-1].nodes == ("gpu-2",)
     assert one.incident.reason is Reason.NODE_SUSPECTED_TWICE
+
+
+def test_a_loss_on_which_a_podfailurepolicy_decides_restarts_nothing_for_its_node() -> None:
+    """A sidecar keeps the pod of rank 2 Running, so the Job has not seen the failure that its rule is about."""
+    ends_job = PodFailureRule("FailJob", ExitCodesRequirement("In", (1,)))
+    one = controller()
+    world = others_run(stuck(starting(one, restart_policy="Never"), 2, 12), 2)
+    carried(one, one.reconcile(world, 132))
+    one.reconcile(world, 1040)
+    again = others_run(world.recreated(1050).with_job(pod_failure_rules=(ends_job,)).started(2, 1051), 2)
+    one.reconcile(again, 1052)
+    shipper = ContainerFacts("log-shipper", ready=True, running_since=at(1051))
+    failed = again.container_exited(2, 1, 1053).with_other(2, shipper)
+    for seconds in (1054, 1090, 1200):
+        one.reconcile(failed, seconds)
+    assert len(one.triggers) == 2
+    assert one.incident.attempts[-1].reason is Reason.POD_FAILURE_POLICY
 
 
 def test_where_the_node_may_not_be_quarantined_there_is_no_restart_loop() -> None:
