@@ -8,6 +8,7 @@ from recovery.core.model.facts import Condition, Taint
 from recovery.core.model.fleet_ledger import QUARANTINE_TAINT, FleetLedger, FleetLimits, Quarantined
 from recovery.core.model.ledger import AttemptAction
 from recovery.core.model.native_policy_facts import FailurePolicyFacts
+from recovery.core.model.reason import Reason
 from recovery.core.model.rules import NodeConditionRule, Rule, RuleAction, When
 from tests.unit.core.decision.test_verdicts import MAY, TRUSTED, on_exit
 from tests.unit.core.driver import Controller, policy
@@ -194,3 +195,12 @@ def test_a_fault_under_a_member_of_a_group_that_still_starts_waits_until_all_run
     controller.reconcile(faulty(starting.all_started(18), "gpu-1", 14), 19)
     assert len(controller.triggers) == 2
     assert controller.incident.attempts[-1].nodes == ("gpu-1",)
+
+
+def test_a_cordon_and_a_taint_that_no_rule_names_are_no_failure() -> None:
+    """A health agent holds the node. The rank on it trains on until the agent drains the node."""
+    taint = Taint("AggregatedNodeHealth", "False", "NoSchedule", at(0))
+    controller = Controller(policy(rules=(REPLACE_FAULTY,), limits=MAY))
+    plan = controller.reconcile(training().with_node("gpu-2", unschedulable=True, taints=(taint,)), 1)
+    assert plan.reason is Reason.NO_FAILURE
+    assert controller.done == []
