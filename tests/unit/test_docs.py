@@ -1,7 +1,9 @@
-"""What docs/architecture.md and CONTRIBUTING.md say about the tree is true."""
+"""What docs/architecture.md and CONTRIBUTING.md say about the tree is true, and tests that pages name exist."""
 
+import ast
 import re
 import tomllib
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 from xml.etree import ElementTree
@@ -18,6 +20,9 @@ _PATH = re.compile(rf"(?<![\w/.-])(?:{_FOLDERS})/[\w/.-]*[\w/]")
 _LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 _TARGET = re.compile(r"(?:^|`)make ([a-z-]+)", re.MULTILINE)
 _TEST = re.compile(r"`(test_\w+)`")
+_PLACED_TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+(?:::\w+)*)`")
+_ROW = re.compile(r"^\| ([A-Z]\d+(?:, [A-Z]\d+)*) \|(.*)$", re.MULTILINE)
+"""A row of docs/coexistence.md: which disruptions, and its other cells."""
 _LETTER_WIDTH = 0.62
 """The maximum width of a letter, in font sizes. Arial and Helvetica stay below it on average."""
 
@@ -31,6 +36,24 @@ def read(path: str) -> str:
 def written_tests() -> set[str]:
     """The names of all tests."""
     return {name for path in (ROOT / "tests").rglob("*.py") for name in re.findall(r"def (test_\w+)", path.read_text())}
+
+
+def missing_tests(text: str) -> list[str]:
+    """The tests that the text names by path and name, and that no such file has."""
+    return sorted({f"{path}::{name}" for path, name in _PLACED_TEST.findall(text) if name not in written_in(path)})
+
+
+@cache
+def written_in(path: str) -> frozenset[str]:
+    """The tests of that file, those of a class with its name: `TestJob::test_its_end`. Empty: there is no such file."""
+    if not (ROOT / path).is_file():
+        return frozenset()
+    found = set()
+    for node in ast.parse(read(path)).body:
+        inside, of = (node.body, f"{node.name}::") if isinstance(node, ast.ClassDef) else ([node], "")
+        functions = (each for each in inside if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
+        found |= {f"{of}{each.name}" for each in functions if each.name.startswith("test_")}
+    return frozenset(found)
 
 
 def contract(name: str) -> list[str]:
@@ -66,6 +89,35 @@ def test_each_bound_of_the_threat_model_names_a_test_that_exists() -> None:
     assert len(named) > 15
     assert all(named)
     assert sorted({name for names in named for name in names} - written_tests()) == []
+
+
+class TestCoexistence:
+    disruptions, _, tests = read("docs/coexistence.md").partition("\n## Tests\n")
+
+    def test_every_test_that_it_names_exists(self) -> None:
+        assert len(set(_PLACED_TEST.findall(self.tests))) > 60
+        assert missing_tests(self.tests) == []
+        assert self.tests.count("::test_") == len(_PLACED_TEST.findall(self.tests)), "each has a path that can be read"
+
+    def test_each_disruption_has_a_test_or_says_that_it_has_none(self) -> None:
+        told = [row for row, _ in _ROW.findall(self.disruptions)]
+        shown = [(row, cells) for named, cells in _ROW.findall(self.tests) for row in named.split(", ")]
+        assert len(told) == len(set(told)) > 40
+        assert {row for row, _ in shown} == set(told)
+        assert [row for row, cells in shown if "::test_" not in cells and "not tested" not in cells] == []
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            "tests/unit/test_docs.py::test_nothing_like_it",
+            "tests/unit/test_docs.py::TestCoexistence::test_nothing_like_it",
+            "tests/unit/test_docs.py::test_every_test_that_it_names_exists",
+            "tests/unit/test_nowhere.py::test_every_path_exists",
+        ],
+    )
+    def test_a_wrong_name_is_found(self, wrong: str) -> None:
+        right = "`tests/unit/test_docs.py::test_every_path_exists`"
+        assert missing_tests(f"{right}, `{wrong}`") == [wrong]
 
 
 @each_page
