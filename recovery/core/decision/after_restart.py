@@ -169,8 +169,8 @@ def _watch_for_black_holes(context: ReconcileContext, ledger: Ledger, found: Pha
     # A person forced the restart that was made, not its consequences for nodes.
     if not lifecycle.acts(ledger) or barred(context.workload, context.policy) is not None:
         return _watch(context, ledger, found, ours=ours)
-    seen = lifecycle.present(context.snapshot, ledger)
-    lost = tuple(item for item in seen if item.job_uid not in open_.target.job_uids)
+    known = lifecycle.present(context.snapshot, ledger)
+    lost = tuple(item for item in known if item.job_uid not in open_.target.job_uids)
     if native_decision(context, ledger, lost, lost) is not None:
         return _watch(context, ledger, found, ours=ours)
     away = avoidance.off_refusing(context, ledger)

@@ -240,8 +240,10 @@ def _budget_frees_at(policy: Policy, ledger: Ledger, now: datetime) -> datetime 
 
 
 def _asked(context: ReconcileContext, ledger: Ledger) -> Plan | None:
-    """The answer to a person's pending request. None: there is none, or no usable policy applies to this job."""
-    if not isinstance(context.policy, Policy):
+    """The answer to a person's pending request. None: there is none, no usable policy applies to this job, or the job
+    is being deleted and its ledger is gone already: an answer would create another one."""
+    is_gone = context.workload.deleting_since is not None and ledger == Ledger()
+    if not isinstance(context.policy, Policy) or is_gone:
         return None
     for verb, request in requests.pending(context.workload, ledger):
         return manual.answer(context, context.policy, ledger, verb, request)

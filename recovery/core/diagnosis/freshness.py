@@ -70,11 +70,13 @@ def _ages(
 ) -> list[tuple[Evidence, _Age]]:
     keys = frozenset(handled.keys)
     begun, gone = _runs(snapshot), {job.uid for job in snapshot.gone_jobs}
+    ended = {job.uid for job in (*snapshot.jobs, *snapshot.gone_jobs) if job.jobset_uid == handled.terminal_jobset_uid}
 
     def age_of_deleted(item: Evidence) -> _Age:
-        """A Job that was deleted before the last incident ended was deleted in it, mostly by the controller."""
+        """A Job that was deleted before the last incident ended was deleted in it, mostly by the controller. One of a
+        JobSet that has ended goes with it, such as after its TTL."""
         at, run = item.at, begun.get(item.job_uid)
-        if item.key in keys or at is None or run is None or run.trained_at is None:
+        if item.key in keys or item.job_uid in ended or at is None or run is None or run.trained_at is None:
             return _Age.SETTLED
         if handled.until is not None and at <= handled.until:
             return _Age.SETTLED

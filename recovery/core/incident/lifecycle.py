@@ -420,10 +420,12 @@ def size_of(snapshot: Snapshot) -> tuple[int, int]:
     """Ranks (pods) and GPUs of the whole group, including lost members. The template counts for a Job without pods."""
     ranks = gpus = 0
     # Of a deleted Job the last state counts, until the next one of its name exists. If its JobSet was deleted, the
-    # other Jobs of that JobSet are about to follow.
+    # other Jobs of that JobSet are about to follow, or have failed and are gone as well.
     deleted = deleted_jobs(snapshot)
-    present = {job.jobset_uid for job in deleted} | ({snapshot.jobset.uid} if snapshot.jobset is not None else set())
-    by_name = {job.name: job for job in (*deleted, *snapshot.jobs)}
+    of_deleted = {job.jobset_uid for job in deleted}
+    present = of_deleted | ({snapshot.jobset.uid} if snapshot.jobset is not None else set())
+    gone = (job for job in snapshot.gone_jobs if job.jobset_uid in of_deleted)
+    by_name = {job.name: job for job in (*gone, *deleted, *snapshot.jobs)}
     for job in by_name.values():
         if job.jobset_uid in present:
             members = member_count(job)

@@ -99,7 +99,7 @@ _SHARES: Mapping[str, float] = {
     "reports": 0.25,
     "saves": 0.08,
     "pod failures": 0.15,
-    "ttl": 0.25,
+    "ttl": 0.4,
     "unlimited": 0.35,
     "installations": 0.08,
     "ill": 0.8,
@@ -239,9 +239,10 @@ def _with_meeting(chance: random.Random, job: JobPlan) -> JobPlan:
 
 
 def _with_ttl(chance: random.Random, job: JobPlan) -> JobPlan:
-    """The job, perhaps with a JobSet that expires, mostly soon after its end."""
+    """The job, perhaps with a JobSet that expires, mostly soon after its end. Plain jobs stay plain."""
     drawn, seconds = chance.random(), chance.choice(_TTLS_SECONDS)
-    return msgspec.structs.replace(job, ttl_seconds=seconds) if drawn < _SHARES["ttl"] else job
+    features = (job.sidecars, job.deadline_seconds, job.reports_every_seconds, job.admission is not JobAdmission.AT_ONCE)
+    return msgspec.structs.replace(job, ttl_seconds=seconds) if drawn < _SHARES["ttl"] and any(features) else job
 
 
 def _with_loops(chance: random.Random, job: JobPlan) -> JobPlan:

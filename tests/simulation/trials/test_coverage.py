@@ -13,6 +13,7 @@ from recovery.core.incident.requests import Verb
 from recovery.core.incident.transitions import ATTEMPTS, ENDINGS, TRANSITIONS
 from recovery.core.model.annotations import (
     NVSENTINEL_CORDON_ANNOTATION,
+    OWN_BACKOFF_LIMIT_ANNOTATION,
     QUARANTINE_ANNOTATION,
     RESUME_AT_ANNOTATION,
     SUSPENDED_BY_ANNOTATION,
@@ -381,6 +382,10 @@ def annotation(name: str) -> str:
         ("create", EVENTS, {}, "", "EmitEvent"),
         ("create", RECOVERY_INCIDENTS, {}, "", "RecordIncident"),
         ("patch", JOBS, json_patch("/spec/backoffLimit"), "", "RaiseBackoffLimit"),
+        (
+            *("patch", JOBS, {"metadata": {"annotations": {OWN_BACKOFF_LIMIT_ANNOTATION: "6"}}}),
+            *("", "ExtendBackoffLimit"),
+        ),
         ("patch", JOBS, json_patch("/spec/activeDeadlineSeconds"), "", "FailJobSet"),
         ("patch", JOBS, json_patch(annotation(TOUCHED_ANNOTATION)), "", "TouchJob"),
         ("patch", JOBS, {"metadata": {"annotations": {TORN_DOWN_BY_ANNOTATION: "i-1-1"}}}, "", "ClaimJob"),

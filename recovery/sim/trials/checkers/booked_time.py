@@ -113,6 +113,8 @@ class LostTimeBooked(CheckerRule):
         self._incidents: dict[tuple[str, int], _Opened] = {}
         self._dated: dict[GroupKey, dict[tuple[str, datetime], Dated]] = {}
         self._circumstances: dict[GroupKey, list[Circumstance]] = {}
+        self._jobs_at_pause: dict[GroupKey, frozenset[str]] = {}
+        """The UIDs of the Jobs that a paused group had when its pause began."""
         self._whole: dict[GroupKey, list[tuple[datetime, bool]]] = {}
         """When all members of a group's Jobs became Ready (True), or no longer were (False)."""
 
@@ -177,7 +179,12 @@ class LostTimeBooked(CheckerRule):
 
     def _note_circumstances(self, group: GroupView, at: datetime) -> None:
         excuse = group.excuse
-        takes_down = excuse not in {"", NO_POLICY, PAUSED}
+        # In a pause the platform may restart the group, which then shows no loss when the pause is over.
+        uids = frozenset(group.jobs)
+        before = self._jobs_at_pause.setdefault(group.key, uids) if excuse == PAUSED else uids
+        if excuse != PAUSED:
+            self._jobs_at_pause.pop(group.key, None)
+        takes_down = excuse not in {"", NO_POLICY, PAUSED} or not before >= uids
         known = self._circumstances.setdefault(group.key, [])
         baseline = group.since if group.since > self.evidence.began_at else None
         # A new workload of the same name may exist before the processes of this one have ended.
