@@ -46,9 +46,10 @@ class Account(StrEnum):
     from the report: the ranks may have met again by then, until the Job fails by its own policy."""
     ASKED = "stopped before a person asked for a restart"
     """The controller read the request before it read the loss, so the incident begins with the request."""
-    INCOMPLETE = "without a rank that a resize has added"
-    """There was no room for that rank. The others train without it. The API only shows a group whose members have not
-    all run yet, and the Job of such a group replaces the pods that it loses."""
+    INCOMPLETE = "the members had not all run yet, as far as the API shows"
+    """A resize has added a rank for which there was no room, and the others train without it. Or the process of a pod
+    that was deleted lives on where its node is cut off, and the others train with it. The Job of a group whose members
+    have not all run replaces the pods that it loses."""
     UNEXPLAINED = "unexplained"
     # Time that an incident books although the training ran.
     EARLY = "ran on after the evidence"

@@ -241,7 +241,12 @@ def _with_meeting(chance: random.Random, job: JobPlan) -> JobPlan:
 def _with_ttl(chance: random.Random, job: JobPlan) -> JobPlan:
     """The job, perhaps with a JobSet that expires, mostly soon after its end. Plain jobs stay plain."""
     drawn, seconds = chance.random(), chance.choice(_TTLS_SECONDS)
-    features = (job.sidecars, job.deadline_seconds, job.reports_every_seconds, job.admission is not JobAdmission.AT_ONCE)
+    features = (
+        job.sidecars,
+        job.deadline_seconds,
+        job.reports_every_seconds,
+        job.admission is not JobAdmission.AT_ONCE,
+    )
     return msgspec.structs.replace(job, ttl_seconds=seconds) if drawn < _SHARES["ttl"] and any(features) else job
 
 

@@ -289,7 +289,8 @@ class LostTimeBooked(CheckerRule):
             until = self._gone_by(key, stretch) or until
             if self.world.undisturbed.seconds(since, until) <= _OPENS_IN.total_seconds():
                 return Account.UNWATCHED
-            if self._made_larger(key, stretch) and self._never_whole(key, stretch):
+            lacks_one = self._made_larger(key, stretch) or self._outlived_until(key, stretch) is not None
+            if lacks_one and self._never_whole(key, stretch):
                 return Account.INCOMPLETE
         by_dates = stretch.account in _BY_DATES or stretch.account.startswith(_RECOVERED)
         if by_dates and self.world.undisturbed.clock_was_off(stretch.since, stretch.until):
