@@ -47,10 +47,14 @@ class _JobHistory:
         self.trained_members: int | None = None
         """The largest number of members with which the group has trained. None: it has not trained."""
         self.suspended_at: datetime | None = None
-        self.seen_from_birth = False
-        """The Job was seen before it had any pod."""
+        self.present: set[str] = set()
+        """UIDs of the pods that exist."""
+        self.seen_from_start = False
+        """The Job was seen before its present run had any pod."""
+        self.failed_before = 0
+        """How many failures the Job had counted before that run."""
         self.ended = 0
-        """How many pods were seen to disappear."""
+        """How many pods of that run were seen to disappear."""
 
     @property
     def whole(self) -> bool:
@@ -60,7 +64,19 @@ class _JobHistory:
         """No member was lost unseen. While a watch is interrupted, a pod may come and go, but the Job counts it."""
         # A Job that fails counts the pods that it is still deleting.
         ends = (pod.phase == "Failed" or pod.deleting_since is not None for pod in pods if pod.gone_at is None)
-        return self.seen_from_birth and self.job is not None and self.job.failed <= self.ended + sum(ends)
+        if not self.seen_from_start or self.job is None:
+            return False
+        return self.job.failed - self.failed_before <= self.ended + sum(ends)
+
+    def take_in(self, job: JobFacts) -> None:
+        """The newest state of the Job. A suspended Job whose pods are gone has its next run before it. Without an index
+        a pod is not remembered, so nothing shows that."""
+        before = self.job
+        if before is None:
+            self.seen_from_start = not (job.active or job.failed or job.succeeded or self.running)
+        elif before.suspended and before.completions is not None and not self.present:
+            self.seen_from_start, self.failed_before, self.ended = True, before.failed, 0
+        self.job = job
 
     def whole_at_last(self) -> bool:
         """Whether the group is whole and has not trained before. For one that has, its present size is recorded."""
@@ -84,9 +100,7 @@ class JobHistories:
         loss. The next run of a suspended Job has not trained yet.
         """
         mine = self._by_job.setdefault(job.uid, _JobHistory())
-        if mine.job is None:
-            mine.seen_from_birth = not (job.active or job.failed or job.succeeded or mine.running)
-        mine.job = job
+        mine.take_in(job)
         mine.suspended_at = suspended_at(job) or mine.suspended_at
         if job.suspended:
             mine.gone.clear()
@@ -125,6 +139,7 @@ class JobHistories:
         if pod.index is None or not pod.job_uid:
             return False
         mine = self._by_job.setdefault(pod.job_uid, _JobHistory())
+        mine.present.add(pod.uid)
         if ended_by_itself(pod) and mine.job is not None and not mine.job.suspended:
             mine.done[pod.index] = pod
         if pod.running:
@@ -139,6 +154,7 @@ class JobHistories:
         mine = self._by_job.get(pod.job_uid)
         if mine is None:
             return
+        mine.present.discard(pod.uid)
         self._no_longer_running(mine, pod)
         job = mine.job
         if job is None:
@@ -155,6 +171,7 @@ class JobHistories:
         """Record that a pod now belongs to another Job, or to none. It still exists, so it is no loss."""
         mine = self._by_job.get(pod.job_uid)
         if mine is not None:
+            mine.present.discard(pod.uid)
             self._no_longer_running(mine, pod)
             self._forget_if_empty(pod.job_uid, mine)
 

@@ -294,7 +294,7 @@ def all_ran(memory: JobHistories, seen: JobFacts) -> datetime | None:
     memory.pod_gone(refused, LATER)
     waiting = msgspec.structs.replace(later, phase="Pending", containers=())
     memory.pod_seen(waiting)
-    return memory.train(msgspec.structs.replace(seen, failed=1), (first, waiting))
+    return memory.train(seen, (first, waiting))
 
 
 def test_a_late_pod_of_a_job_that_was_watched_from_the_beginning_is_no_replacement(memory: JobHistories) -> None:
@@ -303,6 +303,33 @@ def test_a_late_pod_of_a_job_that_was_watched_from_the_beginning_is_no_replaceme
 
 def test_it_is_one_if_the_job_was_found_with_pods() -> None:
     assert all_ran(JobHistories(), msgspec.structs.replace(job(), active=2, failed=1)) is not None
+
+
+class TestARunAfterASuspension:
+    """Seed 5079 with all neighbours: a new leader finds the Job suspended, and watches its next run from the start."""
+
+    def found_suspended(self, *pods: PodFacts) -> JobHistories:
+        memory = JobHistories()
+        memory.job_seen(msgspec.structs.replace(job(suspended=True), failed=3))
+        for each in pods:
+            memory.pod_seen(each)
+        return memory
+
+    def test_failures_of_earlier_runs_do_not_count(self) -> None:
+        assert all_ran(self.found_suspended(), msgspec.structs.replace(job(), failed=3 + 1)) is None
+
+    def test_a_pod_of_this_run_that_was_not_seen_does(self) -> None:
+        assert all_ran(self.found_suspended(), msgspec.structs.replace(job(), failed=3 + 2)) is not None
+
+    def test_while_old_pods_terminate_nothing_shows_of_which_run_a_failure_is(self) -> None:
+        old = msgspec.structs.replace(pod(1, name="old"), deleting_since=START)
+        assert all_ran(self.found_suspended(old), msgspec.structs.replace(job(), failed=3 + 1)) is not None
+
+    def test_once_they_are_gone_it_is_of_this_run(self) -> None:
+        old = msgspec.structs.replace(pod(1, name="old"), deleting_since=START)
+        memory = self.found_suspended(old)
+        memory.pod_gone(old, LATER)
+        assert all_ran(memory, msgspec.structs.replace(job(), failed=3 + 1)) is None
 
 
 def test_it_is_one_if_the_job_counts_a_pod_that_was_not_seen(memory: JobHistories) -> None:
