@@ -121,12 +121,12 @@ _OFF_AND_ON = (FaultKind.POLICY_OBSERVE, FaultKind.POLICY_DELETE)
 
 CANARIES = (
     Canary("create before the old pods are gone", "OneIncarnation", writes.create_before_gone, _any, 2),
-    Canary("pods force-deleted", "OneIncarnation", writes.force_deletes, _any, 2),
+    Canary("pods force-deleted", "OneIncarnation", writes.force_deletes, _any, 7),
     Canary("deed before ledger", "LedgerBeforeAction", writes.action_before_ledger, _any, 2),
     Canary("deed beside ledger", "LedgerBeforeAction", writes.action_beside_ledger, _any, 7),
     Canary("cache trusted for absence", "JustifiedRestart", watching.cache_is_truth, _any, 1),
     Canary("no compare-and-swap", "LedgerSuccession", ledgers.last_write_wins, _any, 2),
-    Canary("edge-triggered", "ConvergesAfterHealing", watching.only_changes, _rough, 12),
+    Canary("edge-triggered", "ConvergesAfterHealing", watching.only_changes, _rough, 65),
     Canary("no UID precondition", "OnlyTargets", writes.deletes_by_name, _any, 2),
     Canary("two charges for one incident", "OneCharge", ledgers.a_charge_for_each_attempt, _has(*_AGAIN), 20),
     Canary(
@@ -147,7 +147,7 @@ CANARIES = (
     ),
     Canary("pods made before the resume are another run", "RecordedOnce", decisions.pods_by_creation, _resumed, 21),
     Canary("pods of all runs are of this one", "IncidentCaused", decisions.all_pods_are_of_this_run, _overlaps, 493),
-    Canary("a group without an incident has met", "StandingConfirmed", ledgers.quiet_groups_have_met, _left_alone, 50),
+    Canary("a group without an incident has met", "StandingConfirmed", ledgers.quiet_groups_have_met, _left_alone, 66),
     Canary("a sidecar counts as a rank", "HealthyUntouched", decisions.all_containers_train, _has_sidecars, 5),
     Canary("progress of the old incarnation", "ProgressIsNew", decisions.any_progress_will_do, _reports, 23),
     Canary("a training that only begins progresses", "ProgressIsNew", decisions.announced_is_progress, _reports, 23),
@@ -170,7 +170,7 @@ CANARIES = (
         _may("failJob", True, _ruled("FailJob", FaultKind.CASCADE)),
         3,
     ),
-    Canary("a failed job expires", "FailedStaysFailed", writes.failed_jobs_expire, _expires, 109),
+    Canary("a failed job expires", "FailedStaysFailed", writes.failed_jobs_expire, _expires, 336),
     Canary(
         "release of a foreign taint", "ForeignKept", fleet.lets_in, _may("cordon", True, _has(FaultKind.NODE_HELD)), 43
     ),
