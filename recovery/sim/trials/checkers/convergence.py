@@ -71,8 +71,8 @@ class ConvergesAfterHealing(CheckerRule):
     def _never_began(self, group: GroupView) -> bool:
         """One of its Jobs never had a pod, or its ranks have never met, and no incident is about that.
 
-        A group that never trained is left to its Jobs. So is a group that has not trained since others resumed it, and
-        one that a user took over in the middle of an incident.
+        A group that never trained is left to its Jobs. So is a group that has not trained since others resumed it, one
+        that a user took over in the middle of an incident, and one that had failed and that Trainer begins again.
         """
         assert group.workload is not None, "one that is gone has ended"
         state = self.world.ledgers.of(group.workload["metadata"]["uid"])
@@ -87,7 +87,7 @@ class ConvergesAfterHealing(CheckerRule):
             return True
         if state is not None and state.spans:
             last = state.ledger.history[0] if state.ledger.history else None
-            if last is None or last.outcome is not Outcome.SUPERSEDED:
+            if last is None or last.outcome not in {Outcome.SUPERSEDED, Outcome.FAILED}:
                 return False
             since = state.closed_at.get(last.id, last.ended_at)
         began: dict[str, bool] = {}
