@@ -412,3 +412,14 @@ def recovered_late(incident: Booked, stops: Sequence[Outage]) -> timedelta | Non
     if len(inside) > 1 and inside[-1].since > incident.until - API_TIME:
         inside.pop()
     return incident.until - inside[-1].until if inside else None
+
+
+def united(spans: Iterable[tuple[datetime, datetime]]) -> list[tuple[datetime, datetime]]:
+    """The same time as spans that do not overlap."""
+    found: list[tuple[datetime, datetime]] = []
+    for since, until in sorted(spans):
+        if found and since <= found[-1][1]:
+            found[-1] = (found[-1][0], max(until, found[-1][1]))
+        else:
+            found.append((since, until))
+    return found

@@ -41,6 +41,7 @@ from recovery.sim.trials.lost_time import (
     outages,
     recovered_late,
     stopped_unseen,
+    united,
 )
 from recovery.sim.trials.plan import Marking
 from recovery.sim.trials.trial_evidence import TrialEvidence, Violation
@@ -444,7 +445,7 @@ class LostTimeBooked(CheckerRule):
         known = self._whole.get(key, [])
         ends = (*(at for at, _ in known[1:]), self.evidence.ends_at)
         spans = [(at, until) for (at, whole), until in zip(known, ends, strict=True) if not whole] if known else []
-        return _united((*spans, *(incident.size_kept if incident is not None else ())))
+        return united((*spans, *(incident.size_kept if incident is not None else ())))
 
     def _readable(self, key: GroupKey, stretch: Stretch) -> tuple[datetime, datetime]:
         """The span in which a controller could read of the stop. The kubelet of a node that lost power reports the ends
@@ -488,17 +489,6 @@ class LostTimeBooked(CheckerRule):
 
     def _happened(self, kind: FaultKind, key: GroupKey) -> bool:
         return any(each.fault.key.kind is kind and each.fault.job == str(key) for each in self.evidence.happenings)
-
-
-def _united(spans: Iterable[tuple[datetime, datetime]]) -> list[tuple[datetime, datetime]]:
-    """The same time as spans that do not overlap."""
-    found: list[tuple[datetime, datetime]] = []
-    for since, until in sorted(spans):
-        if found and since <= found[-1][1]:
-            found[-1] = (found[-1][0], max(until, found[-1][1]))
-        else:
-            found.append((since, until))
-    return found
 
 
 def _overlap(stretch: Stretch, spans: Iterable[tuple[datetime, datetime]]) -> timedelta:
