@@ -215,10 +215,12 @@ async def test_a_field_that_is_not_in_the_schema_is_dropped(scene: Scene) -> Non
 async def test_defaults_of_our_kinds_are_filled_in(scene: Scene) -> None:
     bare = await scene.create(RECOVERY_POLICIES, recovery_policy())
     assert bare["spec"] == {
-        "backoff": {"factor": 2, "initial": "10s", "max": "5m", "resetAfter": "30m"},
+        "backoff": {"factor": 2, "initial": "10s", "max": "5m", "resetAfter": "30m", "minInterval": "0s"},
         "budget": {"limit": 10, "onExhausted": "Hold", "window": "24h"},
         "mode": "Observe",
         "onNativeIgnore": "RecreateGroup",
+        "whileWaiting": "Hold",
+        "capacityWait": "30m",
         "onTerminalFailure": "Leave",
         "overrideNative": False,
         "priority": 0,
