@@ -232,7 +232,8 @@ async def test_defaults_of_our_kinds_are_filled_in(scene: Scene) -> None:
     some = recovery_policy("some", budget={"limit": 3}, backoff={"initial": "1s"}, teardown={}, mode="Enforce")
     spec = (await scene.create(RECOVERY_POLICIES, some))["spec"]
     assert spec["budget"] == {"limit": 3, "onExhausted": "Hold", "window": "24h"}
-    assert spec["backoff"] == {"factor": 2, "initial": "1s", "max": "5m", "resetAfter": "30m"}
+    backoff = {"factor": 2, "initial": "1s", "max": "5m", "resetAfter": "30m", "minInterval": "0s"}
+    assert spec["backoff"] == backoff
     assert spec["teardown"] == {"fencing": {"assumeDeadAfter": "60s", "mode": "Proven"}}
     assert (spec["mode"], "selector" in spec) == ("Enforce", False)
 
