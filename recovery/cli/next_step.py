@@ -158,7 +158,7 @@ def _of_incident(ledger: Ledger, found: Protection, resumes_at: datetime | None,
     started = open_.phases[-1].started_at if open_.phases else open_.started_at
     pinned = open_.pinned
     if suspended:
-        return NextStep("resumes", resumes_at)
+        return NextStep("resumes when there is room" if lifecycle.is_released(ledger) else "resumes", resumes_at)
     if ledger.phase is Phase.BACKOFF:
         needless = open_.reason is Reason.MEMBERS_RUN_AGAIN
         return NextStep("closes") if needless else NextStep("restarts", ledger.next_attempt_at)

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from recovery.background import BackgroundTaskError, endless
-from recovery.core.diagnosis.membership import member_count, member_jobs
+from recovery.core.diagnosis.unscheduled import seats
 from recovery.core.incident import lifecycle
 from recovery.core.incident.fencing import OUT_OF_SERVICE_TAINT
 from recovery.core.model.config import CONFIG_NAME, ConfigFacts
@@ -371,7 +371,7 @@ class KubeGroupStore:
         """How many pods a released group looks for room for. 0: the group is not released."""
         ledger = self._ledger_of(snapshot.key, snapshot.workload)
         released = ledger is not None and lifecycle.is_released(ledger)
-        return sum(map(member_count, member_jobs(snapshot))) if released else 0
+        return seats(snapshot) if released else 0
 
     def _members_to_be(self, key: GroupKey) -> int:
         """How many pods the group is to have after the restart that is changing its size. 0: no restart is."""

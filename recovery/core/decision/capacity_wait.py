@@ -17,7 +17,7 @@ import msgspec
 from recovery.core.diagnosis import job_limits
 from recovery.core.diagnosis.membership import failing, member_count, member_jobs, stands_still
 from recovery.core.diagnosis.refusals import waiting_refused
-from recovery.core.diagnosis.unscheduled import unscheduled
+from recovery.core.diagnosis.unscheduled import seats, unscheduled
 from recovery.core.incident import lifecycle, phases
 from recovery.core.incident.preconditions import barred
 from recovery.core.model.durations import in_words
@@ -46,18 +46,37 @@ def with_limits(context: ReconcileContext, plan: Plan) -> Plan:
     """The plan, which also lets the Jobs survive the exits of the ranks that wait, and the pods that a kubelet refuses
     meanwhile. Unchanged if no member of the group waits for a node, or if the group is taken down or suspended anyway.
     """
-    open_ = plan.ledger.incident
-    if open_ is None or open_.closing is not None or not lifecycle.acts(plan.ledger):
-        return plan
-    if barred(context.workload, context.policy) is not None:
+    if not _may_write(context, plan.ledger):
         return plan
     if not unscheduled(context.snapshot) and not waiting_refused(context.snapshot):
         return plan
     if any(isinstance(action, DeleteJob | SuspendWorkload) for action in plan.actions):
         return plan
+    settled_at = _settled_at(plan.ledger)
+    if context.now < settled_at:
+        moments = (moment for moment in (plan.requeue_at, settled_at) if moment is not None)
+        return msgspec.structs.replace(plan, requeue_at=min(moments))
+    plan = msgspec.structs.replace(plan, ledger=lifecycle.without_unseen(plan.ledger, context.snapshot))
     limits = (_extended(context.snapshot, job, plan.ledger.epoch) for job in member_jobs(context.snapshot))
     wanted = tuple(limit for limit in limits if limit is not None)
     return msgspec.structs.replace(plan, actions=(*plan.actions, *wanted)) if wanted else plan
+
+
+def _settled_at(ledger: Ledger) -> datetime:
+    """From this moment on no late evidence makes a rule leave the loss to Kubernetes."""
+    open_ = ledger.current_incident
+    settle = open_.pinned.settle_seconds if open_.pinned.rules and not lifecycle.restarted(ledger) else 0.0
+    return open_.detected_at + timedelta(seconds=settle)
+
+
+def _may_write(context: ReconcileContext, ledger: Ledger) -> bool:
+    """The incident may write to the Jobs. A held group stays as it is, and so does one that was left to the user's own
+    policies or to a rule. That its Job replaces a member is no such decision."""
+    open_ = ledger.incident
+    if open_ is None or open_.closing is not None or not lifecycle.acts(ledger) or ledger.phase is Phase.HELD:
+        return False
+    left = open_.attempt.reason if lifecycle.still_aside(ledger) and open_.attempt is not None else None
+    return left in {None, Reason.MEMBER_REPLACED} and barred(context.workload, context.policy) is None
 
 
 def _extended(snapshot: Snapshot, job: JobFacts, epoch: int) -> ExtendBackoffLimit | None:
@@ -80,7 +99,7 @@ def _extended(snapshot: Snapshot, job: JobFacts, epoch: int) -> ExtendBackoffLim
 
 def meanwhile(context: ReconcileContext, ledger: Ledger) -> Explanation:
     """What the other ranks do while they wait, and what may end the job before the last member starts."""
-    if not lifecycle.acts(ledger):
+    if not _may_write(context, ledger):
         return explained(Sentence.WAITS_ON_ITS_OWN, Reason.WAITING_FOR_CAPACITY)
     for job in member_jobs(context.snapshot):
         limit = job_limits.not_to_be_raised(job)
@@ -105,9 +124,9 @@ def release_due_at(context: ReconcileContext, ledger: Ledger, since: datetime) -
     """
     open_ = ledger.current_incident
     way = open_.pinned.while_waiting
-    if way == WhileWaiting.HOLD or not lifecycle.acts(ledger) or suspension.refused(context, open_) is not None:
+    if way == WhileWaiting.HOLD or not _may_write(context, ledger):
         return None
-    if barred(context.workload, context.policy) is not None:
+    if suspension.refused(context, open_) is not None:
         return None
     holds_first = way == WhileWaiting.HOLD_THEN_RELEASE and open_.released is None
     patience = timedelta(seconds=open_.pinned.capacity_wait_seconds) if holds_first else PLACED_IN
@@ -120,26 +139,22 @@ def release(context: ReconcileContext, ledger: Ledger, waiting: Explanation) -> 
     times = before.times + 1 if before is not None else 1
     wait = min(_TRY_AGAIN_AFTER * 2 ** min(times - 1, 16), _TRY_AGAIN_AFTER_MAX)
     until = context.now + wait
-    released = Released(since=before.since if before is not None else context.now, until=until, times=times)
+    released = Released(since=before.since if before is not None else context.now, times=times)
     ledger = phases.enter(ledger, Phase.BACKOFF, context.now)
-    ledger = suspension.want(ledger.with_incident(released=released), Suspension())
+    ledger = suspension.want(ledger.with_incident(released=released), Suspension(until=until, for_room=True))
     ranks = sum(map(member_count, member_jobs(context.snapshot)))
     why = because(Reason.RELEASED, waiting=waiting, ranks=ranks, wait=in_words(wait))
     said = say_of_attempt(ledger, why)
     return as_before(said, actions=suspension.suspend(said, context.workload), requeue_at=until)
 
 
-def watch_the_release(context: ReconcileContext, ledger: Ledger, released: Released) -> Plan:
-    """The group is suspended. It is resumed when there seems to be room for all of its members.
+def room_asked_at(context: ReconcileContext) -> datetime | None:
+    """When a released group asks for room again. None: there seems to be room for all of its members now.
 
     Where the room is not known, the group tries: if its members find no nodes, it is released again for twice as long.
     """
     fleet = context.snapshot.fleet
     room = fleet.room if fleet is not None else None
-    ranks = sum(map(member_count, member_jobs(context.snapshot)))
-    # A clock that jumped back does not prolong the wait.
-    if timedelta() < released.until - context.now <= _TRY_AGAIN_AFTER_MAX:
-        return as_before(ledger, requeue_at=released.until)
-    if room is not None and room.pods < ranks:
-        return as_before(ledger, requeue_at=context.now + ROOM_ASKED_EVERY)
-    return as_before(suspension.want(ledger, None), actions=suspension.resume(context.workload))
+    if room is None or room.pods >= seats(context.snapshot):
+        return None
+    return context.now + ROOM_ASKED_EVERY

@@ -85,8 +85,9 @@ def _retry(context: ReconcileContext, policy: Policy, ledger: Ledger, verb: Verb
         return _refuse(context, ledger, verb, asked, bar)
     if open_.suspension is not None:
         # A group that was released is resumed whether there seems to be room or not: the person may know better.
-        asked_for = ledger.with_incident(handling=by_a_person(open_), released=None)
-        resumed = suspension.want(asked_for, msgspec.structs.replace(open_.suspension, until=context.now))
+        asked_for = ledger.with_incident(handling=by_a_person(open_))
+        ends_now = msgspec.structs.replace(open_.suspension, until=context.now, for_room=False)
+        resumed = suspension.want(asked_for, ends_now)
         return _accept(context, resumed, verb, asked, because(Reason.BACKOFF_SKIPPED))
     return _refuse(context, ledger, verb, asked, because(Reason.NOTHING_HELD_BACK, phase=ledger.phase))
 

@@ -92,11 +92,12 @@ def watch_the_backoff(context: ReconcileContext, ledger: Ledger) -> Plan:
     if open_.suspension is None:
         who = "Trainer" if context.workload.kind == "TrainJob" else "JobSet"
         return say_after_a_while(context, ledger, because(Reason.WAITING_FOR_RESUME, who=who))
-    if open_.released is not None:
-        return capacity_wait.watch_the_release(context, ledger, open_.released)
     until = open_.suspension.until
     if until is None or context.now < until:
         return as_before(ledger, requeue_at=until)
+    asks_at = capacity_wait.room_asked_at(context) if open_.suspension.for_room else None
+    if asks_at is not None:
+        return as_before(ledger, requeue_at=asks_at)
     return as_before(suspension.want(ledger, None), actions=suspension.resume(context.workload))
 
 

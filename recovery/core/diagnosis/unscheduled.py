@@ -1,6 +1,6 @@
-"""Members that the scheduler has found no node for."""
+"""Members that the scheduler has found no node for, and how many a group has to place."""
 
-from recovery.core.diagnosis.membership import member_jobs, pods_of
+from recovery.core.diagnosis.membership import member_count, member_jobs, pods_of
 from recovery.core.model.facts import PodFacts, Snapshot
 
 
@@ -14,3 +14,11 @@ def unscheduled(snapshot: Snapshot) -> list[tuple[PodFacts, str]]:
         for condition in pod.conditions
         if condition.type == "PodScheduled" and not pod.node and pod.deleting_since is None
     ]
+
+
+def seats(snapshot: Snapshot) -> int:
+    """How many pods a group without any has to place: those that ask for accelerators, or all where none does. Nodes
+    are counted for these (`kube.capacity.scarce`)."""
+    jobs = member_jobs(snapshot)
+    scarce = [job for job in jobs if job.demand.gpus] or jobs
+    return sum(map(member_count, scarce))

@@ -45,6 +45,8 @@ MAX_ATTEMPTS = 20
 MAX_HISTORY = 10
 MAX_UNCOUNTED = 20
 MAX_CONSIDERED = 16
+MANY_HANDLED = 2048
+"""More keys than this are worth a look at which of them can still be seen."""
 MAX_HANDLED = 8192
 """More than the members of the largest group. A key dropped while its evidence can still be seen would open another
 incident."""
@@ -179,6 +181,18 @@ def more_evidence(ledger: Ledger, evidence: tuple[Evidence, ...]) -> Ledger:
     return msgspec.structs.replace(noted, handled=with_keys(ledger.handled, evidence))
 
 
+def without_unseen(ledger: Ledger, snapshot: Snapshot) -> Ledger:
+    """The ledger without the keys of evidence that can no longer be seen, if it has many. Where the ranks of a large
+    group exit every ten minutes for days, it would grow to MAX_HANDLED keys: half a megabyte in each write."""
+    handled = ledger.handled
+    if len(handled.keys) <= MANY_HANDLED:
+        return ledger
+    seen = {item.key for item in gather(snapshot)}
+    earlier = sum(key in seen for key in handled.keys[: handled.earlier])
+    keys = tuple(key for key in handled.keys if key in seen)
+    return msgspec.structs.replace(ledger, handled=msgspec.structs.replace(handled, keys=keys, earlier=earlier))
+
+
 def consider(ledger: Ledger, considered: tuple[Considered, ...]) -> Ledger:
     """Record what was considered and not done, each item once."""
     incident = ledger.current_incident
@@ -247,6 +261,7 @@ def add_attempt(
             target=target,
             charged=incident.charged or charge,
             exhausted=None if bump else incident.exhausted,
+            released=None if bump else incident.released,
             reason=reason,
             message=message,
             told=MessageRelation.ATTEMPT,
@@ -398,8 +413,8 @@ def still_aside(ledger: Ledger) -> bool:
 
 def is_released(ledger: Ledger) -> bool:
     """The suspension that is wanted gives the GPUs of the group back while a member finds no node."""
-    incident = ledger.incident
-    return incident is not None and incident.suspension is not None and incident.released is not None
+    wanted = ledger.incident.suspension if ledger.incident is not None else None
+    return wanted is not None and wanted.for_room
 
 
 def outcome_when_whole(ledger: Ledger) -> tuple[Outcome, Reason]:

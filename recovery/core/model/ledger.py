@@ -267,7 +267,7 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The suspension of the workload by the controller. None: the controller does not suspend the workload, and ends
     any suspension that has its annotation."""
     released: Released | None = None
-    """The group gave its GPUs back because a member found no node (`whileWaiting`). None: it has not."""
+    """The group gave its GPUs back because a member found no node. None: not since the latest restart."""
     withheld: Withheld | None = None
     """A restart that waits in phase Backoff while the job is not suspended. None: there is no such restart."""
     resumed_by_others: bool = False

@@ -13,19 +13,19 @@ class Suspension(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
 
     until: datetime | None = None
     """When the controller resumes the workload. None: no time is set (`onExhausted: Suspend`)."""
+    for_room: bool = False
+    """The controller resumes the workload only when there seems to be room for all members of its group, and not before
+    `until` (`whileWaiting: Release`)."""
     landed: bool = False
     """The controller has seen the workload suspended. If the suspension has ended since, another client ended it, and
     the controller does not renew it."""
 
 
 class Released(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A group that gave its GPUs back while a member found no node (`whileWaiting: Release`). The suspension that does
-    it ends when there seems to be room for all members. If they do not find it, the group gives its GPUs back again."""
+    """A group that gave its GPUs back while a member found no node (`whileWaiting: Release`)."""
 
     since: datetime
-    """When it first did so in this incident."""
-    until: datetime
-    """When it may ask for room."""
+    """When it first did so since the latest restart."""
     times: int = 1
     """How often it has done so. Each further time doubles the wait before the next try."""
 

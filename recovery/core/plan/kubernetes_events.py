@@ -77,6 +77,8 @@ def _of_incident(before: Ledger, after: Ledger, incident: Incident) -> tuple[Emi
     if known is not None and known.withheld is None and incident.withheld is not None:
         found.append(_event(f"{incident.id}.withheld-{number}", True, "RestartWithheld", incident.message))
     was, now = known.suspension if known is not None else None, incident.suspension
+    if now is not None and now.for_room and (was is None or not was.for_room):
+        found.append(_event(f"{incident.id}.released-{number}", True, "Released", incident.message))
     if was is not None and now is None and incident.closing is None:
         found.append(_event(f"{incident.id}.resumed-{number}", False, "Resumed", incident.message))
     if incident.closing is not None and (known is None or known.closing is None):

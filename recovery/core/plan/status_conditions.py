@@ -67,10 +67,9 @@ def summarise(
 def _next_attempt_at(ledger: Ledger, open_: Incident | None) -> datetime | None:
     if open_ is None:
         return None
-    if open_.suspension is not None and open_.released is not None:
-        return open_.released.until
     if open_.suspension is not None and open_.suspension.until is not None:
-        return open_.suspension.until
+        # No one knows when there will be room.
+        return None if open_.suspension.for_room else open_.suspension.until
     if open_.withheld is not None:
         # A loss that has ended by itself needs no restart, so none is announced.
         return None if open_.reason is Reason.MEMBERS_RUN_AGAIN else open_.withheld.until

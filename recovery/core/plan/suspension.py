@@ -72,7 +72,9 @@ def suspend(ledger: Ledger, workload: WorkloadFacts) -> tuple[Action, ...]:
     open_ = ledger.current_incident
     if open_.suspension is None or marked_by(workload) is not None:
         return ()
-    return (SuspendWorkload(ledger.epoch, open_.id, workload.uid, open_.suspension.until),)
+    # For people: no one knows when there will be room.
+    until = None if open_.suspension.for_room else open_.suspension.until
+    return (SuspendWorkload(ledger.epoch, open_.id, workload.uid, until),)
 
 
 def resume(workload: WorkloadFacts) -> tuple[Action, ...]:

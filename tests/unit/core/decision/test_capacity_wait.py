@@ -1,19 +1,24 @@
 """Members that no node has room for: the other ranks wait, and their exits do not end the job."""
 
 from collections.abc import Callable
+from datetime import timedelta
 
 import msgspec
 import pytest
 
-from recovery.core.model.facts import Room
-from recovery.core.model.ledger import Phase
+from recovery.core.diagnosis.unscheduled import seats
+from recovery.core.model.demand import Demand
+from recovery.core.model.facts import JobFacts, Room
+from recovery.core.model.ledger import AttemptAction, Phase
 from recovery.core.model.reason import Reason
-from recovery.core.model.waits import Released
-from recovery.core.plan.actions import ExtendBackoffLimit, ResumeWorkload, SuspendWorkload
+from recovery.core.model.rules import Rule, RuleAction, When
+from recovery.core.model.waits import Released, Suspension
+from recovery.core.plan.actions import EmitEvent, ExtendBackoffLimit, ResumeWorkload, SuspendWorkload
+from recovery.core.policy.resolved import Backoff
 from recovery.core.policy.spec import Mode, Restart, WhileWaiting
 from tests.unit.core.decision.restarted import recreated
-from tests.unit.core.driver import Controller, policy
-from tests.unit.core.groups import training
+from tests.unit.core.driver import NO_BACKOFF, Controller, policy
+from tests.unit.core.groups import group, training
 from tests.unit.core.world import World, at
 
 NO_NODE = "0/16 nodes are available: 16 Insufficient nvidia.com/gpu."
@@ -146,18 +151,59 @@ def test_a_restart_that_is_put_off_does_not_let_the_job_fail_either() -> None:
     assert controller.triggers == []
 
 
+def test_nothing_is_raised_while_the_group_is_held() -> None:
+    """docs/policy.md: nothing more is written to the job."""
+    controller, back = recreated(limit=1)
+    world = back.with_job(pod_restart_policy="OnFailure").all_scheduled().all_started(12)
+    controller.reconcile(world, 13)
+    again = world.pod_gone(3, 20).replaced(3, 21)
+    controller.reconcile(again, 22)
+    assert controller.phase() is Phase.HELD
+    assert raises(controller, again.unschedulable(3, NO_NODE), 60) == []
+
+
+def test_nothing_is_raised_where_a_rule_leaves_the_loss_to_kubernetes() -> None:
+    controller = Controller(policy(rules=(Rule(name="leave", when=When(), action=RuleAction.IGNORE),)))
+    world = training().with_job(pod_restart_policy="OnFailure").pod_gone(3, 0).replaced(3, 1)
+    assert raises(controller, world.unschedulable(3, NO_NODE), 2) == []
+    assert controller.reconcile(world.unschedulable(3, NO_NODE), 3).requeue_at == at(4)
+    for seconds in (4, 60):
+        assert raises(controller, world.unschedulable(3, NO_NODE), seconds) == []
+    assert controller.incident.attempts[-1].action is AttemptAction.NONE
+
+
+def test_the_message_of_a_paused_job_does_not_say_that_the_exits_are_harmless() -> None:
+    controller, world = waiting()
+    controller.reconcile(world.paused(), 13)
+    assert "count towards the backoffLimit" in controller.reconcile(world.paused(), 45).message
+
+
+def test_the_ledger_forgets_exits_that_no_pod_shows_any_more() -> None:
+    controller, world = waiting()
+    controller.reconcile(world, 13)
+    old = tuple(f"pod-{number}/node/0" for number in range(3000))
+    handled = msgspec.structs.replace(controller.ledger.handled, keys=(*old, *controller.ledger.handled.keys))
+    controller.ledger = msgspec.structs.replace(controller.ledger, handled=handled)
+    world = world.container_restarted(0, 1, 610)
+    controller.reconcile(world, 612)
+    assert len(controller.ledger.handled.keys) < 10
+    attempts = controller.incident.attempts
+    controller.reconcile(world, 613)
+    assert controller.incident.attempts == attempts, "the exit that can be seen is still known"
+
+
 # --- release -------------------------------------------------------------------------------------------------------
 
 
-def releasing(way: WhileWaiting = WhileWaiting.RELEASE) -> tuple[Controller, World]:
+def releasing(way: WhileWaiting = WhileWaiting.RELEASE, **settings: object) -> tuple[Controller, World]:
     """Like `waiting`, under a policy that releases the group."""
-    controller, back = recreated(while_waiting=way)
+    controller, back = recreated(while_waiting=way, **settings)
     return controller, one_waits(back.with_job(pod_restart_policy="OnFailure"))
 
 
-def released() -> tuple[Controller, World]:
+def released(backoff: Backoff = NO_BACKOFF) -> tuple[Controller, World]:
     """The group was suspended at 12:00:41, and its pods are gone."""
-    controller, world = releasing()
+    controller, world = releasing(backoff=backoff)
     controller.reconcile(world, 13)
     controller.reconcile(world, 41)
     gone = world.suspended_by(INCIDENT).with_jobset(suspended=True).with_job(suspended=True)
@@ -170,8 +216,8 @@ def test_a_group_is_released_when_the_scheduler_has_had_its_time() -> None:
     controller, world = releasing()
     assert controller.reconcile(world, 13).requeue_at == at(40.5)
     plan = controller.reconcile(world, 41)
-    assert [type(action) for action in plan.actions] == [SuspendWorkload]
-    assert controller.incident.released == Released(since=at(41), until=at(71))
+    assert [type(action) for action in plan.actions] == [SuspendWorkload, EmitEvent]
+    assert controller.incident.released == Released(since=at(41))
     assert controller.incident.reason is Reason.RELEASED
 
 
@@ -202,8 +248,8 @@ def test_a_group_that_does_not_find_the_room_is_released_again_for_twice_as_long
     back = one_waits(msgspec.structs.replace(gone.released().resumed(91), room=None), started=92)
     controller.reconcile(back, 93)
     plan = controller.reconcile(back, 122)
-    assert [type(action) for action in plan.actions] == [SuspendWorkload]
-    assert controller.incident.released == Released(since=at(41), until=at(182), times=2)
+    assert [type(action) for action in plan.actions] == [SuspendWorkload, EmitEvent]
+    assert controller.incident.released == Released(since=at(41), times=2)
     assert plan.requeue_at == at(122 + 60)
 
 
@@ -225,6 +271,33 @@ def test_a_retry_resumes_the_group_whether_there_seems_to_be_room_or_not() -> No
     controller.reconcile(asked, 61)
     controller.reconcile(asked, 62)
     assert resumes(controller) == 1
+
+
+def test_the_backoff_of_a_later_attempt_does_not_wait_for_room() -> None:
+    """The group was released, came back, and lost a member again once all of its members had run."""
+    controller, gone = released(backoff=Backoff(initial=timedelta(seconds=30)))
+    room = msgspec.structs.replace(gone, room=Room(4, ("gpu-0", "gpu-1", "gpu-2", "gpu-3")))
+    controller.reconcile(room, 90)
+    back = msgspec.structs.replace(gone.released().resumed(91), room=None).all_scheduled().all_started(92)
+    controller.reconcile(back, 93)
+    controller.reconcile(back.pod_deleted(3, 95), 96)
+    assert len(controller.triggers) == 2
+    assert controller.incident.released is None
+    assert controller.incident.suspension == Suspension(until=at(126))
+
+
+def test_a_launcher_takes_no_seat_of_its_workers() -> None:
+    """Room is counted for pods that ask for accelerators. Eight workers and a launcher need eight seats."""
+    of_workers = JobFacts("w", "j-1", "1", "jobset-1", "worker", at(0), parallelism=8, demand=Demand(gpus=8))
+    of_launcher = JobFacts("l", "j-2", "1", "jobset-1", "launcher", at(0), parallelism=1)
+    world = msgspec.structs.replace(group(), jobs=(of_workers, of_launcher), pods=())
+    assert seats(world.snapshot()) == 8
+
+
+def test_a_release_is_an_event_and_announces_no_time() -> None:
+    controller, _ = released()
+    assert controller.events.count("Released") == 1
+    assert controller.ledger.next_attempt_at is None
 
 
 def test_a_job_with_a_deadline_is_not_released() -> None:

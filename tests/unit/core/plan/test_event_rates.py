@@ -42,6 +42,7 @@ CHANGES: dict[str, tuple[Ledger, Ledger]] = {
     "RuleDecided": (ledger(Phase.HELD), ledger(Phase.HELD, rule="bad-gpu")),
     "QuarantineRefused": (ledger(attempts=(FIRST,)), ledger(attempts=(FIRST,), considered=(CAP,))),
     "RestartWithheld": (ledger(attempts=(FIRST,)), ledger(Phase.BACKOFF, attempts=(FIRST,), withheld=WITHHELD)),
+    "Released": (ledger(attempts=(FIRST,)), ledger(attempts=(FIRST,), suspension=Suspension(AT, for_room=True))),
     "Resumed": (ledger(attempts=(FIRST,), suspension=Suspension(AT)), ledger(attempts=(FIRST,))),
     "IncidentRecovered": (ledger(attempts=(FIRST,)), CLOSED),
     "RequestAccepted": (Ledger(), ANSWERED),
