@@ -259,7 +259,7 @@ def _runs_again(ledger: Ledger, waits_until: datetime) -> Plan:
 def _is_put_off(context: ReconcileContext, ledger: Ledger) -> bool:
     """The incident does not end yet, although all run again: a restart or a verdict is still to come."""
     found = meeting_of(context.snapshot, ledger)
-    if found.leaving or (ledger.phase is Phase.HELD and found.standing is Standing.BROKEN):
+    if found.leaves_at is not None or (ledger.phase is Phase.HELD and found.standing is Standing.BROKEN):
         return True
     if ledger.current_incident.withheld is not None:
         return not backoff.all_met_after(context.snapshot, ledger, lifecycle.present(context.snapshot, ledger))

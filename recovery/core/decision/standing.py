@@ -11,7 +11,14 @@ import msgspec
 from recovery.core.diagnosis.meeting import CLOCKS_DIFFER_BY, Meeting
 from recovery.core.incident import phases
 from recovery.core.incident.preconditions import ended, needs_force
-from recovery.core.incident.standing import broken_later, just_closed, left_broken, meeting_of, no_longer_broken
+from recovery.core.incident.standing import (
+    broken_later,
+    just_closed,
+    left_broken,
+    meeting_of,
+    no_longer_broken,
+    noted_loss,
+)
 from recovery.core.model.ledger import Ledger
 from recovery.core.model.reason import Explanation, Reason, because
 from recovery.core.model.standing import Standing
@@ -47,6 +54,7 @@ def followed(context: ReconcileContext, before: Ledger, plan: Plan) -> Plan:
     is_kept = before.standing is not Standing.UNKNOWN or before.met_at is not None
     if is_written or (is_kept and standing is not before.standing):
         after = msgspec.structs.replace(after, standing=standing, met_at=_met_at(after, found, context.now))
+        after = noted_loss(after, found) if runs else after
     message = after.incident.message if after.broken != before.broken and after.incident is not None else plan.message
     return msgspec.structs.replace(plan, ledger=after, message=message)
 

@@ -49,8 +49,9 @@ class Meeting(msgspec.Struct, frozen=True):
     """The pods whose ranks hang. Without those of silent nodes, whose ranks may have ended."""
     over_at: datetime | None = None
     """When the last process of that set ended. None: one runs, or none has met."""
-    leaving: bool = False
-    """A process of the latest set has been asked to terminate, and still runs. When it ends, the others hang."""
+    leaves_at: datetime | None = None
+    """When a process of the latest set was asked to terminate, if it still runs. When it ends, the others hang. None: no
+    process was asked."""
 
     @property
     def hung(self) -> int:
@@ -283,7 +284,8 @@ class _Scan:
     def _is_known(self, event: _Event) -> None:
         """All that run at that moment, seen or not, have met. LOST: those that no object shows have just ended."""
         is_loss = event.order is _Order.LOST
-        if not (is_loss or self._met_at is None or event.surely):
+        # Two groups, of the present Jobs and of a deleted one with those beside it, may know of the same meeting.
+        if not (is_loss or self._met_at in (None, event.at) or event.surely):
             return
         if not is_loss or not self._set:
             self._meet(event.at)
@@ -304,9 +306,9 @@ class _Scan:
         trains = bool(self._set) or (bool(self._done) and not self._waiting)
         if not trains or self._met_at is None:
             return Meeting(Standing.FORMING, self._met_at, over_at=self._over_at)
-        leaving = any(each.leaves_at is not None for each in self._set.values())
+        leaves_at = min((each.leaves_at for each in self._set.values() if each.leaves_at is not None), default=None)
         doubtful = self._doubtful or any(each.silent for each in self._set.values())
-        return Meeting(Standing.UNKNOWN if doubtful else Standing.MET, self._met_at, leaving=leaving)
+        return Meeting(Standing.UNKNOWN if doubtful else Standing.MET, self._met_at, leaves_at=leaves_at)
 
     def _ended(self, process: Process, at: datetime) -> None:
         self._stops_waiting(process)

@@ -78,10 +78,9 @@ def open_incident(
     uid = snapshot.workload.uid
     number = ledger.totals.incidents + 1
     # A node fault loses no member: the group trains until it is restarted because of the fault, however old that is.
-    losses = [item for item in disruption.evidence if item.is_loss]
-    dated = [item.at for item in losses if item.at is not None]
+    dated = [item.at for item in disruption.evidence if item.is_loss and item.at is not None]
     decided_at = now if decided_at is None else decided_at
-    failed_at = lost_at = min([*dated, decided_at])
+    failed_at = min([*dated, decided_at])
     if ledger.handled.until is not None:  # no second is booked twice
         decided_at = min(max(decided_at, ledger.handled.until), now)
         failed_at = min(max(failed_at, ledger.handled.until), decided_at)
@@ -98,7 +97,6 @@ def open_incident(
         pinned=pinned_policy_of(policy),
         fingerprint=fingerprint_of(disruption),
         opened_by=disruption.root.evidence.key,
-        lost_at=lost_at if losses else None,
         target=_deleted_target(snapshot) if is_deletion(disruption.evidence) else target_of(snapshot),
         gpus=gpus,
         ranks=ranks,
@@ -171,13 +169,10 @@ def more_evidence(ledger: Ledger, evidence: tuple[Evidence, ...]) -> Ledger:
     """Record evidence that arrived while the incident was open."""
     incident = ledger.current_incident
     texts = dict.fromkeys((*incident.evidence, *(item.text for item in evidence)))
-    lost_at = incident.lost_at or min(
-        (item.at for item in evidence if item.is_loss and item.at is not None), default=None
-    )
     counts, known = incident.evidence_counts, frozenset(ledger.handled.keys)
     if counts:  # an older version did not count what it saw
         counts = counted(counts, (item for item in evidence if item.key not in known))
-    noted = ledger.with_incident(evidence=tuple(texts)[:MAX_EVIDENCE], evidence_counts=counts, lost_at=lost_at)
+    noted = ledger.with_incident(evidence=tuple(texts)[:MAX_EVIDENCE], evidence_counts=counts)
     return msgspec.structs.replace(noted, handled=with_keys(ledger.handled, evidence))
 
 
@@ -262,6 +257,7 @@ def add_attempt(
             charged=incident.charged or charge,
             exhausted=None if bump else incident.exhausted,
             released=None if bump else incident.released,
+            lost_at=None if bump else incident.lost_at,
             reason=reason,
             message=message,
             told=MessageRelation.ATTEMPT,

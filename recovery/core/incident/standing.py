@@ -39,7 +39,7 @@ def _without_restarted(snapshot: Snapshot, ledger: Ledger) -> Snapshot:
 def hangs(snapshot: Snapshot, ledger: Ledger) -> bool:
     """Ranks hang, or will hang as soon as a rank has ended that was asked to terminate."""
     found = meeting_of(snapshot, ledger)
-    return found.standing is Standing.BROKEN or found.leaving
+    return found.standing is Standing.BROKEN or found.leaves_at is not None
 
 
 def met_since(snapshot: Snapshot, ledger: Ledger, losses: Iterable[datetime | None]) -> bool:
@@ -54,16 +54,28 @@ def met_since(snapshot: Snapshot, ledger: Ledger, losses: Iterable[datetime | No
 
 
 def _lost_at(ledger: Ledger) -> datetime | None:
-    """When the present group lost its first rank, by the ledger. A new leader may see no trace of that.
-
-    None: the ledger knows of no loss since the latest restart. A loss before it says nothing about the new processes.
-    """
-    incident = ledger.incident
-    if incident is None:
+    """Since when ranks of the present group hang, by the ledger. A new leader may see no trace of the rank that they
+    wait for. None: none was seen to hang."""
+    if ledger.incident is None:
         return ledger.broken.since if ledger.broken is not None else None
-    if incident.withheld is not None:
-        return incident.withheld.lost_at
-    return None if restarted(ledger) else incident.lost_at
+    return ledger.incident.lost_at if _is_about_present(ledger) else None
+
+
+def noted_loss(ledger: Ledger, found: Meeting) -> Ledger:
+    """The ledger of an open incident, with the moment since which ranks hang, or will hang, if the timeline shows one.
+
+    The date of the evidence does not serve. A loss that is only inferred has none, and the moment at which a controller
+    notices it may lie after the restart of the others, which have then met no one.
+    """
+    lost_at = found.broken_since or found.leaves_at
+    if ledger.incident is None or lost_at is None or not _is_about_present(ledger):
+        return ledger
+    return ledger.with_incident(lost_at=lost_at)
+
+
+def _is_about_present(ledger: Ledger) -> bool:
+    """The losses of the open incident are losses of the present processes. Those before a restart are not."""
+    return ledger.current_incident.withheld is not None or not restarted(ledger)
 
 
 def _hung_of(ledger: Ledger) -> int:

@@ -235,8 +235,8 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     opened_by: str = ""
     """Key of the evidence that opened the incident."""
     lost_at: datetime | None = None
-    """When the group lost its first member. That may be before `started_at`, if the incident before covers that time.
-    None: it has lost none, or an older version opened the incident."""
+    """Since when ranks hang, as the processes showed it. That may be before `started_at`, if the incident before covers
+    that time. None: none has been seen to hang since the latest restart."""
     target: Target = Target()
     """The objects that the latest restart deletes, or would delete."""
     gpus: int = 0

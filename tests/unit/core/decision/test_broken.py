@@ -75,6 +75,25 @@ def test_a_faulty_node_breaks_nothing_until_a_rank_is_lost(lost: bool) -> None:
     assert controller.ledger.standing is (Standing.BROKEN if lost else Standing.MET)
 
 
+def test_a_loss_without_a_date_is_none_of_the_ranks_that_began_before_it_was_noticed() -> None:
+    """A user suspends a job, and Kueue resumes it at once. A listing between the deletions of its pods is answered, and
+    the next request only after three seconds. The ranks that began meanwhile have met no one yet."""
+    before = training(4)
+    pods = tuple(pod for pod in before.pods if pod.index != 1)
+    between = msgspec.structs.replace(before, pods=pods)
+    controller = observing()
+    controller.reconcile(between, 3.9)
+    assert controller.incident.evidence == ("rank 1 of Job train-node-0 has no pod",)
+    gone = between.pod_gone(0, 1).pod_gone(2, 1).pod_gone(3, 1)
+    after = gone
+    for index, started in enumerate((3, 3, 3, 4)):
+        after = after.replaced(index, 1).started(index, started).pod_ready(index, started)
+    controller.settle(after, 5)
+    assert controller.ledger.standing is Standing.MET
+    controller.reconcile(after.controller_restarted(), 6)
+    assert controller.ledger.standing is Standing.MET
+
+
 @BOTH
 def test_the_conditions_and_the_message_say_so(make: type[Controller]) -> None:
     controller = closed(make())

@@ -92,7 +92,7 @@ def test_an_end_and_the_start_that_would_complete_the_set_in_one_second_are_no_m
 
 def test_a_rank_that_is_asked_to_terminate_trains_on_until_it_ends() -> None:
     leaving = RUNS.pod_deleted(2, 10)
-    assert (standing(leaving), meet(leaving.snapshot()).leaving) == (Standing.MET, True)
+    assert (standing(leaving), meet(leaving.snapshot()).leaves_at) == (Standing.MET, at(10))
     assert meet(leaving.pod_gone(2, 38).snapshot()).broken_since == at(38)
 
 
