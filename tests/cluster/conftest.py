@@ -117,10 +117,11 @@ async def proxy(installed: ControlPlane) -> AsyncIterator[ApiProxy]:
 
 
 @pytest.fixture
-def controller(proxy: ApiProxy, tmp_path: Path) -> StartsController:
+def controller(proxy: ApiProxy, tmp_path: Path) -> Iterator[StartsController]:
     """Starts controllers behind `proxy`, each with its own log (`controller-1.log`, ...) and a preloaded program.
 
     They run as the shipped ServiceAccount, with only the rights of manifests/default, and elect a leader by its Lease.
+    pytest shows the end of their logs with a test that failed.
     """
     kubeconfig = proxy.write_kubeconfig(tmp_path / "kubeconfig")
     logs = (tmp_path / f"controller-{number}.log" for number in count(1))
@@ -128,7 +129,9 @@ def controller(proxy: ApiProxy, tmp_path: Path) -> StartsController:
     def start(*, standby: bool = False) -> AbstractAsyncContextManager[ControllerProcess]:
         return ControllerProcess.running(kubeconfig, next(logs), standby=standby, warm=True)
 
-    return start
+    yield start
+    for log in sorted(tmp_path.glob("controller-*.log")):
+        print(log.name, *log.read_text().splitlines()[-40:], sep="\n")
 
 
 @pytest.fixture
