@@ -231,19 +231,19 @@ class Job:
                         return history
                     await asyncio.sleep(0.1)
         except TimeoutError:
-            ledger = json.dumps(await self.ledger(), indent=1)
+            found = json.dumps(await self.ledger(), indent=1)
             objects = "\n".join(await self._states())
             raise AssertionError(
-                f"{self.training}: {count} closed incidents expected; the ledger is {ledger}\n{objects}"
+                f"{self.training}: {count} closed incidents expected; the ledger is {found}\n{objects}"
             ) from None
 
     async def _states(self) -> list[str]:
         """The TrainJob, JobSet, Jobs and pods of the job as they are now, a line each."""
-        found = [(kind, item) for kind in (TRAIN_JOBS, JOB_SETS, JOBS, PODS) for item in await self.items(kind)]
+        objects = [(kind, item) for kind in (TRAIN_JOBS, JOB_SETS, JOBS, PODS) for item in await self.items(kind)]
         return [
             f"{kind.plural} {item['metadata']['name']}: deleted {item['metadata'].get('deletionTimestamp')}, "
             f"status {json.dumps(item.get('status'))}"
-            for kind, item in found
+            for kind, item in objects
         ]
 
 

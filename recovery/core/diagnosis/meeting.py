@@ -50,8 +50,8 @@ class Meeting(msgspec.Struct, frozen=True):
     over_at: datetime | None = None
     """When the last process of that set ended. None: one runs, or none has met."""
     leaves_at: datetime | None = None
-    """When a process of the latest set was asked to terminate, if it still runs. When it ends, the others hang. None: no
-    process was asked."""
+    """When a process of the latest set was asked to terminate, if it still runs. When it ends, the others hang. None:
+    no process was asked."""
 
     @property
     def hung(self) -> int:
