@@ -20,6 +20,7 @@ from recovery.sim.api.kinds.jobsets import jobset_kind
 from recovery.sim.api.kinds.pods import PodAdmission
 from recovery.sim.api.kinds.recovery import recovery_kinds
 from recovery.sim.api.kinds.trainjobs import trainer_kinds
+from recovery.sim.api.kinds.workloads import workload_kind
 from recovery.sim.api.metadata import micro_timestamp
 from recovery.sim.api.server import ApiServer
 from recovery.sim.controllers.garbage import GarbageCollector
@@ -77,6 +78,7 @@ class EmbeddedCluster:
             job_kind(),
             jobset_kind(),
             *trainer_kinds(),
+            workload_kind(),
             *recovery_kinds(),
         )
         self.server = ApiServer(kinds, clock=clock, entropy=entropy)

@@ -41,6 +41,7 @@ from recovery.sim.trials.dice import Dice
 from recovery.sim.trials.failure_signs import LEFT, PEERS, Sign
 from recovery.sim.trials.faults import FaultKind, TrialFault
 from recovery.sim.trials.job_admission import Admissions
+from recovery.sim.trials.kueue import Kueue
 from recovery.sim.trials.manifests import TRAINER, members, policy_of, workload_of
 from recovery.sim.trials.node_faults import NodeFaults
 from recovery.sim.trials.plan import JobPlan, PlannedRuntime, TrialPlan
@@ -69,7 +70,9 @@ class FaultInjector:
         self._log = log
         self._jobs = {str(job): job for job in plan.jobs}
         self._actors = Actors(cluster.server)
-        self._admissions = Admissions(cluster.server, self._actors, clock, log)
+        kueue = Kueue(cluster.server, self._actors, clock, plan.kueue)
+        kueue.begin()
+        self._admissions = Admissions(cluster.server, self._actors, clock, log, kueue)
         nodes = NodeFaults(plan, cluster, clock, log, self._actors, self._pods)
         workloads = WorkloadFaults(plan, cluster, log, self._actors, self._admissions, self._pods)
         self._acts: dict[FaultKind, Callable[[TrialFault], None]] = {
@@ -109,7 +112,6 @@ class FaultInjector:
     def begin(self) -> None:
         """Begins the trial: schedules each of these faults."""
         loop = asyncio.get_running_loop()
-        self._admissions.begin()
         for job in self._plan.jobs:
             self._admissions.created(job)
         timed = [fault for fault in self._plan.faults if fault.at_seconds is not None and fault.key.actor == "world"]

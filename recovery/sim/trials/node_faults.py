@@ -14,7 +14,7 @@ from recovery.sim.trials.dice import Dice
 from recovery.sim.trials.failure_signs import GPU_CONDITION, GPU_CONDITION_REASON, LEFT, MONITOR_TAINT, Sign
 from recovery.sim.trials.faults import FaultKind, TrialFault
 from recovery.sim.trials.health_agent import HealthAgent, held_by_agent
-from recovery.sim.trials.job_admission import FLAVOR_LABEL
+from recovery.sim.trials.kueue import FLAVOR_LABEL
 from recovery.sim.trials.manifests import TRAINER
 from recovery.sim.trials.plan import TrialPlan
 from recovery.sim.trials.trial_log import TrialLog

@@ -121,6 +121,8 @@ class JobPlan(msgspec.Struct, frozen=True):
     """`spec.activeDeadlineSeconds` of the TrainJob. None: it has no deadline."""
     ttl_seconds: int | None = None
     """`spec.ttlSecondsAfterFinished` of its JobSet. None: the JobSet stays."""
+    priority: int = 0
+    """The priority of its Workload, if Kueue starts it."""
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -138,6 +140,23 @@ class JobPlan(msgspec.Struct, frozen=True):
     @property
     def under_kueue(self) -> bool:
         return self.admission in {JobAdmission.BY_KUEUE, JobAdmission.BY_KUEUE_WITHOUT_QUEUE}
+
+
+class KueueSettings(msgspec.Struct, frozen=True):
+    """The configuration of Kueue. The defaults are those of Kueue 0.19, where waitForPodsReady is on."""
+
+    ready_seconds: float = 1800.0
+    """`timeout`: from the admission until all Jobs have to be ready."""
+    recovery_seconds: float = 1800.0
+    """`recoveryTimeout`: from the moment when a Job is no longer ready until all are ready again."""
+    backoff_seconds: float = 60.0
+    """`backoffBaseSeconds`: how long the first job that was not ready in time waits. It doubles each time."""
+    longest_backoff_seconds: float = 3600.0
+    """`backoffMaxSeconds`."""
+    backoff_limit: int | None = None
+    """`backoffLimitCount`: after so many times the Workload is deactivated. None: never."""
+    gpus: int | None = None
+    """The quota of the one ClusterQueue of all jobs. None: each job has a ClusterQueue of its own size."""
 
 
 class FaultRates(msgspec.Struct, frozen=True):
@@ -175,6 +194,7 @@ class TrialPlan(msgspec.Struct, frozen=True):
     """The limit of each controller in kube-controller-manager (`--kube-api-qps`). Large clusters set it higher."""
     birth_settings: bool = False
     """The admission policy that applies settings at birth is installed."""
+    kueue: KueueSettings = KueueSettings()
     manager_burst: int = 30
     """The burst of each of them. A low value stands for a busy cluster, where other Jobs have used up the rest."""
 

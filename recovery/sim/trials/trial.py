@@ -26,7 +26,7 @@ from recovery.sim.trials.controller_replica import Replica
 from recovery.sim.trials.coverage import coverage_of
 from recovery.sim.trials.fault_injection import FaultInjector
 from recovery.sim.trials.faults import TrialFault
-from recovery.sim.trials.job_admission import FLAVOR, FLAVOR_LABEL
+from recovery.sim.trials.kueue import FLAVOR, FLAVOR_LABEL
 from recovery.sim.trials.manifests import NO_IMAGE, config_of, objects_of
 from recovery.sim.trials.node_faults import RACK_LABEL
 from recovery.sim.trials.plan import FaultRates, TrialPlan, nodes_needed, rack_of

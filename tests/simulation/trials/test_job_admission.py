@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from recovery.ports import JOB_SETS, JOBS, PODS, TRAIN_JOBS, Resource
 from recovery.sim.training.trace import EventKind
 from recovery.sim.trials.faults import FaultKind, TrialFault
-from recovery.sim.trials.job_admission import FLAVOR, FLAVOR_LABEL, KUEUE_MANAGER
+from recovery.sim.trials.kueue import FLAVOR, FLAVOR_LABEL, KUEUE_MANAGER
 from recovery.sim.trials.plan import JobAdmission, JobPlan, PlannedRuntime
 from recovery.sim.trials.trial import TrialOutcome, run_trial
 from tests.simulation.trials.small import LLM, happening, in_world, second, states, with_faults
@@ -14,6 +14,8 @@ from tests.simulation.trials.small import LLM, happening, in_world, second, stat
 pytestmark = pytest.mark.long
 
 ADMITTED = 40.0
+BY_KUEUE = ADMITTED + 0.04
+"""When Kueue has started a job that gets quota then."""
 
 
 def trial(admission: JobAdmission, *faults: TrialFault, **job: object) -> TrialOutcome:
@@ -28,7 +30,7 @@ def switches(outcome: TrialOutcome, resource: Resource = TRAIN_JOBS) -> list[tup
     for moment, _, body in states(outcome, resource):
         suspended = bool(body["spec"].get("suspend"))
         if not found or found[-1][1] != suspended:
-            found.append((round(moment, 1), suspended))
+            found.append((round(moment, 2), suspended))
     return found
 
 
@@ -53,7 +55,7 @@ def test_kueue_resumes_a_job_with_the_nodes_that_it_may_use(admission: JobAdmiss
     outcome = trial(admission)
     (job,) = outcome.evidence.server.objects(TRAIN_JOBS)
     assert job["metadata"]["labels"].get("kueue.x-k8s.io/queue-name") == queue
-    assert switches(outcome) == [(0.0, True), (ADMITTED, False)]
+    assert switches(outcome) == [(0.0, True), (BY_KUEUE, False)]
     patched = [body for _, _, body in states(outcome, TRAIN_JOBS) if body["spec"].get("runtimePatches")]
     assert patched[0]["spec"]["suspend"], "it is patched before it is resumed"
     assert [patch["manager"] for patch in patched[0]["spec"]["runtimePatches"]] == [KUEUE_MANAGER]
@@ -65,12 +67,12 @@ def test_kueue_resumes_a_job_with_the_nodes_that_it_may_use(admission: JobAdmiss
 def test_kueue_undoes_an_outside_suspension() -> None:
     outcome = trial(JobAdmission.BY_KUEUE, in_world(FaultKind.USER_SUSPEND, 100.0, 60.0))
     assert happening(outcome, FaultKind.USER_SUSPEND)
-    assert switches(outcome) == [(0.0, True), (ADMITTED, False), (100.0, True), (100.2, False)]
+    assert switches(outcome) == [(0.0, True), (BY_KUEUE, False), (100.0, True), (100.04, False)]
 
 
 def test_an_evicted_job_is_suspended_and_admitted_again_once_its_pods_are_gone() -> None:
     outcome = trial(JobAdmission.BY_KUEUE, in_world(FaultKind.KUEUE_EVICT, 100.0, 60.0))
-    assert switches(outcome) == [(0.0, True), (ADMITTED, False), (100.0, True), (160.0, False)]
+    assert switches(outcome) == [(0.0, True), (BY_KUEUE, False), (100.08, True), (160.08, False)]
     without = [second for second, _, body in states(outcome, TRAIN_JOBS) if not body["spec"].get("runtimePatches")]
     assert any(100.0 < moment < 160.0 for moment in without), "its nodes were taken from it"
     assert len(formed(outcome)) == 2
@@ -80,8 +82,8 @@ def test_a_job_that_waits_for_kueue_is_not_started_by_others() -> None:
     faults = (in_world(FaultKind.KUEUE_EVICT, 100.0, 100.0), in_world(FaultKind.USER_SUSPEND, 90.0, 40.0, number=1))
     outcome = trial(JobAdmission.BY_KUEUE, *faults)
     assert (130.0, False) in switches(outcome), "the user ends a suspension that he takes for his own"
-    assert (130.2, True) in switches(outcome)
-    assert switches(outcome)[-1] == (200.0, False)
+    assert (130.04, True) in switches(outcome)
+    assert switches(outcome)[-1] == (200.08, False)
 
 
 def test_a_job_that_its_user_creates_again_is_admitted_again() -> None:
