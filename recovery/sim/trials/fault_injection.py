@@ -45,6 +45,7 @@ from recovery.sim.trials.kueue import Kueue
 from recovery.sim.trials.manifests import TRAINER, members, policy_of, workload_of
 from recovery.sim.trials.node_faults import NodeFaults
 from recovery.sim.trials.plan import JobPlan, PlannedRuntime, TrialPlan
+from recovery.sim.trials.pod_cleaner import PodCleaner
 from recovery.sim.trials.trial_log import TrialLog
 from recovery.sim.trials.workload_faults import WorkloadFaults
 
@@ -72,6 +73,8 @@ class FaultInjector:
         self._actors = Actors(cluster.server)
         kueue = Kueue(cluster.server, self._actors, clock, plan.kueue)
         kueue.begin()
+        if plan.cleans_after_seconds is not None:
+            PodCleaner(self._actors, plan.cleans_after_seconds)
         self._admissions = Admissions(cluster.server, self._actors, clock, log, kueue)
         nodes = NodeFaults(plan, cluster, clock, log, self._actors, self._pods)
         workloads = WorkloadFaults(plan, cluster, log, self._actors, self._admissions, self._pods)

@@ -195,6 +195,8 @@ class TrialPlan(msgspec.Struct, frozen=True):
     birth_settings: bool = False
     """The admission policy that applies settings at birth is installed."""
     kueue: KueueSettings = KueueSettings()
+    cleans_after_seconds: float | None = None
+    """A client deletes each failed pod so many seconds after it has failed. None: no client does."""
     manager_burst: int = 30
     """The burst of each of them. A low value stands for a busy cluster, where other Jobs have used up the rest."""
 

@@ -15,6 +15,7 @@ from recovery.sim.training.rounds import TrainingKind
 from recovery.sim.trials.failure_signs import Sign
 from recovery.sim.trials.faults import FaultKey, FaultKind, TrialFault
 from recovery.sim.trials.manifests import KILLABLE, NATIVE_CODE, container_name
+from recovery.sim.trials.neighbours import with_neighbours
 from recovery.sim.trials.plan import (
     FaultRates,
     JobAdmission,
@@ -169,7 +170,7 @@ def draw_plan(seed: int) -> TrialPlan:
     config["quarantine"]["cordon"] = agent.random() < _SHARES["cordon"]
     if not calm_world:
         faults = (*faults, *_faults_of_agent(agent, jobs, config, faults))
-    return TrialPlan(
+    plan = TrialPlan(
         seed=seed,
         jobs=jobs,
         faults=faults,
@@ -184,6 +185,7 @@ def draw_plan(seed: int) -> TrialPlan:
         manager_requests_per_second=_BUSY_PER_SECOND if busy else 20.0,
         manager_burst=_BUSY_BURST if busy else 30,
     )
+    return with_neighbours(random.Random(f"neighbours {seed}"), plan)
 
 
 def _installations(chance: random.Random, replicas: int) -> int:
