@@ -39,6 +39,7 @@ from recovery.sim.trials.checkers.node_writes import (
     QuarantineWithinCap,
 )
 from recovery.sim.trials.checkers.one_incarnation import OneIncarnation
+from recovery.sim.trials.checkers.other_actors import OneActorEndsARun, SomeoneActs
 from recovery.sim.trials.checkers.overdue_waits import SuspensionReleased, WatchdogTouches
 from recovery.sim.trials.checkers.policy_rules import ChargedByRule, FailJobForItsCause
 from recovery.sim.trials.checkers.progress import ProgressIsNew
@@ -88,6 +89,8 @@ _RULES: tuple[type[CheckerRule], ...] = (
     ProgressIsNew,
     FleetTotalsFold,
     TimelyAction,
+    SomeoneActs,
+    OneActorEndsARun,
     ConvergesAfterHealing,
     LostTimeBooked,
     StandingConfirmed,

@@ -42,7 +42,7 @@ class ConvergesAfterHealing(CheckerRule):
         at = self.evidence.ends_at
         for key in self.evidence.jobs:
             group = self.world.group(key)
-            trouble = self._not_converged(group) if group.mode == Mode.ENFORCE else None
+            trouble = self.trouble_of(group) if group.mode == Mode.ENFORCE else None
             if trouble is not None:
                 state = self.world.ledgers.of_group(key)
                 said = f"; its ledger says {state.ledger.phase}: {state.ledger.message}" if state is not None else ""
@@ -50,7 +50,7 @@ class ConvergesAfterHealing(CheckerRule):
                 yield self.found(at, f"{healed:.0f} s after the last fault {trouble}{said}", key)
         yield from self._restless()
 
-    def _not_converged(self, group: GroupView) -> str | None:
+    def trouble_of(self, group: GroupView) -> str | None:
         """Why the group has not converged. None: it has, or there is a reason."""
         if group.ended is not None or group.paused_since is not None or self._has_reason(group):
             return None
