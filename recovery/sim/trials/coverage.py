@@ -23,20 +23,30 @@ from recovery.core.model.ledger import AttemptAction, Incident, Outcome, Phase
 from recovery.core.model.rules import RuleAction
 from recovery.core.plan import actions
 from recovery.core.policy.spec import FencingMode, Mode, OnExhausted, OnTerminalFailure, Restart
-from recovery.ports import JOB_SETS, JOBS, NODES, RECOVERY_CONFIGS, TRAIN_JOBS
+from recovery.ports import JOB_SETS, JOBS, NODES, PODS, RECOVERY_CONFIGS, TRAIN_JOBS
 from recovery.sim.api.kinds.kind import Body
+from recovery.sim.api.kinds.workloads import WORKLOADS
 from recovery.sim.api.store import ObjectChange
 from recovery.sim.training.rounds import TrainingKind
-from recovery.sim.trials.actors import KUEUE
-from recovery.sim.trials.checkers.group_views import ours
+from recovery.sim.trials.actors import CLEANER, KUEUE
+from recovery.sim.trials.checkers.group_views import deletion_begins, ours
 from recovery.sim.trials.checkers.node_writes import cordoned, quarantined
 from recovery.sim.trials.failure_signs import PEERS, Sign
 from recovery.sim.trials.faults import FaultKind
 from recovery.sim.trials.health_agent import held_by_agent
+from recovery.sim.trials.kueue_workload import (
+    BACKOFF_FINISHED,
+    BY_PODS_READY_TIMEOUT,
+    BY_PREEMPTION,
+    DEACTIVATED,
+    EVICTED,
+    REQUEUED,
+)
 from recovery.sim.trials.ledger_history import LedgerWrite, action_of, ledger_writes
 from recovery.sim.trials.plan import JobAdmission, JobPlan, Marking, PlannedRuntime, PodFailures, Sidecar
 from recovery.sim.trials.rarely_hit import RARELY_HIT
 from recovery.sim.trials.trial_evidence import TrialEvidence
+from recovery.workloads.jobset import JOBSET_NAME_LABEL
 
 _ENUMS: Mapping[str, type[StrEnum]] = {
     "fault": FaultKind,
@@ -85,6 +95,11 @@ _AGENT = ("before", "between", "after", "released", "kept", "overruled")
 yet, that is, or that was; the controller releases one, and leaves its own cordon to the agent; the agent gives one up
 because another client has uncordoned it. (The controller does not quarantine a node that is cordoned.)"""
 
+_KUEUE = ("preempted", "timed-out", "requeued", "deactivated", "overlapping")
+"""What happens to Workloads, in this order: one of higher priority takes the quota; the pods are not ready in time; the
+backoff after that is over; the limit of such requeues is reached; the job is resumed while pods of its last run still
+terminate."""
+
 _STATE_MACHINE = (
     *(f"transition:{each}" for each in TRANSITIONS),
     *(f"ending:{each}" for each in ENDINGS),
@@ -96,6 +111,8 @@ ALL: tuple[str, ...] = (
     *(f"fleet:{what}" for what in _FLEET),
     *(f"job:{what}" for what in _JOB),
     *(f"agent:{what}" for what in _AGENT),
+    *(f"kueue:{what}" for what in _KUEUE),
+    "cleaner:deleted",
     *(f"condition:{kind}" for kind in _CONDITIONS),
     *(f"{dimension}:{member}" for dimension, members in _ENUMS.items() for member in members),
     *(f"action:{action.__name__}" for action in get_args(actions.Action)),
@@ -145,6 +162,7 @@ def coverage_of(evidence: TrialEvidence) -> dict[str, int]:
     found.update(_of_fleet(evidence))
     found.update(_of_workloads(evidence))
     found.update(_of_agent(evidence))
+    found.update(_of_kueue(evidence))
     if resumed:
         found["job:resumed"] = len(resumed)
     return {key: found[key] for key in ALL if found[key]}
@@ -249,6 +267,43 @@ def _of_agent(evidence: TrialEvidence) -> Iterator[str]:
                 yield "agent:kept"
         if was_held and not held and not cordoned(before):
             yield "agent:overruled"
+
+
+def _of_kueue(evidence: TrialEvidence) -> Iterator[str]:
+    """`cleaner:deleted`: the client that deletes failed pods has deleted one."""
+    terminating: dict[str, set[str]] = {}
+    for change in evidence.changes:
+        if change.resource not in {PODS, TRAIN_JOBS, WORKLOADS}:
+            continue
+        metadata = change.body["metadata"]
+        if change.resource == PODS:
+            going = terminating.setdefault(metadata.get("labels", {}).get(JOBSET_NAME_LABEL, ""), set())
+            going.discard(metadata["uid"])
+            if change.type != "DELETED" and "deletionTimestamp" in metadata:
+                going.add(metadata["uid"])
+            if deletion_begins(change) and change.actor == CLEANER:
+                yield "cleaner:deleted"
+        elif change.resource == TRAIN_JOBS and change.actor == KUEUE and _switched(change, suspended=False):
+            yield from ("kueue:overlapping",) * bool(terminating.get(metadata["name"]))
+        elif change.resource == WORKLOADS and change.type == "MODIFIED":
+            yield from _of_workload_status(change)
+
+
+def _of_workload_status(change: ObjectChange) -> Iterator[str]:
+    now, was = (_true_reasons(body) for body in (change.body, change.before or {}))
+    if now.get(EVICTED) != was.get(EVICTED):
+        reason = now.get(EVICTED, "")
+        yield from ("kueue:preempted",) * (reason == BY_PREEMPTION)
+        yield from ("kueue:timed-out",) * (reason == BY_PODS_READY_TIMEOUT)
+        yield from ("kueue:deactivated",) * reason.startswith(DEACTIVATED)
+    if now.get(REQUEUED) == BACKOFF_FINISHED != was.get(REQUEUED):
+        yield "kueue:requeued"
+
+
+def _true_reasons(workload: Body) -> dict[str, str]:
+    """The reasons of the conditions that are True, by type."""
+    conditions = (workload.get("status") or {}).get("conditions") or ()
+    return {each["type"]: each["reason"] for each in conditions if each["status"] == "True"}
 
 
 def _is_out_of_time(trainjob: Body | None) -> bool:
