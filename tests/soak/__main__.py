@@ -1,4 +1,4 @@
-"""`make soak`: runs seeds, or walks with ARGS=walks, on all cores.
+"""`make soak`: runs seeds on all cores; with ARGS=walks walks, with ARGS=neighbours trials with all other controllers.
 
 SEEDS: how many. FIRST: the number of the first. LIMIT_SECONDS: how long one may take.
 """
@@ -10,11 +10,12 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from tests.soak.attempt import Campaign
+from tests.soak.neighbours import NEIGHBOURS
 from tests.soak.seeds import SEEDS
 from tests.soak.soak import soak
 from tests.soak.walks import WALKS
 
-CAMPAIGNS: Mapping[str, Campaign] = {"seeds": SEEDS, "walks": WALKS}
+CAMPAIGNS: Mapping[str, Campaign] = {"seeds": SEEDS, "walks": WALKS, "neighbours": NEIGHBOURS}
 
 
 def main(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
