@@ -30,7 +30,7 @@ class KueueWorkload(msgspec.Struct, frozen=True):
     active: bool
     """False: Kueue does not admit it before someone sets `spec.active` to true again."""
     requeued: int
-    """How often Kueue has queued it again since its pods were last ready."""
+    """How often Kueue has queued it again because its pods were not ready in time. Only a deactivation resets it."""
     requeue_at: datetime | None
     """When Kueue queues it again. None: no backoff is in force."""
     conditions: tuple[Condition, ...]
