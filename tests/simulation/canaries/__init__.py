@@ -7,7 +7,7 @@ for its checker would prove nothing.
 
 from recovery.sim.trials.faults import FaultKind
 from recovery.sim.trials.manifests import NATIVE_CODE
-from recovery.sim.trials.plan import PlannedRuntime, TrialPlan
+from recovery.sim.trials.plan import JobAdmission, PlannedRuntime, TrialPlan
 from tests.simulation.canaries import decisions, fleet, ledgers, watching, writes
 from tests.simulation.canaries.canary import Canary, Property
 
@@ -46,6 +46,12 @@ def _backs_off(plan: TrialPlan) -> bool:
     return any("backoff" in (job.policy or {}) for job in plan.jobs)
 
 
+def _delays_under_kueue(plan: TrialPlan) -> bool:
+    """A restart of one of Kueue's jobs has to wait, and Kueue evicts the job."""
+    queued = {str(job) for job in plan.jobs if job.under_kueue and "backoff" in (job.policy or {})}
+    return any(fault.key.kind is FaultKind.KUEUE_EVICT and fault.job in queued for fault in plan.faults)
+
+
 def _ruled(action: str, *kinds: FaultKind) -> Property:
     """A policy has a rule with that action, and one of these faults takes place."""
 
@@ -59,6 +65,12 @@ def _ruled(action: str, *kinds: FaultKind) -> Property:
 def _resumed(plan: TrialPlan) -> bool:
     """Its Jobs are older than their runs, and their pods older than the condition that reports the resume."""
     return plan.manager_burst < 30 and any(job.policy is not None for job in plan.jobs)
+
+
+def _starts_later(plan: TrialPlan) -> bool:
+    """A job is created suspended, and a policy recovers it."""
+    enforced = [job for job in plan.jobs if (job.policy or {}).get("mode", "Enforce") == "Enforce"]
+    return any(job.admission is not JobAdmission.AT_ONCE and job.policy is not None for job in enforced)
 
 
 def _overlaps(plan: TrialPlan) -> bool:
@@ -146,7 +158,7 @@ CANARIES = (
         "a user's size is undone", "ResizeKept", decisions.sizes_of_users_are_undone, _has(FaultKind.USER_RESIZE), 90
     ),
     Canary("pods made before the resume are another run", "RecordedOnce", decisions.pods_by_creation, _resumed, 21),
-    Canary("pods of all runs are of this one", "IncidentCaused", decisions.all_pods_are_of_this_run, _overlaps, 493),
+    Canary("pods of all runs are of this one", "IncidentCaused", decisions.all_pods_are_of_this_run, _overlaps, 635),
     Canary("a group without an incident has met", "StandingConfirmed", ledgers.quiet_groups_have_met, _left_alone, 66),
     Canary("a sidecar counts as a rank", "HealthyUntouched", decisions.all_containers_train, _has_sidecars, 5),
     Canary("progress of the old incarnation", "ProgressIsNew", decisions.any_progress_will_do, _reports, 23),
@@ -155,6 +167,14 @@ CANARIES = (
     Canary("forgotten watchdog", "WatchdogTouches", decisions.no_watchdog, _has(FaultKind.JOB_WITHOUT_PODS), 65),
     Canary(
         "own suspension read as the user's", "SuspensionReleased", decisions.suspension_is_the_user_s, _backs_off, 12
+    ),
+    Canary("a resumed job is left alone", "SomeoneActs", decisions.resumed_is_suspended, _starts_later, 11),
+    Canary(
+        "every suspension read as our own",
+        "OneActorEndsARun",
+        decisions.suspensions_are_all_ours,
+        _delays_under_kueue,
+        360,
     ),
     Canary(
         "charge on Ignore",

@@ -13,7 +13,7 @@ from recovery.core.diagnosis.classify import Disruption, Finding
 from recovery.core.diagnosis.evidence import Evidence
 from recovery.core.diagnosis.matching import Answer
 from recovery.core.diagnosis.training_container import SelectedBy, Selection
-from recovery.core.incident import budget
+from recovery.core.incident import budget, preconditions
 from recovery.core.model.annotations import SUSPENDED_BY_ANNOTATION
 from recovery.core.model.earlier_failures import Handled
 from recovery.core.model.facts import JobFacts, PodFacts, Snapshot, WorkloadFacts
@@ -137,6 +137,27 @@ def suspension_is_the_user_s(monkeypatch: pytest.MonkeyPatch) -> None:
         return workload.labels.get(SUSPENDED_BY_ANNOTATION)
 
     monkeypatch.setattr("recovery.core.plan.suspension.marked_by", marked_by)
+
+
+def resumed_is_suspended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The condition Suspended counts by its presence, and a job that was resumed keeps it with the status False. So the
+    losses of a job that once was suspended are left to the client that suspends it."""
+
+    def left_alone(snapshot: Snapshot, workload: WorkloadFacts) -> Explanation | None:
+        if any(condition.type == "Suspended" for condition in workload.conditions):
+            return preconditions.suspended(workload)
+        return preconditions.left_alone(snapshot, workload)
+
+    monkeypatch.setattr("recovery.core.decision.decide.left_alone", left_alone)
+
+
+def suspensions_are_all_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The controller suspends jobs itself, so an incident continues while its job is suspended, no matter by whom."""
+
+    def in_force(workload: WorkloadFacts) -> bool:
+        return workload.suspended
+
+    monkeypatch.setattr("recovery.core.plan.suspension.in_force", in_force)
 
 
 def deadlines_are_reset(monkeypatch: pytest.MonkeyPatch) -> None:
