@@ -378,7 +378,7 @@ class TestOneOfSeveralJobs:
         assert controller.ledger.incident is None
         assert controller.ledger.standing is Standing.BROKEN
         assert controller.ledger.broken is not None
-        assert controller.ledger.broken.since == at(0.2)
+        assert controller.ledger.broken.since == at(0), "when its pods were asked to terminate, a whole second"
 
     def test_a_new_leader_which_did_not_see_it_knows_it_from_the_ledger(self) -> None:
         controller = observing()
