@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from recovery.core.model.facts import FleetFacts, GroupKey, LostNode, NodeFacts, Room, Snapshot, WaitingGroup
+from recovery.core.model.facts import FleetFacts, GroupKey, NodeFacts, Room, Snapshot, WaitingGroup
+from recovery.core.model.lost_node import LostNode
 from recovery.kube.capacity import NODES_AT_ONCE_MAX, Capacity, pods_per_node, scarce
 from recovery.kube.gpus_in_use import GpusInUse, NodeUse, free_gpus
 from recovery.kube.pending_groups import COST_AT_ONCE_MAX, PodsToPlace, WaitingGroups

@@ -12,8 +12,9 @@ from datetime import datetime, timedelta
 import msgspec
 
 from recovery.core.diagnosis.signature import DisruptionClass
-from recovery.core.model.facts import FleetFacts, LostNode
+from recovery.core.model.facts import FleetFacts
 from recovery.core.model.ledger import ClosedIncident, Incident, Ledger
+from recovery.core.model.lost_node import LostNode
 
 _WITHIN = timedelta(seconds=60)
 """Losses that are at most this far apart may have one cause. A longer gap ends a storm."""

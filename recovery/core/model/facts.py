@@ -12,6 +12,7 @@ import msgspec
 from recovery.core.model.birth_settings import BirthTrial
 from recovery.core.model.container_template import ContainerTemplate
 from recovery.core.model.demand import Demand
+from recovery.core.model.lost_node import LostNode
 from recovery.core.model.native_policy_facts import FailurePolicyFacts, PodFailureRule
 from recovery.core.model.node_fault import Fault
 
@@ -366,15 +367,6 @@ class NodeFacts(msgspec.Struct, frozen=True):
     lease_renewed_at: datetime | None = None
     """`spec.renewTime` of the node's Lease. Read live, and only of a node that is not reachable; None: not read, or
     there is none."""
-
-
-class LostNode(msgspec.Struct, frozen=True):
-    """A node that stopped being Ready, or disappeared."""
-
-    name: str
-    since: datetime
-    rack: str = ""
-    """Value of the label that names its rack, or its top-of-rack switch. Empty: it has none. A zone is not a rack."""
 
 
 class WaitingGroup(msgspec.Struct, frozen=True):

@@ -22,7 +22,6 @@ from recovery.core.model.facts import (
     GroupKey,
     JobFacts,
     JobSetFacts,
-    LostNode,
     NodeFacts,
     PodFacts,
     Room,
@@ -32,6 +31,7 @@ from recovery.core.model.facts import (
     WaitingGroup,
     WorkloadFacts,
 )
+from recovery.core.model.lost_node import LostNode
 from tests.unit.core.consistency import checked
 
 START = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recovery.core.fleet.storm import Storm, charged_before, storm_of
-from recovery.core.model.facts import FleetFacts, LostNode
+from recovery.core.model.facts import FleetFacts
 from recovery.core.model.ledger import ClosedIncident, Ledger, Outcome, Phase
+from recovery.core.model.lost_node import LostNode
 from recovery.core.model.reason import Reason
 from recovery.core.model.rules import Rule, RuleAction, When
 from recovery.core.plan.actions import SuspendWorkload
