@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from recovery.background import BackgroundTaskError, endless
-from recovery.core.diagnosis.unscheduled import seats
+from recovery.core.diagnosis.unscheduled import seats, unscheduled
 from recovery.core.incident import lifecycle
 from recovery.core.incident.fencing import OUT_OF_SERVICE_TAINT
 from recovery.core.model.config import CONFIG_NAME, ConfigFacts
@@ -167,10 +167,11 @@ class KubeGroupStore:
             unknown_nodes=self._undecodable.nodes(),
             stale=self.stale(),
         )
-        if not self._lacks(snapshot) and not self._seeks(snapshot):
+        if not self._lacks(snapshot) and not self._seeks(snapshot) and not self._waits(snapshot):
             return snapshot
-        # Room is dated from when it is first seen. Reading live for that would mean a read every few seconds. All other
-        # decisions use fleet facts from live reads only.
+        # Room is dated from when it is first seen. Reading live for that would mean a read every few seconds. So would
+        # the message that names the groups that wait for each other. All other decisions use fleet facts from live
+        # reads only.
         return msgspec.structs.replace(snapshot, fleet=self._fleet.facts(snapshot))
 
     def nodes(self) -> Mapping[str, NodeFacts]:
@@ -372,6 +373,11 @@ class KubeGroupStore:
         ledger = self._ledger_of(snapshot.key, snapshot.workload)
         released = ledger is not None and lifecycle.is_released(ledger)
         return seats(snapshot) if released else 0
+
+    def _waits(self, snapshot: Snapshot) -> bool:
+        """Whether no node has room for a member of a group that was restarted."""
+        ledger = self._ledger_of(snapshot.key, snapshot.workload)
+        return ledger is not None and ledger.phase is Phase.SCHEDULING and bool(unscheduled(snapshot))
 
     def _members_to_be(self, key: GroupKey) -> int:
         """How many pods the group is to have after the restart that is changing its size. 0: no restart is."""

@@ -242,7 +242,7 @@ def _waiting(key: GroupKey, counted: _Counted, room: PodRoom) -> WaitingGroup | 
     Members that already have a node count too, because feasible nodes are counted whether they are free or not.
     """
     needed = -(-counted.members // (room.pods_by_gpus or counted.sharing))
-    return WaitingGroup(key, needed, room.feasible) if 0 < needed <= room.in_all else None
+    return WaitingGroup(key, needed, room.feasible, counted.held) if 0 < needed <= room.in_all else None
 
 
 def _claim(waiting: WaitingGroup, held: NodeSet, feasible: NodeSet, gpus: int) -> NodeClaim | None:

@@ -61,3 +61,101 @@ def test_the_job_waits_and_trains_when_the_node_is_back(runtime: str, way: str) 
     gpus, away = 4 * 8, BACK_SECONDS - LOST_SECONDS
     least, most = {"Hold": (0, 0), "Release": (away - 120, away), "HoldThenRelease": (away - 1100, away - 900)}[way]
     assert least * gpus <= found["totals"].get("releasedGpuSeconds", 0) <= most * gpus
+
+
+EACH_HOLDS_SOME = """
+name: each-holds-what-the-other-needs
+duration: 45m
+healing: 10m
+cluster: {nodes: 8, gpusPerNode: 16}
+jobs:
+- {name: one, pods: 4, gpusPerPod: 12, runtime: shipped, policy: {mode: Enforce, whileWaiting: %s, capacityWait: %s}}
+- {name: two, pods: 4, gpusPerPod: 12, runtime: shipped, policy: {mode: Enforce, whileWaiting: %s, capacityWait: %s}}
+- {name: crowd, pods: 16, gpusPerPod: 1, runtime: shipped, policy: {mode: Enforce}}
+chaos:
+- {kind: PhysicalMachineChaos, at: 10m, action: remove, duration: 30m, selector: {job: one, indexes: [2, 3]}, mode: all}
+- {kind: PhysicalMachineChaos, at: 10m, action: remove, duration: 30m, selector: {job: two, indexes: [2, 3]}, mode: all}
+"""
+"""Four nodes are left for two jobs that need four each. All three jobs restart at once, so the Job controller is at its
+request limit, and creates the pods of both jobs by turns: one gets three of the nodes, and the other one."""
+RETURN_SECONDS, GPUS = 30 * 60.0, 4 * 12
+"""When the other four nodes are back, since the loss; and the GPUs of each job."""
+
+
+def each_holds_some(way: str, one: str, two: str) -> TrialOutcome:
+    """`one`, `two`: how long each job holds its nodes."""
+    return run_trial(read_scenario(EACH_HOLDS_SOME % (way, one, way, two), free_mib=8000).plan)
+
+
+def met(outcome: TrialOutcome, job: str) -> list[float]:
+    """After how many seconds since the loss all ranks of the job met, each time."""
+    rounds = outcome.evidence.rounds(f"default/{job}")
+    after = [(each.formed_at - outcome.evidence.began_at).total_seconds() - LOST_SECONDS for each in rounds]
+    return [seconds for seconds in after if seconds > 0]
+
+
+def ledgers(outcome: TrialOutcome, job: str) -> list[dict[str, Any]]:
+    """The states of the job's ledger, oldest first."""
+    bodies = [each.body for each in of_kind(outcome, RECOVERY_GROUPS)]
+    return [each["status"] for each in bodies if each["spec"]["workloadRef"]["name"] == job and "status" in each]
+
+
+def reasons(outcome: TrialOutcome, job: str) -> list[str]:
+    """What its incident said, in turn."""
+    found = [each["incident"]["reason"] for each in ledgers(outcome, job) if "incident" in each]
+    return [reason for reason, before in zip(found, [None, *found], strict=False) if reason != before]
+
+
+def idle(outcome: TrialOutcome, job: str) -> float:
+    """The seconds for which its GPUs were idle and kept from others."""
+    by_phase: dict[str, float] = ledgers(outcome, job)[-1]["totals"]["idleGpuSeconds"]
+    return sum(by_phase.values()) / GPUS
+
+
+def free(outcome: TrialOutcome, job: str) -> float:
+    """The seconds for which others could have its GPUs."""
+    seconds: float = ledgers(outcome, job)[-1]["totals"].get("releasedGpuSeconds", 0.0)
+    return seconds / GPUS
+
+
+def test_two_jobs_that_hold_what_the_other_needs_wait_for_ever_and_say_so() -> None:
+    outcome = each_holds_some("Hold", "10m", "10m")
+    assert outcome.violations == ()
+    for job in ("one", "two"):
+        [at] = met(outcome, job)
+        assert RETURN_SECONDS < at < RETURN_SECONDS + 360
+        assert idle(outcome, job) > RETURN_SECONDS
+        assert reasons(outcome, job)[2:5] == ["WaitingForTeardown", "WaitingForCapacity", "WaitsForEachOther"]
+        [says] = {
+            each["incident"]["message"].partition("; group ")[2]
+            for each in ledgers(outcome, job)
+            if each.get("incident", {}).get("reason") == "WaitsForEachOther"
+        }
+        assert says.startswith(f"default/{'two' if job == 'one' else 'one'} also waits, and holds")
+
+
+@pytest.mark.parametrize(("one", "two"), [("10m", "20m"), ("20m", "10m")])
+def test_the_job_that_lets_go_first_gives_the_other_its_nodes(one: str, two: str) -> None:
+    outcome = each_holds_some("HoldThenRelease", one, two)
+    first, last = ("one", "two") if one < two else ("two", "one")
+    assert outcome.violations == ()
+    [trains], [resumes] = met(outcome, last), met(outcome, first)
+    assert 600 < trains < 660
+    assert RETURN_SECONDS < resumes < RETURN_SECONDS + 60
+    assert (free(outcome, last), "Released" in reasons(outcome, last)) == (0, False)
+    assert idle(outcome, first) < 660 < RETURN_SECONDS - 660 < free(outcome, first)
+
+
+@pytest.mark.parametrize(("way", "held_for"), [("HoldThenRelease", 600), ("Release", 30)])
+def test_of_two_jobs_that_let_go_at_once_one_is_resumed_at_a_time(way: str, held_for: float) -> None:
+    outcome = each_holds_some(way, "10m", "10m")
+    assert outcome.violations == ()
+    first, last = sorted(("one", "two"), key=lambda job: met(outcome, job))
+    [trains], [resumes] = met(outcome, first), met(outcome, last)
+    assert held_for < trains < held_for + 120
+    assert RETURN_SECONDS < resumes < RETURN_SECONDS + 60
+    for job in (first, last):
+        assert reasons(outcome, job).count("Released") == 1
+        assert idle(outcome, job) < held_for + 60
+    assert free(outcome, first) < 60
+    assert free(outcome, last) > RETURN_SECONDS - held_for - 60

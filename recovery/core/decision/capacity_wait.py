@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from recovery.core.diagnosis import job_limits
-from recovery.core.diagnosis.membership import failing, member_count, member_jobs, stands_still
+from recovery.core.diagnosis.membership import failing, member_count, member_jobs, pods_of, stands_still
 from recovery.core.diagnosis.refusals import waiting_refused
 from recovery.core.diagnosis.unscheduled import seats, unscheduled
 from recovery.core.incident import lifecycle, phases
@@ -112,6 +112,28 @@ def meanwhile(context: ReconcileContext, ledger: Ledger) -> Explanation:
     if any(job.pod_restart_policy == "Never" for job in member_jobs(context.snapshot)):
         return explained(Sentence.WAITS_WITHOUT_NODES, Reason.WAITING_FOR_CAPACITY)
     return explained(Sentence.WAITS_ON_NODES, Reason.WAITING_FOR_CAPACITY)
+
+
+def each_other(context: ReconcileContext, ledger: Ledger, since: datetime) -> tuple[Explanation | None, datetime]:
+    """Why the wait may last for ever, once it has lasted for `capacityWait`; and when to ask again.
+
+    Groups that each hold some of the nodes that the others need wait until one of them lets go. `since`: the beginning
+    of the wait, within the present run of the Jobs.
+    """
+    patience = max(timedelta(seconds=ledger.current_incident.pinned.capacity_wait_seconds), PLACED_IN)
+    if context.now < since + patience:
+        return None, since + patience
+    fleet = context.snapshot.fleet
+    usable = frozenset((fleet.with_accelerators or fleet.feasible or ()) if fleet is not None else ())
+    waiting = (fleet.waiting or ()) if fleet is not None else ()
+    others = [each for each in waiting if each.held & usable]
+    own = {pod.node for job in member_jobs(context.snapshot) for pod in pods_of(context.snapshot, job) if pod.node}
+    if not others or not own:
+        return None, context.now + patience
+    keys = sorted(f"{each.key.namespace}/{each.key.name}" for each in others)
+    held = len(usable & frozenset().union(*(each.held for each in others)))
+    why = because(Reason.WAITS_FOR_EACH_OTHER, other=keys[0], more=len(keys) - 1, held=held, own=len(own))
+    return why, context.now + patience
 
 
 # --- release: others may have the GPUs -----------------------------------------------------------------------------

@@ -35,6 +35,18 @@ GIVE_UP_AFTER = timedelta(seconds=120)
 """A Job without pods for this long is given up, and a new attempt begins. After two of them the time doubles."""
 SAY_AFTER = timedelta(seconds=30)
 """A wait for capacity, or for pods that are refused, is reported and reconciled again after this long."""
+_WAITS = frozenset(
+    {
+        Reason.FENCING,
+        Reason.WAITING_FOR_TEARDOWN,
+        Reason.WAITING_FOR_RESUME,
+        Reason.WAITING_FOR_PODS,
+        Reason.WAITING_FOR_CAPACITY,
+        Reason.WAITS_FOR_EACH_OTHER,
+        Reason.WAITING_FOR_START,
+        Reason.WAITING_FOR_READY,
+    }
+)
 _JOB_MADE_IN = timedelta(seconds=2)
 """Within this time after the old group is gone, JobSet has created the Job, or the API server has refused it."""
 _MAX_QUOTE = 300
@@ -69,14 +81,15 @@ def _watch_the_fence(context: ReconcileContext, ledger: Ledger, pod: PodFacts) -
 def say_after_a_while(
     context: ReconcileContext, ledger: Ledger, what: Explanation, *, after: timedelta = SAY_AFTER
 ) -> Plan:
-    """No wait is silent: once the phase has lasted for `after`, the message says what it waits for."""
+    """No wait is silent: once the phase has lasted for `after`, the message says what it waits for. It replaces a wait
+    that is over, such as that of the teardown while the new group waits for a node."""
     open_ = ledger.current_incident
-    if says_more(ledger):
+    if says_more(ledger) and (open_.reason is what.reason or open_.reason not in _WAITS):
         return as_before(ledger)
     say_at = open_.phases[-1].started_at + after
     if context.now < say_at:
         return as_before(ledger, requeue_at=say_at)
-    return as_before(say_more(ledger, what))
+    return as_before(say_of_attempt(ledger, what) if says_more(ledger) else say_more(ledger, what))
 
 
 def not_ready(snapshot: Snapshot) -> Explanation:
@@ -215,12 +228,31 @@ def _watch_the_unplaced(context: ReconcileContext, ledger: Ledger, pod: PodFacts
     due_at = capacity_wait.release_due_at(context, ledger, _under_way_since(context, ledger))
     if due_at is not None and context.now >= due_at:
         return capacity_wait.release(context, ledger, what)
-    others = capacity_wait.meanwhile(context, ledger)
-    whole = explained(Sentence.BOTH, what.reason, first=what, more=others)
-    plan = say_after_a_while(context, ledger, whole, after=said_after)
+    plan = _say_what_it_waits_for(context, ledger, what, said_after, holds=due_at is None)
     avoids_until = ledger.current_incident.phases[-1].started_at + resizing.AVOIDS_FOR if ledger.avoided else None
     moments = [moment for moment in (plan.requeue_at, smaller.due_at, avoids_until, due_at) if moment is not None]
     return msgspec.structs.replace(plan, requeue_at=min(moments, default=None))
+
+
+def _say_what_it_waits_for(
+    context: ReconcileContext, ledger: Ledger, what: Explanation, after: timedelta, *, holds: bool
+) -> Plan:
+    """Say it once, and again when groups that wait for each other are found, or are not found any more. `holds`: the
+    group never gives its nodes back."""
+    others = capacity_wait.meanwhile(context, ledger)
+    whole = explained(Sentence.BOTH, what.reason, first=what, more=others)
+    if not holds:
+        return say_after_a_while(context, ledger, whole, after=after)
+    stuck, asks_at = capacity_wait.each_other(context, ledger, _under_way_since(context, ledger))
+    said = ledger.current_incident.reason is Reason.WAITS_FOR_EACH_OTHER
+    if stuck is not None:
+        longer = explained(Sentence.BOTH, stuck.reason, first=whole, more=stuck)
+        plan = as_before(ledger if said else say_of_attempt(ledger, longer))
+    elif said:
+        plan = as_before(say_of_attempt(ledger, whole))
+    else:
+        plan = say_after_a_while(context, ledger, whole, after=after)
+    return msgspec.structs.replace(plan, requeue_at=min(asks_at, plan.requeue_at or asks_at))
 
 
 def _born_wrong(context: ReconcileContext, ledger: Ledger, wrong: birth.BornWrong) -> Plan:

@@ -377,6 +377,8 @@ class WaitingGroup(msgspec.Struct, frozen=True):
     """How many nodes its members need, including the nodes that they have."""
     feasible: tuple[str, ...]
     """Nodes on which they could run, as in `FleetFacts.feasible`. If some request accelerators, the nodes for these."""
+    held: frozenset[str] = frozenset()
+    """Nodes on which some of them are, including terminating ones."""
 
 
 class Room(msgspec.Struct, frozen=True):

@@ -231,6 +231,8 @@ class Reason(StrEnum):
     """The API server refuses the pods of the Job, for example because of a quota or a webhook."""
     WAITING_FOR_CAPACITY = "WaitingForCapacity"
     """The scheduler finds no node for a pod."""
+    WAITS_FOR_EACH_OTHER = "WaitsForEachOther"
+    """The same, for long, while other groups that wait too hold nodes that would take the pod."""
     RELEASED = "Released"
     """The job is suspended because a pod finds no node, so that others can have its GPUs."""
     WAITING_FOR_START = "WaitingForStart"

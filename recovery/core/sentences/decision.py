@@ -169,6 +169,16 @@ def _waiting_for_ready(details: Details) -> str:
     return f"waiting for {details['who']}{and_more(details['more'])} to be Ready"
 
 
+def _waits_for_each_other(details: Details) -> str:
+    held, own = (f"{details[key]} node{'' if details[key] == 1 else 's'}" for key in ("held", "own"))
+    wait, hold = ("wait", "hold") if details["more"] else ("waits", "holds")
+    return (
+        f"group {details['other']}{and_more(details['more'])} also {wait}, and {hold} {held} that would take ranks of "
+        f"this group, which holds {own}: they may wait for each other for ever; suspend or delete one of the jobs, and "
+        "set whileWaiting: HoldThenRelease for the next time"
+    )
+
+
 _OBSERVED: dict[Sentence | Reason, Text] = {
     # In the past tense: the verdict is reached once, and the sentence is also read after a switch to Enforce.
     Sentence.WOULD_LEAVE: "left it to Kubernetes",
@@ -306,6 +316,7 @@ _WAITS: dict[Sentence | Reason, Text] = {
     Reason.WAITING_FOR_PODS: "{count} of {ranks} pods exist so far, and {placed} of them have a node",
     Reason.PODS_REFUSED: "Job {job} cannot create its pods: {why}",
     Reason.WAITING_FOR_CAPACITY: "waiting for capacity: {pod}: {why}",
+    Reason.WAITS_FOR_EACH_OTHER: _waits_for_each_other,
     Sentence.WAITS_ON_NODES: "the other ranks keep their nodes, and their exits do not end the job",
     Sentence.WAITS_WITHOUT_NODES: (
         "the exits of the other ranks do not end the job, but with restartPolicy Never a rank that exits leaves its "

@@ -68,7 +68,9 @@ ALL = ("n0", "n1", "n2", "n3", "n4")
 class TestWho:
     async def test_a_group_with_a_pod_that_has_no_node(self, world: World) -> None:
         await tell_llm(world, placed(0), unplaced(1))
-        assert await waiting(world) == (WaitingGroup(LLM, 2, ALL),), "its member that has a node counts as well"
+        assert await waiting(world) == (WaitingGroup(LLM, 2, ALL, frozenset({"gpu-0001"})),), (
+            "its member that has a node counts as well"
+        )
 
     async def test_a_group_with_a_pod_that_is_on_its_way_out(self, world: World) -> None:
         await tell_llm(world, placed(0), leaving(1))

@@ -88,7 +88,8 @@ class Groups:
             members = member_count(self.jobs[key].value.facts) if asked else 0
             needed = -(-members // pods_per_node(room, (each.facts for each in self.pods[key].values())))
             if 0 < needed <= room.in_all:
-                found.append(WaitingGroup(key, needed, room.feasible))
+                held = frozenset(each.facts.node for each in self.pods[key].values() if each.facts.holds_gpus)
+                found.append(WaitingGroup(key, needed, room.feasible, held))
         return found
 
     def claimed_plainly(self) -> list[tuple[GroupKey, int]]:

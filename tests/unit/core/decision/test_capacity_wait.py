@@ -8,7 +8,7 @@ import pytest
 
 from recovery.core.diagnosis.unscheduled import seats
 from recovery.core.model.demand import Demand
-from recovery.core.model.facts import JobFacts, Room
+from recovery.core.model.facts import GroupKey, JobFacts, Room, WaitingGroup
 from recovery.core.model.ledger import AttemptAction, Phase
 from recovery.core.model.reason import Reason
 from recovery.core.model.rules import Rule, RuleAction, When
@@ -16,7 +16,7 @@ from recovery.core.model.waits import Released, Suspension
 from recovery.core.plan.actions import EmitEvent, ExtendBackoffLimit, ResumeWorkload, SuspendWorkload
 from recovery.core.policy.resolved import Backoff
 from recovery.core.policy.spec import Mode, Restart, WhileWaiting
-from tests.unit.core.decision.restarted import recreated
+from tests.unit.core.decision.restarted import recreated, triggered
 from tests.unit.core.driver import NO_BACKOFF, Controller, policy
 from tests.unit.core.groups import group, training
 from tests.unit.core.world import World, at
@@ -190,6 +190,75 @@ def test_the_ledger_forgets_exits_that_no_pod_shows_any_more() -> None:
     attempts = controller.incident.attempts
     controller.reconcile(world, 613)
     assert controller.incident.attempts == attempts, "the exit that can be seen is still known"
+
+
+def test_the_wait_for_a_node_replaces_a_wait_that_is_over() -> None:
+    """Else the message says for hours that an old pod is to be deleted, which is gone."""
+    controller, world = triggered()
+    world = world.job_deleted(2).all_deleted(2)
+    controller.reconcile(world, 2)
+    controller.reconcile(world, 70)
+    before = controller.incident.reason
+    back = one_waits(world.recreated(71).with_job(pod_restart_policy="OnFailure"), started=73)
+    controller.reconcile(back, 74)
+    controller.reconcile(back, 105)
+    assert (before, controller.incident.reason) == (Reason.WAITING_FOR_TEARDOWN, Reason.WAITING_FOR_CAPACITY)
+    assert "to be deleted" not in controller.incident.message
+
+
+# --- two groups that wait for each other ----------------------------------------------------------------------------
+
+
+def other(*held: str) -> WaitingGroup:
+    """Group `ml/other` needs four nodes of the same kind, and is on these."""
+    return WaitingGroup(GroupKey("ml", "other"), 4, tuple(f"gpu-{number}" for number in range(8)), frozenset(held))
+
+
+def beside(world: World, *others: WaitingGroup) -> World:
+    return msgspec.structs.replace(world, waiting=others, room=Room(0))
+
+
+@pytest.mark.parametrize("way", [WhileWaiting.HOLD, WhileWaiting.HOLD_THEN_RELEASE])
+def test_a_group_that_holds_says_who_waits_for_its_nodes(way: WhileWaiting) -> None:
+    """With a deadline neither way releases it."""
+    controller, world = releasing(way)
+    world = beside(world.with_workload(active_deadline_seconds=86_400), other("gpu-6", "gpu-7"))
+    controller.reconcile(world, 13)
+    assert controller.reconcile(world, 45).requeue_at == at(10.5 + 1800)
+    before = controller.incident.reason
+    plan = controller.reconcile(world, 1811)
+    assert (before, controller.incident.reason) == (Reason.WAITING_FOR_CAPACITY, Reason.WAITS_FOR_EACH_OTHER)
+    assert "group ml/other also waits, and holds 2 nodes" in controller.incident.message
+    assert plan.requeue_at == at(1811 + 1800)
+
+
+def test_it_is_said_once_and_no_more_when_the_other_one_has_its_nodes() -> None:
+    controller, world = waiting()
+    controller.reconcile(beside(world, other("gpu-6")), 13)
+    controller.reconcile(beside(world, other("gpu-6")), 1811)
+    said = controller.ledger
+    controller.reconcile(beside(world, other("gpu-6", "gpu-7")), 1900)
+    assert controller.ledger == said
+    controller.reconcile(beside(world), 3611)
+    assert controller.incident.reason is Reason.WAITING_FOR_CAPACITY
+
+
+@pytest.mark.parametrize("others", [(), (other(),), (other("cpu-1"),)], ids=["none", "without nodes", "of other nodes"])
+def test_a_group_that_holds_nothing_of_use_is_not_named(others: tuple[WaitingGroup, ...]) -> None:
+    controller, world = waiting()
+    controller.reconcile(beside(world, *others), 13)
+    controller.reconcile(beside(world, *others), 1811)
+    assert controller.incident.reason is Reason.WAITING_FOR_CAPACITY
+
+
+def test_a_group_without_a_node_keeps_no_one_waiting() -> None:
+    controller, back = recreated()
+    world = back.with_job(pod_restart_policy="OnFailure")
+    for index in range(4):
+        world = world.unschedulable(index, NO_NODE)
+    controller.reconcile(beside(world, other("gpu-6")), 13)
+    controller.reconcile(beside(world, other("gpu-6")), 1811)
+    assert controller.incident.reason is Reason.WAITING_FOR_CAPACITY
 
 
 # --- release -------------------------------------------------------------------------------------------------------

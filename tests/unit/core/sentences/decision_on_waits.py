@@ -12,6 +12,12 @@ ON_WAITS: tuple[tuple[Explanation, str], ...] = (
         ("waiting for capacity: pod train-node-0-3-21 (rank 3, not scheduled): 0/16 nodes are available"),
     ),
     (
+        because(Reason.WAITS_FOR_EACH_OTHER, other="ml/other", more=1, held=2, own=1),
+        "group ml/other and 1 more also wait, and hold 2 nodes that would take ranks of this group, which holds 1 "
+        "node: they may wait for each other for ever; suspend or delete one of the jobs, and set whileWaiting: "
+        "HoldThenRelease for the next time",
+    ),
+    (
         explained(Sentence.WAITS_ON_NODES, Reason.WAITING_FOR_CAPACITY),
         "the other ranks keep their nodes, and their exits do not end the job",
     ),
