@@ -320,7 +320,7 @@ _WAITS: dict[Sentence | Reason, Text] = {
     Sentence.WAITS_ON_NODES: "the other ranks keep their nodes, and their exits do not end the job",
     Sentence.WAITS_WITHOUT_NODES: (
         "the exits of the other ranks do not end the job, but with restartPolicy Never a rank that exits leaves its "
-        "node"
+        "node, and others may take it: whileWaiting Release suits this job better"
     ),
     Sentence.WAITS_ON_ITS_OWN: "the exits of the other ranks count towards the backoffLimit of their Job",
     Sentence.WAIT_IS_LIMITED: "the job may fail before it has a node, because {limit}",

@@ -21,6 +21,10 @@ from recovery.launch.views import ReplicatedJob
 
 _RECREATES = "The controller in Enforce recreates the whole group at once, within its policy's budget."
 _ADOPTS = "The controller adopts a restart that follows, and never doubles it."
+_LEAVES = (
+    " If no other node is free, the others give up after a while, and with restartPolicy Never they then leave their "
+    "nodes: set whileWaiting: Release in the policy, or use restartPolicy OnFailure."
+)
 _ASIDE = "The controller stands aside: that is your decision."
 
 
@@ -134,10 +138,11 @@ def _node(launch: Launch, member: Member) -> str:
 def _fenced(launch: Launch, member: Member) -> str:
     if backoff_limit(member.job) == 0:
         return f"Then its Job fails (backoffLimit 0), {_after_job_failed(launch)}"
+    leaves = _LEAVES if launch.nodes > 1 and restart_policy(member.job) == "Never" else ""
     return (
         "The controller in Enforce recreates the group once the Node object is deleted or tainted "
         "node.kubernetes.io/out-of-service, or with fencing AssumeDead after assumeDeadAfter (60 s)."
-        f"{_rules_first(member.job)}"
+        f"{_rules_first(member.job)}{leaves}"
     )
 
 

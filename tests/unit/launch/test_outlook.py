@@ -21,6 +21,10 @@ FENCES = (
     "The controller in Enforce recreates the group once the Node object is deleted or tainted "
     "node.kubernetes.io/out-of-service, or with fencing AssumeDead after assumeDeadAfter (60 s)."
 )
+LEAVES = (
+    " If no other node is free, the others give up after a while, and with restartPolicy Never they then leave their "
+    "nodes: set whileWaiting: Release in the policy, or use restartPolicy OnFailure."
+)
 SHIPPED = group(job(pods(restart_policy="", grace_seconds=None, tolerations=()), backoff_limit=None))
 NATIVE = group(job(backoff_limit=0), failure_policy=FailurePolicy(SPEC, max_restarts=10))
 MPI = MlPolicy(JOB, mpi=MpiPolicy(JOB))
@@ -156,7 +160,8 @@ def test_if_all_ranks_exit(launch: Launch, sentence: str) -> None:
             group(nodes=2),
             "and its pods are given up 30 s later, after 1 min 20 s in all; 16 GPUs wait meanwhile; with a grace of 15 "
             "s they then stay Terminating, and block every restart, until the node is back or is proven dead. "
-            + FENCES,
+            + FENCES
+            + LEAVES,
             id="prepared, two pods",
         ),
         pytest.param(
@@ -167,7 +172,9 @@ def test_if_all_ranks_exit(launch: Launch, sentence: str) -> None:
         ),
         pytest.param(
             group(job(pods(tolerations=patience(None))), gpus_per_pod=0),
-            "and its pods are never given up, because they tolerate that for ever; 16 pods wait meanwhile. " + FENCES,
+            "and its pods are never given up, because they tolerate that for ever; 16 pods wait meanwhile. "
+            + FENCES
+            + LEAVES,
             id="tolerated for ever",
         ),
         pytest.param(

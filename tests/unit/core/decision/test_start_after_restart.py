@@ -171,7 +171,7 @@ def test_waiting_for_capacity_is_said_once_and_tears_nothing_down() -> None:
     assert plan.message.endswith(
         "; waiting for capacity: pod train-node-0-0-20 (rank 0, not scheduled): 0/16 nodes are available: "
         "16 Insufficient nvidia.com/gpu.; the exits of the other ranks do not end the job, but with restartPolicy "
-        "Never a rank that exits leaves its node"
+        "Never a rank that exits leaves its node, and others may take it: whileWaiting Release suits this job better"
     )
     changed = back.unschedulable(0, "0/17 nodes are available: 17 Insufficient nvidia.com/gpu.")
     assert controller.reconcile(changed, 90_000).message == plan.message

@@ -24,7 +24,7 @@ ON_WAITS: tuple[tuple[Explanation, str], ...] = (
     (
         explained(Sentence.WAITS_WITHOUT_NODES, Reason.WAITING_FOR_CAPACITY),
         "the exits of the other ranks do not end the job, but with restartPolicy Never a rank that exits leaves its "
-        "node",
+        "node, and others may take it: whileWaiting Release suits this job better",
     ),
     (
         explained(Sentence.WAITS_ON_ITS_OWN, Reason.WAITING_FOR_CAPACITY),
