@@ -31,6 +31,7 @@ from recovery.core.model.facts import (
 from recovery.core.model.fleet_ledger import FleetTotals
 from recovery.core.model.ledger import Ledger, Phase
 from recovery.core.model.ledger_object import LedgerObject
+from recovery.core.model.waits import ROOM_ASKED_EVERY
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.selection import PolicySet
 from recovery.kube.fleet_facts import FleetIndex
@@ -154,11 +155,20 @@ class KubeGroupStore:
         return self._objects.workloads()
 
     def snapshot(self, key: GroupKey) -> Snapshot:
+        snapshot = self._without_fleet(key)
+        if not self._lacks(snapshot) and not self._seeks(snapshot) and not self._waits(snapshot):
+            return snapshot
+        # Room is dated from when it is first seen. Reading live for that would mean a read every few seconds. So would
+        # the message that names the groups that wait for each other. All other decisions use fleet facts from live
+        # reads only.
+        return msgspec.structs.replace(snapshot, fleet=self._fleet.facts(snapshot))
+
+    def _without_fleet(self, key: GroupKey) -> Snapshot:
         parts = self._parts(key)
         absent: frozenset[str] = frozenset()
         if self._nodes_informer.synced:
             absent = frozenset(pod.facts.node for pod in parts.pods if pod.facts.node not in self._nodes)
-        snapshot = snapshot_of(
+        return snapshot_of(
             key,
             parts,
             incarnations=self._objects.histories,
@@ -167,12 +177,6 @@ class KubeGroupStore:
             unknown_nodes=self._undecodable.nodes(),
             stale=self.stale(),
         )
-        if not self._lacks(snapshot) and not self._seeks(snapshot) and not self._waits(snapshot):
-            return snapshot
-        # Room is dated from when it is first seen. Reading live for that would mean a read every few seconds. So would
-        # the message that names the groups that wait for each other. All other decisions use fleet facts from live
-        # reads only.
-        return msgspec.structs.replace(snapshot, fleet=self._fleet.facts(snapshot))
 
     def nodes(self) -> Mapping[str, NodeFacts]:
         return MappingProxyType(self._nodes)
@@ -240,11 +244,13 @@ class KubeGroupStore:
             live=True,
             stale=self.stale(),
         )
+        if seeks := self._seeks(snapshot):
+            self._let_others_first(snapshot)
         facts = self._fleet.facts(snapshot)
         # The check costs a request for each node that seems to have room: only a group that wants room makes it.
         if lacks := self._lacks(snapshot):
             facts = await self._room_check.checked(snapshot, facts, lacks)
-        elif facts.room is not None and 0 < (seeks := self._seeks(snapshot)) <= facts.room.pods:
+        elif facts.room is not None and 0 < seeks <= facts.room.pods:
             self._fleet.reserve(snapshot, facts.room, seeks)
         return msgspec.structs.replace(snapshot, fleet=facts, read_at=read_at)
 
@@ -373,6 +379,16 @@ class KubeGroupStore:
         ledger = self._ledger_of(snapshot.key, snapshot.workload)
         released = ledger is not None and lifecycle.is_released(ledger)
         return seats(snapshot) if released else 0
+
+    def _let_others_first(self, snapshot: Snapshot) -> None:
+        """Reserve the room of the released groups that resume before this one, as far as all of their members fit."""
+        uid = snapshot.workload.uid if snapshot.workload is not None else ""
+        for key in self._ledgers.released_before(snapshot.key, uid, self._clock.now() + ROOM_ASKED_EVERY):
+            other = self._without_fleet(key)
+            room, seeks = self._fleet.facts(other).room, self._seeks(other)
+            if room is not None and 0 < seeks <= room.pods:
+                self._fleet.reserve(other, room, seeks)
+                self._notify_subscribers(key)
 
     def _waits(self, snapshot: Snapshot) -> bool:
         """Whether no node has room for a member of a group that was restarted."""

@@ -1,6 +1,7 @@
 """The ledgers of all groups. Ledgers that vanished before all that they hold was recorded are kept for a while."""
 
 from collections.abc import Callable, Collection
+from datetime import datetime
 
 import msgspec
 
@@ -57,6 +58,27 @@ class LedgerIndex:
         """A view of the groups that look for room: they run with fewer nodes than wanted, are being resized, or were
         released until there is room for all of their members."""
         return self._seeking.keys()
+
+    def released_before(self, own: GroupKey, workload_uid: str, soon: datetime) -> tuple[GroupKey, ...]:
+        """The released groups that resume before this one, in turn, without those that wait beyond `soon`."""
+        mine = self._released(own, workload_uid)
+        if mine is None:
+            return ()
+        turns = []
+        for key in self._seeking:
+            for uid in self._seeking[key] if key != own else ():
+                other = self._released(key, uid)
+                if other is not None and other[0] < mine[0] and other[1] <= soon:
+                    turns.append(other[0])
+        return tuple(key for _, key in sorted(turns))
+
+    def _released(self, key: GroupKey, uid: str) -> tuple[tuple[tuple[int, datetime], GroupKey], datetime] | None:
+        """The turn of a released group, and until when it waits in any case. None: it is not released."""
+        ledger = self._ledgers_of[key][uid].ledger if uid in self._ledgers_of.get(key, {}) else None
+        open_ = ledger.incident if ledger is not None and lifecycle.is_released(ledger) else None
+        if open_ is None or open_.released is None or open_.suspension is None or open_.suspension.until is None:
+            return None
+        return (open_.released.turn, key), open_.suspension.until
 
     def orphans(self, key: GroupKey, present: str) -> tuple[LedgerObject, ...]:
         """The ledgers of other workloads of that name, whose UID is not `present`."""

@@ -24,7 +24,7 @@ from recovery.core.model.durations import in_words
 from recovery.core.model.facts import JobFacts, Snapshot
 from recovery.core.model.ledger import Ledger, Phase
 from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
-from recovery.core.model.waits import Released, Suspension
+from recovery.core.model.waits import ROOM_ASKED_EVERY, Released, Suspension
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import MAX_BACKOFF_LIMIT, DeleteJob, ExtendBackoffLimit, Plan, SuspendWorkload
 from recovery.core.plan.context import ReconcileContext
@@ -33,10 +33,10 @@ from recovery.core.policy.spec import WhileWaiting
 
 PLACED_IN = timedelta(seconds=30)
 """The time that the scheduler gets to place all members of a group, before the group is released."""
-ROOM_ASKED_EVERY = timedelta(seconds=15)
-"""How often a released group asks for room. A change of nodes makes it ask at once."""
 _TRY_AGAIN_AFTER = timedelta(seconds=30)
 _TRY_AGAIN_AFTER_MAX = timedelta(minutes=10)
+_TRY_REGARDLESS = 60
+"""A group that waits this many times longer tries without room: after half an hour, then an hour, up to ten hours."""
 
 
 # --- hold: the Jobs survive the wait -------------------------------------------------------------------------------
@@ -159,9 +159,14 @@ def release(context: ReconcileContext, ledger: Ledger, waiting: Explanation) -> 
     """Suspend the job so that others can have its GPUs, until there is room for all members. `waiting`: for what."""
     before = ledger.current_incident.released
     times = before.times + 1 if before is not None else 1
-    wait = min(_TRY_AGAIN_AFTER * 2 ** min(times - 1, 16), _TRY_AGAIN_AFTER_MAX)
+    wait = _wait(times)
     until = context.now + wait
-    released = Released(since=before.since if before is not None else context.now, times=times)
+    pods = [pod for job in member_jobs(context.snapshot) for pod in pods_of(context.snapshot, job)]
+    released = Released(
+        since=before.since if before is not None else context.now,
+        times=times,
+        priority=max((pod.priority for pod in pods), default=0),
+    )
     ledger = phases.enter(ledger, Phase.BACKOFF, context.now)
     ledger = suspension.want(ledger.with_incident(released=released), Suspension(until=until, for_room=True))
     ranks = sum(map(member_count, member_jobs(context.snapshot)))
@@ -170,13 +175,21 @@ def release(context: ReconcileContext, ledger: Ledger, waiting: Explanation) -> 
     return as_before(said, actions=suspension.suspend(said, context.workload), requeue_at=until)
 
 
-def room_asked_at(context: ReconcileContext) -> datetime | None:
-    """When a released group asks for room again. None: there seems to be room for all of its members now.
+def _wait(times: int) -> timedelta:
+    doubled: int = 2 ** min(times - 1, 16)
+    return min(_TRY_AGAIN_AFTER * doubled, _TRY_AGAIN_AFTER_MAX)
 
-    Where the room is not known, the group tries: if its members find no nodes, it is released again for twice as long.
+
+def room_asked_at(context: ReconcileContext, since: datetime, times: int) -> datetime | None:
+    """When a released group asks for room again. None: it tries now, because there seems to be room for all of its
+    members. If they find no nodes, it is released again for twice as long.
+
+    It also tries where the room is not known, and after a long time: the count is stricter than the scheduler. `since`:
+    when it might have resumed. `times`: how often it was released.
     """
     fleet = context.snapshot.fleet
     room = fleet.room if fleet is not None else None
-    if room is None or room.pods >= seats(context.snapshot):
+    regardless_at = since + _TRY_REGARDLESS * _wait(times)
+    if room is None or room.pods >= seats(context.snapshot) or context.now >= regardless_at:
         return None
-    return context.now + ROOM_ASKED_EVERY
+    return min(context.now + ROOM_ASKED_EVERY, regardless_at)

@@ -108,9 +108,10 @@ def watch_the_backoff(context: ReconcileContext, ledger: Ledger) -> Plan:
     until = open_.suspension.until
     if until is None or context.now < until:
         return as_before(ledger, requeue_at=until)
-    asks_at = capacity_wait.room_asked_at(context) if open_.suspension.for_room else None
-    if asks_at is not None:
-        return as_before(ledger, requeue_at=asks_at)
+    if open_.suspension.for_room and until is not None and open_.released is not None:
+        asks_at = capacity_wait.room_asked_at(context, until, open_.released.times)
+        if asks_at is not None:
+            return as_before(ledger, requeue_at=asks_at)
     return as_before(suspension.want(ledger, None), actions=suspension.resume(context.workload))
 
 

@@ -97,6 +97,8 @@ class PodFacts(msgspec.Struct, frozen=True):
     """The containers are all Ready, and the pod is not: by the node controller, or because of a readiness gate."""
     deleting_since: datetime | None = None
     """When the deletion was requested (deletionTimestamp minus the grace period). None: not being deleted."""
+    priority: int = 0
+    """`spec.priority`, which the API server takes from the PriorityClass."""
     grace_seconds: int = 30
     """terminationGracePeriodSeconds of the spec."""
     deletion_grace_seconds: int | None = None

@@ -1,10 +1,13 @@
 """What an incident waits in: a suspension, a restart that is withheld, or a verdict that holds it."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
 from recovery.core.model.reason import Reason
+
+ROOM_ASKED_EVERY = timedelta(seconds=15)
+"""How often a released group asks for room. A change of nodes makes it ask at once."""
 
 
 class Suspension(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -28,6 +31,13 @@ class Released(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """When it first did so since the latest restart."""
     times: int = 1
     """How often it has done so. Each further time doubles the wait before the next try."""
+    priority: int = 0
+    """The highest priority of its pods (`spec.priority`, which the API server takes from their PriorityClass)."""
+
+    @property
+    def turn(self) -> tuple[int, datetime]:
+        """Sorts released groups: the first one resumes first."""
+        return -self.priority, self.since
 
 
 class Withheld(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

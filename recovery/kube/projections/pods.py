@@ -93,6 +93,7 @@ class _PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     affinity: Affinity | None = None
     tolerations: tuple[Toleration, ...] = ()
     termination_grace_period_seconds: int = 30
+    priority: int | None = None
 
 
 class _Running(msgspec.Struct, frozen=True, rename="camel"):
@@ -188,6 +189,7 @@ def decode_pod(raw: bytes | msgspec.Raw) -> ObjectEntry[PodRecord]:
         ready_since=clamped_if_any(ready.last_transition_time) if ready is not None else None,
         ready_denied=ready is None and containers_ready,
         deleting_since=meta.deleting_since,
+        priority=pod.spec.priority or 0,
         grace_seconds=min(pod.spec.termination_grace_period_seconds, INT32_MAX),
         deletion_grace_seconds=meta.deletion_grace_seconds,
         # Only a pod that a kubelet runs, with a grace period, is deleted twice.

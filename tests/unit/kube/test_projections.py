@@ -80,6 +80,10 @@ class TestPods:
         assert (pod.node, pod.containers) == ("", ())
         assert pod.conditions == (Condition("PodScheduled", "False", "Unschedulable", "no nodes", None),)
 
+    @pytest.mark.parametrize(("written", "read"), [(1000, 1000), (None, 0)])
+    def test_the_priority_is_what_the_api_server_has_made_of_its_class(self, written: int | None, read: int) -> None:
+        assert decode_pod(changed("pod_pending", spec__priority=written)).value.facts.priority == read
+
     def test_a_deletion_is_dated_when_it_was_asked_for(self) -> None:
         pod = decode_pod(fixture("pod_deleting")).value.facts
         assert pod.deleting_since == at("09:27:56")

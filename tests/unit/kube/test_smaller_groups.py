@@ -27,6 +27,7 @@ from tests.unit.kube.test_fleet_facts import node
 from tests.unit.kube.test_pending_groups import unplaced
 from tests.unit.kube.testing import fixture
 
+BEFORE = "2026-11-21T09:00:00Z"
 ELASTIC = {"nodes": 2, "wantedNodes": 4, "since": "2026-11-21T09:00:00Z"}
 
 
@@ -279,8 +280,8 @@ class TestLive:
         assert fleet.room == Room(1, ("n3",))
 
 
-class TestOfSeveral:
-    """Each of these groups would restart for the same nodes."""
+class Several:
+    """Two groups that look for the same nodes."""
 
     OTHER = GroupKey("default", "other")
 
@@ -294,23 +295,31 @@ class TestOfSeveral:
         jobset["metadata"]["ownerReferences"][0] |= {"name": "other", "uid": "other"}
         theirs = job(name="other-node-0", uid="theirs")
         theirs["metadata"]["labels"]["jobset.sigs.k8s.io/jobset-name"] = "other"
-        pods = [pod(number, name=f"other-{number}", job_uid="theirs", jobset_name="other") for number in range(2)]
-        for number, each in enumerate(pods):
-            each["spec"]["nodeName"] = f"n{number + 4}"
+        theirs["metadata"]["ownerReferences"][0] |= {"name": "other", "uid": "others"}
         await world.tell(TRAIN_JOBS, load("trainjob"), train_job)
         await world.tell(JOB_SETS, load("jobset"), jobset)
         await world.tell(JOBS, job(), theirs)
-        await world.tell(PODS, *pods)
+        await world.tell(PODS, *self.pods())
         body = ledger("other")
         body["metadata"]["name"] = "other-other"
         body["spec"] |= {"workloadRef": {"kind": "TrainJob", "name": "other", "uid": "other"}, "group": "other"}
         body["status"] = smaller()["status"]
         await world.tell(RECOVERY_GROUPS, body)
 
+    def pods(self) -> list[Body]:
+        pods = [pod(number, name=f"other-{number}", job_uid="theirs", jobset_name="other") for number in range(2)]
+        for number, each in enumerate(pods):
+            each["spec"]["nodeName"] = f"n{number + 4}"
+        return pods
+
     def seen_by_other(self, world: World) -> Room | None:
         fleet = world.store.snapshot(self.OTHER).fleet
         assert fleet is not None
         return fleet.room
+
+
+class TestOfSeveral(Several):
+    """Each of these groups would restart for the same nodes."""
 
     async def test_what_one_may_be_about_to_take_the_others_do_not_count_on(self, world: World, nodes: Nodes) -> None:
         await world.tell(RECOVERY_GROUPS, smaller())
@@ -337,6 +346,62 @@ class TestOfSeveral:
         leaving["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z"
         await world.tell(PODS, leaving)
         assert self.seen_by_other(world) == Room(0, reserved=2)
+
+
+class TestReleasedGroups(Several):
+    """Two groups of two members each were released. Three nodes are free."""
+
+    async def release(self, world: World, *, llm: Body, other: Body, other_waits_until: str = BEFORE) -> None:
+        await world.tell(PODS, *members(), type_="DELETED")
+        world.api.objects["pods", ""] = listed("Pod")
+        await world.tell(PODS, *self.pods(), type_="DELETED")
+        await world.tell(NODES, *(node(f"n{number}", ready="False") for number in (0, 1, 2)))
+        incident = json.loads(fixture("recoverygroup-v5"))["status"]["incident"]
+        for name, uid, released, until in (
+            ("llm", WORKLOAD_UID, llm, BEFORE),
+            ("other", "other", other, other_waits_until),
+        ):
+            body = ledger(uid, name=name)
+            body["spec"] |= {"workloadRef": {"kind": "TrainJob", "name": name, "uid": uid}, "group": name}
+            waits = {"released": {"since": BEFORE} | released, "suspension": {"until": until, "forRoom": True}}
+            body["status"] = {"schemaVersion": SCHEMA_VERSION, "phase": "Backoff", "incident": incident | waits}
+            await world.tell(RECOVERY_GROUPS, body)
+
+    @pytest.mark.parametrize(
+        ("ours", "theirs", "first"),
+        [
+            ({"priority": 1}, {}, True),
+            ({}, {"priority": 1}, False),
+            ({"since": "2026-11-21T08:00:00Z"}, {}, True),
+            ({}, {"since": "2026-11-21T08:00:00Z"}, False),
+            ({"since": "2026-11-21T08:00:00Z"}, {"priority": 1}, False),
+        ],
+    )
+    async def test_the_first_in_turn_gets_the_room(
+        self, ours: Body, theirs: Body, first: bool, world: World, nodes: Nodes
+    ) -> None:
+        await self.release(world, llm=ours, other=theirs)
+        world.notified.clear()
+        room = await live(world)
+        assert room is not None
+        assert room.pods == (3 if first else 1)
+        assert world.notified == ({} if first else {"default/other": 1}), "who comes first asks at once"
+
+    async def test_a_group_that_has_to_wait_longer_keeps_no_room(self, world: World, nodes: Nodes) -> None:
+        await self.release(world, llm={}, other={"priority": 1}, other_waits_until="2036-11-21T09:00:00Z")
+        room = await live(world)
+        assert room is not None
+        assert room.pods == 3
+
+    async def test_a_group_that_does_not_fit_keeps_no_room(self, world: World, nodes: Nodes) -> None:
+        theirs = job(name="other-node-0", uid="theirs", members=4)
+        theirs["metadata"]["labels"]["jobset.sigs.k8s.io/jobset-name"] = "other"
+        theirs["metadata"]["ownerReferences"][0] |= {"name": "other", "uid": "others"}
+        await world.tell(JOBS, theirs)
+        await self.release(world, llm={}, other={"priority": 1})
+        room = await live(world)
+        assert room is not None
+        assert room.pods == 3
 
 
 class TestNews:

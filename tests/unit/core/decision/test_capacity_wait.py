@@ -322,6 +322,32 @@ def test_a_group_that_does_not_find_the_room_is_released_again_for_twice_as_long
     assert plan.requeue_at == at(122 + 60)
 
 
+def test_a_group_for_which_no_room_is_counted_tries_nevertheless_after_long_waits() -> None:
+    """The count is stricter than the scheduler. It tries after 60 times its wait: half an hour, then an hour."""
+    controller, gone = released()
+    tries, doubled = 71 + 30 * 60, 60 * 60
+    assert controller.reconcile(gone, tries - 5).requeue_at == at(tries)
+    assert resumes(controller) == 0
+    controller.reconcile(gone, tries)
+    assert resumes(controller) == 1
+    back = one_waits(gone.released().resumed(tries + 1), started=tries + 2)
+    controller.reconcile(back, tries + 3)
+    controller.reconcile(back, tries + 32)
+    assert controller.incident.released == Released(since=at(41), times=2)
+    controller.reconcile(gone, tries + 32 + 60 + doubled - 5)
+    assert resumes(controller) == 1
+    controller.reconcile(gone, tries + 32 + 60 + doubled)
+    assert resumes(controller) == 2
+
+
+def test_a_release_keeps_the_priority_of_the_pods_which_go() -> None:
+    controller, world = releasing()
+    world = world.with_pod(1, priority=1000)
+    controller.reconcile(world, 13)
+    controller.reconcile(world, 41)
+    assert controller.incident.released == Released(since=at(41), priority=1000)
+
+
 def test_a_crash_before_the_suspension_suspends_only_what_still_waits() -> None:
     controller, world = releasing()
     controller.reconcile(world, 13)
