@@ -21,7 +21,7 @@ from recovery.core.decision.verdict import Call
 from recovery.core.diagnosis.evidence import Evidence, gather
 from recovery.core.diagnosis.finish_overdue import left_to_finish
 from recovery.core.diagnosis.freshness import fresh
-from recovery.core.diagnosis.membership import group_runs_whole, member_jobs, restarts_of
+from recovery.core.diagnosis.membership import failing, group_runs_whole, member_jobs, restarts_of
 from recovery.core.incident import lifecycle, phases
 from recovery.core.incident.attempt_limits import restart_of
 from recovery.core.incident.evidence_counts import first_seen
@@ -47,7 +47,7 @@ def in_incident(context: ReconcileContext, ledger: Ledger) -> Plan:
     if over is not None:
         superseded = close(ledger, Outcome.SUPERSEDED, over, _over_at(context, ledger))
         return completed(context, ledger, over) or superseded
-    if workload.suspended and not suspension.in_force(workload):
+    if workload.suspended and not suspension.in_force(workload) and not _fails_already(context, ledger):
         plan = close(ledger, Outcome.SUPERSEDED, suspended(workload), _over_at(context, ledger))
         return msgspec.structs.replace(plan, first=claimed_jobs(context, ledger))
     ledger, actions = suspension.settle(context, ledger)
@@ -57,6 +57,14 @@ def in_incident(context: ReconcileContext, ledger: Ledger) -> Plan:
     if plan.ledger.current_incident.suspension is None:  # a plan that ends the suspension must not ask for it
         actions = suspension.resume(workload)
     return msgspec.structs.replace(plan, actions=(*actions, *plan.actions))
+
+
+def _fails_already(context: ReconcileContext, ledger: Ledger) -> bool:
+    """The controller fails the job, and a Job is failing. Nothing takes this back, but a pod that cannot end may delay
+    the JobSet's failure. A client that suspends the job meanwhile does not change it, nor do pods of the Job that exit
+    with 0 when it deletes them. If these ended the incident, the failure would open another one, which would not say
+    that the controller has caused it."""
+    return ledger.current_incident.fail_job and any(map(failing, member_jobs(context.snapshot)))
 
 
 def _over_at(context: ReconcileContext, ledger: Ledger) -> datetime:
@@ -102,6 +110,8 @@ def _in_jobset(context: ReconcileContext, ledger: Ledger) -> Plan:
         return failed(context, jobset, ledger)
     if _platform_restarts(context.snapshot, ledger):
         return after_restart(context, _adopt(context, jobset, ledger))
+    if _fails_already(context, ledger):
+        return as_before(ledger, actions=fail_job(context, ledger))
     if lifecycle.restarted(ledger):
         return after_restart(context, ledger)
     if jobset.suspended and not context.workload.suspended:

@@ -146,6 +146,35 @@ def test_failing_a_job_is_repeated_until_it_has_failed() -> None:
     assert len(controller.workload_actions) == 2
 
 
+def test_a_suspension_of_a_job_that_is_failing_does_not_end_its_incident() -> None:
+    """Nothing takes a Job's failure back. A pod that cannot end delays it, and meanwhile Kueue evicts the job."""
+    controller = Controller(FAILS)
+    controller.reconcile(lost(), 1)
+    failing = lost().job_failing("DeadlineExceeded", 2)
+    controller.reconcile(failing.suspended(), 60)
+    controller.reconcile(failing, 70)
+    assert controller.recorded == []
+    controller.settle(failing.jobset_failed(400), 400)
+    (incident,) = controller.recorded
+    assert incident.closing is not None
+    assert (incident.closing.outcome, incident.closing.outcome_reason) == (Outcome.FAILED, "BudgetExhausted")
+
+
+def test_pods_of_a_failing_job_that_exit_with_0_do_not_end_its_incident() -> None:
+    """The failing Job deletes its pods. A trainer may exit with 0 on SIGTERM, so its pod is Succeeded."""
+    controller = Controller(FAILS)
+    controller.reconcile(lost(), 1)
+    controller.reconcile(lost().job_failing("DeadlineExceeded", 2).all_deleted(2).succeeded(0), 5)
+    assert (controller.recorded, controller.phase()) == ([], Phase.HELD)
+
+
+def test_a_suspension_of_a_job_that_does_not_fail_yet_ends_its_incident() -> None:
+    controller = Controller(FAILS)
+    controller.reconcile(lost(), 1)
+    controller.settle(lost().suspended(), 60)
+    assert controller.recorded[-1].closing.outcome is Outcome.SUPERSEDED  # type: ignore[union-attr]
+
+
 def test_no_job_is_failed_without_the_leave_of_recovery_config() -> None:
     controller = Controller(policy(limit=0, on_exhausted=OnExhausted.FAIL_JOB))
     plan = controller.reconcile(lost(), 1)
