@@ -188,9 +188,9 @@ class LostTimeBooked(CheckerRule):
         takes_down = excuse not in {"", NO_POLICY, PAUSED} or not before >= uids
         known = self._circumstances.setdefault(group.key, [])
         baseline = group.since if group.since > self.evidence.began_at else None
-        # A new workload of the same name may exist before the processes of this one have ended.
-        gone = group.workload is None
-        now = Circumstance(at, excuse, takes_down=takes_down, for_good=gone, baseline_until=baseline)
+        # A new workload of the same name may exist, and a suspension may be over, before these processes have ended.
+        for_good = group.workload is None or (group.suspended and group.going)
+        now = Circumstance(at, excuse, takes_down=takes_down, for_good=for_good, baseline_until=baseline)
         if not known or replace(known[-1], since=at) != now:
             known.append(now)
 

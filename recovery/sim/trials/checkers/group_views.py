@@ -260,6 +260,12 @@ class GroupView:
         return self.workload is not None and bool(self.workload["spec"].get("suspend"))
 
     @property
+    def going(self) -> bool:
+        """All its pods are being deleted. Nothing keeps them, even if they save for longer than a suspension lasts."""
+        pods = [pod for job in self.jobs.values() if job.member for pod in job.pods.values()]
+        return bool(pods) and all("deletionTimestamp" in pod["metadata"] for pod in pods)
+
+    @property
     def annotations(self) -> dict[str, str]:
         return (self.workload["metadata"].get("annotations") or {}) if self.workload is not None else {}
 
