@@ -180,11 +180,15 @@ class JobHistories:
         mine = self._by_job.get(job_uid)
         return mine.gone.values() if mine is not None else ()
 
-    def shows_all_pods(self, job_uid: str, pods: Iterable[PodFacts]) -> bool:
-        """Whether these pods, of the Job and of others, are all that the Job ever had."""
+    def saw_all_pods(self, job_uid: str, pods: Iterable[PodFacts]) -> bool:
+        """Whether no pod of the Job has come and gone unseen, and of each rank the newest ones are known. `pods`: those
+        of the Job and of others."""
         mine = self._by_job.get(job_uid)
-        known = mine is not None and mine.ended == len(mine.gone)
-        return mine is not None and known and mine.has_seen_all(pod for pod in pods if pod.job_uid == job_uid)
+        if mine is None or mine.job is None:
+            return False
+        # Without an index only the last vanished pod is kept, and no rank shows which one that was.
+        kept = mine.job.completions is not None or mine.ended == len(mine.gone)
+        return kept and mine.has_seen_all(pod for pod in pods if pod.job_uid == job_uid)
 
     def done(self, job_uid: str) -> tuple[PodFacts, ...]:
         """The pods in which ranks of the Job have trained to their end, by index."""

@@ -125,7 +125,7 @@ def snapshot_of(
         trained_at=trained_at,
         trained_members={job.uid: incarnations.trained_members(job) for job in jobs if job.uid in trained_at},
         fully_watched=frozenset(
-            job.uid for job in jobs if len(jobs) > 1 and incarnations.shows_all_pods(job.uid, ordered)
+            job.uid for job in jobs if len(jobs) > 1 and incarnations.saw_all_pods(job.uid, ordered)
         ),
         done={job.uid: done for job in jobs if (done := incarnations.done(job.uid))},
         expected_jobs=_expected_jobs(adapter, jobset, parts.jobs, members),

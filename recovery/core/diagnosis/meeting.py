@@ -199,7 +199,15 @@ def first_met_at(
     shown = has_all({(pod.job_uid, rank(pod)) for pod in known}, wanted) and all(
         shows_all_processes(job, pods[job.uid], fully_watched=job.uid in watched) for job in jobs
     )
-    return first_overlap((each for pod in known for each in processes_of(pod)), wanted) if shown else max(moments)
+    latest = max(moments)
+    oldest: dict[Member, datetime] = {}
+    for pod in known:
+        member = (pod.job_uid, rank(pod))
+        oldest[member] = min(pod.created_at, oldest.get(member, pod.created_at))
+    # Before the last Job ran whole they cannot have met, and from then on each process is known.
+    if not shown or any(created > latest for created in oldest.values()):
+        return latest
+    return first_overlap((each for pod in known for each in processes_of(pod)), wanted)
 
 
 # --- the timeline --------------------------------------------------------------------------------------------------

@@ -200,8 +200,8 @@ def started_at(pod: PodFacts) -> datetime | None:
 
 
 def shows_all_processes(job: JobFacts, pods: Iterable[PodFacts], *, fully_watched: bool) -> bool:
-    """Each process that the Job's members have ever had is known, with its start. `fully_watched`: `pods` are all that
-    the Job ever had.
+    """Each process of these pods is known, with its start, and the Job had no others, or only older ones of the same
+    rank. `fully_watched`: that is known of the pods.
 
     Otherwise false if the Job has counted more failures than there are known ended pods, or if it may have had failures
     that it does not count. Always false if a container has been restarted more than once.

@@ -468,8 +468,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     """By Job UID: the first moment at which all its members are known to have run at once (`trained.all_ran_at`),
     remembered for as long as the Job exists, and while it is in `gone_jobs`. A Job without an entry has not trained."""
     fully_watched: frozenset[str] = frozenset()
-    """UIDs of Jobs whose pods, from the first one on, are all in `pods`, including those that have vanished. Only in a
-    group of several Jobs."""
+    """UIDs of Jobs of which no pod has come and gone unseen. `pods` lacks only those that vanished before another one
+    of their rank. Only in a group of several Jobs."""
     met_at: Mapping[str, datetime] = {}
     """By Job UID: when the ledger saw its ranks meet those of the other Jobs for the last time. For a Job without an
     entry, only its pods can show it."""

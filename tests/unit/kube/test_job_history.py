@@ -352,16 +352,18 @@ def test_a_pod_that_a_failing_job_still_deletes_is_counted_already(memory: JobHi
 
 
 def all_pods(memory: JobHistories) -> bool:
-    return memory.shows_all_pods("j", (pod(0, name="last"), *memory.vanished("j")))
+    return memory.saw_all_pods("j", (pod(0, name="last"), *memory.vanished("j")))
 
 
-def test_the_pods_of_a_watched_job_are_all_known_until_one_is_forgotten(memory: JobHistories) -> None:
-    """Of each rank only the newest vanished pod is kept."""
+@pytest.mark.parametrize("completions", [2, None], ids=["Indexed", "NonIndexed"])
+def test_of_a_watched_job_the_newest_pods_of_each_rank_are_known(memory: JobHistories, completions: int | None) -> None:
+    """Of each rank only the newest vanished pod is kept. A pod without an index has no rank."""
+    memory.job_seen(msgspec.structs.replace(job(), completions=completions))
     assert all_pods(memory)
     memory.pod_gone(pod(0, name="first"), LATER)
     assert all_pods(memory)
     memory.pod_gone(pod(0, name="second", created=10), LATER)
-    assert not all_pods(memory)
+    assert all_pods(memory) is (completions is not None)
 
 
 def test_the_pods_of_a_job_that_was_found_with_pods_may_not_be_all() -> None:

@@ -275,3 +275,22 @@ def test_under_mpirun_only_the_launcher_counts() -> None:
     assert standing_of(pair.node(lambda nodes: nodes.container_restarted(2, 1, 10))) is Standing.MET
     assert standing_of(Pair(RUNS, launcher_of(launcher.container_exited(0, 1, 10)))) is Standing.FORMING
     assert standing_of(Pair(RUNS, launcher_of(launcher.container_restarted(0, 1, 10)))) is Standing.MET
+
+
+LAUNCHER = group(1, born=-60).all_ready(-50)
+
+
+def forgotten(launcher: World) -> Pair:
+    """The controller has seen all pods, and of the launcher's only the last one is still known."""
+    counted = launcher.with_job(failed=len(launcher.pods))
+    return Pair(RUNS, launcher_of(msgspec.structs.replace(counted, pods=counted.pods[-1:])), watched=True)
+
+
+def test_jobs_have_not_met_if_the_newest_pod_of_a_rank_ended_before_the_others_began() -> None:
+    launcher = LAUNCHER.pod_failed(0, 1, -40).came_back(0, -35, -34).pod_failed(0, 1, -10).pod_gone(0, 5)
+    assert meet(forgotten(launcher).snapshot()).standing is Standing.FORMING
+
+
+def test_jobs_may_have_met_while_a_pod_ran_that_is_forgotten() -> None:
+    launcher = LAUNCHER.pod_failed(0, 1, 10).came_back(0, 15, 16).pod_failed(0, 1, 18).pod_gone(0, 20)
+    assert meet(forgotten(launcher).snapshot()).met_at == at(0)
