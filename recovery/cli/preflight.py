@@ -75,19 +75,19 @@ ACCOUNTING = (
     Permission("get", RECOVERY_INCIDENTS),
     Permission("patch", RECOVERY_CONFIGS, "status"),
 )
-"""Permissions for the totals of the fleet, the circuit breaker and the ledger of quarantined nodes. Roles of an earlier
-version lack them. Without them the controller starts and recovers jobs."""
+"""Permissions for the totals of the fleet, the circuit breaker and the ledger of quarantined nodes. Without them the
+controller starts and recovers jobs."""
 
 RECORDS = (
     Permission("delete", RECOVERY_INCIDENTS),
     Permission("patch", RECOVERY_INCIDENTS, "status"),
 )
 """Permissions that keep records few: their retention (RecoveryConfig `spec.incidents`), and one record for several
-incidents under Observe. Roles of an earlier version lack them. All else works without them."""
+incidents under Observe. All else works without them."""
 
 POLICY_STATUS = tuple(Permission("patch", each, "status") for each in (RECOVERY_POLICIES, CLUSTER_RECOVERY_POLICIES))
-"""Permissions to store since when a policy enforces. Roles of an earlier version lack them. Without them, any edit of
-the policy makes the losses before the edit a baseline."""
+"""Permissions to store since when a policy enforces. Without them, any edit of the policy makes the losses before
+the edit a baseline."""
 
 ENFORCE = (
     Permission("delete", JOBS),

@@ -7,7 +7,7 @@ import msgspec
 import structlog
 
 from recovery.controller.suspect_logs import SuspectLogs
-from recovery.core.incident.closed_incident import as_recorded, totals_of
+from recovery.core.incident.closed_incident import totals_of
 from recovery.core.incident.folding import folds_with, recorded_alone
 from recovery.core.incident.lifecycle import incident_id, owing
 from recovery.core.model.facts import GroupKey, WorkloadFacts
@@ -59,7 +59,7 @@ class IncidentRecorder:
         incident is closed. Raises ApiError."""
         closed, created = None, True
         if ledger.incident is not None:
-            closed = as_recorded(ledger.incident)
+            closed = ledger.incident
             if self._logs is not None:
                 closed = self._logs.with_log(key, closed)
             _, fold = folds_with(ledger, closed)

@@ -6,7 +6,6 @@ any other writer would write the same. So a crash or a second leader does no har
 
 import structlog
 
-from recovery.core.policy.enforcement import Enforcement
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.executors.policy_status import write_enforcement
 from recovery.ports import (
@@ -35,9 +34,6 @@ class PolicyReconciler:
         self._api = api
         self._store = store
         self._clock = clock
-        self._written: dict[str, tuple[int, Enforcement]] = {}
-        """The last write, by UID: the generation and the content. An older CRD drops the fields, and without this the
-        same write would be repeated forever."""
         self._forbidden_until: dict[str, float] = {}
         """By UID: when the write is tried again, by our monotonic clock."""
         self._troubled = False
@@ -76,26 +72,20 @@ class PolicyReconciler:
                 if isinstance(error, ForbiddenError):
                     self._forbidden_until[policy.uid] = self._clock.monotonic_seconds() + REFUSED_SECONDS
                 failed = failed or error
-        present = {policy.uid for policy in policies}
-        self._written = {uid: written for uid, written in self._written.items() if uid in present}
         unwritten = {policy.uid for policy in policies if policy.recorded != policy.enforcement}
         self._forbidden_until = {uid: until for uid, until in self._forbidden_until.items() if uid in unwritten}
         if failed is not None:
             raise failed
 
     def _is_due(self, policy: PolicyFacts) -> bool:
-        due = policy.enforcement
-        if policy.deleting or due == policy.recorded:
+        if policy.deleting or policy.enforcement == policy.recorded:
             return False
-        if self._clock.monotonic_seconds() < self._forbidden_until.get(policy.uid, float("-inf")):
-            return False
-        return self._written.get(policy.uid) != (policy.generation, due)
+        return self._clock.monotonic_seconds() >= self._forbidden_until.get(policy.uid, float("-inf"))
 
     async def _write(self, policy: PolicyFacts) -> None:
         due = policy.enforcement
         await write_enforcement(self._api, policy)
         self._forbidden_until.pop(policy.uid, None)
-        self._written[policy.uid] = (policy.generation, due)
         if due.enforced_since != policy.recorded.enforced_since:
             since = None if due.enforced_since is None else due.enforced_since.isoformat()
             _log.info("the mode of a policy is on record", policy=policy.title, enforced_since=since)

@@ -25,7 +25,7 @@ from recovery.core.incident.evidence_counts import first_seen
 from recovery.core.incident.invariants import violations
 from recovery.core.model.birth_settings import BirthTrial
 from recovery.core.model.facts import GroupKey, Snapshot, WorkloadFacts
-from recovery.core.model.ledger import OLDEST_SCHEMA_VERSION, SCHEMA_VERSION, Ledger, MessageRelation
+from recovery.core.model.ledger import SCHEMA_VERSION, Ledger, MessageRelation
 from recovery.core.model.ledger_object import LedgerObject
 from recovery.core.model.reason import Reason, because
 from recovery.core.model.writer_lease import WriterLease
@@ -413,8 +413,8 @@ def _unreadable(found: LedgerObject) -> str:
         how = "correct its status, or delete it: its counts then begin at zero"
         return f"{title}: {found.ledger.message}: it holds; {how}"
     return (
-        f"{title} has schemaVersion {found.schema_version}, this controller knows {OLDEST_SCHEMA_VERSION} to "
-        f"{SCHEMA_VERSION}: it holds; run the controller version that wrote it"
+        f"{title} has schemaVersion {found.schema_version}, this controller knows {SCHEMA_VERSION}: it holds; "
+        "run the controller version that wrote it"
     )
 
 

@@ -20,16 +20,10 @@ _LATER_ACTIONS = tuple(UNBUILT_ACTIONS)
 _CONDITION_STATUS: Schema = {"enum": ["True", "False", "Unknown"]}
 _MAP_BY_TYPE: Schema = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
 
-_CONSIDERED: Schema = {
-    "type": "array",
-    "description": "Written by versions before schemaVersion 4, which write one sentence for each of the "
-    "`alternatives`.",
-    "x-kubernetes-list-type": "atomic",
-    "items": {"type": "string"},
-}
-
 _LEDGER = Overlay(
     says={
+        # The structs have a default for a RecoveryGroup without a status. A status always has a version.
+        "status": {"required": ["schemaVersion"]},
         "status.schemaVersion": {"minimum": 1},
         "status.epoch": {"minimum": 0},
         "status.incident.attempts[].epoch": {"minimum": 0},
@@ -41,7 +35,6 @@ _LEDGER = Overlay(
         "status.incident.phases[].phase": _LATER_PHASES,
         "status.incident.terms.rules[].action": _LATER_ACTIONS,
     },
-    earlier={"status.incident.considered": _CONSIDERED},
     # The ledger omits defaults. The API server fills in these, so that a printer column shows 0, not an empty cell.
     defaults=frozenset(
         ("status.phase", "status.totals", "status.totals.restarts", "status.budget", "status.budget.remaining")
@@ -52,11 +45,12 @@ _LEDGER = Overlay(
 _INCIDENT = Overlay(
     says={"spec.attempts[].epoch": {"minimum": 0}},
     further_values={"spec.phases[].phase": _LATER_PHASES, "spec.terms.rules[].action": _LATER_ACTIONS},
-    earlier={"spec.considered": _CONSIDERED},
     defaults=frozenset(),
 )
 
-_RECORD_REQUIRED = ("id", "outcome", "outcomeReason", "class", "cause", "startedAt", "detectedAt", "endedAt")
+_RECORD_REQUIRED = (
+    *("schemaVersion", "id", "outcome", "outcomeReason", "class", "cause", "startedAt", "detectedAt", "endedAt"),
+)
 """A record without these fields is useless. Other fields are omitted if they have the default value."""
 
 
@@ -107,7 +101,7 @@ def record() -> Schema:
     version = of_struct(Ledger, "spec", Overlay(defaults=frozenset()))["properties"]["schemaVersion"]
     fields["schemaVersion"] = version | {
         "minimum": 1,
-        "description": "The version of the ledger. Absent: 3 or less, whose reasons are sentences.",
+        "description": "The version of the ledger that the incident is from.",
     }
     if missing := set(_RECORD_REQUIRED) - fields.keys():
         raise GeneratorError(f"a RecoveryIncident requires {sorted(missing)}, which no struct has")

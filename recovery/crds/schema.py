@@ -33,10 +33,6 @@ class Overlay(msgspec.Struct, frozen=True):
     """Keywords that are added to those of the field, or replace them."""
     further_values: Mapping[str, tuple[str, ...]] = {}
     """Values of enums that a later controller may write. An older CRD must not refuse a newer ledger for them."""
-    earlier: Mapping[str, Schema] = {}
-    """Fields that only earlier versions of the controller write and read: no struct has them any more. During a rolling
-    update such a version may lead with this CRD. It would miss fields that the CRD drops, and could not write what the
-    CRD refuses."""
     defaults: frozenset[str] | None = None
     """The fields whose default the API server fills in. None: all fields with a default."""
 
@@ -70,7 +66,7 @@ class _Builder:
 
     def complain_of_the_rest(self) -> None:
         overlay = self._overlay
-        wanted = {*overlay.says, *overlay.earlier, *overlay.further_values, *(overlay.defaults or ())}
+        wanted = {*overlay.says, *overlay.further_values, *(overlay.defaults or ())}
         if missing := sorted(wanted - self._used):
             raise GeneratorError(f"no struct has the field {', '.join(missing)}")
 
@@ -85,13 +81,6 @@ class _Builder:
         schema: Schema = {"type": "object", "description": docstrings.of_type(struct), "properties": properties}
         if required:
             schema["required"] = required
-        for earlier_path, earlier in self._overlay.earlier.items():
-            parent, _, name = earlier_path.rpartition(".")
-            if parent == path:
-                if name in properties:
-                    raise GeneratorError(f"{name} is built: its struct has it, so that it is not declared beside it")
-                properties[name] = earlier
-                self._used.add(earlier_path)
         return schema
 
     def _field(self, field: inspect.Field, said: str, path: str) -> Schema:

@@ -12,8 +12,8 @@ from recovery.core.model.annotations import BIRTH_SETTINGS_LABEL, BIRTH_SETTINGS
 from recovery.core.model.facts import WorkloadFacts
 from recovery.core.model.folded_incidents import FoldedIncidents
 from recovery.core.model.incident_record import decode_recorded
-from recovery.core.model.ledger import Incident, Ledger
-from recovery.core.model.ledger_object import LedgerObject, schema_version_of
+from recovery.core.model.ledger import SCHEMA_VERSION, Incident, Ledger
+from recovery.core.model.ledger_object import LedgerObject
 from recovery.core.model.writer_lease import WriterLease
 from recovery.ports import (
     RECOVERY_GROUPS,
@@ -84,9 +84,9 @@ class LedgerWriter:
         reads the ledger live and decides again. A RecoveryGroup without a status is harmless: it says that nothing has
         happened yet.
 
-        An older CRD drops fields that it does not know. That is logged once, and the recovery continues. Every version
-        knows the target and its attempts, and these ensure that a recovery happens only once. A hold here would hold
-        only this reconcile, because the next one reads what was stored.
+        A CRD of an older version drops fields that it does not know. That is logged once, and the recovery continues.
+        Every version knows the target and its attempts, and these ensure that a recovery happens only once. A hold here
+        would hold only this reconcile, because the next one reads what was stored.
 
         The label by which the API server finds birth settings is set before them and removed after them. So a process
         that dies in between leaves at most a superfluous label. It costs little, and the next write removes it.
@@ -221,7 +221,7 @@ class LedgerWriter:
         spec = {
             "workloadRef": workload,
             "group": workload.name,
-            "schemaVersion": schema_version_of(incident),
+            "schemaVersion": SCHEMA_VERSION,
             **fields,
             **msgspec.to_builtins(closing),
             "idleGpuSeconds": round(sum(span.idle_gpu_seconds for span in incident.phases), 3),
@@ -265,7 +265,7 @@ class LedgerWriter:
                 namespace=namespace,
                 subresource="status",
             )
-        except (NotFoundError, RefusedError, *UNDECODABLE) as error:  # an older CRD has no status: 404 as well
+        except (NotFoundError, RefusedError, *UNDECODABLE) as error:
             _log.info("a record is not shared by the next incident", record=name, error=str(error))
             return False
         return True
@@ -280,7 +280,7 @@ class LedgerWriter:
             return None
         try:
             return decode_recorded(msgspec.json.decode(answer, type=_Recorded).spec)
-        except UNDECODABLE:  # from another version; a new job of that name must not wait for it
+        except UNDECODABLE:  # from a newer version; a new job of that name must not wait for it
             return None
 
 

@@ -6,7 +6,6 @@ from math import fsum
 
 import msgspec
 
-from recovery.core.incident.closed_incident import handling_of, restarts_of_incident
 from recovery.core.model.folded_incidents import FoldedNode
 from recovery.core.model.incident_record import IncidentRecord
 from recovery.core.model.ledger import JOB_TRIGGERS, Attempt, AttemptAction, Incident, IncidentHandling, Phase
@@ -203,8 +202,8 @@ def account_of(record: IncidentRecord, now: datetime) -> IncidentAccount:
         outcome=OPEN if closing is None else closing.outcome,
         outcome_reason=None if closing is None else closing.outcome_reason,
         still_broken=closing is not None and closing.still_broken,
-        handling=handling_of(incident),
-        restarts=restarts_of_incident(incident) if fold is None else fold.restarts,
+        handling=incident.handling,
+        restarts=incident.restarts if fold is None else fold.restarts,
         would=incident.would,
         with_enforce=enforce_account(record.enforce_estimate),
         reason=incident.reason,

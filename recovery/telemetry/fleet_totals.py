@@ -16,7 +16,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from recovery.core.fleet.totals import IncidentName, name_of, name_of_broken
-from recovery.core.incident.closed_incident import restarts_of_incident, totals_of
+from recovery.core.incident.closed_incident import totals_of
 from recovery.core.model.enforce_estimate import EnforceEstimate, summed
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.fleet_ledger import FleetTotals
@@ -248,7 +248,7 @@ def _of_incident(workload_uid: str, incident: Incident) -> _Sums:
     if incident.closing is not None:
         return _of_closed(totals_of(workload_uid, incident))
     released = sum(span.released_gpu_seconds for span in incident.phases)
-    return _Sums(idle=booked_of(incident), released=released, restarts=restarts_of_incident(incident))
+    return _Sums(idle=booked_of(incident), released=released, restarts=incident.restarts)
 
 
 def _of_closed(each: IncidentTotals) -> _Sums:

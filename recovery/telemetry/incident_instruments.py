@@ -7,7 +7,6 @@ from datetime import datetime
 
 from prometheus_client import CollectorRegistry
 
-from recovery.core.incident.closed_incident import handling_of
 from recovery.core.incident.lifecycle import restarted
 from recovery.core.model.ledger import Incident, Ledger, Phase, PhaseSpan
 from recovery.core.model.reason import Reason
@@ -63,7 +62,7 @@ class IncidentInstruments:
         if incident.closing is not None and closed:
             seconds = (incident.closing.ended_at - incident.started_at).total_seconds()
             failure_class = known_class(incident.disruption_class)
-            self._duration.labels(failure_class, incident.closing.outcome, handling_of(incident)).observe(seconds)
+            self._duration.labels(failure_class, incident.closing.outcome, incident.handling).observe(seconds)
 
     def _count_refusals(self, known: Incident | None, incident: Incident) -> None:
         before_keys = {each.key for each in known.considered} if known is not None else set()

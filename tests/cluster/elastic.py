@@ -8,6 +8,7 @@ from typing import Any
 
 from recovery import api_verbs
 from recovery.core.model.annotations import BIRTH_SETTINGS_LABEL, NODES_ANNOTATION
+from recovery.core.model.ledger import SCHEMA_VERSION
 from recovery.ports import JOBS, NODES, RECOVERY_GROUPS, PatchKind
 from tests.cluster import scene
 from tests.cluster.acts import INDEX, set_room
@@ -175,7 +176,7 @@ async def stale_group(job: Job) -> AsyncIterator[None]:
         "since": "2026-11-24T00:00:00Z",
         "nodes": 3,
     }
-    status = {"status": {"schemaVersion": 6, "birthSettings": earlier}}
+    status = {"status": {"schemaVersion": SCHEMA_VERSION, "birthSettings": earlier}}
     await api_verbs.create(job.fleet.api, RECOVERY_GROUPS, body, namespace=job.namespace)
     await api_verbs.patch(
         job.fleet.api,

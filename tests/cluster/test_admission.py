@@ -42,7 +42,7 @@ async def webhooks(installed: ControlPlane) -> AsyncIterator[Webhooks]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def lenient_schema(webhooks: Webhooks) -> AsyncIterator[None]:
-    """A CRD with the fields and without the rules. It accepts what an older CRD, or one without CEL, would accept."""
+    """A CRD with the fields and without the rules. It accepts what one without CEL would accept."""
     strict = yaml.safe_load(POLICIES_CRD.read_text())
     in_full = policy("probe", **BAD)
     try:

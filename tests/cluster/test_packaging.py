@@ -47,7 +47,7 @@ CAN_DO_WITHOUT = {
     ("patch", "recoverypolicies/status"): _BASELINES_MOVE,
     ("patch", "clusterrecoverypolicies/status"): _BASELINES_MOVE,
 }
-"""Rights of the role recovery-observe that earlier versions did not have, and the warning if one is missing."""
+"""Rights of the role recovery-observe without which the controller starts, and the warning if one is missing."""
 AT_ONCE = 4
 """How many controllers start at the same time. A start costs CPU time."""
 

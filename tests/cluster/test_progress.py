@@ -37,7 +37,7 @@ async def test_a_recovery_ends_when_the_training_reports_progress_again(
         await lose(job, 1)
         await job.reaches("Resuming")
         resuming = await job.ledger()
-        assert (resuming["schemaVersion"], resuming["reason"]) == (5, "WaitingForProgress")
+        assert resuming["reason"] == "WaitingForProgress"
         assert moment(resuming["incident"]["progressAt"]) == before
         began = moment(resuming["incident"]["phases"][-1]["startedAt"])
         columns = await installed.kubectl("get", "recoverygroups", "-n", job.namespace, "--no-headers")
@@ -55,7 +55,6 @@ async def test_a_recovery_ends_when_the_training_reports_progress_again(
     assert (closed["outcome"], closed["outcomeReason"]) == ("Recovered", "TrainingProgresses")
     assert (closed["source"], closed["verified"]) == ("progress", True)
     assert progressed <= moment(closed["endedAt"]) <= progressed + timedelta(seconds=1)
-    assert (await job.ledger())["schemaVersion"] == 4
     assert told.exit_code == 0
     assert "the training makes progress (source: progress, verified: true)" in told.out
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from recovery.core.model.ledger import SCHEMA_VERSION
 from recovery.ports import Resource
 from tests.contract.scene import Object
 from tests.contract.workload import OBEDIENT
@@ -93,5 +94,5 @@ def recovery_group(name: str = "llm") -> Object:
     return {
         "metadata": {"name": name},
         "spec": {"workloadRef": workload, "group": "llm"},
-        "status": {"schemaVersion": 1},
+        "status": {"schemaVersion": SCHEMA_VERSION},
     }

@@ -17,7 +17,7 @@ from recovery.core.model.annotations import (
 )
 from recovery.core.model.birth_settings import BirthOutcome, BirthSettings, BirthTrial
 from recovery.core.model.facts import GroupKey, WorkloadFacts
-from recovery.core.model.ledger import Ledger
+from recovery.core.model.ledger import SCHEMA_VERSION, Ledger
 from recovery.core.model.ledger_object import LedgerObject
 from recovery.core.plan.actions import TryBirth
 from recovery.executors.birth_settings import try_birth
@@ -50,7 +50,7 @@ async def enter(scene: Scene, settings: BirthSettings | None, name: str = "llm",
         body = recovery_group(name)
         body["metadata"]["labels"] = {BIRTH_SETTINGS_LABEL: BIRTH_SETTINGS_LABELLED} if labelled else {}
         await scene.create(RECOVERY_GROUPS, body)
-    status = {"schemaVersion": 1, "birthSettings": msgspec.to_builtins(settings)}
+    status = {"schemaVersion": SCHEMA_VERSION, "birthSettings": msgspec.to_builtins(settings)}
     await scene.patch(RECOVERY_GROUPS, name, {"status": status}, subresource="status")
 
 

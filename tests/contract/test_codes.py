@@ -9,6 +9,7 @@ import json
 import re
 
 from recovery import api_verbs
+from recovery.core.model.ledger import SCHEMA_VERSION
 from recovery.kube.projections.recovery import decode_policy
 from recovery.ports import (
     JOBS,
@@ -56,7 +57,7 @@ async def test_a_ledger_is_swapped_against_the_version_it_was_read_at(scene: Sce
     async def write(version: str, epoch: int) -> Object:
         operations = (
             ("replace", "/metadata/resourceVersion", version),
-            ("add", "/status", {"schemaVersion": 2, "epoch": epoch}),
+            ("add", "/status", {"schemaVersion": SCHEMA_VERSION, "epoch": epoch}),
         )
         return await scene.json_patch(RECOVERY_GROUPS, "llm", *operations, subresource="status")
 
@@ -117,7 +118,7 @@ async def test_a_test_that_does_not_hold_is_told_apart_from_a_value_that_is_refu
 async def test_a_json_patch_replaces_what_is_not_there_and_takes_nothing_for_null(scene: Scene) -> None:
     """RFC 6902 says otherwise; the server's library is lenient where the object around the member is there."""
     await scene.create(RECOVERY_GROUPS, recovery_group())
-    await scene.patch(RECOVERY_GROUPS, "llm", {"status": {"schemaVersion": 2}}, subresource="status")
+    await scene.patch(RECOVERY_GROUPS, "llm", {"status": {"schemaVersion": SCHEMA_VERSION}}, subresource="status")
     operations = (("test", "/status/epoch", None), ("replace", "/status/epoch", 3))
     written = await scene.json_patch(RECOVERY_GROUPS, "llm", *operations, subresource="status")
     assert written["status"]["epoch"] == 3

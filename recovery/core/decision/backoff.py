@@ -73,7 +73,7 @@ def withheld(
         return None
     if ledger.phase is Phase.HELD:
         return None
-    # An older CRD drops `withheld`, but not the phase, which dates the wait: a reconcile must not begin it again.
+    # The phase dates a wait that has begun: a reconcile must not begin it again.
     waits_already = ledger.phase is Phase.BACKOFF
     began = open_.phases[-1].started_at if waits_already else context.now
     next_ = earliest(ledger, began, in_a_row=not had_time)

@@ -167,7 +167,6 @@ def _observe(context: ReconcileContext, ledger: Ledger, found: Explanation, verd
     noted_now = noted.with_incident(would=str(call), would_message=message, too_late=False)
     after = verdicts.remembered(noted_now, verdict.mark)
     # The group may already run whole, and only now may its incident end: the watch of this write causes that reconcile.
-    # No immediate requeue: an older CRD drops `would`, so each reconcile would decide again, without end.
     return as_before(after)
 
 

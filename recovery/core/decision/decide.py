@@ -42,7 +42,7 @@ from recovery.core.diagnosis.resized import resized
 from recovery.core.diagnosis.trained import began_at
 from recovery.core.fleet.storm import seen_at_the_end
 from recovery.core.incident import budget, fencing, lifecycle, phases, requests
-from recovery.core.incident.closed_incident import as_recorded, totals_of
+from recovery.core.incident.closed_incident import totals_of
 from recovery.core.incident.folding import folds_with
 from recovery.core.incident.preconditions import left_alone, paused, unread
 from recovery.core.incident.standing import meeting_of
@@ -472,7 +472,7 @@ def _already_failed(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledg
 
 def _record(context: ReconcileContext, ledger: Ledger) -> Plan:
     ledger = seen_at_the_end(ledger, context.snapshot.fleet, context.now)
-    closed = as_recorded(ledger.current_incident)
+    closed = ledger.current_incident
     why = because(Reason.INCIDENT_RECORDED, incident=closed.id, message=closed.message)
     after = lifecycle.into_history(ledger, context.snapshot)
     folds, fold = folds_with(ledger, closed)

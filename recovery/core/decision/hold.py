@@ -107,8 +107,7 @@ def fail_job(context: ReconcileContext, ledger: Ledger) -> tuple[Action, ...]:
 def failed_because(ledger: Ledger) -> Reason:
     """Why the controller makes the JobSet fail: a rule says so, or `onExhausted` of an exhausted budget."""
     open_ = ledger.current_incident
-    # An older CRD drops `exhausted`.
-    return Reason.FAIL_JOB_RULE if open_.held is not None else open_.exhausted or Reason.BUDGET_EXHAUSTED
+    return Reason.FAIL_JOB_RULE if open_.exhausted is None else open_.exhausted
 
 
 def no_hold(ledger: Ledger) -> Ledger:

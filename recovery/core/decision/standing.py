@@ -50,9 +50,7 @@ def followed(context: ReconcileContext, before: Ledger, plan: Plan) -> Plan:
     if standing is Standing.BROKEN and after.broken is None and not _opens(after):
         standing = Standing.UNKNOWN  # no incident witnessed the loss: see the condition EarlierLoss
     is_written = plan.ledger != before or after.broken != before.broken
-    # An older CRD drops the standing, and when the ranks met. That must not cause a write at each reconcile.
-    is_kept = before.standing is not Standing.UNKNOWN or before.met_at is not None
-    if is_written or (is_kept and standing is not before.standing):
+    if is_written or standing is not before.standing:
         after = msgspec.structs.replace(after, standing=standing, met_at=_met_at(after, found, context.now))
         after = noted_loss(after, found) if runs else after
     message = after.incident.message if after.broken != before.broken and after.incident is not None else plan.message

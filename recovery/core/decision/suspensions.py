@@ -9,7 +9,6 @@ import msgspec
 from recovery.core.diagnosis.trained import suspended_at
 from recovery.core.model.facts import Snapshot
 from recovery.core.model.ledger import Ledger
-from recovery.core.model.standing import Standing
 from recovery.core.plan.actions import Plan
 
 
@@ -33,6 +32,4 @@ def recorded(snapshot: Snapshot, before: Ledger, plan: Plan) -> Plan:
     latest = max(shown, default=None)
     if latest is None or (after.suspended_at is not None and latest <= after.suspended_at):
         return plan
-    if after == before and before.standing is Standing.UNKNOWN:
-        return plan  # An older CRD drops the fields of today. A date that never arrives must not be written for ever.
     return msgspec.structs.replace(plan, ledger=msgspec.structs.replace(after, suspended_at=latest))

@@ -71,7 +71,7 @@ class Mark(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     namespace: str = ""
     node_sign: str = ""
     beside: tuple[str, ...] | None = None
-    """Keys of the taints that the node had when we cordoned it. None: we did not, or an older controller did."""
+    """Keys of the taints that the node had when we cordoned it. None: we did not."""
 
     @property
     def taint_value(self) -> str:

@@ -54,7 +54,7 @@ def _dates(*moments: datetime | None) -> tuple[datetime, ...]:
 def first_seen(incident: Incident) -> Explanation:
     """What opened the incident, with how much of the same kind was seen with it."""
     counts, first = incident.evidence_counts, incident.evidence[0]
-    if not counts or counts[0].count == 1:
+    if counts[0].count == 1:
         return because(Reason.MEMBER_LOST, evidence=first)
     return explained(Sentence.LOST_TOGETHER, Reason.MEMBER_LOST, losses=losses(counts[0]), first=first)
 

@@ -9,7 +9,6 @@ from datetime import timedelta
 import msgspec
 
 from recovery.core.diagnosis.classify import Disruption
-from recovery.core.incident.closed_incident import handling_of, restarts_of_incident
 from recovery.core.model.enforce_estimate import summed
 from recovery.core.model.folded_incidents import FoldedIncidents, FoldedNode, NumberRange
 from recovery.core.model.ledger import Incident, IncidentHandling, Ledger, Outcome
@@ -59,9 +58,7 @@ def _folds(incident: Incident) -> bool:
         incident.mode == Mode.OBSERVE
         and closing is not None
         and closing.outcome is Outcome.OBSERVED
-        and handling_of(incident) is IncidentHandling.AUTOMATIC
-        and bool(incident.fingerprint)
-        and incident.pinned.reset_after_seconds > 0
+        and incident.handling is IncidentHandling.AUTOMATIC
     )
 
 
@@ -90,7 +87,7 @@ def _begun(incident: Incident) -> FoldedIncidents:
         duration_seconds=(closing.ended_at - incident.started_at).total_seconds(),
         idle_gpu_seconds=idle,
         released_gpu_seconds=round(sum(span.released_gpu_seconds for span in incident.phases), 3),
-        restarts=restarts_of_incident(incident),
+        restarts=incident.restarts,
         would={incident.would: 1} if incident.would else {},
         enforce_estimate=incident.enforce_estimate,
         nodes={each.node: FoldedNode(1, lost) for each in incident.suspects if each.node},

@@ -7,7 +7,7 @@ from recovery.core.model.ledger import AttemptAction, Ledger, Phase
 
 def ended_at(ledger: Ledger, now: datetime) -> datetime | None:
     """When all ranks had met after the last restart, ours or adopted, or since when it is given up. None: there was
-    none, or an older version closed its incident.
+    none.
 
     If the open incident has a restart, it is over now: asked only when another one is due, or the incident closes.
     """

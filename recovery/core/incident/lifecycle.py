@@ -13,7 +13,6 @@ from recovery.core.diagnosis.deleted_jobs import deleted_jobs, deletion_key
 from recovery.core.diagnosis.evidence import Evidence, LossKind, gather
 from recovery.core.diagnosis.membership import member_count, restarts_of
 from recovery.core.incident import budget, last_restart, phases, sizes
-from recovery.core.incident.closed_incident import as_recorded, handling_of, restarts_of_incident
 from recovery.core.incident.counterfactual import enforce_estimate
 from recovery.core.incident.evidence_counts import counted
 from recovery.core.incident.folding import fingerprint_of
@@ -169,9 +168,8 @@ def more_evidence(ledger: Ledger, evidence: tuple[Evidence, ...]) -> Ledger:
     """Record evidence that arrived while the incident was open."""
     incident = ledger.current_incident
     texts = dict.fromkeys((*incident.evidence, *(item.text for item in evidence)))
-    counts, known = incident.evidence_counts, frozenset(ledger.handled.keys)
-    if counts:  # an older version did not count what it saw
-        counts = counted(counts, (item for item in evidence if item.key not in known))
+    known = frozenset(ledger.handled.keys)
+    counts = counted(incident.evidence_counts, (item for item in evidence if item.key not in known))
     noted = ledger.with_incident(evidence=tuple(texts)[:MAX_EVIDENCE], evidence_counts=counts)
     return msgspec.structs.replace(noted, handled=with_keys(ledger.handled, evidence))
 
@@ -252,7 +250,7 @@ def add_attempt(
         incident=msgspec.structs.replace(
             incident,
             attempts=_newest((*incident.attempts, attempt)),
-            restarts=restarts_of_incident(incident) + (1 if bump else 0),
+            restarts=incident.restarts + (1 if bump else 0),
             target=target,
             charged=incident.charged or charge,
             exhausted=None if bump else incident.exhausted,
@@ -261,7 +259,7 @@ def add_attempt(
             reason=reason,
             message=message,
             told=MessageRelation.ATTEMPT,
-            undecided=None if bump else False,
+            undecided=False,
         ),
     )
 
@@ -305,7 +303,7 @@ def close(ledger: Ledger, closing: Closing) -> Ledger:
     ended_at = ledger.current_incident.phases[-1].ended_at or closing.ended_at
     closing = msgspec.structs.replace(closing, ended_at=ended_at)
     open_ = ledger.current_incident
-    incident = msgspec.structs.replace(as_recorded(open_), closing=closing, suspension=None, withheld=None)
+    incident = msgspec.structs.replace(open_, closing=closing, suspension=None, withheld=None)
     estimate = enforce_estimate(incident, ledger.history[0].started_at if ledger.history else None)
     totals = ledger.totals
     if estimate.restarts:
@@ -338,7 +336,7 @@ def into_history(ledger: Ledger, snapshot: Snapshot) -> Ledger:
         source=closing.source,
         verified=closing.verified,
         still_broken=closing.still_broken,
-        handling=handling_of(incident),
+        handling=incident.handling,
         released_gpu_seconds=round(sum(span.released_gpu_seconds for span in incident.phases), 3),
         charged=incident.charged,
         storm=incident.storm,

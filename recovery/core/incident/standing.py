@@ -79,8 +79,7 @@ def _is_about_present(ledger: Ledger) -> bool:
 
 
 def _hung_of(ledger: Ledger) -> int:
-    """How many ranks the group had when it lost one, if others hang since. 0: they do not, or an older version wrote
-    the ledger."""
+    """How many ranks the group had when it lost one, if others hang since. 0: they do not."""
     if ledger.broken is not None:
         return ledger.broken.ranks
     return ledger.incident.ranks if ledger.incident is not None and ledger.standing is Standing.BROKEN else 0
@@ -119,7 +118,7 @@ def broken_later(ledger: Ledger, snapshot: Snapshot, found: Meeting, now: dateti
     if broken_since is None or met_at is None or closed_at is None or not ledger.history:
         return ledger
     if ledger.met_at is None:
-        return ledger  # an older version wrote it, and the ranks may have met since the loss, which no object shows
+        return ledger  # no write has seen the ranks meet, and no object shows whether they have met since the loss
     handled = (
         (item, item.pod) for item in gather(snapshot) if item.key in ledger.handled.keys and item.pod is not None
     )

@@ -143,7 +143,7 @@ def path(before: Incident | None, after: Incident) -> tuple[Phase, ...]:
     """The phases that one write goes through, beginning with the phase before the write.
 
     `before`: the same incident before the write. None: the write opens it. Spans older than the one that ran then do
-    not count: an earlier version may have written them, and the two oldest may have been merged (`phases.MAX_SPANS`).
+    not count: the two oldest may have been merged (`phases.MAX_SPANS`).
     """
     spans = after.phases
     running = _running(before.phases, spans) if before is not None and before.phases else -1
@@ -342,8 +342,7 @@ ENDINGS: tuple[AllowedEnding, ...] = (
         Reason.LEFT_TO_KUBERNETES,
         "all ranks are Ready, and nothing was restarted",
         _ENFORCE,
-        # Backoff: an older CRD has dropped `withheld`.
-        frozenset({Phase.DECIDED, Phase.BACKOFF}),
+        _AT_ONCE,
     ),
     AllowedEnding(
         Outcome.OBSERVED,

@@ -9,7 +9,7 @@ from datetime import datetime
 import msgspec
 
 from recovery.core.model.fleet_ledger import Breaker, FleetLedger
-from recovery.core.model.reason import Explanation, Reason, Sentence, as_said, because, explained
+from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
 
 CONFIG_NAME = "default"
 """The one RecoveryConfig that counts; the CRD refuses others."""
@@ -132,8 +132,6 @@ class ConfigFacts(msgspec.Struct, frozen=True):
 
 def why_opened(breaker: Breaker) -> Explanation:
     """Why the circuit breaker opened."""
-    if breaker.message:
-        return as_said(breaker.reason, breaker.message)
     return because(
         Reason.RECOVERIES_IN_VAIN,
         recoveries=breaker.recoveries,

@@ -35,8 +35,7 @@ class Quarantined(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     cordoned: bool = True
     """The controller also cordons the node, which was schedulable before."""
     namespace: str = ""
-    """Namespace of the job whose incident caused the quarantine. Empty: a user requested it, or an older controller
-    wrote the entry."""
+    """Namespace of the job whose incident caused the quarantine. Empty: a user requested it."""
     node_sign: str = ""
     """What proved a fault of the node: a row of the signature table that blames the node, or conditions and taints of
     an administrator's rule. Empty: only jobs, or signs that jobs can cause, blamed the node."""
@@ -83,8 +82,6 @@ class Breaker(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """`spec.circuitBreaker.within` of the RecoveryConfig when the circuit breaker opened, in seconds."""
     limit: int = 0
     """`spec.circuitBreaker.recoveries` of the RecoveryConfig when the circuit breaker opened."""
-    message: str = ""
-    """Why the circuit breaker opened, as a sentence of an older controller. Empty: the other fields say why."""
 
 
 class CountedIncident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

@@ -20,8 +20,8 @@ class Totals(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     idle_gpu_seconds: dict[str, float] = {}
     """Idle GPU-seconds by phase, and as `Broken` those between incidents."""
     idle_gpu_seconds_by_class: dict[str, dict[str, float]] = {}
-    """Idle GPU-seconds by class of the incident, then by phase. For each phase the classes add up to `idleGpuSeconds`.
-    GPU-seconds that an earlier version recorded without a class count as class Unknown."""
+    """Idle GPU-seconds by class of the incident, then by phase. For each phase the classes add up to
+    `idleGpuSeconds`."""
     released_gpu_seconds: float = 0.0
     """GPU-seconds in which a suspension by the controller had freed the GPUs. They do not count as idle."""
     reduced_seconds: float = 0.0

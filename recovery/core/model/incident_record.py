@@ -2,11 +2,10 @@
 
 import msgspec
 
-from recovery.core.model import ledger_v3
 from recovery.core.model.enforce_estimate import EnforceEstimate
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.folded_incidents import FoldedIncidents
-from recovery.core.model.ledger import Closing, Incident
+from recovery.core.model.ledger import SCHEMA_VERSION, Closing, Incident
 from recovery.core.model.ledger_bounds import check
 
 
@@ -51,8 +50,7 @@ def has_id(incident_id: str, own_id: str, fold: FoldedIncidents | None) -> bool:
 
 
 class _Version(msgspec.Struct, frozen=True, rename="camel"):
-    schema_version: int = ledger_v3.NEWEST_VERSION
-    """Records of ledgers up to that version have no `schemaVersion`."""
+    schema_version: int
 
 
 _decode_version = msgspec.json.Decoder(_Version).decode
@@ -63,13 +61,12 @@ _decode_closing = msgspec.json.Decoder(Closing).decode
 def decode_recorded(spec: bytes | msgspec.Raw) -> Incident:
     """The incident in the spec of a RecoveryIncident, whose closing has its fields beside those of the incident.
 
-    Reads this version and earlier ones. Raises ValueError or OverflowError as msgspec does, and ValueError if a number
-    or a date is out of bounds.
+    Raises ValueError or OverflowError as msgspec does, and ValueError if the record has no version or an unknown
+    smaller one, or if a number or a date is out of bounds.
     """
-    incident = (
-        ledger_v3.decode_record(spec)
-        if _decode_version(spec).schema_version <= ledger_v3.NEWEST_VERSION
-        else msgspec.structs.replace(_decode_incident(spec), closing=_decode_closing(spec))
-    )
+    version = _decode_version(spec).schema_version
+    if version < SCHEMA_VERSION:
+        raise ValueError(f"the record has schemaVersion {version}, the smallest is {SCHEMA_VERSION}")
+    incident = msgspec.structs.replace(_decode_incident(spec), closing=_decode_closing(spec))
     check(incident)
     return incident

@@ -26,18 +26,9 @@ from recovery.core.model.suspect_log import SuspectLog
 from recovery.core.model.waits import Held, Released, Suspension, Withheld
 from recovery.core.model.writer_lease import WriterLease
 
-OLDEST_SCHEMA_VERSION = 1
-SCHEMA_VERSION = 6
-"""2 added suspensions, backoff and requests; 3 rules, classes of causes, fencing and nodes that are replaced; 4 writes
-reasons as codes beside their messages; 5 added the phase Resuming; 6 added sizes and birth settings.
-`core.model.ledger_v3` reads the versions before 4.
-"""
-WITHOUT_SIZES = 5
-"""The version of a ledger that has the phase Resuming, but no birth settings, no elastic size and no attempt of version
-6. A controller of version 5 would drop those, or could not read them."""
-WITHOUT_RESUMING = 4
-"""The version of a ledger whose incident has never been in Resuming. A controller of version 4 can read everything but
-that phase. So the other ledgers are labelled 4, and it holds only the groups whose ledger has that phase."""
+SCHEMA_VERSION = 7
+"""The only version that a released controller has written. 1 to 6 were formats before the first release: no number is
+used again."""
 
 
 class Phase(StrEnum):
@@ -230,8 +221,7 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Mode of the policy when the incident opened: Observe or Enforce."""
     pinned: PinnedPolicy = msgspec.field(name="terms")
     fingerprint: str = ""
-    """Identifies failures of the same kind, by class, cause, signature and rank. Never parsed. Empty: an older version
-    opened the incident."""
+    """Identifies failures of the same kind, by class, cause, signature and rank. Never parsed."""
     opened_by: str = ""
     """Key of the evidence that opened the incident."""
     lost_at: datetime | None = None
@@ -251,8 +241,7 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     evidence: tuple[str, ...] = ()
     """What the controller has seen of the disruption, in words: the first 16 signs."""
     evidence_counts: tuple[EvidenceCount, ...] = ()
-    """How many signs of each kind the controller has seen, the kind of the first one first. Empty: an older version
-    opened the incident."""
+    """How many signs of each kind the controller has seen, the kind of the first one first."""
     attempts: tuple[Attempt, ...] = ()
     """Attempts to recover the group, newest last."""
     restarts: int = 0
@@ -315,12 +304,12 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Why the controller took, or did not take, the latest action."""
     message: str = ""
     """What was seen, which rule or default decided, what was done and what comes next, as a sentence."""
-    told: MessageRelation = msgspec.field(default_factory=lambda: MessageRelation.ATTEMPT)
+    told: MessageRelation = MessageRelation.ATTEMPT
     """How `message` relates to the latest attempt: it is the message of the attempt (Attempt), has additions (More), or
-    is another one (Else). Always written, so that its absence shows that an older CRD has dropped it."""
-    undecided: bool | None = None
+    is another one (Else)."""
+    undecided: bool = False
     """Evidence has come in since the latest attempt left a loss to the platform, and waits for a verdict, a permission
-    or the budget. None: the latest attempt is another one, or the incident is closed."""
+    or the budget."""
     closing: Closing | None = None
     """How the incident ended. None: it is open. A closed incident stays until its RecoveryIncident is recorded."""
 
@@ -340,8 +329,7 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     @property
     def held(self) -> Held | None:
         """The verdict for which the incident is held. None: it is not held, or only by its budget."""
-        # An older CRD drops `held_reason`; the reason of the incident was the same when it became held.
-        return Held(self.held_reason or self.reason, self.held_message) if self.held_message else None
+        return Held(self.held_reason, self.held_message) if self.held_reason is not None else None
 
 
 class ClosedIncident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -401,14 +389,14 @@ class IncidentTotals(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
 class Ledger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """`RecoveryGroup.status`."""
 
-    schema_version: int = msgspec.field(default_factory=lambda: WITHOUT_RESUMING)
+    schema_version: int = msgspec.field(default_factory=lambda: SCHEMA_VERSION)
     """Version of the format. A controller that knows only smaller versions takes no action on the group and reports
-    that. Always written."""
+    that. Always written: a status without a version cannot be read."""
     epoch: int = 0
     """Number that rises by one with each restart, by the controller or adopted from the platform."""
     phase: Phase = Phase.HEALTHY
     standing: Standing = Standing.UNKNOWN
-    """Whether the program trains, as of the latest write. Unknown also in the ledger of an older version."""
+    """Whether the program trains, as of the latest write."""
     met_at: datetime | None = None
     """When the ranks met for the last time, as of the latest write. None: no write has shown it."""
     broken: Broken | None = None
@@ -453,7 +441,7 @@ class Ledger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Incidents of mode Observe that share a RecoveryIncident with later ones of the same kind, at most 8."""
     conditions: tuple[LedgerCondition, ...] = ()
     writer: WriterLease | None = None
-    """The Lease that elected the controller of the latest write. None: there was no election, or an older version."""
+    """The Lease that elected the controller of the latest write. None: there was no election."""
     cause: str = ""
     """For the printer column: the cause of the open incident, or of the last one."""
     action: str = ""

@@ -43,16 +43,15 @@ class PinnedPolicy(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     backoff_min_interval_seconds: float = 0.0
     """`backoff.minInterval` in seconds. 0: a restart need not wait for the one before."""
     rendezvous_timeout_seconds: float = 0.0
-    """`timeouts.rendezvous` in seconds. 0: no timeout (an incident of schema version 1)."""
+    """`timeouts.rendezvous` in seconds. 0: no timeout."""
     resume_timeout_seconds: float = 900.0
     """`timeouts.resume` in seconds. 0: the incident does not wait for progress."""
     finish_timeout_seconds: float = 600.0
     rules: tuple[Rule, ...] = ()
     override_native: bool = False
     on_native_ignore: str = "StandAside"
-    """`onNativeIgnore` of the policy. The default is what versions without the field did: they opened the incident."""
     settle_seconds: float = 0.0
     elastic: PinnedElastic | None = None
     """`elastic` of the policy with its durations in seconds. None: the group always restarts with all of its nodes."""
     reset_after_seconds: float = 0.0
-    """`backoff.resetAfter` in seconds. 0: an older version opened the incident."""
+    """`backoff.resetAfter` in seconds."""

@@ -16,7 +16,7 @@ class Reason(StrEnum):
     """The codes, in the order of a decision. A code never changes its meaning. New codes may be added at any time."""
 
     UNKNOWN = "Unknown"
-    """Another version of the controller wrote the reason. The message describes it."""
+    """A newer version of the controller wrote the reason. The message describes it."""
 
     # --- not managed, or nothing to do --------------------------------------------------------------------------
     WORKLOAD_GONE = "WorkloadGone"
@@ -318,7 +318,7 @@ class Reason(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> "Reason":
-        """A code of another version is read as Unknown: a rolling update must not make a ledger unreadable."""
+        """A code of a newer version is read as Unknown: a rolling update must not make a ledger unreadable."""
         return cls.UNKNOWN
 
 

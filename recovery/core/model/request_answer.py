@@ -18,4 +18,4 @@ class RequestAnswer(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
     reason: Reason = Reason.UNKNOWN
     """What was done, or why the request was refused."""
     message: str = msgspec.field(name="answer", default_factory=str)
-    """What was done, or why the request was refused, as a sentence. Always written, because older CRDs require it."""
+    """What was done, or why the request was refused, as a sentence."""

@@ -33,7 +33,7 @@ class Broken(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     message: str = ""
     """What broke the group, in words."""
     ranks: int = 0
-    """Ranks of the group when it broke. A smaller size of a Job does not end that. 0: an older version wrote this."""
+    """Ranks of the group when it broke. A smaller size of a Job does not end that."""
 
 
 BROKEN_SECONDS = "Broken"

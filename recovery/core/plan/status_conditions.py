@@ -11,7 +11,6 @@ from recovery.core.model.facts import WorkloadFacts
 from recovery.core.model.group_totals import BudgetState
 from recovery.core.model.ledger import Incident, Ledger, Phase
 from recovery.core.model.ledger_condition import LedgerCondition
-from recovery.core.model.ledger_object import schema_version_of
 from recovery.core.model.reason import Reason
 from recovery.core.model.standing import Standing
 from recovery.core.policy.resolved import Policy
@@ -37,9 +36,7 @@ def summarise(
     incident = ledger.incident
     open_ = incident if incident is not None and incident.closing is None else None
     last = ledger.history[0] if ledger.history else None
-    shown = msgspec.structs.replace(
-        ledger, schema_version=schema_version_of(incident, ledger), next_attempt_at=_next_attempt_at(ledger, open_)
-    )
+    shown = msgspec.structs.replace(ledger, next_attempt_at=_next_attempt_at(ledger, open_))
     if incident is not None:
         attempt = incident.attempt
         shown = msgspec.structs.replace(

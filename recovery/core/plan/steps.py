@@ -129,7 +129,7 @@ def close(
 ) -> Plan:
     """End the incident. The message says how it began, keeps what was said last, and adds how it ended."""
     full = "; ".join(part for part in (_so_far(ledger), message_of(why)) if part)
-    ledger = ledger.with_incident(reason=why.reason, message=full, told=MessageRelation.ELSE, undecided=None)
+    ledger = ledger.with_incident(reason=why.reason, message=full, told=MessageRelation.ELSE, undecided=False)
     closing = Closing(outcome=outcome, outcome_reason=why.reason, ended_at=ended_at, source=source, verified=verified)
     return Plan(lifecycle.close(ledger, closing), why.reason, full)
 
@@ -146,14 +146,12 @@ def _so_far(ledger: Ledger) -> str:
 
 
 def _repeats(later: Attempt, earlier: Attempt) -> bool:
-    """`later` says the same as `earlier`. They may differ in dates and targets, and in a code that was read from a
-    sentence of an earlier version."""
+    """`later` says the same as `earlier`. They may differ in dates and targets."""
     return earlier == msgspec.structs.replace(
         later,
         number=earlier.number,
         epoch=earlier.epoch,
         started_at=earlier.started_at,
-        reason=earlier.reason,
         job_set_uid=earlier.job_set_uid,
         nodes=earlier.nodes,
     )

@@ -6,14 +6,12 @@ from typing import Any
 import msgspec
 
 from recovery.core.fleet.quarantine import parsed_time
-from recovery.core.model import ledger_v3
 from recovery.core.model.annotations import BIRTH_SETTINGS_LABEL, BIRTH_SETTINGS_LABELLED, RESET_BREAKER_ANNOTATION
 from recovery.core.model.config import ConfigFacts, ConfigSpec
 from recovery.core.model.fleet_ledger import FleetLedger
-from recovery.core.model.ledger import OLDEST_SCHEMA_VERSION, SCHEMA_VERSION, WITHOUT_RESUMING, Ledger
+from recovery.core.model.ledger import SCHEMA_VERSION, Ledger
 from recovery.core.model.ledger_bounds import check
-from recovery.core.model.ledger_object import LedgerObject, schema_version_of
-from recovery.core.model.ledger_restore import restore_account
+from recovery.core.model.ledger_object import LedgerObject
 from recovery.core.policy.enforcement import Enforcement
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.spec import PolicySpec
@@ -129,11 +127,10 @@ def decode_config(raw: bytes | msgspec.Raw) -> ObjectEntry[ConfigFacts]:
     )
     try:
         config = _decode_config(raw)
-        fleet = ledger_v3.restore_breaker(config.status, raw)
-        check(fleet, "$.status")
+        check(config.status, "$.status")
     except (ValueError, OverflowError) as error:
         return meta.entry(msgspec.structs.replace(facts, unreadable=str(error)))
-    return meta.entry(msgspec.structs.replace(facts, spec=config.spec, fleet=fleet))
+    return meta.entry(msgspec.structs.replace(facts, spec=config.spec, fleet=config.status))
 
 
 class _WorkloadRef(msgspec.Struct, frozen=True):
@@ -154,14 +151,17 @@ class _GroupMetadata(Metadata, frozen=True, rename="camel"):
     labels: _GroupLabels = _GroupLabels()
 
 
+_NO_STATUS = msgspec.Raw(b"null")
+
+
 class _Group(msgspec.Struct, frozen=True):
     metadata: _GroupMetadata
     spec: _GroupSpec
-    status: msgspec.Raw = msgspec.Raw(b"{}")
+    status: msgspec.Raw = _NO_STATUS
 
 
 class _LedgerVersion(msgspec.Struct, frozen=True, rename="camel"):
-    schema_version: int = WITHOUT_RESUMING
+    schema_version: int
 
 
 _decode_group = msgspec.json.Decoder(_Group).decode
@@ -170,10 +170,7 @@ _decode_ledger = msgspec.json.Decoder(Ledger).decode
 
 
 def decode_recovery_group(raw: bytes | msgspec.Raw) -> ObjectEntry[LedgerObject]:
-    """A missing status is an empty ledger. A status that is not understood is marked by its `schema_version`.
-
-    The ledger of an earlier version is converted to this version, and `schema_version` holds the version found.
-    """
+    """A missing status is an empty ledger. A status that is not understood is marked by its `schema_version`."""
     group = _decode_group(raw)
     version, ledger = _ledger(group.status)
     meta = group.metadata
@@ -193,19 +190,18 @@ def decode_recovery_group(raw: bytes | msgspec.Raw) -> ObjectEntry[LedgerObject]
 
 
 def _ledger(status: msgspec.Raw) -> tuple[int, Ledger]:
+    if status == _NO_STATUS:
+        return SCHEMA_VERSION, Ledger()
     try:
         version = _decode_version(status).schema_version
         if version > SCHEMA_VERSION:
             return version, Ledger()
-        if version < OLDEST_SCHEMA_VERSION:
-            return UNREADABLE_SCHEMA_VERSION, Ledger(message=f"status has schemaVersion {version}, which never was")
-        ledger = (
-            ledger_v3.decode_ledger(status)
-            if version <= ledger_v3.NEWEST_VERSION
-            else ledger_v3.restore_dropped(_decode_ledger(status), status)
-        )
+        if version < SCHEMA_VERSION:
+            return UNREADABLE_SCHEMA_VERSION, Ledger(
+                message=f"status has schemaVersion {version}, the smallest is {SCHEMA_VERSION}"
+            )
+        ledger = _decode_ledger(status)
         check(ledger)
-        labelled = msgspec.structs.replace(ledger, schema_version=schema_version_of(ledger.incident, ledger))
-        return version, restore_account(labelled)
+        return version, ledger
     except (ValueError, OverflowError) as error:
         return UNREADABLE_SCHEMA_VERSION, Ledger(message=f"status is not a ledger of this version: {error}")

@@ -23,7 +23,7 @@ class TestYoungerLeaseHolds:
             pytest.param(OLDER, OLDER, 12.0, 0, id="one writes"),
             pytest.param(OLDER, AGAIN, 12.0, 0, id="its Lease was created again"),
             pytest.param(YOUNGER, AGAIN, 12.0, 1, id="a Lease that was created again is younger"),
-            pytest.param(OLDER, None, 12.0, 0, id="an older version"),
+            pytest.param(OLDER, None, 12.0, 0, id="no election"),
         ],
     )
     def test_the_younger_holds_while_the_older_writes(

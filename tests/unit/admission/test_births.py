@@ -13,6 +13,7 @@ from recovery.admission import births, webhooks
 from recovery.admission.births import SettingsAtBirth
 from recovery.admission.https_server import REQUEST_NAMESPACE
 from recovery.core.model.annotations import BIRTH_SETTINGS_LABEL, BIRTH_SETTINGS_LABELLED
+from recovery.core.model.ledger import SCHEMA_VERSION
 from recovery.ports import RECOVERY_GROUPS, ApiRequest, PatchKind, TryLaterError
 from recovery.sim.api.patches import patched
 from tests.contract.test_birth_settings import AFFINITIES, HOSTS, as_job_set_makes_it, told_size
@@ -37,7 +38,10 @@ def group(name: str = "llm", *, labels: Object | None = None, namespace: str = "
     """A RecoveryGroup. `fields` are its settings at birth; without fields it has no settings."""
     settings = {"revision": 3, "jobSetUID": "set-1", "replicatedJob": "node", "since": "2026-11-21T12:00:00Z", **fields}
     metadata = {"name": name, "namespace": namespace, "labels": LABELS if labels is None else labels}
-    return {"metadata": metadata, "status": {"schemaVersion": 6, **({"birthSettings": settings} if fields else {})}}
+    return {
+        "metadata": metadata,
+        "status": {"schemaVersion": SCHEMA_VERSION, **({"birthSettings": settings} if fields else {})},
+    }
 
 
 def api_with(*groups: Object) -> ObjectsApi:

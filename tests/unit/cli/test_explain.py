@@ -165,6 +165,7 @@ def incident_details() -> Object:
     return {
         "charged": True,
         "evidence": ["pod llm-1 (rank 1, node gpu-1) failed with exit code 137"],
+        "evidenceCounts": [{"kind": "PodFailed", "count": 1}],
         "suspects": [{"pod": "llm-1", "node": "gpu-1", "index": 1, "exitCode": 137}],
         "attempts": [
             {
@@ -379,7 +380,7 @@ def test_a_record_of_another_version_is_one_line(cluster: PlainCluster) -> None:
     ("status", "why"),
     [
         ({"schemaVersion": 9}, f"has schemaVersion 9, this version knows {SCHEMA_VERSION}"),
-        ({"schemaVersion": 1, "phase": "Meditating"}, "Invalid enum value 'Meditating'"),
+        ({"schemaVersion": SCHEMA_VERSION, "phase": "Meditating"}, "Invalid enum value 'Meditating'"),
     ],
 )
 def test_without_a_readable_ledger_nothing_is_decided(cluster: PlainCluster, status: Object, why: str) -> None:

@@ -11,7 +11,7 @@ from recovery.cli.birth_policy import BINDING_NAME, BINDINGS, BirthPolicy
 from recovery.cli.elastic_outlook import ElasticOutlook, elastic_outlook
 from recovery.cli.explain_size import size_data, size_lines
 from recovery.core.model.annotations import KUEUE_QUEUE_LABEL
-from recovery.core.model.ledger import Ledger
+from recovery.core.model.ledger import SCHEMA_VERSION, Ledger
 from recovery.core.model.pinned_policy import PinnedElastic
 from recovery.core.model.rules import Rule, RuleAction
 from recovery.core.policy.resolved import Policy
@@ -273,7 +273,7 @@ def smaller_group() -> Object:
     """`status` of a RecoveryGroup that has 2 of 4 nodes and avoids one node."""
     avoided = {"node": "gpu-9", "host": "gpu-9", "since": "2026-11-02T08:30:00Z", "reason": "rank 3 crashed there"}
     return {
-        "schemaVersion": 6,
+        "schemaVersion": SCHEMA_VERSION,
         "totals": {"incidents": 1, "restarts": 2},
         "cause": "NodeLost",
         "action": "Shrink",

@@ -127,7 +127,9 @@ def test_a_restart_that_waits_for_its_backoff_is_told_with_its_moment(cluster: P
         "deletionGracePeriodSeconds": 30,
     }
     cluster.add_policy(mode="Enforce", backoff={"initial": "90s"})
-    cluster.add_group("llm", {"schemaVersion": 3, "attemptsInRow": 1, "handled": {"until": "2026-11-02T08:50:00Z"}})
+    cluster.add_group(
+        "llm", {"schemaVersion": SCHEMA_VERSION, "attemptsInRow": 1, "handled": {"until": "2026-11-02T08:50:00Z"}}
+    )
     text = explain("llm")
     [line] = section(text, "Next")
     assert line == "the group is restarted, unless it has recovered by itself, at 2026-11-02 09:01:30Z"

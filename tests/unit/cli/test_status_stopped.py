@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from recovery.cli.main import app
+from recovery.core.model.ledger import SCHEMA_VERSION
 from recovery.ports import JOBS, PODS
 from tests.unit.cli.cluster import PlainCluster
 from tests.unit.cli.test_status import Watched, open_incident, row, status
@@ -111,7 +112,7 @@ def test_a_paused_job_reads_paused_whether_its_pods_are_on_their_way_or_not(
 def test_the_cause_of_an_incident_before_is_not_that_of_the_pause(cluster: PlainCluster) -> None:
     cluster.add_job("llm")["metadata"]["annotations"] = PAUSED
     cluster.add_policy()
-    cluster.add_group("llm", {"schemaVersion": 5, "cause": "Exit137", "message": "it was restarted"})
+    cluster.add_group("llm", {"schemaVersion": SCHEMA_VERSION, "cause": "Exit137", "message": "it was restarted"})
     cells = row("llm", "-o", "wide")
     assert (cells["CAUSE"], cells["REASON"]) == ("-", "paused by annotation")
 

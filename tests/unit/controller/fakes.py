@@ -9,7 +9,7 @@ import msgspec
 from recovery.core.model.annotations import BIRTH_SETTINGS_LABEL, BIRTH_SETTINGS_LABELLED
 from recovery.core.model.config import ConfigFacts
 from recovery.core.model.facts import GroupKey, NodeFacts, Progress, Snapshot, UndecodableObject
-from recovery.core.model.ledger import WITHOUT_RESUMING, Ledger
+from recovery.core.model.ledger import SCHEMA_VERSION, Ledger
 from recovery.core.model.ledger_object import LedgerObject
 from recovery.core.model.protection import Protection
 from recovery.core.plan.actions import Plan
@@ -57,7 +57,7 @@ class LedgersApi(FakeApi):
         """The objects to read, by resource and name."""
         self._version = 100
 
-    def put_group(self, ledger: Ledger, *, schema_version: int = WITHOUT_RESUMING) -> LedgerObject:
+    def put_group(self, ledger: Ledger, *, schema_version: int = SCHEMA_VERSION) -> LedgerObject:
         """Another writer replaces or creates the RecoveryGroup of `train`."""
         uid = "0d2f5c9e-5b1c-4f6e-9d6b-4f2f1c0a7b11"
         name = f"{KEY.name}-{uid}"

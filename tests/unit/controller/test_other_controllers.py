@@ -177,7 +177,7 @@ async def test_the_older_acts_on_and_says_so(monkeypatch: pytest.MonkeyPatch, sa
 @pytest.mark.parametrize(
     "writer",
     [None, OURS, msgspec.structs.replace(OURS, uid="lease-0", created_at=at(0) - timedelta(days=9))],
-    ids=["an older version", "our own", "our Lease before it was deleted"],
+    ids=["no election", "our own", "our Lease before it was deleted"],
 )
 async def test_a_hand_over_or_an_older_version_stops_nothing(
     writer: WriterLease | None, monkeypatch: pytest.MonkeyPatch

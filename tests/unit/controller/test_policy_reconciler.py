@@ -148,17 +148,6 @@ async def test_a_second_writer_and_one_that_crashed_say_the_same() -> None:
     assert policies.status == recorded(20, 3)
 
 
-async def test_a_crd_of_an_earlier_version_that_drops_the_fields_is_not_written_to_without_end() -> None:
-    policies = Policies()
-    policies.mode(20, "Enforce")
-    store = Store(policies)
-    store.frozen = policies.facts()
-    one = leader(policies, store)
-    await one.reconcile()
-    await one.reconcile()
-    assert len(policies.client.patched) == 1
-
-
 async def test_without_the_right_it_is_tried_later() -> None:
     policies = Policies()
     policies.mode(20, "Enforce")

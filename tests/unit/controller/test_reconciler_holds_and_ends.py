@@ -6,7 +6,7 @@ import pytest
 from recovery.controller import reconciler
 from recovery.controller.reconciler import InvariantError, LedgerUnreadableError
 from recovery.core.model.facts import Snapshot
-from recovery.core.model.ledger import SCHEMA_VERSION, WITHOUT_RESUMING, Ledger, Phase
+from recovery.core.model.ledger import SCHEMA_VERSION, Ledger, Phase
 from recovery.core.model.ledger_object import LedgerObject
 from recovery.core.model.protection import ProtectionReason
 from recovery.core.model.reason import Reason
@@ -19,7 +19,7 @@ from recovery.ports import (
     AlreadyExistsError,
     ForbiddenError,
 )
-from tests.unit.controller.scene import TRIGGERED, Scene, closed, lost
+from tests.unit.controller.scene import Scene, closed, lost
 from tests.unit.core.groups import training
 from tests.unit.core.world import at
 
@@ -44,14 +44,6 @@ async def test_a_ledger_that_cannot_be_read_holds_everything(version: int, ledge
     assert scene.api.said() == []
     assert list(scene.api.groups.values()) == [before]
     assert [found.reason for found in scene.ears.protections] == [ProtectionReason.LEDGER_UNREADABLE]
-
-
-async def test_a_ledger_of_an_earlier_schema_is_gone_on_with() -> None:
-    scene = Scene()
-    scene.api.put_group(Ledger(), schema_version=1)
-    await scene.reconcile()
-    assert scene.api.said() == TRIGGERED[1:]
-    assert scene.api.ledger.schema_version == WITHOUT_RESUMING
 
 
 async def test_a_newer_controller_that_takes_over_within_a_reconcile_holds_it() -> None:

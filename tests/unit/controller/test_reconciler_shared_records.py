@@ -130,7 +130,7 @@ async def test_an_answer_that_is_lost_adds_nothing_twice(error: Exception) -> No
 @pytest.mark.parametrize(
     "error",
     [ForbiddenError("no", status=403), NotFoundError("gone", status=404), NoSuchResourceError("no status", status=404)],
-    ids=["forbidden", "gone", "an older CRD"],
+    ids=["forbidden", "gone", "no such resource"],
 )
 async def test_where_the_record_cannot_be_shared_each_incident_has_its_own_and_none_is_lost(error: Exception) -> None:
     loop = CrashLoop()

@@ -31,7 +31,7 @@ async def test_a_controller_without_an_election_names_none() -> None:
 @pytest.mark.parametrize(
     ("found", "claims"),
     [(YOUNGER, True), (OLDER, False), (OURS, False), (AGAIN, False), (None, False)],
-    ids=["younger", "older", "ours", "ours, created again", "an older version"],
+    ids=["younger", "older", "ours", "ours, created again", "no election"],
 )
 async def test_a_ledger_of_a_younger_lease_is_claimed_once_so_that_its_writer_learns_of_us(
     found: WriterLease | None, claims: bool

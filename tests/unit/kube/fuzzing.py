@@ -90,7 +90,7 @@ ADDED: st.SearchStrategy[tuple[tuple[str, ...], list[Any]]] = st.sampled_from(
 def originals() -> tuple[tuple[Resource, str], ...]:
     """One or more objects of each kind that is read, as JSON."""
     pods = [load(name) for name in ("pod_running", "pod_deleting", "pod_failed_disrupted", "pod_restarted")]
-    groups = [load(name) for name in ("recoverygroup", "recoverygroup-v1", "recoverygroup-v3")]
+    groups = [load(name) for name in ("recoverygroup", "recoverygroup-tearing-down", "recoverygroup-shrinking")]
     conf = config(paused=False, allow={"cordon": True})
     conf["metadata"]["resourceVersion"] = "9"
     involved = {"metadata": {"name": "e"}, "message": "quota", "lastTimestamp": "2026-11-21T09:30:00Z"}

@@ -306,14 +306,6 @@ async def test_a_ledger_that_was_collected_while_its_group_was_broken_stays_one_
     assert [orphan.workload_uid for orphan in world.store.orphans(LLM)] == [WORKLOAD_UID]
 
 
-async def test_a_ledger_of_an_earlier_version_is_a_ledger(world: World) -> None:
-    await world.tell(RECOVERY_GROUPS, load("recoverygroup-v1"))
-    found = world.store.ledger_object(LLM, WORKLOAD_UID)
-    assert found is not None
-    assert found.ledger.incident is not None
-    assert world.observed.unreadable == []
-
-
 async def test_while_a_crd_is_gone_nothing_is_known_and_when_it_is_back_nothing_is_left(world: World) -> None:
     await world.tell(RECOVERY_GROUPS, load("recoverygroup"))
     feed = world.api.feeds[RECOVERY_GROUPS.plural]
@@ -406,7 +398,7 @@ async def test_a_report_that_comes_with_anything_else_reconciles_the_group(world
 
 async def test_a_report_that_a_recovery_waits_for_reconciles_the_group(world: World) -> None:
     await world.tell(TRAIN_JOBS, reporting(1))
-    await world.tell(RECOVERY_GROUPS, load("recoverygroup-v5"))
+    await world.tell(RECOVERY_GROUPS, load("recoverygroup-resuming"))
     assert await world.tell(TRAIN_JOBS, reporting(6)) == {"default/llm": 1}
 
 

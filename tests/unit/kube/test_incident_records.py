@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from recovery.core.model.facts import GroupKey
-from recovery.core.model.ledger import Outcome
+from recovery.core.model.ledger import SCHEMA_VERSION, Outcome
 from recovery.kube.incident_records import read_incident, read_records
 from tests.unit.kube.store_world import Body, listed
 from tests.unit.kube.testing import ScriptedApi
@@ -15,6 +15,7 @@ LLM = GroupKey("default", "llm")
 
 def record(began_at: str, *, group: str = "llm", **changes: Any) -> Body:
     spec = {
+        "schemaVersion": SCHEMA_VERSION,
         "group": group,
         "id": "4f2f1c0a-1",
         "number": 1,
@@ -54,10 +55,10 @@ async def test_of_several_records_of_one_id_the_newest_is_meant() -> None:
     api = ScriptedApi()
     api.objects["recoveryincidents", ""] = listed(
         "RecoveryIncident",
-        record("2026-11-02T09:00:00Z", reason="older"),
-        record("2026-11-02T11:00:00Z", reason="newest", outcome="Superseded"),
-        record("2026-11-02T10:00:00Z", reason="old"),
-        record("2026-11-02T11:30:00Z", reason="of another job", group="other"),
+        record("2026-11-02T09:00:00Z", message="older"),
+        record("2026-11-02T11:00:00Z", message="newest", outcome="Superseded"),
+        record("2026-11-02T10:00:00Z", message="old"),
+        record("2026-11-02T11:30:00Z", message="of another job", group="other"),
     )
     found = await read_incident(api, LLM, "4f2f1c0a-1")
     assert found is not None

@@ -129,7 +129,7 @@ class TestFromTheCache:
         [
             {"elastic": None},
             {"schemaVersion": SCHEMA_VERSION + 1},
-            {"incident": json.loads(fixture("recoverygroup-v5"))["status"]["incident"], "phase": "Resuming"},
+            {"incident": json.loads(fixture("recoverygroup-resuming"))["status"]["incident"], "phase": "Resuming"},
         ],
     )
     async def test_no_other_is_and_none_in_an_incident(
@@ -338,7 +338,7 @@ class TestOfSeveral(Several):
     async def test_while_it_is_taken_down_to_grow_its_ledger_tells_what_it_will_take(
         self, world: World, nodes: Nodes
     ) -> None:
-        opened = json.loads(fixture("recoverygroup-v5"))["status"]["incident"]
+        opened = json.loads(fixture("recoverygroup-resuming"))["status"]["incident"]
         growing = smaller(incident=opened, phase="Resuming", elastic=ELASTIC | {"nodes": 4})
         await world.tell(RECOVERY_GROUPS, growing)
         assert self.seen_by_other(world) == BOTH

@@ -24,7 +24,8 @@ from recovery.kube.incident_records import decode_record
 from recovery.report.reports import RecordsFound
 
 FOLDER = Path(__file__).parent
-EARLIER = FOLDER.parent / "upgrade/fixtures/records"
+RECORDED = tuple(sorted((FOLDER / "recorded").glob("*.json")))
+"""Records of five kinds of incidents, as the controller creates them."""
 NOW = datetime(2026, 11, 22, 21, tzinfo=UTC)
 BEGAN = NOW - timedelta(hours=1)
 GPUS = 64
@@ -36,10 +37,9 @@ def killed_rank() -> IncidentRecord:
     return decode_record((FOLDER / "killed_rank.json").read_bytes()).value
 
 
-def earlier_records() -> list[IncidentRecord]:
-    """The records that the last version before schemaVersion 4 wrote."""
+def recorded() -> list[IncidentRecord]:
     found = []
-    for path in sorted(EARLIER.glob("*.json")):
+    for path in RECORDED:
         body = json.loads(path.read_text())
         body["metadata"] |= {"uid": "1", "resourceVersion": "1", "creationTimestamp": "2026-11-21T12:00:00Z"}
         found.append(decode_record(json.dumps(body).encode()).value)
@@ -105,6 +105,7 @@ def record(
         "suspects": (Suspect(pod="llm-5", node="gpu-5", index=5, exit_code=137),),
         "evidence": ("pod llm-5 failed with exit code 137",),
         "attempts": (attempt(),),
+        "restarts": 1,
         "phases": PHASES,
         **changes,
     }

@@ -15,7 +15,7 @@ from recovery.report.broken_time import BrokenTime, broken_time_of
 from recovery.report.group_totals import totals_of
 from recovery.report.incident_account import account_of
 from recovery.report.reports import WORST_MAX, FleetReport, RecordsFound, fleet_report, job_report
-from tests.unit.report.records import BEGAN, GPUS, LLM, NOW, attempt, earlier_records, found, phase, record
+from tests.unit.report.records import BEGAN, GPUS, LLM, NOW, attempt, found, phase, record, recorded
 
 OTHER = GroupKey("team-b", "vision")
 WEEK = timedelta(days=7)
@@ -59,7 +59,7 @@ def test_an_incident_counts_for_the_fleet_if_it_ended_in_the_window_or_is_open()
 
 
 def test_the_sums_of_gpu_seconds_are_equal_whatever_they_are_split_by() -> None:
-    totals = fleet(found(*earlier_records(), record(**days_ago(1, 7)))).totals
+    totals = fleet(found(*recorded(), record(**days_ago(1, 7)))).totals
     assert totals.idle_gpu_seconds > 20 * GPUS
     for split in (
         totals.idle_gpu_seconds_by_phase,

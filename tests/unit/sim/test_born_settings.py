@@ -5,6 +5,7 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from recovery.core.model.ledger import SCHEMA_VERSION
 from recovery.ports import JOBS, PODS, RECOVERY_GROUPS, TRAIN_JOBS, PatchKind, Propagation
 from recovery.sim.api.kinds.kind import Body
 from recovery.sim.cluster import ClusterSettings, EmbeddedCluster
@@ -47,7 +48,7 @@ def enter(cluster: EmbeddedCluster, **settings: object) -> None:
         "replicatedJob": "node",
         "since": "2026-11-21T12:00:00Z",
     }
-    status = {"status": {"schemaVersion": 6, "birthSettings": {**about, **settings}}}
+    status = {"status": {"schemaVersion": SCHEMA_VERSION, "birthSettings": {**about, **settings}}}
     kind = PatchKind.MERGE
     cluster.server.patch(RECOVERY_GROUPS, "llm", status, kind=kind, namespace=NAMESPACE, subresource="status")
 

@@ -293,20 +293,6 @@ def test_a_cached_reconcile_that_changes_nothing_reads_nothing_live() -> None:
     assert controller.live_reads == reads
 
 
-def test_an_older_crd_that_drops_the_verdict_does_not_make_it_decided_without_end() -> None:
-    """Helm does not upgrade CRDs. The API server then prunes `would`, and each reconcile passes the verdict again."""
-    one = observing()
-    world = training().pod_failed(2, 1, 0)
-    written = []
-    for seconds in (1, 2, 3):
-        plan = one.reconcile(world, seconds)
-        assert plan.requeue_at is None, "not at once: the watch tells of the write, where one was made"
-        assert one.incident.would == "RecreateGroup"
-        one.ledger = msgspec.structs.replace(one.ledger, incident=msgspec.structs.replace(one.incident, would=""))
-        written.append(one.ledger)
-    assert written[1] == written[2], "a write that changes nothing is no news to any watch"
-
-
 def test_a_verdict_that_fell_after_the_policy_enforced_for_a_while_comes_too_late_again() -> None:
     """The first time, the policy enforced before the verdict on the loss had been passed."""
     rules = (on_exit(43, RuleAction.FAIL_JOB),)

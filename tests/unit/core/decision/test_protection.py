@@ -54,9 +54,7 @@ def found(
 
 def breaker_open() -> Policy:
     """A policy that says Enforce while the circuit breaker is open."""
-    fleet = FleetLedger(
-        breaker=Breaker(at(0), Reason.RECOVERIES_IN_VAIN, message="5 recoveries within 1h brought no progress")
-    )
+    fleet = FleetLedger(breaker=Breaker(at(0), Reason.RECOVERIES_IN_VAIN, recoveries=5, within_seconds=3600.0, limit=5))
     observed = policy(Mode.OBSERVE, fleet=fleet)
     return msgspec.structs.replace(
         observed, breaker=as_said(Reason.BREAKER_OPEN, "the circuit breaker is open: 5 recoveries")
@@ -405,7 +403,8 @@ def test_whatever_else_says_why_and_asks_for_nothing(reason: ProtectionReason) -
         ),
         (
             found(training(), breaker_open()),
-            "The circuit breaker is open: 5 recoveries within 1h brought no progress. "
+            "The circuit breaker is open: 5 recoveries within 60 minutes brought no progress (RecoveryConfig "
+            "spec.circuitBreaker.recoveries 5). "
             "Run recovery reset-breaker to close it.",
         ),
         (

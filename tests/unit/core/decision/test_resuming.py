@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from recovery.core.model.facts import Condition, Progress
-from recovery.core.model.ledger import WITHOUT_RESUMING, WITHOUT_SIZES, Closing, Incident, Outcome, Phase
+from recovery.core.model.ledger import Closing, Incident, Outcome, Phase
 from recovery.core.model.reason import Reason
 from recovery.core.policy.resolved import Backoff
 from recovery.core.policy.spec import Mode
@@ -120,7 +120,6 @@ def test_a_job_that_had_shown_no_progress_does_not_wait_for_any() -> None:
     incident, closing = end(controller)
     assert (closing.source, closing.verified) == ("ready", False)
     assert Phase.RESUMING not in dict(spans(incident))
-    assert controller.ledger.schema_version == WITHOUT_RESUMING
 
 
 def test_a_policy_may_say_not_to_wait() -> None:
@@ -261,16 +260,6 @@ def test_where_nothing_was_restarted_no_progress_is_waited_for() -> None:
     controller.reconcile(world, 1.5)
     controller.settle(world.started(3, 4).pod_ready(3, 9), 20)
     assert end(controller)[1].outcome is Outcome.OBSERVED
-
-
-def test_only_a_ledger_that_has_the_phase_is_labelled_with_the_version_that_knows_it() -> None:
-    controller = Controller()
-    world = back(controller)
-    assert controller.ledger.schema_version == WITHOUT_RESUMING
-    controller.reconcile(world, 9.5)
-    assert controller.ledger.schema_version == WITHOUT_SIZES
-    controller.settle(reported(world, 20), 21)
-    assert controller.ledger.schema_version == WITHOUT_RESUMING
 
 
 @pytest.mark.parametrize(("lost_at", "in_row"), [(75, 2), (105, 1)])

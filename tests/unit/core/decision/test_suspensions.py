@@ -1,11 +1,9 @@
 """The ledger keeps when the group was last suspended, for a leader that sees only the resume."""
 
-import msgspec
 import pytest
 
 from recovery.core.model.facts import Condition
 from recovery.core.model.ledger import Ledger
-from recovery.core.model.standing import Standing
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.groups import training
 from tests.unit.core.world import World, at
@@ -76,11 +74,3 @@ def test_the_next_leader_takes_the_end_of_an_older_pod_for_no_loss(known: bool, 
         controller.reconcile(suspended(), SUSPENDED + 1)
     controller.reconcile(ends_late(), LATE + 1)
     assert controller.ledger.totals.incidents == incidents
-
-
-def test_a_field_that_an_older_crd_drops_causes_no_write_at_each_reconcile() -> None:
-    controller = after_an_incident()
-    dropped = msgspec.structs.replace(controller.ledger, standing=Standing.UNKNOWN, met_at=None, suspended_at=None)
-    controller.ledger = dropped
-    controller.reconcile(resumed().with_job(suspended_at=at(SUSPENDED)), LATE - 1)
-    assert controller.ledger == dropped

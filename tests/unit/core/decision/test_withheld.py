@@ -96,15 +96,6 @@ def test_a_controller_that_is_started_again_meanwhile_goes_on_waiting() -> None:
     assert len(successor.triggers) == 1
 
 
-def test_with_an_older_crd_that_drops_what_is_withheld_it_does_not_wait_for_ever() -> None:
-    controller, world = waiting()
-    for seconds in (310, 340, 359, 360.3):
-        pruned = msgspec.structs.replace(controller.incident, withheld=None)
-        controller.ledger = msgspec.structs.replace(controller.ledger, incident=pruned)
-        controller.reconcile(world, seconds)
-    assert len(controller.triggers) == 2
-
-
 def test_a_clock_that_jumped_back_does_not_make_it_wait_for_longer() -> None:
     controller, world = waiting()
     controller.reconcile(world, 200)

@@ -23,10 +23,11 @@ from tests.unit.core.driver import Controller, policy
 from tests.unit.core.groups import training
 from tests.unit.core.world import World, at
 
-BREAKER = Breaker(at(-30), Reason.RECOVERIES_IN_VAIN, message="5 recoveries within 60 minutes brought no progress")
+BREAKER = Breaker(at(-30), Reason.RECOVERIES_IN_VAIN, recoveries=5, within_seconds=3600.0, limit=5)
 OPEN = FleetLedger(breaker=BREAKER)
 WORDS = (
-    "the circuit breaker is open: 5 recoveries within 60 minutes brought no progress; recovery reset-breaker closes it"
+    "the circuit breaker is open: 5 recoveries within 60 minutes brought no progress "
+    "(RecoveryConfig spec.circuitBreaker.recoveries 5); recovery reset-breaker closes it"
 )
 RESTART = "deleted Job train-node-0, so that all 4 ranks restart together"
 COUNTS = FleetLimits(breaker_recoveries=3)
@@ -178,8 +179,9 @@ def test_it_is_told_once_when_it_opens_and_once_when_it_closes() -> None:
     (opened,) = kubernetes_events.fleet_events(closed, OPEN)
     assert (opened.reason, opened.warning) == ("CircuitBreakerOpened", True)
     assert opened.note == (
-        "the circuit breaker is open: 5 recoveries within 60 minutes brought no progress; every policy of the "
-        "cluster counts as mode Observe until someone runs recovery reset-breaker"
+        "the circuit breaker is open: 5 recoveries within 60 minutes brought no progress (RecoveryConfig "
+        "spec.circuitBreaker.recoveries 5); every policy of the cluster counts as mode Observe until someone runs "
+        "recovery reset-breaker"
     )
     (ended,) = kubernetes_events.fleet_events(OPEN, closed)
     assert (ended.reason, ended.warning) == ("CircuitBreakerClosed", False)

@@ -5,12 +5,9 @@ import pytest
 
 from recovery.core.incident import phases
 from recovery.core.incident.invariants import violations
-from recovery.core.model.group_totals import Totals
 from recovery.core.model.ledger import Ledger, Phase
-from recovery.core.model.ledger_restore import restore_account
 from tests.unit.core.driver import Controller
 from tests.unit.core.groups import training
-from tests.unit.core.world import at
 
 
 def opened() -> Ledger:
@@ -38,18 +35,3 @@ def test_a_total_with_more_digits_than_ours_does_not_fall_by_a_phase_without_len
         phases=(*known.current_incident.phases[:-1], msgspec.structs.replace(running, released=released))
     )
     assert broken(before, phases.enter(before, Phase.STARTING, running.started_at)) == []
-
-
-@pytest.mark.parametrize("gpu_milliseconds", range(100, 2000, 100))
-def test_a_short_released_span_of_which_an_older_crd_has_dropped_the_account_is_accepted(gpu_milliseconds: int) -> None:
-    known = opened().with_incident(gpus=1)
-    start = msgspec.structs.replace(
-        known.current_incident.phases[0], started_at=at(0), ended_at=None, idle_gpu_seconds=0
-    )
-    known = msgspec.structs.replace(
-        known.with_incident(phases=(msgspec.structs.replace(start, released=True),)), totals=Totals(restarts=1)
-    )
-    full = phases.enter(known, Phase.STARTING, at(gpu_milliseconds / 1000))
-    dropped = msgspec.structs.replace(full.current_incident.phases[0], released=False, released_gpu_seconds=0.0)
-    read = restore_account(full.with_incident(phases=(dropped, *full.current_incident.phases[1:])))
-    assert broken(read, phases.enter(read, Phase.RENDEZVOUS, at(30))) == []

@@ -82,16 +82,6 @@ def test_invented_reasons_of_disruptions_do_not_grow_the_ledger() -> None:
     assert sum(each.count for each in counts) == 64
 
 
-def test_an_incident_of_an_older_version_is_not_counted_in_part() -> None:
-    """Its first signs were not counted, so a count of the later ones would be wrong."""
-    controller = observing()
-    world = deleted(training(16), 0, 1, 2)
-    controller.reconcile(world, 0.5)
-    controller.ledger = controller.ledger.with_incident(evidence_counts=())
-    controller.reconcile(deleted(world, 3, 4), 1.5)
-    assert controller.incident.evidence_counts == ()
-
-
 def test_signs_without_a_date_are_counted_without_a_time() -> None:
     signs = [Evidence(f"pod-{rank}/lost", LossKind.POD_FAILED, f"pod {rank} failed", "job-1") for rank in range(2)]
     [count] = counted((), signs)

@@ -148,17 +148,6 @@ def test_of_many_kinds_the_ledger_remembers_so_many_and_old_ones_are_dropped() -
     assert len(loop.controller.ledger.folds) == 1
 
 
-def test_what_an_older_version_has_opened_is_recorded_by_itself() -> None:
-    loop = CrashLoop()
-    loop.crash()
-    opened = loop.records[-1].incident
-    for old in (
-        msgspec.structs.replace(opened, fingerprint=""),
-        msgspec.structs.replace(opened, pinned=msgspec.structs.replace(opened.pinned, reset_after_seconds=0.0)),
-    ):
-        assert folds_with(Ledger(), old) == ((), None)
-
-
 def test_ends_of_another_kind_are_not_folded() -> None:
     """A deleted or finished job is a single event, not a loop."""
     loop = CrashLoop()

@@ -18,7 +18,7 @@ from recovery.core.model.reason import Reason
 from recovery.core.model.rules import ExitCodes, Operator, Rule, RuleAction, When
 from recovery.core.plan.actions import FailJobSet
 from recovery.core.policy.resolved import Backoff
-from recovery.core.policy.spec import FencingMode, Mode, OnExhausted, Restart
+from recovery.core.policy.spec import Mode, OnExhausted, Restart
 from tests.unit.core.decision.test_recreated_jobset import with_new_jobset, without_jobset
 from tests.unit.core.decision.test_several_jobs import Pair, launcher_of, reconcile
 from tests.unit.core.driver import Controller, policy
@@ -422,17 +422,6 @@ def test_a_loss_that_the_platform_fixed_ends_observed() -> None:
     controller.reconcile(world, 1)
     controller.reconcile(world.came_back(3, 5, 8), 20)
     assert ended(controller) == (Phase.DECIDED, "Observed/LeftToKubernetes")
-
-
-def test_a_wait_that_an_old_crd_has_forgotten_ends_observed_once_the_loss_is_over() -> None:
-    controller, world = withheld()
-    lost = world.node_silent("gpu-3", 300)
-    controller.policy = policy(backoff=BACKOFF, fencing=FencingMode.ASSUME_DEAD, may_assume_dead=True)
-    controller.reconcile(lost, 400)
-    assert controller.phase() is Phase.BACKOFF
-    controller.ledger = controller.ledger.with_incident(withheld=None)
-    controller.reconcile(world, 420)
-    assert ended(controller) == (Phase.BACKOFF, "Observed/LeftToKubernetes")
 
 
 def test_a_loss_after_the_policy_enforces_ends_an_observed_incident() -> None:

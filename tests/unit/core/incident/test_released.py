@@ -1,6 +1,5 @@
 """While our own suspension has freed the GPUs, an incident costs no GPU time: that time is released, not idle."""
 
-import json
 from datetime import timedelta
 
 import msgspec
@@ -9,12 +8,10 @@ import pytest
 from recovery.core.incident import phases
 from recovery.core.model.ledger import Phase, PhaseSpan
 from recovery.core.policy.resolved import Backoff
-from recovery.kube.projections.recovery import decode_recovery_group
 from tests.unit.core.decision.test_backoff import WAITS, in_backoff
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.groups import training
 from tests.unit.core.world import at
-from tests.unit.upgrade.scenarios import group_of
 
 GPUS = 32
 
@@ -91,32 +88,6 @@ def test_merged_spans_keep_both_kinds_of_gpu_seconds() -> None:
     assert sum(span.released_gpu_seconds for span in incident.phases) == pytest.approx(
         ledger.totals.released_gpu_seconds
     )
-
-
-# --- what another version has dropped --------------------------------------------------------------------------------
-
-
-def test_released_time_that_an_older_definition_drops_is_put_back() -> None:
-    controller = Controller(WAITS)
-    world = in_backoff(controller)
-    controller.reconcile(world, 310.3)
-    status = json.loads(msgspec.json.encode(controller.ledger))
-    for span in status["incident"]["phases"]:
-        span.pop("released", None)
-        span.pop("releasedGpuSeconds", None)
-    found = decode_recovery_group(group_of(status)).value.ledger.current_incident
-    assert [(s.phase, s.released, s.released_gpu_seconds) for s in found.phases] == [
-        (s.phase, s.released, s.released_gpu_seconds) for s in controller.incident.phases
-    ]
-
-
-def test_gpu_seconds_without_a_class_count_as_of_class_unknown() -> None:
-    controller = Controller(WAITS)
-    in_backoff(controller)
-    status = json.loads(msgspec.json.encode(controller.ledger))
-    del status["totals"]["idleGpuSecondsByClass"]
-    totals = decode_recovery_group(group_of(status)).value.ledger.totals
-    assert totals.idle_gpu_seconds_by_class == {"Unknown": controller.ledger.totals.idle_gpu_seconds}
 
 
 def test_a_second_span_of_a_phase_is_no_transition() -> None:

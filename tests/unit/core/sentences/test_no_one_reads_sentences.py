@@ -17,8 +17,6 @@ READS = frozenset(
 )
 COMPARES = (ast.Eq, ast.NotEq, ast.In, ast.NotIn)
 OTHERS = {
-    # The only module that may parse sentences: those of ledgers from before reasons had codes.
-    "core/model/ledger_v3.py",
     # Messages of containers, conditions and exceptions, which others write.
     "core/diagnosis/",
     "decoding.py",
@@ -27,7 +25,7 @@ OTHERS = {
     "launch/",
     "admission/",
 }
-"""Files and folders whose `message` is not ours, or that may read ours."""
+"""Files and folders whose `message` is not ours."""
 
 
 def reads(tree: ast.AST) -> Iterator[int]:

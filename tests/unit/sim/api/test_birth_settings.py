@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from recovery.core.model.ledger import SCHEMA_VERSION
 from recovery.ports import JOBS, RECOVERY_GROUPS, PatchKind
 from recovery.sim.api import birth_settings
 from recovery.sim.api.birth_settings import (
@@ -44,7 +45,7 @@ class Place:
             metadata = {"name": "llm", "labels": LABEL if labels is None else labels}
             spec = {"workloadRef": reference, "group": "llm"}
             self.server.create(RECOVERY_GROUPS, {"metadata": metadata, "spec": spec}, namespace=namespace)
-        status = {"status": {"schemaVersion": 6, "birthSettings": settings}}
+        status = {"status": {"schemaVersion": SCHEMA_VERSION, "birthSettings": settings}}
         self.server.patch(
             RECOVERY_GROUPS, "llm", status, kind=PatchKind.MERGE, namespace=namespace, subresource="status"
         )
