@@ -7,7 +7,7 @@ import typer
 from recovery.cli.arguments import REQUEST_SECONDS, ServerOptions
 
 if TYPE_CHECKING:
-    from recovery.cli.manifest_files import RuntimeSource
+    from recovery.cli.manifests import RuntimeSource
 
 
 def runtime_source(
@@ -19,7 +19,7 @@ def runtime_source(
     asked: bool,
 ) -> "RuntimeSource | None":
     """Where `lint` and `explain-launch` read the runtimes that their files lack. None: no cluster is asked."""
-    from recovery.cli.manifest_files import RuntimeSource  # noqa: PLC0415 - loads more than --help may wait for
+    from recovery.cli.manifests import RuntimeSource  # noqa: PLC0415 - loads more than --help may wait for
 
     if asked:
         return RuntimeSource(server_options(kubeconfig, context, request_timeout), namespace)

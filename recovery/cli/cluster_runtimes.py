@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from recovery import api_verbs
 from recovery.cli.connection import CommandError, chosen_namespace, connect, error_words
 from recovery.cli.exit_codes import print_error
-from recovery.cli.manifest_files import Manifests, RuntimeSource
+from recovery.cli.manifests import Manifests, RuntimeSource
 from recovery.cli.neighbour_versions import untested_versions
 from recovery.decoding import decoded, shallow
 from recovery.kube.session import SessionError

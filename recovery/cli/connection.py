@@ -18,7 +18,7 @@ from recovery.controller.clock import SystemClock
 from recovery.kube.client import RETRY_WINDOW_SECONDS, KubeApiClient
 from recovery.kube.contact import ApiContact, reaches_with_new_session
 from recovery.kube.http import HttpTransport
-from recovery.kube.kubeconfig_context import default_namespace
+from recovery.kube.kubeconfig import default_namespace
 from recovery.kube.observer import NoObserver, RequestObserver
 from recovery.kube.session import Session, SessionError, open_session
 from recovery.ports import (

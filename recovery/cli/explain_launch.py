@@ -11,7 +11,8 @@ from recovery.cli.exit_codes import EXIT_FAILURE, EXIT_USAGE, print_error
 from recovery.cli.formatting import LaunchFormat, aligned, printable
 from recovery.cli.lint_formats import as_data, print_json
 from recovery.cli.lint_text import print_text
-from recovery.cli.manifest_files import Located, Manifests, RuntimeSource, located, title, with_manifests
+from recovery.cli.manifest_files import with_manifests
+from recovery.cli.manifests import Located, Manifests, RuntimeSource, located, title
 from recovery.launch.documents import Document
 from recovery.launch.findings import LintFinding, Severity
 from recovery.launch.launch import Launch, Setting

@@ -11,7 +11,8 @@ from recovery.cli.lint_checks import lint_all
 from recovery.cli.lint_formats import as_data, as_gitlab, print_github, print_json, problem_data
 from recovery.cli.lint_sarif import as_sarif
 from recovery.cli.lint_text import print_text
-from recovery.cli.manifest_files import Located, Manifests, Problem, RuntimeSource, located, with_manifests
+from recovery.cli.manifest_files import with_manifests
+from recovery.cli.manifests import Located, Manifests, Problem, RuntimeSource, located
 from recovery.launch.findings import Severity
 from recovery.launch.recoverability.words import counted
 

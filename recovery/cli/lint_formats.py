@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import Any
 
 from recovery.cli.formatting import printable
-from recovery.cli.manifest_files import Located, Problem, title
+from recovery.cli.manifests import Located, Problem, title
 from recovery.launch.findings import Severity
 
 _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from recovery.cli.lint_formats import NOT_JUDGED
 from recovery.cli.lint_pages import page, prose
-from recovery.cli.manifest_files import Located, Problem
+from recovery.cli.manifests import Located, Problem
 from recovery.launch.findings import Code
 from recovery.launch.lint import CODES
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from recovery.cli.formatting import is_coloured, printable, terminal_columns
-from recovery.cli.manifest_files import Located
+from recovery.cli.manifests import Located
 from recovery.launch.findings import Severity
 
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}

@@ -22,7 +22,7 @@ from recovery.core.model.fleet_ledger import BY_HAND, FleetLedger, Quarantined
 from recovery.core.sentences import render
 from recovery.decoding import decoded
 from recovery.executors import node_quarantine
-from recovery.kube.kubeconfig_context import context_user
+from recovery.kube.kubeconfig import context_user
 from recovery.kube.projections.nodes import decode_node
 from recovery.kube.projections.recovery import decode_config
 from recovery.ports import (

@@ -31,7 +31,7 @@ from recovery.core.model.reason import Reason, because
 from recovery.core.model.request_answer import RequestAnswer
 from recovery.core.sentences import render
 from recovery.kube.cluster_reader import JobReading, read_job
-from recovery.kube.kubeconfig_context import context_user
+from recovery.kube.kubeconfig import context_user
 from recovery.kube.live_reader import LiveReader
 from recovery.ports import PatchKind, TryLaterError
 from recovery.workloads import resource_of

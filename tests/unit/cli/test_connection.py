@@ -11,7 +11,7 @@ import pytest
 
 from recovery.cli.arguments import ServerOptions
 from recovery.cli.connection import CommandError, chosen_namespace, connect, error_words, execute
-from recovery.kube.kubeconfig_context import context_user
+from recovery.kube.kubeconfig import context_user
 from recovery.kube.session import SessionError
 from recovery.ports import (
     ApiError,

