@@ -15,7 +15,7 @@ from msgspec import inspect
 from recovery.core.model.config import CONFIG_NAME, ConfigSpec
 from recovery.core.model.fleet_ledger import FleetLedger
 from recovery.core.model.folded_incidents import FoldedIncidents
-from recovery.core.model.ledger import ClosedIncident, Closing, Incident, Ledger
+from recovery.core.model.ledger import SCHEMA_VERSION, ClosedIncident, Closing, Incident, Ledger
 from recovery.core.policy.resolved import PolicyFacts, resolve
 from recovery.core.policy.spec import PolicySpec
 from recovery.ports import (
@@ -321,7 +321,9 @@ async def test_a_group_belongs_to_its_workload_for_good(control_plane: ControlPl
 async def test_a_record_keeps_everything_and_never_changes(control_plane: ControlPlane, namespace: str) -> None:
     parts = [sample(inspect.type_info(struct)) for struct in (ClosedIncident, Incident, Closing)]
     known = {name: value for part in parts for name, value in part.items() if name != "closing"}
-    spec = json.loads(msgspec.json.encode({"workloadRef": WORKLOAD, "group": "llm"} | known))
+    spec = json.loads(
+        msgspec.json.encode({"workloadRef": WORKLOAD, "group": "llm", "schemaVersion": SCHEMA_VERSION} | known)
+    )
     kept = await create(control_plane, stdin=manifest(RECOVERY_INCIDENTS, "llm-1-1", namespace, spec=spec))
     assert kept["spec"] == spec
     with pytest.raises(KubectlError, match=r"spec: Invalid value: .*is a record; it cannot be changed"):

@@ -35,6 +35,8 @@ CONFLICT = (409, "Conflict")
 INVALID = (422, "Invalid")
 NOT_FOUND = (404, "NotFound")
 ANOTHER_UID = "0b5e1a52-7f0a-4a5c-9d6e-ffffffffffff"
+VERSIONED = {"status": {"schemaVersion": SCHEMA_VERSION, "epoch": 1}}
+"""A ledger. The server refuses one without a version."""
 
 
 @expectation
@@ -257,7 +259,7 @@ async def test_the_generation_counts_changes_of_the_spec_and_the_deletion(scene:
     held = {"metadata": {"name": "llm", "finalizers": ["example.com/hold"]}, "spec": recovery_group()["spec"]}
     created = await scene.create(RECOVERY_GROUPS, held)
     named = await scene.patch(RECOVERY_GROUPS, "llm", {"metadata": {"annotations": {"a": "b"}}})
-    status = await scene.patch(RECOVERY_GROUPS, "llm", {"status": {"epoch": 1}}, subresource="status")
+    status = await scene.patch(RECOVERY_GROUPS, "llm", VERSIONED, subresource="status")
     assert [each["metadata"]["generation"] for each in (created, named, status)] == [1, 1, 1]
     await api_verbs.delete(scene.api, RECOVERY_GROUPS, "llm", namespace=scene.namespace)
     assert (await scene.read(RECOVERY_GROUPS, "llm"))["metadata"]["generation"] == 2
@@ -276,7 +278,11 @@ async def test_status_and_the_rest_are_written_apart(scene: Scene) -> None:
     assert "status" not in created, "a create takes no status"
     ignored = await scene.patch(RECOVERY_GROUPS, "llm", {"status": {"epoch": 7}})
     assert ignored == created
-    mixed = {"status": {"epoch": 7}, "metadata": {"annotations": {"a": "b"}}, "spec": {"group": "other"}}
+    mixed = {
+        "status": {"schemaVersion": SCHEMA_VERSION, "epoch": 7},
+        "metadata": {"annotations": {"a": "b"}},
+        "spec": {"group": "other"},
+    }
     written = await scene.patch(RECOVERY_GROUPS, "llm", mixed, subresource="status")
     assert (written["status"]["epoch"], written["spec"]) == (7, created["spec"])
     assert "annotations" not in written["metadata"]
@@ -311,7 +317,7 @@ async def test_a_uid_cannot_be_changed(scene: Scene) -> None:
 async def test_a_uid_in_a_status_write_of_our_kinds_is_overlooked(scene: Scene) -> None:
     """So a ledger is tied to its object by `test`, never by naming the UID."""
     group = await scene.create(RECOVERY_GROUPS, recovery_group())
-    body = {"metadata": {"uid": ANOTHER_UID}, "status": {"epoch": 1}}
+    body = {"metadata": {"uid": ANOTHER_UID}, **VERSIONED}
     written = await scene.patch(RECOVERY_GROUPS, "llm", body, subresource="status")
     assert (uid(written), written["status"]["epoch"]) == (uid(group), 1)
     operations = (("replace", "/metadata/uid", ANOTHER_UID), ("replace", "/status/epoch", 2))

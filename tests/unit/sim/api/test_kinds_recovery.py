@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import yaml
 
-from recovery.core.model.ledger import Ledger
+from recovery.core.model.ledger import SCHEMA_VERSION, Ledger
 from recovery.core.policy.spec import PolicySpec
 from recovery.ports import (
     CLUSTER_RECOVERY_POLICIES,
@@ -122,13 +122,17 @@ def test_a_create_sets_no_status() -> None:
 
 
 def test_a_field_that_the_ledger_does_not_have_is_lost() -> None:
-    body = group({"epoch": 3, "ofTomorrow": True})
+    body = group({"schemaVersion": SCHEMA_VERSION, "epoch": 3, "ofTomorrow": True})
     assert written(RECOVERY_GROUPS, body, group()) == ()
     assert "ofTomorrow" not in body["status"]
 
 
+def test_a_ledger_without_a_version_is_refused() -> None:
+    assert "status.schemaVersion: Required value" in sentence(written(RECOVERY_GROUPS, group({"epoch": 3}), group()))
+
+
 def test_a_ledger_with_a_wrong_type_is_refused_by_its_field() -> None:
-    causes = written(RECOVERY_GROUPS, group({"epoch": "three"}), group())
+    causes = written(RECOVERY_GROUPS, group({"schemaVersion": SCHEMA_VERSION, "epoch": "three"}), group())
     assert causes[0].field == "status.epoch"
     assert causes[0].reason == "FieldValueTypeInvalid"
 
@@ -144,6 +148,7 @@ def test_a_group_belongs_to_its_workload_and_a_record_stays_as_it_is() -> None:
         {
             "workloadRef": WORKLOAD,
             "group": "llm",
+            "schemaVersion": SCHEMA_VERSION,
             "id": "llm-1",
             "class": "PodFailed",
             "cause": "exit",
@@ -155,6 +160,10 @@ def test_a_group_belongs_to_its_workload_and_a_record_stays_as_it_is() -> None:
         },
     )
     assert written(RECOVERY_INCIDENTS, record) == ()
+    unversioned = {name: value for name, value in record["spec"].items() if name != "schemaVersion"}
+    assert "spec.schemaVersion: Required value" in sentence(
+        written(RECOVERY_INCIDENTS, {**record, "spec": unversioned})
+    )
     changed = {**record, "spec": {**record["spec"], "cause": "other"}}
     assert "is a record; it cannot be changed" in sentence(written(RECOVERY_INCIDENTS, changed, record))
 
@@ -175,7 +184,7 @@ async def test_a_status_is_pruned_and_completed_like_a_spec() -> None:
     spec = {"workloadRef": {"kind": "TrainJob", "name": "llm", "uid": "u"}, "group": "llm"}
     body = {"metadata": {"name": "llm-u", "namespace": "ml"}, "spec": spec}
     server.create(RECOVERY_GROUPS, {**body, "apiVersion": RECOVERY_GROUPS.api_version, "kind": "RecoveryGroup"})
-    patch = {"status": {"epoch": 1, "unknown": 2}}
+    patch = {"status": {"schemaVersion": SCHEMA_VERSION, "epoch": 1, "unknown": 2}}
     found = server.patch(RECOVERY_GROUPS, "llm-u", patch, kind=PatchKind.MERGE, namespace="ml", subresource="status")
     assert "unknown" not in found["status"]
     assert found["status"]["phase"] == "Healthy"
