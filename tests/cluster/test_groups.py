@@ -429,7 +429,7 @@ class ClusterWithoutTrainer(ApiProxy):
 
 
 @pytest.mark.central
-async def test_without_trainer_jobsets_are_recovered_all_the_same(
+async def test_jobsets_are_recovered_without_trainer(
     installed: ControlPlane, proxy: ApiProxy, jobset: StartsJobSet, tmp_path: Path
 ) -> None:
     job = await jobset(replicas=1)

@@ -75,7 +75,7 @@ class Weather:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_two_never_lead_at_once_whatever_happens(seed: int) -> None:
+def test_two_controllers_never_lead_at_once(seed: int) -> None:
     @virtual_time
     async def play() -> None:
         weather = Weather(seed)

@@ -63,7 +63,7 @@ def test_the_error_names_the_object_and_the_field() -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError, OverflowError, RecursionError, msgspec.ValidationError])
-def test_whatever_its_content_causes_is_one_error(error: type[Exception]) -> None:
+def test_any_content_that_cannot_be_decoded_raises_one_error(error: type[Exception]) -> None:
     assert undecodable(PODS, body(metadata()), error).problem == "no"
 
 

@@ -25,7 +25,7 @@ def _steps(kind: StepKind) -> st.SearchStrategy[tuple[object, ...]]:
 
 @settings(max_examples=200)
 @given(walks("the invariants hold"))
-def test_whatever_happens_the_invariants_hold(walk: WalkPlan) -> None:
+def test_the_invariants_hold_in_every_walk(walk: WalkPlan) -> None:
     keep(walk)
 
 

@@ -287,7 +287,7 @@ LASTING = [
 
 
 @pytest.mark.parametrize("order", [1, -1], ids=["", "reversed"])
-def test_whatever_lasts_has_returned_when_the_healing_begins(order: int) -> None:
+def test_every_lasting_fault_has_ended_when_the_healing_begins(order: int) -> None:
     """All at once, one every five seconds, until 299 s."""
     faults = [
         in_world(kind, 100.0 + 5 * number, 199.0 - 5 * number, number=number, indexes=(0,))

@@ -151,7 +151,7 @@ async def test_a_delayed_request_is_applied_later_and_its_sender_hears_of_it() -
 
 
 @virtual_time
-async def test_who_waits_for_a_delayed_request_gives_up_and_it_is_applied_all_the_same() -> None:
+async def test_a_delayed_request_is_applied_after_its_sender_has_given_up() -> None:
     wire = Wire(at_event(FaultKind.DELAYED, 0, 50.0))
 
     assert isinstance(await error_of(wire), UnknownOutcomeError)

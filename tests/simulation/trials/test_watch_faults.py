@@ -216,7 +216,7 @@ def test_no_fault_of_a_line_begins_in_the_healing(kind: FaultKind) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_whatever_hits_the_lines_the_informer_knows_everything_when_they_heal(seed: int) -> None:
+def test_the_informer_knows_everything_when_the_faults_of_its_watch_have_ended(seed: int) -> None:
     @virtual_time
     @watching_until_the_end
     async def watch() -> None:

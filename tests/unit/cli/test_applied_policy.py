@@ -93,7 +93,7 @@ def test_the_cluster_gives_the_default(policies: list[PolicyFacts], kind: str, n
     assert (selection.kind, selection.name, selection.why) == (kind, name, why)
 
 
-def test_a_policy_that_cannot_be_read_is_chosen_all_the_same() -> None:
+def test_a_policy_that_cannot_be_read_is_the_one_that_applies() -> None:
     broken = PolicyFacts("a", "team-a", "a", 1, PolicySpec(budget=BudgetSpec(window="soon")), BEGIN, BEGIN)
     selection = policy_of(PolicySet((broken,)), workload())
     assert (selection.name, selection.policy) == ("a", None)

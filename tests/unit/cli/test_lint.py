@@ -154,7 +154,7 @@ def test_each_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     ]
 
 
-def test_the_others_are_judged_all_the_same_and_the_exit_code_stays_2(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_makes_the_exit_code_2_and_the_others_are_judged(tmp_path: Path) -> None:
     file = written_to(tmp_path / "llama.yaml", WORD)
     result = recovery("lint", file, f"{tmp_path}/none.yaml", exit_code=2)
     assert "processes-word" in result.stdout

@@ -59,7 +59,7 @@ def test_json_is_a_list_of_objects(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("output", ["json", "gitlab", "sarif"])
-def test_without_findings_it_is_data_all_the_same_and_nothing_is_on_stderr(output: str) -> None:
+def test_formats_for_programs_are_valid_without_findings_and_stderr_is_empty(output: str) -> None:
     result = recovery("lint", "-", "--format", output, stdin=TORCH)
     assert json.loads(result.stdout)["runs"][0]["results"] == [] if output == "sarif" else result.stdout == "[]\n"
     assert result.stderr == ""

@@ -86,9 +86,7 @@ def test_one_line_before_the_table_says_that_no_controller_leads(
     ],
     ids=["shipped", "elsewhere", "left behind", "released here"],
 )
-def test_a_lease_that_is_renewed_shows_a_leader_in_whatever_namespace(
-    leases: tuple[Object, ...], cluster: PlainCluster
-) -> None:
+def test_a_renewed_lease_in_any_namespace_shows_a_leader(leases: tuple[Object, ...], cluster: PlainCluster) -> None:
     protected(cluster)
     no_one_leads(cluster)
     cluster.put(LEASES, *leases)

@@ -118,7 +118,7 @@ def test_a_release_frees_the_node_and_tells_the_ledger(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("fleet", [{"spec": None}], indirect=True)
-def test_where_there_is_no_config_a_release_frees_the_node_all_the_same(fleet: Fleet) -> None:
+def test_release_frees_the_node_without_a_recovery_config(fleet: Fleet) -> None:
     run("quarantine", "gpu-1", "--reason", "fan noise")
     said = run("release", "gpu-1").stdout
     assert said == "node gpu-1 is released: it was quarantined by jane: fan noise\n"

@@ -292,7 +292,7 @@ def test_force_restarts_in_observe_and_while_paused(paused: bool, cluster: Plain
     assert found.force
 
 
-def test_a_policy_that_may_not_be_read_may_apply_all_the_same(cluster: PlainCluster) -> None:
+def test_restart_asks_although_it_may_not_list_cluster_policies(cluster: PlainCluster) -> None:
     job = cluster.add_job("llm")
     cluster.denied = {("list", "clusterrecoverypolicies")}
     run("restart", "llm", "--reason", "x", "--wait", "0")

@@ -121,7 +121,7 @@ async def test_annotations_of_others_are_kept() -> None:
 
 
 @virtual_time
-async def test_one_that_cannot_name_its_successor_has_ended_its_term_all_the_same() -> None:
+async def test_a_leader_that_cannot_name_its_successor_no_longer_leads() -> None:
     server = LeaseServer()
     one, two = Candidate(server, "one"), Candidate(server, "two", seed=2)
 

@@ -116,7 +116,7 @@ async def test_a_renewal_whose_answer_was_lost_is_read_again_and_is_no_transitio
 
 
 @virtual_time
-async def test_an_election_whose_answer_was_lost_is_won_all_the_same() -> None:
+async def test_a_candidate_leads_after_the_answer_to_its_election_was_lost() -> None:
     server = LeaseServer()
     one = Candidate(server, "one")
     losses = iter([True])
@@ -302,7 +302,7 @@ async def test_a_release_meets_its_own_renewal_that_is_still_on_its_way() -> Non
 
 
 @virtual_time
-async def test_a_release_that_is_refused_is_said_and_ends_all_the_same(said: Said) -> None:
+async def test_a_release_that_is_refused_is_logged_and_the_elector_ends(said: Said) -> None:
     server = LeaseServer()
     one = Candidate(server, "one")
     async with running(one):

@@ -134,7 +134,7 @@ async def test_an_incident_that_cannot_be_recorded_is_kept() -> None:
     assert scene.api.ledger.incident is None
 
 
-async def test_an_incident_that_was_recorded_before_is_forgotten_all_the_same() -> None:
+async def test_an_incident_whose_record_exists_moves_to_the_history() -> None:
     scene = await closed()
     scene.api.next("create", RECOVERY_INCIDENTS, AlreadyExistsError("it exists", status=409))
     await scene.reconcile()

@@ -230,7 +230,7 @@ async def test_a_person_takes_over_and_the_cordon_can_still_be_released() -> Non
 
 
 @pytest.mark.parametrize("by", ["", "jane"])
-async def test_a_person_releases_whatever_quarantine_there_is_and_notes_when(by: str) -> None:
+async def test_a_person_releases_any_quarantine_and_the_node_notes_when(by: str) -> None:
     fleet = Fleet()
     wanted = fleet.wanted(incident="" if by else "inc-1", by=by)
     await (quarantine_by_hand if by else apply)(fleet.client, wanted)

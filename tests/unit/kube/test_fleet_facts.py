@@ -59,7 +59,7 @@ class TestLost:
         assert await lost(world) == [("a", 15, "r1"), ("b", 20, "")], "by time"
         assert (await fleet(world, pod(0))).nodes == 2
 
-    async def test_one_that_is_back_was_lost_all_the_same(self, world: World) -> None:
+    async def test_the_loss_of_a_node_counts_after_the_node_is_back(self, world: World) -> None:
         """The losses that it caused may appear only now. A node that is lost again counts from then."""
         world.clock.seconds = 10
         await world.tell(NODES, node("a"), node("b"))

@@ -221,7 +221,7 @@ async def test_that_all_members_ran_is_seen_in_passing(world: World) -> None:
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
-async def test_since_when_it_trained_is_a_matter_of_the_whole_list_in_whatever_order(order: tuple[int, ...]) -> None:
+async def test_since_when_a_group_trained_does_not_depend_on_the_order_of_the_list(order: tuple[int, ...]) -> None:
     """A member failed and was replaced while no controller ran. If the Job counted as trained only since
     then, the loss would seem to come before the training, and the survivors would hang."""
     failed, replacement = pod(1, name="llm-node-0-1-old"), pod(1, name="llm-node-0-1-new")

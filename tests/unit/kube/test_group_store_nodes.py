@@ -134,7 +134,7 @@ async def test_where_leases_may_not_be_read_it_is_said_once(world: World) -> Non
     assert [each["log_level"] for each in logs] == ["warning"]
 
 
-async def test_a_node_without_a_lease_is_silent_all_the_same(world: World) -> None:
+async def test_a_node_that_is_not_ready_and_has_no_lease_has_no_renewal(world: World) -> None:
     await world.tell(NODES, node(ready="Unknown"))
     answers(world, "gpu-0001", node(ready="Unknown"), lease=GONE)
     assert (await world.store.read_live(LLM)).nodes["gpu-0001"].lease_renewed_at is None

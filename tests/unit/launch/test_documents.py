@@ -300,7 +300,7 @@ def test_an_object_from_no_file_has_no_lines() -> None:
 
 
 @given(st.text())
-def test_whatever_the_text_is_nothing_is_raised(text: str) -> None:
+def test_no_text_raises(text: str) -> None:
     for document in documents(text):
         assert document.body or document.problems
         assert all(problem.message and problem.fix for problem in document.problems)
@@ -309,7 +309,7 @@ def test_whatever_the_text_is_nothing_is_raised(text: str) -> None:
 @given(
     st.lists(st.sampled_from([*"&*!|>%@`'\"[]{},:-?#\n\t <a8~.", "<<: ", "&a ", "*a ", "- ", "? ", "!!int ", "---\n"]))
 )
-def test_whatever_yaml_means_by_it_nothing_is_raised(pieces: list[str]) -> None:
+def test_no_yaml_document_raises(pieces: list[str]) -> None:
     for document in documents("".join(pieces)):
         assert document.body or document.problems
 

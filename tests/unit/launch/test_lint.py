@@ -259,7 +259,7 @@ VALUES = ["", "0", "-1", "99999999999", "x", "true", "[]", "{}", "[[x]]", "{a: b
 
 @settings(max_examples=300)
 @given(st.sampled_from(TEXTS), st.data())
-def test_whatever_value_a_field_has_nothing_is_raised(text: str, data: st.DataObject) -> None:
+def test_no_value_of_a_field_raises(text: str, data: st.DataObject) -> None:
     lines = text.splitlines()
     for _ in range(data.draw(st.integers(1, 3))):
         number = data.draw(st.integers(0, len(lines) - 1))
@@ -277,7 +277,7 @@ def test_whatever_value_a_field_has_nothing_is_raised(text: str, data: st.DataOb
 
 
 @given(st.sampled_from(TEXTS), st.data())
-def test_whatever_lines_are_missing_nothing_is_raised(text: str, data: st.DataObject) -> None:
+def test_no_missing_line_raises(text: str, data: st.DataObject) -> None:
     lines = text.splitlines()
     start = data.draw(st.integers(0, len(lines)))
     kept = lines[:start] + lines[start + data.draw(st.integers(1, 12)) :]

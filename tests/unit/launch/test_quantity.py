@@ -62,7 +62,7 @@ def test_more_than_any_pod_can_ask_for(written: str) -> None:
         st.text(), st.integers(), st.floats(), st.from_regex(r"[+-]?[0-9.]{1,30}([eE][+-]?[0-9]{1,3}|[a-zA-Z]{1,2})?")
     )
 )
-def test_whatever_is_written_is_a_number_or_told(written: object) -> None:
+def test_any_quantity_is_a_number_or_a_finding(written: object) -> None:
     try:
         value = parse(written)
     except QuantityError:

@@ -413,7 +413,7 @@ def test_what_is_wrong_with_the_text_is_told_first() -> None:
         ("spec", "runtimeRef"),
     ],
 )
-def test_whatever_stands_in_a_field_nothing_is_raised(path: tuple[str, ...], wrong: object) -> None:
+def test_no_content_of_a_field_raises(path: tuple[str, ...], wrong: object) -> None:
     body: dict[str, Any] = {"apiVersion": TRAINER, "kind": "TrainJob"}
     at = body
     for step in path[:-1]:

@@ -58,7 +58,7 @@ def test_an_incident_counts_for_the_fleet_if_it_ended_in_the_window_or_is_open()
     assert report.totals.open_incidents == 1
 
 
-def test_the_sums_of_gpu_seconds_are_equal_whatever_they_are_split_by() -> None:
+def test_gpu_seconds_by_phase_by_class_and_by_badput_have_one_sum() -> None:
     totals = fleet(found(*recorded(), record(**days_ago(1, 7)))).totals
     assert totals.idle_gpu_seconds > 20 * GPUS
     for split in (

@@ -221,7 +221,7 @@ steps = st.lists(
 
 @settings(max_examples=150)
 @given(steps)
-def test_whatever_happens_no_counter_goes_back_and_no_second_counts_twice(story: list[tuple[str, float]]) -> None:
+def test_no_counter_falls_and_no_second_counts_twice_in_any_order_of_events(story: list[tuple[str, float]]) -> None:
     """This includes a change of leader: the new leader has only the ledger."""
     clock, store = SetClock(), HeldStore()
     collector = _new_leader(clock, store)

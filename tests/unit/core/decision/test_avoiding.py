@@ -102,7 +102,7 @@ def test_a_job_in_a_queue_of_kueue_whose_nodes_the_scheduler_chooses_avoids_them
 
 
 @pytest.mark.parametrize("outcome", [BirthOutcome.REFUSED, BirthOutcome.NOT_ALLOWED, BirthOutcome.NOT_APPLIED])
-def test_without_working_settings_the_group_is_restarted_all_the_same(outcome: BirthOutcome) -> None:
+def test_a_group_is_recreated_without_avoiding_a_node_where_birth_settings_do_not_work(outcome: BirthOutcome) -> None:
     controller = Controller(policy(rules=(AVOID_43,)))
     reconciled(controller, world_with_room().pod_failed(FAILED, 43, 0), 0.5, outcome)
     assert actions(controller) == [AttemptAction.RECREATE_GROUP]
@@ -126,7 +126,7 @@ def test_a_restart_that_is_withheld_tries_only_once_whether_the_node_can_be_avoi
         assert controller.ledger.birth_settings is None
 
 
-def test_settings_with_the_revision_of_a_ledger_that_was_deleted_are_tried_all_the_same() -> None:
+def test_settings_are_tried_although_a_deleted_ledger_used_their_revision() -> None:
     controller, world = avoiding()
     world = born(controller, world, 3).all_ready(10)
     assert world.job.birth_revision == "1"

@@ -302,7 +302,7 @@ def test_a_suspension_that_has_not_begun_when_a_person_says_retry_does_not_begin
     assert not any(isinstance(action, SuspendWorkload) for action in controller.workload_actions)
 
 
-def test_a_job_that_went_to_kueue_while_suspended_is_resumed_all_the_same() -> None:
+def test_a_suspended_job_that_got_a_kueue_queue_is_resumed_when_the_budget_allows_it() -> None:
     terms = {"window_seconds": 600.0, "on_exhausted": OnExhausted.SUSPEND, "backoff": Backoff()}
     controller = Controller(policy(limit=1, **terms))  # type: ignore[arg-type]
     controller.reconcile(lost(), 1)

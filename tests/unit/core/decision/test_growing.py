@@ -158,7 +158,7 @@ def test_a_growth_that_costs_budget_waits_for_the_budget() -> None:
     assert controller.ledger.totals.charged == 2
 
 
-def test_a_growth_that_cost_the_last_of_the_budget_is_undone_all_the_same() -> None:
+def test_a_growth_that_used_up_the_budget_is_undone_when_its_pods_find_no_node() -> None:
     controller, world = shrunk()
     controller.policy = policy(elastic=msgspec.structs.replace(ELASTIC, charge=True), limit=1, window_seconds=3600)
     world = with_room(world, 4)

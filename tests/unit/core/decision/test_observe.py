@@ -186,7 +186,7 @@ def test_the_verdict_is_passed_on_live_facts_only() -> None:
     assert "quarantine cap reached" in controller.incident.message
 
 
-def test_a_group_that_runs_whole_before_its_verdict_is_told_all_the_same() -> None:
+def test_the_verdict_is_recorded_for_a_group_that_runs_whole_before_it() -> None:
     """A container restarts in place while the policy waits 30 s for a cause."""
     slow = msgspec.structs.replace(
         policy(Mode.OBSERVE, rules=(on_exit(42, RuleAction.IGNORE), on_exit(134, RuleAction.REPLACE_NODE)), limits=MAY),

@@ -264,7 +264,7 @@ FREE_ALL = Rule("whatever", RuleAction.RECREATE_GROUP, charge=False)
     ],
     ids=["default", "rules", "ignored", "the rest is charged", "never reached", "but exits with 137"],
 )
-def test_an_exhausted_budget_names_the_losses_that_are_recovered_all_the_same(
+def test_an_exhausted_budget_names_the_losses_that_are_not_charged(
     restart: Restart, rules: tuple[Rule, ...], free: tuple[str, ...], preemptions: bool
 ) -> None:
     answer = found(training(), policy(limit=0, restart=restart, rules=rules))
@@ -374,7 +374,7 @@ def test_every_no_says_why_and_what_to_do(reason: ProtectionReason) -> None:
 
 
 @pytest.mark.parametrize("reason", NEEDS_NONE)
-def test_whatever_else_says_why_and_asks_for_nothing(reason: ProtectionReason) -> None:
+def test_any_other_reason_is_shown_without_advice(reason: ProtectionReason) -> None:
     assert of(reason).protected is not False
     assert sentence(of(reason)).endswith(".")
     assert remedy(of(reason)) == ""

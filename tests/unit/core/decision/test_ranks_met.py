@@ -118,7 +118,7 @@ def test_a_group_is_taken_off_a_faulty_node_although_all_its_processes_have_begu
     assert len(controller.triggers) == 1
 
 
-def test_a_person_has_a_group_of_new_ranks_restarted_all_the_same() -> None:
+def test_a_request_restarts_a_group_whose_ranks_are_all_new() -> None:
     controller = Controller()
     controller.reconcile(all_replaced(training(), 0).asked(RESTART_ANNOTATION, ASKED), 50)
     assert len(controller.triggers) == 1

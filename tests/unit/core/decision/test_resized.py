@@ -100,7 +100,7 @@ def test_a_resized_group_whose_ranks_never_meet_stays_held() -> None:
     assert controller.ledger.totals.incidents == 1
 
 
-def test_a_person_may_have_it_restarted_all_the_same() -> None:
+def test_a_retry_restarts_a_group_that_a_user_resized() -> None:
     controller = Controller()
     world = sized(training(4), 5, 5).pod_deleted(2, 0)
     controller.reconcile(world, 1)

@@ -101,7 +101,7 @@ def test_a_terminal_jobset_waits_for_current_facts_and_is_not_given_up() -> None
     assert controller.incident.attempts[-1].action == "RecreateJobSet"
 
 
-def test_on_stale_nodes_no_node_is_replaced_and_the_group_restarts_all_the_same() -> None:
+def test_with_stale_nodes_the_group_is_restarted_and_no_node_is_replaced() -> None:
     controller = Controller(policy(rules=(REPLACE_42,), limits=MAY))
     controller.reconcile(lost().unheard("nodes"), 1)
     assert (quarantined(controller), len(controller.triggers)) == ([], 1)

@@ -133,7 +133,7 @@ def test_a_suspension_deletes_the_pods_itself_so_that_the_job_goes_first() -> No
     assert kinds(controller, world.pod_failed(2, 1, 300), 300.2)[:2] == [DeleteJob, SuspendWorkload]
 
 
-def test_a_claimed_job_whose_trainer_exits_0_on_sigterm_is_triggered_all_the_same() -> None:
+def test_a_claimed_job_whose_trainer_exits_0_on_sigterm_is_restarted() -> None:
     controller, world = Controller(SHORT), lost(training())
     controller.reconcile(world, 0.2)
     going = claimed(world).succeeded(1).all_deleted(0.3, grace_seconds=5)

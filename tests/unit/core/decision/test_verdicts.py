@@ -205,7 +205,7 @@ def test_the_last_feasible_nodes_are_spared() -> None:
     assert "node gpu-2 is not quarantined" in controller.incident.message
 
 
-def test_so_are_those_of_another_group_that_waits_and_the_group_is_recreated_all_the_same() -> None:
+def test_a_node_that_a_waiting_group_needs_is_not_quarantined_and_the_group_is_recreated() -> None:
     controller = Controller(policy(rules=(on_exit(42, RuleAction.REPLACE_NODE),), limits=MAY))
     other = WaitingGroup(GroupKey("ml", "other"), 2, ("gpu-2", "gpu-3"))
     controller.reconcile(msgspec.structs.replace(failed(), waiting=(other,)), 1)

@@ -27,7 +27,7 @@ def test_an_exit_and_the_restart_that_follows_are_one_event() -> None:
     assert list(controller.ledger.handled.keys) == ["pod-job-1-2-0/node/1", "pod-job-1-2-0/node/2"]
 
 
-def test_a_pod_is_lost_once_in_whatever_state_it_is_seen() -> None:
+def test_a_pod_is_lost_once_in_every_state_in_which_it_is_seen() -> None:
     world = training().pod_deleted(3, 0)
     assert only(world).key == only(world.pod_gone(3, 30)).key == only(world.pod_failed(3, 137, 5)).key
 
@@ -38,7 +38,7 @@ def crashed_twice(first_code: int, first_second: int, again_second: int, second_
     return world.container_back(2, first_second + 1).container_exited(2, second_code, again_second)
 
 
-def test_an_exit_has_the_key_of_the_restart_that_it_leads_to_in_whatever_state_it_is_seen() -> None:
+def test_an_exit_has_the_key_of_the_restart_that_follows_in_every_state_in_which_it_is_seen() -> None:
     """The kubelet counts the restart when the new process starts. A waiting container already has `last_exit`."""
     exited = crashed_twice(1, 0, 3)
     ended = exited.pod(2).containers[0]

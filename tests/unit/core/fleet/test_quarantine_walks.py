@@ -49,7 +49,7 @@ WALK = settings(max_examples=80)
     st.integers(0, 100),
     st.integers(1, 40),
 )
-def test_whatever_comes_the_caps_hold_and_nothing_counts_twice(
+def test_the_caps_hold_and_nothing_counts_twice_in_any_order_of_changes(
     walk: list[tuple[FleetChange, int]], max_nodes: int, max_percent: int, nodes: int
 ) -> None:
     limits = FleetLimits(may_cordon=True, max_nodes=max_nodes, max_percent=max_percent, breaker_recoveries=2)

@@ -51,7 +51,7 @@ def test_bytes_that_are_no_text_are_shown_as_such() -> None:
 
 
 @given(st.one_of(st.binary(max_size=20_000), st.text(max_size=6000).map(lambda text: text.encode(errors="replace"))))
-def test_whatever_was_written_the_tail_is_bounded_printable_text(raw: bytes) -> None:
+def test_the_tail_of_any_log_is_bounded_printable_text(raw: bytes) -> None:
     kept = tail_of(raw)
     assert len(kept.encode()) <= LOG_BYTES_MAX
     assert len(kept.split("\n")) <= LOG_LINES_MAX
