@@ -356,7 +356,7 @@ class TestReleasedGroups(Several):
         world.api.objects["pods", ""] = listed("Pod")
         await world.tell(PODS, *self.pods(), type_="DELETED")
         await world.tell(NODES, *(node(f"n{number}", ready="False") for number in (0, 1, 2)))
-        incident = json.loads(fixture("recoverygroup-v5"))["status"]["incident"]
+        incident = json.loads(fixture("recoverygroup-resuming"))["status"]["incident"]
         for name, uid, released, until in (
             ("llm", WORKLOAD_UID, llm, BEFORE),
             ("other", "other", other, other_waits_until),
