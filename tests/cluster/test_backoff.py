@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import groupby
 
 import pytest
@@ -75,6 +75,34 @@ async def test_the_new_job_is_made_suspended_and_no_pod_starts_before_its_time(
     order = ["Detected", "Decided", "TearingDown", "Backoff", "Scheduling", "Starting", "Rendezvous"]
     assert phases == [phase for phase in order if phase in phases]
     assert "Backoff" in phases
+    assert len(proxy.writes(suspends)) == 1
+
+
+async def test_the_second_restart_waits_for_the_interval_since_the_end_of_the_first(
+    training: StartsTraining, proxy: ApiProxy, controller: StartsController
+) -> None:
+    """`minInterval` counts from the date that the ledger has of the first restart's end. The first does not wait."""
+    # Longer than the 30 s that hung pods of a suspended Job may take to end: those count towards the wait.
+    interval = timedelta(seconds=45)
+    job = await training(ranks=2, gpus=1, backoff={"initial": "0s", "minInterval": "45s"})
+    async with controller():
+        await lose(job, 1)
+        await job.closed_incidents(1)
+        ended = datetime.fromisoformat((await job.ledger())["restartEndedAt"])
+        assert proxy.writes(suspends) == []
+        await job.trains(past=job.fleet.world.step_of(job.training))
+        await lose(job, 1)
+        await job.reaches("Backoff")
+        assert datetime.fromisoformat((await job.ledger())["nextAttemptAt"]) == ended + interval
+        await job.closed_incidents(2)
+        await job.trains(past=job.fleet.world.step_of(job.training))
+    recorded = await incidents_of(job)
+    assert [(each["outcome"], len(each["attempts"])) for each in recorded] == [("Recovered", 1)] * 2
+    assert ["Backoff" in [span["phase"] for span in each["phases"]] for each in recorded] == [False, True]
+    made = [datetime.fromisoformat(pod["metadata"]["creationTimestamp"]) for pod in await job.pods()]
+    # The API server dates objects in whole seconds.
+    assert len(made) == 2
+    assert min(made) >= (ended + interval).replace(microsecond=0)
     assert len(proxy.writes(suspends)) == 1
 
 
