@@ -15,6 +15,7 @@ import msgspec
 from recovery.core.diagnosis import group_conditions
 from recovery.core.diagnosis.classify import DisruptionClass
 from recovery.core.fleet.quarantine import QUARANTINE_REFUSALS, parsed_mark
+from recovery.core.incident import budget
 from recovery.core.incident.requests import Verb
 from recovery.core.incident.transitions import ATTEMPTS, ENDINGS, TRANSITIONS, taken
 from recovery.core.model.annotations import QUARANTINE_ANNOTATION
@@ -74,11 +75,12 @@ in the policies. marking: of bare JobSets. exhausted, terminal: what was done, n
 
 _JOB = (
     *("saves", "deadline", "out-of-time", "withheld", "resumed", "lost-after-resume", "suspension-undone"),
-    *("expires", "stays-failed"),
+    *("expires", "stays-failed", "interval"),
 )
 """What happens to jobs, in this order: the ranks of a job save when they get SIGTERM; a job has a deadline; it ends by
 that; a restart waits because the job must not be suspended; a Job is resumed; an incident is opened about a resumed
-Job; Kueue undoes another client's suspension; a JobSet has a TTL; FailJob has removed one."""
+Job; Kueue undoes another client's suspension; a JobSet has a TTL; FailJob has removed one; a restart waits longer than
+the attempts in a row ask for (`backoff.minInterval`)."""
 _CONDITIONS = (
     group_conditions.POD_KEPT_RUNNING,
     group_conditions.TRAINING_CONTAINER_UNKNOWN,
@@ -353,6 +355,8 @@ def _of_write(write: LedgerWrite) -> Iterator[str]:
         yield from (f"mode:{incident.mode}", f"rule:{incident.pinned.restart}")
     if incident.withheld is not None and (same is None or same.withheld is None):
         yield "job:withheld"
+    if _waits_for_interval(write, incident, same):
+        yield "job:interval"
     yield from _of_verdict(incident, same)
     if same is None or same.disruption_class != incident.disruption_class:
         yield f"class:{incident.disruption_class}"
@@ -372,6 +376,16 @@ def _of_write(write: LedgerWrite) -> Iterator[str]:
         yield f"ending:{incident.closing.outcome}/{incident.closing.outcome_reason}"
         if incident.closing.outcome_reason == "PlatformGaveUp":
             yield f"terminal:{OnTerminalFailure.LEAVE}"
+
+
+def _waits_for_interval(write: LedgerWrite, incident: Incident, same: Incident | None) -> bool:
+    """This write suspends the job for longer than the delay of the attempts in a row."""
+    wanted = incident.suspension
+    until = wanted.until if wanted is not None and not wanted.for_room else None
+    if until is None or not incident.pinned.backoff_min_interval_seconds:
+        return False
+    new = bool(incident.attempts) and (same is None or same.suspension is None)
+    return new and until - write.at > budget.delay(incident.pinned, write.after.attempts_in_row)
 
 
 def _of_overtaken(incident: Incident, same: Incident | None) -> Iterator[str]:

@@ -27,7 +27,7 @@ from recovery.sim.trials.plan import (
     Sidecar,
     TrialPlan,
 )
-from recovery.sim.trials.policy_generator import NAMESPACES, drawn_config, drawn_policy, with_trust
+from recovery.sim.trials.policy_generator import NAMESPACES, drawn_config, drawn_policy, with_interval, with_trust
 
 _Seconds = tuple[float, float]
 
@@ -170,6 +170,8 @@ def draw_plan(seed: int) -> TrialPlan:
     config["quarantine"]["cordon"] = agent.random() < _SHARES["cordon"]
     if not calm_world:
         faults = (*faults, *_faults_of_agent(agent, jobs, config, faults))
+    intervals = random.Random(f"interval {seed}")
+    jobs = tuple(msgspec.structs.replace(job, policy=with_interval(intervals, job.policy)) for job in jobs)
     plan = TrialPlan(
         seed=seed,
         jobs=jobs,

@@ -1,6 +1,7 @@
 """Draws the policies and the RecoveryConfig of a trial."""
 
 import random
+from collections.abc import Mapping
 from typing import Any
 
 from recovery.sim.trials.failure_signs import GPU_CONDITION, MONITOR_TAINT
@@ -42,6 +43,8 @@ RULES: tuple[dict[str, object], ...] = (
 )
 """The rules that policies choose from, in this order."""
 _TRAP = 1
+_INTERVAL_SHARE = 0.12
+"""The share of the policies that have a `backoff.minInterval`."""
 
 
 def drawn_policy(chance: random.Random) -> dict[str, object] | None:
@@ -86,6 +89,14 @@ def drawn_policy(chance: random.Random) -> dict[str, object] | None:
         policy["whileWaiting"] = waits.choice(("Release", "HoldThenRelease"))
         policy["capacityWait"] = waits.choice(("1m", "3m"))
     return policy
+
+
+def with_interval(chance: random.Random, policy: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """The policy, perhaps with a shortest time between two restarts, longer than most backoffs."""
+    drawn, interval = chance.random(), chance.choice(("5m", "15m", "15m", "30m"))
+    if policy is None or drawn >= _INTERVAL_SHARE:
+        return policy
+    return {**policy, "backoff": {**policy.get("backoff", {}), "minInterval": interval}}
 
 
 def drawn_config(chance: random.Random) -> dict[str, Any]:

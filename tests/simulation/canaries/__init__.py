@@ -94,6 +94,10 @@ def _has_sidecars(plan: TrialPlan) -> bool:
     return any(fault.key.kind is FaultKind.SIDECAR_KILL for fault in plan.faults)
 
 
+def _has_interval(plan: TrialPlan) -> bool:
+    return any("minInterval" in (job.policy or {}).get("backoff", {}) for job in plan.jobs)
+
+
 def _has_deadline(plan: TrialPlan) -> bool:
     return any(job.deadline_seconds is not None for job in plan.jobs)
 
@@ -176,6 +180,7 @@ CANARIES = (
         _delays_under_kueue,
         360,
     ),
+    Canary("the interval is forgotten", "IntervalKept", decisions.first_attempts_never_wait, _has_interval, 2),
     Canary(
         "charge on Ignore",
         "ChargedByRule",

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 import msgspec
 import pytest
 
+from recovery.core.decision import backoff
 from recovery.core.decision.on_the_way import say_after_a_while
 from recovery.core.diagnosis import matching, trained
 from recovery.core.diagnosis.classify import Disruption, Finding
@@ -167,6 +168,18 @@ def deadlines_are_reset(monkeypatch: pytest.MonkeyPatch) -> None:
         return None
 
     monkeypatch.setattr("recovery.core.plan.suspension.not_ours", not_ours)
+
+
+def first_attempts_never_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`backoff.minInterval` counts between the attempts of one incident only. The first attempt comes at once."""
+    right = backoff.earliest
+
+    def earliest(ledger: Ledger, now: datetime, *, in_a_row: bool = True) -> backoff.Earliest:
+        if not ledger.current_incident.attempts:
+            ledger = msgspec.structs.replace(ledger, restart_ended_at=None)
+        return right(ledger, now, in_a_row=in_a_row)
+
+    monkeypatch.setattr(backoff, "earliest", earliest)
 
 
 def every_exit_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:

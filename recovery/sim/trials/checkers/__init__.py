@@ -22,6 +22,7 @@ from recovery.sim.trials.checkers.deadlines import DeadlineHolds
 from recovery.sim.trials.checkers.failed_jobs import FailedStaysFailed
 from recovery.sim.trials.checkers.fleet_totals import FleetTotalsFold
 from recovery.sim.trials.checkers.installations import YoungerLeaseHolds
+from recovery.sim.trials.checkers.intervals import IntervalKept
 from recovery.sim.trials.checkers.last_nodes import LastNodesSpared
 from recovery.sim.trials.checkers.ledger_bookkeeping import (
     LedgerSuccession,
@@ -65,6 +66,7 @@ _RULES: tuple[type[CheckerRule], ...] = (
     NativeFirst,
     WatchdogTouches,
     SuspensionReleased,
+    IntervalKept,
     DeadlineHolds,
     ChargedByRule,
     FailJobForItsCause,
