@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -12,9 +13,10 @@ import pytest_asyncio
 from recovery import api_verbs
 from recovery.core.model.annotations import KUEUE_PATCH_MANAGER
 from recovery.kube.projections.workloads import decode_train_job
-from recovery.ports import RECOVERY_INCIDENTS, TRAIN_JOBS, PatchKind, Resource
+from recovery.ports import NODES, RECOVERY_INCIDENTS, TRAIN_JOBS, PatchKind, Resource
+from recovery.sim.kubelets.node_run import NodeDeath
 from tests.cluster import elastic
-from tests.cluster.acts import exit_rank, incidents_of, set_room
+from tests.cluster.acts import exit_rank, incidents_of, running_pods, set_room, until_rounds
 from tests.cluster.api_proxy import ApiProxy, SeenRequest
 from tests.cluster.conftest import MakesRuntime, StartsController, StartsTraining
 from tests.cluster.controller_record import has_reconciled, recovery, workload_writes
@@ -24,6 +26,7 @@ from tests.cluster.elastic import AVOID_43, ELASTIC, PREPARED, RACK, actions, ro
 from tests.cluster.patience import GUARD_SECONDS
 from tests.cluster.scene import Fleet, Job, Object, apply, policy
 from tests.cluster.stations import is_trigger
+from tests.cluster.test_nodes import silent
 from tests.cluster.test_policies import as_it_was
 from tests.cluster.test_resumed_within_the_grace import hangs, runs_again, slow_to_end
 from tests.cluster.test_runbooks import with_config
@@ -55,23 +58,23 @@ async def kueue(installed: ControlPlane) -> AsyncIterator[None]:
 def _cluster_queues() -> list[Object]:
     """They have more quota than the tests need, because deleted jobs keep theirs until they are garbage-collected."""
     nodes = {"nodeLabels": {"kubernetes.io/os": "linux"}, "topologyName": PINNED}
-    made = [_kueue("Topology", PINNED, {"levels": [{"nodeLabel": "kubernetes.io/hostname"}]})]
+    made = [kueue_object("Topology", PINNED, {"levels": [{"nodeLabel": "kubernetes.io/hostname"}]})]
     for name, flavor in ((ANYWHERE, {}), (PINNED, nodes)):
         quota = {"name": name, "resources": [{"name": "nvidia.com/gpu", "nominalQuota": 1024}]}
         groups = [{"coveredResources": ["nvidia.com/gpu"], "flavors": [quota]}]
-        made.append(_kueue("ResourceFlavor", name, flavor))
-        made.append(_kueue("ClusterQueue", name, {"namespaceSelector": {}, "resourceGroups": groups}))
+        made.append(kueue_object("ResourceFlavor", name, flavor))
+        made.append(kueue_object("ClusterQueue", name, {"namespaceSelector": {}, "resourceGroups": groups}))
     return made
 
 
-def _kueue(kind: str, name: str, spec: Object) -> Object:
+def kueue_object(kind: str, name: str, spec: Object) -> Object:
     return {"apiVersion": f"{GROUP}/{VERSION}", "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
 @pytest.fixture
 def queue(installed: ControlPlane, namespace: str) -> MakesQueue:
     async def make(cluster_queue: str = ANYWHERE) -> str:
-        await apply(installed, namespace, _kueue("LocalQueue", QUEUE, {"clusterQueue": cluster_queue}))
+        await apply(installed, namespace, kueue_object("LocalQueue", QUEUE, {"clusterQueue": cluster_queue}))
         return QUEUE
 
     return make
@@ -214,6 +217,64 @@ async def test_where_kueue_chooses_the_nodes_it_replaces_a_quarantined_one(
     assert (condition(workload, "Admitted"), condition(workload, "Evicted")) == (admitted, {})
 
 
+async def power_off_and_delete(back: AsyncExitStack, fleet: Fleet, nodes: Iterable[str]) -> None:
+    """The nodes lose power, and a client deletes their objects. `back` brings them back."""
+    for node in nodes:
+        await back.enter_async_context(silent(fleet, node, NodeDeath.POWER_LOSS))
+        await api_verbs.delete(fleet.api, NODES, node)
+
+
+@pytest.mark.central
+@pytest.mark.parametrize("how", ["drained", "deleted"])
+async def test_where_kueue_chooses_the_nodes_it_replaces_one_that_another_client_takes(
+    installed: ControlPlane,
+    training: StartsTraining,
+    controller: StartsController,
+    fleet: Fleet,
+    queue: MakesQueue,
+    how: str,
+) -> None:
+    job = await training(runtime=PREPARED, ranks=4, queue=await queue(PINNED))
+    node, uid = await elastic.node_of_rank(job, 1), await job.child_uid()
+    admitted = condition(await workload_of(job), "Admitted")
+    async with controller(), AsyncExitStack() as back:
+        if how == "drained":
+            back.push_async_callback(installed.kubectl, "uncordon", node)
+            await installed.kubectl("drain", node, "--ignore-daemonsets", "--force", timeout_seconds=120)
+        else:
+            await power_off_and_delete(back, fleet, [node])
+        await runs_with(job, 4, since_uid=uid)
+        await job.closed_incidents(1)
+        nodes = {pod["spec"]["nodeName"] for pod in await job.pods()}
+    [incident] = await incidents_of(job)
+    assert (incident["outcome"], actions(incident), incident["charged"]) == ("Recovered", ["RecreateGroup"], True)
+    assert node not in nodes
+    workload = await workload_of(job)
+    assert (condition(workload, "Admitted"), condition(workload, "Evicted")) == (admitted, {})
+
+
+@pytest.mark.central
+async def test_where_kueue_chooses_the_nodes_it_evicts_a_job_that_loses_two(
+    training: StartsTraining, controller: StartsController, fleet: Fleet, queue: MakesQueue
+) -> None:
+    job = await training(runtime=PREPARED, ranks=4, queue=await queue(PINNED))
+    nodes, rounds = [await elastic.node_of_rank(job, rank) for rank in (1, 2)], len(fleet.world.rounds(job.training))
+    admitted = condition(await workload_of(job), "Admitted")
+    async with controller() as process, AsyncExitStack() as back:
+        await power_off_and_delete(back, fleet, nodes)
+        await until_rounds(job, rounds + 1)
+        await has_reconciled(process, job)
+        left = {pod["spec"]["nodeName"] for pod in await running_pods(job)}
+    ended = [(each["outcome"], each["outcomeReason"]) for each in await incidents_of(job)]
+    assert ended in ([], [("Superseded", "JobSuspended")]), "none, if Kueue was faster"
+    assert "incident" not in await job.ledger()
+    assert len(fleet.world.rounds(job.training)) == rounds + 1
+    workload = await workload_of(job)
+    assert condition(workload, "Admitted")["lastTransitionTime"] > admitted["lastTransitionTime"]
+    assert not left & set(nodes)
+    assert fleet.world.trace.overlaps(job.training) == []
+
+
 @pytest.mark.central
 async def test_pods_of_an_evicted_run_that_end_after_the_next_admission_open_no_incident(
     installed: ControlPlane,
@@ -277,7 +338,7 @@ async def test_a_workload_that_kueue_gave_up_on_is_explained(training: StartsTra
             await asyncio.sleep(0.1)
 
 
-async def test_a_job_without_a_queue_is_not_taken_for_one_of_kueue(training: StartsTraining) -> None:
+async def test_a_job_without_a_queue_is_not_taken_for_one_ofkueue_object(training: StartsTraining) -> None:
     """Kueue's webhook adds its entry even to such a job."""
     job = await training(ranks=1, with_policy=False)
     raw = await api_verbs.get(job.fleet.api, TRAIN_JOBS, job.name, namespace=job.namespace)

@@ -63,12 +63,18 @@ def trainer_configuration(shipped: Path, *, webhook_port: int, health_port: int)
     return json.dumps(configuration)
 
 
-def kueue_configuration(shipped: Path, *, webhook_port: int, health_port: int, certificates: Certificates) -> str:
-    """Kueue manages only TrainJobs and JobSets."""
+def kueue_configuration(
+    shipped: Path, *, webhook_port: int, health_port: int, certificates: Certificates, recovery_timeout: str
+) -> str:
+    """Kueue manages only TrainJobs and JobSets. `recovery_timeout`: how long pods of an admitted job may be not Ready
+    before Kueue evicts it; it queues the job again 15 s later. Empty: Kueue's own default."""
     configuration = _manager_configuration(shipped, webhook_port, health_port)
     configuration["internalCertManagement"] = {"enable": False}
     configuration["webhook"]["certDir"] = str(certificates.serving.parent)
     configuration["integrations"] = {"frameworks": ["trainer.kubeflow.org/trainjob", "jobset.x-k8s.io/jobset"]}
+    if recovery_timeout:
+        again = {"backoffBaseSeconds": 15}
+        configuration["waitForPodsReady"] = {"recoveryTimeout": recovery_timeout, "requeuingStrategy": again}
     return json.dumps(configuration)
 
 

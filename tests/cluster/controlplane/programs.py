@@ -195,12 +195,14 @@ class Programs:
         )
         return self._process(TRAINER, f"--config={self._write('trainer.json', text)}")
 
-    def kueue(self) -> ManagedProcess:
+    def kueue(self, recovery_timeout: str) -> ManagedProcess:
+        """`recovery_timeout`: as for `kueue_configuration`."""
         text = kueue_configuration(
             self.toolbox.manifests("kueue") / "config" / "components" / _CONFIG_FILE,
             webhook_port=self.ports.kueue_webhook,
             health_port=self.ports.kueue_health,
             certificates=self.certificates,
+            recovery_timeout=recovery_timeout,
         )
         return self._process(
             KUEUE,

@@ -156,8 +156,9 @@ class ControlPlane:
         await self._until("admission of JobSets and TrainJobs works", self._admission_works)
 
     @asynccontextmanager
-    async def kueue(self, toolbox: Toolbox) -> AsyncIterator[None]:
-        """Runs that toolbox's Kueue beside the others inside the block. Its CRDs stay."""
+    async def kueue(self, toolbox: Toolbox, *, recovery_timeout: str = "") -> AsyncIterator[None]:
+        """Runs that toolbox's Kueue beside the others inside the block. Its CRDs stay. `recovery_timeout`: as for
+        `kueue_configuration`."""
         components = toolbox.manifests("kueue") / "config/components"
         webhooks = manifests.webhook_configurations(
             await self.kubectl("kustomize", str(components / "webhook")),
@@ -169,7 +170,7 @@ class ControlPlane:
         kinds = f"--filename={components / 'crd/bases'}"
         await self.kubectl("apply", "--server-side", kinds)
         await self.kubectl("wait", "--for=condition=Established", "--timeout=180s", kinds)
-        process = replace(self._parts, toolbox=toolbox).kueue()
+        process = replace(self._parts, toolbox=toolbox).kueue(recovery_timeout)
         self._run(process)
         try:
             await self._ready(process.name, self._parts.ports.kueue_health, "/readyz", None)
