@@ -63,7 +63,7 @@ class Programs:
     node_address: str = ""
     """Where nodes and pods reach the API server, besides loopback. Empty: nowhere."""
     emulated_version: str = ""
-    """The Kubernetes version that the API server emulates. Empty: its own."""
+    """The Kubernetes version that API server, controller-manager and scheduler emulate. Empty: their own."""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -125,7 +125,7 @@ class Programs:
             # Priority levels share the default of 400 and 200, and a thousand kubelet models need more than their part.
             "--max-requests-inflight=3000",
             "--max-mutating-requests-inflight=1500",
-            *((f"--emulated-version={self.emulated_version}",) if self.emulated_version else ()),
+            *self._emulates(),
             program=APISERVER,
         )
 
@@ -160,6 +160,7 @@ class Programs:
             f"--root-ca-file={self.certificates.authority}",
             f"--service-account-private-key-file={self.certificates.service_account_key}",
             "--leader-elect=false",
+            *self._emulates(),
             # Real nodes report each second, and count as lost after 8 s instead of 50.
             *(("--node-monitor-period=1s", "--node-monitor-grace-period=8s") if self.node_address else ()),
             *(_RAISED_LIMITS if self.raised_limits else ()),
@@ -173,6 +174,7 @@ class Programs:
             f"--secure-port={self.ports.scheduler}",
             *self._serving(),
             "--leader-elect=false",
+            *self._emulates(),
             *(_RAISED_LIMITS if self.raised_limits else ()),
         )
 
@@ -211,6 +213,11 @@ class Programs:
             "--feature-gates=VisibilityOnDemand=false",
             variables={KUEUE_METRICS_CERTIFICATES: str(self.certificates.serving.parent)},
         )
+
+    def _emulates(self) -> tuple[str, ...]:
+        """All three of them: a scheduler that is newer than the API server waits for ever for kinds that are not
+        served."""
+        return (f"--emulated-version={self.emulated_version}",) if self.emulated_version else ()
 
     def _serving(self) -> tuple[str, str]:
         return (

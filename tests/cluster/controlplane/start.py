@@ -41,7 +41,7 @@ class ControlPlaneSettings:
     request_limits: Literal["stock", "raised"] = "raised"
     # Where real nodes reach the API server, besides loopback. Empty: there are none.
     node_address: str = ""
-    # The Kubernetes version whose APIs and features the API server has, such as "1.35". Empty: its own.
+    # The Kubernetes version whose APIs and features the programs of Kubernetes have, such as "1.35". Empty: their own.
     emulated_version: str = ""
     # How long any one step of a start may take; a whole start takes about 10 s on an idle machine with two cores.
     step_timeout_seconds: float = GUARD_SECONDS
