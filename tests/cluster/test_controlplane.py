@@ -77,6 +77,15 @@ async def test_a_train_job_becomes_a_job_set_a_job_and_pods(control_plane: Contr
         assert {variable["name"] for variable in pod["spec"]["containers"][0]["env"]} >= {"PET_NNODES", "PET_NODE_RANK"}
 
 
+async def test_the_control_plane_has_the_version_that_the_run_names(control_plane: ControlPlane) -> None:
+    """Otherwise ready-made programs of another version would pass as this one."""
+    versions = json.loads(await control_plane.kubectl("version", "-o", "json"))
+    running = {versions[part]["gitVersion"] for part in ("clientVersion", "serverVersion")}
+    chosen = os.environ.get(build.KUBERNETES_VERSION)
+    wanted = f"v{chosen}." if chosen else build.KUBERNETES.version
+    assert [version for version in running if not version.startswith(wanted)] == []
+
+
 async def test_a_service_account_has_its_own_rights_only(control_plane: ControlPlane, namespace: str) -> None:
     await control_plane.kubectl("create", "serviceaccount", "reader", "-n", namespace)
     kubeconfig = await control_plane.kubeconfig_for_service_account(namespace, "reader")
@@ -196,6 +205,16 @@ def test_a_suite_without_prometheus_needs_no_binary_of_it(tmp_path: Path, monkey
     assert provide().binary("etcd") == tmp_path / "etcd"
     with pytest.raises(BuildError, match="lacks: prometheus, promtool, kube-state-metrics"):
         provide(tools=build.TOOLS)
+
+
+def test_a_kubernetes_that_has_no_module_here_is_not_replaced_by_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(build.READY_MADE, raising=False)
+    monkeypatch.setenv(build.CACHE, str(tmp_path))
+    monkeypatch.setenv(build.KUBERNETES_VERSION, "1.99")
+    with pytest.raises(BuildError, match=r"RECOVERY_CLUSTER_KUBERNETES=1\.99 has no folder .*; there are: 1\.37"):
+        provide(tools=(build.KUBERNETES,))
 
 
 def test_a_failed_build_says_why_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

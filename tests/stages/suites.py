@@ -11,6 +11,7 @@ ON_REAL_COMPONENTS = frozenset(
         "test-cluster",
         "test-cluster-central",
         "test-cluster-conflicts",
+        "test-cluster-1.37",
     }
 )
 """Suites in which time is real. A test of these that fails may run once more."""

@@ -18,7 +18,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 _FOLDERS = "recovery|tests|docs|manifests|policies|examples"
 _PATH = re.compile(rf"(?<![\w/.-])(?:{_FOLDERS})/[\w/.-]*[\w/]")
 _LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
-_TARGET = re.compile(r"(?:^|`)make ([a-z-]+)", re.MULTILINE)
+_TARGET = re.compile(r"(?:^|`)make ([a-z][a-z0-9.-]*[a-z0-9])", re.MULTILINE)
 _TEST = re.compile(r"`(test_\w+)`")
 _PLACED_TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+(?:::\w+)*)`")
 _ROW = re.compile(r"^\| ([A-Z]\d+(?:, [A-Z]\d+)*) \|(.*)$", re.MULTILINE)
@@ -122,7 +122,7 @@ class TestCoexistence:
 
 @each_page
 def test_every_make_target_exists(page: str) -> None:
-    targets = set(re.findall(r"^([a-z-]+):", read("Makefile"), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z0-9.-]+):", read("Makefile"), re.MULTILINE))
     named = set(_TARGET.findall(read(page)))
     assert "manifests" in named
     assert sorted(named - targets) == []

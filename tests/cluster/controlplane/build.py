@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -26,6 +26,9 @@ from tests.cluster.controlplane.processes import die_with_parent
 MODULES = Path(__file__).resolve().parent.parent / "tools"
 READY_MADE = "RECOVERY_CLUSTER_BIN"
 CACHE = "RECOVERY_CLUSTER_CACHE"
+KUBERNETES_VERSION = "RECOVERY_CLUSTER_KUBERNETES"
+"""Environment variable: the Kubernetes version of the control plane, such as "1.37". Empty or unset: the usual
+one, which nodes have too."""
 
 
 class BuildError(Exception):
@@ -58,10 +61,12 @@ class Tool:
     tags: tuple[str, ...] = field(default=(), repr=False)
     # Changes to the module's sources, where the program has no flag for them.
     edits: tuple["Edit", ...] = field(default=(), repr=False)
+    # The release of the module, where its folder is not that of the usual one. Not part of repr(): go.mod has it.
+    release: str = field(default="", repr=False)
 
     @property
     def folder(self) -> Path:
-        return MODULES / self.name
+        return MODULES / (f"{self.name}-{self.release}" if self.release else self.name)
 
     @property
     def version(self) -> str:
@@ -106,14 +111,16 @@ class Tool:
         return (self.folder / "go.mod").read_text()
 
 
+KUBERNETES = Tool(
+    "kubernetes",
+    "k8s.io/kubernetes",
+    ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"),
+    version_package="k8s.io/component-base/version",
+)
+
 CONTROL_PLANE = (
     Tool("etcd", "go.etcd.io/etcd/server/v3", ("etcd",), renamed=(("server", "etcd"),)),
-    Tool(
-        "kubernetes",
-        "k8s.io/kubernetes",
-        ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"),
-        version_package="k8s.io/component-base/version",
-    ),
+    KUBERNETES,
     Tool(
         "jobset",
         "sigs.k8s.io/jobset",
@@ -206,12 +213,23 @@ def provide(report: Callable[[str], None] = lambda _: None, tools: Sequence[Tool
     if ready_made:
         return _ready_made(Path(ready_made), tools)
     folders: dict[str, Path] = {}
-    for tool in tools:
+    for tool in map(_of_the_chosen_release, tools):
         began = time.monotonic()
         folders[tool.name], cached = _cached_or_built(tool, report)
         state = "cached" if cached else "built"
         report(f"{tool.name} {tool.version}: {state}, {time.monotonic() - began:.1f} s, {folders[tool.name]}")
     return Toolbox(folders)
+
+
+def _of_the_chosen_release(tool: Tool) -> Tool:
+    chosen = os.environ.get(KUBERNETES_VERSION)
+    if tool != KUBERNETES or not chosen:
+        return tool
+    released = replace(tool, release=chosen)
+    if not released.folder.is_dir():
+        known = ", ".join(sorted(path.name.removeprefix("kubernetes-") for path in MODULES.glob("kubernetes-[0-9]*")))
+        raise BuildError(f"{KUBERNETES_VERSION}={chosen} has no folder {released.folder}; there are: {known}")
+    return released
 
 
 def cache_folder() -> Path:
