@@ -9,6 +9,7 @@ failure.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -71,11 +72,11 @@ class LiveReader:
         pods, unread_pods = await self._list(PODS, key, decode_pod)
         jobs, unread_jobs = await self._list(JOBS, key, decode_job)
         (train_job, unread_train_job), (jobset, unread_jobset) = await asyncio.gather(
-            _or_undecodable(self._train_job(key)),
-            _or_undecodable(self._object(JOB_SETS, key.namespace, key.name, decode_job_set)),
+            _or_undecodable(partial(self._train_job, key)),
+            _or_undecodable(partial(self._object, JOB_SETS, key.namespace, key.name, decode_job_set)),
         )
         if train_job is not None and (jobset is None or jobset.facts.deleting_since is not None):
-            train_job, unread_train_job = await _or_undecodable(self._train_job(key))
+            train_job, unread_train_job = await _or_undecodable(partial(self._train_job, key))
         with_pods = {pod.facts.job_uid for pod in pods}
         with_events = await asyncio.gather(
             *(self._with_failed_create(key, job.facts, empty=job.facts.uid not in with_pods) for job in jobs)
@@ -198,10 +199,13 @@ class LiveReader:
         return max(_events(body), key=lambda event: event.at, default=None)
 
 
-async def _or_undecodable(reading: Awaitable[T]) -> tuple[T | None, tuple[UndecodableObject, ...]]:
-    """The result of the read, and the object that could not be decoded."""
+async def _or_undecodable(read: Callable[[], Awaitable[T]]) -> tuple[T | None, tuple[UndecodableObject, ...]]:
+    """The result of the read, and the object that could not be decoded.
+
+    Called here: a coroutine that is made before its task starts is never awaited if the task is cancelled at once.
+    """
     try:
-        return await reading, ()
+        return await read(), ()
     except UndecodableError as error:
         return None, (error.found,)
 
