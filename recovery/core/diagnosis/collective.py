@@ -11,6 +11,7 @@ from recovery.core.diagnosis.deleted_jobs import deleted_alone
 from recovery.core.diagnosis.training_container import SelectedBy, select
 from recovery.core.model.annotations import COLLECTIVE_ANNOTATION
 from recovery.core.model.collective import Collective, LaunchFacts
+from recovery.core.model.derived import derived
 from recovery.core.model.facts import JobFacts, Snapshot
 from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
 
@@ -29,6 +30,7 @@ class ProgramKind(msgspec.Struct, frozen=True):
     why: Explanation
 
 
+@derived
 def collective_of(snapshot: Snapshot) -> ProgramKind:
     """What the program of the group is, and which rule says so."""
     jobs = (*snapshot.jobs, *(job for job in deleted_alone(snapshot) if job.gone_at is not None))

@@ -8,9 +8,11 @@ that JobSet deletes for a restart of its own. Whether the controller itself has 
 from datetime import datetime
 
 from recovery.core.diagnosis.membership import failing, member_jobs, place, restarts_of, stands_still
+from recovery.core.model.derived import derived
 from recovery.core.model.facts import JobFacts, Snapshot
 
 
+@derived
 def deleted_jobs(snapshot: Snapshot) -> tuple[JobFacts, ...]:
     """Those that are being deleted first, then those that are gone."""
     deleting = (job for job in snapshot.jobs if job.deleting_since is not None and job.uid in snapshot.trained_at)
@@ -53,6 +55,7 @@ def left_beside(snapshot: Snapshot, gone: JobFacts) -> JobFacts | None:
     return next((job for job in trained_beside(snapshot, gone) if job.uid in left), None)
 
 
+@derived
 def deleted_alone(snapshot: Snapshot) -> tuple[JobFacts, ...]:
     """The deleted Jobs of a group of which other Jobs are left. Their ranks had met those of the others."""
     return tuple(job for job in deleted_jobs(snapshot) if left_beside(snapshot, job) is not None)

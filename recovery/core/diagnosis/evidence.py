@@ -22,8 +22,9 @@ from recovery.core.diagnosis.membership import (
     stands_still,
 )
 from recovery.core.diagnosis.resized import members_for_certain
-from recovery.core.diagnosis.trained import holes, pods_of_run, replacements, trained_at
+from recovery.core.diagnosis.trained import holes, pods_of_runs, replacements, trained_at
 from recovery.core.diagnosis.training_container import restarts_in_place
+from recovery.core.model.derived import derived
 from recovery.core.model.facts import Condition, ContainerFacts, ExitFacts, JobFacts, PodFacts, Snapshot
 from recovery.core.model.ledger import Suspect
 
@@ -87,6 +88,7 @@ class Evidence(msgspec.Struct, frozen=True):
         return Suspect(pod=self.pod.name, node=self.pod.node, index=self.pod.index, exit_code=code)
 
 
+@derived
 def gather(snapshot: Snapshot) -> tuple[Evidence, ...]:
     """All evidence about the present incarnation, the root first."""
     found: list[Evidence] = []
@@ -101,7 +103,7 @@ def gather(snapshot: Snapshot) -> tuple[Evidence, ...]:
 
 
 def _job_evidence(snapshot: Snapshot, job: JobFacts) -> list[Evidence]:
-    pods = pods_of_run(job, snapshot.pods, snapshot.trained_at.get(job.uid))
+    pods = pods_of_runs(snapshot)[job.uid]
     dying_since = job.deleting_since
     if dying_since is not None and job.restart_attempt >= restarts_of(snapshot):
         return []  # not deleted by JobSet for a restart; if it were, the failures of its pods would still be evidence

@@ -5,6 +5,7 @@ from datetime import datetime
 
 from recovery.core.diagnosis.membership import failing, member_count, member_jobs, pods_of, rank
 from recovery.core.diagnosis.training_container import ended_well
+from recovery.core.model.derived import derived
 from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
 from recovery.core.model.reason import Explanation, Reason, Sentence, explained
 
@@ -30,6 +31,7 @@ def success_jobs(snapshot: Snapshot) -> tuple[JobFacts, ...]:
     return tuple(job for job in jobs if job.replicated_job in names) if names else jobs
 
 
+@derived
 def first_done(snapshot: Snapshot) -> tuple[JobFacts, Explanation] | None:
     """The first Job that shows the training finishing, and how it does. None: the training is not finishing."""
     jobs = success_jobs(snapshot)
@@ -63,6 +65,7 @@ def _container_done(pod: PodFacts) -> Explanation:
     return explained(Sentence.CONTAINER_SUCCEEDED, Reason.JOB_FINISHING, containers=names, pod=pod.name)
 
 
+@derived
 def all_done(snapshot: Snapshot) -> bool:
     """Every rank has completed its training, although other containers may keep its pod from phase Succeeded."""
     jobs = success_jobs(snapshot)

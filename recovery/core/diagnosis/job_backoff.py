@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from recovery.core.diagnosis.membership import failing, member_count, rank, stands_still
-from recovery.core.diagnosis.trained import pods_of_run
+from recovery.core.diagnosis.trained import pods_of_runs
 from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
 
 SHORT = timedelta(minutes=1)
@@ -37,7 +37,7 @@ def waiting(snapshot: Snapshot, job: JobFacts) -> JobBackOff | None:
     """None: it lacks no pod, it is not to create one, or nothing dates the pods that it has lost."""
     if job.deleting_since is not None or stands_still(job) or failing(job) is not None or job.succeeded:
         return None
-    pods = pods_of_run(job, snapshot.pods, snapshot.trained_at.get(job.uid))
+    pods = pods_of_runs(snapshot)[job.uid]
     filled = {rank(pod) for pod in pods if not _counts(pod)}
     lost = [pod for pod in pods if _counts(pod) and not pod.let_go]
     missing = [pod for pod in lost if pod.index is None or rank(pod) not in filled]

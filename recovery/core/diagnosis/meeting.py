@@ -26,6 +26,7 @@ from recovery.core.diagnosis.processes import Member, Process, first_overlap, ha
 from recovery.core.diagnosis.resized import members_for_certain
 from recovery.core.diagnosis.trained import pods_of_runs, shows_all_processes, trained_at
 from recovery.core.model.collective import Collective
+from recovery.core.model.derived import derived
 from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
 from recovery.core.model.standing import Standing
 
@@ -59,6 +60,7 @@ class Meeting(msgspec.Struct, frozen=True):
         return len(self.hanging)
 
 
+@derived
 def meet(snapshot: Snapshot, lost_at: datetime | None = None, hung_of: int = 0) -> Meeting:
     """The meeting of the present member Jobs, and of those that were deleted while others of their group are left.
 

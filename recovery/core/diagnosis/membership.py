@@ -1,7 +1,8 @@
 """Who belongs to a group: its member Jobs, their pods and ranks, and whether all of them run."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
+from recovery.core.model.derived import derived
 from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
 
 
@@ -23,6 +24,7 @@ def stands_still(job: JobFacts) -> bool:
     return job.suspended or job.condition("Suspended") is not None
 
 
+@derived
 def member_jobs(snapshot: Snapshot) -> tuple[JobFacts, ...]:
     """The Jobs of the present incarnation, without those being deleted."""
     if snapshot.jobset is None:
@@ -32,9 +34,20 @@ def member_jobs(snapshot: Snapshot) -> tuple[JobFacts, ...]:
 
 def pods_of(snapshot: Snapshot, job: JobFacts) -> tuple[PodFacts, ...]:
     """The Job's pods that exist."""
-    return tuple(p for p in snapshot.pods if p.job_uid == job.uid and p.gone_at is None)
+    return _existing_pods(snapshot).get(job.uid, ())
 
 
+@derived
+def _existing_pods(snapshot: Snapshot) -> Mapping[str, tuple[PodFacts, ...]]:
+    """By Job UID."""
+    found: dict[str, list[PodFacts]] = {}
+    for pod in snapshot.pods:
+        if pod.gone_at is None:
+            found.setdefault(pod.job_uid, []).append(pod)
+    return {uid: tuple(pods) for uid, pods in found.items()}
+
+
+@derived
 def group_runs_whole(snapshot: Snapshot) -> bool:
     """All member Jobs exist, and each of their members runs and is Ready. Objects being deleted do not count."""
     jobs = member_jobs(snapshot)
@@ -61,6 +74,7 @@ def members_ready(snapshot: Snapshot, job_uids: Collection[str]) -> int:
     )
 
 
+@derived
 def restarts_of(snapshot: Snapshot) -> int:
     """How often the JobSet has restarted itself. Its Jobs may show a restart before its own status has arrived."""
     jobset = snapshot.jobset

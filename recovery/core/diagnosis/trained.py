@@ -9,12 +9,13 @@ all the others ran. Then a group that never trained counts as trained, and is re
 opposite error would be worse: a group with a member that was replaced unseen hangs, with all its pods Ready.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
 
 from recovery.core.diagnosis.membership import Rank, member_count, rank, stands_still
 from recovery.core.diagnosis.processes import first_overlap, processes_of
+from recovery.core.model.derived import derived
 from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
 from recovery.core.model.ledger_bounds import LATEST
 
@@ -96,7 +97,8 @@ def pods_of_run(job: JobFacts, pods: Iterable[PodFacts], remembered: datetime | 
     return (*found, *filter(ran_with_all, mine))
 
 
-def pods_of_runs(snapshot: Snapshot) -> dict[str, tuple[PodFacts, ...]]:
+@derived
+def pods_of_runs(snapshot: Snapshot) -> Mapping[str, tuple[PodFacts, ...]]:
     """By Job UID: the pods that are known to be of its present run."""
     return {
         job.uid: pods_of_run(job, snapshot.pods, snapshot.trained_at.get(job.uid))

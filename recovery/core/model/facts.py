@@ -443,7 +443,7 @@ class UndecodableObject(msgspec.Struct, frozen=True):
         return f"{self.kind} {self.title} cannot be read: {self.problem}"
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+class Snapshot(msgspec.Struct, frozen=True, dict=True):
     """All facts about one group at one moment."""
 
     key: GroupKey
