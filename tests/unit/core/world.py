@@ -5,6 +5,7 @@ not replaced until the test says so, because the tests are about moments.
 """
 
 from collections import deque
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -169,8 +170,10 @@ class World(msgspec.Struct, frozen=True):
 
     def with_pod(self, index: int, **changes: object) -> "World":
         """Changes the newest pod of that rank."""
-        uid = self.pod(index).uid
-        pods = tuple(msgspec.structs.replace(pod, **changes) if pod.uid == uid else pod for pod in self.pods)
+        return self._with_pods({self.pod(index).uid}, **changes)
+
+    def _with_pods(self, uids: Collection[str], **changes: object) -> "World":
+        pods = tuple(msgspec.structs.replace(pod, **changes) if pod.uid in uids else pod for pod in self.pods)
         return msgspec.structs.replace(self, pods=pods)._remember()
 
     def unreadable(self, name: str = "train-node-0-0", *, kind: str = "Pod", problem: str = "no") -> "World":
@@ -394,10 +397,9 @@ class World(msgspec.Struct, frozen=True):
 
     def all_deleted(self, seconds: float, *, grace_seconds: int = 30) -> "World":
         """Every pod of the newest Job is being deleted."""
-        world = self
-        for index in range(self.job.parallelism):
-            world = world.pod_deleted(index, seconds, grace_seconds=grace_seconds)
-        return world
+        newest = {pod.index: pod.uid for pod in self.pods if pod.job_uid == self.job.uid}
+        uids = {newest[index] for index in range(self.job.parallelism)}
+        return self._with_pods(uids, deleting_since=whole(seconds), deletion_grace_seconds=grace_seconds)
 
     def job_gone(self, uid: str | None = None) -> "World":
         """A Job and its pods are gone, and the store forgets both. `uid` None: the newest Job."""

@@ -44,8 +44,8 @@ def test_losses_that_come_in_later_are_counted_once() -> None:
 
 def test_a_thousand_ranks_do_not_grow_the_ledger() -> None:
     small, large = Controller(), Controller()
-    small.reconcile(deleted(training(32), *range(32)), 0.5)
-    large.reconcile(deleted(training(1024), *range(1024)), 0.5)
+    small.reconcile(training(32).all_deleted(0), 0.5)
+    large.reconcile(training(1024).all_deleted(0), 0.5)
     assert [each.count for each in large.incident.evidence_counts] == [1024]
     assert len(large.incident.evidence) == MAX_EVIDENCE
     sizes = [len(msgspec.json.encode(each.incident)) for each in (small, large)]
