@@ -18,10 +18,10 @@ from recovery.core.decision.another_attempt import (
     try_again,
 )
 from recovery.core.decision.before_restart import (
-    native_decision,
     records,
     stands_aside,
 )
+from recovery.core.decision.guards import Guard, Move, Question, first_stop, native_decision
 from recovery.core.decision.hold import hold_back
 from recovery.core.decision.on_the_way import (
     watch_the_backoff,
@@ -36,7 +36,6 @@ from recovery.core.decision.teardown import left_alone, remaining_pods, takedown
 from recovery.core.decision.verdict import Call
 from recovery.core.diagnosis import resized
 from recovery.core.diagnosis.evidence import gather
-from recovery.core.diagnosis.finish_overdue import left_to_finish
 from recovery.core.diagnosis.finishing import all_done, finishing, last_begun
 from recovery.core.diagnosis.freshness import STALE_AFTER, fresh
 from recovery.core.diagnosis.membership import group_runs_whole, member_jobs, pods_of, stands_still
@@ -227,20 +226,20 @@ def _reissue(context: ReconcileContext, ledger: Ledger, restart: Attempt) -> Pla
         if needless is not None:
             return needless
     stale_at = restart.started_at + STALE_AFTER
-    bar = barred(context.workload, context.policy, forced=open_.forced or _finishes(context, ledger, restart))
-    if bar is not None:
-        return say(ledger, not_carried_out(open_, bar), requeue_at=stale_at if stale_at > context.now else None)
+    late = fresh(snapshot, gather(snapshot), since=open_.started_at, handled=ledger.handled, now=context.now)
+    forced = open_.forced or _finishes(context, ledger, restart)
+    known = (*lifecycle.present(snapshot, ledger), *late)
+    stop = first_stop(Move.CARRY_OUT, Question(context, ledger, known, forced=forced, begun=True))
+    if stop is not None and stop.guard is Guard.BARRED:
+        requeue_at = stale_at if stale_at > context.now else None
+        return say(ledger, not_carried_out(open_, stop.why), requeue_at=requeue_at)
+    if stop is not None and stop.guard is Guard.NATIVE:
+        # Stand aside in every way: a suspension too would hold up what the user's own policy has decided.
+        return say(suspension.want(ledger, None), stands_aside(first_seen(open_), stop.why))
+    if stop is not None:
+        return close(ledger, Outcome.SUPERSEDED, left_alone(stop.why), context.now)
     if not snapshot.live:
         return as_before(ledger, actions=(ReadLive(),))
-    done = left_to_finish(snapshot, ledger.handled)
-    if done is not None:
-        return close(ledger, Outcome.SUPERSEDED, left_alone(done), context.now)
-    late = fresh(snapshot, gather(snapshot), since=open_.started_at, handled=ledger.handled, now=context.now)
-    decided = native_decision(context, ledger, (*lifecycle.present(snapshot, ledger), *late), ())
-    if decided is not None:
-        # Stand aside in every way: a suspension too would hold up what the user's own policy has decided.
-        found = first_seen(open_)
-        return say(suspension.want(ledger, None), stands_aside(found, decided))
     by_pods = _down_by_pods(context, ledger, restart, changed)
     if by_pods is not None:
         return by_pods

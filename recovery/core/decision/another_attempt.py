@@ -8,33 +8,27 @@ from recovery.core.decision import backoff
 from recovery.core.decision import verdict as verdicts
 from recovery.core.decision.before_restart import (
     carry_out,
-    nothing_done,
-    seen_then,
     stands_aside,
-    waits_for,
+    stopped,
 )
-from recovery.core.decision.hold import fail_job, hold_back
+from recovery.core.decision.guards import Guard, Move, Question, first_stop
+from recovery.core.decision.hold import fail_job
 from recovery.core.decision.resuming import whole_again
-from recovery.core.decision.teardown import left_alone
-from recovery.core.decision.verdict import Call, Verdict
+from recovery.core.decision.verdict import Verdict
 from recovery.core.diagnosis.evidence import Evidence, LossKind, gather
-from recovery.core.diagnosis.finish_overdue import left_to_finish
 from recovery.core.diagnosis.freshness import fresh, without_replaced
 from recovery.core.diagnosis.membership import member_jobs
 from recovery.core.diagnosis.signature import EXITED
 from recovery.core.diagnosis.unscheduled import unscheduled
 from recovery.core.incident import attempt_limits, lifecycle
-from recovery.core.incident.preconditions import no_trigger
 from recovery.core.model.facts import Snapshot
-from recovery.core.model.ledger import AttemptAction, Ledger, Outcome, Phase
+from recovery.core.model.ledger import AttemptAction, Ledger, Phase
 from recovery.core.model.reason import Explanation, Reason, because
 from recovery.core.plan.actions import Plan
 from recovery.core.plan.context import ReconcileContext
 from recovery.core.plan.steps import (
     as_before,
     attempt,
-    close,
-    say,
     stand_aside,
 )
 
@@ -88,10 +82,7 @@ def left_to_platform(
 def lost_again(context: ReconcileContext, ledger: Ledger, lost: tuple[Evidence, ...]) -> Plan:
     """A member was lost after all members of the new group had run together, but before the incident was over."""
     found = because(Reason.MEMBER_LOST_AGAIN, evidence=lost[0].text)
-    pending = waits_for(context.snapshot, ledger)
-    if pending is not None:
-        return say(ledger, seen_then(found, pending))
-    plan = try_again(context, ledger, found, lost)
+    plan = try_again(context, ledger, found, lost, move=Move.LOST_AGAIN)
     # An earlier decision to stand aside says nothing about this loss. Only what this reconcile has added does.
     tried = plan.ledger.current_incident.attempts != ledger.current_incident.attempts
     acted = tried or plan.ledger.phase is Phase.HELD
@@ -106,33 +97,29 @@ def try_again(
     found: Explanation,
     lost: tuple[Evidence, ...] = (),
     verdict: Verdict | None = None,
+    *,
+    move: Move = Move.ANOTHER,
 ) -> Plan:
     """Another trigger within the incident, or what the rules say about the new losses.
 
     It is charged only if no earlier one was, but the budget limits how many there are. `lost` empty: nothing was lost,
     the group took too long. `verdict` None: it is found here.
     """
+    if ledger.epoch != context.epoch:  # this reconcile has adopted a restart already
+        return as_before(ledger, requeue_at=context.now)
     # A person forced the restart that was made, not another one.
-    bar = no_trigger(context.snapshot, context.workload, context.policy)
-    if bar is not None:
+    question = Question(context, ledger, lost)
+    stop = first_stop(move, question)
+    if stop is None and verdict is None:
+        verdict = verdicts.of(context, ledger, lost)
+        stop = first_stop(move, msgspec.structs.replace(question, verdict=verdict))
+    if stop is not None and stop.guard is Guard.BARRED:
         since = lost_since(context.snapshot, ledger, context.now)
         if backoff.all_met_after(context.snapshot, ledger, since):
             return whole_again(context, lifecycle.more_evidence(ledger, since))
-        return say(ledger, nothing_done(found, bar))
-    if ledger.epoch != context.epoch:  # this reconcile has adopted a restart already
-        return as_before(ledger, requeue_at=context.now)
-    stuck = attempt_limits.refused(ledger, context.now) if attempt_limits.judged(ledger) else None
-    if stuck is not None:
-        return hold_back(context, ledger, found, stuck)
-    done = left_to_finish(context.snapshot, ledger.handled)
-    if done is not None:
-        return close(ledger, Outcome.SUPERSEDED, left_alone(done), context.now)
-    if verdict is None:
-        verdict = verdicts.of(context, ledger, lost)
-        plain = verdict.call is Call.RECREATE_GROUP and ledger.phase is not Phase.HELD
-        if plain and backoff.all_met_after(context.snapshot, ledger, lost):
-            # The controller was delayed: no rank hangs any more, and a restart would only cost progress.
-            return whole_again(context, lifecycle.more_evidence(ledger, lost))
+    if stop is not None:
+        return stopped(question, found, stop)
+    assert verdict is not None, "found above"
     return carry_out(context, ledger, found, verdict, attempt=len(attempt_limits.ours(ledger)) + 1, lost=lost)
 
 

@@ -7,30 +7,30 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from recovery.core.decision import avoidance, backoff, fleet_changes, settings
+from recovery.core.decision import avoidance, fleet_changes, settings
 from recovery.core.decision import verdict as verdicts
+from recovery.core.decision.guards import Guard, Move, Question, Stop, first_stop
 from recovery.core.decision.hold import hold_back
 from recovery.core.decision.resuming import settling_until, whole_again
-from recovery.core.decision.teardown import free_the_dead, trigger
+from recovery.core.decision.teardown import free_the_dead, left_alone, trigger
 from recovery.core.decision.verdict import Call, Verdict
 from recovery.core.diagnosis import native_policies
 from recovery.core.diagnosis.evidence import Evidence
 from recovery.core.diagnosis.finish_overdue import overdue
-from recovery.core.diagnosis.membership import member_count, member_jobs, place, pods_of
+from recovery.core.diagnosis.membership import member_count, member_jobs, pods_of
 from recovery.core.fleet import storm as storms
 from recovery.core.incident import attempt_limits, lifecycle, sizes
 from recovery.core.incident.attempt_limits import Refusal
 from recovery.core.incident.evidence_counts import first_seen
-from recovery.core.incident.preconditions import no_trigger
 from recovery.core.incident.standing import hangs
-from recovery.core.model.facts import PodFacts, Snapshot
-from recovery.core.model.ledger import Considered, Incident, Ledger
+from recovery.core.model.facts import Snapshot
+from recovery.core.model.ledger import Considered, Incident, Ledger, Outcome
 from recovery.core.model.reason import Explanation, Reason, Sentence, as_said, because, explained
 from recovery.core.plan.actions import Plan
 from recovery.core.plan.context import ReconcileContext
-from recovery.core.plan.steps import as_before, considered, note, say, stand_aside
+from recovery.core.plan.steps import as_before, close, considered, note, say, stand_aside
 from recovery.core.policy.resolved import Policy
-from recovery.core.policy.spec import Mode, Restart
+from recovery.core.policy.spec import Mode
 
 
 def judge(context: ReconcileContext, ledger: Ledger, news: tuple[Evidence, ...] = ()) -> Plan:
@@ -38,8 +38,7 @@ def judge(context: ReconcileContext, ledger: Ledger, news: tuple[Evidence, ...] 
 
     `news`: evidence that came in after the controller stood aside. If there is any, only it is judged.
     """
-    snapshot, policy, now = context.snapshot, context.policy, context.now
-    open_ = ledger.current_incident
+    snapshot, open_ = context.snapshot, ledger.current_incident
     pinned = open_.pinned
     observes = open_.mode == Mode.OBSERVE
     if observes and open_.would:
@@ -51,21 +50,18 @@ def judge(context: ReconcileContext, ledger: Ledger, news: tuple[Evidence, ...] 
         return say(ledger, seen_then(found, because(Reason.RESTART_NONE, policy=pinned.policy_name)))
     evidence = lifecycle.present(snapshot, ledger)
     late = overdue(snapshot, ledger.handled, timedelta(seconds=pinned.finish_timeout_seconds))
-    # A native policy that ends the whole Job has decided on later evidence too.
-    decided = native_decision(context, ledger, evidence, news or evidence)
-    if decided is not None and not open_.fail_job and late is None:  # else we caused it, or it does not help
-        after = stand_aside(ledger, stands_aside(found, decided), now)
-        return as_before(after, actions=free_the_dead(context, after))
-    # Neither the mode nor a paused job bars an incident that only observes.
-    bar = no_trigger(snapshot, context.workload, policy, forced=open_.forced or observes)
-    if bar is not None:
-        return say(ledger, nothing_done(found, bar))
-    pending = waits_for(snapshot, ledger) if late is None else None
-    if pending is not None:
-        return say(ledger, seen_then(found, pending))
-    stuck = attempt_limits.refused(ledger, now) if attempt_limits.judged(ledger) else None
-    if stuck is not None:
-        return hold_back(context, ledger, found, stuck)
+    question = Question(
+        context,
+        ledger,
+        evidence,
+        news or evidence,
+        # Neither the mode nor a paused job bars an incident that only observes.
+        forced=open_.forced or observes,
+        overdue=late is not None,
+    )
+    stop = first_stop(Move.FIRST, question)
+    if stop is not None:
+        return stopped(question, found, stop)
     is_over = open_.withheld is None and late is None and all_run(snapshot) and not hangs(snapshot, ledger)
     if not news and not evidence and is_over:
         # A node answers again, or a fault has ended. No member is missing, so there is nothing to restart for.
@@ -77,25 +73,36 @@ def judge(context: ReconcileContext, ledger: Ledger, news: tuple[Evidence, ...] 
     verdict = verdicts.of(context, ledger, open_to_us or evidence, news=news)
     if late is not None:
         verdict = Verdict(Call.HOLD, late)
+    stop = first_stop(Move.FIRST, msgspec.structs.replace(question, verdict=verdict))
+    if stop is not None:
+        return stopped(question, found, stop)
     act = _observe if observes else carry_out
-    return _met_since(context, ledger, found, evidence, verdict) or act(context, ledger, found, verdict)
+    return act(context, ledger, found, verdict)
 
 
-def _met_since(
-    context: ReconcileContext, ledger: Ledger, found: Explanation, evidence: tuple[Evidence, ...], verdict: Verdict
-) -> Plan | None:
-    """The end of an incident whose verdict is a plain restart, if all ranks have met since: the controller was delayed,
-    or there was no leader. None: the verdict is another one, a person forces the restart, or a rank may hang."""
-    open_ = ledger.current_incident
-    if verdict.call is not Call.RECREATE_GROUP or open_.forced or open_.attempts:
-        return None
-    if not backoff.all_met_after(context.snapshot, ledger, evidence):
-        return None
-    waits_until = settling_until(context, ledger)
-    if waits_until is None:
-        return whole_again(context, ledger)
-    met = explained(Sentence.RANKS_HAVE_MET, Reason.MEMBERS_RUN_AGAIN, ranks=open_.ranks)
-    return say(ledger, seen_then(found, met), requeue_at=waits_until)
+def stopped(question: Question, found: Explanation, stop: Stop) -> Plan:
+    """What happens instead of the restart. `found`: what was seen."""
+    context, ledger, now = question.context, question.ledger, question.context.now
+    match stop.guard:
+        case Guard.FINISHED:
+            return close(ledger, Outcome.SUPERSEDED, left_alone(stop.why), now)
+        case Guard.NATIVE:
+            after = stand_aside(ledger, stands_aside(found, stop.why), now)
+            return as_before(after, actions=free_the_dead(context, after))
+        case Guard.BARRED:
+            return say(ledger, nothing_done(found, stop.why))
+        case Guard.AFTER_START:
+            return say(ledger, seen_then(found, stop.why))
+        case Guard.LIMIT:
+            assert stop.refusal is not None, "the limit says what the group is held for"
+            return hold_back(context, ledger, found, stop.refusal)
+        case Guard.MET:
+            if lifecycle.restarted(ledger):
+                return whole_again(context, lifecycle.more_evidence(ledger, question.evidence))
+            waits_until = settling_until(context, ledger)
+            if waits_until is None:
+                return whole_again(context, ledger)
+            return say(ledger, seen_then(found, stop.why), requeue_at=waits_until)
 
 
 def seen_then(found: Explanation, what: Explanation) -> Explanation:
@@ -121,20 +128,6 @@ def all_run(snapshot: Snapshot) -> bool:
         >= member_count(job)
         for job in jobs
     )
-
-
-def native_decision(
-    context: ReconcileContext, ledger: Ledger, all_of_it: tuple[Evidence, ...], news: tuple[Evidence, ...]
-) -> Explanation | None:
-    """What the user's native policies decide. None: nothing, or the policy overrides them.
-
-    `all_of_it`: the evidence for a policy that ends or restarts the whole Job. `news`: the evidence for the others.
-    """
-    if ledger.current_incident.pinned.override_native:
-        return native_policies.trained_to_the_end(news)
-    ends = native_policies.takes_down(context.snapshot, all_of_it)
-    stay = not verdicts.recreates_ignored(context, ledger)
-    return ends or native_policies.decision(context.snapshot, news, ignored_stay=stay)
 
 
 def _observe(context: ReconcileContext, ledger: Ledger, found: Explanation, verdict: Verdict) -> Plan:
@@ -370,25 +363,3 @@ def _noted(ledger: Ledger, verdict: Verdict, now: datetime) -> Ledger:
 def records(verdict: Verdict) -> tuple[Considered, ...]:
     """What the verdict has considered and not called for, as the ledger keeps it."""
     return tuple(considered(each.call, each.node, each.why) for each in verdict.considered)
-
-
-def waits_for(snapshot: Snapshot, ledger: Ledger) -> Explanation | None:
-    """Under RecreateGroupAfterStart: the pod that has not started yet, and what that means. None: do not wait.
-
-    As in LeaderWorkerSet: while a pod of the group is Pending, the others wait for it anyway, and a group that is
-    recreated again and again while it waits for capacity never starts.
-    """
-    pinned = ledger.current_incident.pinned
-    if pinned.restart != Restart.RECREATE_GROUP_AFTER_START:
-        return None
-    pending = [pod for job in member_jobs(snapshot) for pod in pods_of(snapshot, job) if _is_pending(pod)]
-    if not pending:
-        return None
-    first = min(pending, key=lambda pod: (pod.index is None, pod.index, pod.name))
-    return because(Reason.GROUP_PENDING, policy=pinned.policy_name, restart=pinned.restart, pod=place(first))
-
-
-def _is_pending(pod: PodFacts) -> bool:
-    """Its training has yet to start. A sidecar that never starts keeps the phase Pending whatever the training does."""
-    started = any(each.running_since or each.exit or each.last_exit for each in pod.containers)
-    return pod.phase == "Pending" and not started and pod.deleting_since is None

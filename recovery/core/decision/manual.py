@@ -7,18 +7,18 @@ if it would harm the job, and it overrides mode Observe, or a pause, only with `
 import msgspec
 
 from recovery.core.decision.before_restart import seen_then
+from recovery.core.decision.guards import Move, Question, first_stop
 from recovery.core.decision.hold import fail_job
 from recovery.core.decision.teardown import trigger
 from recovery.core.decision.verdict import Call
 from recovery.core.diagnosis.classify import classify
 from recovery.core.diagnosis.evidence import Evidence, LossKind
-from recovery.core.diagnosis.finish_overdue import left_to_finish
 from recovery.core.diagnosis.membership import member_jobs
 from recovery.core.incident import budget, lifecycle, phases, requests
 from recovery.core.incident.attempt_limits import restart_of
 from recovery.core.incident.closed_incident import by_a_person
 from recovery.core.incident.evidence_counts import first_seen
-from recovery.core.incident.preconditions import barred, ended, no_trigger, suspended, unread
+from recovery.core.incident.preconditions import barred, ended, suspended, unread
 from recovery.core.incident.requests import Request, Verb
 from recovery.core.model.ledger import Ledger, Outcome, Phase
 from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
@@ -126,8 +126,8 @@ def _no_restart(context: ReconcileContext, policy: Policy, ledger: Ledger, asked
     if policy.mode is Mode.OBSERVE and not asked.force:
         why = policy.breaker or explained(Sentence.IN_MODE_OBSERVE, Reason.OBSERVE_MODE, policy=policy.name)
         return explained(Sentence.FORCE_OVERRIDES, why.reason, why=why, job=workload.name)
-    done = left_to_finish(context.snapshot, ledger.handled)
-    return done or no_trigger(context.snapshot, workload, policy, forced=asked.force)
+    stop = first_stop(Move.BY_HAND, Question(context, ledger, forced=asked.force))
+    return None if stop is None else stop.why
 
 
 def _open(context: ReconcileContext, policy: Policy, ledger: Ledger, verb: Verb, asked: Request) -> Plan:

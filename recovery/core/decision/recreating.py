@@ -10,7 +10,8 @@ from datetime import datetime, timedelta
 import msgspec
 
 from recovery.core.decision import verdict as verdicts
-from recovery.core.decision.before_restart import carry_out, waits_for
+from recovery.core.decision.before_restart import carry_out
+from recovery.core.decision.guards import waits_for
 from recovery.core.decision.verdict import RESTARTS, Call
 from recovery.core.diagnosis import job_backoff
 from recovery.core.diagnosis.classify import classify

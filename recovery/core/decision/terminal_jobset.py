@@ -8,7 +8,8 @@ import msgspec
 
 from recovery.core.decision import backoff
 from recovery.core.decision.after_restart import not_carried_out
-from recovery.core.decision.before_restart import enforced_now, native_decision, nothing_done, seen_then, would_words
+from recovery.core.decision.before_restart import enforced_now, nothing_done, seen_then, would_words
+from recovery.core.decision.guards import native_decision
 from recovery.core.decision.hold import fail_job, failed_because
 from recovery.core.decision.on_the_way import say_after_a_while
 from recovery.core.diagnosis.evidence import LossKind, gather
