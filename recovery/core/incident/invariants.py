@@ -13,6 +13,7 @@ from recovery.core.incident.evidence_counts import MAX_EVIDENCE_COUNTS
 from recovery.core.incident.lifecycle import MAX_ATTEMPTS, MAX_EVIDENCE, MAX_HANDLED, MAX_HISTORY, MAX_UNCOUNTED
 from recovery.core.incident.phases import MAX_SPANS
 from recovery.core.incident.requests import Verb
+from recovery.core.incident.step import contradictions
 from recovery.core.incident.transitions import ALLOWED_NEXT, ATTEMPTS, BY_RESTART, ending_of, taken
 from recovery.core.model.group_totals import Totals
 from recovery.core.model.ledger import (
@@ -46,6 +47,7 @@ def violations(before: Ledger, after: Ledger) -> tuple[str, ...]:
     if after.incident is not None:
         found += [*_phases(after, after.incident), *_attempts(after, after.incident)]
         found += _state_machine(before, after, after.incident)
+        found += contradictions(after) if after.incident.closing is None else ()
     elif after.phase is not Phase.HEALTHY:
         found.append(f"Phase: {after.phase} without an incident")
     return tuple(found)
@@ -156,8 +158,6 @@ def _charges(before: Ledger, after: Ledger) -> list[str]:
         found.append(f"OneCharge: {rise} charges are counted, {charged} belong to an incident that had none")
     if now is not None and now.suspension is not None and (now.closing is not None or now.mode != Mode.ENFORCE):
         found.append(f"Suspension: incident {now.id} is {'closed' if now.closing is not None else 'only observed'}")
-    if now is not None and now.withheld is not None and (after.phase is not Phase.BACKOFF or now.mode != Mode.ENFORCE):
-        found.append(f"Withheld: a restart of incident {now.id} waits in phase {after.phase}, mode {now.mode}")
     if known is not None and now is not None and known.resumed_by_others:
         if not now.resumed_by_others:
             found.append(f"Suspension: the ledger forgets that another client has resumed incident {now.id}")

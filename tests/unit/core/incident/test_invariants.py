@@ -299,7 +299,7 @@ BREAKS: dict[str, tuple[Ledger, Callable[[Ledger], Ledger], str]] = {
     "a restart that waits outside of its phase": (
         opened(),
         lambda x: with_incident(x, withheld=Withheld(until=at(60), lost_at=at(0))),
-        "Withheld: a restart of incident 0d2f5c9e-1 waits in phase Decided, mode Enforce",
+        "Step: incident 0d2f5c9e-1 is Withheld in phase Decided",
     ),
     "no phases": (opened(), lambda x: with_incident(x, phases=()), "Phases: incident 0d2f5c9e-1 has none"),
     "a late first phase": (opened(), lambda x: first_span(x, started_at=at(0.5)), "Phases: the first begins at"),
