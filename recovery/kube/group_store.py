@@ -32,6 +32,7 @@ from recovery.core.model.fleet_ledger import FleetTotals
 from recovery.core.model.ledger import Ledger, Phase
 from recovery.core.model.ledger_object import LedgerObject
 from recovery.core.model.waits import ROOM_ASKED_EVERY
+from recovery.core.policy.enforcement import Enforcement
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.selection import PolicySet
 from recovery.kube.fleet_facts import FleetIndex
@@ -434,8 +435,11 @@ class KubeGroupStore:
             self._notify(key)
 
     def _put_policy(self, entry: ObjectEntry[PolicyFacts]) -> None:
-        self._policies.setdefault(entry.namespace, {})[entry.name] = entry.value
-        self._notify_governed(entry.namespace)
+        of_namespace = self._policies.setdefault(entry.namespace, {})
+        before, of_namespace[entry.name] = of_namespace.get(entry.name), entry.value
+        # Each switch of the mode is followed by a write of the status, for each policy of the fleet.
+        if before is None or _but_status(before) != _but_status(entry.value):
+            self._notify_governed(entry.namespace)
 
     def _drop_policy(self, entry: ObjectEntry[PolicyFacts]) -> None:
         remove(self._policies, entry.namespace, entry.name)
@@ -472,6 +476,11 @@ def _what_counts(node: NodeFacts) -> object:
     """What decisions read of a node. Messages of conditions are left out, because some monitors write times there."""
     conditions = tuple((each.type, each.status, each.reason, each.since) for each in node.conditions)
     return node.uid, node.ready, node.reachable, node.unschedulable, node.taints, conditions, node.deleting_since
+
+
+def _but_status(policy: PolicyFacts) -> PolicyFacts:
+    """Of what the status records, decisions depend only on the moment since which evidence counts."""
+    return msgspec.structs.replace(policy, resource_version="", recorded=Enforcement(), mode_since=policy.since)
 
 
 def _but_totals(config: ConfigFacts) -> ConfigFacts:

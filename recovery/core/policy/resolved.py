@@ -65,6 +65,11 @@ class PolicyFacts(msgspec.Struct, frozen=True):
         )
 
     @property
+    def since(self) -> datetime:
+        """Evidence from before this moment is a baseline."""
+        return self.enforcement.enforced_since or max(self.created_at, self.mode_since)
+
+    @property
     def title(self) -> str:
         """Kind and name, as a message names it."""
         return (
@@ -141,7 +146,7 @@ def resolve(facts: PolicyFacts, config: ConfigFacts | None = None) -> Policy:
         budget_window=parse_duration(spec.budget.window, "spec.budget.window"),
         grace_seconds=spec.teardown.grace_seconds,
         start_timeout=parse_duration(spec.timeouts.start, "spec.timeouts.start"),
-        since=facts.enforcement.enforced_since or max(facts.created_at, facts.mode_since),
+        since=facts.since,
         rendezvous_timeout=parse_duration(spec.timeouts.rendezvous, "spec.timeouts.rendezvous"),
         resume_timeout=parse_duration(spec.timeouts.resume, "spec.timeouts.resume"),
         finish_timeout=parse_duration(spec.timeouts.finish, "spec.timeouts.finish"),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from recovery.core.model.config import ConfigFacts
@@ -52,6 +53,19 @@ async def test_the_policies_of_a_namespace_are_its_own_and_the_clusters(world: W
     await world.tell(CLUSTER_RECOVERY_POLICIES, cluster_policy(), type_="DELETED")
     await world.tell(RECOVERY_CONFIGS, config(), type_="DELETED")
     assert world.store.policies("elsewhere") == PolicySet()
+
+
+async def test_a_status_that_records_what_was_known_wakes_no_group(world: World) -> None:
+    """The controller writes it after each switch of the mode, and a policy of the cluster governs every group."""
+    policy = cluster_policy()
+    await world.tell(CLUSTER_RECOVERY_POLICIES, policy)
+    [known] = world.store.policies("default").policies
+    status = msgspec.to_builtins(known.enforcement)
+    assert await world.tell(CLUSTER_RECOVERY_POLICIES, policy | {"status": status}) == {}
+    [recorded] = world.store.policies("default").policies
+    assert recorded.recorded == known.enforcement, "and the store has it"
+    other = status | {"enforcedSince": "2099-01-01T00:00:00Z"}
+    assert await world.tell(CLUSTER_RECOVERY_POLICIES, policy | {"status": other}) == {"default/llm": 1}
 
 
 async def test_a_config_that_cannot_be_read_is_never_forgotten(world: World) -> None:
