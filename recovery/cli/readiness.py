@@ -10,7 +10,7 @@ import msgspec
 from recovery.core.diagnosis import not_started
 from recovery.core.diagnosis.not_started import NotStarted
 from recovery.core.incident import fencing
-from recovery.core.incident.preconditions import left_alone, unread
+from recovery.core.incident.preconditions import unread, unwatched
 from recovery.core.model.facts import Snapshot, WorkloadFacts
 from recovery.core.model.ledger import Ledger
 from recovery.core.model.reason import Reason
@@ -53,7 +53,7 @@ def readiness_of(
     if (why := unread(snapshot)) is not None:
         first = snapshot.undecodable[0]
         return Readiness(UNREADABLE, f"{first.kind} {first.name} cannot be read", 0, render(why))
-    alone = left_alone(snapshot, workload)
+    alone = unwatched(snapshot, workload)
     if alone is not None:
         if alone.reason is not Reason.NO_JOB_SET:
             return Readiness()

@@ -445,7 +445,9 @@ def _but_for_words(ledger: Ledger) -> Ledger:
         ledger,
         reason=None,
         message="",
-        incident=msgspec.structs.replace(incident, reason=Reason.UNKNOWN, message="", told=MessageRelation.ATTEMPT)
+        incident=msgspec.structs.replace(
+            incident, reason=Reason.UNKNOWN, message="", message_relation=MessageRelation.ATTEMPT
+        )
         if incident is not None
         else None,
         conditions=tuple(msgspec.structs.replace(each, message="") for each in ledger.conditions),

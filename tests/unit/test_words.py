@@ -23,16 +23,6 @@ OTHERS = sorted(
 )
 WIDTH_MAX = 120
 
-EXCEPTIONS = {
-    "manifests/crd/recoverygroups.yaml": "the name of the field `told`",
-    "manifests/crd/recoveryincidents.yaml": "the name of the field `told`",
-}
-"""Files whose names and patterns may have the words, each with the reason."""
-_NAMES = {
-    "manifests/crd/recoverygroups.yaml": re.compile(r"^ *told:$", re.MULTILINE),
-    "manifests/crd/recoveryincidents.yaml": re.compile(r"^ *told:$", re.MULTILINE),
-}
-
 _FENCE = re.compile(r"^ *(```|~~~).*?^ *\1", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"``[^`]+``|`[^`\n]*`")
 _LIST = re.compile(r"^### Words\n.*?^(?=## )", re.MULTILINE | re.DOTALL)
@@ -91,7 +81,7 @@ def test_no_text_of_the_program_has_any_of_the_words() -> None:
         for module in MODULES
         if (texts := [text for text in strings(module) if listed().search(text)])
     }
-    assert {path: texts for path, texts in found.items() if path not in EXCEPTIONS} == {}
+    assert found == {}
 
 
 def test_no_manifest_and_no_example_has_any_of_the_words() -> None:
@@ -99,8 +89,6 @@ def test_no_manifest_and_no_example_has_any_of_the_words() -> None:
     for path in OTHERS:
         name = str(path.relative_to(ROOT))
         text = _CODE.sub("", path.read_text(encoding="utf-8"))
-        if name in _NAMES:
-            text = _NAMES[name].sub("", text)
         if lines := [line.strip() for line in text.splitlines() if listed().search(line)]:
             found[name] = lines
     assert found == {}
@@ -112,10 +100,3 @@ def test_the_lines_of_a_page_fit(page: Path) -> None:
     text = _FENCE.sub("", page.read_text(encoding="utf-8"))
     long = [line for line in text.splitlines() if len(line) > WIDTH_MAX and not line.lstrip().startswith("|")]
     assert [line for line in long if " " in line.strip()] == []
-
-
-def test_each_exception_is_still_needed() -> None:
-    for name in EXCEPTIONS:
-        path = ROOT / name
-        texts = strings(path) if path.suffix == ".py" else [path.read_text(encoding="utf-8")]
-        assert any(listed().search(text) for text in texts), name

@@ -267,7 +267,7 @@ def _runs_again(ledger: Ledger, waits_until: datetime) -> Plan:
 
 
 def _is_put_off(context: ReconcileContext, ledger: Ledger) -> bool:
-    """The incident does not end yet, although all run again: a restart or a verdict is still to come."""
+    """All ranks run again, and the incident stays open because a restart or a verdict is still to come."""
     found = meeting_of(context.snapshot, ledger)
     if found.leaves_at is not None or (ledger.phase is Phase.HELD and found.standing is Standing.BROKEN):
         return True
@@ -277,8 +277,11 @@ def _is_put_off(context: ReconcileContext, ledger: Ledger) -> bool:
 
 
 def _verdict_is_due(context: ReconcileContext, ledger: Ledger) -> bool:
-    """The incident does not end yet, although all run again: its verdict is put off, or is to make the JobSet fail.
-    After a restart in place, the others hang. Under Observe the verdict is put off too, and the record must show it."""
+    """All ranks run again, and the incident stays open for its verdict.
+
+    The verdict may be put off, also under Observe, where the record must show it. It may be to make the JobSet fail.
+    And after a restart in place the other ranks hang.
+    """
     open_ = ledger.current_incident
     observes = open_.mode == Mode.OBSERVE
     if fail_job(context, ledger):

@@ -70,10 +70,13 @@ def after_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
     restart = restart_of(ledger)
     assert restart is not None, "asked only of incidents with a restart"
     ours = restart.action in attempt_limits.OURS
-    as_it_ran = resized.as_it_ran(context.snapshot)
-    if as_it_ran is not None and phases.position(as_it_ran, open_.target, open_.ranks) is Phase.HEALTHY:
+    without_added_ranks = resized.without_added_ranks(context.snapshot)
+    if (
+        without_added_ranks is not None
+        and phases.position(without_added_ranks, open_.target, open_.ranks) is Phase.HEALTHY
+    ):
         # Pods that a user has added since may wait for a node for hours while the others train.
-        context = msgspec.structs.replace(context, snapshot=as_it_ran)
+        context = msgspec.structs.replace(context, snapshot=without_added_ranks)
     found = _position(context, ledger)
     if found is Phase.DECIDED and ours:
         return _reissue(context, ledger, restart)
@@ -93,7 +96,7 @@ def after_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
         if decided is not None or withheld is None:
             ledger = left_to_platform(context, ledger, lost, decided)
     withheld = ledger.current_incident.withheld
-    if withheld is not None and backoff.lives_on(context.snapshot, withheld):
+    if withheld is not None and backoff.lost_job_exists(context.snapshot, withheld):
         since = explained(Sentence.LOST_AGAIN_SINCE, Reason.MEMBER_LOST_AGAIN, evidence=open_.evidence[-1])
         return try_again(context, ledger, since, lost)
     runs = _runs(context, ledger, found)

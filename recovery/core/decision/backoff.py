@@ -124,7 +124,7 @@ def taken(
     return suspension.until(until, ledger, context.workload, begin=until > context.now), why
 
 
-def lives_on(snapshot: Snapshot, waits: Withheld) -> bool:
+def lost_job_exists(snapshot: Snapshot, waits: Withheld) -> bool:
     """A Job that lost a member still exists. If none does, another client has restarted the group."""
     return any(job.created_at <= waits.lost_at for job in member_jobs(snapshot))
 

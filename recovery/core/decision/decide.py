@@ -44,7 +44,7 @@ from recovery.core.fleet.storm import seen_at_the_end
 from recovery.core.incident import budget, fencing, lifecycle, phases, requests
 from recovery.core.incident.closed_incident import totals_of
 from recovery.core.incident.folding import folds_with
-from recovery.core.incident.preconditions import left_alone, paused, unread
+from recovery.core.incident.preconditions import paused, unread, unwatched
 from recovery.core.incident.standing import meeting_of
 from recovery.core.model.durations import in_words
 from recovery.core.model.facts import JobSetFacts, Snapshot
@@ -105,8 +105,8 @@ def decide(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError | No
 
 
 def as_judged(snapshot: Snapshot, ledger: Ledger, policy: Policy | PolicyError | None, now: datetime) -> Snapshot:
-    """The snapshot with what the policy and the ledger add to the facts. Only it shows all evidence."""
-    # A fact without a date of its own keeps the date of the reconcile that first noticed it.
+    """The snapshot with what the policy and the ledger add to the facts. Only this snapshot shows all evidence."""
+    # Some facts have no date. They keep the date of the reconcile that first noticed them.
     noticed = ledger.incident.detected_at if ledger.incident is not None else now
     snapshot = suspensions.remembered(_marked(snapshot, policy, now, min(noticed, now)), ledger)
     return _as_the_ledger_knows(snapshot, ledger)
@@ -306,7 +306,7 @@ def _between_incidents(context: ReconcileContext, ledger: Ledger) -> Plan:
         return answer(ledger, why, actions=suspension.resume(workload))
     if not isinstance(policy, Policy):
         return answer(resizing.settled(context, ledger), _unusable(policy))
-    alone = left_alone(snapshot, workload)
+    alone = unwatched(snapshot, workload)
     if alone is not None and not _is_deleted(context, ledger, policy, alone):
         return answer(resizing.at_an_end(ledger, workload, context.now), alone)
     pause = _paused(context, ledger, policy)

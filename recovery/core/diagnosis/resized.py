@@ -50,7 +50,7 @@ def _size(template: ReplicatedJobFacts) -> int | None:
     return parallelism if template.completions is None else min(parallelism, template.completions)
 
 
-def as_it_ran(snapshot: Snapshot) -> Snapshot | None:
+def without_added_ranks(snapshot: Snapshot) -> Snapshot | None:
     """The snapshot without the ranks that a user has added since all ranks ran. None: no rank was added, or an added
     one runs."""
     added = {

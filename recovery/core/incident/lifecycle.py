@@ -258,7 +258,7 @@ def add_attempt(
             lost_at=None if bump else incident.lost_at,
             reason=reason,
             message=message,
-            told=MessageRelation.ATTEMPT,
+            message_relation=MessageRelation.ATTEMPT,
             undecided=False,
         ),
     )
@@ -280,7 +280,7 @@ def reword_attempt(ledger: Ledger, reason: Reason, began: str, message: str) -> 
         attempts=(*incident.attempts[:-1], latest),
         reason=reason,
         message=latest.whole_message,
-        told=MessageRelation.ATTEMPT,
+        message_relation=MessageRelation.ATTEMPT,
         undecided=False,
     )
 

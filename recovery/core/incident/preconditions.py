@@ -21,7 +21,7 @@ def suspended(workload: WorkloadFacts) -> Explanation:
     return because(Reason.JOB_SUSPENDED, what=f"the {workload.kind}")
 
 
-def left_alone(snapshot: Snapshot, workload: WorkloadFacts) -> Explanation | None:
+def unwatched(snapshot: Snapshot, workload: WorkloadFacts) -> Explanation | None:
     """Why the controller does not watch the job now. None: it does.
 
     A user suspends a job to stop it. Check before this call whether a suspension is ours.

@@ -102,7 +102,7 @@ def left_broken(ledger: Ledger, found: Meeting, hang: str) -> Ledger:
     )
     closing = msgspec.structs.replace(incident.closing, still_broken=True)
     said = f"{incident.message}; {hang}"
-    noted = ledger.with_incident(closing=closing, message=said, told=MessageRelation.ELSE)
+    noted = ledger.with_incident(closing=closing, message=said, message_relation=MessageRelation.ELSE)
     return msgspec.structs.replace(noted, broken=broken)
 
 

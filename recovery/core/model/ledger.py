@@ -304,7 +304,7 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Why the controller took, or did not take, the latest action."""
     message: str = ""
     """What was seen, which rule or default decided, what was done and what comes next, as a sentence."""
-    told: MessageRelation = MessageRelation.ATTEMPT
+    message_relation: MessageRelation = MessageRelation.ATTEMPT
     """How `message` relates to the latest attempt: it is the message of the attempt (Attempt), has additions (More), or
     is another one (Else)."""
     undecided: bool = False

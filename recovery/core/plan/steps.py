@@ -44,7 +44,7 @@ def as_before(ledger: Ledger, *, actions: tuple[Action, ...] = (), requeue_at: d
 
 def note(ledger: Ledger, why: Explanation) -> Ledger:
     """The ledger whose incident says this and nothing else."""
-    return ledger.with_incident(reason=why.reason, message=message_of(why), told=MessageRelation.ELSE)
+    return ledger.with_incident(reason=why.reason, message=message_of(why), message_relation=MessageRelation.ELSE)
 
 
 def say(
@@ -57,15 +57,15 @@ def say(
 def say_more(ledger: Ledger, why: Explanation) -> Ledger:
     """The ledger whose incident says this as well."""
     open_ = ledger.current_incident
-    more = MessageRelation.MORE if open_.told is MessageRelation.ATTEMPT else open_.told
-    return ledger.with_incident(reason=why.reason, message=f"{open_.message}; {message_of(why)}", told=more)
+    more = MessageRelation.MORE if open_.message_relation is MessageRelation.ATTEMPT else open_.message_relation
+    return ledger.with_incident(reason=why.reason, message=f"{open_.message}; {message_of(why)}", message_relation=more)
 
 
 def says_more(ledger: Ledger) -> bool:
     """Something was already added to the message of the latest attempt, or replaced it. Once is enough: what a group
     waits for would change with every new node."""
     open_ = ledger.current_incident
-    return open_.attempt is not None and open_.told is not MessageRelation.ATTEMPT
+    return open_.attempt is not None and open_.message_relation is not MessageRelation.ATTEMPT
 
 
 def say_of_attempt(ledger: Ledger, why: Explanation) -> Ledger:
@@ -74,7 +74,7 @@ def say_of_attempt(ledger: Ledger, why: Explanation) -> Ledger:
     if attempt is None:
         return say_more(ledger, why)
     message = f"{attempt.whole_message}; {message_of(why)}"
-    return ledger.with_incident(reason=why.reason, message=message, told=MessageRelation.MORE)
+    return ledger.with_incident(reason=why.reason, message=message, message_relation=MessageRelation.MORE)
 
 
 def say_as_attempted(ledger: Ledger, made: Attempt) -> Ledger:
@@ -82,7 +82,7 @@ def say_as_attempted(ledger: Ledger, made: Attempt) -> Ledger:
     relation = (
         MessageRelation.ATTEMPT if made.number == ledger.current_incident.attempts[-1].number else MessageRelation.ELSE
     )
-    return ledger.with_incident(reason=made.reason, message=made.whole_message, told=relation)
+    return ledger.with_incident(reason=made.reason, message=made.whole_message, message_relation=relation)
 
 
 def considered(action: str, node: str, why: Explanation) -> Considered:
@@ -129,7 +129,9 @@ def close(
 ) -> Plan:
     """End the incident. The message says how it began, keeps what was said last, and adds how it ended."""
     full = "; ".join(part for part in (_so_far(ledger), message_of(why)) if part)
-    ledger = ledger.with_incident(reason=why.reason, message=full, told=MessageRelation.ELSE, undecided=False)
+    ledger = ledger.with_incident(
+        reason=why.reason, message=full, message_relation=MessageRelation.ELSE, undecided=False
+    )
     closing = Closing(outcome=outcome, outcome_reason=why.reason, ended_at=ended_at, source=source, verified=verified)
     return Plan(lifecycle.close(ledger, closing), why.reason, full)
 
@@ -140,7 +142,7 @@ def _so_far(ledger: Ledger) -> str:
     if not open_.attempts:
         return open_.message
     began, latest = open_.attempts[0], open_.attempts[-1]
-    if open_.told is not MessageRelation.ELSE and _repeats(latest, began):
+    if open_.message_relation is not MessageRelation.ELSE and _repeats(latest, began):
         return open_.message
     return f"{began.whole_message}; then {open_.message}" if open_.message else began.whole_message
 

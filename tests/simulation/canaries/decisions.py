@@ -144,12 +144,12 @@ def resumed_is_suspended(monkeypatch: pytest.MonkeyPatch) -> None:
     """The condition Suspended counts by its presence, and a job that was resumed keeps it with the status False. So the
     losses of a job that once was suspended are left to the client that suspends it."""
 
-    def left_alone(snapshot: Snapshot, workload: WorkloadFacts) -> Explanation | None:
+    def unwatched(snapshot: Snapshot, workload: WorkloadFacts) -> Explanation | None:
         if any(condition.type == "Suspended" for condition in workload.conditions):
             return preconditions.suspended(workload)
-        return preconditions.left_alone(snapshot, workload)
+        return preconditions.unwatched(snapshot, workload)
 
-    monkeypatch.setattr("recovery.core.decision.decide.left_alone", left_alone)
+    monkeypatch.setattr("recovery.core.decision.decide.unwatched", unwatched)
 
 
 def suspensions_are_all_ours(monkeypatch: pytest.MonkeyPatch) -> None:
