@@ -5,7 +5,7 @@ not replaced until the test says so, because the tests are about moments.
 """
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -170,11 +170,19 @@ class World(msgspec.Struct, frozen=True):
 
     def with_pod(self, index: int, **changes: object) -> "World":
         """Changes the newest pod of that rank."""
-        return self._with_pods({self.pod(index).uid}, **changes)
+        return self._with_pods({self.pod(index).uid: changes})
 
-    def _with_pods(self, uids: Collection[str], **changes: object) -> "World":
-        pods = tuple(msgspec.structs.replace(pod, **changes) if pod.uid in uids else pod for pod in self.pods)
+    def _with_pods(self, changes: Mapping[str, Mapping[str, object]]) -> "World":
+        """`changes`: the fields that get another value, by the UID of the pod."""
+        pods = tuple(
+            msgspec.structs.replace(pod, **changes[pod.uid]) if pod.uid in changes else pod for pod in self.pods
+        )
         return msgspec.structs.replace(self, pods=pods)._remember()
+
+    def _newest(self) -> list[PodFacts]:
+        """The newest pod of each rank."""
+        newest = {pod.index: pod for pod in self.pods if pod.job_uid == self.job.uid}
+        return [newest[index] for index in range(self.job.parallelism)]
 
     def unreadable(self, name: str = "train-node-0-0", *, kind: str = "Pod", problem: str = "no") -> "World":
         """One more object of the group cannot be read. The facts still hold its last readable state."""
@@ -397,9 +405,8 @@ class World(msgspec.Struct, frozen=True):
 
     def all_deleted(self, seconds: float, *, grace_seconds: int = 30) -> "World":
         """Every pod of the newest Job is being deleted."""
-        newest = {pod.index: pod.uid for pod in self.pods if pod.job_uid == self.job.uid}
-        uids = {newest[index] for index in range(self.job.parallelism)}
-        return self._with_pods(uids, deleting_since=whole(seconds), deletion_grace_seconds=grace_seconds)
+        deleted = {"deleting_since": whole(seconds), "deletion_grace_seconds": grace_seconds}
+        return self._with_pods({pod.uid: deleted for pod in self._newest()})
 
     def job_gone(self, uid: str | None = None) -> "World":
         """A Job and its pods are gone, and the store forgets both. `uid` None: the newest Job."""
@@ -453,7 +460,7 @@ class World(msgspec.Struct, frozen=True):
     def scheduled(self, index: int, seconds: float | None = None) -> "World":
         """The rank's pod has a node. `seconds` None: the facts do not say since when."""
         since = whole(seconds) if seconds is not None else None
-        return self.with_pod(index, node=f"gpu-{index}", scheduled_at=since, conditions=())
+        return self.with_pod(index, **_placed(self.pod(index), since))
 
     def unschedulable(self, index: int, message: str) -> "World":
         condition = Condition("PodScheduled", "False", "Unschedulable", message)
@@ -468,23 +475,22 @@ class World(msgspec.Struct, frozen=True):
         return self.with_pod(index, ready=True, ready_since=whole(seconds))
 
     def all_scheduled(self, seconds: float | None = None) -> "World":
-        world = self
-        for index in range(self.job.parallelism):
-            world = world.scheduled(index, seconds)
-        return world
+        since = whole(seconds) if seconds is not None else None
+        return self._with_pods({pod.uid: _placed(pod, since) for pod in self._newest()})
 
     def all_started(self, seconds: float) -> "World":
-        world = self
-        for index in range(self.job.parallelism):
-            world = world if world.pod(index).running else world.started(index, seconds)
-        return world
+        runs = {"phase": "Running", "containers": (ContainerFacts(name="node", running_since=whole(seconds)),)}
+        waiting = (pod for pod in self._newest() if not pod.running)
+        return self._with_pods({pod.uid: ({} if pod.node else _placed(pod, None)) | runs for pod in waiting})
 
     def all_ready(self, seconds: float) -> "World":
         """Every rank runs and is Ready since then."""
         world = self.all_started(seconds)
-        for index in range(self.job.parallelism):
-            world = world.pod_ready(index, seconds)
-        return world
+        return world._with_pods({pod.uid: {"ready": True, "ready_since": whole(seconds)} for pod in world._newest()})
+
+
+def _placed(pod: PodFacts, since: datetime | None) -> dict[str, object]:
+    return {"node": f"gpu-{pod.index}", "scheduled_at": since, "conditions": ()}
 
 
 def _pod(job: JobFacts, index: int, number: int, created_at: datetime) -> PodFacts:
