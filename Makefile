@@ -151,9 +151,9 @@ real-nodes-central:  ## those that need no torch
 cluster-build: $(STAMP) check-go  ## build the control plane's programs (minutes, once for each version)
 	@$(BIN)/python -m tests.cluster.controlplane.build
 
-# What `make bench` measures: all, or parts of it; `simulation`, `scrapes`, `attacks`, `capacity` and `gpu-hours` need
-# no Go.
-bench: $(STAMP) $(if $(filter simulation scrapes attacks capacity gpu-hours,$(ARGS)),,check-go)  ## ratios measured in one run; ARGS=simulation: of the simulation alone, without Go
+# What `make bench` measures: all, or parts of it; `simulation`, `decisions`, `scrapes`, `attacks`, `capacity` and
+# `gpu-hours` need no Go.
+bench: $(STAMP) $(if $(filter simulation decisions scrapes attacks capacity gpu-hours,$(ARGS)),,check-go)  ## ratios measured in one run; ARGS=simulation: of the simulation alone, without Go
 	@$(BIN)/python -m tests.bench $(ARGS)
 
 ##@ Generate

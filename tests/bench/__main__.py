@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.bench import attacks, capacity, idle_jobs, nodes, recoveries, scrapes, simulation
+from tests.bench import attacks, capacity, decisions, idle_jobs, nodes, recoveries, scrapes, simulation
 from tests.bench.gpu_hours import arms as gpu_hours
 
 
@@ -19,6 +19,12 @@ def _simulation() -> None:
     rows = simulation.measure()
     print(simulation.table(rows), flush=True)
     _keep("simulation", [asdict(row) for row in rows])
+
+
+def _decisions() -> None:
+    rows = decisions.measure()
+    print(decisions.table(rows), flush=True)
+    _keep("decisions", [asdict(row) for row in rows])
 
 
 def _recoveries() -> None:
@@ -72,6 +78,7 @@ def _keep(part: str, rows: list[dict[str, object]]) -> None:
 
 PARTS = {
     "simulation": _simulation,
+    "decisions": _decisions,
     "recoveries": _recoveries,
     "nodes": _nodes,
     "idle-jobs": _idle_jobs,
