@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from recovery.core.diagnosis.evidence import Evidence, LossKind
+from recovery.core.diagnosis.evidence import Evidence, LossKind, happened_by
 from recovery.core.diagnosis.membership import member_jobs
 from recovery.core.incident import budget, last_restart, phases
 from recovery.core.incident.standing import met_since
@@ -132,10 +132,11 @@ def lost_job_exists(snapshot: Snapshot, waits: Withheld) -> bool:
 def all_met_after(snapshot: Snapshot, ledger: Ledger, lost: tuple[Evidence, ...]) -> bool:
     """The group runs whole, and all ranks have met since the last of these losses: a restart would only cost progress.
 
-    Also False if one has no date, or if there are none. A restart that waits is for a loss that the ledger knows.
+    Also False if nothing shows when one happened, or if there are none. A restart that waits is for a loss that the
+    ledger knows.
     """
     waits = ledger.incident is not None and ledger.incident.withheld is not None
     # The rule about a faulty node wants the group off that node, however often its ranks meet there.
     if not (lost or waits) or any(item.kind is LossKind.NODE_FAULT for item in lost):
         return False
-    return met_since(snapshot, ledger, [item.at for item in lost])
+    return met_since(snapshot, ledger, [happened_by(snapshot, item) for item in lost])

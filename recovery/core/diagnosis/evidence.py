@@ -102,6 +102,18 @@ def gather(snapshot: Snapshot) -> tuple[Evidence, ...]:
     return tuple(sorted(found, key=_root_first))
 
 
+def happened_by(snapshot: Snapshot, item: Evidence) -> datetime | None:
+    """By when it had happened: its date, or when the Job created the next pod of that rank.
+
+    A loss without a date, such as that of a pod that its kubelet rejects, happened before that. None: nothing shows it.
+    """
+    pod = item.pod
+    if item.at is not None or pod is None:
+        return item.at
+    mine = (other for other in pods_of_runs(snapshot).get(item.job_uid, ()) if rank(other) == rank(pod))
+    return min((other.created_at for other in mine if other.created_at > pod.created_at), default=None)
+
+
 def _job_evidence(snapshot: Snapshot, job: JobFacts) -> list[Evidence]:
     pods = pods_of_runs(snapshot)[job.uid]
     dying_since = job.deleting_since

@@ -11,7 +11,7 @@ from enum import StrEnum
 import msgspec
 
 from recovery.core.diagnosis.deleted_jobs import trained_beside
-from recovery.core.diagnosis.evidence import Evidence, LossKind
+from recovery.core.diagnosis.evidence import Evidence, LossKind, happened_by
 from recovery.core.diagnosis.meeting import first_met_at
 from recovery.core.diagnosis.membership import group_runs_whole, rank
 from recovery.core.diagnosis.trained import pods_of_runs, started_at
@@ -90,7 +90,7 @@ def _ages(
         run = begun.get(item.job_uid)
         if item.key in keys or run is None or run.before_training(item):
             return _Age.SETTLED
-        at = item.at if item.at is not None else run.replaced_at(item)
+        at = happened_by(snapshot, item)
         if at is None:
             return _Age.NEW
         if item.inferred and handled.until is not None and at <= handled.until:
@@ -121,14 +121,6 @@ class _Run(msgspec.Struct, frozen=True):
         if _ran_since(item) is not None:
             return True  # it has exited again since, which is separate evidence
         return any(_fills(p, item.pod) for p in self.pods_by_rank[rank(item.pod)])
-
-    def replaced_at(self, item: Evidence) -> datetime | None:
-        """When the Job created the next pod of that rank. An undated loss, such as that of a pod that its kubelet has
-        rejected, happened before that. None: there is no such pod."""
-        if item.pod is None:
-            return None
-        later = (p.created_at for p in self.pods_by_rank[rank(item.pod)] if p.created_at > item.pod.created_at)
-        return min(later, default=None)
 
     def is_unfilled(self, item: Evidence) -> bool:
         """A rank was lost, and none of its pods runs. The other ranks wait for it, no matter how old the loss is."""

@@ -45,6 +45,14 @@ class TestSomeoneActs:
         case.trace(EventKind.ROUND_FORMED, "job-1")
         assert self.later(case, minutes=20) == []
 
+    def test_a_loss_after_a_quiet_training_counts_from_its_own_beginning(self) -> None:
+        case = self.lost()
+        self.later(case, minutes=2)
+        case.trace(EventKind.ROUND_FORMED, "job-1")
+        case.now += 900
+        case.trace(EventKind.RANK_LOST, "job-1", 1, "llm-node-0-1")
+        assert self.later(case, minutes=4) == []
+
     def test_an_incident_that_ends_without_a_training_is_found(self) -> None:
         case = self.lost()
         case.ledger(opened(1000))

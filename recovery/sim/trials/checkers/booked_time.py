@@ -465,7 +465,7 @@ class LostTimeBooked(CheckerRule):
             if record.training == str(key) and record.at <= stretch.since:
                 if record.kind is EventKind.PROCESS_STARTED:
                     trained.add(record.pod_uid)
-                elif record.kind is EventKind.PROCESS_EXITED:
+                elif record.kind is EventKind.PROCESS_EXITED and record.at < stretch.since:  # not in the stop itself
                     trained.discard(record.pod_uid)
         known = [(uid, each) for (uid, _), each in self._dated.get(key, {}).items() if each.at < stretch.until]
         left = {uid for uid, each in known if each.gone_at is None}

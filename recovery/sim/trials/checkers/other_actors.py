@@ -17,19 +17,21 @@ from recovery.sim.trials.trial_evidence import TrialEvidence, Violation
 
 
 class SomeoneActs(CheckerRule):
-    """Someone acts after each loss: a group under Enforce that does not train is not left alone for five undisturbed
+    """Someone acts after each loss: a group under Enforce that does not train is not left alone for six undisturbed
     minutes. In that time it trains again, or an incident is open, or its ledger says that it hangs or why nothing can
     be done, or another client keeps it suspended."""
 
     hears = frozenset({PODS, NODES, JOBS, JOB_SETS, TRAIN_JOBS, RECOVERY_GROUPS})
-    LONGEST = timedelta(minutes=5)
-    """Ranks that hang give up after ten minutes and begin again, so later no one would have to act."""
+    LONGEST = timedelta(minutes=6)
+    """The taint manager deletes the pods of a silent node after five minutes, which is when the controller acts. Ranks
+    that hang give up after ten minutes and begin again, so later no one would have to act."""
     LOOKS_EVERY = timedelta(minutes=1)
 
     def __init__(self, evidence: TrialEvidence) -> None:
         super().__init__(evidence)
         self._convergence = ConvergesAfterHealing(evidence)
-        self._alone_since: dict[GroupKey, datetime] = {}
+        self._alone: dict[GroupKey, tuple[str, datetime]] = {}
+        """The trouble of a group that is left alone, and since when it has been seen."""
         self._looked_at = evidence.began_at
         self._found: set[tuple[GroupKey, datetime]] = set()
 
@@ -45,11 +47,12 @@ class SomeoneActs(CheckerRule):
         for key in self.evidence.jobs:
             group = self.world.group(key)
             trouble = self._convergence.trouble_of(group) if self._is_alone(group) else None
-            since = self._alone_since.get(key)
+            known, since = self._alone.get(key, ("", at))
             if trouble is None:
-                self._alone_since.pop(key, None)
-            elif since is None or self._was_looked_after(group, since):
-                self._alone_since[key] = at
+                self._alone.pop(key, None)
+            elif trouble != known or self._was_looked_after(group, since):
+                # While a group trains and nothing changes there are no looks, so the trouble before may be long over.
+                self._alone[key] = (trouble, at)
             elif (key, since) not in self._found and self._lasted(since, at):
                 self._found.add((key, since))
                 yield self.found(at, f"{trouble}, and no one has acted since {since:%H:%M:%S}", key)

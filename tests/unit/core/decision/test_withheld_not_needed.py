@@ -36,6 +36,19 @@ def test_a_group_all_of_whose_ranks_have_begun_again_has_recovered_by_itself() -
     assert (len(controller.triggers), controller.ledger.totals.charged) == (1, 1)
 
 
+def test_a_pod_that_a_kubelet_has_rejected_meanwhile_was_lost_before_the_next_one_was_made() -> None:
+    """Nothing dates its end, and the others gave up and met long after it."""
+    controller, world = waiting(job(restart_policy="OnFailure"))
+    world = world.pod_gone(2, 305).replaced(2, 305).scheduled(2).with_pod(2, phase="Failed", reason="OutOfcpu")
+    controller.reconcile(world, 306)
+    world = world.replaced(2, 310).started(2, 312).pod_ready(2, 312)
+    for rank in (0, 1, 3):
+        world = world.container_restarted(rank, 134, 320)
+    controller.settle(world, 340)
+    controller.reconcile(world, 361)
+    assert (len(controller.triggers), len(controller.recorded)) == (1, 2)
+
+
 def test_ranks_that_began_in_the_second_of_the_loss_may_be_older_than_it_and_hang() -> None:
     """API times are whole seconds. A member that is lost within the second of its start must not be forgotten."""
     controller = Controller(WAITS)
