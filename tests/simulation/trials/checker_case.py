@@ -333,6 +333,7 @@ def restarted(
     incident = msgspec.structs.replace(
         incident,
         attempts=(*incident.attempts, attempt),
+        restarts=incident.restarts + 1,
         target=Target("jobset", (job_uid,)),
         charged=incident.charged or charge,
     )

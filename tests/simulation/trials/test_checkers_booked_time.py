@@ -370,7 +370,9 @@ def held(since: float, *, verdict: bool) -> Ledger:
     assert ledger.incident is not None
     span = PhaseSpan(Phase.HELD, at(since))
     phases = (ledger.incident.phases[0], span)
-    kept = with_incident(ledger, phases=phases, held_message="an error of the job itself" if verdict else "")
+    kept = with_incident(ledger, phases=phases, exhausted=None if verdict else Reason.BUDGET_EXHAUSTED)
+    if verdict:
+        kept = with_incident(kept, held_reason=Reason.SAME_ERROR_AGAIN, held_message="an error of the job itself")
     return msgspec.structs.replace(kept, phase=Phase.HELD)
 
 
@@ -383,7 +385,7 @@ def test_a_group_that_is_held_and_trains_for_a_while(verdict: bool, account: str
     books = Books((20, 1000), (1100, 1300), (1400, None))
     books.writes(1001, held(1000, verdict=verdict))
     if restarted:
-        books.writes(1350, with_incident(held(1000, verdict=verdict), held_message=""))
+        books.writes(1350, with_incident(held(1000, verdict=verdict), held_reason=None, held_message=""))
     books.writes(1401, closed(held(1000, verdict=verdict and not restarted), 1400, Outcome.HELD, "RunsWholeAgain"))
     accounts = books.accounts()
     assert accounts[account] == 200.0
