@@ -13,13 +13,14 @@ from recovery.sim.trials.checkers.checker_rule import CheckerRule
 from recovery.sim.trials.checkers.controller_writes import WORKLOADS, suspended
 from recovery.sim.trials.checkers.convergence import ConvergesAfterHealing
 from recovery.sim.trials.checkers.group_views import GroupView, deletion_begins, ours
+from recovery.sim.trials.checkers.standing import was_resized
 from recovery.sim.trials.trial_evidence import TrialEvidence, Violation
 
 
 class SomeoneActs(CheckerRule):
     """Someone acts after each loss: a group under Enforce that does not train is not left alone for six undisturbed
     minutes. In that time it trains again, or an incident is open, or its ledger says that it hangs or why nothing can
-    be done, or another client keeps it suspended."""
+    be done, or another client keeps it suspended. A rank that a user removes is no loss, although the others hang."""
 
     hears = frozenset({PODS, NODES, JOBS, JOB_SETS, TRAIN_JOBS, RECOVERY_GROUPS})
     LONGEST = timedelta(minutes=6)
@@ -63,7 +64,7 @@ class SomeoneActs(CheckerRule):
     def _is_alone(self, group: GroupView) -> bool:
         """No incident is open, and the ledger does not say that the group hangs, or that it cannot tell."""
         state = self.world.ledgers.of_group(group.key)
-        if group.mode != Mode.ENFORCE or group.suspended:
+        if group.mode != Mode.ENFORCE or group.suspended or was_resized(self.evidence, group.key):
             return False
         if state is None:
             return True

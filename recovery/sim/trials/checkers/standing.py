@@ -244,7 +244,7 @@ class StandingConfirmed(CheckerRule):
 
         Where a user has changed the size, the API does not show for how many ranks the processes wait.
         """
-        if self._was_resized(key):
+        if was_resized(self.evidence, key):
             return
         broken = ((time, end) for time, end in spans if time.standing is Standing.BROKEN and not time.excuse)
         hanging = [(hang.lost.at, self._seen_until(hang)) for hang in found]
@@ -264,7 +264,7 @@ class StandingConfirmed(CheckerRule):
     ) -> Iterator[Violation]:
         """The totals of the group do not hold the GPU-seconds in which it hung between its incidents."""
         job, undisturbed = self.evidence.jobs[key], self.world.undisturbed
-        if self._was_resized(key) or undisturbed.clocks_jumped() or job.marking is not Marking.ACCELERATORS:
+        if was_resized(self.evidence, key) or undisturbed.clocks_jumped() or job.marking is not Marking.ACCELERATORS:
             return
         said: list[tuple[datetime, datetime]] = []
         unbooked: list[tuple[datetime, datetime]] = []
@@ -307,12 +307,6 @@ class StandingConfirmed(CheckerRule):
         pods = {pod for pod, _ in (process_of(hang.lost), *hang.hung)}
         asked = (self._asked.get(pod) for pod in pods)
         return met_at is not None and any(at is not None and at < met_at for at in asked)
-
-    def _was_resized(self, key: GroupKey) -> bool:
-        return any(
-            each.fault.key.kind is FaultKind.USER_RESIZE and each.fault.job == str(key)
-            for each in self.evidence.happenings
-        )
 
     def _until(self, hang: Hang) -> datetime:
         """When the last of the ranks that hung had ended, or the API server showed its end although it lives on."""
@@ -410,3 +404,9 @@ def _outside(
         reached = max(reached, end)
         if reached < begin:
             yield reached, begin
+
+
+def was_resized(evidence: TrialEvidence, key: GroupKey) -> bool:
+    """A user has changed the size of a Job of the group."""
+    resizes = (each.fault.job for each in evidence.happenings if each.fault.key.kind is FaultKind.USER_RESIZE)
+    return str(key) in resizes
