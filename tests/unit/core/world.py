@@ -34,9 +34,9 @@ from recovery.core.model.facts import (
 )
 from recovery.core.model.lost_node import LostNode
 from tests.unit.core.consistency import checked
+from tests.unit.core.pods import new_pod, on_its_node, running
 
 START = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
-GPUS_PER_POD = 8
 TOLERATED = "nvidia.com/gpu"
 """Key of the taint that GPU nodes have and all training pods tolerate."""
 
@@ -307,7 +307,7 @@ class World(msgspec.Struct, frozen=True):
         """The Job has created another pod for that rank. It is Pending."""
         ever = (*self.forgotten, *self.pods)
         number = sum(pod.job_uid == self.job.uid and pod.index == index for pod in ever)
-        pod = _pod(self.job, index, number, whole(seconds))
+        pod = new_pod(self.job, index, number, whole(seconds))
         counted = self.with_job(failed=self.job.failed + 1)
         return msgspec.structs.replace(counted, pods=(*counted.pods, pod))
 
@@ -391,7 +391,7 @@ class World(msgspec.Struct, frozen=True):
         condition = self.resumed_condition(seconds if dated is None else dated)
         awake = self.with_workload(suspended=False).with_jobset(suspended=False)
         awake = awake.with_job(suspended=False, conditions=(condition,))
-        pods = tuple(_pod(awake.job, index, 50, whole(seconds)) for index in range(awake.job.parallelism))
+        pods = tuple(new_pod(awake.job, index, 50, whole(seconds)) for index in range(awake.job.parallelism))
         ended = {"Failed", "Succeeded"}
         left = tuple(pod for pod in awake.pods if pod.phase in ended or pod.deleting_since is not None)
         return msgspec.structs.replace(awake, pods=(*left, *pods))
@@ -448,7 +448,7 @@ class World(msgspec.Struct, frozen=True):
         return world.pods_created(seconds)
 
     def pods_created(self, seconds: float) -> "World":
-        made = tuple(_pod(self.job, index, 0, whole(seconds)) for index in range(self.job.parallelism))
+        made = tuple(new_pod(self.job, index, 0, whole(seconds)) for index in range(self.job.parallelism))
         return msgspec.structs.replace(self, pods=(*self.pods, *made))
 
     def recreated(self, seconds: float) -> "World":
@@ -460,47 +460,29 @@ class World(msgspec.Struct, frozen=True):
     def scheduled(self, index: int, seconds: float | None = None) -> "World":
         """The rank's pod has a node. `seconds` None: the facts do not say since when."""
         since = whole(seconds) if seconds is not None else None
-        return self.with_pod(index, **_placed(self.pod(index), since))
+        return self.with_pod(index, **on_its_node(self.pod(index), since))
 
     def unschedulable(self, index: int, message: str) -> "World":
         condition = Condition("PodScheduled", "False", "Unschedulable", message)
         return self.with_pod(index, conditions=(condition,))
 
     def started(self, index: int, seconds: float) -> "World":
-        container = ContainerFacts(name="node", running_since=whole(seconds))
         placed = self if self.pod(index).node else self.scheduled(index)
-        return placed.with_pod(index, phase="Running", containers=(container,))
+        return placed.with_pod(index, **running(whole(seconds)))
 
     def pod_ready(self, index: int, seconds: float) -> "World":
         return self.with_pod(index, ready=True, ready_since=whole(seconds))
 
     def all_scheduled(self, seconds: float | None = None) -> "World":
         since = whole(seconds) if seconds is not None else None
-        return self._with_pods({pod.uid: _placed(pod, since) for pod in self._newest()})
+        return self._with_pods({pod.uid: on_its_node(pod, since) for pod in self._newest()})
 
     def all_started(self, seconds: float) -> "World":
-        runs = {"phase": "Running", "containers": (ContainerFacts(name="node", running_since=whole(seconds)),)}
+        runs = running(whole(seconds))
         waiting = (pod for pod in self._newest() if not pod.running)
-        return self._with_pods({pod.uid: ({} if pod.node else _placed(pod, None)) | runs for pod in waiting})
+        return self._with_pods({pod.uid: ({} if pod.node else on_its_node(pod, None)) | runs for pod in waiting})
 
     def all_ready(self, seconds: float) -> "World":
         """Every rank runs and is Ready since then."""
         world = self.all_started(seconds)
         return world._with_pods({pod.uid: {"ready": True, "ready_since": whole(seconds)} for pod in world._newest()})
-
-
-def _placed(pod: PodFacts, since: datetime | None) -> dict[str, object]:
-    return {"node": f"gpu-{pod.index}", "scheduled_at": since, "conditions": ()}
-
-
-def _pod(job: JobFacts, index: int, number: int, created_at: datetime) -> PodFacts:
-    return PodFacts(
-        name=f"{job.name}-{index}-{job.uid[-1]}{number}",
-        uid=f"pod-{job.uid}-{index}-{number}",
-        job_uid=job.uid,
-        job_name=job.name,
-        index=index,
-        created_at=created_at,
-        gpus=GPUS_PER_POD,
-        resource_version="1",
-    )

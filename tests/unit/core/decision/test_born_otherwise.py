@@ -7,7 +7,8 @@ from recovery.core.model.ledger import AttemptAction, Outcome
 from recovery.core.plan.actions import Plan
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.elastic import ELASTIC, reconciled, shrunk, waiting_for_a_rack, with_room
-from tests.unit.core.world import GPUS_PER_POD, World
+from tests.unit.core.pods import GPUS_PER_POD
+from tests.unit.core.world import World
 
 
 def of_one_job(snapshot: Snapshot) -> Snapshot:

@@ -12,7 +12,8 @@ from tests.unit.core.decision.test_deleted_jobs import vanished, without_old_pod
 from tests.unit.core.decision.test_protection import found as protection_of
 from tests.unit.core.driver import Controller, observing, policy
 from tests.unit.core.groups import training
-from tests.unit.core.world import GPUS_PER_POD, World, at
+from tests.unit.core.pods import GPUS_PER_POD
+from tests.unit.core.world import World, at
 
 LOST_AT = 100.0
 DUE_AT = LOST_AT + 600

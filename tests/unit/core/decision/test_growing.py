@@ -11,7 +11,8 @@ from recovery.core.model.reason import Reason
 from recovery.core.policy.spec import Mode
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.elastic import ELASTIC, born, reconciled, shrunk, with_room
-from tests.unit.core.world import GPUS_PER_POD, World, at
+from tests.unit.core.pods import GPUS_PER_POD
+from tests.unit.core.world import World, at
 
 
 def grows(controller: Controller) -> bool:

@@ -24,7 +24,8 @@ from tests.unit.core.elastic import (
     sixteen,
     waiting_for_a_rack,
 )
-from tests.unit.core.world import GPUS_PER_POD, at
+from tests.unit.core.pods import GPUS_PER_POD
+from tests.unit.core.world import at
 
 
 def actions(controller: Controller) -> list[AttemptAction]:

@@ -10,7 +10,8 @@ from recovery.core.model.reason import Reason
 from recovery.core.plan.actions import DeleteJob, DeletePods, PodRef, RaiseBackoffLimit
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.groups import training
-from tests.unit.core.world import GPUS_PER_POD, World, at, whole
+from tests.unit.core.pods import GPUS_PER_POD
+from tests.unit.core.world import World, at, whole
 
 
 def test_a_deleted_pod_recreates_the_whole_group() -> None:

@@ -10,7 +10,8 @@ from tests.unit.core.decision.test_replacing_nodes import REPLACE_FAULTY, faulty
 from tests.unit.core.decision.test_verdicts import MAY
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.groups import training
-from tests.unit.core.world import GPUS_PER_POD, World, at
+from tests.unit.core.pods import GPUS_PER_POD
+from tests.unit.core.world import World, at
 
 GPUS = 4 * GPUS_PER_POD
 

@@ -12,7 +12,8 @@ from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import PolicyError
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.groups import training
-from tests.unit.core.world import GPUS_PER_POD, World, at
+from tests.unit.core.pods import GPUS_PER_POD
+from tests.unit.core.world import World, at
 
 
 def conditions(controller: Controller) -> dict[str, tuple[str, str]]:
