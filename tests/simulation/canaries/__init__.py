@@ -163,7 +163,7 @@ CANARIES = (
     ),
     Canary("pods made before the resume are another run", "RecordedOnce", decisions.pods_by_creation, _resumed, 21),
     Canary("pods of all runs are of this one", "IncidentCaused", decisions.all_pods_are_of_this_run, _overlaps, 635),
-    Canary("a group without an incident has met", "StandingConfirmed", ledgers.quiet_groups_have_met, _left_alone, 66),
+    Canary("a group without an incident has met", "StandingConfirmed", ledgers.quiet_groups_have_met, _left_alone, 50),
     Canary("a sidecar counts as a rank", "HealthyUntouched", decisions.all_containers_train, _has_sidecars, 5),
     Canary("progress of the old incarnation", "ProgressIsNew", decisions.any_progress_will_do, _reports, 23),
     Canary("a training that only begins progresses", "ProgressIsNew", decisions.announced_is_progress, _reports, 23),

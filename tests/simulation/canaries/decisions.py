@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from recovery.core.decision import backoff
+from recovery.core.decision.guards import ASKED, Guard, Move
 from recovery.core.decision.on_the_way import say_after_a_while
 from recovery.core.diagnosis import matching, trained
 from recovery.core.diagnosis.classify import Disruption, Finding
@@ -47,7 +48,8 @@ def no_baseline(monkeypatch: pytest.MonkeyPatch) -> None:
         return tuple(item for item in evidence if item.key not in handled.keys)
 
     monkeypatch.setattr("recovery.core.decision.decide.fresh", fresh)
-    monkeypatch.setattr("recovery.core.decision.before_restart._met_since", lambda *_: None)
+    asked = tuple(guard for guard in ASKED[Move.FIRST] if guard is not Guard.MET)
+    monkeypatch.setattr("recovery.core.decision.guards.ASKED", {**ASKED, Move.FIRST: asked})
 
 
 def sizes_of_users_are_undone(monkeypatch: pytest.MonkeyPatch) -> None:

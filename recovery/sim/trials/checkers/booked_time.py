@@ -449,7 +449,10 @@ class LostTimeBooked(CheckerRule):
 
     def _readable(self, key: GroupKey, stretch: Stretch) -> tuple[datetime, datetime]:
         """The span in which a controller could read of the stop. The kubelet of a node that lost power reports the ends
-        of its containers when it is back, and their pods may be removed a moment later."""
+        of its containers when it is back, and their pods may be removed a moment later. Where another client takes the
+        run down, its losses are of an earlier run from then on, although failed pods of a suspended Job remain."""
+        if any(each.takes_down and each.since == stretch.until for each in self._circumstances.get(key, [])):
+            return stretch.since, stretch.until
         within = (stretch.since - API_TIME, stretch.until)
         mine = [each for each in self._dated.get(key, {}).values() if within[0] <= each.at < within[1]]
         gone = [each.gone_at for each in mine if each.gone_at is not None]
