@@ -19,7 +19,7 @@ Object = dict[str, Any]
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 INDEX = "batch.kubernetes.io/job-completion-index"
 POLL_SECONDS = 0.05
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 180.0
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
