@@ -18,6 +18,7 @@ from recovery.background import BackgroundTaskError, endless
 from recovery.core.diagnosis.unscheduled import seats, unscheduled
 from recovery.core.incident import lifecycle
 from recovery.core.incident.fencing import OUT_OF_SERVICE_TAINT
+from recovery.core.incident.preconditions import unread
 from recovery.core.model.config import CONFIG_NAME, ConfigFacts
 from recovery.core.model.facts import (
     GroupKey,
@@ -387,7 +388,8 @@ class KubeGroupStore:
         for key in self._ledgers.released_before(snapshot.key, uid, self._clock.now() + ROOM_ASKED_EVERY):
             other = self._without_fleet(key)
             room, seeks = self._fleet.facts(other).room, self._seeks(other)
-            if room is not None and 0 < seeks <= room.pods:
+            # A group with an object that cannot be read decides nothing, so it would never take its turn.
+            if room is not None and unread(other) is None and 0 < seeks <= room.pods:
                 self._fleet.reserve(other, room, seeks)
                 self._notify_subscribers(key)
 

@@ -24,7 +24,7 @@ from recovery.core.incident.attempt_limits import Refusal
 from recovery.core.incident.evidence_counts import first_seen
 from recovery.core.incident.standing import hangs
 from recovery.core.model.facts import Snapshot
-from recovery.core.model.ledger import Considered, Incident, Ledger, Outcome
+from recovery.core.model.ledger import Considered, Incident, Ledger, Outcome, Phase
 from recovery.core.model.reason import Explanation, Reason, Sentence, as_said, because, explained
 from recovery.core.plan.actions import Plan
 from recovery.core.plan.context import ReconcileContext
@@ -97,7 +97,7 @@ def stopped(question: Question, found: Explanation, stop: Stop) -> Plan:
             assert stop.refusal is not None, "the limit says what the group is held for"
             return hold_back(context, ledger, found, stop.refusal)
         case Guard.MET:
-            if lifecycle.restarted(ledger):
+            if lifecycle.restarted(ledger) and ledger.phase is not Phase.HELD:
                 return whole_again(context, lifecycle.more_evidence(ledger, question.evidence))
             waits_until = settling_until(context, ledger)
             if waits_until is None:

@@ -213,7 +213,8 @@ def _watch_for_successor(context: ReconcileContext, ledger: Ledger, late: PodFac
 def _watch_the_unplaced(context: ReconcileContext, ledger: Ledger, pod: PodFacts, why: str) -> Plan:
     """No node has room for the pod. An elastic group shrinks once it has waited long enough."""
     what = because(Reason.WAITING_FOR_CAPACITY, pod=place(pod), why=why[:_MAX_QUOTE])
-    anywhere = resizing.without_avoidance(context, ledger)
+    acts = lifecycle.acts(ledger)
+    anywhere = resizing.without_avoidance(context, ledger) if acts else None
     if anywhere is not None:
         return try_again(context, anywhere[0], anywhere[1].why, verdict=anywhere[1])
     smaller = resizing.smaller(context, ledger)
@@ -262,7 +263,7 @@ def _born_wrong(context: ReconcileContext, ledger: Ledger, wrong: birth.BornWron
         return as_before(ledger, actions=(ReadLive(),))
     state = ledger.elastic
     noted = lifecycle.consider(ledger, (considered(Call.SHRINK, "", wrong.why),))
-    if wrong.again and state is not None:
+    if wrong.again and state is not None and lifecycle.acts(ledger):
         verdict = Verdict(Call.SHRINK, wrong.why, charge=False, nodes=state.nodes)
         return try_again(context, noted, wrong.why, verdict=verdict)
     after = birth.withdrawn(context, msgspec.structs.replace(noted, elastic=None, avoided=()))

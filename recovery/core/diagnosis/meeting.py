@@ -295,9 +295,10 @@ class _Scan:
         """All that run at that moment, seen or not, have met. LOST: those that no object shows have just ended."""
         is_loss = event.order is _Order.LOST
         # Two groups, of the present Jobs and of a deleted one with those beside it, may know of the same meeting.
-        if not (is_loss or self._met_at in (None, event.at) or event.surely):
+        is_known = not (is_loss or event.surely) and self._met_at is not None
+        if is_known and self._met_at != event.at:
             return
-        if not is_loss or not self._set:
+        if not (is_known or (is_loss and self._set)):
             self._meet(event.at)
         self._set |= {id(each): each for each in event.unseen}
         for each in event.unseen:

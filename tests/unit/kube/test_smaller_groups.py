@@ -393,6 +393,17 @@ class TestReleasedGroups(Several):
         assert room is not None
         assert room.pods == 3
 
+    async def test_a_group_with_an_object_that_cannot_be_read_keeps_no_room(self, world: World, nodes: Nodes) -> None:
+        await self.release(world, llm={}, other={"priority": 1})
+        broken = job(name="other-node-0", uid="theirs", members=2)
+        broken["metadata"]["labels"]["jobset.sigs.k8s.io/jobset-name"] = "other"
+        broken["metadata"]["ownerReferences"][0] |= {"name": "other", "uid": "others"}
+        broken["spec"]["parallelism"] = "many"
+        await world.tell(JOBS, broken)
+        room = await live(world)
+        assert room is not None
+        assert room.pods == 3
+
     async def test_a_group_that_does_not_fit_keeps_no_room(self, world: World, nodes: Nodes) -> None:
         theirs = job(name="other-node-0", uid="theirs", members=4)
         theirs["metadata"]["labels"]["jobset.sigs.k8s.io/jobset-name"] = "other"

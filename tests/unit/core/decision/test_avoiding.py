@@ -204,3 +204,20 @@ def test_observe_says_that_the_node_would_be_avoided() -> None:
     controller.reconcile(world_with_room().pod_failed(FAILED, 43, 0), 0.5)
     assert (controller.incident.would, hosts(controller)) == ("AvoidNode", ())
     assert "quarantin" not in controller.incident.would_message
+
+
+def test_an_incident_that_only_observes_restarts_no_group_to_end_an_avoidance() -> None:
+    """The JobSet restarts the group, and one pod finds no node. Meanwhile the policy enforces again."""
+    controller, world = avoiding()
+    world = born(controller, world, 3).all_ready(10)
+    controller.settle(world, 11)
+    controller.policy = policy(Mode.OBSERVE, rules=(AVOID_43,), since=100)
+    world = world.pod_failed(5, 1, 200)
+    controller.reconcile(world, 201)
+    world = world.restarted_by_jobset()
+    controller.reconcile(world, 202)
+    world = born(controller, world, 210, unplaced=(15,))
+    controller.policy = policy(Mode.ENFORCE, rules=(AVOID_43,), since=220)
+    for seconds in (221, 230, 300):
+        controller.reconcile(world, seconds)
+    assert len(controller.triggers) == 1

@@ -290,3 +290,20 @@ def test_requests_made_at_once_are_each_answered() -> None:
         ("reset-budget", True),
     ]
     assert (controller.ledger.epoch, controller.ledger.totals.charged) == (1, 0)
+
+
+@pytest.mark.parametrize("force", [False, True], ids=["asked for", "forced"])
+def test_ranks_that_met_after_that_restart_are_not_restarted_again(force: bool) -> None:
+    """The controller was away while all ranks exited and met again. A person forced the restart before, not another."""
+    controller = Controller()
+    world = asks(training(4), Verb.RESTART, 100, force=force)
+    controller.reconcile(world, 101)
+    world = world.all_deleted(102)
+    for rank in range(4):
+        world = world.pod_gone(rank, 110)
+    world = world.recreated(112).all_scheduled(113).all_started(115)
+    controller.reconcile(world, 116)
+    for rank in range(4):
+        world = world.pod_failed(rank, 1, 130)
+    controller.reconcile(world.all_came_back(132, 136), 140)
+    assert len(controller.triggers) == 1
