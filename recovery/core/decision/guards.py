@@ -1,8 +1,8 @@
 """What can keep the controller from a restart, in one order, and which move asks which of it.
 
 A move is a way to come to a restart. `ASKED` says which guards it asks, and `first_stop` asks them. The order has a
-reason: a training that finishes needs no restart, whoever wants one; the user's own policies go before ours; what may
-not be written is not counted against a budget; and only a restart that may be made can be needless.
+reason: a training that finishes needs no restart; the user's own policies go before ours; what may not be written is
+not counted against a budget; and only a restart that may be made can be needless.
 """
 
 from collections.abc import Callable, Mapping
@@ -129,7 +129,11 @@ def native_decision(
 
 
 def waits_for(snapshot: Snapshot, ledger: Ledger) -> Explanation | None:
-    """Under RecreateGroupAfterStart: the member that has to start before a restart is of use. None: none has to."""
+    """Under RecreateGroupAfterStart: the member that has to start before a restart is of use. None: none has to.
+
+    As in LeaderWorkerSet: while a pod of the group is Pending, the others wait for it anyway, and a group that is
+    recreated again and again while it waits for capacity never starts.
+    """
     pinned = ledger.current_incident.pinned
     if pinned.restart != Restart.RECREATE_GROUP_AFTER_START:
         return None
