@@ -317,9 +317,9 @@ def incident_lines(incident: Incident, now: datetime, shown: Sequence[str] = ())
     decided = _decided_by(incident)
     if decided:
         yield decided
-    if incident.held is not None:
-        yield f"held until recovery retry: {incident.held.message}"
-    if incident.fail_job:
+    if incident.step.verdict is not None:
+        yield f"held until recovery retry: {incident.step.message}"
+    if incident.step.fails_job:
         yield "the controller is failing the JobSet"
     yield f"failed at {moment(incident.started_at)}, detected {detected} later"
     freed = f", {released:.0f} released by our suspension" if released else ""

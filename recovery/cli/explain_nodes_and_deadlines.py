@@ -105,18 +105,18 @@ def next_lines(plan: Plan, snapshot: Snapshot, policy: Deciding, now: datetime) 
     if open_ is not None and ledger.phase is Phase.RESUMING and deadline_of(ledger) > now:
         known.add(deadline_of(ledger))
         yield f"the incident closes at {moment(deadline_of(ledger))}, or as soon as the training reports progress"
-    if open_ is not None and open_.held and not open_.fail_job:
+    if open_ is not None and open_.step.verdict is not None and not open_.step.fails_job:
         yield f"nothing until someone runs recovery retry {snapshot.key.name}"
     requeue_at = plan.requeue_at
     if requeue_at is not None and requeue_at not in known and requeue_at > now:
         yield f"the controller decides again at {moment(requeue_at)} at the latest"
-    elif open_ is not None and not known and not open_.held:
+    elif open_ is not None and not known and open_.step.verdict is None:
         yield "the controller decides again when one of the job's objects changes"
 
 
 def _attempt_words(ledger: Ledger) -> str:
     if ledger.phase is Phase.HELD:
         return "the budget lets the next attempt through"
-    if ledger.incident is not None and ledger.incident.withheld is not None:
+    if ledger.incident is not None and ledger.incident.step.withheld:
         return "the group is restarted, unless it has recovered by itself,"
     return "the job is resumed, and the next attempt begins"

@@ -173,9 +173,9 @@ def _of_incident(ledger: Ledger, found: Protection, resumes_at: datetime | None,
 
 def _of_held(ledger: Ledger) -> NextStep:
     open_ = ledger.current_incident
-    if open_.fail_job:
+    if open_.step.fails_job:
         return NextStep("fails the job")
-    if open_.held is not None:
+    if open_.step.verdict is not None:
         return NextStep(verb="explain")  # shows the reason, which recurs until a person has removed it
     if ledger.next_attempt_at is not None:
         return NextStep("restarts", ledger.next_attempt_at, verb="retry")

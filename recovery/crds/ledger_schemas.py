@@ -9,6 +9,7 @@ from recovery.core.model.fleet_ledger import FleetLedger
 from recovery.core.model.folded_incidents import FoldedIncidents
 from recovery.core.model.ledger import ClosedIncident, Closing, Incident, Ledger
 from recovery.core.model.ledger_condition import LedgerCondition
+from recovery.core.model.step import BELONGS_TO, REQUIRED, Step
 from recovery.core.policy.enforcement import Enforcement
 from recovery.crds.policy_overlay import UNBUILT_ACTIONS
 from recovery.crds.schema import RULES, GeneratorError, Overlay, Schema, of_struct
@@ -20,6 +21,22 @@ _LATER_ACTIONS = tuple(UNBUILT_ACTIONS)
 _CONDITION_STATUS: Schema = {"enum": ["True", "False", "Unknown"]}
 _MAP_BY_TYPE: Schema = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
 
+
+def _step_rules() -> list[Schema]:
+    """Which fields a step has, by its type."""
+    name = dict(zip(Step.__struct_fields__, Step.__struct_encode_fields__, strict=True))
+    rules = []
+    for of_type, fields in REQUIRED.items():
+        for needed in sorted(name[field] for field in fields):
+            cel = f"self.type != '{of_type}' || has(self.{needed})"
+            rules.append(rule(cel, f"a step of type {of_type} requires {needed}"))
+    for field, types in BELONGS_TO.items():
+        listed = sorted(map(str, types))
+        cel = f"!has(self.{name[field]}) || self.type in {listed}"
+        rules.append(rule(cel, f"only a step of type {' or '.join(listed)} has {name[field]}"))
+    return rules
+
+
 _LEDGER = Overlay(
     says={
         # The structs have a default for a RecoveryGroup without a status. A status always has a version.
@@ -27,6 +44,7 @@ _LEDGER = Overlay(
         "status.schemaVersion": {"minimum": 1},
         "status.epoch": {"minimum": 0},
         "status.incident.attempts[].epoch": {"minimum": 0},
+        "status.incident.step": {RULES: _step_rules()},
         "status.conditions": _MAP_BY_TYPE,
         "status.conditions[].status": _CONDITION_STATUS,
     },
@@ -43,7 +61,7 @@ _LEDGER = Overlay(
 )
 
 _INCIDENT = Overlay(
-    says={"spec.attempts[].epoch": {"minimum": 0}},
+    says={"spec.attempts[].epoch": {"minimum": 0}, "spec.step": {RULES: _step_rules()}},
     further_values={"spec.phases[].phase": _LATER_PHASES, "spec.terms.rules[].action": _LATER_ACTIONS},
     defaults=frozenset(),
 )

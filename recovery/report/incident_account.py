@@ -308,7 +308,7 @@ def _writes(incident: Incident) -> Iterator[ApiWrite]:
         elif attempt.action is AttemptAction.RECREATE_JOB_SET:
             uids = (attempt.job_set_uid,) if attempt.job_set_uid else ()
             yield ApiWrite(attempt.started_at, "delete", "jobsets", uids)
-    if incident.fail_job:
+    if incident.step.fails_job:
         uid = incident.target.job_set_uid
         yield ApiWrite(_latest_start(incident), "patch", "jobsets/status", (uid,) if uid else ())
 

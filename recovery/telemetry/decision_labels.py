@@ -46,18 +46,19 @@ def decisions(before: Ledger, after: Ledger) -> tuple[DecisionLabels, ...]:
 
 
 def _held(incident: Incident, mode: str) -> DecisionLabels:
-    action = "FailJob" if incident.fail_job else "Hold"
-    if incident.held is None:
+    action = "FailJob" if incident.step.fails_job else "Hold"
+    verdict = incident.step.verdict
+    if verdict is None:
         return DecisionLabels(action, incident.reason, mode, suppressed="budget")
-    not_allowed = incident.held.reason is Reason.RULE_FAIL_JOB_NOT_ALLOWED
-    return DecisionLabels(action, incident.held.reason, mode, suppressed="permission" if not_allowed else "")
+    not_allowed = verdict is Reason.RULE_FAIL_JOB_NOT_ALLOWED
+    return DecisionLabels(action, verdict, mode, suppressed="permission" if not_allowed else "")
 
 
 def _is_decided(incident: Incident) -> bool:
     """Whether there is a verdict, or none will come."""
-    if incident.closing is not None or incident.attempts or incident.would or incident.held is not None:
+    if incident.closing is not None or incident.attempts or incident.would or incident.step.verdict is not None:
         return True
-    return incident.reason not in _UNDECIDED and incident.withheld is None
+    return incident.reason not in _UNDECIDED and not incident.step.withheld
 
 
 def _left_alone(incident: Incident, mode: str) -> DecisionLabels:
@@ -65,4 +66,4 @@ def _left_alone(incident: Incident, mode: str) -> DecisionLabels:
     if incident.closing is not None:
         return DecisionLabels("None", incident.closing.outcome_reason, mode)
     # What Enforce would do is counted with `would`. Here no action was needed, unless Enforce came too late.
-    return DecisionLabels("None", incident.reason, mode, suppressed="observe" if incident.too_late else "")
+    return DecisionLabels("None", incident.reason, mode, suppressed="observe" if incident.step.too_late else "")

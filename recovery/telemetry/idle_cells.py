@@ -114,7 +114,7 @@ def surely_lost_until(incident: Incident, now: datetime) -> datetime:
 
     A group that runs whole without a restart is trusted only after a while, and its phase ends when it became Ready.
     """
-    return now - (OUTLIVES_IN if incident.held is not None else SETTLES_IN) - BOOKED_WITHIN
+    return now - (OUTLIVES_IN if incident.step.verdict is not None else SETTLES_IN) - BOOKED_WITHIN
 
 
 def running_of(ledger: Ledger, now: datetime) -> tuple[IdleCells, float]:

@@ -32,6 +32,7 @@ from recovery.core.model.ledger import AttemptAction, Incident, Ledger, Outcome,
 from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
 from recovery.core.model.rules import RuleAction
 from recovery.core.model.standing import Standing
+from recovery.core.model.step import Step, StepType
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import Plan, ResumeWorkload, SuspendWorkload
 from recovery.core.plan.context import ReconcileContext
@@ -64,7 +65,7 @@ def _fails_already(context: ReconcileContext, ledger: Ledger) -> bool:
     the JobSet's failure. A client that suspends the job meanwhile does not change it, nor do pods of the Job that exit
     with 0 when it deletes them. If these ended the incident, the failure would open another one, which would not say
     that the controller has caused it."""
-    return ledger.current_incident.fail_job and any(map(failing, member_jobs(context.snapshot)))
+    return ledger.current_incident.step.fails_job and any(map(failing, member_jobs(context.snapshot)))
 
 
 def _over_at(context: ReconcileContext, ledger: Ledger) -> datetime:
@@ -222,7 +223,7 @@ def _before_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
     if more:
         ledger = lifecycle.more_evidence(ledger, more)
     if aside and news:
-        ledger = ledger.with_incident(undecided=True)
+        ledger = ledger.with_incident(step=Step(StepType.ASIDE, undecided=True))
     done = left_to_finish(snapshot, ledger.handled)
     if done is not None:
         return close(ledger, Outcome.SUPERSEDED, left_alone(done), now)
@@ -232,7 +233,7 @@ def _before_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
         waits_until = settling_until(context, ledger)
         if waits_until is None:
             return whole_again(context, ledger)
-        if ledger.current_incident.withheld is not None and not ledger.current_incident.forced:
+        if ledger.current_incident.step.withheld:
             # The loss has ended by itself. A backoff that is shorter than this wait must not bring the restart now.
             return _runs_again(ledger, waits_until)
     if aside and not news:
@@ -271,7 +272,7 @@ def _is_put_off(context: ReconcileContext, ledger: Ledger) -> bool:
     found = meeting_of(context.snapshot, ledger)
     if found.leaves_at is not None or (ledger.phase is Phase.HELD and found.standing is Standing.BROKEN):
         return True
-    if ledger.current_incident.withheld is not None:
+    if ledger.current_incident.step.withheld:
         return not backoff.all_met_after(context.snapshot, ledger, lifecycle.present(context.snapshot, ledger))
     return _restarts_once_started(context, ledger) or _verdict_is_due(context, ledger)
 
@@ -290,7 +291,7 @@ def _verdict_is_due(context: ReconcileContext, ledger: Ledger) -> bool:
         return False
     if not observes and (not lifecycle.acts(ledger) or ledger.phase is Phase.HELD):
         return False
-    if barred(context.workload, context.policy, forced=open_.forced or observes) is not None:
+    if barred(context.workload, context.policy, forced=observes) is not None:
         return False
     if lifecycle.still_aside(ledger):
         return False
@@ -311,7 +312,7 @@ def _restarts_once_started(context: ReconcileContext, ledger: Ledger) -> bool:
     """
     open_ = ledger.current_incident
     put_off = open_.pinned.restart == Restart.RECREATE_GROUP_AFTER_START and lifecycle.acts(ledger)
-    may = barred(context.workload, context.policy, forced=open_.forced) is None
+    may = barred(context.workload, context.policy) is None
     seen = bool(lifecycle.present(context.snapshot, ledger))
     return put_off and may and seen and ledger.phase is not Phase.HELD and not lifecycle.stood_aside(ledger)
 

@@ -82,8 +82,7 @@ def after_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
         return _reissue(context, ledger, restart)
     ledger = resizing.followed(context, ledger)
     lost = lost_since(context.snapshot, ledger, context.now)
-    withheld = open_.withheld
-    if withheld is not None and backoff.all_met_after(context.snapshot, ledger, lost):
+    if open_.step.withheld and backoff.all_met_after(context.snapshot, ledger, lost):
         return whole_again(context, lifecycle.more_evidence(ledger, lost))
     if lost and lifecycle.acts(ledger):
         again = breaks_the_group(context, ledger, lost)
@@ -93,10 +92,10 @@ def after_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
         decided = native_decision(context, ledger, earlier, again)
         if again and decided is None and ledger.phase is not Phase.HELD:
             return lost_again(context, ledger, again)
-        if decided is not None or withheld is None:
+        if decided is not None or not open_.step.withheld:
             ledger = left_to_platform(context, ledger, lost, decided)
-    withheld = ledger.current_incident.withheld
-    if withheld is not None and backoff.lost_job_exists(context.snapshot, withheld):
+    step = ledger.current_incident.step
+    if step.withheld and backoff.lost_job_exists(context.snapshot, step):
         since = explained(Sentence.LOST_AGAIN_SINCE, Reason.MEMBER_LOST_AGAIN, evidence=open_.evidence[-1])
         return try_again(context, ledger, since, lost)
     runs = _runs(context, ledger, found)
@@ -230,7 +229,7 @@ def _reissue(context: ReconcileContext, ledger: Ledger, restart: Attempt) -> Pla
             return needless
     stale_at = restart.started_at + STALE_AFTER
     late = fresh(snapshot, gather(snapshot), since=open_.started_at, handled=ledger.handled, now=context.now)
-    forced = open_.forced or _finishes(context, ledger, restart)
+    forced = open_.step.forced or _finishes(context, ledger, restart)
     known = (*lifecycle.present(snapshot, ledger), *late)
     stop = first_stop(Move.CARRY_OUT, Question(context, ledger, known, forced=forced, begun=True))
     if stop is not None and stop.guard is Guard.BARRED:
@@ -277,7 +276,7 @@ def _met_meanwhile(context: ReconcileContext, ledger: Ledger, restart: Attempt) 
     False if the restart has another purpose: a person asked for it, or it takes the group off a node or resizes it.
     """
     plain = restart.action is AttemptAction.RECREATE_GROUP and not restart.nodes and not ledger.avoided
-    by_hand = restart.reason is Reason.RESTARTED_BY_HAND or ledger.current_incident.forced
+    by_hand = restart.reason is Reason.RESTARTED_BY_HAND or ledger.current_incident.step.forced
     if not plain or by_hand or _is_begun(context, ledger):
         return False
     return backoff.all_met_after(context.snapshot, ledger, gather(context.snapshot))

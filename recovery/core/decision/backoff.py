@@ -18,7 +18,7 @@ from recovery.core.model.durations import in_words
 from recovery.core.model.facts import Snapshot
 from recovery.core.model.ledger import Ledger, Phase
 from recovery.core.model.reason import Explanation, Reason, Sentence, explained
-from recovery.core.model.waits import Withheld
+from recovery.core.model.step import Step, StepType
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import Plan
 from recovery.core.plan.context import ReconcileContext
@@ -77,7 +77,8 @@ def withheld(
     waits_already = ledger.phase is Phase.BACKOFF
     began = open_.phases[-1].started_at if waits_already else context.now
     next_ = earliest(ledger, began, in_a_row=not had_time)
-    waits = open_.withheld or _begin(context, next_, lost)
+    waits = open_.step if open_.step.withheld else _begin(context, next_, lost)
+    assert waits.until is not None, "a restart is withheld until a moment"
     # A clock that jumped back does not prolong the wait.
     if not timedelta() < waits.until - context.now <= next_.longest:
         return None
@@ -92,13 +93,13 @@ def withheld(
         waits=_because_of(next_, ledger, in_a_row),
         not_ours=not_ours,
     )
-    return say(ledger.with_incident(withheld=waits), waiting, requeue_at=waits.until)
+    return say(ledger.with_incident(step=waits), waiting, requeue_at=waits.until)
 
 
-def _begin(context: ReconcileContext, next_: Earliest, lost: tuple[Evidence, ...]) -> Withheld:
+def _begin(context: ReconcileContext, next_: Earliest, lost: tuple[Evidence, ...]) -> Step:
     # Dated by the clocks that also date Jobs and processes; ours may differ.
     lost_at = min((item.at for item in lost if item.at is not None), default=context.now)
-    return Withheld(until=next_.at, lost_at=lost_at)
+    return Step(StepType.WITHHELD, until=next_.at, lost_at=lost_at)
 
 
 def taken(
@@ -107,12 +108,11 @@ def taken(
     """The restart is made now: the ledger with one more attempt in a row and the suspension for its backoff, and why.
     `hurry`: as in `withheld`."""
     next_ = earliest(ledger, context.now)
-    # No person forced this attempt.
-    ledger = msgspec.structs.replace(ledger.with_incident(forced=False), attempts_in_row=ledger.attempts_in_row + 1)
+    ledger = msgspec.structs.replace(ledger, attempts_in_row=ledger.attempts_in_row + 1)
     open_ = ledger.current_incident
     until, refused = next_.at, suspension.refused(context, open_)
     if until > context.now and refused is not None:
-        if open_.withheld is None:
+        if not open_.step.withheld:
             why = explained(Sentence.NO_BACKOFF, why.reason, why=why, refused=refused, hurry=hurry or "")
         elif hurry is not None:
             why = explained(Sentence.BACKOFF_ENDS_EARLY, why.reason, why=why, hurry=hurry)
@@ -124,8 +124,9 @@ def taken(
     return suspension.until(until, ledger, context.workload, begin=until > context.now), why
 
 
-def lost_job_exists(snapshot: Snapshot, waits: Withheld) -> bool:
+def lost_job_exists(snapshot: Snapshot, waits: Step) -> bool:
     """A Job that lost a member still exists. If none does, another client has restarted the group."""
+    assert waits.lost_at is not None, "asked only of restarts that are withheld"
     return any(job.created_at <= waits.lost_at for job in member_jobs(snapshot))
 
 
@@ -135,7 +136,7 @@ def all_met_after(snapshot: Snapshot, ledger: Ledger, lost: tuple[Evidence, ...]
     Also False if nothing shows when one happened, or if there are none. A restart that waits is for a loss that the
     ledger knows.
     """
-    waits = ledger.incident is not None and ledger.incident.withheld is not None
+    waits = ledger.incident is not None and ledger.incident.step.withheld
     # The rule about a faulty node wants the group off that node, however often its ranks meet there.
     if not (lost or waits) or any(item.kind is LossKind.NODE_FAULT for item in lost):
         return False

@@ -26,6 +26,7 @@ from recovery.core.incident.standing import hangs
 from recovery.core.model.facts import Snapshot
 from recovery.core.model.ledger import Considered, Incident, Ledger, Outcome, Phase
 from recovery.core.model.reason import Explanation, Reason, Sentence, as_said, because, explained
+from recovery.core.model.step import Step, StepType
 from recovery.core.plan.actions import Plan
 from recovery.core.plan.context import ReconcileContext
 from recovery.core.plan.steps import as_before, close, considered, note, say, stand_aside
@@ -56,13 +57,13 @@ def judge(context: ReconcileContext, ledger: Ledger, news: tuple[Evidence, ...] 
         evidence,
         news or evidence,
         # Neither the mode nor a paused job bars an incident that only observes.
-        forced=open_.forced or observes,
+        forced=observes,
         overdue=late is not None,
     )
     stop = first_stop(Move.FIRST, question)
     if stop is not None:
         return stopped(question, found, stop)
-    is_over = open_.withheld is None and late is None and all_run(snapshot) and not hangs(snapshot, ledger)
+    is_over = not open_.step.withheld and late is None and all_run(snapshot) and not hangs(snapshot, ledger)
     if not news and not evidence and is_over:
         # A node answers again, or a fault has ended. No member is missing, so there is nothing to restart for.
         return say(ledger, seen_then(found, because(Reason.MEMBERS_RUN_AGAIN, ranks=open_.ranks)))
@@ -157,7 +158,7 @@ def _observe(context: ReconcileContext, ledger: Ledger, found: Explanation, verd
     noted = note(ledger, why)
     message = noted.current_incident.message
     # If the incident already says that enforcing comes too late, it says so about the loss, not about this verdict.
-    noted_now = noted.with_incident(would=str(call), would_message=message, too_late=False)
+    noted_now = noted.with_incident(would=str(call), would_message=message, step=Step(StepType.OBSERVING))
     after = verdicts.remembered(noted_now, verdict.mark)
     # The group may already run whole, and only now may its incident end: the watch of this write causes that reconcile.
     return as_before(after)
@@ -201,7 +202,7 @@ def _observed(context: ReconcileContext, ledger: Ledger, found: Explanation | No
     """Nothing more is decided in this incident, and its message stays. If the policy enforces now, the message adds
     that this came too late. `found`: what was seen, if the incident has no message about it yet."""
     open_, policy = ledger.current_incident, context.policy
-    if not isinstance(policy, Policy) or policy.mode is not Mode.ENFORCE or (found is None and open_.too_late):
+    if not isinstance(policy, Policy) or policy.mode is not Mode.ENFORCE or (found is None and open_.step.too_late):
         return as_before(ledger)
     by_breaker = kept_by_breaker(open_, policy)
     plan = say(
@@ -214,7 +215,7 @@ def _observed(context: ReconcileContext, ledger: Ledger, found: Explanation | No
             workload=context.workload.name,
         ),
     )
-    changes: dict[str, object] = {"too_late": True}
+    changes: dict[str, object] = {"step": Step(StepType.OBSERVING, too_late=True)}
     if open_.would:
         changes["would_message"] = plan.message
     return msgspec.structs.replace(plan, ledger=plan.ledger.with_incident(**changes))

@@ -52,6 +52,7 @@ from recovery.core.model.ledger import Incident, Ledger, Phase
 from recovery.core.model.node_fault import Fault
 from recovery.core.model.reason import Explanation, Reason, Sentence, all_of, because, explained
 from recovery.core.model.standing import Standing
+from recovery.core.model.step import StepType
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import (
     ChangeFleet,
@@ -72,6 +73,8 @@ from recovery.core.plan.steps import answer, message_of
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import PolicyError
 
+_SETTLED_STEPS = frozenset({StepType.WITHHELD, StepType.HELD})
+"""Steps in which a restart is put off. The other steps follow from attempts, or from phases."""
 _ON_LIVE_FACTS_ONLY = (SuspendWorkload, ResumeWorkload, DeleteJobSet, FailJobSet, ForceDeletePods, ChangeFleet)
 """Actions that a lagging cache could ask for although another client has already done or undone the same."""
 
@@ -275,8 +278,7 @@ def _settled(ledger: Ledger) -> tuple[object, ...]:
             found.attempts,
             found.target,
             found.suspension,
-            found.withheld,
-            found.fail_job,
+            found.step if found.step.type in _SETTLED_STEPS else None,
             found.would,
             found.closing,
         )

@@ -18,7 +18,7 @@ from recovery.core.diagnosis import native_policies
 from recovery.core.diagnosis.evidence import Evidence
 from recovery.core.diagnosis.finish_overdue import left_to_finish
 from recovery.core.diagnosis.membership import member_jobs, place, pods_of
-from recovery.core.incident import attempt_limits, lifecycle
+from recovery.core.incident import attempt_limits
 from recovery.core.incident.attempt_limits import Refusal
 from recovery.core.incident.preconditions import barred, no_trigger
 from recovery.core.model.facts import PodFacts, Snapshot
@@ -162,7 +162,7 @@ def _finished(question: Question) -> Stop | None:
 
 
 def _native(question: Question) -> Stop | None:
-    if question.overdue or question.ledger.current_incident.fail_job:
+    if question.overdue or question.ledger.current_incident.step.fails_job:
         return None  # that does not help a training that does not finish, and the controller has caused the failure
     decided = native_decision(question.context, question.ledger, question.evidence, question.news)
     return _stop(Guard.NATIVE, decided)
@@ -192,8 +192,6 @@ def _met(question: Question) -> Stop | None:
     verdict, ledger = question.verdict, question.ledger
     if verdict is None or verdict.call is not Call.RECREATE_GROUP:
         return None
-    if ledger.current_incident.forced and not lifecycle.restarted(ledger):
-        return None  # a person forces the restart that is to be made, not another one
     if not backoff.all_met_after(question.context.snapshot, ledger, question.evidence):
         return None
     met = explained(Sentence.RANKS_HAVE_MET, Reason.MEMBERS_RUN_AGAIN, ranks=ledger.current_incident.ranks)

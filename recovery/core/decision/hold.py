@@ -10,6 +10,7 @@ from recovery.core.incident.attempt_limits import Refusal
 from recovery.core.incident.preconditions import barred
 from recovery.core.model.ledger import Ledger, Phase
 from recovery.core.model.reason import Explanation, Reason, Sentence, explained
+from recovery.core.model.step import BY_BUDGET, Step, StepType
 from recovery.core.model.waits import Suspension
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import Action, FailJobSet, JobRef, Plan
@@ -28,7 +29,7 @@ def hold_back(context: ReconcileContext, ledger: Ledger, found: Explanation, ref
         held = _exhausted(context, held, refusal) if refusal.exhausted else _held_for_good(held, refusal)
         moments = (refusal.frees_at, may_end_at(context, held))
         decides_again_at = min((moment for moment in moments if moment is not None), default=None)
-    elif not refusal.exhausted and ledger.current_incident.held is None:
+    elif not refusal.exhausted and ledger.current_incident.step.verdict is None:
         held = _held_for_good(held, refusal)
     held = msgspec.structs.replace(held, next_attempt_at=refusal.frees_at)
     then = _consequence(context, held, refusal.why.reason)
@@ -42,26 +43,22 @@ def hold_back(context: ReconcileContext, ledger: Ledger, found: Explanation, ref
 
 def _exhausted(context: ReconcileContext, ledger: Ledger, refusal: Refusal) -> Ledger:
     """Apply what `onExhausted` asks for beyond holding, as far as it is allowed. A backoff or a force ends here."""
-    ledger = ledger.with_incident(suspension=None, forced=False, exhausted=refusal.why.reason)
+    held = Step(StepType.HELD, reason=refusal.why.reason)
+    ledger = ledger.with_incident(suspension=None, step=held)
     open_ = ledger.current_incident
     match open_.pinned.on_exhausted:
         case OnExhausted.SUSPEND if suspension.refused(context, open_) is None:
             return suspension.want(ledger, Suspension())
         case OnExhausted.FAIL_JOB if isinstance(context.policy, Policy) and context.policy.may_fail_jobs:
-            return ledger.with_incident(fail_job=True)
+            return ledger.with_incident(step=msgspec.structs.replace(held, fails_job=True))
     return ledger
 
 
 def _held_for_good(ledger: Ledger, refusal: Refusal) -> Ledger:
     """Hold by verdict, not by budget, until a person asks for `retry`. A backoff or a force ends here."""
-    return ledger.with_incident(
-        suspension=None,
-        forced=False,
-        exhausted=None,
-        held_reason=refusal.why.reason,
-        held_message=message_of(refusal.why),
-        fail_job=refusal.fail_job,
-    )
+    why = refusal.why
+    held = Step(StepType.HELD, reason=why.reason, message=message_of(why), fails_job=refusal.fail_job)
+    return ledger.with_incident(suspension=None, step=held)
 
 
 def _consequence(context: ReconcileContext, ledger: Ledger, reason: Reason) -> Explanation | None:
@@ -69,9 +66,9 @@ def _consequence(context: ReconcileContext, ledger: Ledger, reason: Reason) -> E
     open_ = ledger.current_incident
     if open_.suspension is not None:
         return explained(Sentence.HELD_SUSPENDED, reason)
-    if open_.held is not None:
-        return explained(Sentence.HELD_FAILING if open_.fail_job else Sentence.HELD_UNTIL_RETRY, reason)
-    if open_.fail_job:
+    if open_.step.verdict is not None:
+        return explained(Sentence.HELD_FAILING if open_.step.fails_job else Sentence.HELD_UNTIL_RETRY, reason)
+    if open_.step.fails_job:
         return explained(Sentence.HELD_FAILING_BY_BUDGET, reason)
     match open_.pinned.on_exhausted:
         case OnExhausted.SUSPEND if (not_ours := suspension.refused(context, open_)) is not None:
@@ -91,7 +88,7 @@ def fail_job(context: ReconcileContext, ledger: Ledger) -> tuple[Action, ...]:
     its Jobs. A failurePolicy might restart the JobSet instead, so in that case the JobSet's own status is written.
     """
     open_, jobset = ledger.current_incident, context.snapshot.jobset
-    if not open_.fail_job or jobset is None or (jobset.terminal_state and jobset.ttl_seconds is None):
+    if not open_.step.fails_job or jobset is None or (jobset.terminal_state and jobset.ttl_seconds is None):
         return ()
     if context.workload.suspended or finishing(context.snapshot) is not None:
         return ()
@@ -106,13 +103,11 @@ def fail_job(context: ReconcileContext, ledger: Ledger) -> tuple[Action, ...]:
 
 def failed_because(ledger: Ledger) -> Reason:
     """Why the controller makes the JobSet fail: a rule says so, or `onExhausted` of an exhausted budget."""
-    open_ = ledger.current_incident
-    return Reason.FAIL_JOB_RULE if open_.exhausted is None else open_.exhausted
+    reason = ledger.current_incident.step.reason
+    return reason if reason in BY_BUDGET else Reason.FAIL_JOB_RULE
 
 
 def no_hold(ledger: Ledger) -> Ledger:
-    """The ledger without what a hold asked for: a suspension without an end time, and failing the JobSet."""
-    open_ = ledger.current_incident
-    lasts = open_.suspension is not None and open_.suspension.until is None
-    kept = None if lasts else open_.suspension
-    return ledger.with_incident(suspension=kept, fail_job=False, exhausted=None, held_reason=None, held_message="")
+    """The ledger without the suspension that a hold asked for, which has no end time."""
+    wanted = ledger.current_incident.suspension
+    return ledger if wanted is None or wanted.until is not None else ledger.with_incident(suspension=None)

@@ -75,12 +75,12 @@ def _retry(context: ReconcileContext, policy: Policy, ledger: Ledger, verb: Verb
         return _restart(context, policy, ledger, verb, asked)
     if open_ is None:
         return _refuse(context, ledger, verb, asked, because(Reason.NO_INCIDENT))
-    if ledger.phase is Phase.HELD or open_.withheld is not None:
+    if ledger.phase is Phase.HELD or open_.step.withheld:
         why = _no_restart(context, policy, ledger, asked)
         if why is None and fail_job(context, ledger):
             why = because(Reason.HELD_FOR_GOOD)
         return _again(context, ledger, verb, asked) if why is None else _refuse(context, ledger, verb, asked, why)
-    bar = barred(context.workload, policy, forced=open_.forced or asked.force)
+    bar = barred(context.workload, policy, forced=open_.step.forced or asked.force)
     if bar is not None:
         return _refuse(context, ledger, verb, asked, bar)
     if open_.suspension is not None:
@@ -147,15 +147,9 @@ def _again(
 ) -> Plan:
     """The trigger that a person asked for. `found` None: the request is about the open incident."""
     open_ = ledger.current_incident
-    # This ends what a hold asked for, and a force that an earlier restart used up. A shrink that was refused may work
-    # now: the component for it may have been installed meanwhile.
+    # A shrink that was refused may work now: the component for it may have been installed meanwhile.
     ledger = ledger.with_incident(
         considered=tuple(each for each in open_.considered if each.action != Call.SHRINK),
-        forced=asked.force,
-        fail_job=False,
-        exhausted=None,
-        held_reason=None,
-        held_message="",
         rule="",
         handling=by_a_person(open_),
     )
@@ -170,7 +164,7 @@ def _again(
         jobs=", ".join(job.name for job in member_jobs(context.snapshot)),
         ranks=open_.ranks,
     )
-    plan = trigger(context, ledger, why, by_hand=True)
+    plan = trigger(context, ledger, why, by_hand=True, forced=asked.force)
     if plan.ledger.incident is not None and plan.ledger.incident.closing is not None:
         return plan  # it is finishing: there is nothing to restart
     message = message_of(explained(Sentence.ANSWERED_BY_INCIDENT, why.reason, incident=open_.id, why=why))

@@ -55,7 +55,7 @@ _MAX_QUOTE = 300
 def watch_the_teardown(context: ReconcileContext, ledger: Ledger, *, ours: bool) -> Plan:
     """Old pods still exist. They are deleted if that is ours to do, and reported if they take too long."""
     open_, snapshot = ledger.current_incident, context.snapshot
-    may = ours and barred(context.workload, context.policy, forced=open_.forced) is None
+    may = ours and barred(context.workload, context.policy, forced=open_.step.forced) is None
     actions = pod_deletes(snapshot, ledger) if may else free_the_dead(context, ledger)
     left = [pod for pod in snapshot.pods if pod.job_uid in open_.target.job_uids and pod.gone_at is None]
     if not left:
@@ -145,7 +145,7 @@ def watch_the_scheduling(context: ReconcileContext, ledger: Ledger) -> Plan:
     open_ = ledger.current_incident
     jobs = member_jobs(context.snapshot)
     empty = [job for job in jobs if not job.suspended and not pods_of(context.snapshot, job)]
-    may = lifecycle.acts(ledger) and barred(context.workload, context.policy, forced=open_.forced) is None
+    may = lifecycle.acts(ledger) and barred(context.workload, context.policy, forced=open_.step.forced) is None
     overdue = recreating.in_incident(context, ledger) if may else None
     if isinstance(overdue, Explanation):
         return try_again(context, ledger, overdue)

@@ -181,7 +181,7 @@ def _by_incident(workload: WorkloadFacts, ledger: Ledger, now: datetime) -> Prot
         return None
     kept_running = next((c for c in ledger.conditions if (c.type, c.status) == (POD_KEPT_RUNNING, "True")), None)
     reason: ProtectionReason | None = None
-    detail, until = open_.held.message if open_.held is not None else "", None
+    detail, until = open_.step.message, None
     if ledger.phase is Phase.HELD:
         reason, until = ProtectionReason.HELD, ledger.next_attempt_at
     elif not lifecycle.acts(ledger):

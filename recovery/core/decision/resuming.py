@@ -32,7 +32,7 @@ def settling_until(context: ReconcileContext, ledger: Ledger) -> datetime | None
     A group that is held for an error of its own, and is restarted by the kubelet, must first outlive that error.
     """
     open_, now = ledger.current_incident, context.now
-    if open_.held:
+    if open_.step.verdict is not None:
         ready_at = phases.last_ready(context.snapshot)
         outlived_at = ready_at + OUTLIVES_IN if ready_at is not None else now
         return outlived_at if now < outlived_at else None

@@ -38,12 +38,14 @@ def trigger(
     why: Explanation,
     *,
     by_hand: bool = False,
+    forced: bool = False,
     verdict: Verdict | None = None,
     lost: tuple[Evidence, ...] = (),
 ) -> Plan:
     """Take the group down: the ledger gets the target first, then each Job is deleted by UID and resourceVersion.
 
-    `by_hand`: a person wants it now, without backoff or charge. `verdict`: why it is done. None: a person wants it.
+    `by_hand`: a person wants it now, without backoff or charge. `forced`: and whatever the
+    mode or a pause says. `verdict`: why it is done. None: a person wants it.
     `lost`: what was lost since the last restart. Empty after a restart: the group took too long.
     """
     done = left_to_finish(context.snapshot, ledger.handled)
@@ -64,7 +66,7 @@ def trigger(
     action = _ACTIONS[verdict.call] if verdict is not None else AttemptAction.RECREATE_GROUP
     undoes = _is_growth(ledger)
     free = by_hand or (verdict is not None and not verdict.charge)
-    after = attempt(ledger, action, target, why, context.now, free_of_charge=free, nodes=nodes)
+    after = attempt(ledger, action, target, why, context.now, free_of_charge=free, forced=forced, nodes=nodes)
     after = verdicts.remembered(after, verdict.mark if verdict is not None else None)
     after = phases.enter(after, Phase.DECIDED, context.now)
     job = sizes.only_job(context.snapshot)
@@ -98,7 +100,7 @@ def left_alone(done: Explanation) -> Explanation:
 
 def _no_time_to_wait(context: ReconcileContext, ledger: Ledger, lost: tuple[Evidence, ...]) -> Explanation | None:
     """Why the trigger must not be withheld. None: it may be."""
-    waits, hurry = ledger.current_incident.withheld is not None, job_limits.no_time_to_wait(context.snapshot)
+    waits, hurry = ledger.current_incident.step.withheld, job_limits.no_time_to_wait(context.snapshot)
     if hurry is None and lifecycle.restarted(ledger) and not lost and not waits:
         return because(Reason.TIME_TO_START)
     return hurry
@@ -135,7 +137,7 @@ def claimed_jobs(context: ReconcileContext, ledger: Ledger) -> tuple[DeleteJob, 
     again (Kubernetes 1.36 `pkg/controller/job/backoff_utils.go`). The next Job of a suspended JobSet begins suspended.
     """
     open_ = ledger.current_incident
-    if not open_.attempts or barred(context.workload, context.policy, forced=open_.forced) is not None:
+    if not open_.attempts or barred(context.workload, context.policy, forced=open_.step.forced) is not None:
         return ()
     if left_to_finish(context.snapshot, ledger.handled) is not None:
         return ()
@@ -244,6 +246,6 @@ def _force_deletes(snapshot: Snapshot, ledger: Ledger, *, only_deleted: bool = F
 def free_the_dead(context: ReconcileContext, ledger: Ledger) -> tuple[Action, ...]:
     """The forced deletion of pods that the platform deletes on dead nodes: they would block its restart forever."""
     open_ = ledger.current_incident
-    if open_.mode != Mode.ENFORCE or barred(context.workload, context.policy, forced=open_.forced) is not None:
+    if open_.mode != Mode.ENFORCE or barred(context.workload, context.policy, forced=open_.step.forced) is not None:
         return ()
     return _force_deletes(context.snapshot, ledger, only_deleted=True)

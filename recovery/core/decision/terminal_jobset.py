@@ -42,7 +42,7 @@ def failed(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger) -> Pl
     decided = native_decision(context, ledger, (*lifecycle.present(snapshot, ledger), *late, *jobs), ())
     at = condition.since if condition is not None and condition.since is not None else now
     ended_at = phases.within_second(at, now)
-    if open_.fail_job:
+    if open_.step.fails_job:
         kept = fail_job(context, ledger)
         if kept:
             return as_before(ledger, actions=kept)
@@ -125,7 +125,7 @@ def made_again(context: ReconcileContext, ledger: Ledger) -> Ledger | Plan:
         )
     if _is_adopted(ledger):
         return as_before(ledger)  # a cache that does not know yet that another client has deleted the JobSet
-    bar = barred(context.workload, context.policy, forced=open_.forced)
+    bar = barred(context.workload, context.policy, forced=open_.step.forced)
     if bar is not None:
         return say(ledger, not_carried_out(open_, bar))
     return as_before(ledger, actions=(_delete(jobset, ledger),))

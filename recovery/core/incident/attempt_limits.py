@@ -50,11 +50,11 @@ def refused(ledger: Ledger, now: datetime, *, free: bool = False) -> Refusal | N
     `free`: the attempt costs no budget. The budget's limit does not apply then, but MAX_ATTEMPTS does.
     """
     open_ = ledger.current_incident
-    if open_.held:
-        why = as_said(open_.held.reason, open_.held.message)
-        return Refusal(why, None, exhausted=False, fail_job=open_.fail_job)
+    step = open_.step
+    if step.verdict is not None:
+        return Refusal(as_said(step.verdict, step.message), None, exhausted=False, fail_job=step.fails_job)
     refusal = _by_budget(ledger, now, free=free)
-    if refusal is None and open_.fail_job:
+    if refusal is None and step.fails_job:
         return Refusal(because(Reason.FAILING_JOB_SET), None)
     return refusal
 
@@ -71,8 +71,8 @@ def spent(ledger: Ledger, policy: Policy | PolicyError | None, now: datetime) ->
 
 def judged(ledger: Ledger) -> bool:
     """The open incident is held until a person runs `recovery retry`, or the controller is failing its JobSet."""
-    open_ = ledger.current_incident
-    return open_.held is not None or open_.fail_job
+    step = ledger.current_incident.step
+    return step.verdict is not None or step.fails_job
 
 
 def _by_budget(ledger: Ledger, now: datetime, *, free: bool) -> Refusal | None:

@@ -13,7 +13,7 @@ from recovery.core.incident.evidence_counts import MAX_EVIDENCE_COUNTS
 from recovery.core.incident.lifecycle import MAX_ATTEMPTS, MAX_EVIDENCE, MAX_HANDLED, MAX_HISTORY, MAX_UNCOUNTED
 from recovery.core.incident.phases import MAX_SPANS
 from recovery.core.incident.requests import Verb
-from recovery.core.incident.step import contradictions
+from recovery.core.incident.steps import contradictions
 from recovery.core.incident.transitions import ALLOWED_NEXT, ATTEMPTS, BY_RESTART, ending_of, taken
 from recovery.core.model.group_totals import Totals
 from recovery.core.model.ledger import (
@@ -47,7 +47,7 @@ def violations(before: Ledger, after: Ledger) -> tuple[str, ...]:
     if after.incident is not None:
         found += [*_phases(after, after.incident), *_attempts(after, after.incident)]
         found += _state_machine(before, after, after.incident)
-        found += contradictions(after) if after.incident.closing is None else ()
+        found += contradictions(after, after.incident) if after.incident.closing is None else ()
     elif after.phase is not Phase.HEALTHY:
         found.append(f"Phase: {after.phase} without an incident")
     return tuple(found)

@@ -18,4 +18,4 @@ def ended_at(ledger: Ledger, now: datetime) -> datetime | None:
     met = [span.started_at for span in open_.phases if span.phase is Phase.RESUMING and span.started_at >= restarts[-1]]
     if met:
         return met[-1]
-    return open_.phases[-1].started_at if open_.withheld is not None or ledger.phase is Phase.HELD else now
+    return open_.phases[-1].started_at if open_.step.withheld or ledger.phase is Phase.HELD else now

@@ -35,6 +35,7 @@ from recovery.core.model.ledger import (
 )
 from recovery.core.model.pinned_policy import PinnedPolicy
 from recovery.core.model.reason import Reason
+from recovery.core.model.step import BEFORE_ANY_RESTART, WAITING, Step, StepType
 from recovery.core.policy.pinned import pinned_policy_of
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode, Restart
@@ -94,6 +95,7 @@ def open_incident(
         cause=disruption.cause,
         mode=policy.mode,
         pinned=pinned_policy_of(policy),
+        step=WAITING,
         fingerprint=fingerprint_of(disruption),
         opened_by=disruption.root.evidence.key,
         target=_deleted_target(snapshot) if is_deletion(disruption.evidence) else target_of(snapshot),
@@ -210,13 +212,15 @@ def add_attempt(
     now: datetime,
     *,
     free_of_charge: bool = False,
+    forced: bool = False,
     nodes: tuple[str, ...] = (),
 ) -> Ledger:
     """Add an attempt. A trigger or an adopted restart raises the epoch. Our first trigger of an incident is charged.
 
-    `free_of_charge`: a person asked for it, or the verdict is that it costs nothing. `nodes`: quarantined for it. A
-    restart that others make is never charged, and refunds no charge: otherwise a crash, our restart and a restart by
-    the JobSet could repeat without end and without cost. It counts towards a crash loop, unless it is `free_of_charge`.
+    `free_of_charge`: a person asked for it, or the verdict is that it costs nothing. `forced`: a person forces it.
+    `nodes`: quarantined for it. A restart that others make is never charged, and refunds no charge: otherwise a crash,
+    our restart and a restart by the JobSet could repeat without end and without cost. It counts towards a crash loop,
+    unless it is `free_of_charge`.
     """
     incident = ledger.current_incident
     bump = action is not AttemptAction.NONE
@@ -253,15 +257,22 @@ def add_attempt(
             restarts=incident.restarts + (1 if bump else 0),
             target=target,
             charged=incident.charged or charge,
-            exhausted=None if bump else incident.exhausted,
+            step=_step_after(incident.step, restarts=bump, forced=forced),
             released=None if bump else incident.released,
             lost_at=None if bump else incident.lost_at,
             reason=reason,
             message=message,
             message_relation=MessageRelation.ATTEMPT,
-            undecided=False,
         ),
     )
+
+
+def _step_after(step: Step, *, restarts: bool, forced: bool) -> Step:
+    """The step that an attempt begins. A loss that is left to the platform ends no hold. After a restart the controller
+    still follows the group."""
+    if restarts:
+        return Step(StepType.RESTARTING, forced=forced)
+    return Step(StepType.ASIDE) if step.type in BEFORE_ANY_RESTART else step
 
 
 def takes_jobset(ledger: Ledger, job_set_uid: str) -> Ledger:
@@ -281,7 +292,7 @@ def reword_attempt(ledger: Ledger, reason: Reason, began: str, message: str) -> 
         reason=reason,
         message=latest.whole_message,
         message_relation=MessageRelation.ATTEMPT,
-        undecided=False,
+        step=_step_after(incident.step, restarts=False, forced=False),
     )
 
 
@@ -303,7 +314,7 @@ def close(ledger: Ledger, closing: Closing) -> Ledger:
     ended_at = ledger.current_incident.phases[-1].ended_at or closing.ended_at
     closing = msgspec.structs.replace(closing, ended_at=ended_at)
     open_ = ledger.current_incident
-    incident = msgspec.structs.replace(open_, closing=closing, suspension=None, withheld=None)
+    incident = msgspec.structs.replace(open_, closing=closing, suspension=None)
     estimate = enforce_estimate(incident, ledger.history[0].started_at if ledger.history else None)
     totals = ledger.totals
     if estimate.restarts:
@@ -402,7 +413,9 @@ def stood_aside(ledger: Ledger) -> bool:
 def still_aside(ledger: Ledger) -> bool:
     """The latest attempt of the open incident left all evidence to the platform, and nothing has come in since that is
     not left to it as well."""
-    return stood_aside(ledger) and not ledger.current_incident.undecided
+    step = ledger.current_incident.step
+    decided = step.type is StepType.ASIDE and not step.undecided
+    return stood_aside(ledger) and (decided or restarted(ledger))
 
 
 def is_released(ledger: Ledger) -> bool:
@@ -420,7 +433,7 @@ def outcome_when_whole(ledger: Ledger) -> tuple[Outcome, Reason]:
         return Outcome.HELD, Reason.RUNS_WHOLE_AGAIN
     if restarted(ledger):
         return Outcome.RECOVERED, Reason.ALL_RANKS_READY  # or joined: `source` says which
-    if incident.withheld is not None:
+    if incident.step.withheld:
         return Outcome.SUPERSEDED, Reason.RUNS_WHOLE_AGAIN
     return Outcome.OBSERVED, Reason.LEFT_TO_KUBERNETES
 

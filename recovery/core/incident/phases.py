@@ -14,7 +14,8 @@ import msgspec
 from recovery.core.diagnosis.membership import member_count, member_jobs, pods_of
 from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
 from recovery.core.model.group_totals import Totals
-from recovery.core.model.ledger import IncidentHandling, Ledger, Phase, PhaseSpan, Target
+from recovery.core.model.ledger import Incident, IncidentHandling, Ledger, Phase, PhaseSpan, Target
+from recovery.core.model.step import WAITING, Step, StepType
 
 _ORDER = (
     Phase.DETECTED,
@@ -34,6 +35,8 @@ MAX_SPANS = 60
 
 GOING_DOWN = frozenset({Phase.DECIDED, Phase.FENCING, Phase.TEARING_DOWN})
 """Phases in which the old group still exists."""
+COMING_BACK = frozenset({Phase.SCHEDULING, Phase.STARTING, Phase.RENDEZVOUS, Phase.RESUMING})
+"""Phases in which the new group is on its way."""
 
 
 def later(one: Phase, other: Phase) -> Phase:
@@ -187,7 +190,8 @@ def end_of_rendezvous(snapshot: Snapshot, span_started_at: datetime, now: dateti
 def enter(ledger: Ledger, phase: Phase, at: datetime) -> Ledger:
     """End the running span at `at`, book its GPU-seconds, and begin `phase`. The same phase again changes nothing.
 
-    A withheld restart waits in phase Backoff, and the wait ends with the phase.
+    The step follows the phase: a wait of a withheld restart ends with its phase, and a group that has begun to come
+    back is no longer going down.
 
     If the clock jumped back, the span has no length. There is never a gap: the next span begins where this one ended.
     """
@@ -196,7 +200,18 @@ def enter(ledger: Ledger, phase: Phase, at: datetime) -> Ledger:
         return ledger
     ledger = _begin_span(ledger, phase, at)
     handling = IncidentHandling.HELD if phase is Phase.HELD else incident.handling
-    return msgspec.structs.replace(ledger.with_incident(withheld=None, handling=handling), phase=phase)
+    changed = ledger.with_incident(step=_step_in(incident, phase), handling=handling)
+    return msgspec.structs.replace(changed, phase=phase)
+
+
+def _step_in(incident: Incident, phase: Phase) -> Step:
+    """The step of the incident in the phase that begins. Entering Held, and an attempt, set their own."""
+    step = incident.step
+    if step.type not in {StepType.WITHHELD, StepType.RESTARTING, StepType.RETURNING}:
+        return step
+    if not incident.restarts:
+        return WAITING
+    return Step(StepType.RETURNING if phase in COMING_BACK else StepType.RESTARTING, forced=step.forced)
 
 
 def mark_released(ledger: Ledger, snapshot: Snapshot, now: datetime) -> Ledger:

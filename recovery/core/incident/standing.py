@@ -75,7 +75,7 @@ def noted_loss(ledger: Ledger, found: Meeting) -> Ledger:
 
 def _is_about_present(ledger: Ledger) -> bool:
     """The losses of the open incident are losses of the present processes. Those before a restart are not."""
-    return ledger.current_incident.withheld is not None or not restarted(ledger)
+    return ledger.current_incident.step.withheld or not restarted(ledger)
 
 
 def _hung_of(ledger: Ledger) -> int:

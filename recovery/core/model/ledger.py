@@ -22,8 +22,9 @@ from recovery.core.model.pinned_policy import PinnedPolicy
 from recovery.core.model.reason import Reason
 from recovery.core.model.request_answer import RequestAnswer
 from recovery.core.model.standing import Broken, Standing
+from recovery.core.model.step import Step
 from recovery.core.model.suspect_log import SuspectLog
-from recovery.core.model.waits import Held, Released, Suspension, Withheld
+from recovery.core.model.waits import Released, Suspension
 from recovery.core.model.writer_lease import WriterLease
 
 SCHEMA_VERSION = 7
@@ -220,6 +221,8 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     mode: str
     """Mode of the policy when the incident opened: Observe or Enforce."""
     pinned: PinnedPolicy = msgspec.field(name="terms")
+    step: Step
+    """What the controller does about the incident. The phase says where the pods are."""
     fingerprint: str = ""
     """Identifies failures of the same kind, by class, cause, signature and rank. Never parsed."""
     opened_by: str = ""
@@ -257,8 +260,6 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     any suspension that has its annotation."""
     released: Released | None = None
     """The group gave its GPUs back because a member found no node. None: not since the latest restart."""
-    withheld: Withheld | None = None
-    """A restart that waits in phase Backoff while the job is not suspended. None: there is no such restart."""
     resumed_by_others: bool = False
     """Another client has ended a suspension by the controller, so the controller does not suspend the workload again in
     this incident."""
@@ -268,10 +269,6 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     progress_at: datetime | None = None
     """Date of the latest progress report when the incident opened. In Resuming, the date of a report that only says
     that the new processes begin. None: there was no report, so the incident does not wait in Resuming."""
-    forced: bool = False
-    """A user forced the latest restart, so neither mode Observe nor a pause of the job prevents it."""
-    fail_job: bool = False
-    """The controller is failing the JobSet, because a rule or the exhausted budget says FailJob."""
     rule: str = ""
     """Name of the rule that decided last. Empty: the default (`restart`) decided."""
     would: str = ""
@@ -281,16 +278,6 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """`would` as a sentence. It stays when the platform restarts the group. Empty: `would` is empty."""
     enforce_estimate: EnforceEstimate = EnforceEstimate()
     """Estimate of what Enforce would have saved in this incident, once it is closed."""
-    too_late: bool = False
-    """The policy was switched to Enforce after the loss, and the controller has reported that it leaves the loss to a
-    user."""
-    exhausted: Reason | None = None
-    """BudgetExhausted or AttemptsExhausted, while the budget holds the group. None: it does not hold the group."""
-    held_message: str = msgspec.field(name="held", default="")
-    """The verdict for which the group is held, as a sentence. The hold ends with `recovery retry`, or when the JobSet
-    has failed. Empty: the group is not held, or only by its budget."""
-    held_reason: Reason | None = None
-    """The verdict for which the group is held, as a code. None: the group is not held, or only by its budget."""
     considered: tuple[Considered, ...] = msgspec.field(name="alternatives", default=())
     """Actions that were considered and not taken, newest last."""
     storm: str = ""
@@ -307,9 +294,6 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     message_relation: MessageRelation = MessageRelation.ATTEMPT
     """How `message` relates to the latest attempt: it is the message of the attempt (Attempt), has additions (More), or
     is another one (Else)."""
-    undecided: bool = False
-    """Evidence has come in since the latest attempt left a loss to the platform, and waits for a verdict, a permission
-    or the budget."""
     closing: Closing | None = None
     """How the incident ended. None: it is open. A closed incident stays until its RecoveryIncident is recorded."""
 
@@ -325,11 +309,6 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     def gpus_now(self) -> int:
         """GPUs of the group in the latest phase."""
         return self.gpus_in(self.phases[-1]) if self.phases else self.gpus
-
-    @property
-    def held(self) -> Held | None:
-        """The verdict for which the incident is held. None: it is not held, or only by its budget."""
-        return Held(self.held_reason, self.held_message) if self.held_reason is not None else None
 
 
 class ClosedIncident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

@@ -1,10 +1,8 @@
-"""What an incident waits in: a suspension, a restart that is withheld, or a verdict that holds it."""
+"""What an incident waits in while its job holds no GPUs: a suspension, and a release while a member has no node."""
 
 from datetime import datetime, timedelta
 
 import msgspec
-
-from recovery.core.model.reason import Reason
 
 ROOM_ASKED_EVERY = timedelta(seconds=15)
 """How often a released group asks for room. A change of nodes makes it ask at once."""
@@ -38,19 +36,3 @@ class Released(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     def turn(self) -> tuple[int, datetime]:
         """Sorts released groups: the first one resumes first."""
         return -self.priority, self.since
-
-
-class Withheld(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A restart that waits for its backoff while the job is not suspended, so its pods keep their GPUs."""
-
-    until: datetime
-    """When the controller restarts the group, unless the group has recovered by itself."""
-    lost_at: datetime
-    """When the first member was lost. Members whose processes started earlier still wait for it."""
-
-
-class Held(msgspec.Struct, frozen=True):
-    """The verdict for which an incident is held, regardless of the budget."""
-
-    reason: Reason
-    message: str

@@ -69,12 +69,12 @@ def _of_incident(before: Ledger, after: Ledger, incident: Incident) -> tuple[Emi
     number = incident.attempt.number if incident.attempt is not None else 0
     if after.phase is Phase.FENCING and before.phase is not Phase.FENCING:
         found.append(_event(f"{incident.id}.fencing-{number}", True, "Fencing", incident.message))
-    if incident.fail_job and (known is None or not known.fail_job):
+    if incident.step.fails_job and (known is None or not known.step.fails_job):
         found.append(_event(f"{incident.id}.fail-job-{number}", True, "FailingJob", incident.message))
     elif after.phase is Phase.HELD and before.phase is not Phase.HELD:
-        reason = "HeldUntilRetry" if incident.held is not None else "Held"
+        reason = "HeldUntilRetry" if incident.step.verdict is not None else "Held"
         found.append(_event(f"{incident.id}.held-{number}", True, reason, incident.message))
-    if known is not None and known.withheld is None and incident.withheld is not None:
+    if known is not None and not known.step.withheld and incident.step.withheld:
         found.append(_event(f"{incident.id}.withheld-{number}", True, "RestartWithheld", incident.message))
     was, now = known.suspension if known is not None else None, incident.suspension
     if now is not None and now.for_room and (was is None or not was.for_room):

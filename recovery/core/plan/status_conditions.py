@@ -67,9 +67,9 @@ def _next_attempt_at(ledger: Ledger, open_: Incident | None) -> datetime | None:
     if open_.suspension is not None and open_.suspension.until is not None:
         # No one knows when there will be room.
         return None if open_.suspension.for_room else open_.suspension.until
-    if open_.withheld is not None:
+    if open_.step.withheld:
         # A loss that has ended by itself needs no restart, so none is announced.
-        return None if open_.reason is Reason.MEMBERS_RUN_AGAIN else open_.withheld.until
+        return None if open_.reason is Reason.MEMBERS_RUN_AGAIN else open_.step.until
     return ledger.next_attempt_at if ledger.phase is Phase.HELD else None
 
 

@@ -98,17 +98,26 @@ def attempt(
     now: datetime,
     *,
     free_of_charge: bool = False,
+    forced: bool = False,
     nodes: tuple[str, ...] = (),
 ) -> Ledger:
     """The ledger with another attempt (`lifecycle.add_attempt`)."""
     return lifecycle.add_attempt(
-        ledger, action, target, why.reason, message_of(why), now, free_of_charge=free_of_charge, nodes=nodes
+        ledger,
+        action,
+        target,
+        why.reason,
+        message_of(why),
+        now,
+        free_of_charge=free_of_charge,
+        forced=forced,
+        nodes=nodes,
     )
 
 
 def stand_aside(ledger: Ledger, why: Explanation, now: datetime) -> Ledger:
     """Leave the loss to the platform, and record that: its evidence may be gone before the platform has acted."""
-    if ledger.current_incident.withheld is not None:
+    if ledger.current_incident.step.withheld:
         ledger = phases.enter(ledger, Phase.DECIDED, now)
     before = ledger.current_incident.attempt
     if before is None or not lifecycle.stood_aside(ledger):
@@ -129,9 +138,7 @@ def close(
 ) -> Plan:
     """End the incident. The message says how it began, keeps what was said last, and adds how it ended."""
     full = "; ".join(part for part in (_so_far(ledger), message_of(why)) if part)
-    ledger = ledger.with_incident(
-        reason=why.reason, message=full, message_relation=MessageRelation.ELSE, undecided=False
-    )
+    ledger = ledger.with_incident(reason=why.reason, message=full, message_relation=MessageRelation.ELSE)
     closing = Closing(outcome=outcome, outcome_reason=why.reason, ended_at=ended_at, source=source, verified=verified)
     return Plan(lifecycle.close(ledger, closing), why.reason, full)
 

@@ -91,7 +91,7 @@ def settle(context: ReconcileContext, ledger: Ledger) -> tuple[Ledger, tuple[Act
     open_, workload = ledger.current_incident, context.workload
     wanted = open_.suspension
     mark = marked_by(workload)
-    bar = barred(workload, context.policy, forced=open_.forced)
+    bar = barred(workload, context.policy, forced=open_.step.forced)
     if wanted is not None and bar is not None:
         return say_more(want(ledger, None), because(Reason.SUSPENSION_RELEASED, why=bar)), resume(workload)
     if wanted is None:

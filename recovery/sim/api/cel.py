@@ -140,6 +140,18 @@ def _not_listed(found: Match[str]) -> Holds:
     return lambda value, before: value[name] != text or number not in value[listed]
 
 
+def _requires(found: Match[str]) -> Holds:
+    """Where a field has that value, the object has another field."""
+    name, text, needed = found["name"], found["text"], found["needed"]
+    return lambda value, before: value[name] != text or needed in value
+
+
+def _belongs_to(found: Match[str]) -> Holds:
+    """Only where a field has one of these values does the object have another field."""
+    name, field, listed = found["name"], found["field"], re.findall(r"'([^']*)'", found["listed"])
+    return lambda value, before: field not in value or value[name] in listed
+
+
 def _compiles(found: Match[str]) -> Holds:
     """The value is a valid regular expression: the rule yields true, or an error if the expression does not compile."""
     return lambda value, before: _is_re2(value)
@@ -186,6 +198,11 @@ _SHAPES: tuple[tuple[Pattern[str], Callable[[Match[str]], Holds]], ...] = tuple(
             _each_once,
         ),
         (r"self\.(?P<name>\w+) != '(?P<text>[^']*)' \|\| !\((?P<number>\d+) in self\.(?P<listed>\w+)\)", _not_listed),
+        (r"self\.(?P<name>\w+) != '(?P<text>[^']*)' \|\| has\(self\.(?P<needed>\w+)\)", _requires),
+        (
+            r"!has\(self\.(?P<field>\w+)\) \|\| self\.(?P<name>\w+) in \[(?P<listed>'\w+'(, '\w+')*)\]",
+            _belongs_to,
+        ),
         (r"''\.matches\(self\) \? true : true", _compiles),
     )
 )

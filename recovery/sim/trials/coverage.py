@@ -353,7 +353,7 @@ def _of_write(write: LedgerWrite) -> Iterator[str]:
     same = before.incident if before.incident is not None and before.incident.id == incident.id else None
     if same is None:
         yield from (f"mode:{incident.mode}", f"rule:{incident.pinned.restart}")
-    if incident.withheld is not None and (same is None or same.withheld is None):
+    if incident.step.withheld and (same is None or not same.step.withheld):
         yield "job:withheld"
     if _waits_for_interval(write, incident, same):
         yield "job:interval"
@@ -413,6 +413,6 @@ def _of_verdict(incident: Incident, same: Incident | None) -> Iterator[str]:
 
 
 def _when_exhausted(incident: Incident) -> OnExhausted:
-    if incident.fail_job:
+    if incident.step.fails_job:
         return OnExhausted.FAIL_JOB
     return OnExhausted.SUSPEND if incident.suspension is not None else OnExhausted.HOLD

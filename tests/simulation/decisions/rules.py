@@ -171,7 +171,9 @@ def _nothing_waits_in_vain(walk: Walk) -> None:
     if ledger.incident is not None:
         policy_ = walk.controller.policy
         assert ledger.phase is Phase.HELD or barred(workload, policy_) is not None, ledger.incident.message
-        exhausted = ledger.incident.pinned.budget_limit == 0 or plan.requeue_at is not None or ledger.incident.held
+        exhausted = (
+            ledger.incident.pinned.budget_limit == 0 or plan.requeue_at is not None or ledger.incident.step.verdict
+        )
         assert exhausted or barred(workload, policy_) is not None, ledger.incident.message
 
 

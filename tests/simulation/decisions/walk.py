@@ -380,7 +380,7 @@ class Walk:
         assert not unreadable or not any(isinstance(action, WORKLOAD_ACTIONS) for action in plan.actions), plan.message
         workload, open_ = self.world.workload, plan.ledger.incident
         assert workload is not None
-        forced = open_ is not None and open_.forced
+        forced = open_ is not None and open_.step.forced
         if barred(workload, self.controller.policy, forced=forced) is not None:
             actions = [action for action in plan.actions if isinstance(action, WORKLOAD_ACTIONS)]
             assert all(isinstance(action, ResumeWorkload) for action in actions), plan.message

@@ -24,6 +24,7 @@ from recovery.core.model.ledger import (
 from recovery.core.model.pinned_policy import PinnedPolicy
 from recovery.core.model.reason import Reason
 from recovery.core.model.request_answer import RequestAnswer
+from recovery.core.model.step import WAITING
 from recovery.ports import (
     EVENTS,
     JOB_SETS,
@@ -301,6 +302,7 @@ def opened(seconds: float, *, number: int = 1, mode: str = "Enforce", limit: int
         pinned=PinnedPolicy(
             "llm", "policy", 1, terms.pop("restart", "RecreateGroupOnPodRestart"), limit, 86400.0, 900.0, **terms
         ),
+        step=WAITING,
         target=Target("jobset", ("job-1",)),
         gpus=GPUS,
         ranks=2,

@@ -9,6 +9,7 @@ import pytest
 from recovery.core.decision.resuming import OUTLIVES_IN
 from recovery.core.model.ledger import Ledger, Outcome, Phase, PhaseSpan
 from recovery.core.model.reason import Reason
+from recovery.core.model.step import Step, StepType
 from recovery.ports import JOBS, PODS
 from recovery.sim.training.rounds import Round, TrainingOutcome
 from recovery.sim.training.trace import EventKind, TraceRecord
@@ -336,8 +337,8 @@ def test_no_incident_about_an_added_rank_ends_while_it_is_not_ready(failed_at: f
 def test_nor_while_the_group_is_held_for_the_size_until_a_person_retries(reason: Reason, found: int) -> None:
     """Seed 2350: the ledger no longer says why the group was held."""
     books = Books((20, None)).hits(FaultKind.USER_RESIZE, 900, pods_more=1)
-    held = with_incident(in_phase(opened(1000), Phase.HELD), held_reason=reason, held_message="it is")
-    retried = with_incident(held, held_reason=None, held_message="")
+    held = with_incident(in_phase(opened(1000), Phase.HELD), step=Step(StepType.HELD, reason=reason))
+    retried = with_incident(held, step=Step(StepType.RESTARTING))
     books.writes(1001, held).writes(3000, retried)
     books.writes(3001, closed(retried, 3001, Outcome.HELD, Reason.RUNS_WHOLE_AGAIN))
     books.accounts()
@@ -348,9 +349,7 @@ def test_an_added_rank_may_keep_a_hold_open_that_waits_for_the_group_to_outlive_
     """Seed 3113."""
     books = Books((20, 1000), (1100, None)).hits(FaultKind.USER_RESIZE, 10, pods_more=1)
     books.case.evidence.rounds(str(KEY))[1].size = 1
-    held = with_incident(
-        in_phase(opened(1000), Phase.HELD), held_reason=Reason.USER_RESIZED, held_message="it is resized"
-    )
+    held = with_incident(in_phase(opened(1000), Phase.HELD), step=Step(StepType.HELD, reason=Reason.USER_RESIZED))
     books.writes(1001, held)
     assert books.accounts() == {Account.BOOKED: 100.0, Account.ADDED: 6100.0}
     assert books.found == []
@@ -370,9 +369,8 @@ def held(since: float, *, verdict: bool) -> Ledger:
     assert ledger.incident is not None
     span = PhaseSpan(Phase.HELD, at(since))
     phases = (ledger.incident.phases[0], span)
-    kept = with_incident(ledger, phases=phases, exhausted=None if verdict else Reason.BUDGET_EXHAUSTED)
-    if verdict:
-        kept = with_incident(kept, held_reason=Reason.SAME_ERROR_AGAIN, held_message="an error of the job itself")
+    reason = Reason.SAME_ERROR_AGAIN if verdict else Reason.BUDGET_EXHAUSTED
+    kept = with_incident(ledger, phases=phases, step=Step(StepType.HELD, reason=reason))
     return msgspec.structs.replace(kept, phase=Phase.HELD)
 
 
@@ -385,7 +383,7 @@ def test_a_group_that_is_held_and_trains_for_a_while(verdict: bool, account: str
     books = Books((20, 1000), (1100, 1300), (1400, None))
     books.writes(1001, held(1000, verdict=verdict))
     if restarted:
-        books.writes(1350, with_incident(held(1000, verdict=verdict), held_reason=None, held_message=""))
+        books.writes(1350, with_incident(held(1000, verdict=verdict), step=Step(StepType.RESTARTING)))
     books.writes(1401, closed(held(1000, verdict=verdict and not restarted), 1400, Outcome.HELD, "RunsWholeAgain"))
     accounts = books.accounts()
     assert accounts[account] == 200.0

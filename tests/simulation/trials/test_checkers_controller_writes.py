@@ -3,6 +3,8 @@
 import pytest
 
 from recovery.core.model.ledger import AttemptAction
+from recovery.core.model.reason import Reason
+from recovery.core.model.step import Step, StepType
 from recovery.core.model.waits import Suspension
 from recovery.ports import EVENTS, JOB_SETS, JOBS, PODS, RECOVERY_CONFIGS, TRAIN_JOBS
 from recovery.sim.trials.checkers.controller_writes import (
@@ -60,7 +62,8 @@ class TestLedgerBeforeAction:
     def test_a_jobset_may_be_ended_only_once_the_ledger_says_so(self) -> None:
         for fail_job in (False, True):
             case = Case(LedgerBeforeAction)
-            case.ledger(with_incident(opened(1000), fail_job=fail_job))
+            held = Step(StepType.HELD, reason=Reason.FAIL_JOB_RULE, fails_job=fail_job)
+            case.ledger(with_incident(opened(1000), step=held))
             case.put(JOB_SETS, "llm", {"status": {"terminalState": "Failed"}}, by=CONTROLLER)
             assert len(case.found) == (0 if fail_job else 1)
 

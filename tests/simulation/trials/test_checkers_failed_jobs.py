@@ -3,6 +3,8 @@
 import pytest
 
 from recovery.core.model.ledger import Outcome
+from recovery.core.model.reason import Reason
+from recovery.core.model.step import Step, StepType
 from recovery.ports import JOB_SETS, TRAIN_JOBS
 from recovery.sim.trials.checkers.failed_jobs import FailedStaysFailed
 from tests.simulation.trials.checker_case import Case, closed, opened
@@ -10,10 +12,13 @@ from tests.simulation.trials.checker_case import Case, closed, opened
 TTL, TRAINER = "jobset-controller", "trainer-controller"
 
 
+HELD = {fails_job: Step(StepType.HELD, reason=Reason.FAIL_JOB_RULE, fails_job=fails_job) for fails_job in (False, True)}
+
+
 def ended(outcome: Outcome = Outcome.FAILED, *, fail_job: bool = True) -> Case:
     case = Case(FailedStaysFailed)
-    case.ledger(opened(1000).with_incident(fail_job=fail_job))
-    case.ledger(closed(opened(1000).with_incident(fail_job=fail_job), 1010, outcome))
+    case.ledger(opened(1000).with_incident(step=HELD[fail_job]))
+    case.ledger(closed(opened(1000).with_incident(step=HELD[fail_job]), 1010, outcome))
     return case
 
 

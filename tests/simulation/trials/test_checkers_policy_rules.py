@@ -6,7 +6,9 @@ from typing import Any
 import msgspec
 
 from recovery.core.model.ledger import Ledger
+from recovery.core.model.reason import Reason
 from recovery.core.model.rules import ExitCodes, Operator, Rule, RuleAction, When
+from recovery.core.model.step import Step, StepType
 from recovery.ports import JOBS, RECOVERY_CONFIGS
 from recovery.sim.training.trace import EventKind, TraceRecord
 from recovery.sim.trials.checkers.controller_writes import BreakerObeyed
@@ -37,7 +39,8 @@ def exits(case: Case, code: int, *, lost: bool = False) -> None:
 
 
 def failed_by(case: Case, rule: Rule, **changes: Any) -> list[str]:
-    case.ledger(with_incident(under(rule, restart=False), fail_job=True, **changes))
+    failing = Step(StepType.HELD, reason=Reason.FAIL_JOB_RULE, fails_job=True)
+    case.ledger(with_incident(under(rule, restart=False), step=failing, **changes))
     return case.found
 
 

@@ -37,7 +37,8 @@ from recovery.core.model.pinned_policy import PinnedPolicy
 from recovery.core.model.reason import Reason
 from recovery.core.model.request_answer import RequestAnswer
 from recovery.core.model.rules import RuleAction
-from recovery.core.model.waits import Suspension, Withheld
+from recovery.core.model.step import WAITING, Step, StepType
+from recovery.core.model.waits import Suspension
 from recovery.core.plan import actions
 from recovery.core.policy.spec import FencingMode, Mode, OnExhausted, OnTerminalFailure, Restart
 from recovery.ports import (
@@ -63,7 +64,7 @@ from tests.simulation.trials.story import LEADER, Story, at
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 TERMS = PinnedPolicy("default", "u", 1, "RecreateGroupAfterStart", 10, 86400.0, 900.0)
-OPEN = Incident("i-1", 1, at(10), at(10), "PodDeleted", "PodDeleted", "Enforce", TERMS)
+OPEN = Incident("i-1", 1, at(10), at(10), "PodDeleted", "PodDeleted", "Enforce", TERMS, WAITING)
 
 
 def attempt(number: int, action: AttemptAction) -> Attempt:
@@ -291,7 +292,7 @@ def test_a_jobset_that_expires_and_one_that_fail_job_keeps() -> None:
 
 
 def test_a_restart_that_waits_for_its_backoff_counts_once() -> None:
-    waits = open_incident(withheld=Withheld(until=at(40), lost_at=at(10)))
+    waits = open_incident(step=Step(StepType.WITHHELD, until=at(40), lost_at=at(10)))
     counts = covered(Ledger(incident=waits), Ledger(incident=waits, message="still"))
     assert counts["job:withheld"] == 1
 
@@ -341,7 +342,7 @@ def test_an_incident_is_counted_once_and_its_phases_as_they_begin() -> None:
     [
         ({}, "exhausted:Hold"),
         ({"suspension": Suspension()}, "exhausted:Suspend"),
-        ({"fail_job": True}, "exhausted:FailJob"),
+        ({"step": Step(StepType.HELD, reason=Reason.BUDGET_EXHAUSTED, fails_job=True)}, "exhausted:FailJob"),
     ],
 )
 def test_an_exhausted_budget_counts_as_what_was_done_about_it(fields: dict[str, object], key: str) -> None:

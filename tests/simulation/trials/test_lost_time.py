@@ -11,6 +11,7 @@ from recovery.core.model.group_totals import Totals
 from recovery.core.model.ledger import Closing, Incident, Ledger, Outcome, Phase, PhaseSpan
 from recovery.core.model.pinned_policy import PinnedPolicy
 from recovery.core.model.reason import Reason
+from recovery.core.model.step import WAITING
 from recovery.sim.training.rounds import Round, TrainingOutcome
 from recovery.sim.trials.lost_time import (
     Account,
@@ -257,6 +258,7 @@ def books() -> Ledger:
         cause="Exit137",
         mode="Enforce",
         pinned=PinnedPolicy("default", "u", 1, "RecreateGroupOnPodRestart", 10, 86400.0, 900.0),
+        step=WAITING,
         gpus=16,
     )
     ledger = phases.enter(Ledger(incident=opened), Phase.DETECTED, at(100))

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from recovery.core.model.ledger import Incident, Ledger, Phase
 from recovery.core.model.pinned_policy import PinnedPolicy
 from recovery.core.model.standing import Broken, Standing
+from recovery.core.model.step import WAITING
 from recovery.ports import JOB_SETS, JOBS, PODS, RECOVERY_GROUPS
 from recovery.sim.training.trace import EventKind
 from recovery.sim.trials.faults import FaultKind
@@ -21,7 +22,7 @@ TERMS = PinnedPolicy("default", "u", 1, "RecreateGroupOnPodRestart", 10, 86400.0
 
 
 def incident(message: str) -> Incident:
-    return Incident("i-1", 1, at(10), at(10), "PodDeleted", "PodDeleted", "Enforce", TERMS, message=message)
+    return Incident("i-1", 1, at(10), at(10), "PodDeleted", "PodDeleted", "Enforce", TERMS, WAITING, message=message)
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,11 @@ def group_with(phase: str, **changes: object) -> Object:
     return status
 
 
+def held(verdict: str) -> Object:
+    """The step of an incident that is held for that verdict."""
+    return {"type": "Held", "reason": "SameErrorAgain", "message": verdict}
+
+
 def test_the_rules_are_listed_in_their_order(cluster: PlainCluster) -> None:
     cluster.add_job("llm")
     cluster.add_policy(mode="Enforce", rules=[BAD_GPU, ANYTHING])
@@ -96,14 +101,16 @@ def test_who_is_held_for_good_is_told_why_and_what_ends_it(cluster: PlainCluster
         "exit code 1 came back soon after the start, first on node gpu-0 and now on node gpu-1: the error is in "
         "the job, and a restart does not fix it"
     )
-    cluster.add_group("llm", group_with("Held", held=why, heldReason="SameErrorAgain"))
+    cluster.add_group("llm", group_with("Held", step=held(why)))
     text = explain("llm")
     assert f"held until recovery retry: {why}" in section(text, "Incident")
     assert "nothing until someone runs recovery retry llm" in section(text, "Next")
 
 
 def test_a_jobset_that_is_made_to_fail_is_told_so(cluster: PlainCluster) -> None:
-    cluster.add_incident("llm", record(failJob=True, rule="own-codes"))
+    cluster.add_incident(
+        "llm", record(step={"type": "Held", "reason": "RuleFailJob", "failsJob": True}, rule="own-codes")
+    )
     lines = section(explain("llm", "--incident", "uid-team-1"), "Incident of job team-a/llm")
     assert "the controller is failing the JobSet" in lines
 
@@ -269,7 +276,7 @@ def test_as_data_it_has_what_comes_next_and_what_is_held_against_nodes(cluster: 
     cluster.add_policy(mode="Enforce")
     cluster.add_group(
         "llm",
-        group_with("Held", held="an error of the job itself", heldReason="SameErrorAgain", alternatives=[CAP]),
+        group_with("Held", step=held("an error of the job itself"), alternatives=[CAP]),
     )
     add_config(cluster, status={"quarantined": [quarantined("gpu-1")]})
     told = json.loads(explain("llm", "-o", "json"))

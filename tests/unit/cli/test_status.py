@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -39,6 +39,14 @@ def cells_of(line: str) -> list[str]:
     return re.split(" {2,}", line)
 
 
+STEPS: Mapping[str, Object] = {
+    "Decided": {"type": "Waiting"},
+    "Held": {"type": "Held", "reason": "BudgetExhausted"},
+    "Backoff": {"type": "Restarting"},
+    **{key: {"type": "Returning"} for key in ("Scheduling", "Starting", "Rendezvous", "Resuming")},
+}
+
+
 def open_incident(phase: str) -> Object:
     """`status` of a RecoveryGroup."""
     started = "2026-11-02T08:59:00Z"
@@ -57,6 +65,7 @@ def open_incident(phase: str) -> Object:
         "phase": phase,
         "incident": {
             "id": "uid-team-1",
+            "step": STEPS.get(phase, {"type": "Restarting"}),
             "number": 1,
             "startedAt": started,
             "detectedAt": started,

@@ -25,8 +25,10 @@ def incident(phase: str, ledger: Object | None = None, **changes: Any) -> Object
     return found | {"incident": found["incident"] | changes}
 
 
-HELD = incident("Held", {"idleGPUs": 512}, held="a verdict", heldReason="RuleHold")
-EXHAUSTED = incident("Held", {"nextAttemptAt": "2026-11-02T10:12:00Z"}, exhausted="BudgetExhausted")
+HELD = incident("Held", {"idleGPUs": 512}, step={"type": "Held", "reason": "RuleHold", "message": "a verdict"})
+EXHAUSTED = incident(
+    "Held", {"nextAttemptAt": "2026-11-02T10:12:00Z"}, step={"type": "Held", "reason": "BudgetExhausted"}
+)
 
 
 class Screen:
@@ -226,8 +228,8 @@ def test_since_when_it_is_as_it_is(job: Object, group: Object | None, since: str
     [
         (HELD, "recovery explain llm"),
         (EXHAUSTED, "restarts 10:12:00Z or recovery retry llm"),
-        (incident("Held", exhausted="AttemptsExhausted"), "recovery retry llm"),
-        (incident("Held", failJob=True), "fails the job"),
+        (incident("Held", step={"type": "Held", "reason": "AttemptsExhausted"}), "recovery retry llm"),
+        (incident("Held", step={"type": "Held", "reason": "RuleFailJob", "failsJob": True}), "fails the job"),
         (incident("Detected"), "decides"),
         (incident("Fencing"), "waits for the node"),
         (incident("TearingDown"), "waits for old pods"),

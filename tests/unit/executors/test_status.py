@@ -12,6 +12,7 @@ from recovery.core.model.facts import WorkloadFacts
 from recovery.core.model.ledger import SCHEMA_VERSION, Closing, Incident, Ledger, Outcome, Phase, PhaseSpan
 from recovery.core.model.pinned_policy import PinnedPolicy
 from recovery.core.model.reason import Reason
+from recovery.core.model.step import Step, StepType
 from recovery.executors.status import LedgerWriter, reference_to
 from recovery.ports import (
     RECOVERY_GROUPS,
@@ -49,6 +50,7 @@ def closed() -> Incident:
         cause="rank 2 was deleted",
         mode="Enforce",
         pinned=PinnedPolicy("default", "policy-1", 1, "RecreateGroupOnPodRestart", 10, 86_400, 900),
+        step=Step(StepType.RETURNING),
         phases=(
             PhaseSpan(Phase.DETECTED, at(0), at(1), 32.0),
             PhaseSpan(Phase.RENDEZVOUS, at(1), at(21), 640.0004),

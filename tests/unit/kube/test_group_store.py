@@ -271,6 +271,7 @@ async def test_a_ledger_that_was_collected_in_mid_incident_stays_an_orphan_for_a
     open_["status"]["phase"] = "TearingDown"
     open_["status"]["incident"] = {
         "id": "0d2f5c9e-3",
+        "step": {"type": "Restarting"},
         "number": 3,
         "startedAt": "2026-11-02T08:00:00Z",
         "detectedAt": "2026-11-02T08:00:01Z",

@@ -18,6 +18,7 @@ def record(began_at: str, *, group: str = "llm", **changes: Any) -> Body:
         "schemaVersion": SCHEMA_VERSION,
         "group": group,
         "id": "4f2f1c0a-1",
+        "step": {"type": "Returning"},
         "number": 1,
         "startedAt": began_at,
         "detectedAt": began_at,

@@ -20,6 +20,7 @@ from recovery.core.model.ledger import (
 )
 from recovery.core.model.pinned_policy import PinnedPolicy
 from recovery.core.model.reason import Reason
+from recovery.core.model.step import Step, StepType
 from recovery.kube.incident_records import decode_record
 from recovery.report.reports import RecordsFound
 
@@ -99,6 +100,7 @@ def record(
             budget_window_seconds=86400.0,
             start_timeout_seconds=900.0,
         ),
+        "step": Step(StepType.RETURNING),
         "target": Target(job_set_uid="jobset-1", job_uids=("job-1",)),
         "gpus": GPUS,
         "ranks": 8,

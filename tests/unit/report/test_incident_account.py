@@ -7,6 +7,8 @@ import msgspec
 import pytest
 
 from recovery.core.model.ledger import AttemptAction, IncidentHandling, Outcome, Phase
+from recovery.core.model.reason import Reason
+from recovery.core.model.step import Step, StepType
 from recovery.report.formats import ReportFormat
 from recovery.report.incident_account import OPEN, account_of
 from recovery.report.phase_accounts import BADPUT
@@ -99,7 +101,9 @@ def test_the_triggers_are_told_as_writes() -> None:
 
 def test_a_job_set_that_is_recreated_or_made_to_fail_is_a_write() -> None:
     attempts = (attempt(AttemptAction.RECREATE_JOB_SET, job_set_uid="old"),)
-    writes = account_of(record(attempts=attempts, fail_job=True), NOW).writes
+    writes = account_of(
+        record(attempts=attempts, step=Step(StepType.HELD, reason=Reason.FAIL_JOB_RULE, fails_job=True)), NOW
+    ).writes
     assert [(each.verb, each.resource, each.names) for each in writes] == [
         ("delete", "jobsets", ("old",)),
         ("patch", "jobsets/status", ("jobset-1",)),

@@ -9,6 +9,7 @@ from recovery.core.model.facts import GroupKey, JobFacts, JobSetFacts, PodFacts,
 from recovery.core.model.ledger import AttemptAction, Incident, Ledger, Phase, Target
 from recovery.core.model.ledger_object import LedgerObject
 from recovery.core.model.reason import Reason
+from recovery.core.model.step import WAITING
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.spec import Mode, PolicySpec
 from tests.unit.telemetry.world import BEGIN, HeldStore, terms
@@ -85,6 +86,7 @@ def in_an_incident(number: int, gpus: int, ranks: int) -> Ledger:
         cause="NodeLost",
         mode="Enforce",
         pinned=terms(),
+        step=WAITING,
         gpus=gpus,
         ranks=ranks,
     )

@@ -37,6 +37,7 @@ from recovery.core.model.ledger_object import LedgerObject
 from recovery.core.model.pinned_policy import PinnedPolicy
 from recovery.core.model.reason import Reason
 from recovery.core.model.standing import BROKEN_SECONDS, Broken, Standing
+from recovery.core.model.step import WAITING, Step, StepType
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.selection import PolicySet
 from recovery.telemetry.metrics import Metrics
@@ -192,6 +193,7 @@ class Group:
             cause="Exit137",
             mode=mode,
             pinned=terms(restart=restart) if restart else terms(),
+            step=WAITING,
             gpus=gpus,
             ranks=2,
         )
@@ -217,7 +219,7 @@ class Group:
 
     def is_held_for_an_error(self) -> None:
         """The hold is not for its budget: only a person, or a lasting restart by the kubelet, ends it."""
-        self._write(self.ledger.with_incident(held_message="It holds the job.", held_reason=Reason.MEMBER_LOST))
+        self._write(self.ledger.with_incident(step=Step(StepType.HELD, reason=Reason.MEMBER_LOST)))
 
     def is_recorded(self) -> None:
         """The closed incident goes into the history."""

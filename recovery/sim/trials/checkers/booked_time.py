@@ -137,9 +137,9 @@ class LostTimeBooked(CheckerRule):
             return
         which, incident = (made.workload_uid, made.after.incident.number), made.after.incident
         known = self._incidents.get(which, _Opened(made.group, made.workload_uid, incident, at))
-        spans = incident.phases[-1:] if incident.held is not None else ()
+        spans = incident.phases[-1:] if incident.step.verdict is not None else ()
         held = frozenset(span.started_at for span in spans if span.phase is Phase.HELD)
-        resized = held if incident.held_reason is Reason.USER_RESIZED else frozenset[datetime]()
+        resized = held if incident.step.verdict is Reason.USER_RESIZED else frozenset[datetime]()
         self._incidents[which] = replace(
             known, incident=incident, judged=known.judged | held, resized=known.resized | resized
         )

@@ -45,7 +45,7 @@ class IncidentCaused(CheckerRule):
         opened = [opened_at for _, opened_at in state.spans[:-1]] if state is not None else []
         since = max((oldest, *opened[-1:]))
         jobs = [job for job in self.world.jobs.values() if job.group == made.group and job.member]
-        if made.after.current_incident.held_reason is Reason.FINISH_OVERDUE:
+        if made.after.current_incident.step.verdict is Reason.FINISH_OVERDUE:
             return any(job.losses for job in jobs if not job.gone)
         if any(loss.at >= since for job in jobs for loss in self._losses(job, at)):
             return True

@@ -176,7 +176,7 @@ class _Unless(CheckerRule, ABC):
         """A person forced the incident, knowing of the mode and of the pause."""
         state = self.world.ledgers.of_group(key)
         incident = state.ledger.incident if state is not None else None
-        return incident is not None and incident.forced
+        return incident is not None and incident.step.forced
 
     def _releases(self, change: ObjectChange) -> bool:
         """The write ends a suspension of ours or removes the rest of one. That is never forbidden."""

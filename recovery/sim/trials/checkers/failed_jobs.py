@@ -42,5 +42,5 @@ class FailedStaysFailed(CheckerRule):
         incident = made.after.incident if made is not None else None
         if made is None or incident is None or incident.closing is None:
             return
-        if incident.fail_job and incident.closing.outcome is Outcome.FAILED:
+        if incident.step.fails_job and incident.closing.outcome is Outcome.FAILED:
             self._failed.add(made.workload_uid)

@@ -175,7 +175,7 @@ def _remember(state: LedgerState, made: LedgerChange) -> None:
         state.closed_at[incident.id] = made.at
     if incident.suspension is not None:
         state.suspensions.setdefault(incident.id, made.revision)
-    if incident.fail_job and state.failed_at_revision is None:
+    if incident.step.fails_job and state.failed_at_revision is None:
         state.failed_at_revision = made.revision
     restarts = [a for a in incident.attempts if a.action is not AttemptAction.NONE]
     if not restarts or restarts[-1].action not in OURS:

@@ -57,9 +57,9 @@ class FailJobForItsCause(CheckerRule):
     def saw(self, change: ObjectChange, at: datetime) -> Iterator[Violation]:
         made = self.written(change)
         incident = made.after.incident if made is not None else None
-        if made is None or incident is None or not incident.fail_job:
+        if made is None or incident is None or not incident.step.fails_job:
             return
-        if made.same is not None and made.same.fail_job:
+        if made.same is not None and made.same.step.fails_job:
             return
         rule = rule_of(incident)
         for sentence in self._wrong(made, incident, rule):

@@ -9,6 +9,7 @@ from recovery.core.model.fleet_ledger import FleetLedger, FleetLimits, Quarantin
 from recovery.core.model.ledger import AttemptAction, Phase
 from recovery.core.model.native_policy_facts import ExitCodesRequirement, PodFailureRule
 from recovery.core.model.reason import Reason
+from recovery.core.model.step import Step, StepType
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode
 from tests.unit.core.decision.test_black_holes import (
@@ -163,7 +164,8 @@ def test_who_is_barred_suspects_no_one(how: str, forced: bool) -> None:
     """A person who forces a restart has not asked for a quarantine."""
     one = controller()
     world = others_run(stuck(starting(one), 2, 12), 2)
-    one.ledger = msgspec.structs.replace(one.ledger, incident=msgspec.structs.replace(one.incident, forced=forced))
+    step = Step(StepType.RETURNING, forced=forced)
+    one.ledger = msgspec.structs.replace(one.ledger, incident=msgspec.structs.replace(one.incident, step=step))
     if how == "paused":
         world = world.paused()
     else:

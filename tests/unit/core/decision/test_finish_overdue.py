@@ -53,7 +53,7 @@ def test_until_then_nothing_is_written_and_the_group_is_seen_again_in_time() -> 
 
 def test_then_it_is_held_and_nothing_is_restarted() -> None:
     controller = held()
-    assert (controller.ledger.phase, controller.incident.held_reason) == (Phase.HELD, Reason.FINISH_OVERDUE)
+    assert (controller.ledger.phase, controller.incident.step.verdict) == (Phase.HELD, Reason.FINISH_OVERDUE)
     assert (controller.triggers, controller.incident.charged) == ([], False)
     controller.settle(lost(), DUE_AT + 60)
     assert controller.ledger.phase is Phase.HELD, "that it is finishing does not end this incident"
@@ -108,7 +108,7 @@ def test_a_loss_that_an_incident_has_left_to_the_finishing_group_counts_from_the
     plan = controller.settle(lost(), LOST_AT + 101)
     assert plan.requeue_at == at(DUE_AT)
     controller.settle(lost(), DUE_AT)
-    assert controller.incident.held_reason is Reason.FINISH_OVERDUE
+    assert controller.incident.step.verdict is Reason.FINISH_OVERDUE
     assert controller.incident.started_at == closed.closing.ended_at, "no second is booked twice"
     assert controller.incident.lost_at == at(LOST_AT), "who had met whom does not depend on that"
 

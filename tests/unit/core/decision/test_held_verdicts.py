@@ -164,7 +164,7 @@ def test_a_training_that_finishes_before_the_action_is_not_made_to_fail() -> Non
     controller.reconcile(world, 101)
     controller.write(controller.plan(world, 104))
     assert controller.phase() is Phase.HELD
-    assert controller.incident.fail_job
+    assert controller.incident.step.fails_job
     controller.reconcile(world.succeeded(0), 110)
     assert made_to_fail(controller) == []
 

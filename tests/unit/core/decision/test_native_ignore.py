@@ -101,7 +101,7 @@ def test_a_rule_of_the_policy_does_not_fail_the_job_for_what_its_own_rule_ignore
     for seconds in (1, 4):
         controller.reconcile(IGNORED["exit code"], seconds)
     assert len(controller.triggers) == 1
-    assert not controller.incident.fail_job
+    assert not controller.incident.step.fails_job
 
 
 def test_a_rule_of_the_policy_may_ignore_it_too() -> None:

@@ -144,7 +144,7 @@ def test_it_is_the_verdict_that_enforce_acts_on(
         acting.reconcile(world, seconds)
     seen, done = watching.incident, acting.incident
     assert (seen.rule, seen.considered, seen.storm) == (done.rule, done.considered, done.storm)
-    held_or_failing = "FailJob" if done.fail_job else "Hold" if acting.phase() == "Held" else ""
+    held_or_failing = "FailJob" if done.step.fails_job else "Hold" if acting.phase() == "Held" else ""
     action = done.attempts[-1].action if done.attempts else ""
     assert (seen.would or "None") == (held_or_failing or action)
 

@@ -32,7 +32,7 @@ def test_a_resized_job_is_held_and_not_restarted() -> None:
         controller = Controller()
         controller.reconcile(sized(training(4), template, template).pod_deleted(2, 0), 1)
         assert (controller.triggers, controller.ledger.phase) == ([], Phase.HELD)
-        assert controller.incident.held_reason is Reason.USER_RESIZED
+        assert controller.incident.step.verdict is Reason.USER_RESIZED
         assert not controller.incident.charged
 
 
@@ -61,7 +61,7 @@ def test_a_resize_between_the_ledger_and_the_trigger_is_seen() -> None:
     before = len(controller.triggers)
     controller.reconcile(lost.with_job(parallelism=3, completions=3), 2)
     assert len(controller.triggers) == before
-    assert controller.incident.held_reason is Reason.USER_RESIZED
+    assert controller.incident.step.verdict is Reason.USER_RESIZED
 
 
 @pytest.mark.parametrize("ready", [20, 1000])

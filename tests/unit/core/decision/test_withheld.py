@@ -12,6 +12,7 @@ from recovery.core.model.ledger import Outcome, Phase
 from recovery.core.model.reason import Reason
 from recovery.core.model.rules import ExitCodes, Operator, Rule, RuleAction, When
 from recovery.core.model.standing import Standing
+from recovery.core.model.step import StepType
 from recovery.core.plan.actions import DeleteJob, DeleteJobSet, FailJobSet
 from recovery.core.policy.spec import Mode, OnExhausted, OnTerminalFailure
 from tests.unit.core.decision.withheld import (
@@ -170,7 +171,7 @@ def test_an_exhausted_budget_ends_the_wait() -> None:
     spent = msgspec.structs.replace(controller.ledger.budget, charges=charges)
     controller.ledger = msgspec.structs.replace(controller.ledger, budget=spent)
     controller.reconcile(world, 310)
-    assert (controller.phase(), controller.incident.withheld) == (Phase.HELD, None)
+    assert (controller.phase(), controller.incident.step.type) == (Phase.HELD, StepType.HELD)
 
 
 # --- others -----------------------------------------------------------------------------------------------------------
@@ -221,7 +222,7 @@ def test_a_native_decision_on_what_comes_in_meanwhile_ends_the_wait() -> None:
     world = world.evicted(1, 310)
     controller.reconcile(world, 310.2)
     assert controller.incident.reason is Reason.POD_FAILURE_POLICY
-    assert (controller.phase(), controller.incident.withheld) == (Phase.DECIDED, None)
+    assert (controller.phase(), controller.incident.step.type) == (Phase.DECIDED, StepType.ASIDE)
     assert controller.ledger.next_attempt_at is None
     controller.reconcile(world, 361)
     assert len(controller.triggers) == 1

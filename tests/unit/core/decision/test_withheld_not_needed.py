@@ -8,6 +8,7 @@ from recovery.core.decision.backoff import all_met_after
 from recovery.core.model.ledger import Outcome, Phase
 from recovery.core.model.reason import Reason
 from recovery.core.model.standing import Standing
+from recovery.core.model.step import StepType
 from recovery.core.policy.resolved import Backoff
 from tests.unit.core.decision.withheld import BACKOFF, WAITS, job, recovered_once, waiting
 from tests.unit.core.driver import Controller, policy
@@ -70,7 +71,7 @@ def test_a_replacement_is_younger_than_the_loss_although_no_rule_tells_which_con
     for rank in range(4):
         others = world.pod(rank).containers
         world = world.with_pod(rank, training_known=False, containers=(), other_containers=others)
-    assert controller.incident.withheld is not None
+    assert controller.incident.step.withheld
     assert not all_met_after(world.snapshot(), controller.ledger, ())
 
 
@@ -181,7 +182,7 @@ def test_someone_who_deletes_the_job_meanwhile_has_restarted_the_group() -> None
     controller.reconcile(world.pod_deleted(1, 10), 10.2)
     world = world.recreated(20)
     controller.reconcile(world, 21)
-    assert (controller.phase(), controller.incident.withheld) == (Phase.SCHEDULING, None)
+    assert (controller.phase(), controller.incident.step.type) == (Phase.SCHEDULING, StepType.RETURNING)
     controller.settle(world.all_ready(25), 71)
     assert len(controller.triggers) == 1
 

@@ -16,7 +16,8 @@ from recovery.core.model.ledger import (
 )
 from recovery.core.model.reason import Reason
 from recovery.core.model.standing import Broken, Standing
-from recovery.core.model.waits import Suspension, Withheld
+from recovery.core.model.step import Step, StepType
+from recovery.core.model.waits import Suspension
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.groups import training
 from tests.unit.core.world import at
@@ -298,7 +299,7 @@ BREAKS: dict[str, tuple[Ledger, Callable[[Ledger], Ledger], str]] = {
     ),
     "a restart that waits outside of its phase": (
         opened(),
-        lambda x: with_incident(x, withheld=Withheld(until=at(60), lost_at=at(0))),
+        lambda x: with_incident(x, step=Step(StepType.WITHHELD, until=at(60), lost_at=at(0))),
         "Step: incident 0d2f5c9e-1 is Withheld in phase Decided",
     ),
     "no phases": (opened(), lambda x: with_incident(x, phases=()), "Phases: incident 0d2f5c9e-1 has none"),

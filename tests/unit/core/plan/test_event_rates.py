@@ -16,7 +16,8 @@ from recovery.core.model.ledger import (
 )
 from recovery.core.model.reason import Reason
 from recovery.core.model.request_answer import RequestAnswer
-from recovery.core.model.waits import Suspension, Withheld
+from recovery.core.model.step import Step, StepType
+from recovery.core.model.waits import Suspension
 from recovery.core.plan.kubernetes_events import events, fleet_events
 from tests.unit.core.plan.test_kubernetes_events import AT, CAP, FIRST, OPEN, attempt, ledger
 
@@ -26,7 +27,9 @@ STANDS_ASIDE = attempt(1, AttemptAction.NONE)
 ANSWERED = Ledger(requests=(RequestAnswer("retry", AT, True, Reason.DEFAULT_RESTART, "it is retried"),))
 
 REFUSED = Ledger(requests=(RequestAnswer("retry", AT, False, Reason.REQUEST_EXPIRED, "it came too late"),))
-WITHHELD = Withheld(AT, AT)
+HELD = Step(StepType.HELD, reason=Reason.SAME_ERROR_AGAIN, message="again")
+FAILING = Step(StepType.HELD, reason=Reason.FAIL_JOB_RULE, fails_job=True)
+WITHHELD = Step(StepType.WITHHELD, until=AT, lost_at=AT)
 
 CHANGES: dict[str, tuple[Ledger, Ledger]] = {
     "MemberLost": (Ledger(), OPEN),
@@ -37,11 +40,11 @@ CHANGES: dict[str, tuple[Ledger, Ledger]] = {
     "StandingAside": (OPEN, ledger(attempts=(STANDS_ASIDE,))),
     "Fencing": (ledger(attempts=(FIRST,)), ledger(Phase.FENCING, attempts=(FIRST,))),
     "Held": (OPEN, ledger(Phase.HELD)),
-    "HeldUntilRetry": (OPEN, ledger(Phase.HELD, held_reason=Reason.SAME_ERROR_AGAIN, held_message="again")),
-    "FailingJob": (OPEN, ledger(Phase.HELD, fail_job=True)),
+    "HeldUntilRetry": (OPEN, ledger(Phase.HELD, step=HELD)),
+    "FailingJob": (OPEN, ledger(Phase.HELD, step=FAILING)),
     "RuleDecided": (ledger(Phase.HELD), ledger(Phase.HELD, rule="bad-gpu")),
     "QuarantineRefused": (ledger(attempts=(FIRST,)), ledger(attempts=(FIRST,), considered=(CAP,))),
-    "RestartWithheld": (ledger(attempts=(FIRST,)), ledger(Phase.BACKOFF, attempts=(FIRST,), withheld=WITHHELD)),
+    "RestartWithheld": (ledger(attempts=(FIRST,)), ledger(Phase.BACKOFF, attempts=(FIRST,), step=WITHHELD)),
     "Released": (ledger(attempts=(FIRST,)), ledger(attempts=(FIRST,), suspension=Suspension(AT, for_room=True))),
     "Resumed": (ledger(attempts=(FIRST,), suspension=Suspension(AT)), ledger(attempts=(FIRST,))),
     "IncidentRecovered": (ledger(attempts=(FIRST,)), CLOSED),

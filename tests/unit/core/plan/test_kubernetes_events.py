@@ -10,6 +10,7 @@ from recovery.core.model.pinned_policy import PinnedPolicy
 from recovery.core.model.reason import Reason
 from recovery.core.model.rules import ExitCodes, Operator, Rule, RuleAction, When
 from recovery.core.model.standing import Broken, Standing
+from recovery.core.model.step import WAITING, Step, StepType
 from recovery.core.plan.actions import EmitEvent
 from recovery.core.plan.kubernetes_events import events
 from recovery.core.policy.spec import Mode
@@ -24,7 +25,7 @@ CAP = Considered("ReplaceNode", Reason.QUARANTINE_CAP, "quarantine cap reached: 
 
 
 def incident(**changes: object) -> Incident:
-    known = Incident("inc-1", 1, AT, AT, "HardwareFault", "Xid79", "Enforce", TERMS, message=SENTENCE)
+    known = Incident("inc-1", 1, AT, AT, "HardwareFault", "Xid79", "Enforce", TERMS, WAITING, message=SENTENCE)
     return msgspec.structs.replace(known, **changes)
 
 
@@ -42,6 +43,7 @@ def told(before: Ledger, after: Ledger) -> list[tuple[str, str, str]]:
 
 
 OPEN = ledger(Phase.DETECTED)
+FAILING = Step(StepType.HELD, reason=Reason.FAIL_JOB_RULE, message="a rule says so", fails_job=True)
 FIRST = attempt(1, AttemptAction.RECREATE_GROUP)
 
 
@@ -99,22 +101,24 @@ def test_fencing_of_another_attempt_has_a_name_of_its_own() -> None:
 
 @pytest.mark.parametrize(
     ("verdict", "reason"),
-    [({}, "Held"), ({"held_reason": Reason.SAME_ERROR_AGAIN, "held_message": "exit code 1 again"}, "HeldUntilRetry")],
+    [(Reason.BUDGET_EXHAUSTED, "Held"), (Reason.SAME_ERROR_AGAIN, "HeldUntilRetry")],
 )
 def test_who_is_held_for_an_error_of_its_own_is_told_apart_from_who_waits_for_budget(
-    verdict: dict[str, object], reason: str
+    verdict: Reason, reason: str
 ) -> None:
-    assert told(OPEN, ledger(Phase.HELD, **verdict)) == [("inc-1.held-0", reason, SENTENCE)]
+    assert told(OPEN, ledger(Phase.HELD, step=Step(StepType.HELD, reason=verdict))) == [
+        ("inc-1.held-0", reason, SENTENCE)
+    ]
 
 
 def test_a_jobset_that_is_made_to_fail_is_told_as_that_and_not_as_held() -> None:
-    failing = ledger(Phase.HELD, fail_job=True, rule="own-exit-codes")
+    failing = ledger(Phase.HELD, step=FAILING, rule="own-exit-codes")
     assert told(OPEN, failing) == [("inc-1.fail-job-0", "FailingJob", SENTENCE)]
-    assert told(failing, ledger(Phase.HELD, fail_job=True, rule="own-exit-codes", message="still failing")) == []
+    assert told(failing, ledger(Phase.HELD, step=FAILING, rule="own-exit-codes", message="still failing")) == []
 
 
 def test_a_hold_that_turns_into_a_failure_is_told() -> None:
-    [(_, reason, _)] = told(ledger(Phase.HELD), ledger(Phase.HELD, fail_job=True))
+    [(_, reason, _)] = told(ledger(Phase.HELD), ledger(Phase.HELD, step=FAILING))
     assert reason == "FailingJob"
 
 
@@ -139,8 +143,8 @@ def test_the_same_change_makes_the_same_events() -> None:
 
 def test_the_end_is_told_once() -> None:
     closing = Closing(Outcome.FAILED, Reason.FAIL_JOB_RULE, AT)
-    failing = ledger(Phase.HELD, fail_job=True)
-    closed = ledger(Phase.HEALTHY, fail_job=True, closing=closing)
+    failing = ledger(Phase.HELD, step=FAILING)
+    closed = ledger(Phase.HEALTHY, step=FAILING, closing=closing)
     assert [reason for _, reason, _ in told(failing, closed)] == ["IncidentFailed"]
     assert told(closed, closed) == []
 

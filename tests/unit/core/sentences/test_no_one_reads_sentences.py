@@ -9,9 +9,7 @@ import pytest
 import recovery
 
 ROOT = Path(recovery.__file__).parent
-SENTENCES = frozenset(
-    {"message", "whole_message", "would_message", "held_message", "storm_what", "releasing", "then", "note"}
-)
+SENTENCES = frozenset({"message", "whole_message", "would_message", "storm_what", "releasing", "then", "note"})
 READS = frozenset(
     {"startswith", "endswith", "partition", "rpartition", "removeprefix", "removesuffix", "split", "find", "index"}
 )
