@@ -12,7 +12,7 @@ import msgspec
 from recovery.admission.objects import JudgedObject
 from recovery.core.model.config import CONFIG_NAME, AllowSpec, ConfigFacts, ConfigSpec
 from recovery.core.model.rules import RuleAction
-from recovery.core.plan.steps import message_of
+from recovery.core.plan.parts import message_of
 from recovery.core.policy.spec import FencingMode, Mode, OnExhausted, PolicySpec
 from recovery.core.policy.validation import config_problems, problems
 from recovery.ports import RECOVERY_CONFIGS

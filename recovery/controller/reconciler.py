@@ -51,8 +51,8 @@ from recovery.core.plan.actions import (
     TryBirth,
 )
 from recovery.core.plan.log_to_read import log_to_read
+from recovery.core.plan.parts import note
 from recovery.core.plan.status_conditions import summarise
-from recovery.core.plan.steps import note
 from recovery.core.policy.selection import PolicySet, applicable
 from recovery.executors import birth_settings, events, group_recreate, job_failure, suspension
 from recovery.executors.fleet_ledger import FleetWriter

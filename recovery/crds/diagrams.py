@@ -1,15 +1,19 @@
-"""Diagrams of the state machine in docs/images, drawn from the tables of `core.incident.transitions`.
+"""Diagrams of the state machine in docs/images, drawn from the tables that drive it.
 
 A chart has a column for each phase and a row for each line of a table. A row has its text, and below it a lane with a
 dot in each column that the line names. Every coordinate follows from the column and the row, so nothing can overlap.
 """
 
 from collections.abc import Iterable, Iterator
+from graphlib import TopologicalSorter
 from html import escape
 from itertools import groupby, pairwise
 
 import msgspec
 
+from recovery.core.decision.guards import ASKED, GUARDS, Guard, Move
+from recovery.core.decision.situation import Asked
+from recovery.core.decision.table import AFTER, BEFORE
 from recovery.core.incident.transitions import (
     ALLOWED_NEXT,
     ATTEMPTS,
@@ -20,6 +24,7 @@ from recovery.core.incident.transitions import (
 )
 from recovery.core.model.ledger import Phase
 from recovery.core.policy.spec import Mode
+from recovery.crds.docstrings import of_fields
 
 PITCH, MARGIN, GAP = 94, 20, 26
 """Pixels: from column to column, around the chart, and between groups of columns."""
@@ -74,6 +79,8 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Chart(msgspec.Struct, frozen=True):
+    source: str
+    """Path of the module with the table."""
     title: str
     description: str
     lines: tuple[str, ...]
@@ -90,11 +97,14 @@ def diagrams() -> dict[str, str]:
         "docs/images/phases.svg": _svg(_phases()),
         "docs/images/attempts.svg": _svg(_attempts()),
         "docs/images/outcomes.svg": _svg(_outcomes()),
+        "docs/images/steps.svg": _svg(_steps()),
+        "docs/images/guards.svg": _svg(_guards()),
     }
 
 
 # --- the tables as charts --------------------------------------------------------------------------------------------
 
+_TRANSITIONS = "recovery/core/incident/transitions.py"
 _PHASES = "phase"
 _ORDER = (Phase.HEALTHY, Phase.DETECTED, *UNDER_WAY, Phase.HELD)
 
@@ -113,6 +123,7 @@ def _phases() -> Chart:
         for phase in _ORDER
     )
     return Chart(
+        source=_TRANSITIONS,
         title="Phases of an incident",
         description=f"Healthy means that no incident is open. {follows}.",
         lines=(
@@ -159,6 +170,7 @@ def _attempts() -> Chart:
         for life in lives
     )
     return Chart(
+        source=_TRANSITIONS,
         title="Attempts of an incident",
         description=f"Attempts begin so: {listed}. Any attempt may follow any other.",
         lines=(
@@ -185,6 +197,7 @@ def _outcomes() -> Chart:
         for each in ENDINGS
     )
     return Chart(
+        source=_TRANSITIONS,
         title="Outcomes of an incident",
         description=f"Incidents end so: {listed}.",
         lines=("Each row is an outcome with its reason, as status.incident.closing has them.",),
@@ -194,6 +207,68 @@ def _outcomes() -> Chart:
         ),
         rows=rows,
     )
+
+
+def _steps() -> Chart:
+    before, after = "step, before any restart", "step, after a restart"
+    tables = ((before, BEFORE), (after, AFTER))
+    asked = [ask for _, table in tables for ask in _in_order(table.values())]
+    rows = tuple(
+        Row(
+            name=ask.__name__.replace("_", " "),
+            words=_first_sentence(ask.__doc__ or ""),
+            dots=frozenset(f"{heading}/{step}" for heading, table in tables for step in table if ask in table[step]),
+        )
+        for ask in asked
+    )
+    listed = "; ".join(
+        f"{step} ({heading}): {', '.join(ask.__name__.replace('_', ' ') for ask in asks)}"
+        for heading, table in tables
+        for step, asks in table.items()
+    )
+    return Chart(
+        source="recovery/core/decision/table.py",
+        title="What a reconcile of an open incident asks, by its step",
+        description=f"The questions in their order. {listed}.",
+        lines=("From top to bottom. The first answer that is a Plan ends the reconcile, and the last one always is.",),
+        groups=tuple(NodeGroup(heading, tuple(table)) for heading, table in tables),
+        rows=rows,
+    )
+
+
+def _in_order(asked: Iterable[tuple[Asked, ...]]) -> Iterator[Asked]:
+    """Each question once, after all that are asked before it."""
+    order = TopologicalSorter[Asked]()
+    for questions in asked:
+        for one, other in pairwise(questions):
+            order.add(other, one)
+    return iter(order.static_order())
+
+
+def _guards() -> Chart:
+    move, words = "move that leads to a restart", of_fields(Guard)
+    rows = tuple(
+        Row(
+            name=guard,
+            words=_first_sentence(words[guard.name]),
+            dots=frozenset(f"{move}/{each}" for each in Move if guard in ASKED[each]),
+        )
+        for guard in GUARDS
+    )
+    listed = "; ".join(f"{each}: {', '.join(ASKED[each])}" for each in Move)
+    return Chart(
+        source="recovery/core/decision/guards.py",
+        title="What can stop a restart",
+        description=f"The guards that each move asks, in their order. {listed}.",
+        lines=("From top to bottom. The first guard that answers decides what happens instead of the restart.",),
+        groups=(NodeGroup(move, tuple(Move)),),
+        rows=rows,
+    )
+
+
+def _first_sentence(text: str) -> str:
+    sentence, _, _ = " ".join(text.split()).removesuffix(".").partition(". ")
+    return sentence
 
 
 # --- drawing ---------------------------------------------------------------------------------------------------------
@@ -216,7 +291,7 @@ def _svg(chart: Chart) -> str:
     top = HEAD_TOP + HEAD_HEIGHT + 12
     height = top + len(chart.rows) * (WORDS_HEIGHT + LANE_HEIGHT) + MARGIN / 2
     lines = [
-        "<!-- Generated by `make manifests` (recovery/crds) from recovery/core/incident/transitions.py. -->",
+        f"<!-- Generated by `make manifests` (recovery/crds) from {chart.source}. -->",
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:g}" '
         f'height="{height:g}" role="img" aria-labelledby="title description">',
         f'  <title id="title">{escape(chart.title)}</title>',

@@ -9,7 +9,7 @@ from types import ModuleType
 import msgspec
 
 
-def of_fields(struct: type[msgspec.Struct]) -> dict[str, str]:
+def of_fields(struct: type[msgspec.Struct] | EnumType) -> dict[str, str]:
     """The docstring below each attribute, by the Python name of the attribute. Attributes without one are omitted."""
     [definition] = ast.parse(inspect.getsource(struct)).body
     assert isinstance(definition, ast.ClassDef)

@@ -19,7 +19,7 @@ from recovery.core.model.fleet_ledger import FleetChange, FleetLedger
 from recovery.core.model.ledger import IncidentTotals
 from recovery.core.model.reason import Reason, Sentence, explained
 from recovery.core.plan.kubernetes_events import fleet_events
-from recovery.core.plan.steps import message_of
+from recovery.core.plan.parts import message_of
 from recovery.core.policy.resolved import fleet_limits
 from recovery.core.policy.spec import Mode, PolicyError
 from recovery.decoding import ObjectVersion

@@ -16,7 +16,7 @@ from recovery import api_verbs
 from recovery.core.model.config import CONFIG_NAME, ConfigFacts
 from recovery.core.model.facts import GroupKey, NodeFacts, Room, Snapshot, UndecodableObject, WorkloadFacts
 from recovery.core.model.ledger_object import LedgerObject
-from recovery.core.plan.steps import message_of
+from recovery.core.plan.parts import message_of
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.selection import PolicySet
 from recovery.decoding import decoded

@@ -8,37 +8,29 @@ from datetime import datetime
 
 import msgspec
 
-from recovery.core.decision import backoff
 from recovery.core.decision import verdict as verdicts
-from recovery.core.decision.after_restart import after_restart
-from recovery.core.decision.before_restart import judge, kept_by_breaker, seen_then
 from recovery.core.decision.deleted_group import adopt_deletion, adopt_next_jobset, is_about_the_jobset, trainer_creates
 from recovery.core.decision.hold import fail_job, no_hold
-from recovery.core.decision.resuming import completed, may_end_at, settling_until, whole_again
-from recovery.core.decision.teardown import claimed_jobs, free_the_dead, left_alone
+from recovery.core.decision.judging import judge
+from recovery.core.decision.resuming import completed, may_end_at
+from recovery.core.decision.table import reconcile
+from recovery.core.decision.teardown import claimed_jobs
 from recovery.core.decision.terminal_jobset import awaits_new_jobset, failed, made_again
 from recovery.core.decision.verdict import Call
-from recovery.core.diagnosis.evidence import Evidence, gather
-from recovery.core.diagnosis.finish_overdue import left_to_finish
-from recovery.core.diagnosis.freshness import fresh
 from recovery.core.diagnosis.membership import failing, group_runs_whole, member_jobs, restarts_of
 from recovery.core.incident import lifecycle, phases
 from recovery.core.incident.attempt_limits import restart_of
 from recovery.core.incident.evidence_counts import first_seen
-from recovery.core.incident.preconditions import barred, ended, suspended
-from recovery.core.incident.standing import hangs, meeting_of
+from recovery.core.incident.preconditions import ended, suspended
+from recovery.core.incident.standing import hangs
 from recovery.core.model.facts import JobSetFacts, Snapshot
-from recovery.core.model.ledger import AttemptAction, Incident, Ledger, Outcome, Phase, Target
+from recovery.core.model.ledger import AttemptAction, Ledger, Outcome, Phase, Target
 from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
 from recovery.core.model.rules import RuleAction
-from recovery.core.model.standing import Standing
-from recovery.core.model.step import Step, StepType
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import Plan, ResumeWorkload, SuspendWorkload
 from recovery.core.plan.context import ReconcileContext
-from recovery.core.plan.steps import answer, as_before, attempt, close, message_of, say, say_as_attempted
-from recovery.core.policy.resolved import Policy
-from recovery.core.policy.spec import Mode, PolicyError, Restart
+from recovery.core.plan.parts import answer, as_before, attempt, close, message_of, say_as_attempted
 
 
 def in_incident(context: ReconcileContext, ledger: Ledger) -> Plan:
@@ -85,7 +77,7 @@ def decide_opened(context: ReconcileContext, opened: Ledger) -> Plan:
         return adopt_deletion(context, opened)
     assert context.snapshot.jobset is not None, "evidence comes from the Jobs of a JobSet"
     if _platform_restarts(context.snapshot, opened):
-        return after_restart(context, _adopt(context, context.snapshot.jobset, opened))
+        return reconcile(context, _adopt(context, context.snapshot.jobset, opened))
     plan = judge(context, opened)
     if plan.requeue_at is not None:
         return plan
@@ -110,14 +102,12 @@ def _in_jobset(context: ReconcileContext, ledger: Ledger) -> Plan:
     if jobset.terminal_state == "Failed":
         return failed(context, jobset, ledger)
     if _platform_restarts(context.snapshot, ledger):
-        return after_restart(context, _adopt(context, jobset, ledger))
+        return reconcile(context, _adopt(context, jobset, ledger))
     if _fails_already(context, ledger):
         return as_before(ledger, actions=fail_job(context, ledger))
-    if lifecycle.restarted(ledger):
-        return after_restart(context, ledger)
-    if jobset.suspended and not context.workload.suspended:
+    if not lifecycle.restarted(ledger) and jobset.suspended and not context.workload.suspended:
         return answer(ledger, because(Reason.TRAINER_RESUMES, jobset=jobset.name))
-    return _before_restart(context, ledger)
+    return reconcile(context, ledger)
 
 
 def _gone(context: ReconcileContext, ledger: Ledger) -> Explanation | None:
@@ -206,125 +196,3 @@ def _back_at(context: ReconcileContext, target: Target) -> datetime:
     made = (job.created_at for job in member_jobs(context.snapshot) if job.uid not in target.job_uids)
     first = min(made, default=None)
     return context.now if first is None else phases.within_second(first, context.now)
-
-
-# --- before any restart --------------------------------------------------------------------------------------------
-
-
-def _before_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
-    """Nothing has been restarted yet: the group was left alone on purpose, is held, or must not be restarted now."""
-    snapshot, now = context.snapshot, context.now
-    open_ = ledger.current_incident
-    more = fresh(snapshot, gather(snapshot), since=_evidence_since(context, open_), handled=ledger.handled, now=now)
-    enforced = _enforced_since(open_, context.policy, more)
-    if enforced is not None:
-        return close(ledger, Outcome.OBSERVED, enforced, now)
-    news, aside = tuple(item for item in more if not item.inferred), lifecycle.still_aside(ledger)
-    if more:
-        ledger = lifecycle.more_evidence(ledger, more)
-    if aside and news:
-        ledger = ledger.with_incident(step=Step(StepType.ASIDE, undecided=True))
-    done = left_to_finish(snapshot, ledger.handled)
-    if done is not None:
-        return close(ledger, Outcome.SUPERSEDED, left_alone(done), now)
-    waits_until = None
-    put_off = _is_put_off(context, ledger)
-    if group_runs_whole(snapshot) and not put_off:
-        waits_until = settling_until(context, ledger)
-        if waits_until is None:
-            return whole_again(context, ledger)
-        if ledger.current_incident.step.withheld:
-            # The loss has ended by itself. A backoff that is shorter than this wait must not bring the restart now.
-            return _runs_again(ledger, waits_until)
-    if aside and not news:
-        # Not judged again: standing aside is meant to bring a replacement, and the evidence for that decision may be
-        # gone with the pod.
-        plan = as_before(ledger, actions=free_the_dead(context, ledger))
-    else:
-        plan = judge(context, ledger, news if aside else ())
-        if put_off and lifecycle.still_aside(plan.ledger) and group_runs_whole(snapshot):
-            # The loss that put the end off has just been left to the platform, and nothing else may change.
-            waits_until = now
-    if plan.requeue_at is not None and waits_until is not None:
-        waits_until = min(waits_until, plan.requeue_at)
-    return msgspec.structs.replace(plan, requeue_at=waits_until or plan.requeue_at)
-
-
-def _evidence_since(context: ReconcileContext, open_: Incident) -> datetime:
-    """Evidence may come in late and be older than what opened the incident, but not older than the policy that did. A
-    policy that has changed since does not make the incident's own evidence too old."""
-    policy = context.policy
-    if isinstance(policy, Policy) and policy.since <= open_.detected_at:
-        return policy.since
-    return open_.started_at
-
-
-def _runs_again(ledger: Ledger, waits_until: datetime) -> Plan:
-    """The group runs whole without the restart that waits. The incident ends at that time if it still does."""
-    open_ = ledger.current_incident
-    found = first_seen(open_)
-    needless = explained(Sentence.READY_MEANWHILE, Reason.MEMBERS_RUN_AGAIN, ranks=open_.ranks)
-    return say(ledger, seen_then(found, needless), requeue_at=waits_until)
-
-
-def _is_put_off(context: ReconcileContext, ledger: Ledger) -> bool:
-    """All ranks run again, and the incident stays open because a restart or a verdict is still to come."""
-    found = meeting_of(context.snapshot, ledger)
-    if found.leaves_at is not None or (ledger.phase is Phase.HELD and found.standing is Standing.BROKEN):
-        return True
-    if ledger.current_incident.step.withheld:
-        return not backoff.all_met_after(context.snapshot, ledger, lifecycle.present(context.snapshot, ledger))
-    return _restarts_once_started(context, ledger) or _verdict_is_due(context, ledger)
-
-
-def _verdict_is_due(context: ReconcileContext, ledger: Ledger) -> bool:
-    """All ranks run again, and the incident stays open for its verdict.
-
-    The verdict may be put off, also under Observe, where the record must show it. It may be to make the JobSet fail.
-    And after a restart in place the other ranks hang.
-    """
-    open_ = ledger.current_incident
-    observes = open_.mode == Mode.OBSERVE
-    if fail_job(context, ledger):
-        return True
-    if observes and not _would_is_due(context, open_):
-        return False
-    if not observes and (not lifecycle.acts(ledger) or ledger.phase is Phase.HELD):
-        return False
-    if barred(context.workload, context.policy, forced=observes) is not None:
-        return False
-    if lifecycle.still_aside(ledger):
-        return False
-    return bool(lifecycle.present(context.snapshot, ledger))
-
-
-def _would_is_due(context: ReconcileContext, open_: Incident) -> bool:
-    """Under Observe: the record still lacks what Enforce would have done, and the policy does not enforce yet."""
-    enforced = isinstance(context.policy, Policy) and context.policy.mode is Mode.ENFORCE
-    return lifecycle.decides(open_.pinned) and not enforced and not open_.would
-
-
-def _restarts_once_started(context: ReconcileContext, ledger: Ledger) -> bool:
-    """Under RecreateGroupAfterStart the restart was only put off until all members run.
-
-    False if nothing shows the loss any more, because a suspended Job has begun another run or a node answers again.
-    `judge` then restarts nothing, so an incident that waited for the restart would never end.
-    """
-    open_ = ledger.current_incident
-    put_off = open_.pinned.restart == Restart.RECREATE_GROUP_AFTER_START and lifecycle.acts(ledger)
-    may = barred(context.workload, context.policy) is None
-    seen = bool(lifecycle.present(context.snapshot, ledger))
-    return put_off and may and seen and ledger.phase is not Phase.HELD and not lifecycle.stood_aside(ledger)
-
-
-def _enforced_since(
-    open_: Incident, policy: Policy | PolicyError | None, more: tuple[Evidence, ...]
-) -> Explanation | None:
-    """Why new losses must not end in an incident that only observes: the policy enforces now. None: it does not, or
-    nothing was lost since then."""
-    if open_.mode != Mode.OBSERVE or not isinstance(policy, Policy) or policy.mode is not Mode.ENFORCE:
-        return None
-    if not any(item.at is not None and item.at >= policy.since for item in more):
-        return None
-    sentence = Sentence.SINCE_BREAKER_CLOSED if kept_by_breaker(open_, policy) else Sentence.SINCE_ENFORCED
-    return explained(sentence, Reason.MODE_SWITCHED)

@@ -1,4 +1,4 @@
-"""Follows a group after a restart, ours or the platform's, until all ranks are Ready again.
+"""A reconcile of a group that was restarted, by us or by the platform: its questions, in the order of `table`.
 
 The trigger may be lost, the Job may get no pods or no nodes for them, some pods may not start, or a member may be lost
 again. Each case is handled here, and no wait is silent.
@@ -17,12 +17,12 @@ from recovery.core.decision.another_attempt import (
     lost_since,
     try_again,
 )
-from recovery.core.decision.before_restart import (
+from recovery.core.decision.guards import Guard, Move, Question, first_stop, native_decision
+from recovery.core.decision.hold import hold_back
+from recovery.core.decision.judging import (
     records,
     stands_aside,
 )
-from recovery.core.decision.guards import Guard, Move, Question, first_stop, native_decision
-from recovery.core.decision.hold import hold_back
 from recovery.core.decision.on_the_way import (
     watch_the_backoff,
     watch_the_rendezvous,
@@ -32,6 +32,7 @@ from recovery.core.decision.on_the_way import (
     watch_the_teardown,
 )
 from recovery.core.decision.resuming import settling_until, whole_again
+from recovery.core.decision.situation import Situation
 from recovery.core.decision.teardown import left_alone, remaining_pods, takedown
 from recovery.core.decision.verdict import Call
 from recovery.core.diagnosis import resized
@@ -51,7 +52,7 @@ from recovery.core.model.reason import Explanation, Reason, Sentence, all_of, ex
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import Plan, ReadLive
 from recovery.core.plan.context import ReconcileContext
-from recovery.core.plan.steps import (
+from recovery.core.plan.parts import (
     as_before,
     close,
     say,
@@ -64,12 +65,9 @@ _PODS_SEEN_IN = timedelta(seconds=5)
 """A cache that shows a Job shows its first pods within this time, if it has any."""
 
 
-def after_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
-    """One reconcile of a group that was restarted, by us or by the platform."""
+def gathered(context: ReconcileContext, ledger: Ledger) -> Situation:
+    """What is known before the first question."""
     open_ = ledger.current_incident
-    restart = restart_of(ledger)
-    assert restart is not None, "asked only of incidents with a restart"
-    ours = restart.action in attempt_limits.OURS
     without_added_ranks = resized.without_added_ranks(context.snapshot)
     if (
         without_added_ranks is not None
@@ -77,43 +75,90 @@ def after_restart(context: ReconcileContext, ledger: Ledger) -> Plan:
     ):
         # Pods that a user has added since may wait for a node for hours while the others train.
         context = msgspec.structs.replace(context, snapshot=without_added_ranks)
-    found = _position(context, ledger)
-    if found is Phase.DECIDED and ours:
-        return _reissue(context, ledger, restart)
-    ledger = resizing.followed(context, ledger)
-    lost = lost_since(context.snapshot, ledger, context.now)
-    if open_.step.withheld and backoff.all_met_after(context.snapshot, ledger, lost):
-        return whole_again(context, lifecycle.more_evidence(ledger, lost))
-    if lost and lifecycle.acts(ledger):
-        again = breaks_the_group(context, ledger, lost)
-        earlier = tuple(
-            item for item in lifecycle.present(context.snapshot, ledger) if item.job_uid not in open_.target.job_uids
-        )
-        decided = native_decision(context, ledger, earlier, again)
-        if again and decided is None and ledger.phase is not Phase.HELD:
-            return lost_again(context, ledger, again)
-        if decided is not None or not open_.step.withheld:
-            ledger = left_to_platform(context, ledger, lost, decided)
-    step = ledger.current_incident.step
-    if step.withheld and backoff.lost_job_exists(context.snapshot, step):
-        since = explained(Sentence.LOST_AGAIN_SINCE, Reason.MEMBER_LOST_AGAIN, evidence=open_.evidence[-1])
-        return try_again(context, ledger, since, lost)
-    runs = _runs(context, ledger, found)
-    if runs is not None:
-        return runs
-    if ledger.phase is Phase.HELD:
-        return held(context, ledger)
+    return Situation(context, ledger, _position(context, ledger), lost_since(context.snapshot, ledger, context.now))
+
+
+def carried_out(situation: Situation) -> Plan | Situation:
+    """A restart of ours that the ledger has decided is sent, as long as a target Job exists."""
+    restart = _restart(situation)
+    if situation.position is not Phase.DECIDED or not _is_ours(restart):
+        return situation
+    return _reissue(situation.context, situation.ledger, restart)
+
+
+def size_followed(situation: Situation) -> Situation:
+    """The ledger has the size of the new Job."""
+    return msgspec.structs.replace(situation, ledger=resizing.followed(situation.context, situation.ledger))
+
+
+def met_meanwhile(situation: Situation) -> Plan | Situation:
+    """The ranks have met since the loss for which a restart is withheld."""
+    if backoff.all_met_after(situation.context.snapshot, situation.ledger, situation.lost):
+        return whole_again(situation.context, lifecycle.more_evidence(situation.ledger, situation.lost))
+    return situation
+
+
+def losses_handled(situation: Situation) -> Plan | Situation:
+    """A loss after the restart calls for another one, or is left to the platform."""
+    context, ledger, lost = situation.context, situation.ledger, situation.lost
+    if not lost or not lifecycle.acts(ledger):
+        return situation
+    again = breaks_the_group(context, ledger, lost)
+    target = situation.open_.target.job_uids
+    earlier = tuple(item for item in lifecycle.present(context.snapshot, ledger) if item.job_uid not in target)
+    decided = native_decision(context, ledger, earlier, again)
+    if again and decided is None and ledger.phase is not Phase.HELD:
+        return lost_again(context, ledger, again)
+    if decided is None and situation.open_.step.withheld:
+        return situation
+    return msgspec.structs.replace(situation, ledger=left_to_platform(context, ledger, lost, decided))
+
+
+def withheld_restart_made(situation: Situation) -> Plan | Situation:
+    """The wait of a withheld restart is over, or goes on, as long as the Job that lost a member exists."""
+    step = situation.open_.step
+    if not step.withheld or not backoff.lost_job_exists(situation.context.snapshot, step):
+        return situation
+    since = explained(Sentence.LOST_AGAIN_SINCE, Reason.MEMBER_LOST_AGAIN, evidence=situation.open_.evidence[-1])
+    return try_again(situation.context, situation.ledger, since, situation.lost)
+
+
+def runs_again(situation: Situation) -> Plan | Situation:
+    """The new group is complete, or has already trained to its end."""
+    return _runs(situation.context, situation.ledger, situation.position) or situation
+
+
+def held_on(situation: Situation) -> Plan:
+    """The group stays held, or the budget allows the next attempt."""
+    return held(situation.context, situation.ledger)
+
+
+def watched(situation: Situation) -> Plan:
+    """The phase that the facts show, and what may go wrong in it."""
+    context, ledger, found = situation.context, situation.ledger, situation.position
     if found is Phase.SCHEDULING and _pods_may_be_unseen(context, ledger.phase):
         return as_before(ledger, actions=(ReadLive(),))
     waits = found is Phase.SCHEDULING and ledger.phase is Phase.STARTING and unscheduled(context.snapshot)
     # Waiting for capacity does not count as starting, even if all pods had a node before one of them was replaced. Nor
     # does the time in which an old pod's node does not answer count as teardown, even if its Job is deleted.
     undated = waits or (found is Phase.TEARING_DOWN and ledger.phase is Phase.FENCING)
-    reached_at = context.now if undated else phases.reached_at(context.snapshot, open_.target, found, context.now)
+    target = situation.open_.target
+    reached_at = context.now if undated else phases.reached_at(context.snapshot, target, found, context.now)
     ledger = phases.enter(ledger, found if waits else phases.later(found, ledger.phase), reached_at)
+    ours = _is_ours(_restart(situation))
     if found in phases.GOING_DOWN or found is Phase.BACKOFF:
         return _watch(context, ledger, found, ours=ours)
     return _watch_for_black_holes(context, ledger, found, ours=ours)
+
+
+def _restart(situation: Situation) -> Attempt:
+    restart = restart_of(situation.ledger)
+    assert restart is not None, "asked only of incidents with a restart"
+    return restart
+
+
+def _is_ours(restart: Attempt) -> bool:
+    return restart.action in attempt_limits.OURS
 
 
 def _position(context: ReconcileContext, ledger: Ledger) -> Phase:

@@ -6,13 +6,13 @@ import msgspec
 
 from recovery.core.decision import backoff
 from recovery.core.decision import verdict as verdicts
-from recovery.core.decision.before_restart import (
+from recovery.core.decision.guards import Guard, Move, Question, first_stop
+from recovery.core.decision.hold import fail_job
+from recovery.core.decision.judging import (
     carry_out,
     stands_aside,
     stopped,
 )
-from recovery.core.decision.guards import Guard, Move, Question, first_stop
-from recovery.core.decision.hold import fail_job
 from recovery.core.decision.resuming import whole_again
 from recovery.core.decision.verdict import Verdict
 from recovery.core.diagnosis.evidence import Evidence, LossKind, gather
@@ -26,7 +26,7 @@ from recovery.core.model.ledger import AttemptAction, Ledger, Phase
 from recovery.core.model.reason import Explanation, Reason, because
 from recovery.core.plan.actions import Plan
 from recovery.core.plan.context import ReconcileContext
-from recovery.core.plan.steps import (
+from recovery.core.plan.parts import (
     as_before,
     attempt,
     stand_aside,

@@ -22,7 +22,7 @@ from recovery.core.model.step import Step, StepType
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import Plan
 from recovery.core.plan.context import ReconcileContext
-from recovery.core.plan.steps import say
+from recovery.core.plan.parts import say
 
 
 class Earliest(msgspec.Struct, frozen=True):

@@ -1,366 +1,193 @@
-"""What an open incident calls for: to stand aside, to observe, to hold, or to trigger a restart.
+"""A reconcile of an incident in which no one has restarted the group: its questions, in the order of `table`.
 
-Each decision is one Plan from a few steps: `say` (nothing is done, and why), `hold_back`, `trigger`.
+The group was left alone on purpose, is held, is only observed, or must not be restarted now.
 """
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 
-from recovery.core.decision import avoidance, fleet_changes, settings
-from recovery.core.decision import verdict as verdicts
-from recovery.core.decision.guards import Guard, Move, Question, Stop, first_stop
-from recovery.core.decision.hold import hold_back
+from recovery.core.decision import backoff
+from recovery.core.decision.hold import fail_job
+from recovery.core.decision.judging import judge, kept_by_breaker, observed, seen_then
 from recovery.core.decision.resuming import settling_until, whole_again
-from recovery.core.decision.teardown import free_the_dead, left_alone, trigger
-from recovery.core.decision.verdict import Call, Verdict
-from recovery.core.diagnosis import native_policies
-from recovery.core.diagnosis.evidence import Evidence
-from recovery.core.diagnosis.finish_overdue import overdue
-from recovery.core.diagnosis.membership import member_count, member_jobs, pods_of
-from recovery.core.fleet import storm as storms
-from recovery.core.incident import attempt_limits, lifecycle, sizes
-from recovery.core.incident.attempt_limits import Refusal
+from recovery.core.decision.situation import Situation
+from recovery.core.decision.teardown import free_the_dead, left_alone
+from recovery.core.diagnosis.evidence import Evidence, gather
+from recovery.core.diagnosis.finish_overdue import left_to_finish
+from recovery.core.diagnosis.freshness import fresh
+from recovery.core.diagnosis.membership import group_runs_whole
+from recovery.core.incident import lifecycle
 from recovery.core.incident.evidence_counts import first_seen
-from recovery.core.incident.standing import hangs
-from recovery.core.model.facts import Snapshot
-from recovery.core.model.ledger import Considered, Incident, Ledger, Outcome, Phase
-from recovery.core.model.reason import Explanation, Reason, Sentence, as_said, because, explained
+from recovery.core.incident.preconditions import barred
+from recovery.core.incident.standing import meeting_of
+from recovery.core.model.ledger import Incident, Ledger, Outcome, Phase
+from recovery.core.model.reason import Explanation, Reason, Sentence, explained
+from recovery.core.model.standing import Standing
 from recovery.core.model.step import Step, StepType
 from recovery.core.plan.actions import Plan
 from recovery.core.plan.context import ReconcileContext
-from recovery.core.plan.steps import as_before, close, considered, note, say, stand_aside
+from recovery.core.plan.parts import as_before, close, say
 from recovery.core.policy.resolved import Policy
-from recovery.core.policy.spec import Mode
+from recovery.core.policy.spec import Mode, PolicyError, Restart
 
 
-def judge(context: ReconcileContext, ledger: Ledger, news: tuple[Evidence, ...] = ()) -> Plan:
-    """What an open incident without any restart calls for.
+def gathered(context: ReconcileContext, ledger: Ledger) -> Situation:
+    """What is known before the first question."""
+    snapshot = context.snapshot
+    since = _evidence_since(context, ledger.current_incident)
+    lost = fresh(snapshot, gather(snapshot), since=since, handled=ledger.handled, now=context.now)
+    return Situation(context, ledger, Phase.HEALTHY if group_runs_whole(snapshot) else Phase.DECIDED, lost)
 
-    `news`: evidence that came in after the controller stood aside. If there is any, only it is judged.
+
+def enforced_since(situation: Situation) -> Plan | Situation:
+    """New losses end an incident that only observes, if the policy enforces by now."""
+    why = _enforced_since(situation.open_, situation.context.policy, situation.lost)
+    return situation if why is None else close(situation.ledger, Outcome.OBSERVED, why, situation.context.now)
+
+
+def evidence_noted(situation: Situation) -> Situation:
+    """The ledger has all evidence that can be seen. Once the controller has stood aside, what comes in since waits for
+    a verdict of its own."""
+    ledger = lifecycle.more_evidence(situation.ledger, situation.lost) if situation.lost else situation.ledger
+    news = tuple(item for item in situation.lost if not item.inferred) if lifecycle.still_aside(ledger) else ()
+    if news:
+        ledger = ledger.with_incident(step=Step(StepType.ASIDE, undecided=True))
+    return msgspec.structs.replace(situation, ledger=ledger, news=news)
+
+
+def finishing(situation: Situation) -> Plan | Situation:
+    """A training that finishes needs no restart."""
+    done = left_to_finish(situation.context.snapshot, situation.ledger.handled)
+    return (
+        situation
+        if done is None
+        else close(situation.ledger, Outcome.SUPERSEDED, left_alone(done), situation.context.now)
+    )
+
+
+def runs_whole(situation: Situation) -> Plan | Situation:
+    """The incident of a group that runs whole ends, at once or in a while, unless a verdict is still to come."""
+    context, ledger = situation.context, situation.ledger
+    if situation.position is not Phase.HEALTHY or _is_put_off(context, ledger):
+        return situation
+    waits_until = settling_until(context, ledger)
+    if waits_until is None:
+        return whole_again(context, ledger)
+    if situation.open_.step.withheld:
+        # The loss has ended by itself. A backoff that is shorter than this wait must not bring the restart now.
+        return _runs_again(ledger, waits_until)
+    return msgspec.structs.replace(situation, waits_until=waits_until)
+
+
+def still_aside(situation: Situation) -> Plan | Situation:
+    """The loss was left to the platform, and no news came in.
+
+    It is not judged again: standing aside is meant to bring a replacement, and the evidence for that decision may be
+    gone with the pod.
     """
-    snapshot, open_ = context.snapshot, ledger.current_incident
-    pinned = open_.pinned
-    observes = open_.mode == Mode.OBSERVE
-    if observes and open_.would:
-        return _observed(context, ledger)
-    # Once the controller has stood aside, only what came in later can call for more.
-    stood_aside = lifecycle.stood_aside(ledger)
-    found = because(Reason.MEMBER_LOST, evidence=open_.evidence[-1]) if stood_aside else first_seen(open_)
-    if not lifecycle.decides(pinned):
-        return say(ledger, seen_then(found, because(Reason.RESTART_NONE, policy=pinned.policy_name)))
-    evidence = lifecycle.present(snapshot, ledger)
-    late = overdue(snapshot, ledger.handled, timedelta(seconds=pinned.finish_timeout_seconds))
-    question = Question(
-        context,
-        ledger,
-        evidence,
-        news or evidence,
-        # Neither the mode nor a paused job bars an incident that only observes.
-        forced=observes,
-        overdue=late is not None,
-    )
-    stop = first_stop(Move.FIRST, question)
-    if stop is not None:
-        return stopped(question, found, stop)
-    is_over = not open_.step.withheld and late is None and all_run(snapshot) and not hangs(snapshot, ledger)
-    if not news and not evidence and is_over:
-        # A node answers again, or a fault has ended. No member is missing, so there is nothing to restart for.
-        return say(ledger, seen_then(found, because(Reason.MEMBERS_RUN_AGAIN, ranks=open_.ranks)))
-    stay = not verdicts.recreates_ignored(context, ledger)
-    open_to_us = (
-        evidence if pinned.override_native else native_policies.undecided(snapshot, evidence, ignored_stay=stay)
-    )
-    verdict = verdicts.of(context, ledger, open_to_us or evidence, news=news)
-    if late is not None:
-        verdict = Verdict(Call.HOLD, late)
-    stop = first_stop(Move.FIRST, msgspec.structs.replace(question, verdict=verdict))
-    if stop is not None:
-        return stopped(question, found, stop)
-    act = _observe if observes else carry_out
-    return act(context, ledger, found, verdict)
+    if situation.open_.step.undecided:
+        return situation
+    plan = as_before(situation.ledger, actions=free_the_dead(situation.context, situation.ledger))
+    return _in_time(situation, plan)
 
 
-def stopped(question: Question, found: Explanation, stop: Stop) -> Plan:
-    """What happens instead of the restart. `found`: what was seen."""
-    context, ledger, now = question.context, question.ledger, question.context.now
-    match stop.guard:
-        case Guard.FINISHED:
-            return close(ledger, Outcome.SUPERSEDED, left_alone(stop.why), now)
-        case Guard.NATIVE:
-            after = stand_aside(ledger, stands_aside(found, stop.why), now)
-            return as_before(after, actions=free_the_dead(context, after))
-        case Guard.BARRED:
-            return say(ledger, nothing_done(found, stop.why))
-        case Guard.AFTER_START:
-            return say(ledger, seen_then(found, stop.why))
-        case Guard.LIMIT:
-            assert stop.refusal is not None, "the limit says what the group is held for"
-            return hold_back(context, ledger, found, stop.refusal)
-        case Guard.MET:
-            if lifecycle.restarted(ledger) and ledger.phase is not Phase.HELD:
-                return whole_again(context, lifecycle.more_evidence(ledger, question.evidence))
-            waits_until = settling_until(context, ledger)
-            if waits_until is None:
-                return whole_again(context, ledger)
-            return say(ledger, seen_then(found, stop.why), requeue_at=waits_until)
+def observed_already(situation: Situation) -> Plan | Situation:
+    """What Enforce would do is decided once."""
+    return _in_time(situation, observed(situation.context, situation.ledger)) if situation.open_.would else situation
 
 
-def seen_then(found: Explanation, what: Explanation) -> Explanation:
-    """What was seen, and what that means."""
-    return explained(Sentence.SEEN_THEN, what.reason, found=found, what=what)
+def judged(situation: Situation) -> Plan:
+    """The verdict, and what it calls for."""
+    plan = judge(situation.context, situation.ledger, situation.news)
+    put_off = situation.position is Phase.HEALTHY and situation.waits_until is None
+    if put_off and lifecycle.still_aside(plan.ledger):
+        # The loss that put the end off has just been left to the platform, and nothing else may change.
+        situation = msgspec.structs.replace(situation, waits_until=situation.context.now)
+    return _in_time(situation, plan)
 
 
-def stands_aside(found: Explanation, decided: Explanation) -> Explanation:
-    """What was seen is left to the user's own policies."""
-    return explained(Sentence.STANDING_ASIDE, decided.reason, found=found, decided=decided)
+def _in_time(situation: Situation, plan: Plan) -> Plan:
+    """The plan, which is decided again when the incident may end."""
+    moments = (moment for moment in (plan.requeue_at, situation.waits_until) if moment is not None)
+    return msgspec.structs.replace(plan, requeue_at=min(moments, default=None))
 
 
-def nothing_done(found: Explanation, bar: Explanation) -> Explanation:
-    """What was seen calls for something that may not be done now."""
-    return explained(Sentence.NOTHING_DONE, bar.reason, found=found, bar=bar)
+def _evidence_since(context: ReconcileContext, open_: Incident) -> datetime:
+    """Evidence may come in late and be older than what opened the incident, but not older than the policy that did. A
+    policy that has changed since does not make the incident's own evidence too old."""
+    policy = context.policy
+    if isinstance(policy, Policy) and policy.since <= open_.detected_at:
+        return policy.since
+    return open_.started_at
 
 
-def all_run(snapshot: Snapshot) -> bool:
-    """Every member of every member Job runs, Ready or not."""
-    jobs = member_jobs(snapshot)
-    return bool(jobs) and all(
-        len({pod.index for pod in pods_of(snapshot, job) if pod.running and pod.deleting_since is None})
-        >= member_count(job)
-        for job in jobs
-    )
-
-
-def _observe(context: ReconcileContext, ledger: Ledger, found: Explanation, verdict: Verdict) -> Plan:
-    """What Enforce would do: the verdict within caps and budget, decided once, as Enforce would have.
-
-    Later reconciles do not decide again, because caps fill and pods take their evidence with them. The record shows
-    what Enforce would have done at that moment.
-    """
-    if enforced_now(context):
-        return _observed(context, ledger, found)
-    verdict = _admitted(context, ledger, verdict)
-    ledger = _noted(ledger, verdict, context.now)
-    refusal = attempt_limits.refused(ledger, context.now, free=not verdict.charge)
-    call, reason, would = verdict.call, verdict.why.reason, _would(context, ledger, verdict)
-    match verdict.call:
-        case Call.WAIT:
-            return say(ledger, seen_then(found, verdict.why), requeue_at=verdict.requeue_at)
-        case Call.RECREATE_GROUP | Call.REPLACE_NODE | Call.AVOID_NODE | Call.SHRINK if refusal is not None:
-            exhausted = ledger.current_incident.pinned.on_exhausted if refusal.exhausted else ""
-            reason, call = refusal.why.reason, Call.HOLD
-            would = explained(Sentence.WOULD_HOLD, reason, why=refusal.why, on_exhausted=exhausted)
-    if _adds_to_the_default(verdict) and verdict.call is not Call.HOLD:
-        would = explained(Sentence.WOULD_BY, reason, would=would, why=verdict.why)
-    why = explained(Sentence.SEEN_THEN, reason, found=found, what=would_words(context, ledger, would))
-    if call in {Call.IGNORE, Call.NONE}:
-        return as_before(stand_aside(ledger, why, context.now), requeue_at=verdict.requeue_at)
-    noted = note(ledger, why)
-    message = noted.current_incident.message
-    # If the incident already says that enforcing comes too late, it says so about the loss, not about this verdict.
-    noted_now = noted.with_incident(would=str(call), would_message=message, step=Step(StepType.OBSERVING))
-    after = verdicts.remembered(noted_now, verdict.mark)
-    # The group may already run whole, and only now may its incident end: the watch of this write causes that reconcile.
-    return as_before(after)
-
-
-def _would(context: ReconcileContext, ledger: Ledger, verdict: Verdict) -> Explanation:
-    """What Enforce would do, to follow "Enforce would have"."""
-    reason = verdict.why.reason
-    match verdict.call:
-        case Call.IGNORE | Call.NONE:
-            return explained(Sentence.WOULD_LEAVE, reason)
-        case Call.FAIL_JOB:
-            return explained(Sentence.WOULD_FAIL, reason)
-        case Call.HOLD | Call.WAIT:
-            return explained(Sentence.WOULD_HOLD, reason, why=verdict.why, on_exhausted="")
-        case Call.RECREATE_GROUP | Call.REPLACE_NODE | Call.AVOID_NODE | Call.SHRINK | Call.GROW:
-            return explained(
-                Sentence.WOULD_RESTART,
-                reason,
-                node=_quarantined(verdict),
-                jobs=_names(context.snapshot),
-                ranks=ledger.current_incident.ranks,
-                free="" if verdict.charge else _free(verdict),
-            )
-
-
-def would_words(context: ReconcileContext, ledger: Ledger, would: Explanation) -> Explanation:
-    """What Enforce would do now, and why it is not done."""
-    if isinstance(context.policy, Policy) and context.policy.breaker is not None:
-        return explained(Sentence.WOULD_BUT_BREAKER, would.reason, would=would, breaker=context.policy.breaker)
-    policy = ledger.current_incident.pinned.policy_name
-    return explained(Sentence.WOULD_BUT_OBSERVE, would.reason, policy=policy, would=would)
-
-
-def enforced_now(context: ReconcileContext) -> bool:
-    """The policy says Enforce now, and no breaker is open."""
-    return isinstance(context.policy, Policy) and context.policy.mode is Mode.ENFORCE
-
-
-def _observed(context: ReconcileContext, ledger: Ledger, found: Explanation | None = None) -> Plan:
-    """Nothing more is decided in this incident, and its message stays. If the policy enforces now, the message adds
-    that this came too late. `found`: what was seen, if the incident has no message about it yet."""
-    open_, policy = ledger.current_incident, context.policy
-    if not isinstance(policy, Policy) or policy.mode is not Mode.ENFORCE or (found is None and open_.step.too_late):
-        return as_before(ledger)
-    by_breaker = kept_by_breaker(open_, policy)
-    plan = say(
-        ledger,
-        explained(
-            Sentence.TOO_LATE_BY_BREAKER if by_breaker else Sentence.TOO_LATE_BY_MODE,
-            Reason.ENFORCED_TOO_LATE,
-            said=found if found is not None else as_said(open_.reason, open_.message),
-            policy=policy.name,
-            workload=context.workload.name,
-        ),
-    )
-    changes: dict[str, object] = {"step": Step(StepType.OBSERVING, too_late=True)}
-    if open_.would:
-        changes["would_message"] = plan.message
-    return msgspec.structs.replace(plan, ledger=plan.ledger.with_incident(**changes))
-
-
-def kept_by_breaker(open_: Incident, policy: Policy) -> bool:
-    """The breaker made this incident only observe: its policy already said Enforce when the incident opened."""
-    return open_.pinned.policy_uid == policy.uid and open_.detected_at >= policy.since
-
-
-def carry_out(
-    context: ReconcileContext,
-    ledger: Ledger,
-    found: Explanation,
-    verdict: Verdict,
-    *,
-    attempt: int = 1,
-    lost: tuple[Evidence, ...] = (),
-) -> Plan:
-    """What the verdict calls for, as far as the budget and the caps allow it."""
-    now = context.now
-    verdict = _admitted(context, ledger, verdict)
-    ledger = _noted(ledger, verdict, now)
-    match verdict.call:
-        case Call.WAIT:
-            return say(ledger, seen_then(found, verdict.why), requeue_at=verdict.requeue_at)
-        case Call.IGNORE | Call.NONE:
-            after = stand_aside(ledger, seen_then(found, verdict.why), now)
-            return as_before(after, requeue_at=verdict.requeue_at)
-        case Call.HOLD | Call.FAIL_JOB:
-            return hold_back(context, ledger, found, _final(verdict))
-    refusal = attempt_limits.refused(ledger, now, free=not verdict.charge)
-    if refusal is not None:
-        return hold_back(context, ledger, found, refusal)
-    prepared = settings.prepared(context, ledger, found, verdict)
-    if isinstance(prepared, Plan):
-        return prepared
-    ledger, verdict = prepared
-    if verdict.call is Call.HOLD:
-        return hold_back(context, _noted(ledger, verdict, now), found, _final(verdict))
-    if verdict.call is Call.NONE:
-        return as_before(stand_aside(_noted(ledger, verdict, now), seen_then(found, verdict.why), now))
-    if verdict.call is Call.SHRINK:
-        why = _smaller(context, ledger, found, verdict, attempt)
-    elif attempt == 1:
-        why = _first_restart(context, ledger, found, verdict)
-    else:
-        why = _next_restart(context, found, verdict, attempt)
-    return trigger(context, ledger, why, verdict=verdict, lost=lost)
-
-
-def _admitted(context: ReconcileContext, ledger: Ledger, verdict: Verdict) -> Verdict:
-    """The verdict, as far as a user's own size, the fleet's caps and the nodes of the group allow it."""
-    kept = settings.with_size_kept(context, ledger, verdict)
-    wished = avoidance.admitted(context, fleet_changes.admitted(context, ledger, kept))
-    return avoidance.instead(context, ledger, wished)
-
-
-def _smaller(
-    context: ReconcileContext, ledger: Ledger, found: Explanation, verdict: Verdict, attempt: int
-) -> Explanation:
-    job = sizes.only_job(context.snapshot)
-    assert job is not None, "only a group of one Job is resized"
-    wanted = sizes.wanted_nodes(ledger, context.snapshot, job)
-    return explained(
-        Sentence.SHRINKS,
-        verdict.why.reason,
-        found=found,
-        why=verdict.why,
-        attempt=attempt,
-        nodes=verdict.nodes,
-        jobs=_names(context.snapshot),
-        free="" if verdict.charge else _free(verdict),
-        quota=sizes.quota_kept(context.workload, wanted) or "",
-    )
-
-
-def _first_restart(context: ReconcileContext, ledger: Ledger, found: Explanation, verdict: Verdict) -> Explanation:
+def _runs_again(ledger: Ledger, waits_until: datetime) -> Plan:
+    """The group runs whole without the restart that waits. The incident ends at that time if it still does."""
     open_ = ledger.current_incident
-    left = explained(
-        Sentence.BUDGET_LEFT,
-        verdict.why.reason,
-        count=attempt_limits.left(ledger, context.now) - (not open_.charged),
-        limit=open_.pinned.budget_limit,
-    )
-    return explained(
-        Sentence.RESTART,
-        verdict.why.reason,
-        found=found,
-        why=verdict.why,
-        node=_quarantined(verdict),
-        jobs=_names(context.snapshot),
-        ranks=open_.ranks,
-        left=left if verdict.charge else _free(verdict),
-    )
+    found = first_seen(open_)
+    needless = explained(Sentence.READY_MEANWHILE, Reason.MEMBERS_RUN_AGAIN, ranks=open_.ranks)
+    return say(ledger, seen_then(found, needless), requeue_at=waits_until)
 
 
-def _next_restart(context: ReconcileContext, found: Explanation, verdict: Verdict, attempt: int) -> Explanation:
-    """Why the group is restarted again. The reason is what was found, unless more than the default has decided."""
-    adds = _adds_to_the_default(verdict)
-    return explained(
-        Sentence.RESTART_AGAIN,
-        verdict.why.reason if adds else found.reason,
-        found=found,
-        why=verdict.why if adds else "",
-        attempt=attempt,
-        node=_quarantined(verdict),
-        jobs=_names(context.snapshot),
-    )
+def _is_put_off(context: ReconcileContext, ledger: Ledger) -> bool:
+    """All ranks run again, and the incident stays open because a restart or a verdict is still to come."""
+    found = meeting_of(context.snapshot, ledger)
+    if found.leaves_at is not None or (ledger.phase is Phase.HELD and found.standing is Standing.BROKEN):
+        return True
+    if ledger.current_incident.step.withheld:
+        return not backoff.all_met_after(context.snapshot, ledger, lifecycle.present(context.snapshot, ledger))
+    return _restarts_once_started(context, ledger) or _verdict_is_due(context, ledger)
 
 
-def _quarantined(verdict: Verdict) -> str:
-    """The nodes to be quarantined. Empty: none, though the group may avoid some."""
-    return ", node ".join(verdict.node_names) if verdict.call is Call.REPLACE_NODE else ""
+def _verdict_is_due(context: ReconcileContext, ledger: Ledger) -> bool:
+    """All ranks run again, and the incident stays open for its verdict.
+
+    The verdict may be put off, also under Observe, where the record must show it. It may be to make the JobSet fail.
+    And after a restart in place the other ranks hang.
+    """
+    open_ = ledger.current_incident
+    observes = open_.mode == Mode.OBSERVE
+    if fail_job(context, ledger):
+        return True
+    if observes and not _would_is_due(context, open_):
+        return False
+    if not observes and (not lifecycle.acts(ledger) or ledger.phase is Phase.HELD):
+        return False
+    if barred(context.workload, context.policy, forced=observes) is not None:
+        return False
+    if lifecycle.still_aside(ledger):
+        return False
+    return bool(lifecycle.present(context.snapshot, ledger))
 
 
-def _names(snapshot: Snapshot) -> str:
-    """The member Jobs by name."""
-    return ", ".join(job.name for job in member_jobs(snapshot)) or "none"
+def _would_is_due(context: ReconcileContext, open_: Incident) -> bool:
+    """Under Observe: the record still lacks what Enforce would have done, and the policy does not enforce yet."""
+    enforced = isinstance(context.policy, Policy) and context.policy.mode is Mode.ENFORCE
+    return lifecycle.decides(open_.pinned) and not enforced and not open_.would
 
 
-def _free(verdict: Verdict) -> Explanation:
-    if verdict.spared_by is not None:
-        return explained(Sentence.SPARED, verdict.why.reason, rule=verdict.spared_by)
-    return explained(Sentence.FREE_OF_CHARGE, verdict.why.reason, incident=verdict.paid_by)
+def _restarts_once_started(context: ReconcileContext, ledger: Ledger) -> bool:
+    """Under RecreateGroupAfterStart the restart was only put off until all members run.
+
+    False if nothing shows the loss any more, because a suspended Job has begun another run or a node answers again.
+    `judge` then restarts nothing, so an incident that waited for the restart would never end.
+    """
+    open_ = ledger.current_incident
+    put_off = open_.pinned.restart == Restart.RECREATE_GROUP_AFTER_START and lifecycle.acts(ledger)
+    may = barred(context.workload, context.policy) is None
+    seen = bool(lifecycle.present(context.snapshot, ledger))
+    return put_off and may and seen and ledger.phase is not Phase.HELD and not lifecycle.stood_aside(ledger)
 
 
-def _adds_to_the_default(verdict: Verdict) -> bool:
-    """The verdict says more than that the default applies, which the first attempt has already said."""
-    return bool(verdict.rule or verdict.considered) or verdict.call in {Call.REPLACE_NODE, Call.AVOID_NODE}
-
-
-def _final(verdict: Verdict) -> Refusal:
-    """The group is held, whatever the budget. A JobSet that is made to fail is held until it has failed."""
-    return Refusal(verdict.why, None, exhausted=False, fail_job=verdict.call is Call.FAIL_JOB)
-
-
-def _noted(ledger: Ledger, verdict: Verdict, now: datetime) -> Ledger:
-    """The ledger with the rule that decided, what was considered and not done, and the storm that caused the loss."""
-    if verdict.call is Call.WAIT:
-        return ledger
-    ledger = lifecycle.consider(ledger.with_incident(rule=verdict.rule), records(verdict))
-    return storms.noted(ledger, verdict.storm, now) if verdict.storm is not None else ledger
-
-
-def records(verdict: Verdict) -> tuple[Considered, ...]:
-    """What the verdict has considered and not called for, as the ledger keeps it."""
-    return tuple(considered(each.call, each.node, each.why) for each in verdict.considered)
+def _enforced_since(
+    open_: Incident, policy: Policy | PolicyError | None, more: tuple[Evidence, ...]
+) -> Explanation | None:
+    """Why new losses must not end in an incident that only observes: the policy enforces now. None: it does not, or
+    nothing was lost since then."""
+    if open_.mode != Mode.OBSERVE or not isinstance(policy, Policy) or policy.mode is not Mode.ENFORCE:
+        return None
+    if not any(item.at is not None and item.at >= policy.since for item in more):
+        return None
+    sentence = Sentence.SINCE_BREAKER_CLOSED if kept_by_breaker(open_, policy) else Sentence.SINCE_ENFORCED
+    return explained(sentence, Reason.MODE_SWITCHED)

@@ -28,7 +28,7 @@ from recovery.core.model.waits import ROOM_ASKED_EVERY, Released, Suspension
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import MAX_BACKOFF_LIMIT, DeleteJob, ExtendBackoffLimit, Plan, SuspendWorkload
 from recovery.core.plan.context import ReconcileContext
-from recovery.core.plan.steps import as_before, say_of_attempt
+from recovery.core.plan.parts import as_before, say_of_attempt
 from recovery.core.policy.spec import WhileWaiting
 
 PLACED_IN = timedelta(seconds=30)

@@ -17,7 +17,7 @@ from recovery.core.model.ledger import Ledger
 from recovery.core.model.reason import Explanation, Reason, because
 from recovery.core.plan import suspension
 from recovery.core.plan.context import ReconcileContext
-from recovery.core.plan.steps import message_of
+from recovery.core.plan.parts import message_of
 from recovery.core.policy.resolved import Policy
 
 _WITHOUT_LIMIT = "AndIgnoreMaxRestarts"

@@ -68,8 +68,8 @@ from recovery.core.plan.actions import (
 )
 from recovery.core.plan.context import ReconcileContext
 from recovery.core.plan.kubernetes_events import events
+from recovery.core.plan.parts import answer, message_of
 from recovery.core.plan.status_conditions import budget_has_news, summarise
-from recovery.core.plan.steps import answer, message_of
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import PolicyError
 

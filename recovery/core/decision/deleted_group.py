@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from recovery.core.decision.after_restart import after_restart
 from recovery.core.decision.hold import no_hold
+from recovery.core.decision.table import reconcile
 from recovery.core.decision.terminal_jobset import made_again
 from recovery.core.diagnosis.membership import member_jobs, restarts_of
 from recovery.core.incident import lifecycle, phases
@@ -17,7 +17,7 @@ from recovery.core.model.ledger import AttemptAction, Ledger, Phase, Target
 from recovery.core.model.reason import Explanation, Reason, Sentence, explained
 from recovery.core.plan.actions import Plan
 from recovery.core.plan.context import ReconcileContext
-from recovery.core.plan.steps import attempt, message_of
+from recovery.core.plan.parts import attempt, message_of
 
 _TRAINER = "TrainJob"
 _DEADLINE_SLACK = timedelta(seconds=2)
@@ -54,7 +54,7 @@ def _adopted(context: ReconcileContext, ledger: Ledger, said: str) -> Plan:
         waiting = made_again(context, lifecycle.takes_jobset(adopted, target.job_set_uid))
         assert isinstance(waiting, Plan), "the next JobSet does not exist yet"
         return waiting
-    return after_restart(context, adopted)
+    return reconcile(context, adopted)
 
 
 def trainer_creates(workload: WorkloadFacts, now: datetime) -> bool:

@@ -5,7 +5,7 @@ from datetime import datetime
 from recovery.core.incident.standing import no_longer_broken
 from recovery.core.model.ledger import Ledger, Outcome
 from recovery.core.model.reason import Reason, Sentence, explained
-from recovery.core.plan.steps import close
+from recovery.core.plan.parts import close
 
 
 def finished(ledger: Ledger, workload_uid: str, at: datetime) -> Ledger:

@@ -22,7 +22,7 @@ from recovery.core.model.ledger import Ledger
 from recovery.core.model.reason import Explanation, Reason, Sentence, explained
 from recovery.core.plan.actions import Action, ChangeFleet
 from recovery.core.plan.context import ReconcileContext
-from recovery.core.plan.steps import message_of
+from recovery.core.plan.parts import message_of
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode
 

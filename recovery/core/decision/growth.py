@@ -12,7 +12,7 @@ from recovery.core.model.ledger import Ledger
 from recovery.core.model.reason import Reason, Sentence, because, explained
 from recovery.core.plan.actions import Plan
 from recovery.core.plan.context import ReconcileContext
-from recovery.core.plan.steps import answer, message_of
+from recovery.core.plan.parts import answer, message_of
 from recovery.core.policy.resolved import Policy
 
 

@@ -36,7 +36,7 @@ class Guard(StrEnum):
     NATIVE = "Native"
     """A podFailurePolicy or another policy of the user's own objects decides."""
     BARRED = "Barred"
-    """The workload may not be written now: mode Observe, a pause, an open breaker, or facts that may be stale."""
+    """Mode Observe, a pause, an open breaker or stale facts forbid the write."""
     AFTER_START = "AfterStart"
     """Under RecreateGroupAfterStart a member has not started yet."""
     LIMIT = "Limit"
@@ -62,6 +62,12 @@ class Move(StrEnum):
     """A restart that the ledger has decided is carried out."""
     BY_HAND = "ByHand"
     """A person asks for a restart."""
+    GROW = "Grow"
+    """There is room for a smaller group to grow."""
+    NEW_JOB = "NewJob"
+    """A Job waits too long before it replaces pods of a group whose ranks have not met yet."""
+    NEW_JOB_SET = "NewJobSet"
+    """The JobSet has failed for good, and the policy says RecreateJobSet."""
 
 
 ASKED: Mapping[Move, tuple[Guard, ...]] = MappingProxyType(
@@ -72,6 +78,10 @@ ASKED: Mapping[Move, tuple[Guard, ...]] = MappingProxyType(
         Move.ANOTHER: (Guard.FINISHED, Guard.BARRED, Guard.LIMIT, Guard.MET),
         Move.CARRY_OUT: (Guard.FINISHED, Guard.NATIVE, Guard.BARRED),
         Move.BY_HAND: (Guard.FINISHED, Guard.BARRED),
+        Move.GROW: (Guard.FINISHED, Guard.BARRED),
+        Move.NEW_JOB: (Guard.FINISHED, Guard.BARRED, Guard.AFTER_START),
+        # `terminal_jobset` asks for native policies first: a JobSet that they fail stays as it is.
+        Move.NEW_JOB_SET: (Guard.FINISHED, Guard.BARRED, Guard.LIMIT),
     }
 )
 """Which guards a move asks, in the order of GUARDS."""

@@ -15,7 +15,7 @@ from recovery.core.model.waits import Suspension
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import Action, FailJobSet, JobRef, Plan
 from recovery.core.plan.context import ReconcileContext
-from recovery.core.plan.steps import message_of, say
+from recovery.core.plan.parts import message_of, say
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import OnExhausted
 

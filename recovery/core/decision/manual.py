@@ -6,9 +6,9 @@ if it would harm the job, and it overrides mode Observe, or a pause, only with `
 
 import msgspec
 
-from recovery.core.decision.before_restart import seen_then
 from recovery.core.decision.guards import Move, Question, first_stop
 from recovery.core.decision.hold import fail_job
+from recovery.core.decision.judging import seen_then
 from recovery.core.decision.teardown import trigger
 from recovery.core.decision.verdict import Call
 from recovery.core.diagnosis.classify import classify
@@ -25,8 +25,8 @@ from recovery.core.model.reason import Explanation, Reason, Sentence, because, e
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import Plan
 from recovery.core.plan.context import ReconcileContext
-from recovery.core.plan.steps import answer as answer_with
-from recovery.core.plan.steps import close, message_of
+from recovery.core.plan.parts import answer as answer_with
+from recovery.core.plan.parts import close, message_of
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import Mode, Restart
 
@@ -165,8 +165,6 @@ def _again(
         ranks=open_.ranks,
     )
     plan = trigger(context, ledger, why, by_hand=True, forced=asked.force)
-    if plan.ledger.incident is not None and plan.ledger.incident.closing is not None:
-        return plan  # it is finishing: there is nothing to restart
     message = message_of(explained(Sentence.ANSWERED_BY_INCIDENT, why.reason, incident=open_.id, why=why))
     after = requests.answered(plan.ledger, verb, asked, why.reason, message, accepted=True)
     return msgspec.structs.replace(plan, ledger=after, requeue_at=plan.requeue_at or context.now)

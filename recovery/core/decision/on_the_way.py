@@ -21,7 +21,7 @@ from recovery.core.model.reason import Explanation, Reason, Sentence, as_said, b
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import Plan, ReadLive, TouchJob
 from recovery.core.plan.context import ReconcileContext
-from recovery.core.plan.steps import (
+from recovery.core.plan.parts import (
     as_before,
     considered,
     say_more,

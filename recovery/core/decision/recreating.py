@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 import msgspec
 
 from recovery.core.decision import verdict as verdicts
-from recovery.core.decision.before_restart import carry_out
-from recovery.core.decision.guards import waits_for
+from recovery.core.decision.guards import Move, Question, first_stop
+from recovery.core.decision.judging import carry_out
 from recovery.core.decision.verdict import RESTARTS, Call
 from recovery.core.diagnosis import job_backoff
 from recovery.core.diagnosis.classify import classify
@@ -19,7 +19,6 @@ from recovery.core.diagnosis.evidence import Evidence, LossKind, gather
 from recovery.core.diagnosis.job_backoff import JobBackOff
 from recovery.core.diagnosis.membership import member_jobs
 from recovery.core.incident import attempt_limits, lifecycle
-from recovery.core.incident.preconditions import no_trigger
 from recovery.core.model.facts import JobFacts, Snapshot
 from recovery.core.model.ledger import Ledger
 from recovery.core.model.reason import Explanation, Reason, because
@@ -41,15 +40,15 @@ def before_meeting(context: ReconcileContext, ledger: Ledger, policy: Policy) ->
         return None
     if overdue.job.failed_create or attempt_limits.spent(ledger, policy, context.now) is not None:
         return None
-    if no_trigger(context.snapshot, context.workload, policy) is not None:
-        return None
     # No training has stopped, so the incident does not begin at the losses, but with the restart.
     lost = tuple(msgspec.structs.replace(item, at=None) for item in _losses(context.snapshot, overdue.job))
     opened = lifecycle.open_incident(ledger, context.snapshot, policy, classify(lost, context.snapshot), context.now)
+    if first_stop(Move.NEW_JOB, Question(context, opened)) is not None:
+        return None
     verdict = verdicts.of(context, opened, lost)
     if verdict.call is Call.WAIT:
         return verdict.requeue_at
-    if verdict.call not in RESTARTS or waits_for(context.snapshot, opened) is not None:
+    if verdict.call not in RESTARTS:
         return None
     # The reason counts the Jobs that were given up.
     why = msgspec.structs.replace(verdict.why, reason=Reason.JOB_BACKS_OFF)

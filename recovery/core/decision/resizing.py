@@ -10,11 +10,11 @@ from datetime import datetime, timedelta
 import msgspec
 
 from recovery.core.decision import avoidance, birth
+from recovery.core.decision.guards import Move, Question, first_stop
 from recovery.core.decision.verdict import Call, Verdict
 from recovery.core.diagnosis.membership import group_runs_whole, member_count, pods_of
 from recovery.core.diagnosis.resized import template_size
 from recovery.core.incident import attempt_limits, preconditions, sizes
-from recovery.core.incident.preconditions import no_trigger
 from recovery.core.model.durations import in_words
 from recovery.core.model.facts import JobFacts, PodFacts, Room, Snapshot, WorkloadFacts
 from recovery.core.model.group_size import ElasticState
@@ -176,9 +176,9 @@ def _with_growth(context: ReconcileContext, ledger: Ledger, state: ElasticState,
         since_when = f"{since:%Y-%m-%dT%H:%M:%SZ}"
         said = f"there has been room for {nodes} since {since_when}, and it grows {in_words(patience)} after that"
         return AtRest(ledger, _waits(state, said), requeue_at=min(due_at, ask_at))
-    bar = no_trigger(context.snapshot, context.workload, context.policy)
-    if bar is not None:
-        return AtRest(ledger, bar, requeue_at=ask_at)
+    stop = first_stop(Move.GROW, Question(context, ledger))
+    if stop is not None:
+        return AtRest(ledger, stop.why, requeue_at=ask_at)
     spent = attempt_limits.spent(ledger, context.policy, context.now) if elastic.charge else None
     if spent is not None:
         return AtRest(ledger, spent, requeue_at=ask_at)

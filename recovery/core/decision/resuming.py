@@ -15,7 +15,7 @@ from recovery.core.model.ledger import Ledger, Outcome, Phase
 from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
 from recovery.core.plan.actions import Plan
 from recovery.core.plan.context import ReconcileContext
-from recovery.core.plan.steps import as_before, close, say_of_attempt
+from recovery.core.plan.parts import as_before, close, say_of_attempt
 
 SETTLES_IN = timedelta(seconds=5)
 """A group that runs whole without a restart must do so for this long before its incident ends: the rest of a cascade

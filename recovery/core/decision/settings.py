@@ -13,7 +13,7 @@ from recovery.core.model.ledger import Ledger
 from recovery.core.model.reason import Explanation, Reason, Sentence, as_said, because, explained
 from recovery.core.plan.actions import Plan
 from recovery.core.plan.context import ReconcileContext
-from recovery.core.plan.steps import as_before, considered, message_of, note, say_of_attempt
+from recovery.core.plan.parts import as_before, considered, message_of, note, say_of_attempt
 
 _REFUSALS = frozenset(
     {Reason.BIRTH_SETTINGS_REFUSED, Reason.BIRTH_SETTINGS_NOT_APPLIED, Reason.BIRTH_SETTINGS_OVERRULED}

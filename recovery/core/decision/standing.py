@@ -24,7 +24,7 @@ from recovery.core.model.reason import Explanation, Reason, because
 from recovery.core.model.standing import Standing
 from recovery.core.plan.actions import Plan
 from recovery.core.plan.context import ReconcileContext
-from recovery.core.plan.steps import message_of
+from recovery.core.plan.parts import message_of
 from recovery.core.policy.resolved import Policy
 
 _NOT_HUNG = frozenset({Standing.FORMING, Standing.MET})

@@ -13,7 +13,7 @@ from recovery.core.incident import lifecycle, phases, sizes
 from recovery.core.incident.attempt_limits import restart_of
 from recovery.core.incident.preconditions import barred
 from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
-from recovery.core.model.ledger import Attempt, AttemptAction, Ledger, Outcome, Phase
+from recovery.core.model.ledger import Attempt, AttemptAction, Ledger, Phase
 from recovery.core.model.reason import Explanation, Reason, Sentence, because, explained
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import (
@@ -28,7 +28,7 @@ from recovery.core.plan.actions import (
     RaiseBackoffLimit,
 )
 from recovery.core.plan.context import ReconcileContext
-from recovery.core.plan.steps import as_before, attempt, close
+from recovery.core.plan.parts import as_before, attempt
 from recovery.core.policy.spec import Mode
 
 
@@ -44,13 +44,12 @@ def trigger(
 ) -> Plan:
     """Take the group down: the ledger gets the target first, then each Job is deleted by UID and resourceVersion.
 
+    The caller has asked the guards of its move.
+
     `by_hand`: a person wants it now, without backoff or charge. `forced`: and whatever the
     mode or a pause says. `verdict`: why it is done. None: a person wants it.
     `lost`: what was lost since the last restart. Empty after a restart: the group took too long.
     """
-    done = left_to_finish(context.snapshot, ledger.handled)
-    if done is not None:
-        return close(ledger, Outcome.SUPERSEDED, left_alone(done), context.now)
     resizes = verdict is not None and verdict.call in {Call.SHRINK, Call.GROW}
     if not resizes:
         ledger = resizing.settled(context, ledger)

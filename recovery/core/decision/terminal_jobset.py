@@ -8,12 +8,11 @@ import msgspec
 
 from recovery.core.decision import backoff
 from recovery.core.decision.after_restart import not_carried_out
-from recovery.core.decision.before_restart import enforced_now, nothing_done, seen_then, would_words
-from recovery.core.decision.guards import native_decision
+from recovery.core.decision.guards import Move, Question, first_stop, native_decision
 from recovery.core.decision.hold import fail_job, failed_because
+from recovery.core.decision.judging import enforced_now, nothing_done, seen_then, would_words
 from recovery.core.decision.on_the_way import say_after_a_while
 from recovery.core.diagnosis.evidence import LossKind, gather
-from recovery.core.diagnosis.finishing import finishing
 from recovery.core.diagnosis.freshness import fresh
 from recovery.core.incident import attempt_limits, lifecycle, phases, sizes
 from recovery.core.incident.preconditions import barred, stale
@@ -23,7 +22,7 @@ from recovery.core.model.reason import Explanation, Reason, Sentence, because, e
 from recovery.core.plan import suspension
 from recovery.core.plan.actions import DeleteJobSet, Plan
 from recovery.core.plan.context import ReconcileContext
-from recovery.core.plan.steps import as_before, attempt, close, say
+from recovery.core.plan.parts import as_before, attempt, close, say
 from recovery.core.policy.spec import Mode, OnTerminalFailure
 
 _MADE_ANEW_BY_TRAINER = "TrainJob"
@@ -75,14 +74,11 @@ def failed(context: ReconcileContext, jobset: JobSetFacts, ledger: Ledger) -> Pl
 def _not_made_again(context: ReconcileContext, ledger: Ledger) -> Explanation | None:
     if context.workload.kind != _MADE_ANEW_BY_TRAINER:
         return explained(Sentence.NO_ONE_RECREATES_IT, Reason.PLATFORM_GAVE_UP)
-    done = finishing(context.snapshot)
-    if done is not None:
-        return done
-    # Neither the mode nor a paused job bars an incident that only observes.
+    # Neither the mode nor a paused job bars an incident that only observes. `failed` has asked whether facts are stale.
     observes = ledger.current_incident.mode == Mode.OBSERVE
-    bar = barred(context.workload, context.policy, forced=observes)
-    if bar is not None:
-        return bar
+    stop = first_stop(Move.NEW_JOB_SET, Question(context, ledger, forced=observes, begun=True))
+    if stop is not None:
+        return stop.why
     refusal = attempt_limits.refused(ledger, context.now)
     if refusal is not None:
         return refusal.why

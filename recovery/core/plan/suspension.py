@@ -20,7 +20,7 @@ from recovery.core.model.reason import Explanation, Reason, Sentence, because, e
 from recovery.core.model.waits import Suspension
 from recovery.core.plan.actions import Action, ResumeWorkload, SuspendWorkload
 from recovery.core.plan.context import ReconcileContext
-from recovery.core.plan.steps import say_more
+from recovery.core.plan.parts import say_more
 
 
 def marked_by(workload: WorkloadFacts) -> str | None:

@@ -22,7 +22,7 @@ from recovery.core.model.facts import JobFacts, PodFacts, Snapshot, WorkloadFact
 from recovery.core.model.ledger import Ledger
 from recovery.core.model.reason import Explanation, Reason, as_said
 from recovery.core.model.rules import Rule, When
-from recovery.core.plan import steps
+from recovery.core.plan import parts
 from recovery.core.plan.actions import Plan
 from recovery.core.plan.context import ReconcileContext
 from recovery.kube import first_deletions
@@ -207,7 +207,7 @@ def every_exit_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def ignored_but_charged(monkeypatch: pytest.MonkeyPatch) -> None:
     """An incident costs budget, whatever is done about it, so an ignored incident is charged too."""
-    leave = steps.stand_aside
+    leave = parts.stand_aside
 
     def stand_aside(ledger: Ledger, why: Explanation, now: datetime) -> Ledger:
         after = leave(ledger, why, now)
@@ -222,4 +222,4 @@ def ignored_but_charged(monkeypatch: pytest.MonkeyPatch) -> None:
             incident=msgspec.structs.replace(open_, charged=True),
         )
 
-    monkeypatch.setattr("recovery.core.decision.before_restart.stand_aside", stand_aside)
+    monkeypatch.setattr("recovery.core.decision.judging.stand_aside", stand_aside)

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import msgspec
 
+from recovery.core.incident.phases import COMING_BACK
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.group_totals import BudgetState, Totals
 from recovery.core.model.ledger import (
@@ -24,7 +25,7 @@ from recovery.core.model.ledger import (
 from recovery.core.model.pinned_policy import PinnedPolicy
 from recovery.core.model.reason import Reason
 from recovery.core.model.request_answer import RequestAnswer
-from recovery.core.model.step import WAITING
+from recovery.core.model.step import WAITING, Step, StepType
 from recovery.ports import (
     EVENTS,
     JOB_SETS,
@@ -336,6 +337,7 @@ def restarted(
         incident,
         attempts=(*incident.attempts, attempt),
         restarts=incident.restarts + 1,
+        step=Step(StepType.RESTARTING),
         target=Target("jobset", (job_uid,)),
         charged=incident.charged or charge,
     )
@@ -352,7 +354,10 @@ def in_phase(ledger: Ledger, phase: Phase) -> Ledger:
     incident = ledger.incident
     assert incident is not None
     spans = (*incident.phases[:-1], PhaseSpan(phase, incident.started_at))
-    return msgspec.structs.replace(with_incident(ledger, phases=spans), phase=phase)
+    step = incident.step
+    if incident.restarts:
+        step = Step(StepType.RETURNING if phase in COMING_BACK else StepType.RESTARTING)
+    return msgspec.structs.replace(with_incident(ledger, phases=spans, step=step), phase=phase)
 
 
 def closed(ledger: Ledger, seconds: float, outcome: Outcome = Outcome.RECOVERED, why: str = "AllRanksReady") -> Ledger:

@@ -217,7 +217,8 @@ class TestObserveWritesNothing:
 
     def test_a_person_who_insists_may_restart(self) -> None:
         case = Case(ObserveWritesNothing, mode="Observe")
-        case.ledger(with_incident(restarted(opened(1000), 1000), forced=True))
+        forced = Step(StepType.RESTARTING, forced=True)
+        case.ledger(with_incident(restarted(opened(1000), 1000), step=forced))
         case.delete(JOBS, "llm-node-0", by=CONTROLLER)
         assert case.found == []
 

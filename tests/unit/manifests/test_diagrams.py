@@ -1,16 +1,22 @@
 """The pictures of the state machine show every row of its tables, and nothing in them overlaps."""
 
+from collections.abc import Iterable, Mapping
 from itertools import combinations
 from xml.etree import ElementTree
 
 import msgspec
 import pytest
 
+from recovery.core.decision.guards import ASKED, GUARDS, Move
+from recovery.core.decision.table import AFTER, BEFORE
 from recovery.core.incident.transitions import ATTEMPTS, ENDINGS, TRANSITIONS, UNDER_WAY
+from recovery.core.model.step import StepType
 from recovery.crds.diagrams import HEAD_TOP, WORDS_HEIGHT, diagrams
 
 SVG = "{http://www.w3.org/2000/svg}"
 PICTURES = diagrams()
+COLUMNS: Mapping[str, Iterable[str]] = {"docs/images/steps.svg": StepType, "docs/images/guards.svg": Move}
+"""What the columns of a picture stand for. Others have a column for each phase."""
 WIDEST = 0.62
 """The maximum width of a letter, in font sizes. Arial and Helvetica stay below it on average."""
 
@@ -73,7 +79,7 @@ def test_a_picture_says_in_words_what_it_shows(path: str) -> None:
     assert title
     assert description
     assert root.attrib["role"] == "img"
-    assert all(phase in description for phase in UNDER_WAY)
+    assert all(column in description for column in COLUMNS.get(path, UNDER_WAY))
 
 
 @pytest.mark.parametrize("path", PICTURES)
@@ -141,6 +147,21 @@ def test_the_outcomes_show_every_ending() -> None:
     assert [(words, set(dots)) for words, dots in shown("docs/images/outcomes.svg")] == [
         (f"{each}: {each.when}", {*each.modes, *each.phases}) for each in ENDINGS
     ]
+
+
+def test_the_guards_show_who_asks_them() -> None:
+    drawn = {words.partition(":")[0]: set(dots) for words, dots in shown("docs/images/guards.svg")}
+    assert drawn == {guard: {move for move in Move if guard in ASKED[move]} for guard in GUARDS}
+
+
+def test_the_steps_show_their_questions_in_the_order_in_which_they_are_asked() -> None:
+    rows = [words.partition(":")[0] for words, _ in shown("docs/images/steps.svg")]
+    for table in (BEFORE, AFTER):
+        for asked in table.values():
+            places = [rows.index(ask.__name__.replace("_", " ")) for ask in asked]
+            assert places == sorted(places)
+    columns = [dot for _, dots in shown("docs/images/steps.svg") for dot in dots]
+    assert len(columns) == sum(len(asked) for table in (BEFORE, AFTER) for asked in table.values())
 
 
 def test_the_arrows_lead_to_the_phase_that_follows() -> None:

@@ -1,8 +1,5 @@
 """What can keep the controller from a restart: one order, and who asks what of it."""
 
-import re
-from pathlib import Path
-
 import pytest
 
 from recovery.core.decision.guards import ASKED, GUARDS, Guard, Move, Question, first_stop
@@ -14,8 +11,6 @@ from recovery.core.policy.spec import Mode
 from tests.unit.core.driver import policy
 from tests.unit.core.groups import training
 from tests.unit.core.world import World, at
-
-ARCHITECTURE = Path(__file__).parents[4] / "docs/architecture.md"
 
 
 def question(world: World, rules: Policy | None = None, *, forced: bool = False) -> Question:
@@ -58,16 +53,3 @@ def test_a_training_that_finishes_is_not_restarted_even_if_that_is_forced() -> N
 
 def test_that_a_training_finishes_is_said_before_that_its_policy_only_observes() -> None:
     assert guard(Move.BY_HAND, question(training(4).succeeded(0), policy(mode=Mode.OBSERVE))) is Guard.FINISHED
-
-
-def test_the_table_in_the_docs_is_the_one_that_is_asked() -> None:
-    text = ARCHITECTURE.read_text()
-    [head] = re.findall(r"^\| guard \| (.*) \|$", text, re.MULTILINE)
-    moves = [Move(name) for name in head.split(" | ")]
-    rows = re.findall(rf"^\| ({'|'.join(Guard)}): [^|]* \| (.*) \|$", text, re.MULTILINE)
-    assert [Guard(name) for name, _ in rows] == list(GUARDS)
-    answers = {Guard(name): row.split(" | ") for name, row in rows}
-    shown = {
-        move: tuple(each for each in GUARDS if answers[each][column] == "asked") for column, move in enumerate(moves)
-    }
-    assert shown == dict(ASKED)

@@ -13,7 +13,7 @@ from recovery.core.model.native_policy_facts import (
     PodFailureRule,
 )
 from recovery.core.model.reason import Reason, because
-from recovery.core.plan.steps import note
+from recovery.core.plan.parts import note
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import OnNativeIgnore
 from tests.unit.core.diagnosis.matched import rule

@@ -1,4 +1,4 @@
-"""The steps that decisions are built from: say why, leave a loss to the platform, add an attempt, close.
+"""The parts that plans are built from: say why, leave a loss to the platform, add an attempt, close.
 
 Here an explanation becomes a message. Ledgers and plans hold both its reason and its message.
 """
