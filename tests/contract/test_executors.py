@@ -12,6 +12,7 @@ from recovery.core.model.annotations import RESUME_AT_ANNOTATION, SUSPENDED_BY_A
 from recovery.core.model.facts import GroupKey, WorkloadFacts
 from recovery.core.model.reason import Reason
 from recovery.core.plan.actions import (
+    ClaimJob,
     DeleteJob,
     DeleteJobSet,
     FailJobSet,
@@ -34,7 +35,20 @@ from recovery.ports import (
 )
 from tests.contract.bodies import job_set, job_spec, train_job
 from tests.contract.expectations import expectation, slow_expectation
-from tests.contract.scene import PATIENCE_SECONDS, Object, Scene, Story, condition, deleting, ready, refused, uid, uids
+from tests.contract.scene import (
+    PATIENCE_SECONDS,
+    Object,
+    Scene,
+    Story,
+    by_index,
+    condition,
+    deleting,
+    index_of,
+    ready,
+    refused,
+    uid,
+    uids,
+)
 from tests.contract.workload import DEAF
 
 T = TypeVar("T")
@@ -281,3 +295,33 @@ async def test_a_job_whose_pods_are_refused_says_so_in_an_event_and_gets_them_la
     assert "forbidden" in told[0] or "denied" in told[0]
     await scene.world.refuse_pods(scene, False)
     await scene.running(pods, 2)
+
+
+@slow_expectation
+async def test_a_claimed_job_keeps_the_pods_whose_deletes_are_still_to_come(scene: Scene) -> None:
+    """When many groups are lost at once, the deletes of a group's pods may come long after the claim of its Job."""
+    pods, jobs, sets = await scene.follow(PODS), await scene.follow(JOBS), await scene.follow(JOB_SETS)
+    await scene.create(JOB_SETS, job_set("llm", {"node": job_spec(5)}))
+    lost, first, *others = by_index(await scene.running(pods, 5))
+    await api_verbs.delete(scene.api, PODS, lost["metadata"]["name"], namespace=scene.namespace, grace_seconds=0)
+
+    async def claim() -> None:
+        found = await scene.read(JOBS, "llm-node-0")
+        metadata, limit = found["metadata"], found["spec"]["backoffLimit"] + 4
+        action = ClaimJob(1, metadata["name"], metadata["uid"], metadata["resourceVersion"], "attempt", limit)
+        await group_recreate.claim_job(scene.api, scene.namespace, action)
+
+    await patiently(claim)
+    await api_verbs.delete(scene.api, PODS, first["metadata"]["name"], namespace=scene.namespace, grace_seconds=1)
+    await scene.pass_seconds(25)
+    assert not [pod for pod in others if deleting(pods.present[uid(pod)])], "no one deletes the pods that wait"
+    new = [pod for pod in ready(pods) if uid(pod) not in uids(others)]
+    assert {index_of(pod) for pod in new} == {0, 1}, "a rank that is gone is replaced, as it is without a claim"
+    job = jobs.named("llm-node-0")
+    assert job is not None
+    assert not deleting(job)
+    assert (job["status"]["failed"], condition(job, "Failed")) == (2, None)
+    job_set_status = (sets.named("llm") or {}).get("status", {})
+    assert job_set_status.get("restarts", 0) == 0
+    await patiently(lambda: trigger(scene))
+    await scene.others_run(pods, 5, *pods.present.values())

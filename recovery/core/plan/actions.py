@@ -41,6 +41,10 @@ class ClaimJob(msgspec.Struct, frozen=True):
 
     From then on the Job replaces only pods that have ended. The delete of the Job may be refused or delayed, and its
     replacements would run beside the old processes meanwhile.
+
+    When many groups are lost at once, the pods may be deleted long after the claim. Until then no other controller
+    touches them: the Job controller only replaces ranks that are gone, ten seconds or more after their loss, and JobSet
+    counts no restart (asked of Kubernetes 1.36 and JobSet 0.12, `tests/contract/test_executors.py`).
     """
 
     epoch: int
