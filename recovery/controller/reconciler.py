@@ -20,7 +20,8 @@ from recovery.controller.suspect_logs import DEADLINE_SECONDS, SuspectLogs
 from recovery.core.decision.decide import decide
 from recovery.core.decision.deleted_workload import finished
 from recovery.core.decision.protection import protection
-from recovery.core.fleet.totals import IncidentName, held_by
+from recovery.core.fleet.counted_marks import IncidentName
+from recovery.core.fleet.totals import held_by
 from recovery.core.incident.evidence_counts import first_seen
 from recovery.core.incident.invariants import violations
 from recovery.core.model.birth_settings import BirthTrial

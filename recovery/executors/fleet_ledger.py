@@ -6,14 +6,15 @@ lose nodes at once would conflict. Between processes the resourceVersion decides
 
 import asyncio
 from collections.abc import Callable
+from functools import cache
 
 import msgspec
 import structlog
 
 from recovery import api_verbs
 from recovery.core.fleet import quarantine, totals
+from recovery.core.fleet.counted_marks import IncidentName, mark_of, part_of, workload_part
 from recovery.core.fleet.quarantine import Refused
-from recovery.core.fleet.totals import IncidentName
 from recovery.core.model.config import ConfigFacts
 from recovery.core.model.fleet_ledger import FleetChange, FleetLedger
 from recovery.core.model.ledger import IncidentTotals
@@ -40,7 +41,6 @@ from recovery.ports import (
 _log = structlog.get_logger("recovery.controller")
 
 _TRIES_MAX = 5
-_FIELDS = tuple(field.encode_name for field in msgspec.structs.fields(FleetLedger))
 
 
 class QuarantineRefusedError(ReadAgainError):
@@ -150,20 +150,24 @@ class FleetWriter:
         if config.unreadable:
             raise TryLaterError(f"the totals of RecoveryConfig {config.name} cannot be read: {config.unreadable}")
         known = config.fleet.totals
-        held: set[IncidentName] = set()
-        unreadable: set[str] = set()
-        for group in self._store.ledger_objects():
-            if group.readable:
-                held.update(totals.held_by(group.workload_uid, group.ledger))
-            else:
-                unreadable.add(group.workload_uid)
+        held = cache(self._held)  # it is only called for old marks
         after = totals.with_closed(
             known,
             self._closed.values(),
             self._clock.now(),
-            may_return=lambda name: name in held or name[0] in unreadable,
+            may_return=lambda mark: mark in held() or part_of(mark) in held(),
         )
         return config.fleet if after is known else msgspec.structs.replace(config.fleet, totals=after)
+
+    def _held(self) -> frozenset[str]:
+        """The marks of all that ledgers may still ask to count. Of an unreadable ledger: what they begin with."""
+        found: set[str] = set()
+        for group in self._store.ledger_objects():
+            if group.readable:
+                found.update(map(mark_of, totals.held_by(group.workload_uid, group.ledger)))
+            else:
+                found.add(workload_part(group.workload_uid))
+        return frozenset(found)
 
     async def _read(self) -> ConfigFacts | None:
         self._own = await self._store.read_config_live()
@@ -174,8 +178,9 @@ class FleetWriter:
         body = {
             # With the resourceVersion in it, the patch is refused with 409 if anything was written in between.
             "metadata": {"uid": config.uid, "resourceVersion": config.resource_version},
-            # A merge patch: the conditions in the same status are written by admission.
-            "status": _merged(ledger),
+            # A merge patch: the conditions in the same status are written by admission. It has only what changes: the
+            # rest grows with every incident.
+            "status": _difference(msgspec.to_builtins(config.fleet), msgspec.to_builtins(ledger)),
         }
         self._doubtful = True
         answer = await api_verbs.patch(
@@ -234,7 +239,14 @@ class FleetWriter:
         return enforced.pop() if len(enforced) == 1 else None
 
 
-def _merged(ledger: FleetLedger) -> dict[str, object]:
-    """The ledger as a merge patch that removes empty fields."""
-    fields: dict[str, object] = dict.fromkeys(_FIELDS)
-    return {**fields, **msgspec.to_builtins(ledger)}
+def _difference(before: dict[str, object], after: dict[str, object]) -> dict[str, object]:
+    """The merge patch that makes `after` of `before`."""
+    patch: dict[str, object] = dict.fromkeys(before.keys() - after.keys())
+    for key, value in after.items():
+        was = before.get(key)
+        if isinstance(value, dict) and isinstance(was, dict):
+            if inner := _difference(was, value):
+                patch[key] = inner
+        elif value != was or key not in before:
+            patch[key] = value
+    return patch

@@ -15,7 +15,8 @@ import msgspec
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from recovery.core.fleet.totals import IncidentName, name_of, name_of_broken
+from recovery.core.fleet.counted_marks import IncidentName, mark_of, marks
+from recovery.core.fleet.totals import name_of, name_of_broken
 from recovery.core.incident.closed_incident import totals_of
 from recovery.core.model.enforce_estimate import EnforceEstimate, summed
 from recovery.core.model.facts import GroupKey
@@ -184,7 +185,7 @@ class FleetTotalsCollector(Collector):
         now: datetime,
     ) -> Generator[None, None, _Sums]:
         remembered_sums, remembered_which = remembered
-        counted = {(each.workload_uid, each.number, each.started_at) for each in totals.counted}
+        counted = frozenset(marks(totals.counted))
         parts = [_of_totals(totals), remembered_sums]
         still_there: set[IncidentName] = set()
         for number, group in enumerate(groups, 1):
@@ -195,7 +196,7 @@ class FleetTotalsCollector(Collector):
             for which, part in _parts(group, now, running=group.workload_uid in present):
                 if which in remembered_which:
                     still_there.add(which)
-                elif which not in counted:
+                elif mark_of(which) not in counted:
                     parts.append(part)
         self._remembered_which -= remembered_which - still_there  # more may have ended meanwhile
         return _added(parts)

@@ -9,19 +9,18 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from recovery.core.fleet import counted_marks
+from recovery.core.fleet.counted_marks import IncidentName, mark_of, minute_of
 from recovery.core.model.enforce_estimate import summed
-from recovery.core.model.fleet_ledger import CountedIncident, FleetTotals
+from recovery.core.model.fleet_ledger import FleetTotals
 from recovery.core.model.ledger import Incident, IncidentTotals, Ledger
 from recovery.core.model.standing import Broken
 
 COUNTED_MAX = 4000
-"""At most this many incidents are remembered as counted, about 0.6 MB, because the API server limits object sizes."""
+"""At most this many incidents are remembered as counted, about 50 kB: the status is written with each of them."""
 
 REMEMBERED_FOR = timedelta(minutes=10)
 """They are remembered for at least this long, longer than a cache lags behind a ledger that has dropped one of them."""
-
-IncidentName = tuple[str, int, datetime]
-"""UID of the workload, number of the incident, and when its failure happened."""
 
 
 def name_of(workload_uid: str, incident: Incident) -> IncidentName:
@@ -31,11 +30,6 @@ def name_of(workload_uid: str, incident: Incident) -> IncidentName:
 def name_of_broken(workload_uid: str, broken: Broken) -> IncidentName:
     """The name of the time in which the group hangs between incidents. It counts once too, but has no number."""
     return workload_uid, 0, broken.booked_from
-
-
-def contains(totals: FleetTotals, name: IncidentName) -> bool:
-    """Whether the incident is counted. This is remembered for as long as a ledger may hold the incident."""
-    return any((each.workload_uid, each.number, each.started_at) == name for each in totals.counted)
 
 
 def held_by(workload_uid: str, ledger: Ledger) -> tuple[IncidentName, ...]:
@@ -49,30 +43,31 @@ def held_by(workload_uid: str, ledger: Ledger) -> tuple[IncidentName, ...]:
 
 
 def with_closed(
-    totals: FleetTotals, closed: Iterable[IncidentTotals], now: datetime, *, may_return: Callable[[IncidentName], bool]
+    totals: FleetTotals, closed: Iterable[IncidentTotals], now: datetime, *, may_return: Callable[[str], bool]
 ) -> FleetTotals:
     """The totals with these incidents added. The same object if it contains all of them already.
 
-    `may_return`: whether a caller may still ask to count the incident of that name. An incident that was counted long
+    `may_return`: whether a caller may still ask to count the incident of that mark. An incident that was counted long
     ago and cannot return is no longer remembered.
     """
-    known = {(each.workload_uid, each.number, each.started_at) for each in totals.counted}
-    new: dict[IncidentName, IncidentTotals] = {}
+    known = set(counted_marks.marks(totals.counted))
+    new: dict[str, IncidentTotals] = {}
     for each in closed:
-        name = (each.workload_uid, each.number, each.started_at)
-        if name not in known:
-            new.setdefault(name, each)
+        mark = mark_of((each.workload_uid, each.number, each.started_at))
+        if mark not in known:
+            new.setdefault(mark, each)
     if not new:
         return totals
     for each in new.values():
         totals = _added(totals, each)
+    old = minute_of(now - REMEMBERED_FOR)
     kept = (
-        each
-        for each in totals.counted
-        if now - each.counted_at < REMEMBERED_FOR or may_return((each.workload_uid, each.number, each.started_at))
+        (minute, mark)
+        for minute, mark in counted_marks.dated(totals.counted)
+        if minute >= old or may_return(mark)  # the minute of `old` is not over by then
     )
-    fresh = (CountedIncident(*name, counted_at=now, broken=each.broken) for name, each in new.items())
-    return msgspec.structs.replace(totals, counted=(*kept, *fresh)[-COUNTED_MAX:])
+    fresh = ((minute_of(now), mark) for mark in new)
+    return msgspec.structs.replace(totals, counted=counted_marks.by_minute((*kept, *fresh)[-COUNTED_MAX:]))
 
 
 def _added(totals: FleetTotals, closed: IncidentTotals) -> FleetTotals:

@@ -84,19 +84,6 @@ class Breaker(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """`spec.circuitBreaker.recoveries` of the RecoveryConfig when the circuit breaker opened."""
 
 
-class CountedIncident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """An incident that the totals contain, or the time in which its group was Broken after it."""
-
-    workload_uid: str = msgspec.field(name="workloadUID")
-    number: int
-    """The number of the incident within its workload."""
-    started_at: datetime
-    """When the failure of the incident happened."""
-    counted_at: datetime
-    broken: bool = False
-    """It is no incident, and `number` is 0, but the time in which the group was Broken, from `startedAt` on."""
-
-
 class FleetTotals(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Counts of all closed incidents since the RecoveryConfig was created, each counted once. They only rise."""
 
@@ -109,9 +96,10 @@ class FleetTotals(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     restarts: int = 0
     """Restarts of groups: by the controller, or adopted from the platform."""
     enforce_estimate: EnforceEstimate = EnforceEstimate()
-    counted: tuple[CountedIncident, ...] = ()
-    """Incidents that must not be counted again, oldest first. An incident is dropped after ten minutes, but not while
-    its RecoveryGroup still has it. Beyond 4000 the oldest are dropped."""
+    counted: dict[str, str] = {}
+    """Marks of the incidents that must not be counted again, by the minute in which they were counted. A mark has
+    twelve characters. It is dropped after ten minutes, but not while a RecoveryGroup still has its incident. Beyond
+    4000 the oldest are dropped."""
 
 
 class FleetLedger(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

@@ -14,6 +14,7 @@ import msgspec
 
 from recovery.core.diagnosis import group_conditions
 from recovery.core.diagnosis.classify import DisruptionClass
+from recovery.core.fleet.counted_marks import marks
 from recovery.core.fleet.quarantine import QUARANTINE_REFUSALS, parsed_mark
 from recovery.core.incident import budget
 from recovery.core.incident.requests import Verb
@@ -333,7 +334,7 @@ def _of_fleet(evidence: TrialEvidence) -> Iterator[str]:
             yield "fleet:breaker"
         if msgspec.structs.replace(after, totals=before.totals) != before:
             yield f"action:{actions.ChangeFleet.__name__}"
-        if set(after.totals.counted) - set(before.totals.counted):
+        if set(marks(after.totals.counted)) - set(marks(before.totals.counted)):
             yield f"action:{actions.CountIncidents.__name__}"
         before = after
 

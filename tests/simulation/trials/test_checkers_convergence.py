@@ -3,9 +3,10 @@
 import msgspec
 import pytest
 
+from recovery.core.fleet.counted_marks import mark_of, minute_of
 from recovery.core.incident.lifecycle import into_history
 from recovery.core.model.facts import Snapshot
-from recovery.core.model.fleet_ledger import CountedIncident, FleetLedger, FleetTotals, Futile, Suspicion
+from recovery.core.model.fleet_ledger import FleetLedger, FleetTotals, Futile, Suspicion
 from recovery.core.model.ledger import Outcome, Phase
 from recovery.ports import JOB_SETS, JOBS, LEASES, NODES, PODS, RECOVERY_CONFIGS, RECOVERY_GROUPS, TRAIN_JOBS
 from recovery.sim.training.trace import EventKind
@@ -291,7 +292,7 @@ class TestConvergesAfterHealing:
         case.now = 7000
         if has_ended:
             case.put(JOB_SETS, "llm", {"status": {"terminalState": "Failed"}})
-        counted = FleetTotals(counted=(CountedIncident("workload", 1, at(1000), at(7000)),))
+        counted = FleetTotals(counted={minute_of(at(7000)): mark_of(("workload", 1, at(1000)))})
         fleet = FleetLedger(totals=counted, suspicions=suspicions)
         case.put(RECOVERY_CONFIGS, "default", {"status": msgspec.to_builtins(fleet)}, by=CONTROLLER)
         assert len(case.end()) == violations

@@ -90,7 +90,7 @@ def test_one_that_is_counted_again_once_its_mark_is_gone_is_found() -> None:
     case.recorded()
     totals = case.counted()
     case.totals(totals)
-    case.totals(msgspec.structs.replace(totals, counted=()))
+    case.totals(msgspec.structs.replace(totals, counted={}))
     case.totals(totals)
     assert case.found == ["incident 1 of workload workload is counted twice"]
 
@@ -108,6 +108,7 @@ def test_the_time_in_which_a_group_hung_needs_no_record() -> None:
     case.recorded()
     hangs = Broken(at(1000), at(1100), "workload-1", case.incident.disruption_class, 8)
     hung = totals_of_broken("workload", hangs, 800.0)
+    case.ledger(msgspec.structs.replace(ENDED, broken=hangs))
     case.totals(with_closed(case.counted(), [hung], at(1200), may_return=lambda _: False))
     case.forgotten()
     assert case.end() == []

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from recovery.core.diagnosis.classify import DisruptionClass
+from recovery.core.fleet.counted_marks import mark_of, minute_of
 from recovery.core.fleet.quarantine import Mark
 from recovery.core.incident.requests import Verb
 from recovery.core.incident.transitions import ATTEMPTS, ENDINGS, TRANSITIONS
@@ -20,7 +21,7 @@ from recovery.core.model.annotations import (
     TORN_DOWN_BY_ANNOTATION,
     TOUCHED_ANNOTATION,
 )
-from recovery.core.model.fleet_ledger import QUARANTINE_TAINT, CountedIncident, FleetLedger, FleetTotals, Suspicion
+from recovery.core.model.fleet_ledger import QUARANTINE_TAINT, FleetLedger, FleetTotals, Suspicion
 from recovery.core.model.ledger import (
     Attempt,
     AttemptAction,
@@ -441,10 +442,10 @@ def test_every_action_can_be_told_from_a_request() -> None:
 
 def test_writes_of_the_fleets_ledger_are_known_by_what_they_change() -> None:
     story = Story()
-    counted = CountedIncident("workload", 1, at(0), at(1))
+    counted = {minute_of(at(1)): mark_of(("workload", 1, at(0)))}
     suspicion = Suspicion("gpu-1", "i-1", at(0))
     suspected = FleetLedger(suspicions=(suspicion,))
-    both = msgspec.structs.replace(suspected, totals=FleetTotals(counted=(counted,)))
+    both = msgspec.structs.replace(suspected, totals=FleetTotals(counted=counted))
     for seconds, ledger in enumerate((FleetLedger(), suspected, both)):
         story.change(seconds, "MODIFIED", RECOVERY_CONFIGS, {"status": msgspec.to_builtins(ledger)})
     counts = coverage_of(story.evidence)

@@ -1,11 +1,13 @@
 """Writes of the fleet's ledger: one writer at a time swaps it, within its caps, and before any node changes."""
 
 import asyncio
+import json
 from collections.abc import Iterable
 
 import pytest
 from structlog.testing import capture_logs
 
+from recovery.core.fleet.counted_marks import mark_of
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.fleet_ledger import BY_HAND, QUARANTINE_TAINT, FleetChange, Futile, Suspicion
 from recovery.core.policy.resolved import PolicyFacts
@@ -22,6 +24,7 @@ from recovery.ports import (
     PatchKind,
     UnknownOutcomeError,
 )
+from tests.unit.core.fleet.test_totals import closed
 from tests.unit.core.world import at
 from tests.unit.executors.fleet import STALE, Fleet, Store
 
@@ -51,6 +54,29 @@ async def test_what_changes_nothing_is_not_written() -> None:
     fleet.client.requests.clear()
     await fleet.writer().change(what)
     assert fleet.client.patched == []
+
+
+async def test_a_write_has_only_what_changes_and_its_size_does_not_grow_with_what_was_counted() -> None:
+    fleet = Fleet(spec=ALLOWED)
+    await fleet.writer().change(FleetChange(suspicions=tuple(Suspicion(f"gpu-{n}", f"inc-{n}", at(5)) for n in (0, 1))))
+    await fleet.writer().change(FleetChange(closed=tuple(closed(f"uid-{number}") for number in range(500))))
+    fleet.clock.seconds += 120
+    fleet.client.requests.clear()
+    await fleet.writer().change(FleetChange(closed=(closed("uid-new"),)))
+    [patch] = [each.body["status"] for each in fleet.client.requests if each.verb == "patch"]
+    assert patch.keys() == {"totals"}
+    assert len(json.dumps(patch)) < 400
+    assert len(fleet.status["suspicions"]) == 2
+    assert fleet.status["totals"]["restarts"] == 501
+    assert len("".join(fleet.status["totals"]["counted"].values())) == 501 * 12
+
+
+async def test_marks_of_ten_minutes_ago_are_removed_unless_a_ledger_still_has_their_incidents() -> None:
+    fleet = Fleet(spec=ALLOWED)
+    await fleet.writer().change(FleetChange(closed=(closed("uid-1"),)))
+    fleet.clock.seconds += 660
+    await fleet.writer().change(FleetChange(closed=(closed("uid-2"),)))
+    assert fleet.status["totals"]["counted"] == {"2026-11-21T12:11Z": mark_of(("uid-2", 1, at(0)))}
 
 
 async def test_a_node_that_was_released_by_hand_a_moment_ago_is_quarantined_for_a_new_reason() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from recovery.core.diagnosis.group_conditions import CRASH_LOOP
+from recovery.core.fleet.counted_marks import marks, part_of, workload_part
 from recovery.core.model.annotations import SUSPENDED_BY_ANNOTATION
 from recovery.core.model.facts import GroupKey
 from recovery.core.model.fleet_ledger import FleetLedger
@@ -238,9 +239,10 @@ class ConvergesAfterHealing(CheckerRule):
             return GroupKey(after.futile[-1].namespace, after.futile[-1].workload)
         if msgspec.structs.replace(after, totals=before.totals) != before:
             return None
-        counted = [each for each in after.totals.counted if each not in before.totals.counted]
-        state = self.world.ledgers.of(counted[0].workload_uid) if counted else None
-        return state.group if state is not None else None
+        known = frozenset(marks(before.totals.counted))
+        workloads = [part_of(mark) for mark in marks(after.totals.counted) if mark not in known]
+        states = (state for state in self.world.ledgers if workload_part(state.workload_uid) in workloads[:1])
+        return next((state.group for state in states), None)
 
     def _goes_on_failing(self, key: GroupKey) -> bool:
         """The group is left alone, so its hung ranks end one after the other. Each end leads to a write."""

@@ -5,7 +5,8 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from recovery.core.fleet.totals import IncidentName, held_by, name_of_broken, with_closed
+from recovery.core.fleet.counted_marks import IncidentName, mark_of, marks
+from recovery.core.fleet.totals import held_by, name_of_broken, with_closed
 from recovery.core.incident.closed_incident import totals_of
 from recovery.core.model.enforce_estimate import EnforceEstimate
 from recovery.core.model.facts import GroupKey
@@ -41,9 +42,12 @@ class FleetTotalsFold(CheckerRule):
     def __init__(self, evidence: TrialEvidence) -> None:
         super().__init__(evidence)
         self._recorded: dict[IncidentName, _Recorded] = {}
-        self._counted: dict[IncidentName, datetime] = {}
-        self._hung: set[IncidentName] = set()
-        """Those that are no incident, but the time in which a group was Broken after one. No record has it."""
+        self._counted: set[str] = set()
+        """Marks."""
+        self._names: dict[str, IncidentName] = {}
+        """What marks stand for, of all that ledgers held when something was counted. Number 0 is no incident."""
+        self._hung: set[str] = set()
+        """Those of them that are no incident, but the time in which a group was Broken after one. No record has it."""
         self._totals = FleetTotals()
         self._config_since: datetime | None = None
         """None: there is no RecoveryConfig."""
@@ -61,16 +65,16 @@ class FleetTotalsFold(CheckerRule):
             return
         self._config_since = self._config_since or at
         before, self._totals = self._totals, self.world.fleet.totals
-        known = set(before.counted)
-        for each in self._totals.counted:
-            if each in known:
-                continue
-            name = (each.workload_uid, each.number, each.started_at)
-            if name in self._counted:
-                yield self.found(at, f"incident {each.number} of workload {each.workload_uid} is counted twice")
-            self._counted[name] = at
-            if each.broken:
-                self._hung.add(name)
+        new = set(marks(self._totals.counted)) - set(marks(before.counted))
+        if new:  # what is counted is in a ledger until afterwards
+            held = (name for state in self.world.ledgers for name in held_by(state.workload_uid, state.ledger))
+            self._names |= {mark_of(name): name for name in held}
+        for mark in sorted(new):
+            if mark in self._counted:
+                yield self.found(at, f"{self._which(mark)} is counted twice")
+            self._counted.add(mark)
+            if mark in self._names and self._names[mark][1] == 0:
+                self._hung.add(mark)
 
     def _record(self, change: ObjectChange, at: datetime) -> None:
         spec = change.body["spec"]
@@ -113,17 +117,21 @@ class FleetTotalsFold(CheckerRule):
 
     def ended(self) -> Iterator[Violation]:
         at = self.evidence.ends_at
-        for name in self._counted:
-            if name not in self._recorded and name not in self._hung:
-                yield self.found(at, f"incident {name[1]} of workload {name[0]} is counted and not recorded")
+        recorded = {mark_of(name) for name in self._recorded}
+        for mark in sorted(self._counted - recorded - self._hung):
+            yield self.found(at, f"{self._which(mark)} is counted and not recorded")
         for name, record in self._recorded.items():
-            if name not in self._counted and self._is_due(name, record.at):
+            if mark_of(name) not in self._counted and self._is_due(name, record.at):
                 yield self.found(at, f"incident {name[1]} of workload {name[0]} is not counted", record.group)
         yield from self._left_broken(at)
-        counted = (each.adds for name, each in self._recorded.items() if name in self._counted)
+        counted = (each.adds for name, each in self._recorded.items() if mark_of(name) in self._counted)
         fold = with_closed(FleetTotals(), counted, at, may_return=lambda _: False)
         for sentence in self._differences(fold, self._totals):
             yield self.found(at, sentence)
+
+    def _which(self, mark: str) -> str:
+        name = self._names.get(mark)
+        return f"incident {name[1]} of workload {name[0]}" if name is not None else f"what no ledger held ({mark})"
 
     def _left_broken(self, at: datetime) -> Iterator[Violation]:
         """The jobs whose groups were Broken when they were deleted, and are not counted."""
@@ -132,7 +140,7 @@ class FleetTotalsFold(CheckerRule):
             if broken is None or gone_at is None or not broken.gpus or gone_at <= broken.booked_from:
                 continue
             name = name_of_broken(state.workload_uid, broken)
-            if name not in self._counted and self._is_due(name, gone_at):
+            if mark_of(name) not in self._counted and self._is_due(name, gone_at):
                 since = f"{broken.booked_from:%H:%M:%S}"
                 yield self.found(at, f"the time in which it hung from {since} on is not counted", state.group)
 
