@@ -247,7 +247,7 @@ async def test_a_job_set_that_is_another_one_is_read_again(found: Object) -> Non
     assert not api.writes
 
 
-async def test_so_is_one_that_is_gone() -> None:
+async def test_a_dry_run_for_a_deleted_job_set_is_not_found() -> None:
     api = Server(job_set())
     api.next("get", JOB_SETS, NotFoundError("gone", status=404))
     with pytest.raises(NotFoundError):

@@ -36,7 +36,7 @@ async def test_a_pod_that_fails_and_is_deleted_in_one_second_has_failed(world: W
     assert await kinds(world) == [(LossKind.POD_FAILED, CODE)]
 
 
-async def test_so_it_is_once_the_object_is_gone(world: World) -> None:
+async def test_a_pod_that_failed_before_its_deletion_has_failed_once_its_object_is_gone(world: World) -> None:
     await world.tell(PODS, exited(pod(0)))
     await world.tell(PODS, deleted(exited(pod(0))))
     await world.tell(PODS, deleted(exited(pod(0))), type_="DELETED")
@@ -50,7 +50,7 @@ async def test_so_it_is_where_the_watch_shows_only_the_failure_and_the_end(world
     assert await kinds(world) == [(LossKind.POD_FAILED, CODE)]
 
 
-async def test_so_it_is_in_a_live_read(world: World) -> None:
+async def test_a_live_read_knows_that_a_pod_failed_before_its_deletion(world: World) -> None:
     await world.tell(PODS, exited(pod(0)))
     serve(world, pods=[deleted(exited(pod(0))), pod(1)])
     assert None in first(await world.store.read_live(LLM)).ended_before_deletion

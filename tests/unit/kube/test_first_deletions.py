@@ -45,7 +45,7 @@ async def test_the_date_of_a_last_delete_takes_the_place_of_none_that_was_seen(w
     assert first(world.llm).deletion_grace_seconds == 0, "it need not be deleted by force"
 
 
-async def test_so_it_is_when_the_object_is_gone(world: World) -> None:
+async def test_the_first_date_of_a_deletion_is_kept_when_the_object_is_gone(world: World) -> None:
     await world.tell(PODS, asked_to_go())
     await world.tell(PODS, deleted_for_good())
     await world.tell(PODS, deleted_for_good(), type_="DELETED")
@@ -53,7 +53,7 @@ async def test_so_it_is_when_the_object_is_gone(world: World) -> None:
     assert first(world.llm).deleting_since == ASKED_AT
 
 
-async def test_so_it_is_in_a_live_read(world: World) -> None:
+async def test_a_live_read_keeps_the_first_date_of_a_deletion(world: World) -> None:
     await world.tell(PODS, asked_to_go())
     serve(world, pods=[deleted_for_good(), pod(1)])
     assert first(await world.store.read_live(LLM)).deleting_since == ASKED_AT
@@ -72,7 +72,7 @@ async def test_a_pod_that_had_ended_is_deleted_once(world: World) -> None:
 
 
 @pytest.mark.parametrize("part", ["nodeName", "terminationGracePeriodSeconds"])
-async def test_so_is_one_that_has_no_node_or_no_grace_period(world: World, part: str) -> None:
+async def test_a_pod_without_a_node_or_a_grace_period_is_deleted_once(world: World, part: str) -> None:
     body = deleted_for_good()
     body["spec"][part] = "" if part == "nodeName" else 0
     await world.tell(PODS, body)
@@ -106,7 +106,7 @@ async def test_a_pod_that_its_job_stops_tracking_before_the_deletion_is_let_go(w
     assert first(world.llm).let_go
 
 
-async def test_so_it_is_once_the_object_is_gone(world: World) -> None:
+async def test_a_pod_that_its_job_lets_go_stays_so_once_its_object_is_gone(world: World) -> None:
     await world.tell(PODS, pod(0))
     await world.tell(PODS, untracked(pod(0)))
     await world.tell(PODS, untracked(asked_to_go()), type_="DELETED")
@@ -129,7 +129,7 @@ async def test_a_pod_that_a_client_deletes_is_not(world: World) -> None:
     assert not first(world.llm).let_go
 
 
-async def test_nor_is_one_that_has_ended_and_was_counted(world: World) -> None:
+async def test_a_pod_that_has_ended_and_was_counted_is_not_let_go(world: World) -> None:
     await world.tell(PODS, pod(0))
     await world.tell(PODS, ended(pod(0)))
     await world.tell(PODS, untracked(ended(pod(0))))
@@ -137,14 +137,14 @@ async def test_nor_is_one_that_has_ended_and_was_counted(world: World) -> None:
     assert not first(world.llm).let_go
 
 
-async def test_nor_is_one_whose_order_was_not_seen(world: World) -> None:
+async def test_a_pod_whose_order_of_changes_was_not_seen_is_not_let_go(world: World) -> None:
     """A watch that was interrupted shows only the last state."""
     await world.tell(PODS, pod(0))
     await world.tell(PODS, untracked(asked_to_go()))
     assert not first(world.llm).let_go
 
 
-async def test_nor_is_one_that_was_never_tracked(world: World) -> None:
+async def test_a_pod_that_was_never_tracked_is_not_let_go(world: World) -> None:
     await world.tell(PODS, untracked(pod(0)))
     await world.tell(PODS, untracked(asked_to_go()))
     assert not first(world.llm).let_go

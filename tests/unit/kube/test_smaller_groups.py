@@ -258,7 +258,7 @@ class TestLive:
         await live(world)
         assert {*nodes.asked} - first, "those that were full make place for others"
 
-    async def test_spares_are_told(self, world: World, nodes: Nodes) -> None:
+    async def test_the_room_for_a_larger_group_names_the_spare_nodes(self, world: World, nodes: Nodes) -> None:
         await world.tell(RECOVERY_GROUPS, smaller())
         await world.tell(NODES, node("n3", labels={SPARE_LABEL: "yes"}))
         assert await live(world) == Room(2, ("n2", "n3"), ("n3",))

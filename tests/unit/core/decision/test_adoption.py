@@ -84,7 +84,7 @@ def test_seen_for_the_first_time_while_the_jobset_restarts_it_is_adopted_at_once
     assert controller.workload_actions == []
 
 
-def test_so_it_is_when_the_first_of_several_jobs_is_back_already() -> None:
+def test_a_jobset_restart_is_adopted_while_only_the_first_of_several_jobs_is_back() -> None:
     """JobSet recreates its Jobs one by one: one Job of the next attempt runs while the other is still being deleted."""
     world = training(2).job_created(-3600, name="train-node-1").pods_created(-3600).all_ready(-3590)
     going = world.pod_failed(1, 1, 0).restarted_by_jobset().job_deleted(1)

@@ -198,7 +198,9 @@ def test_who_removes_the_annotation_has_suspended_the_job_and_it_stays_so() -> N
     ],
     ids=["paused", "switched to Observe", "paused everywhere", "policy deleted"],
 )
-def test_what_bars_the_controller_releases_its_suspension(world_after: object, policy_after: object) -> None:
+def test_a_pause_a_switch_to_observe_or_a_deleted_policy_ends_the_suspension_by_the_controller(
+    world_after: object, policy_after: object
+) -> None:
     controller = Controller(WAITS)
     world = world_after(in_backoff(controller))  # type: ignore[operator]
     controller.policy = policy_after  # type: ignore[assignment]

@@ -114,7 +114,7 @@ def test_a_restart_of_a_moment_ago_is_none_even_if_all_run() -> None:
     assert len(controller.triggers) == 1
 
 
-def test_an_old_loss_whose_rank_does_not_run_yet_is_none() -> None:
+def test_an_old_loss_whose_rank_does_not_run_yet_restarts_the_group() -> None:
     controller = Controller()
     controller.reconcile(training().pod_gone(3, -1000).replaced(3, -999), 0)
     assert len(controller.triggers) == 1
@@ -298,7 +298,7 @@ def test_a_suspended_job_and_its_resumption_are_no_loss() -> None:
     assert untouched(back.all_ready(660), 661) == NO_FAILURE
 
 
-def test_nor_is_it_while_the_job_controller_has_not_seen_the_resumption() -> None:
+def test_a_resumption_that_the_job_controller_has_not_seen_is_no_loss() -> None:
     """A rank on a dead node outlives the suspension, and kube-controller-manager is down."""
     still = Condition("Suspended", "True", "JobSuspended", "Job suspended", at(1))
     world = training().suspended().pod_deleted(0, 1)

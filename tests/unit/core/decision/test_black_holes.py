@@ -280,7 +280,7 @@ def test_two_black_holes_are_quarantined_one_after_the_other_because_the_caps_co
     assert "quarantine cap reached: 1 of 1 nodes" in second.message
 
 
-def test_whoever_lets_the_node_in_is_not_overruled() -> None:
+def test_a_node_that_a_client_untaints_or_releases_is_not_quarantined_again() -> None:
     world, one = BLAMED["its container cannot be made"], controller(SUSPECTED)
     carried(one, one.reconcile(world, 130))
     assert isinstance(one.policy, Policy)

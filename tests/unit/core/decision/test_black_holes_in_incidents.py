@@ -160,7 +160,7 @@ def test_an_exhausted_budget_waits_for_the_timeout_as_ever() -> None:
 
 @pytest.mark.parametrize("forced", [False, True], ids=["", "forced"])
 @pytest.mark.parametrize("how", ["paused", "observe"])
-def test_who_is_barred_suspects_no_one(how: str, forced: bool) -> None:
+def test_a_paused_or_observing_group_quarantines_no_node(how: str, forced: bool) -> None:
     """A person who forces a restart has not asked for a quarantine."""
     one = controller()
     world = others_run(stuck(starting(one), 2, 12), 2)

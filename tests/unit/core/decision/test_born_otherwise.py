@@ -139,7 +139,7 @@ def test_a_group_whose_ledger_was_deleted_is_a_smaller_one_still() -> None:
     assert controller.incident.attempts[-1].action is AttemptAction.GROW
 
 
-def test_nor_does_a_loss_right_after_that_make_it_wait_for_all_of_its_nodes() -> None:
+def test_a_smaller_group_without_a_ledger_keeps_its_size_after_a_loss() -> None:
     _, world = shrunk()
     controller = Controller(policy(elastic=ELASTIC))
     settle(controller, world.pod_deleted(2, 1000), 1001)

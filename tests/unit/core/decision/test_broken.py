@@ -238,7 +238,7 @@ def test_it_stays_broken_when_its_user_takes_the_lost_rank_away(make: type[Contr
     assert controller.ledger.standing is Standing.BROKEN
 
 
-def test_so_it_does_while_an_incident_is_open() -> None:
+def test_a_group_in_an_open_incident_stays_broken_when_its_user_takes_the_lost_rank_away() -> None:
     controller = Controller(policy(limit=0))
     lost = training().pod_failed(3, 1, 0)
     controller.settle(lost, 1)
@@ -408,7 +408,7 @@ def test_a_program_that_was_said_to_heal_itself_when_its_incident_closed_is_brok
     assert controller.reconcile(REPLACED, 800).reason is Reason.STILL_BROKEN
 
 
-def test_so_it_is_if_the_first_loss_left_no_trace_for_a_leader_that_has_just_started() -> None:
+def test_a_program_that_stops_healing_itself_is_broken_for_a_new_leader_that_missed_the_first_loss() -> None:
     heals, controller = {COLLECTIVE_ANNOTATION: Collective.SELF_HEALING}, closed(observing())
     world = REPLACED.controller_restarted()
     world = msgspec.structs.replace(world, pods=tuple(pod for pod in world.pods if pod.gone_at is None))

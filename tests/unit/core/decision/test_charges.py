@@ -32,7 +32,7 @@ def test_a_restart_by_the_jobset_before_any_of_ours_is_not_charged() -> None:
     assert controller.ledger.budget.charges == ()
 
 
-def test_nor_is_one_that_another_client_makes_while_ours_waits_for_its_backoff() -> None:
+def test_a_restart_by_another_client_during_our_backoff_is_not_charged() -> None:
     """The job has a deadline, so the backoff does not suspend it."""
     controller = Controller(policy(backoff=Backoff(initial=timedelta(seconds=60))))
     first = training(backoff_limit=50).with_workload(active_deadline_seconds=864_000).pod_deleted(3, 0)
@@ -47,7 +47,7 @@ def test_nor_is_one_that_another_client_makes_while_ours_waits_for_its_backoff()
     assert controller.ledger.totals.charged == 1
 
 
-def test_nor_is_a_suspension_before_our_first_restart() -> None:
+def test_a_suspension_before_our_first_restart_is_not_charged() -> None:
     controller = Controller(policy(limit=0))
     world = training().pod_deleted(3, 0)
     controller.reconcile(world, 0.5)

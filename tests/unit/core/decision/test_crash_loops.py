@@ -177,7 +177,7 @@ def test_losses_that_a_rule_declares_free_are_no_loop() -> None:
     assert condition(controller) is None
 
 
-def test_nor_are_deletions_of_the_job_by_another_client() -> None:
+def test_deletions_of_the_job_by_another_client_are_no_crash_loop() -> None:
     controller = Controller(policy(limit=2))
     world = training()
     for number in range(4):

@@ -79,7 +79,7 @@ class TestJob:
         controller.settle(back(world, 1), 11.5)
         assert_handled_by_the_platform(controller, idle_seconds=11.8)
 
-    def test_so_is_a_deletion_that_waits_for_its_pods(self) -> None:
+    def test_a_foreground_deletion_that_waits_for_its_pods_is_an_incident_that_jobset_handles(self) -> None:
         """`--cascade=foreground`: the object stays until its pods are gone."""
         controller = Controller()
         world = training().job_deleted(0)
@@ -251,7 +251,7 @@ class TestJobSet:
         controller.settle(back(with_next_jobset(gone, 1), 2), 12.5)
         assert_handled_by_the_platform(controller, idle_seconds=12.8)
 
-    def test_so_it_is_if_the_next_one_exists_before_the_jobs_of_the_former_are_gone(self) -> None:
+    def test_trainer_handles_its_deletion_if_the_next_jobset_exists_before_the_old_jobs_are_gone(self) -> None:
         controller = Controller()
         world = training()
         controller.settle(with_next_jobset(world, 1), 1.1)
@@ -261,7 +261,7 @@ class TestJobSet:
         controller.settle(back(gone, 2), 12.5)
         assert_handled_by_the_platform(controller, idle_seconds=11.8)
 
-    def test_so_is_a_deletion_that_waits_for_its_jobs(self) -> None:
+    def test_a_foreground_deletion_that_waits_for_its_jobs_is_an_incident_that_trainer_handles(self) -> None:
         controller = Controller()
         world = training().with_jobset(deleting_since=whole(0)).job_deleted(0)
         controller.reconcile(world, 0.5)
@@ -314,7 +314,7 @@ class TestJobSetInAnIncident:
         assert incident.closing.outcome is Outcome.RECOVERED
         assert [attempt.action for attempt in incident.attempts] == actions
 
-    def test_that_is_restarted(self) -> None:
+    def test_its_deletion_during_a_restart_is_adopted_as_another_attempt(self) -> None:
         controller = Controller()
         world = training().pod_failed(3, 1, 0)
         controller.reconcile(world, 0.5)
@@ -322,7 +322,7 @@ class TestJobSetInAnIncident:
         controller.reconcile(world, 2)
         self.assert_goes_on(controller, vanished(world, 40), [AttemptAction.RECREATE_GROUP, AttemptAction.ADOPTED])
 
-    def test_that_is_held(self) -> None:
+    def test_its_deletion_during_a_hold_is_adopted_as_the_restart(self) -> None:
         controller = Controller(policy(limit=0))
         world = training().pod_failed(3, 1, 0)
         controller.reconcile(world, 0.5)
@@ -357,7 +357,7 @@ class TestOneOfSeveralJobs:
         reconcile(controller, Pair(with_next_jobset(training(), 1), gone), 1.1)
         assert (controller.incident.ranks, controller.incident.gpus) == (5, 40)
 
-    def test_so_it_is_if_its_successor_runs_by_then(self) -> None:
+    def test_the_group_is_restarted_if_the_successor_of_the_deleted_job_runs_already(self) -> None:
         controller = Controller()
         again = known_again(training(1))
         reconcile(controller, Pair(training(), launcher_of(again.all_ready(11))), 11.5)

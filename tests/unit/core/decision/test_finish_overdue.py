@@ -51,7 +51,7 @@ def test_until_then_nothing_is_written_and_the_group_is_seen_again_in_time() -> 
         assert controller.ledger == Ledger()
 
 
-def test_then_it_is_held_and_nothing_is_restarted() -> None:
+def test_an_overdue_finish_holds_the_group_and_restarts_nothing() -> None:
     controller = held()
     assert (controller.ledger.phase, controller.incident.step.verdict) == (Phase.HELD, Reason.FINISH_OVERDUE)
     assert (controller.triggers, controller.incident.charged) == ([], False)

@@ -261,7 +261,7 @@ def test_what_a_job_that_its_user_has_deleted_did_not_run_is_no_gain(watched: bo
     assert len(controller.recorded[1:]) == watched
 
 
-def test_spares_are_told() -> None:
+def test_the_message_of_a_growth_counts_the_spare_nodes() -> None:
     controller, world = shrunk()
     spare = msgspec.structs.replace(world, room=Room(4, ("a", "b", "c", "d", "e"), spares=("a",)))
     reconciled(controller, spare, 1000)

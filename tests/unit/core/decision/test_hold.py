@@ -123,7 +123,7 @@ def test_the_budget_window_restarts_such_a_group(restarted: bool) -> None:
 
 
 @pytest.mark.parametrize("verb", ["retry", "restart", "reset-budget"])
-def test_so_does_a_person(verb: str) -> None:
+def test_retry_restart_and_reset_budget_restart_a_held_group_whose_ranks_run_again(verb: str) -> None:
     controller = Controller(policy(limit=1))
     world = recover(controller, training(), 0).pod_deleted(2, 100)
     controller.reconcile(world, 101)

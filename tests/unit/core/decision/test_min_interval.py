@@ -49,7 +49,7 @@ def test_the_next_one_waits_from_when_all_ranks_had_met_and_not_from_the_loss() 
     assert one.ledger.next_attempt_at == at(304.5)
 
 
-def test_after_the_interval_it_comes_at_once() -> None:
+def test_a_restart_after_the_min_interval_has_no_delay() -> None:
     one = Controller(WAITS)
     world = recovered(one, training())
     one.reconcile(world.pod_deleted(2, 310), 310.2)

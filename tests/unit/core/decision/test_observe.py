@@ -204,7 +204,7 @@ def test_the_verdict_is_recorded_for_a_group_that_runs_whole_before_it() -> None
     assert f"Enforce would have quarantined node gpu-2 and {RESTART}" in incident.message
 
 
-def test_a_restart_by_someone_else_does_not_undo_what_was_told() -> None:
+def test_a_restart_by_another_client_keeps_the_message_of_what_enforce_would_have_done() -> None:
     controller = observing(rules=(BAD_GPU,), limits=MAY)
     controller.reconcile(failed(), 1)
     world = failed().job_deleted(100)

@@ -38,7 +38,7 @@ def test_a_broken_group_is_not_protected() -> None:
 
 
 @pytest.mark.parametrize("terms", [policy(limit=0), policy(restart=Restart.NONE)], ids=["budget", "restart"])
-def test_that_it_hangs_goes_before_what_would_stop_the_next_restart(terms: Policy) -> None:
+def test_a_broken_group_is_reported_as_broken_before_an_exhausted_budget_or_restart_none(terms: Policy) -> None:
     assert found(training(), terms, HANGS).reason is ProtectionReason.BROKEN
 
 

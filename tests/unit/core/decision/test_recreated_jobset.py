@@ -85,7 +85,7 @@ def test_a_delete_that_a_crash_lost_is_sent_again() -> None:
     assert (controller.ledger.epoch, len(jobset_deletes(controller))) == (1, 2)
 
 
-def test_neither_the_old_one_that_stays_nor_the_new_one_that_does_not_come_is_waited_for_in_silence() -> None:
+def test_waits_for_the_end_of_the_old_jobset_and_for_its_successor_are_reported_after_30_seconds() -> None:
     controller = Controller(policy(on_terminal_failure=RECREATE))
     world = given_up()
     controller.reconcile(world, 4)

@@ -53,7 +53,7 @@ def test_a_rank_that_failed_is_one_incident_too() -> None:
     assert len(controller.triggers) == 1
 
 
-def test_so_it_is_after_a_restart_of_the_controller() -> None:
+def test_a_rank_that_was_lost_before_a_restart_of_the_controller_is_one_incident() -> None:
     controller = Controller(policy(since=-60))
     controller.reconcile(resumed().pod_gone(2, 300).replaced(2, 301).controller_restarted(), 302)
     assert len(controller.triggers) == 1
@@ -82,13 +82,13 @@ def test_pods_that_the_suspension_deletes_are_no_losses_of_the_next_run() -> Non
     assert untouched(world, 60) is Reason.NO_FAILURE
 
 
-def test_nor_are_they_where_the_suspension_lasts_less_than_a_second() -> None:
+def test_pods_that_a_suspension_of_less_than_a_second_deletes_are_no_losses_of_the_next_run() -> None:
     """Kueue undoes a suspension by others at once. The API server dates deletions and conditions in whole seconds."""
     world = training(born=-3600).all_deleted(0).suspended().resumed(0).all_ready(1)
     assert untouched(world, 2) is Reason.NO_FAILURE
 
 
-def test_nor_is_the_end_of_one_that_used_up_its_grace_period_until_after_the_resume() -> None:
+def test_a_pod_of_the_earlier_run_that_ends_after_the_resume_is_no_loss() -> None:
     world = training(born=-3600).pod_deleted(1, -20).suspended()
     old = world.pod(1).uid
     world = world.resumed(-10, dated=-9).all_ready(0)
@@ -100,7 +100,7 @@ def test_nor_is_the_end_of_one_that_used_up_its_grace_period_until_after_the_res
     assert untouched(msgspec.structs.replace(world, pods=pods), 6) is Reason.NO_FAILURE
 
 
-def test_nor_is_the_last_delete_of_one_that_used_up_its_grace_period_until_after_the_resume() -> None:
+def test_a_last_delete_of_a_pod_of_the_earlier_run_after_the_resume_is_no_loss() -> None:
     """Seed 11191: the kubelet finally deletes the pod with a grace period of 0, which dates the deletion once more. A
     controller that starts then sees only the later date."""
     world = training(born=-3600).pod_deleted(1, -20).suspended()
@@ -117,7 +117,7 @@ def test_nor_is_the_last_delete_of_one_that_used_up_its_grace_period_until_after
     assert untouched(msgspec.structs.replace(world, pods=pods), 6) is Reason.NO_FAILURE
 
 
-def test_that_the_earlier_run_trained_says_nothing_about_the_next_one() -> None:
+def test_a_resumed_job_has_not_trained_because_its_earlier_run_trained() -> None:
     """Rank 0 of the next run is deleted before all ranks ran. The Job replaces it, and no rank hangs."""
     world = training(born=-3600).suspended()
     remembered = world.trained_at["job-1"]

@@ -210,7 +210,7 @@ def test_a_job_that_is_complete_before_it_reports_has_recovered() -> None:
     assert (closing.outcome, closing.source, closing.ended_at) == (Outcome.RECOVERED, "ready", at(41))
 
 
-def test_one_whose_user_suspends_it_is_superseded_as_in_any_phase() -> None:
+def test_a_resuming_job_that_its_user_suspends_is_superseded() -> None:
     controller = Controller()
     world = back(controller)
     controller.reconcile(world, 9.5)

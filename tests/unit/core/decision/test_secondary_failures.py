@@ -61,7 +61,7 @@ def test_an_abort_with_no_loss_before_it_is_a_cause() -> None:
     assert fails_the_job(*aborts_after(training()), 1001)
 
 
-def test_so_is_one_of_a_process_that_began_after_the_loss() -> None:
+def test_an_abort_of_a_process_that_began_after_the_loss_is_a_cause() -> None:
     world = training().pod_deleted(2, 0).came_back(2, 5, 8).pod_failed(1, 134, 1000)
     aborted = next(item for item in gather(world.snapshot()) if item.exit is not None)
     assert follows_a_known_loss(aborted, world.snapshot())
@@ -70,7 +70,7 @@ def test_so_is_one_of_a_process_that_began_after_the_loss() -> None:
     assert not follows_a_known_loss(began, world.snapshot())
 
 
-def test_so_is_one_after_a_loss_from_before_the_training() -> None:
+def test_an_abort_after_a_loss_from_before_the_training_is_a_cause() -> None:
     """The other ranks waited for that rank, and trained once it had joined."""
     world = group().all_scheduled(-3600)
     for index in (0, 1, 3):
@@ -79,6 +79,6 @@ def test_so_is_one_after_a_loss_from_before_the_training() -> None:
     assert fails_the_job(*aborts_after(world), 1001)
 
 
-def test_so_is_one_after_the_training_has_reported_progress() -> None:
+def test_an_abort_after_the_training_has_reported_progress_is_a_cause() -> None:
     lost = training().pod_deleted(2, 0).came_back(2, 5, 8)
     assert fails_the_job(*aborts_after(lost.with_workload(progress=Progress(at(500)))), 1001)

@@ -130,14 +130,14 @@ def test_a_job_that_completes_while_the_others_trigger_is_in_flight_is_not_delet
     assert (closing.outcome, closing.outcome_reason) == (Outcome.SUPERSEDED, "JobFinishing")
 
 
-def test_one_job_deleted_by_someone_else_takes_the_others_with_it() -> None:
+def test_the_deletion_of_one_job_by_another_client_restarts_the_other_jobs() -> None:
     controller = Controller()
     reconcile(controller, pair().launch(lambda w: w.job_deleted(0).all_deleted(0)), 0.5)
     assert [trigger.uid for trigger in controller.triggers] == ["job-1"]
     assert controller.incident.evidence[0] == "Job train-launcher-0 was deleted, while Job train-node-0 still exists"
 
 
-def test_all_jobs_deleted_by_someone_else_are_his_restart() -> None:
+def test_the_deletion_of_all_jobs_by_another_client_without_a_policy_opens_no_incident() -> None:
     controller = Controller()
     lost = pair().node(lambda w: w.pod_deleted(3, 0))
     controller.policy = None

@@ -85,7 +85,7 @@ def test_after_the_start_timeout_it_is_another_attempt_because_a_new_job_delays_
     assert plan.ledger.current_incident.reason is Reason.START_TIMEOUT
 
 
-def test_it_is_not_as_soon_as_the_job_has_created_it() -> None:
+def test_a_late_pod_that_has_been_scheduled_causes_no_new_attempt_at_the_start_timeout() -> None:
     controller, world = with_a_late_successor()
     timeout = controller.incident.pinned.start_timeout_seconds
     controller.reconcile(world.replaced(2, 110).scheduled(2, 99 + timeout), 100 + timeout)

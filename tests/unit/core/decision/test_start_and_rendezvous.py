@@ -49,7 +49,7 @@ def test_after_start_does_not_wait_for_a_sidecar_that_never_starts(exited: bool)
     assert len(controller.triggers) == 1
 
 
-def test_after_start_that_is_barred_ends_like_any_other_that_runs_whole() -> None:
+def test_a_paused_after_start_incident_ends_observed_when_the_group_runs_whole() -> None:
     controller = Controller(AFTER_START)
     pending = training(4).pod_gone(3, 0).replaced(3, 1)
     controller.reconcile(pending, 1.5)

@@ -216,14 +216,14 @@ def test_a_group_that_its_job_has_brought_back_meanwhile_is_not_restarted_a_seco
     assert len(controller.incident.attempts) == 1
 
 
-def test_it_is_where_an_old_member_still_runs() -> None:
+def test_a_group_that_its_job_brought_back_is_restarted_where_an_old_member_still_runs() -> None:
     controller, world = Controller(SHORT), lost(training())
     controller.reconcile(world, 0.2)
     world = claimed(world).came_back(3, 11, 13)
     assert DeleteJob in kinds(controller, world, 30)
 
 
-def test_it_is_where_a_member_was_lost_again() -> None:
+def test_a_group_that_its_job_brought_back_is_restarted_where_a_member_was_lost_again() -> None:
     controller, world = interrupted()
     again = world.pod_deleted(2, 20).came_back(2, 21, 23)
     assert DeleteJob in kinds(controller, again, 30)

@@ -44,20 +44,20 @@ def test_found_failed_with_nothing_left_but_the_condition() -> None:
     assert incident.started_at == at(-60)
 
 
-def test_failed_before_the_policy_it_is_no_ones_business() -> None:
+def test_a_jobset_that_failed_before_the_policy_opens_no_incident() -> None:
     controller = Controller(policy(since=-10))
     assert controller.reconcile(failed(-60), 0).reason is Reason.JOB_SET_FAILED
     assert controller.ledger == Ledger()
     assert controller.live_reads == 0
 
 
-def test_failed_long_ago_it_is_no_ones_business() -> None:
+def test_a_jobset_that_failed_long_ago_opens_no_incident() -> None:
     controller = Controller()
     controller.reconcile(failed(-1000), 0)
     assert controller.ledger == Ledger()
 
 
-def test_failed_without_a_date_it_is_no_ones_business() -> None:
+def test_a_jobset_that_failed_without_a_date_opens_no_incident() -> None:
     controller = Controller()
     undated = Condition("Failed", "True", "FailedJobs")
     controller.reconcile(training().with_jobset(terminal_state="Failed", conditions=(undated,)), 0)

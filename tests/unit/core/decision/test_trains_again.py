@@ -77,7 +77,7 @@ def test_under_kueue_it_runs_outside_its_quota() -> None:
     )
 
 
-def test_once_that_one_has_ended_too_it_trains_no_more() -> None:
+def test_the_condition_is_false_once_the_new_jobset_has_ended_too() -> None:
     controller = failed()
     controller.settle(revived(), 71)
     controller.settle(revived().jobset_completed(), 600)

@@ -57,7 +57,7 @@ def test_a_loss_meanwhile_is_no_growth() -> None:
     assert nodes(controller) == 12
 
 
-def test_nor_is_a_restart_by_hand() -> None:
+def test_a_restart_by_hand_is_no_growth() -> None:
     controller, world = trying_fourteen()
     asked = '{"at": "2026-11-21T12:21:41Z", "by": "ops", "reason": "now"}'
     controller.reconcile(world.asked(RESTART_ANNOTATION, asked), 1301.2)

@@ -154,7 +154,7 @@ class TestCondition:
         assert found is not None
         assert (found.status, found.last_transition_time) == ("False", at(4))
 
-    def test_and_between_incidents_where_there_is_a_ledger(self) -> None:
+    def test_an_unreadable_object_between_incidents_is_a_condition_of_an_existing_ledger(self) -> None:
         controller = history()
         world = training().recreated(10).all_ready(20)
         controller.reconcile(unreadable(world), 30)

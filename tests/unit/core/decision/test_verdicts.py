@@ -259,7 +259,7 @@ def test_what_a_crash_left_undone_is_asked_of_the_fleet_again_and_only_then() ->
     assert len(after.triggers) == 1
 
 
-def test_but_not_for_a_group_that_waits_for_the_node_by_then() -> None:
+def test_a_quarantine_that_a_crash_left_undone_is_dropped_when_a_waiting_group_needs_the_node() -> None:
     controller = Controller(policy(rules=(on_exit(42, RuleAction.REPLACE_NODE),), limits=MAY))
     controller.write(controller.plan(failed(), 1))  # the verdict is in the ledger, and the process ends
     other = WaitingGroup(GroupKey("ml", "other"), 2, ("gpu-2", "gpu-3"))

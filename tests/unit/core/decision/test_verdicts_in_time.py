@@ -273,7 +273,7 @@ def test_what_was_left_to_the_jobs_own_policy_is_not_judged_again_beside_a_new_l
     assert len(controller.triggers) == 1
 
 
-def test_nor_when_the_verdict_on_the_new_loss_had_to_wait() -> None:
+def test_what_was_left_to_the_jobs_own_policy_is_not_judged_when_the_new_verdict_had_to_wait() -> None:
     """podFailurePolicy ignores exit code 42, so the rule that names the code was never consulted."""
     aside = OnNativeIgnore.STAND_ASIDE
     controller = Controller(policy(rules=(FAIL_42,), may_fail_jobs=True, on_native_ignore=aside))

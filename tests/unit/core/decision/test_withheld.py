@@ -273,7 +273,7 @@ def test_an_exhausted_budget_that_fails_the_job_does_so() -> None:
     assert [type(action) for action in controller.workload_actions] == [FailJobSet]
 
 
-def test_an_event_tells_that_a_restart_of_an_open_incident_waits() -> None:
+def test_a_withheld_restart_of_an_open_incident_makes_one_event() -> None:
     controller = Controller(WAITS)
     world = job().pod_deleted(3, 0)
     controller.reconcile(world, 0.2)

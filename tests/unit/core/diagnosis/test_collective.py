@@ -54,7 +54,9 @@ def kind(world: World) -> ProgramKind:
         (launched(RESTARTS, on_template="elastic"), Collective.REQUIRED, Reason.COLLECTIVE_UNKNOWN),
     ],
 )
-def test_which_is_taken(world: World, collective: Collective, reason: Reason) -> None:
+def test_the_annotation_decides_the_collective_and_then_the_launch_of_the_program(
+    world: World, collective: Collective, reason: Reason
+) -> None:
     found = kind(world)
     assert (found.collective, found.why.reason) == (collective, reason)
 

@@ -185,6 +185,6 @@ def test_late_evidence_matters_only_to_ignore_and_fail_job(rules: tuple[Rule, ..
     assert may_change(rules, Disruption((finding(pod()),)), snapshot()) is may
 
 
-def test_a_loss_of_which_no_one_knows_whose_may_be_anybodys() -> None:
+def test_a_loss_whose_job_is_unknown_may_match_any_target() -> None:
     facts = msgspec.structs.replace(snapshot(), jobs=())
     assert may_change((rule("FailJob", targetReplicatedJobs=["launcher"]),), Disruption((finding(pod()),)), facts)

@@ -52,7 +52,7 @@ def test_a_rank_that_comes_back_joins_no_set_that_has_met() -> None:
     assert standing(RUNS.pod_deleted(2, 10).came_back(2, 20, 30)) is Standing.BROKEN
 
 
-def test_once_none_hangs_those_that_wait_meet() -> None:
+def test_waiting_ranks_meet_once_no_rank_hangs() -> None:
     """Rank 2 came back first and waits. It began before the last of the others ended, and yet it hangs for no one."""
     world = all_restarted(RUNS.container_restarted(2, 1, 10), 40, 45)
     assert meet(world.snapshot()).hung == 1
@@ -103,7 +103,7 @@ def test_a_process_that_is_asked_to_terminate_before_it_has_met_anyone_does_not_
     assert standing(world) is Standing.FORMING
 
 
-def test_nor_has_it_met_anyone_once_it_has_ended() -> None:
+def test_a_terminating_process_that_ends_before_the_ranks_met_has_not_met_them() -> None:
     world = group(4, born=-60).started(0, -50).started(1, -40).started(2, -30).pod_deleted(0, -20).started(3, -10)
     assert meet(world.snapshot()) == Meeting(Standing.FORMING)
     ended = world.pod_failed(0, 143, 0)

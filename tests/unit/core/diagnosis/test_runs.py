@@ -84,7 +84,7 @@ SUSPENDED_AT_MINUS_10: dict[str, tuple[PodFacts, bool]] = {
 
 
 @pytest.mark.parametrize(("pod", "expected"), SUSPENDED_AT_MINUS_10.values(), ids=SUSPENDED_AT_MINUS_10)
-def test_so_does_a_suspension_that_was_seen(pod: PodFacts, expected: bool) -> None:
+def test_the_date_of_a_seen_suspension_says_of_which_run_a_pod_is(pod: PodFacts, expected: bool) -> None:
     assert is_of_the_run(pod, suspended=-10) is expected
 
 
@@ -144,7 +144,9 @@ SEEN_WHOLE: dict[str, tuple[PodFacts, float, bool]] = {
 
 
 @pytest.mark.parametrize(("pod", "whole", "expected"), SEEN_WHOLE.values(), ids=SEEN_WHOLE)
-def test_so_does_the_moment_at_which_all_members_ran(pod: PodFacts, whole: float, expected: bool) -> None:
+def test_the_moment_at_which_all_members_ran_says_of_which_run_a_pod_is(
+    pod: PodFacts, whole: float, expected: bool
+) -> None:
     job = resumed(suspended=-10).job
     assert pods_of_run(job, [pod]) == ()
     assert pods_of_run(job, [pod], at(whole)) == ((pod,) if expected else ())

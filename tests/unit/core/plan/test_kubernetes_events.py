@@ -103,7 +103,7 @@ def test_fencing_of_another_attempt_has_a_name_of_its_own() -> None:
     ("verdict", "reason"),
     [(Reason.BUDGET_EXHAUSTED, "Held"), (Reason.SAME_ERROR_AGAIN, "HeldUntilRetry")],
 )
-def test_who_is_held_for_an_error_of_its_own_is_told_apart_from_who_waits_for_budget(
+def test_a_hold_for_an_error_and_a_hold_for_the_budget_have_different_event_reasons(
     verdict: Reason, reason: str
 ) -> None:
     assert told(OPEN, ledger(Phase.HELD, step=Step(StepType.HELD, reason=verdict))) == [

@@ -181,7 +181,7 @@ def test_an_events_name_tells_a_repeat() -> None:
     assert events(controller.ledger, controller.ledger) == ()
 
 
-def test_nothing_happened_nothing_is_told() -> None:
+def test_an_unchanged_ledger_makes_no_event() -> None:
     assert events(Ledger(), Ledger()) == ()
 
 

@@ -80,7 +80,7 @@ def needed(text: Text) -> frozenset[str]:
 CALLS = tuple(calls())
 
 
-def test_there_are_calls() -> None:
+def test_calls_that_render_texts_are_found() -> None:
     assert len(CALLS) > 100
 
 
