@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tests.bench import attacks, capacity, decisions, idle_jobs, nodes, recoveries, scrapes, simulation
 from tests.bench.gpu_hours import arms as gpu_hours
+from tests.bench.scale import measure as scale
 
 
 def _simulation() -> None:
@@ -70,6 +71,12 @@ def _gpu_hours() -> None:
     _keep("gpu-hours", [*rows, *(asdict(each) for each in results.compared)])
 
 
+def _scale() -> None:
+    rows = scale.measure(scale.Options())
+    print(scale.table(rows), flush=True)
+    _keep("scale", [asdict(row) for row in rows])
+
+
 def _keep(part: str, rows: list[dict[str, object]]) -> None:
     target = Path(f"build/bench-{part}.json")
     target.parent.mkdir(exist_ok=True)
@@ -86,6 +93,7 @@ PARTS = {
     "attacks": _attacks,
     "capacity": _capacity,
     "gpu-hours": _gpu_hours,
+    "scale": _scale,
 }
 
 
