@@ -54,10 +54,10 @@ class Requests:
             return 201, encode({**sent, "metadata": {}, "status": {"allowed": True}}), _JSON
         if plural not in _RESOURCES:
             raise _not_found(plural, key[1])
-        if plural == EVENTS.plural:
-            return 201, encode(sent), _JSON
         if verb == "list":
             return 200, self._list(plural, key[0], query), _JSON
+        if plural == EVENTS.plural:
+            return 201, encode(sent), _JSON
         if plural == LEASES.plural:
             return 200, self._lease(key), _JSON
         if plural == NODES.plural:
@@ -70,9 +70,9 @@ class Requests:
             raise _not_found(plural, key[1])
         if verb == "patch":
             return 200, self._patch(plural, key, sent, PatchKind(content_type)), _JSON
+        found = self._fleet.objects[plural][key]
         if verb == "delete":
             self._delete(plural, key, sent)
-        found = self._fleet.objects[plural].get(key, {})
         return 200, encode(found), _JSON
 
     def _list(self, plural: str, namespace: str, query: Mapping[str, str]) -> bytes:

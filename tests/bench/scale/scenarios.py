@@ -20,6 +20,7 @@ _UID_LENGTH = len("-00000000-0000-0000-0000-000000000000")
 _PATIENCE_SECONDS = 300.0
 _BURST_SECONDS = 5.0
 _RACK = 64
+"""Nodes that fall silent at once, but at most each twentieth of the fleet."""
 
 
 @dataclass(frozen=True)
@@ -238,7 +239,7 @@ def _last(began: float, at: Mapping[str, float], groups: Sequence[Group]) -> flo
 
 async def rack(run: Run) -> None:
     """The nodes of a rack become silent. Each has pods of one group."""
-    groups = run.unhurt()[:_RACK]
+    groups = run.unhurt()[: min(_RACK, len(run.fleet.nodes) // 20)]
     names = {next(iter(group.lives().pods.values())).node for group in groups}
     hit = {pod.job.group.name: pod.job.group for pod in run.fleet.pods.values() if pod.node in names}
     groups = list(hit.values())
@@ -246,7 +247,7 @@ async def rack(run: Run) -> None:
     since, began = len(run.server.seen), time.monotonic()
     run.cluster.silence([run.fleet.nodes[each] for each in names])
     run.hurt(groups)
-    await run.until(since, "job", groups)
+    await run.until_recorded(since, len(groups))
     found = run.firsts(since, groups)
     run.note(name, "last ledger, s", _last(began, found["ledger"], groups), 2)
     run.note(name, "last claim, s", _last(began, found["claim"], groups), 2)
