@@ -123,13 +123,14 @@ def _job_evidence(snapshot: Snapshot, job: JobFacts) -> list[Evidence]:
     found = []
     lost_ranks: set[int | str] = set()
     for pod in pods:
-        item = _lost(pod, job, snapshot, reason is not None or dying_since is not None)
+        expected = _expected(pod, job)
+        item = None if expected else _lost(pod, job, snapshot, reason is not None or dying_since is not None)
         if item is not None:
             found.append(item)
         else:
             found.extend(_restarts(pod))
             found.extend(_fault(pod))
-        if item is not None or _expected(pod, job):
+        if item is not None or expected:
             lost_ranks.add(rank(pod))
     trained = trained_at(job, pods, snapshot.trained_at.get(job.uid))
     if trained is not None:
@@ -180,9 +181,8 @@ def _expected(pod: PodFacts, job: JobFacts) -> bool:
 
 
 def _lost(pod: PodFacts, job: JobFacts, snapshot: Snapshot, job_kills: bool) -> Evidence | None:
-    """Evidence that the pod is disrupted, failed, being deleted or gone. `job_kills`: the Job may delete its pods."""
-    if _expected(pod, job):
-        return None
+    """Evidence that the pod is disrupted, failed, being deleted or gone, which no one expects. `job_kills`: the Job may
+    delete its pods."""
     target = _disruption_target(pod)
     key = f"{pod.uid}/lost"
     if pod.dead_since is not None:
@@ -327,6 +327,8 @@ def _job_failing(job: JobFacts, reason: str) -> Evidence:
 
 
 def _disruption_target(pod: PodFacts) -> Condition | None:
+    if not pod.conditions:
+        return None  # nearly all pods of a large group
     return next((c for c in pod.conditions if c.type == "DisruptionTarget" and c.status == "True"), None)
 
 

@@ -120,9 +120,9 @@ def _let_go_at(job: JobFacts, pods: Iterable[PodFacts]) -> datetime | None:
     """
     if job.deleting_since is not None or job.gone_at is not None:
         return None
-    left, over = [], None
+    left, over, wanted = [], None, member_count(job)
     for pod in pods:
-        if pod.index is not None and pod.index >= member_count(job):
+        if pod.index is not None and pod.index >= wanted:
             continue  # the ranks that it keeps may all be lost while this one terminates
         if pod.let_go and pod.deleting_since is not None:
             over = pod.deleting_since if over is None else max(over, pod.deleting_since)
