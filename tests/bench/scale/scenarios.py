@@ -220,6 +220,7 @@ async def storm(run: Run) -> None:
     groups = run.unhurt()
     name = f"{len(groups)} groups lose a pod at once"
     since, used, began = len(run.server.seen), run.controller.cpu_seconds(), time.monotonic()
+    waited = run.controller.waited_seconds()
     for group in groups:
         run.lose_one(group)
     await run.until_recorded(since, len(groups))
@@ -229,6 +230,7 @@ async def storm(run: Run) -> None:
     run.note(name, "median Job delete, s", statistics.median(found["job"].values()) - began if found["job"] else 0.0, 2)
     run.note(name, "last Job delete, s", _last(began, found["job"], groups), 2)
     run.note(name, "CPU s", run.controller.cpu_seconds() - used, 1)
+    run.note(name, "without a processor, s", run.controller.waited_seconds() - waited, 2)
     run.note(name, "longest answer of the event loop, ms", run.controller.longest_answer_seconds(began) * 1000)
     run.note(name, "resident memory, MB", run.controller.resident_mb())
 
