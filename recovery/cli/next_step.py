@@ -93,7 +93,6 @@ _COMMANDS = {
 """What a person runs first for a job that is not protected. The other reasons follow from a policy."""
 
 ON_ITS_WAY = {
-    Phase.DETECTED: "decides",
     Phase.DECIDED: "restarts",
     Phase.FENCING: "waits for the node",
     Phase.TEARING_DOWN: "waits for old pods",

@@ -47,7 +47,7 @@ def violations(before: Ledger, after: Ledger) -> tuple[str, ...]:
     if after.incident is not None:
         found += [*_phases(after, after.incident), *_attempts(after, after.incident)]
         found += _state_machine(before, after, after.incident)
-        found += contradictions(after, after.incident) if after.incident.closing is None else ()
+        found += contradictions(after)
     elif after.phase is not Phase.HEALTHY:
         found.append(f"Phase: {after.phase} without an incident")
     return tuple(found)

@@ -384,7 +384,7 @@ def owing(ledger: Ledger, closed: tuple[IncidentTotals, ...]) -> Ledger:
 
 def restarted(ledger: Ledger) -> bool:
     """The open incident has a restart, ours or the platform's."""
-    return any(a.action is not AttemptAction.NONE for a in ledger.current_incident.attempts)
+    return ledger.current_incident.restarted
 
 
 def acts(ledger: Ledger) -> bool:

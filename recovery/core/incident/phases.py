@@ -209,7 +209,7 @@ def _step_in(incident: Incident, phase: Phase) -> Step:
     step = incident.step
     if step.type not in {StepType.WITHHELD, StepType.RESTARTING, StepType.RETURNING}:
         return step
-    if not incident.restarts:
+    if not incident.restarted:
         return WAITING
     return Step(StepType.RETURNING if phase in COMING_BACK else StepType.RESTARTING, forced=step.forced)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from recovery.core.incident import phases
-from recovery.core.model.ledger import Incident, Ledger, Phase
+from recovery.core.model.ledger import Ledger, Phase
 from recovery.core.model.step import AFTER_A_RESTART, BEFORE_ANY_RESTART, BELONGS_TO, REQUIRED, StepType
 from recovery.core.policy.spec import Mode
 
@@ -27,14 +27,17 @@ ACTS = frozenset({StepType.WITHHELD, StepType.HELD})
 """Steps of incidents that may act. An incident that only observes may also follow a restart that the platform makes."""
 
 
-def contradictions(ledger: Ledger, incident: Incident) -> Iterator[str]:
-    """What contradicts the step of the open incident, as sentences."""
+def contradictions(ledger: Ledger) -> Iterator[str]:
+    """What contradicts the step of the open incident, as sentences. Nothing if no incident is open."""
+    incident = ledger.incident
+    if incident is None or incident.closing is not None:
+        return
     step, name = incident.step.type, f"Step: incident {incident.id}"
     if ledger.phase not in PHASES[step]:
         yield f"{name} is {step} in phase {ledger.phase}"
-    if step in AFTER_A_RESTART and not incident.restarts:
+    if step in AFTER_A_RESTART and not incident.restarted:
         yield f"{name} is {step} without a restart"
-    if step in BEFORE_ANY_RESTART and incident.restarts:
+    if step in BEFORE_ANY_RESTART and incident.restarted:
         yield f"{name} is {step} after a restart"
     given = {field for field in BELONGS_TO if getattr(incident.step, field)}
     if not REQUIRED.get(step, frozenset()) <= given or not all(step in BELONGS_TO[field] for field in given):

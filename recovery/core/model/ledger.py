@@ -301,6 +301,11 @@ class Incident(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     def attempt(self) -> Attempt | None:
         return self.attempts[-1] if self.attempts else None
 
+    @property
+    def restarted(self) -> bool:
+        """The controller or the platform has restarted the group."""
+        return any(each.action is not AttemptAction.NONE for each in self.attempts)
+
     def gpus_in(self, span: PhaseSpan) -> int:
         """GPUs of the group in that phase of the incident."""
         return self.gpus if span.gpus is None else span.gpus

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from recovery.core.fleet.quarantine import parsed_time
+from recovery.core.incident.steps import contradictions
 from recovery.core.model.annotations import BIRTH_SETTINGS_LABEL, BIRTH_SETTINGS_LABELLED, RESET_BREAKER_ANNOTATION
 from recovery.core.model.config import ConfigFacts, ConfigSpec
 from recovery.core.model.fleet_ledger import FleetLedger
@@ -202,6 +203,8 @@ def _ledger(status: msgspec.Raw) -> tuple[int, Ledger]:
             )
         ledger = _decode_ledger(status)
         check(ledger)
+        if contradiction := next(contradictions(ledger), ""):
+            return UNREADABLE_SCHEMA_VERSION, Ledger(message=f"status contradicts itself: {contradiction}")
         return version, ledger
     except (ValueError, OverflowError) as error:
         return UNREADABLE_SCHEMA_VERSION, Ledger(message=f"status is not a ledger of this version: {error}")

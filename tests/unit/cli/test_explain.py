@@ -194,7 +194,7 @@ def test_what_is_decided_right_now_comes_with_the_actions_and_none_is_done(clust
     cluster.add_job("llm")
     cluster.add_policy(mode="Enforce")
     status = open_incident("Decided")
-    status["incident"] |= incident_details()
+    status["incident"] |= incident_details() | {"step": {"type": "Restarting"}}
     cluster.add_group("llm", status)
     lines = section(explain("llm"), "Decision")
     assert "it would delete Job llm-node-0 (uid uid-team-a-llm-j)" in lines

@@ -41,7 +41,7 @@ def test_a_paused_job_that_has_lost_nothing_says_so(cluster: PlainCluster) -> No
 
 def test_an_incident_that_is_open_is_not_shown_twice(cluster: PlainCluster) -> None:
     paused_job(cluster)
-    cluster.add_group("llm", group_with("Decided"))
+    cluster.add_group("llm", group_with("Decided", step={"type": "Restarting"}))
     fail_pod(cluster, "2026-11-02T08:59:30Z")
     text = explain("llm")
     assert section(text, "Incident")

@@ -59,11 +59,13 @@ def open_incident(phase: str) -> Object:
         "budgetWindowSeconds": 86400,
         "startTimeoutSeconds": 900,
     }
+    restart = {"number": 1, "epoch": 1, "action": "RecreateGroup", "startedAt": started, "reason": "DefaultRestart"}
     return {
         "schemaVersion": SCHEMA_VERSION,
         "epoch": 1,
         "phase": phase,
-        "incident": {
+        "incident": ({} if phase in {"Decided", "Held"} else {"attempts": [restart]})
+        | {
             "id": "uid-team-1",
             "step": STEPS.get(phase, {"type": "Restarting"}),
             "number": 1,

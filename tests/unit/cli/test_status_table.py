@@ -230,7 +230,6 @@ def test_since_when_it_is_as_it_is(job: Object, group: Object | None, since: str
         (EXHAUSTED, "restarts 10:12:00Z or recovery retry llm"),
         (incident("Held", step={"type": "Held", "reason": "AttemptsExhausted"}), "recovery retry llm"),
         (incident("Held", step={"type": "Held", "reason": "RuleFailJob", "failsJob": True}), "fails the job"),
-        (incident("Detected"), "decides"),
         (incident("Fencing"), "waits for the node"),
         (incident("TearingDown"), "waits for old pods"),
         (incident("Backoff", {"nextAttemptAt": "2026-11-02T09:03:10Z"}), "restarts 09:03:10Z"),

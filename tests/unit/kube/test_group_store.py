@@ -268,10 +268,10 @@ async def test_ledgers_of_other_workloads_of_the_name_are_orphans(world: World) 
 async def test_a_ledger_that_was_collected_in_mid_incident_stays_an_orphan_for_a_while(world: World) -> None:
     """The ledger may vanish together with its workload, and only the ledger has what is still to be recorded."""
     open_ = load("recoverygroup")
-    open_["status"]["phase"] = "TearingDown"
+    open_["status"]["phase"] = "Decided"
     open_["status"]["incident"] = {
         "id": "0d2f5c9e-3",
-        "step": {"type": "Restarting"},
+        "step": {"type": "Waiting"},
         "number": 3,
         "startedAt": "2026-11-02T08:00:00Z",
         "detectedAt": "2026-11-02T08:00:01Z",

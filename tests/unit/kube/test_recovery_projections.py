@@ -137,6 +137,14 @@ class TestLedgers:
         assert found.schema_version == UNREADABLE_SCHEMA_VERSION != SCHEMA_VERSION
         assert found.ledger.message.startswith("status is not a ledger of this version: ")
 
+    def test_a_ledger_whose_step_contradicts_its_phase_cannot_be_read(self) -> None:
+        """A person has edited it. To act on it could restart the group twice."""
+        body = json.loads(fixture("recoverygroup-resuming"))
+        body["status"]["incident"]["step"] = {"type": "Waiting"}
+        found = decode_recovery_group(json.dumps(body).encode()).value
+        assert found.schema_version == UNREADABLE_SCHEMA_VERSION
+        assert found.ledger.message.startswith("status contradicts itself: ")
+
     @pytest.mark.parametrize("version", [0, SCHEMA_VERSION - 1])
     def test_a_ledger_of_a_version_from_before_the_first_release_cannot_be_read(self, version: int) -> None:
         found = decode_recovery_group(changed("recoverygroup", status={"schemaVersion": version, "epoch": 9})).value

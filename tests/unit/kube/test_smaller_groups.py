@@ -364,6 +364,7 @@ class TestReleasedGroups(Several):
             body = ledger(uid, name=name)
             body["spec"] |= {"workloadRef": {"kind": "TrainJob", "name": name, "uid": uid}, "group": name}
             waits = {"released": {"since": BEFORE} | released, "suspension": {"until": until, "forRoom": True}}
+            waits |= {"step": {"type": "Restarting"}}
             body["status"] = {"schemaVersion": SCHEMA_VERSION, "phase": "Backoff", "incident": incident | waits}
             await world.tell(RECOVERY_GROUPS, body)
 
