@@ -153,7 +153,7 @@ cluster-build: $(STAMP) check-go  ## build the control plane's programs (minutes
 
 # What `make bench` measures: all, or parts of it; `simulation`, `decisions`, `scrapes`, `attacks`, `capacity` and
 # `gpu-hours` need no Go.
-bench: $(STAMP) $(if $(filter simulation decisions scrapes attacks capacity gpu-hours,$(ARGS)),,check-go)  ## ratios measured in one run; ARGS=simulation: of the simulation alone, without Go
+bench: $(STAMP) $(if $(filter simulation decisions scale scrapes attacks capacity gpu-hours,$(ARGS)),,check-go)  ## ratios measured in one run; ARGS=simulation: of the simulation alone, without Go
 	@$(BIN)/python -m tests.bench $(ARGS)
 
 ##@ Generate
