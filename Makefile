@@ -151,7 +151,7 @@ real-nodes-central:  ## those that need no torch
 cluster-build: $(STAMP) check-go  ## build the control plane's programs (minutes, once for each version)
 	@$(BIN)/python -m tests.cluster.controlplane.build
 
-# What `make bench` measures: all, or parts of it; `simulation`, `decisions`, `scrapes`, `attacks`, `capacity` and
+# What `make bench` measures: all, or parts of it; `simulation`, `decisions`, `scale`, `scrapes`, `attacks`, `capacity` and
 # `gpu-hours` need no Go.
 bench: $(STAMP) $(if $(filter simulation decisions scale scrapes attacks capacity gpu-hours,$(ARGS)),,check-go)  ## ratios measured in one run; ARGS=simulation: of the simulation alone, without Go
 	@$(BIN)/python -m tests.bench $(ARGS)

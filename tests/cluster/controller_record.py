@@ -13,6 +13,7 @@ from itertools import count
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
+from recovery.core.model.annotations import OWN_ANNOTATION_PREFIX
 from recovery.ports import TRAIN_JOBS, Resource
 from recovery.telemetry.exposition import FRESH_SECONDS
 from tests.cluster.acts import annotate
@@ -66,15 +67,16 @@ async def scrape(controller: ControllerProcess) -> Samples:
 async def has_reconciled(controller: ControllerProcess, *jobs: Job, kind: Resource = TRAIN_JOBS) -> None:
     """Wait until the controller has reconciled each of the jobs again, with all events from before this call.
 
-    A meaningless annotation on the TrainJob, or on the JobSet that is the job's own workload, causes the reconcile. The
-    events of the other watches arrive before it. It is done twice, because the first reconcile to end may have begun
+    An annotation on the TrainJob, or on the JobSet that is the job's own workload, causes the reconcile. It means
+    nothing, but it has our prefix, because a change that core does not read reconciles nothing. The events of the other
+    watches arrive before it. It is done twice, because the first reconcile to end may have begun
     before the call. The first sleep makes sure that /metrics does not serve an exposition from before the call.
     """
     await asyncio.sleep(FRESH_SECONDS)
     async with asyncio.timeout(GUARD_SECONDS):
         for job in (each for each in jobs for _ in range(2)):
             before = (await scrape(controller)).sum(RECONCILES)
-            await annotate(job, "example.com/look", str(next(_changes)), resource=kind)
+            await annotate(job, f"{OWN_ANNOTATION_PREFIX}look", str(next(_changes)), resource=kind)
             while (await scrape(controller)).sum(RECONCILES) <= before:
                 await asyncio.sleep(0.05)
 

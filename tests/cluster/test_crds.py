@@ -94,6 +94,13 @@ def full_ledger() -> Ledger:
     plain = sample(inspect.type_info(Ledger))
     for number, condition in enumerate(plain["conditions"]):
         condition |= {"type": f"Condition{number}", "status": "True"}  # a map by type in the API
+    # All fields of a step belong to no one type of it.
+    plain["incident"]["step"] = {
+        "type": "Held",
+        "reason": "SameErrorAgain",
+        "message": "it failed again",
+        "failsJob": True,
+    }
     return msgspec.convert(plain, Ledger)
 
 

@@ -9,6 +9,7 @@ from recovery.core.decision.verdict import Call, Verdict
 from recovery.core.diagnosis import job_limits
 from recovery.core.diagnosis.evidence import Evidence
 from recovery.core.diagnosis.finish_overdue import left_to_finish
+from recovery.core.diagnosis.membership import member_jobs
 from recovery.core.incident import lifecycle, phases, sizes
 from recovery.core.incident.attempt_limits import restart_of
 from recovery.core.incident.preconditions import barred
@@ -50,6 +51,8 @@ def trigger(
     mode or a pause says. `verdict`: why it is done. None: a person wants it.
     `lost`: what was lost since the last restart. Empty after a restart: the group took too long.
     """
+    if not member_jobs(context.snapshot):
+        return as_before(ledger)  # another client has just deleted the Jobs; their successors will be seen
     resizes = verdict is not None and verdict.call in {Call.SHRINK, Call.GROW}
     if not resizes:
         ledger = resizing.settled(context, ledger)

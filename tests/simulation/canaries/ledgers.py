@@ -82,11 +82,14 @@ def a_charge_for_each_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
         now: datetime,
         *,
         free_of_charge: bool = False,
+        forced: bool = False,
         nodes: tuple[str, ...] = (),
     ) -> Ledger:
         uncharged = msgspec.structs.replace(ledger.current_incident, charged=False)
         before = msgspec.structs.replace(ledger, incident=uncharged)
-        return charged_once(before, action, target, reason, message, now, free_of_charge=free_of_charge, nodes=nodes)
+        return charged_once(
+            before, action, target, reason, message, now, free_of_charge=free_of_charge, forced=forced, nodes=nodes
+        )
 
     def but_for_charges(before: Ledger, after: Ledger) -> tuple[str, ...]:
         return tuple(each for each in violations(before, after) if not each.startswith(("OneCharge", "BudgetLimit")))
@@ -108,10 +111,11 @@ def a_charge_for_what_others_did(monkeypatch: pytest.MonkeyPatch) -> None:
         now: datetime,
         *,
         free_of_charge: bool = False,
+        forced: bool = False,
         nodes: tuple[str, ...] = (),
     ) -> Ledger:
         after = charged_for_ours(
-            ledger, action, target, reason, message, now, free_of_charge=free_of_charge, nodes=nodes
+            ledger, action, target, reason, message, now, free_of_charge=free_of_charge, forced=forced, nodes=nodes
         )
         open_ = after.current_incident
         limit, window = open_.pinned.budget_limit, timedelta(seconds=open_.pinned.budget_window_seconds)
