@@ -47,7 +47,7 @@ def with_futile(
     of_namespace: Counter[str] = Counter()
     for each in sorted(known.values(), key=lambda each: (each.at, each.incident), reverse=True):
         key = each.namespace, each.workload
-        if each.workload and (of_workload[key] >= _workload_share(limit) or of_namespace[each.namespace] >= limit):
+        if of_workload[key] >= _workload_share(limit) or of_namespace[each.namespace] >= limit:
             continue
         of_workload[key] += 1
         of_namespace[each.namespace] += 1
@@ -67,12 +67,11 @@ def breaker_of(
     if limits.breaker_recoveries is None:
         return None
     limit = _reachable(limits.breaker_recoveries)
-    of_workload = Counter((each.namespace, each.workload) for each in futile if each.workload)
+    of_workload = Counter((each.namespace, each.workload) for each in futile)
     of_namespace: Counter[str] = Counter()
     for (namespace, _), recoveries in of_workload.items():
         of_namespace[namespace] += min(recoveries, _workload_share(limit))
-    counted = sum(1 for each in futile if not each.workload)
-    counted += sum(
+    counted = sum(
         recoveries if namespace == only_namespace else min(recoveries, _namespace_share(limit))
         for namespace, recoveries in of_namespace.items()
     )

@@ -34,8 +34,7 @@ def confirmed_elsewhere(ledger: FleetLedger, limits: FleetLimits, node: str, nam
     if namespace in limits.trusted_namespaces:
         return True
     return any(
-        each.node == node and each.namespace not in ("", namespace) and counts(each.at, limits, now)
-        for each in ledger.suspicions
+        each.node == node and each.namespace != namespace and counts(each.at, limits, now) for each in ledger.suspicions
     )
 
 
@@ -64,7 +63,7 @@ def with_suspicions(
     of_namespace: Counter[str] = Counter()
     for each in sorted(known.values(), key=lambda each: (each.at, each.node, each.incident), reverse=True):
         of_namespace[each.namespace] += 1
-        if not each.namespace or of_namespace[each.namespace] <= _REMEMBERED_OF_NAMESPACE:
+        if of_namespace[each.namespace] <= _REMEMBERED_OF_NAMESPACE:
             kept.append(each)
     return tuple(reversed(kept[:REMEMBERED_MAX]))
 

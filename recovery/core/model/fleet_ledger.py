@@ -49,9 +49,9 @@ class Suspicion(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
     node: str
     incident: str
     at: datetime
-    reason: str = ""
-    namespace: str = ""
-    """Namespace of the job. Empty: an older controller wrote the entry."""
+    reason: str
+    namespace: str
+    """Namespace of the job."""
     by_message: bool = False
     """Only a message of the job blames the node, and any process of the job can write one."""
 
@@ -64,10 +64,9 @@ class Futile(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     incident: str
     """Id of the incident that followed the recovery."""
     at: datetime
-    namespace: str = ""
-    workload: str = ""
-    """Name of the workload, which stays the same when the job is submitted again. Empty, like `namespace`: an older
-    controller wrote the entry."""
+    namespace: str
+    workload: str
+    """Name of the workload, which stays the same when the job is submitted again."""
 
 
 class Breaker(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

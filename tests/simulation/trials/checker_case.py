@@ -337,7 +337,7 @@ def restarted(
         incident,
         attempts=(*incident.attempts, attempt),
         restarts=incident.restarts + 1,
-        step=Step(StepType.RESTARTING),
+        step=Step(StepType.RETURNING if ledger.phase in COMING_BACK else StepType.RESTARTING),
         target=Target("jobset", (job_uid,)),
         charged=incident.charged or charge,
     )
@@ -350,12 +350,17 @@ def with_incident(ledger: Ledger, **changes: Any) -> Ledger:
 
 
 def in_phase(ledger: Ledger, phase: Phase) -> Ledger:
-    """The ledger in that phase. The time until then is not booked."""
+    """The ledger in that phase, after a restart if the phase follows one. The time until then is not booked."""
     incident = ledger.incident
     assert incident is not None
+    if phase in COMING_BACK and not incident.restarted:
+        ledger = restarted(ledger, (incident.started_at - at(0)).total_seconds(), charged=False)
+        incident = ledger.current_incident
     spans = (*incident.phases[:-1], PhaseSpan(phase, incident.started_at))
     step = incident.step
-    if incident.restarts:
+    if phase is Phase.HELD and step.type is not StepType.HELD:
+        step = Step(StepType.HELD, reason=Reason.BUDGET_EXHAUSTED)
+    elif incident.restarts:
         step = Step(StepType.RETURNING if phase in COMING_BACK else StepType.RESTARTING)
     return msgspec.structs.replace(with_incident(ledger, phases=spans, step=step), phase=phase)
 

@@ -1,11 +1,11 @@
 """The invariant of causes, with cases that break it and nearly break it."""
 
-from recovery.core.model.ledger import Ledger
+from recovery.core.model.ledger import Ledger, Phase
 from recovery.core.model.reason import Reason
 from recovery.core.model.step import Step, StepType
 from recovery.ports import JOBS, NODES, PODS
 from recovery.sim.trials.checkers.causes import IncidentCaused
-from tests.simulation.trials.checker_case import Case, by_hand, closed, opened, replaces
+from tests.simulation.trials.checker_case import Case, by_hand, closed, in_phase, opened, replaces
 
 
 def suspends_and_resumes(case: Case, resumed: float) -> None:
@@ -66,7 +66,7 @@ def test_a_loss_that_an_earlier_incident_has_handled_is_no_cause() -> None:
 
 
 def test_an_old_loss_is_a_cause_if_the_training_does_not_end() -> None:
-    overdue = opened(3000).with_incident(step=Step(StepType.HELD, reason=Reason.FINISH_OVERDUE))
+    overdue = in_phase(opened(3000).with_incident(step=Step(StepType.HELD, reason=Reason.FINISH_OVERDUE)), Phase.HELD)
     case = Case(IncidentCaused)
     case.lose_a_pod()
     case.now = 3000
@@ -75,7 +75,7 @@ def test_an_old_loss_is_a_cause_if_the_training_does_not_end() -> None:
 
 
 def test_what_happened_to_the_job_before_is_none() -> None:
-    overdue = opened(3000).with_incident(step=Step(StepType.HELD, reason=Reason.FINISH_OVERDUE))
+    overdue = in_phase(opened(3000).with_incident(step=Step(StepType.HELD, reason=Reason.FINISH_OVERDUE)), Phase.HELD)
     case = Case(IncidentCaused)
     case.lose_a_pod()
     case.drop(JOBS, "llm-node-0", by="garbage-collector")

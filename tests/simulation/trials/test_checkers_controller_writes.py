@@ -2,7 +2,7 @@
 
 import pytest
 
-from recovery.core.model.ledger import AttemptAction
+from recovery.core.model.ledger import AttemptAction, Phase
 from recovery.core.model.reason import Reason
 from recovery.core.model.step import Step, StepType
 from recovery.core.model.waits import Suspension
@@ -15,7 +15,7 @@ from recovery.sim.trials.checkers.controller_writes import (
     PausedUntouched,
 )
 from recovery.sim.trials.faults import FaultKind
-from tests.simulation.trials.checker_case import CONTROLLER, Case, at, opened, restarted, with_incident
+from tests.simulation.trials.checker_case import CONTROLLER, Case, at, in_phase, opened, restarted, with_incident
 
 
 class TestLedgerBeforeAction:
@@ -63,7 +63,7 @@ class TestLedgerBeforeAction:
         for fail_job in (False, True):
             case = Case(LedgerBeforeAction)
             held = Step(StepType.HELD, reason=Reason.FAIL_JOB_RULE, fails_job=fail_job)
-            case.ledger(with_incident(opened(1000), step=held))
+            case.ledger(in_phase(with_incident(opened(1000), step=held), Phase.HELD))
             case.put(JOB_SETS, "llm", {"status": {"terminalState": "Failed"}}, by=CONTROLLER)
             assert len(case.found) == (0 if fail_job else 1)
 

@@ -280,7 +280,7 @@ class TestConvergesAfterHealing:
 
     @pytest.mark.parametrize(
         ("has_ended", "suspicions", "violations"),
-        [(True, (), 0), (False, (), 1), (True, (Suspicion("gpu-1", "workload-1", at(1000)),), 1)],
+        [(True, (), 0), (False, (), 1), (True, (Suspicion("gpu-1", "workload-1", at(1000), "an exit", "ml"),), 1)],
         ids=["of a group that has ended", "of a group that trains", "with another change"],
     )
     def test_counting_an_incident_is_a_write_about_its_group(

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from recovery.core.model.ledger import Ledger
+from recovery.core.model.ledger import Ledger, Phase
 from recovery.core.model.reason import Reason
 from recovery.core.model.rules import ExitCodes, Operator, Rule, RuleAction, When
 from recovery.core.model.step import Step, StepType
@@ -13,7 +13,7 @@ from recovery.ports import JOBS, RECOVERY_CONFIGS
 from recovery.sim.training.trace import EventKind, TraceRecord
 from recovery.sim.trials.checkers.controller_writes import BreakerObeyed
 from recovery.sim.trials.checkers.policy_rules import ChargedByRule, FailJobForItsCause
-from tests.simulation.trials.checker_case import CONTROLLER, Case, at, opened, restarted, stamp, with_incident
+from tests.simulation.trials.checker_case import CONTROLLER, Case, at, in_phase, opened, restarted, stamp, with_incident
 
 ABORT = Rule("abort", RuleAction.FAIL_JOB, When(on_exit_codes=ExitCodes(Operator.IN, (134,))))
 SEGFAULT = Rule("segfault", RuleAction.FAIL_JOB, When(on_exit_codes=ExitCodes(Operator.IN, (139,))))
@@ -40,7 +40,7 @@ def exits(case: Case, code: int, *, lost: bool = False) -> None:
 
 def failed_by(case: Case, rule: Rule, **changes: Any) -> list[str]:
     failing = Step(StepType.HELD, reason=Reason.FAIL_JOB_RULE, fails_job=True)
-    case.ledger(with_incident(under(rule, restart=False), step=failing, **changes))
+    case.ledger(in_phase(with_incident(under(rule, restart=False), step=failing, **changes), Phase.HELD))
     return case.found
 
 

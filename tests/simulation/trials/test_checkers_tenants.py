@@ -64,7 +64,8 @@ class TestMessagesConfirmed:
     def test_however_often_the_namespace_says_it(self) -> None:
         case = case_of(MessagesConfirmed)
         fails(case)
-        again = [{"node": "node-2", "incident": incident_of(case), "at": stamp(case.now), "namespace": "team-a"}]
+        said = {"reason": "Xid 79", "namespace": "team-a"}
+        again = [said | {"node": "node-2", "incident": incident_of(case), "at": stamp(case.now)}]
         write(case, quarantined=[entry(case, 2)], suspicions=again)
         assert len(case.found) == 1
 
@@ -100,7 +101,8 @@ class TestMessagesConfirmed:
     def test_a_second_namespace_confirms_it(self) -> None:
         case = case_of(MessagesConfirmed)
         fails(case)
-        other = {"node": "node-2", "incident": OTHER, "at": stamp(case.now), "namespace": "team-b"}
+        said = {"reason": "Xid 79", "namespace": "team-b"}
+        other = said | {"node": "node-2", "incident": OTHER, "at": stamp(case.now)}
         write(case, quarantined=[], suspicions=[other])
         write(case, quarantined=[entry(case, 2)])
         assert case.found == []
@@ -149,7 +151,8 @@ class TestNamespaceWithinShare:
 class TestBreakerShared:
     def status(self, case: Case, *incidents: str) -> dict[str, Any]:
         opened_at = {"openedAt": stamp(case.now), "reason": "RecoveriesInVain"}
-        return {"breaker": opened_at, "futile": [{"incident": each, "at": stamp(case.now)} for each in incidents]}
+        vain = {"at": stamp(case.now), "namespace": "team-a", "workload": "llm"}
+        return {"breaker": opened_at, "futile": [vain | {"incident": each} for each in incidents]}
 
     def test_two_recoveries_of_one_job_are_found(self) -> None:
         case = case_of(BreakerShared, breaker=2)

@@ -443,7 +443,7 @@ def test_every_action_can_be_told_from_a_request() -> None:
 def test_writes_of_the_fleets_ledger_are_known_by_what_they_change() -> None:
     story = Story()
     counted = {minute_of(at(1)): mark_of(("workload", 1, at(0)))}
-    suspicion = Suspicion("gpu-1", "i-1", at(0))
+    suspicion = Suspicion("gpu-1", "i-1", at(0), "an exit", "ml")
     suspected = FleetLedger(suspicions=(suspicion,))
     both = msgspec.structs.replace(suspected, totals=FleetTotals(counted=counted))
     for seconds, ledger in enumerate((FleetLedger(), suspected, both)):

@@ -223,6 +223,7 @@ def test_suspicions_that_still_count_are_told_with_their_incidents(cluster: Plai
     cluster.add_job("llm")
     cluster.add_policy(mode="Enforce")
     suspicion = {"node": "gpu-0", "incident": "inc-7", "at": "2026-11-02T08:00:00Z"}
+    suspicion |= {"reason": "Xid 79", "namespace": "team-a"}
     old = suspicion | {"node": "gpu-1", "at": "2026-10-02T08:00:00Z"}
     add_config(cluster, suspicion={"suspicions": 3}, status={"suspicions": [old, suspicion]})
     assert section(explain("llm"), "Nodes") == [

@@ -68,9 +68,9 @@ def test_each_node_is_one_line_with_its_evidence(fleet: Fleet) -> None:
     reasons = ("pod llm-1 (rank 1): Exit139", "pod vlm-4 (rank 4): Exit139")
     suspected(
         fleet,
-        Suspicion("gpu-3", "inc-8", at(-60), reasons[0]),
-        Suspicion("gpu-3", "inc-9", at(-30), reasons[1]),
-        Suspicion("gpu-0", "old", at(-90_000), "long ago"),
+        Suspicion("gpu-3", "inc-8", at(-60), reasons[0], "ml"),
+        Suspicion("gpu-3", "inc-9", at(-30), reasons[1], "ml"),
+        Suspicion("gpu-0", "old", at(-90_000), "long ago", "ml"),
     )
     quarantined(fleet, release_at=at(3600), release_when="GpuUnhealthy")
     assert table() == [
@@ -88,7 +88,7 @@ def test_each_node_is_one_line_with_its_evidence(fleet: Fleet) -> None:
 
 def test_a_quarantined_node_that_is_suspected_too_is_one_line(fleet: Fleet) -> None:
     quarantined(fleet)
-    suspected(fleet, Suspicion("gpu-1", "inc-8", at(-60)))
+    suspected(fleet, Suspicion("gpu-1", "inc-8", at(-60), "an exit", "ml"))
     [line] = table()
     assert line[:2] == ["gpu-1", "Quarantined"]
     [data] = json.loads(run("nodes", "-o", "json").stdout)

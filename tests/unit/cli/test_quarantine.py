@@ -144,7 +144,7 @@ def test_a_quarantine_that_is_decided_and_not_yet_set_is_released_as_well(fleet:
 
 
 def test_a_node_that_is_only_suspected_is_released_of_that(fleet: Fleet) -> None:
-    held = tuple(Suspicion("gpu-1", incident, at(5)) for incident in ("inc-1", "inc-2"))
+    held = tuple(Suspicion("gpu-1", incident, at(5), "an exit", "ml") for incident in ("inc-1", "inc-2"))
     asyncio.run(fleet.writer().change(FleetChange(suspicions=held)))
     said = run("release", "gpu-1", "gpu-2").stdout
     assert said == (
@@ -167,7 +167,7 @@ BREAKS: dict[str, Any] = {"spec": {**ALLOWED, "circuitBreaker": {"recoveries": 1
 
 @pytest.mark.parametrize("fleet", [BREAKS], indirect=True)
 def test_the_breaker_is_reset_by_an_annotation(fleet: Fleet) -> None:
-    asyncio.run(fleet.writer().change(FleetChange(futile=(Futile("inc-1", at(5)),))))
+    asyncio.run(fleet.writer().change(FleetChange(futile=(Futile("inc-1", at(5), "inc-1", "llm"),))))
     said = run("reset-breaker").stdout
     assert said.startswith(
         "RecoveryConfig default: the controller closes the circuit breaker within 30 s, and enforces"

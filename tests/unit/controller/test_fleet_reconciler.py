@@ -182,7 +182,7 @@ async def test_a_person_releases_a_node_whatever_is_allowed_or_paused(spec: dict
 
 async def test_a_release_by_hand_takes_the_suspicions_with_it_also_of_a_node_that_was_only_suspected() -> None:
     fleet = Fleet(spec=ALLOWED)
-    held = tuple(Suspicion(f"gpu-{number}", "inc-1", at(5)) for number in (1, 2, 3))
+    held = tuple(Suspicion(f"gpu-{number}", "inc-1", at(5), "an exit", "ml") for number in (1, 2, 3))
     await fleet.writer().change(FleetChange(quarantine=(fleet.wanted("gpu-1"),), suspicions=held))
     annotate(fleet, 20)
     annotate(fleet, 20, "gpu-2")
@@ -331,7 +331,7 @@ async def test_a_foreign_taint_of_our_key_stays() -> None:
 
 async def test_a_person_closes_the_breaker() -> None:
     fleet = Fleet(spec={**ALLOWED, "circuitBreaker": {"recoveries": 1}})
-    await fleet.writer().change(FleetChange(futile=(Futile("inc-1", at(5)),)))
+    await fleet.writer().change(FleetChange(futile=(Futile("inc-1", at(5), "inc-1", "llm"),)))
     assert fleet.ledger.breaker is not None
     await reconcile(fleet)
     assert fleet.ledger.breaker is not None

@@ -49,7 +49,7 @@ async def test_the_ledger_is_written_before_the_node() -> None:
 
 async def test_what_changes_nothing_is_not_written() -> None:
     fleet = Fleet(spec=ALLOWED)
-    what = FleetChange(quarantine=(fleet.wanted(),), suspicions=(Suspicion("gpu-2", "inc-1", at(5)),))
+    what = FleetChange(quarantine=(fleet.wanted(),), suspicions=(Suspicion("gpu-2", "inc-1", at(5), "an exit", "ml"),))
     await fleet.writer().change(what)
     fleet.client.requests.clear()
     await fleet.writer().change(what)
@@ -58,7 +58,8 @@ async def test_what_changes_nothing_is_not_written() -> None:
 
 async def test_a_write_has_only_what_changes_and_its_size_does_not_grow_with_what_was_counted() -> None:
     fleet = Fleet(spec=ALLOWED)
-    await fleet.writer().change(FleetChange(suspicions=tuple(Suspicion(f"gpu-{n}", f"inc-{n}", at(5)) for n in (0, 1))))
+    suspected = tuple(Suspicion(f"gpu-{n}", f"inc-{n}", at(5), "an exit", "ml") for n in (0, 1))
+    await fleet.writer().change(FleetChange(suspicions=suspected))
     await fleet.writer().change(FleetChange(closed=tuple(closed(f"uid-{number}") for number in range(500))))
     fleet.clock.seconds += 120
     fleet.client.requests.clear()
@@ -215,14 +216,14 @@ async def test_without_permission_nothing_is_written(spec: dict[str, object] | N
 @pytest.mark.parametrize("spec", [None, {**ALLOWED, "paused": True}])
 async def test_what_is_only_counted_is_dropped_where_nothing_may_be_written(spec: dict[str, object] | None) -> None:
     fleet = Fleet(spec=spec)
-    await fleet.writer().change(FleetChange(suspicions=(Suspicion("gpu-1", "inc-1", at(5)),)))
+    await fleet.writer().change(FleetChange(suspicions=(Suspicion("gpu-1", "inc-1", at(5), "an exit", "ml"),)))
     assert fleet.client.patched == []
 
 
 async def test_an_open_breaker_admits_nothing_more() -> None:
     fleet = Fleet(spec={**ALLOWED, "circuitBreaker": {"recoveries": 1}})
     writer = fleet.writer()
-    await writer.change(FleetChange(futile=(Futile("inc-1", at(5)),)))
+    await writer.change(FleetChange(futile=(Futile("inc-1", at(5), "inc-1", "llm"),)))
     assert fleet.ledger.breaker is not None
     with pytest.raises(QuarantineRefusedError, match="the circuit breaker is open"):
         await writer.change(FleetChange(quarantine=(fleet.wanted(),)))
@@ -265,7 +266,7 @@ async def test_the_breaker_is_reported_once_on_the_config_whichever_group_has_op
     writer = fleet.writer()
     with capture_logs() as logs:
         for number in range(5):
-            await writer.change(FleetChange(futile=(Futile(f"inc-{number}", at(5)),)))
+            await writer.change(FleetChange(futile=(Futile(f"inc-{number}", at(5), f"inc-{number}", "llm"),)))
     (event,) = fleet.server.objects(EVENTS)
     assert (event["metadata"]["namespace"], event["reason"], event["type"]) == (
         "default",
@@ -286,5 +287,5 @@ async def test_the_breaker_is_reported_once_on_the_config_whichever_group_has_op
 async def test_an_event_that_is_refused_keeps_no_one_from_a_recovery() -> None:
     fleet = Fleet(spec={**ALLOWED, "circuitBreaker": {"recoveries": 1}})
     fleet.client.next("create", EVENTS, ForbiddenError("events: forbidden", status=403))
-    await fleet.writer().change(FleetChange(futile=(Futile("inc-1", at(5)),)))
+    await fleet.writer().change(FleetChange(futile=(Futile("inc-1", at(5), "inc-1", "llm"),)))
     assert fleet.ledger.breaker is not None

@@ -61,8 +61,9 @@ class TestConfigs:
 
     def test_its_status_is_the_ledger_of_the_fleet(self) -> None:
         suspicion = {"node": "gpu-3", "incident": "i-1", "at": "2026-11-21T10:00:00Z"}
+        suspicion |= {"reason": "an exit", "namespace": "ml"}
         config = decode_config(recovery_config({}, {"suspicions": [suspicion]})).value
-        assert config.fleet == FleetLedger(suspicions=(Suspicion("gpu-3", "i-1", at("10:00:00")),))
+        assert config.fleet == FleetLedger(suspicions=(Suspicion("gpu-3", "i-1", at("10:00:00"), "an exit", "ml"),))
         assert config.resource_version == "7"
         assert decode_config(recovery_config({})).value.fleet == FleetLedger()
 

@@ -31,11 +31,14 @@ def test_without_a_config_nothing_is_quarantined_and_the_breaker_is_closed(metri
 def test_nodes_are_counted_by_who_asked_and_suspicions_while_they_count(
     metrics: Telemetry, store: HeldStore, clock: SetClock
 ) -> None:
-    old, new = Suspicion("gpu-1", "inc-1", BEGIN), Suspicion("gpu-1", "inc-2", BEGIN.replace(minute=59))
+    old, new = (
+        Suspicion("gpu-1", "inc-1", BEGIN, "an exit", "ml"),
+        Suspicion("gpu-1", "inc-2", BEGIN.replace(minute=59), "an exit", "ml"),
+    )
     store.config_facts = config(
         FleetLedger(
             quarantined=(entry("a"), entry("b"), entry("c", by="jane")),
-            suspicions=(old, new, Suspicion("gpu-2", "inc-2", BEGIN)),
+            suspicions=(old, new, Suspicion("gpu-2", "inc-2", BEGIN, "an exit", "ml")),
             breaker=Breaker(BEGIN, Reason.RECOVERIES_IN_VAIN),
         )
     )

@@ -16,7 +16,7 @@ from tests.unit.core.groups import group
 from tests.unit.core.world import START, World, at, whole
 
 START_NAME = "start-jobset-1"
-OTHER = Suspicion("gpu-2", "other-7", at(-3600))
+OTHER = Suspicion("gpu-2", "other-7", at(-3600), "an exit", "ml")
 SUSPECTED = FleetLedger(suspicions=(OTHER,))
 
 
@@ -195,7 +195,7 @@ def test_what_stands_is_not_asked_for_again_and_is_said_on() -> None:
 
 
 def test_suspicion_alone_restarts_nothing_and_is_asked_for_once() -> None:
-    known = FleetLedger(suspicions=(Suspicion("gpu-2", "start-jobset-1", at(120)),))
+    known = FleetLedger(suspicions=(Suspicion("gpu-2", "start-jobset-1", at(120), "an exit", "ml"),))
     one = controller(known)
     world = others_run(stuck(new(), 2, 0), 2)
     for seconds in (121, 122, 900):
@@ -269,7 +269,7 @@ def test_a_suspicion_waits_with_its_quarantine_until_it_is_known_which_nodes_are
 
 def test_two_black_holes_are_quarantined_one_after_the_other_because_the_caps_count_what_stands() -> None:
     world = others_run(stuck(stuck(new(8), 2, 0), 3, 0), 2, 3)
-    both = FleetLedger(suspicions=(OTHER, Suspicion("gpu-3", "other-7", at(-3600))))
+    both = FleetLedger(suspicions=(OTHER, Suspicion("gpu-3", "other-7", at(-3600), "an exit", "ml")))
     one = controller(both, limits=FleetLimits(may_cordon=True, max_nodes=1, max_percent=100))
     first = one.reconcile(world, 130)
     assert quarantined(one) == ["gpu-2"]

@@ -226,7 +226,7 @@ def test_a_restart_does_not_wait_until_it_is_known_which_nodes_are_left(unknown:
 
 
 def test_a_node_that_is_suspected_again_is_replaced_by_default() -> None:
-    before = FleetLedger(suspicions=(Suspicion("gpu-2", "other-7", at(-3600)),))
+    before = FleetLedger(suspicions=(Suspicion("gpu-2", "other-7", at(-3600), "an exit", "ml"),))
     controller = Controller(policy(limits=MAY, fleet=before))
     controller.reconcile(failed(134), 1)
     assert controller.incident.attempts[-1].action is AttemptAction.REPLACE_NODE
@@ -436,7 +436,7 @@ def test_the_exit_code_of_a_rank_that_waited_in_vain_ends_no_job_though_nothing_
 
 def test_a_rank_that_waited_in_vain_brings_no_suspicion_upon_its_node() -> None:
     """The rank's message says that another rank is missing."""
-    before = FleetLedger(suspicions=(Suspicion("gpu-2", "other-7", at(-3600)),))
+    before = FleetLedger(suspicions=(Suspicion("gpu-2", "other-7", at(-3600), "an exit", "ml"),))
     controller = Controller(policy(limits=MAY, fleet=before))
     controller.reconcile(
         training().pod_failed(2, 134, 0, message="[Rank 2] Watchdog caught collective operation timeout"), 1

@@ -46,7 +46,6 @@ def with_condition(world: World, condition: str) -> World:
 CASES: dict[str, tuple[tuple[Rule, ...], World, tuple[Suspicion, ...], FleetLimits, bool]] = {
     "a message alone": ((), says(XID), (), MAY, False),
     "the same namespace again": ((), says(XID), (suspicion("ml"), suspicion("ml", incident="other-2")), MAY, False),
-    "a suspicion of an older controller": ((), says(XID), (suspicion(""),), MAY, False),
     "a second namespace by a message": ((), says(XID), (suspicion("nlp"),), MAY, True),
     "a second namespace by an exit": ((), says(XID), (suspicion("nlp", by_message=False),), MAY, True),
     "a second namespace, too long ago": ((), says(XID), (suspicion("nlp", seconds=-90_000),), MAY, False),
@@ -199,7 +198,6 @@ WIDE = FleetLimits(may_cordon=True, max_percent=40)
         pytest.param(entries(4, "ml"), WIDE, False, id="the namespace has its tenth"),
         pytest.param(entries(9, "nlp"), WIDE, True, id="others have theirs"),
         pytest.param(entries(9, "ml", node_sign="GpuFaultOnNode"), WIDE, True, id="those that their node confirms"),
-        pytest.param(entries(9, ""), WIDE, True, id="those of an older controller"),
         pytest.param(
             entries(9, "ml"),
             msgspec.structs.replace(WIDE, trusted_namespaces=frozenset({"ml"})),

@@ -59,4 +59,4 @@ def only(found: FleetLedger) -> Quarantined:
 
 
 def suspicion(incident: str, seconds: float = 0, node_: str = "gpu-1") -> Suspicion:
-    return Suspicion(node_, incident, at(seconds))
+    return Suspicion(node_, incident, at(seconds), "an exit", "ml")

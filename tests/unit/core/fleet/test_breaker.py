@@ -175,7 +175,7 @@ def test_a_loss_after_the_breaker_was_closed_is_not_told_as_a_switch_of_the_poli
 
 
 def test_it_is_told_once_when_it_opens_and_once_when_it_closes() -> None:
-    closed = FleetLedger(futile=(Futile("inc-1", at(5)),))
+    closed = FleetLedger(futile=(Futile("inc-1", at(5), "inc-1", "llm"),))
     (opened,) = kubernetes_events.fleet_events(closed, OPEN)
     assert (opened.reason, opened.warning) == ("CircuitBreakerOpened", True)
     assert opened.note == (
@@ -269,13 +269,13 @@ def test_a_second_attempt_of_one_incident_is_in_vain_as_well() -> None:
 
 def test_what_was_in_vain_before_a_person_closed_the_breaker_does_not_open_it_again() -> None:
     """A group whose trigger was refused asks once more to count its restart."""
-    open_ = FleetLedger(futile=(Futile("a-2", at(0)),), breaker=Breaker(at(0), Reason.RECOVERIES_IN_VAIN))
+    open_ = FleetLedger(futile=(Futile("a-2", at(0), "a-2", "llm"),), breaker=Breaker(at(0), Reason.RECOVERIES_IN_VAIN))
     closed = breaker_reset(open_, at(60), at(61))
     limits = FleetLimits(breaker_recoveries=1)
-    late = FleetChange(futile=(Futile("a-2", at(0)),))
+    late = FleetChange(futile=(Futile("a-2", at(0), "a-2", "llm"),))
     after = changed(closed, limits, late, nodes=100, shown={}, now=at(62), reset_at=at(60))
     assert after == closed
-    new_ = FleetChange(futile=(Futile("a-3", at(70)),))
+    new_ = FleetChange(futile=(Futile("a-3", at(70), "a-3", "llm"),))
     again = changed(closed, limits, new_, nodes=100, shown={}, now=at(71), reset_at=at(60))
     assert isinstance(again, FleetLedger)
     assert again.breaker is not None

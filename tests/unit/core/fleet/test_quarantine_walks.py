@@ -33,9 +33,12 @@ SECONDS = st.integers(0, 200_000)
 def changes(draw: st.DrawFn) -> FleetChange:
     wanted = draw(st.lists(st.builds(lambda name, inc: entry(name, incident=inc), NAMES, INCIDENTS), max_size=3))
     more = draw(
-        st.lists(st.builds(lambda name, inc, sec: Suspicion(name, inc, at(sec)), NAMES, INCIDENTS, SECONDS), max_size=3)
+        st.lists(
+            st.builds(lambda name, inc, sec: Suspicion(name, inc, at(sec), "an exit", "ml"), NAMES, INCIDENTS, SECONDS),
+            max_size=3,
+        )
     )
-    count = draw(st.lists(st.builds(lambda inc, sec: Futile(inc, at(sec)), INCIDENTS, SECONDS), max_size=3))
+    count = draw(st.lists(st.builds(lambda inc, sec: Futile(inc, at(sec), inc, "llm"), INCIDENTS, SECONDS), max_size=3))
     return FleetChange(tuple(wanted), tuple(more), tuple(count))
 
 

@@ -56,7 +56,7 @@ def test_a_namespace_pushes_no_suspicion_of_others_out_of_the_memory() -> None:
 
 
 def futile(*incidents: str, seconds: float = 0) -> FleetChange:
-    return FleetChange(futile=tuple(Futile(incident, at(seconds)) for incident in incidents))
+    return FleetChange(futile=tuple(Futile(incident, at(seconds), incident, "llm") for incident in incidents))
 
 
 def test_the_breaker_opens_at_the_count_and_says_why() -> None:
