@@ -58,12 +58,9 @@ def evidence_noted(situation: Situation) -> Situation:
 
 def finishing(situation: Situation) -> Plan | Situation:
     """A training that finishes needs no restart."""
-    done = left_to_finish(situation.context.snapshot, situation.ledger.handled)
-    return (
-        situation
-        if done is None
-        else close(situation.ledger, Outcome.SUPERSEDED, left_alone(done), situation.context.now)
-    )
+    context, ledger = situation.context, situation.ledger
+    done = left_to_finish(context.snapshot, ledger.handled)
+    return situation if done is None else close(ledger, Outcome.SUPERSEDED, left_alone(done), context.now)
 
 
 def runs_whole(situation: Situation) -> Plan | Situation:

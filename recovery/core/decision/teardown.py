@@ -29,7 +29,7 @@ from recovery.core.plan.actions import (
     RaiseBackoffLimit,
 )
 from recovery.core.plan.context import ReconcileContext
-from recovery.core.plan.parts import as_before, attempt
+from recovery.core.plan.parts import as_before, attempt, say_of_attempt
 from recovery.core.policy.spec import Mode
 
 
@@ -47,12 +47,14 @@ def trigger(
 
     The caller has asked the guards of its move.
 
-    `by_hand`: a person wants it now, without backoff or charge. `forced`: and whatever the
-    mode or a pause says. `verdict`: why it is done. None: a person wants it.
-    `lost`: what was lost since the last restart. Empty after a restart: the group took too long.
+    `by_hand`: a person wants it now, without backoff or charge. `forced`: neither mode Observe nor a pause prevents it.
+    `verdict`: why it is done. None: a person wants it. `lost`: what was lost since the last restart. Empty after a
+    restart: the group took too long.
     """
     if not member_jobs(context.snapshot):
-        return as_before(ledger)  # another client has just deleted the Jobs; their successors will be seen
+        # Another client has just deleted them. Their successors will be seen.
+        awaited = explained(Sentence.WAITING_FOR_JOB, Reason.WAITING_FOR_PODS)
+        return as_before(say_of_attempt(ledger, awaited) if ledger.current_incident.attempts else ledger)
     resizes = verdict is not None and verdict.call in {Call.SHRINK, Call.GROW}
     if not resizes:
         ledger = resizing.settled(context, ledger)

@@ -2,12 +2,17 @@
 
 import pytest
 
+from recovery.core.model.reason import Reason
 from tests.unit.core.driver import Controller, policy
 from tests.unit.core.groups import training
 
 
-@pytest.mark.parametrize("started", [False, True], ids=["Starting", "Rendezvous"])
-def test_a_start_that_takes_too_long_restarts_nothing_while_there_is_no_job(started: bool) -> None:
+@pytest.mark.parametrize(
+    ("started", "waits"),
+    [(False, Reason.WAITING_FOR_PODS), (True, Reason.WAITING_FOR_READY)],
+    ids=["Starting", "Rendezvous"],
+)
+def test_a_start_that_takes_too_long_restarts_nothing_while_there_is_no_job(started: bool, waits: Reason) -> None:
     """JobSet creates the Job again in a while. Until then there is nothing to restart."""
     controller = Controller(policy(start_seconds=60))
     world = training().pod_failed(2, 1, 0)
@@ -21,3 +26,7 @@ def test_a_start_that_takes_too_long_restarts_nothing_while_there_is_no_job(star
     controller.reconcile(world, 40)
     controller.reconcile(world, 100)  # the ledger that it would write breaks the invariant Target
     assert len(controller.triggers) == 1
+    assert controller.incident.reason is waits, "no wait is silent"
+    said = controller.incident.message
+    controller.reconcile(world, 200)
+    assert controller.incident.message == said
