@@ -107,12 +107,15 @@ class Reconciler:
         logs: SuspectLogs | None = None,
         writer: Callable[[], WriterLease | None] = lambda: None,
         saw: Callable[[LedgerObject], None] = lambda _: None,
+        only_pods_left: Callable[[GroupKey], None] = lambda _: None,
     ) -> None:
         """`logs` None: logs of suspects are not read. `writer`: the Lease that ledgers name. `saw`: is called with each
-        ledger that is decided on."""
+        ledger that is decided on. `only_pods_left`: is called when the ledger and the triggers of a group are written
+        and its reconcile begins to delete pods, which may last."""
         self._logs = logs
         self._writer = writer
         self._saw = saw
+        self._only_pods_left = only_pods_left
         self._api = api
         self._store = store
         self._clock = clock
@@ -346,6 +349,7 @@ class Reconciler:
             case DeleteJob() | ClaimJob() | RaiseBackoffLimit() | ExtendBackoffLimit() | TouchJob() | DeleteJobSet():
                 await group_recreate.carry_out(self._api, key.namespace, action)
             case DeletePods() | ForceDeletePods():
+                self._only_pods_left(key)
                 await self._teardown.delete_pods(key.namespace, action)
             case ChangeFleet():
                 await self._fleet.change(action.change)

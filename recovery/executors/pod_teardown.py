@@ -7,25 +7,28 @@ sees being deleted. For 128 pods at 500 requests per second, all clients made ab
 Jobs, 680 when the garbage collector deleted the pods without us, and no fewer than 590 when it had a head start of half
 a second. `tests/bench/recoveries.py` counts them.
 
-Each delete names the UID of its pod. The deletes of all groups together are bounded, in flight and in rate, and the
-groups take turns: the thousand pods of one group must not delay the few of another, nor any trigger.
+Each delete names the UID of its pod. The deletes of all groups together are bounded in flight (`in_flight_limit`).
+
+Groups take turns as wholes, because a group only restarts after its last pod: with one pod of each group in turn, all
+groups would restart as late as the last one. First comes the group that would be done first if it were alone: its
+arrival, and the time that its number of pods takes. So sixteen pods do not wait for a thousand that came with them, and
+the thousand wait only for groups that come within the next 2.5 s, not for every later one.
 """
 
 import asyncio
-from collections import deque
+import heapq
+from collections import OrderedDict, deque
+from contextlib import suppress
+from functools import partial
+from itertools import count
 
 from recovery import api_verbs
 from recovery.core.plan.actions import DeletePods, ForceDeletePods, PodRef
-from recovery.ports import PODS, ApiClient, Clock, ConflictError, NotFoundError
+from recovery.executors.in_flight_limit import InFlightLimit
+from recovery.ports import PODS, ApiClient, Clock, ConflictError, NotFoundError, TryLaterError
 
-DELETES_IN_FLIGHT_MAX = 48
-"""The API client has at most 64 writes in flight. The rest is for triggers and ledgers, which must not wait for an API
-server that is slow to delete pods."""
-DELETES_PER_SECOND = 400.0
-"""A thousand pods in 2 s. The API server handles 3,400 per second (measured), but it has other clients, and its API
-Priority and Fairness would queue our triggers behind our deletes."""
-DELETES_AT_ONCE = 200
-"""This many deletes need not wait for the rate: enough for the pods of most groups."""
+PODS_PER_SECOND = 400.0
+"""For the order of groups only: about what an API server deletes in a second, with all that follows a delete."""
 
 _ASK_AGAIN_SECONDS = 30.0
 """A delete is not repeated within this time: on a loaded server the watch shows the first one late."""
@@ -40,100 +43,101 @@ class PodTeardown:
     def __init__(self, api: ApiClient, clock: Clock) -> None:
         self._api = api
         self._clock = clock
-        self._asked_at: dict[str, float] = {}
-        self._forced_at: dict[str, float] = {}
+        self._asked = _Asked(clock)
+        self._forced = _Asked(clock)
         """Separate: a pod that was deleted gracefully may have to be deleted by force a moment later."""
-        self._slots = _SlotsInTurn(DELETES_IN_FLIGHT_MAX)
-        self._rate = _Rate(clock, per_second=DELETES_PER_SECOND, at_once=DELETES_AT_ONCE)
+        self._limit = InFlightLimit(clock)
+        self._waiting: list[tuple[float, int, _Batch]] = []
+        """A heap of what is not sent yet. A batch that was cancelled has no pods any more."""
+        self._arrivals = count()
 
     async def delete_pods(self, namespace: str, action: DeletePods | ForceDeletePods) -> None:
         """Delete all the pods of the action. Every one is tried; the first error is raised afterwards.
 
         A forced delete does not wait for the kubelet: with grace 0 the API server removes the object at once. Only the
-        UID protects a live pod of the same name.
+        UID protects a live pod of the same name. A cancellation ends the deletes that are on their way.
         """
         if isinstance(action, ForceDeletePods):
-            grace_seconds: int | None = 0
-            asked_at = self._forced_at
+            batch = _Batch(namespace, 0, self._forced)
         else:
-            grace_seconds, asked_at = action.grace_seconds, self._asked_at
-        now = self._clock.monotonic_seconds()
-        for uid in [uid for uid, at in asked_at.items() if now - at >= _ASK_AGAIN_SECONDS]:
-            del asked_at[uid]
-        pods = [pod for pod in action.pods if pod.uid not in asked_at]
-        party = object()
-        results = await asyncio.gather(
-            *(self._delete(party, namespace, pod, grace_seconds) for pod in pods), return_exceptions=True
-        )
-        for pod, result in zip(pods, results, strict=True):
-            if result is None:
-                asked_at[pod.uid] = now
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
-
-    async def _delete(self, party: object, namespace: str, pod: PodRef, grace_seconds: int | None) -> None:
-        await self._slots.take(party)
-        try:
-            await self._rate.pass_on()
-            await api_verbs.delete(
-                self._api, PODS, pod.name, namespace=namespace, uid=pod.uid, grace_seconds=grace_seconds
-            )
-        except (NotFoundError, ConflictError):
-            return  # it is gone, or its name belongs to another pod by now
-        finally:
-            self._slots.give_back()
-
-
-class _SlotsInTurn:
-    """A semaphore that serves waiting parties in turn. Within a party: first come, first served."""
-
-    def __init__(self, slots: int) -> None:
-        self._free = slots
-        self._waiting: dict[object, deque[asyncio.Future[None]]] = {}
-        """By party; the order of the parties is the order of their turns."""
-
-    async def take(self, party: object) -> None:
-        """Wait for a slot. A caller that gets one must call `give_back`."""
-        if self._free:
-            self._free -= 1
+            batch = _Batch(namespace, action.grace_seconds, self._asked)
+        batch.pods.extend(pod for pod in action.pods if not batch.asked.recently(pod))
+        if not batch.pods:
             return
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(party, deque()).append(turn)
+        done_alone_at = self._clock.monotonic_seconds() + len(batch.pods) / PODS_PER_SECOND
+        heapq.heappush(self._waiting, (done_alone_at, next(self._arrivals), batch))
+        self._send()
         try:
-            await turn
-        except asyncio.CancelledError:
-            if not turn.cancelled():  # the slot was granted at the same moment
-                self.give_back()
-            raise
+            await batch.over.wait()
+        finally:
+            batch.pods.clear()
+            for task in batch.in_flight:
+                task.cancel()
+            await asyncio.gather(*batch.in_flight, return_exceptions=True)
+        if batch.errors:
+            raise batch.errors[0]
 
-    def give_back(self) -> None:
-        """Hand the slot to the party whose turn it is."""
-        while self._waiting:
-            party = next(iter(self._waiting))
-            turns = self._waiting.pop(party)
-            turn = turns.popleft()
-            if turns:
-                self._waiting[party] = turns
-            if not turn.done():  # a cancelled one needs no slot
-                turn.set_result(None)
-                return
-        self._free += 1
+    def _send(self) -> None:
+        """Send as many deletes as may be in flight."""
+        while self._waiting and not self._limit.full:
+            batch = self._waiting[0][2]
+            if batch.pods:
+                pod = batch.pods.popleft()
+                task = asyncio.create_task(self._delete(batch, pod))
+                batch.in_flight.add(task)
+                # A callback: a task that is cancelled before it starts runs no line of its own.
+                task.add_done_callback(partial(self._sent, batch, pod, self._limit.begin()))
+            if not batch.pods:
+                heapq.heappop(self._waiting)
+
+    def _sent(self, batch: "_Batch", pod: PodRef, began_seconds: float, task: "asyncio.Task[None]") -> None:
+        """The delete is over, in one way or another: the next one may be sent."""
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        self._limit.end(began_seconds, answered=not task.cancelled(), refused=isinstance(error, TryLaterError))
+        batch.in_flight.discard(task)
+        if error is None:
+            batch.asked.note(pod)
+        else:
+            batch.errors.append(error)
+        if not batch.pods and not batch.in_flight:
+            batch.over.set()
+        self._send()
+
+    async def _delete(self, batch: "_Batch", pod: PodRef) -> None:
+        with suppress(NotFoundError, ConflictError):  # it is gone, or its name belongs to another pod by now
+            await api_verbs.delete(
+                self._api, PODS, pod.name, namespace=batch.namespace, uid=pod.uid, grace_seconds=batch.grace_seconds
+            )
 
 
-class _Rate:
-    """A token bucket, stored as the moment at which it is full again."""
+class _Asked:
+    """The pods that were deleted within the last half minute."""
 
-    def __init__(self, clock: Clock, *, per_second: float, at_once: int) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._token_seconds = 1 / per_second
-        self._full_seconds = at_once / per_second
-        self._full_at_seconds = float("-inf")
+        self._at_seconds: OrderedDict[str, float] = OrderedDict()
+        """By UID, oldest first."""
 
-    async def pass_on(self) -> None:
-        """Take a token, and wait until it is due. A cancelled wait loses its token, which only delays others."""
-        now = self._clock.monotonic_seconds()
-        self._full_at_seconds = max(self._full_at_seconds, now) + self._token_seconds
-        wait_seconds = self._full_at_seconds - self._full_seconds - now
-        if wait_seconds > 0:
-            await self._clock.sleep(wait_seconds)
+    def note(self, pod: PodRef) -> None:
+        self._at_seconds[pod.uid] = self._clock.monotonic_seconds()
+        self._at_seconds.move_to_end(pod.uid)
+
+    def recently(self, pod: PodRef) -> bool:
+        old = self._clock.monotonic_seconds() - _ASK_AGAIN_SECONDS
+        while self._at_seconds and next(iter(self._at_seconds.values())) <= old:
+            self._at_seconds.popitem(last=False)
+        return pod.uid in self._at_seconds
+
+
+class _Batch:
+    """The deletes of one group that are still to be sent or on their way."""
+
+    def __init__(self, namespace: str, grace_seconds: int | None, asked: _Asked) -> None:
+        self.namespace = namespace
+        self.grace_seconds = grace_seconds
+        self.asked = asked
+        self.pods: deque[PodRef] = deque()
+        """Not sent yet."""
+        self.in_flight: set[asyncio.Task[None]] = set()
+        self.errors: list[BaseException] = []
+        self.over = asyncio.Event()

@@ -10,7 +10,7 @@ from recovery.controller.leadership import SoleLeader
 from recovery.controller.runner import Controller
 from recovery.core.model.facts import GroupKey, Snapshot
 from recovery.core.model.ledger_object import LedgerObject
-from recovery.executors.pod_teardown import DELETES_IN_FLIGHT_MAX
+from recovery.executors.in_flight_limit import IN_FLIGHT_MAX
 from recovery.ports import JOBS, PODS, ApiRequest
 from recovery.sim.virtual_time import VirtualClock, virtual_time
 from tests.unit.controller.fakes import Ears, FakeStore, LedgersApi
@@ -67,7 +67,7 @@ def _moved(snapshot: Snapshot, key: GroupKey) -> Snapshot:
 
 @virtual_time
 async def test_groups_whose_pod_deletes_hang_hold_up_no_trigger_of_another_group() -> None:
-    api, clock, groups = NoPodGoes(), Clock(), 100
+    api, clock, groups = NoPodGoes(), Clock(), 600
     controller = Controller(
         api=api,
         store=Groups(api, groups),
@@ -78,8 +78,9 @@ async def test_groups_whose_pod_deletes_hang_hold_up_no_trigger_of_another_group
     )
     running = asyncio.create_task(controller.run(asyncio.Event()))
     await asyncio.sleep(5)
-    assert len(api.sent("delete", PODS)) == DELETES_IN_FLIGHT_MAX, "no delete has come back, so no other was sent"
+    assert len(api.sent("delete", PODS)) == IN_FLIGHT_MAX, "no delete has come back, so no other was sent"
     assert {request.namespace for request in api.sent("delete", JOBS)} == {f"ml-{number}" for number in range(groups)}
     assert len(api.sent("delete", JOBS)) == groups
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+    assert len(api.sent("delete", PODS)) == IN_FLIGHT_MAX, "the end of the term ends the deletes that wait"

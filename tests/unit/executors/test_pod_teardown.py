@@ -1,4 +1,4 @@
-"""Deletes of old pods: each pod once and by its UID, a limited number at a time, no group at another's expense."""
+"""Deletes of old pods: each pod once and by its UID, a limited number at a time, group by group."""
 
 import asyncio
 from collections import Counter
@@ -7,8 +7,9 @@ import pytest
 
 from recovery.core.plan.actions import DeleteJob, DeletePods, ForceDeletePods, PodRef
 from recovery.executors import group_recreate
-from recovery.executors.pod_teardown import DELETES_AT_ONCE, DELETES_IN_FLIGHT_MAX, DELETES_PER_SECOND, PodTeardown
-from recovery.kube.client import WRITES_IN_FLIGHT_MAX
+from recovery.executors.in_flight_limit import IN_FLIGHT_MAX, IN_FLIGHT_MIN, LATE_SECONDS
+from recovery.executors.pod_teardown import PODS_PER_SECOND, PodTeardown
+from recovery.kube.client import WRITES_IN_FLIGHT_MAX, KubeApiClient
 from recovery.ports import (
     JOBS,
     PODS,
@@ -143,18 +144,17 @@ async def test_one_that_is_gone_or_replaced_needs_no_force(error: Exception) -> 
 
 
 @virtual_time
-async def test_force_has_no_more_slots_and_no_more_speed_than_good_order() -> None:
+async def test_force_may_have_no_more_in_flight_than_good_order() -> None:
     api = SlowApi()
     teardown = PodTeardown(api, VirtualClock())
     dead = ForceDeletePods(1, tuple(PodRef(f"dead-{i}", f"uid-dead-{i}") for i in range(1000)))
     forced = asyncio.create_task(teardown.delete_pods("ml", dead))
     orderly = asyncio.create_task(teardown.delete_pods("ml", pods_of("large", 1000)))
     await asyncio.sleep(1)
-    assert api.in_flight == DELETES_IN_FLIGHT_MAX
+    assert api.in_flight == IN_FLIGHT_MAX
     await api.let_through(2000)
     await asyncio.gather(forced, orderly)
-    assert api.most_in_flight == DELETES_IN_FLIGHT_MAX
-    assert max(api.at_seconds) >= (2000 - DELETES_AT_ONCE) / DELETES_PER_SECOND
+    assert api.most_in_flight == IN_FLIGHT_MAX
 
 
 # --- over all groups -------------------------------------------------------------------------------------------------
@@ -200,52 +200,150 @@ async def test_a_thousand_deletes_that_hang_hold_up_no_trigger() -> None:
     teardown = PodTeardown(api, VirtualClock())
     large = asyncio.create_task(teardown.delete_pods("ml", pods_of("large", 1000)))
     await asyncio.sleep(1)
-    assert api.in_flight == DELETES_IN_FLIGHT_MAX
-    assert DELETES_IN_FLIGHT_MAX < WRITES_IN_FLIGHT_MAX, "of all writes, triggers and ledgers among them"
+    assert api.in_flight == IN_FLIGHT_MAX
+    assert IN_FLIGHT_MAX < WRITES_IN_FLIGHT_MAX, "of all writes, triggers and ledgers among them"
     await group_recreate.delete_job(api, "ml", DeleteJob(1, "small-node-0", "job-1", "7"))
     assert len(api.sent("delete", JOBS)) == 1
     await api.let_through(1000)
     await large
     assert api.asked["large"] == 1000
-    assert api.most_in_flight == DELETES_IN_FLIGHT_MAX
+    assert api.most_in_flight == IN_FLIGHT_MAX
 
 
 @virtual_time
-async def test_a_small_group_does_not_wait_for_all_the_pods_of_a_large_one() -> None:
+async def test_a_small_group_does_not_wait_for_a_large_one_that_came_a_moment_before() -> None:
     api = SlowApi()
     teardown = PodTeardown(api, VirtualClock())
     large = asyncio.create_task(teardown.delete_pods("ml", pods_of("large", 1000)))
-    await asyncio.sleep(1)
+    await asyncio.sleep(0.01)
     small = asyncio.create_task(teardown.delete_pods("ml", pods_of("small", 16)))
-    await asyncio.sleep(1)
-    await api.let_through(32)
-    assert api.asked == {"large": DELETES_IN_FLIGHT_MAX + 16, "small": 16}, "every other slot is the small group's"
+    await asyncio.sleep(0.01)
+    await api.let_through(16)
+    assert api.asked == {"large": IN_FLIGHT_MAX, "small": 16}
     await api.let_through(1000)
     await asyncio.gather(large, small)
     assert api.asked == {"large": 1000, "small": 16}
 
 
 @virtual_time
-async def test_beyond_the_first_the_deletes_come_at_a_steady_rate() -> None:
+async def test_a_large_group_waits_for_no_small_one_that_comes_after_it_would_be_done() -> None:
     api = SlowApi()
-    api.gate = asyncio.Semaphore(10_000)
-    await PodTeardown(api, VirtualClock()).delete_pods("ml", pods_of("large", 1000))
-    assert sum(at == 0 for at in api.at_seconds) == DELETES_AT_ONCE
-    for second in (0.5, 1.0, 2.0):
-        sent = sum(at <= second for at in api.at_seconds)
-        assert abs(sent - DELETES_AT_ONCE - second * DELETES_PER_SECOND) <= 1
+    teardown = PodTeardown(api, VirtualClock())
+    large = asyncio.create_task(teardown.delete_pods("ml", pods_of("large", 1000)))
+    await asyncio.sleep(1000 / PODS_PER_SECOND)
+    small = asyncio.create_task(teardown.delete_pods("ml", pods_of("small", 16)))
+    await asyncio.sleep(1)
+    await api.let_through(1000 - IN_FLIGHT_MAX)
+    assert api.asked == {"large": 1000}
+    await api.let_through(1000)
+    await asyncio.gather(large, small)
 
 
 @virtual_time
-async def test_after_a_rest_as_many_as_at_first_go_at_once() -> None:
+async def test_groups_of_one_size_go_one_after_the_other_so_that_the_first_can_restart() -> None:
     api = SlowApi()
-    api.gate = asyncio.Semaphore(10_000)
     teardown = PodTeardown(api, VirtualClock())
-    await teardown.delete_pods("ml", pods_of("first", 400))
-    await asyncio.sleep(60)
-    await teardown.delete_pods("ml", pods_of("second", 400))
-    last = api.at_seconds[400:]
-    assert sum(at == last[0] for at in last) == DELETES_AT_ONCE
+    groups = [asyncio.create_task(teardown.delete_pods("ml", pods_of(name, 100))) for name in ("a", "b", "c")]
+    await asyncio.sleep(0.01)
+    await api.let_through(100)
+    assert [group.done() for group in groups] == [True, False, False]
+    assert api.asked == {"a": 100, "b": IN_FLIGHT_MAX}
+    await api.let_through(1000)
+    await asyncio.gather(*groups)
+
+
+# --- as fast as the server answers -----------------------------------------------------------------------------------
+
+
+class Server(LedgersApi):
+    """Answers one delete after the other. After `falls_behind_at` it needs ten times as long for each."""
+
+    def __init__(self, *, seconds_each: float, falls_behind_at: float = float("inf")) -> None:
+        super().__init__()
+        self._seconds_each = seconds_each
+        self._falls_behind_at = falls_behind_at
+        self._free_at = 0.0
+        self.waited: list[tuple[float, float]] = []
+        """When each delete was sent, and for how long it waited in the server's queue."""
+
+    async def answer(self, request: ApiRequest) -> bytes:
+        now = asyncio.get_running_loop().time()
+        began = max(now, self._free_at)
+        self._free_at = began + self._seconds_each * (10 if now >= self._falls_behind_at else 1)
+        self.waited.append((now, began - now))
+        await asyncio.sleep(self._free_at - now)
+        return await super().answer(request)
+
+
+@virtual_time
+async def test_a_quick_server_is_asked_as_fast_as_it_answers() -> None:
+    api = Server(seconds_each=0.0005)
+    await PodTeardown(api, VirtualClock()).delete_pods("ml", pods_of("large", 1000))
+    assert asyncio.get_running_loop().time() == pytest.approx(0.5)
+
+
+@virtual_time
+async def test_a_server_that_falls_behind_gets_fewer_at_a_time_so_that_triggers_need_not_wait() -> None:
+    api = Server(seconds_each=0.002, falls_behind_at=1)
+    await PodTeardown(api, VirtualClock()).delete_pods("ml", pods_of("large", 1500))
+    waited_before = [waited for at, waited in api.waited if at < 1]
+    waited_after = [waited for at, waited in api.waited if at > 5]
+    assert max(waited_before) == pytest.approx(0.094)
+    assert len(waited_before) == pytest.approx(500 + IN_FLIGHT_MAX, abs=2), "no fewer while it answers in time"
+    assert max(waited_after) < LATE_SECONDS + (IN_FLIGHT_MIN + 1) * 0.02, "and not 47 deletes of 20 ms each"
+    assert asyncio.get_running_loop().time() == pytest.approx(1 + 1000 * 0.02, rel=0.05), "it is never idle"
+
+
+class Busy(LedgersApi):
+    """Refuses all deletes for a while with 429, and asks to try again after a second."""
+
+    def __init__(self, *, until: float) -> None:
+        super().__init__()
+        self._until = until
+        self.at_seconds: list[float] = []
+
+    async def answer(self, request: ApiRequest) -> bytes:
+        now = asyncio.get_running_loop().time()
+        self.at_seconds.append(round(now, 3))
+        if now < self._until:
+            raise TryLaterError("too many requests", status=429, retry_after_seconds=1)
+        await asyncio.sleep(0.01)
+        return await super().answer(request)
+
+
+class Mean:
+    """`Entropy`: the lower end of each range."""
+
+    def uniform(self, low: float, high: float) -> float:
+        return low
+
+
+@virtual_time
+async def test_while_the_server_refuses_it_is_asked_once_a_retry_after_and_by_fewer_each_time() -> None:
+    transport, clock = Busy(until=1.5), VirtualClock()
+    api = KubeApiClient(transport, clock=clock, entropy=Mean())
+    await PodTeardown(api, clock).delete_pods("ml", pods_of("large", 1000))
+    sent = Counter(transport.at_seconds)
+    assert [sent[0.0], sent[1.0], sent[2.0]] == [IN_FLIGHT_MAX] * 3, "the same 48, until they are answered"
+    assert sent[2.02] == pytest.approx(IN_FLIGHT_MAX / 2, abs=1), "then half as many at a time"
+    assert sent.total() == 1000 + 2 * IN_FLIGHT_MAX
+
+
+@virtual_time
+async def test_after_refusals_that_outlast_all_tries_the_next_deletes_are_few() -> None:
+    transport, clock = Busy(until=1000), VirtualClock()
+    teardown = PodTeardown(transport, clock)
+    with pytest.raises(TryLaterError):
+        await teardown.delete_pods("ml", pods_of("large", 1000))
+    await asyncio.sleep(1000)
+    transport.at_seconds.clear()
+    await teardown.delete_pods("ml", pods_of("large", 1000))
+    sent = Counter(transport.at_seconds)
+    assert sent[transport.at_seconds[0]] == IN_FLIGHT_MIN
+    assert max(sent.values()) > IN_FLIGHT_MIN * 4, "more with each answer in time"
+
+
+# --- the end ---------------------------------------------------------------------------------------------------------
 
 
 @virtual_time
@@ -259,7 +357,7 @@ async def test_a_reconcile_that_is_cancelled_gives_its_slots_and_its_turns_back(
     large.cancel()
     await asyncio.gather(large, return_exceptions=True)
     await asyncio.sleep(1)
-    assert api.asked == {"large": DELETES_IN_FLIGHT_MAX, "small": DELETES_IN_FLIGHT_MAX}
+    assert api.asked == {"large": IN_FLIGHT_MAX, "small": IN_FLIGHT_MAX}
     await api.let_through(1000)
     await small
     assert api.asked["small"] == 60
@@ -269,15 +367,15 @@ async def test_a_reconcile_that_is_cancelled_gives_its_slots_and_its_turns_back(
 async def test_a_slot_that_is_granted_to_a_reconcile_in_the_moment_of_its_end_is_not_lost() -> None:
     api = SlowApi()
     teardown = PodTeardown(api, VirtualClock())
-    holding = asyncio.create_task(teardown.delete_pods("ml", pods_of("holding", DELETES_IN_FLIGHT_MAX)))
+    holding = asyncio.create_task(teardown.delete_pods("ml", pods_of("holding", IN_FLIGHT_MAX)))
     await asyncio.sleep(1)
-    waiting = asyncio.create_task(teardown.delete_pods("ml", pods_of("waiting", DELETES_IN_FLIGHT_MAX)))
+    waiting = asyncio.create_task(teardown.delete_pods("ml", pods_of("waiting", IN_FLIGHT_MAX)))
     await asyncio.sleep(1)
     holding.cancel()
     await asyncio.sleep(0)
     waiting.cancel()
     await asyncio.gather(holding, waiting, return_exceptions=True)
-    asyncio.create_task(teardown.delete_pods("ml", pods_of("last", DELETES_IN_FLIGHT_MAX)))  # noqa: RUF006
+    asyncio.create_task(teardown.delete_pods("ml", pods_of("last", IN_FLIGHT_MAX)))  # noqa: RUF006
     await asyncio.sleep(1)
-    assert api.asked["last"] == DELETES_IN_FLIGHT_MAX
+    assert api.asked["last"] == IN_FLIGHT_MAX
     await api.let_through(1000)
