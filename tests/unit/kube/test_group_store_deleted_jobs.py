@@ -1,10 +1,12 @@
 """A Job that is gone is remembered if its group had trained: no object shows any more that its ranks are down."""
 
+import asyncio
+
 import msgspec
 import pytest
 
 from recovery.core.model.facts import Snapshot
-from recovery.ports import JOB_SETS, JOBS, PODS, TRAIN_JOBS, ApiRequest, NotFoundError
+from recovery.ports import JOB_SETS, JOBS, NODES, PODS, TRAIN_JOBS, ApiRequest, NotFoundError
 from tests.unit.kube.store_world import JOB_UID, LLM, Body, World, job, listed, load, pod
 from tests.unit.kube.testing import fixture
 
@@ -93,24 +95,38 @@ class TestLive:
         monkeypatch.setattr(world.api, "answer", meanwhile)
         assert gone(await world.store.read_live(LLM)) == [JOB_UID]
 
-    async def test_what_created_the_jobs_is_read_after_them(
-        self, world: World, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize(
+        "changing",
+        [
+            pytest.param([], id="it is gone"),
+            pytest.param([{"metadata": {"deletionTimestamp": "2026-11-21T10:00:00Z"}}], id="it is being deleted"),
+            pytest.param([{"spec": {"suspend": True}}], id="it is suspended"),
+            pytest.param([{"spec": {"parallelism": 2, "completions": 2}}], id="it has another size"),
+            pytest.param([{"status": {"conditions": [{"type": "Failed", "status": "True"}]}}], id="it has failed"),
+            pytest.param(
+                [{"metadata": {"labels": {"jobset.sigs.k8s.io/restart-attempt": "1"}}}], id="it is of the next attempt"
+            ),
+            pytest.param(
+                [{"metadata": {"annotations": {"recovery.trainjob.dev/torn-down-by": "other"}}}], id="it is claimed"
+            ),
+        ],
+    )
+    async def test_what_created_a_job_that_changes_is_read_after_it(
+        self, world: World, monkeypatch: pytest.MonkeyPatch, changing: list[Body]
     ) -> None:
         """JobSet counts its restart before it deletes the Jobs. In the other order, its restart would look like the
         deletion by a client."""
-        self.serve(world, job())
-        asked: list[str] = []
-        answer = world.api.answer
+        self.serve(world, *(merged(at_rest(), change) for change in changing))
+        rounds = await rounds_of(world, monkeypatch)
+        assert rounds[:3] == [["pods"], ["jobs", "jobsets", "trainjobs"], ["jobsets", "trainjobs"]]
 
-        async def noted(request: ApiRequest) -> bytes:
-            asked.append(request.resource.plural)
-            return await answer(request)
-
-        monkeypatch.setattr(world.api, "answer", noted)
-        await world.store.read_live(LLM)
-        order = [each for each in asked if each in {"pods", "jobs", "jobsets", "trainjobs"}]
-        assert order[:2] == ["pods", "jobs"]
-        assert sorted(order[2:]) == ["jobsets", "trainjobs"]
+    async def test_a_group_whose_jobs_are_at_rest_takes_two_rounds_and_four_requests(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.serve(world, at_rest())
+        world.api.objects["pods", ""] = listed("Pod", pod(0))
+        await world.tell(NODES, load("node"))
+        assert await rounds_of(world, monkeypatch) == [["pods"], ["jobs", "jobsets", "trainjobs"]]
 
     async def test_a_trainjob_without_its_jobset_is_read_after_that(
         self, world: World, monkeypatch: pytest.MonkeyPatch
@@ -128,3 +144,36 @@ class TestLive:
         monkeypatch.setattr(world.api, "answer", noted)
         await world.store.read_live(LLM)
         assert [each for each in asked if each in {"jobsets", "trainjobs"}][-1] == "trainjobs"
+
+
+def at_rest() -> Body:
+    """The Job as its JobSet has created it."""
+    return merged(job(), {"spec": {"parallelism": 4, "completions": 4}})
+
+
+def merged(body: Body, change: Body) -> Body:
+    both = dict(body)
+    for key, value in change.items():
+        both[key] = merged(body.get(key, {}), value) if isinstance(value, dict) else value
+    return both
+
+
+async def rounds_of(world: World, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """What a live read requests at once, in order."""
+    rounds: list[list[str]] = []
+    in_flight = 0
+    answer = world.api.answer
+
+    async def noted(request: ApiRequest) -> bytes:
+        nonlocal in_flight
+        if not in_flight:
+            rounds.append([])
+        rounds[-1].append(request.resource.plural)
+        in_flight += 1
+        await asyncio.sleep(0)
+        in_flight -= 1
+        return await answer(request)
+
+    monkeypatch.setattr(world.api, "answer", noted)
+    await world.store.read_live(LLM)
+    return [sorted(each) for each in rounds]

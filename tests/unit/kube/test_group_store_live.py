@@ -71,6 +71,24 @@ async def test_it_sees_what_the_cache_would_see(world: World) -> None:
     assert world.api.lists == [("pods", selector, ""), ("jobs", selector, "")], "pods before their owners"
 
 
+async def test_a_large_group_is_read_in_pages_of_one_state(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = {"": ("next", [pod(0)]), "next": ("", [pod(1)])}
+    limits: list[str] = []
+    answer = world.api.answer
+
+    async def paged(request: ApiRequest) -> bytes:
+        if request.resource != PODS:
+            return await answer(request)
+        token, pods = pages[request.parameter("continue")]
+        limits.append(request.parameter("limit"))
+        metadata = {"resourceVersion": "7", "continue": token}
+        return json.dumps({"kind": "PodList", "metadata": metadata, "items": pods}).encode()
+
+    monkeypatch.setattr(world.api, "answer", paged)
+    assert names(await world.store.read_live(LLM)) == ["llm-node-0-0", "llm-node-0-1"]
+    assert limits == ["500", "500"]
+
+
 async def test_it_is_dated_by_its_beginning(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the server answers slowly, the facts are older than the answer."""
     answer = world.api.answer
