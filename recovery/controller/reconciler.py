@@ -108,10 +108,11 @@ class Reconciler:
         writer: Callable[[], WriterLease | None] = lambda: None,
         saw: Callable[[LedgerObject], None] = lambda _: None,
         only_pods_left: Callable[[GroupKey], None] = lambda _: None,
+        triggers_wait: Callable[[], bool] = lambda: False,
     ) -> None:
         """`logs` None: logs of suspects are not read. `writer`: the Lease that ledgers name. `saw`: is called with each
         ledger that is decided on. `only_pods_left`: is called when the ledger and the triggers of a group are written
-        and its reconcile begins to delete pods, which may last."""
+        and its reconcile begins to delete pods, which may last. `triggers_wait`: many groups have not come so far."""
         self._logs = logs
         self._writer = writer
         self._saw = saw
@@ -122,7 +123,7 @@ class Reconciler:
         self._observer = observer
         self._fleet = fleet
         self._ledgers = LedgerWriter(api, writer)
-        self._teardown = PodTeardown(api, clock)
+        self._teardown = PodTeardown(api, clock, triggers_wait=triggers_wait)
         self._records = IncidentRecorder(ledgers=self._ledgers, fleet=fleet, clock=clock, logs=logs)
         self._known = KnownLedgers(store)
         self._trials: dict[GroupKey, BirthTrial] = {}

@@ -50,6 +50,8 @@ groups lost at once, 244 got theirs after 40 to 74 s when it held one until the 
 a few groups whose requests hang would delay the next one. The client's connections and requests in flight bound what
 reaches the API server. Between its triggers and the last answer about its pods a reconcile is not over: it retries,
 logs and reports what goes wrong with them, and the end of the term cancels them with it."""
+_MANY_RECONCILES = 16
+"""With so many reconciles before their triggers, the pods of other groups are deleted more slowly."""
 _RESYNC_SECONDS = 600.0
 _SYNC_POLL_SECONDS = 0.05
 _CONDITION_SECONDS = 5.0
@@ -235,6 +237,7 @@ class Duty:
             writer=lambda: term.lease,
             saw=saw,
             only_pods_left=self._give_slot_back,
+            triggers_wait=lambda: len(self._holding) >= _MANY_RECONCILES,
         )
         self._sweeper = IncidentSweeper(api=api, store=store, clock=clock, ledgers=self._ledgers)
         self._slots = asyncio.Semaphore(_RECONCILES_AT_ONCE)

@@ -18,6 +18,7 @@ the thousand wait only for groups that come within the next 2.5 s, not for every
 import asyncio
 import heapq
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from itertools import count
@@ -40,13 +41,14 @@ class PodTeardown:
     One instance serves all groups.
     """
 
-    def __init__(self, api: ApiClient, clock: Clock) -> None:
+    def __init__(self, api: ApiClient, clock: Clock, *, triggers_wait: Callable[[], bool] = lambda: False) -> None:
+        """`triggers_wait`: many groups wait for their triggers, which go before the pods of others."""
         self._api = api
         self._clock = clock
         self._asked = _Asked(clock)
         self._forced = _Asked(clock)
         """Separate: a pod that was deleted gracefully may have to be deleted by force a moment later."""
-        self._limit = InFlightLimit(clock)
+        self._limit = InFlightLimit(clock, triggers_wait=triggers_wait)
         self._waiting: list[tuple[float, int, _Batch]] = []
         """A heap of what is not sent yet. A batch that was cancelled has no pods any more."""
         self._arrivals = count()

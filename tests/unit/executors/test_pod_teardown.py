@@ -252,6 +252,19 @@ async def test_groups_of_one_size_go_one_after_the_other_so_that_the_first_can_r
     await asyncio.gather(*groups)
 
 
+@virtual_time
+async def test_while_many_groups_wait_for_their_triggers_few_deletes_are_sent() -> None:
+    api, waiting = Server(seconds_each=0.0005), [True]
+    teardown = PodTeardown(api, VirtualClock(), triggers_wait=lambda: bool(waiting))
+    deletes = asyncio.create_task(teardown.delete_pods("ml", pods_of("large", 1000)))
+    await asyncio.sleep(0.25)
+    assert api.waited[-1][1] < 0.001, "two at a time wait for one answer at most"
+    waiting.clear()
+    await asyncio.sleep(0.1)
+    assert api.waited[-1][1] == pytest.approx(0.0005 * (IN_FLIGHT_MAX - 1))
+    await deletes
+
+
 # --- as fast as the server answers -----------------------------------------------------------------------------------
 
 
