@@ -229,7 +229,7 @@ class KubeGroupStore:
 
     async def read_live(self, key: GroupKey) -> Snapshot:
         before, read_at = self._parts(key), self._clock.now()
-        live = (await self._live.parts(key)).remembering(before)
+        live = (await self._live.parts(key, known=before.pods)).remembering(before)
         parts = msgspec.structs.replace(live.filled_from(before), gone_jobs=self._gone_jobs(key, before, live))
         # The nodes are read after the pods, so that no node is older than a pod that names it.
         doubtful = frozenset(self._doubtful(parts))

@@ -33,8 +33,8 @@ from recovery.core.policy.selection import PolicySet
 from recovery.decoding import decoded
 from recovery.kube.node_reads import NodeReads
 from recovery.kube.projections.events import EventRecord, decode_event
-from recovery.kube.projections.metadata import ObjectEntry
-from recovery.kube.projections.pods import decode_pod
+from recovery.kube.projections.metadata import ObjectEntry, decode_version
+from recovery.kube.projections.pods import PodRecord, decode_pod
 from recovery.kube.projections.recovery import decode_config, decode_policy, decode_recovery_group
 from recovery.kube.projections.workloads import JobSetRecord, decode_job, decode_job_set, decode_train_job
 from recovery.kube.response_envelopes import read_page
@@ -81,12 +81,14 @@ class LiveReader:
         self._train_jobs = train_jobs
         self._nodes = NodeReads(client)
 
-    async def parts(self, key: GroupKey) -> Parts:
+    async def parts(self, key: GroupKey, known: Iterable[PodRecord] = ()) -> Parts:
         """Every object of the group. A missing TrainJob or JobSet is None, not an error.
 
-        Objects that cannot be decoded are listed in `undecodable`.
+        Objects that cannot be decoded are listed in `undecodable`. `known`: pods as a cache has them. Those whose
+        version is still the same are not decoded again, which is most of the work for a large group.
         """
-        pods, unread_pods = await self._list(PODS, key, decode_pod)
+        versions = {(pod.facts.uid, pod.facts.resource_version): pod for pod in known if pod.facts.gone_at is None}
+        pods, unread_pods = await self._list(PODS, key, partial(_decode_unless_known, versions))
         (jobs, unread_jobs), (train_job, unread_train_job), (jobset, unread_jobset) = await asyncio.gather(
             self._list(JOBS, key, decode_job), *self._above_jobs(key)
         )
@@ -235,6 +237,14 @@ class LiveReader:
         except ForbiddenError:
             return None
         return max(_events(body), key=lambda event: event.at, default=None)
+
+
+def _decode_unless_known(known: Mapping[tuple[str, str], PodRecord], raw: msgspec.Raw) -> ObjectEntry[PodRecord]:
+    version = decode_version(raw).metadata
+    pod = known.get((version.uid, version.resource_version))
+    if pod is None:
+        return decode_pod(raw)
+    return ObjectEntry(pod.group.namespace, pod.facts.name, version.uid, version.resource_version, pod)
 
 
 def _at_rest(jobs: Sequence[JobFacts], jobset: JobSetRecord | None) -> bool:

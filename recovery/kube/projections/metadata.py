@@ -42,6 +42,20 @@ def whole_number(text: str, where: str) -> int:
     return int(text)
 
 
+class Version(msgspec.Struct, frozen=True, rename="camel"):
+    """Which state of which object it is."""
+
+    uid: str = ""
+    resource_version: str = ""
+
+
+class _Versioned(msgspec.Struct, frozen=True):
+    metadata: Version = Version()
+
+
+decode_version = msgspec.json.Decoder(_Versioned).decode
+
+
 class ObjectEntry(msgspec.Struct, Generic[T_co], frozen=True):
     """An object as an informer keeps it: its identity, and the record decoded from it."""
 

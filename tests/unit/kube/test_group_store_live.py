@@ -8,6 +8,8 @@ import pytest
 
 from recovery.core.policy.selection import PolicySet
 from recovery.core.policy.spec import Mode
+from recovery.kube.projections.metadata import ObjectEntry
+from recovery.kube.projections.pods import PodRecord, decode_pod
 from recovery.ports import (
     EVENTS,
     NODES,
@@ -87,6 +89,28 @@ async def test_a_large_group_is_read_in_pages_of_one_state(world: World, monkeyp
     monkeypatch.setattr(world.api, "answer", paged)
     assert names(await world.store.read_live(LLM)) == ["llm-node-0-0", "llm-node-0-1"]
     assert limits == ["500", "500"]
+
+
+async def test_a_pod_that_the_cache_has_in_the_same_version_is_not_decoded_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.tell(PODS, pod(0), pod(1))
+    same, changed = pod(0), pod(1)
+    same["metadata"]["resourceVersion"] = world.llm.pods[0].resource_version
+    changed["metadata"]["resourceVersion"] = "999999"
+    serve(world, pods=[same, changed])
+    decodes: list[str] = []
+
+    def noted(raw: msgspec.Raw) -> ObjectEntry[PodRecord]:
+        entry = decode_pod(raw)
+        decodes.append(entry.name)
+        return entry
+
+    monkeypatch.setattr("recovery.kube.live_reader.decode_pod", noted)
+    live = await world.store.read_live(LLM)
+    assert decodes == ["llm-node-0-1"]
+    assert live.pods[0] is world.llm.pods[0]
+    assert live.pods[1].resource_version == "999999"
 
 
 async def test_it_is_dated_by_its_beginning(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
