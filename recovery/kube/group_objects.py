@@ -1,14 +1,16 @@
 """Indexes the objects of all groups as the watches report them: TrainJobs, JobSets, Jobs and pods, by group.
 
-An event costs the same in every cluster: each index is updated from the old and the new state of that one object.
+An event costs the same in every cluster: each index is updated from the old and the new state of that one object. Only
+an event that changes a fact notifies the group.
 """
 
 from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 import msgspec
 
 from recovery.core.diagnosis.training_container import Selection, assigned, select
-from recovery.core.model.facts import GroupKey, JobFacts, PodFacts, Progress, WorkloadFacts
+from recovery.core.model.facts import GroupKey, JobFacts, JobSetFacts, PodFacts, Progress, WorkloadFacts
 from recovery.kube.first_deletions import remembering
 from recovery.kube.gpus_in_use import GpusInUse
 from recovery.kube.job_history import GoneJob, JobHistories
@@ -81,10 +83,17 @@ class GroupObjects:
 
     def put_train_job(self, entry: ObjectEntry[WorkloadFacts]) -> None:
         key = GroupKey(entry.namespace, entry.name)
-        known = self._train_jobs.get(key)
-        self._train_jobs[key] = entry.value
+        known, workload = self._train_jobs.get(key), entry.value
+        self._train_jobs[key] = workload
         self._select_again(key)
-        if known is None or not _only_progresses(known, entry.value) or self._resumes(key, entry.value.uid):
+        if known is None or not _same(msgspec.structs.replace(known, progress=workload.progress), workload):
+            self._notify(key)
+        elif known.progress != workload.progress:
+            self._reported(key, workload.uid)
+
+    def _reported(self, key: GroupKey, workload_uid: str) -> None:
+        """Training processes report every few seconds. Only a recovery that waits for a report has to know."""
+        if self._resumes(key, workload_uid):
             self._notify(key)
 
     def drop_train_job(self, entry: ObjectEntry[WorkloadFacts]) -> None:
@@ -95,13 +104,15 @@ class GroupObjects:
 
     def put_jobset(self, entry: ObjectEntry[JobSetRecord]) -> None:
         key = GroupKey(entry.namespace, entry.name)
+        known = self._jobsets.get(key)
         self._jobsets[key] = entry.value
         if entry.value.workload is not None:
             self._bare.add(key)
         else:
             self._bare.discard(key)
         self._select_again(key)
-        self._notify(key)
+        if known is None or not _same_jobset(known, entry.value):
+            self._notify(key)
 
     def drop_jobset(self, entry: ObjectEntry[JobSetRecord]) -> None:
         key = GroupKey(entry.namespace, entry.name)
@@ -112,12 +123,15 @@ class GroupObjects:
 
     def put_job(self, entry: ObjectEntry[JobRecord]) -> None:
         key, job = entry.value.group, entry.value.facts
-        self._jobs.setdefault(key, {})[entry.name] = job
+        mine = self._jobs.setdefault(key, {})
+        known = mine.get(entry.name)
+        mine[entry.name] = job
         whole = self.histories.job_seen(job)
         self._select_again(key)
         if whole:
             self._train(key, job)
-        self._notify(key)
+        if known is None or not _same(known, job):
+            self._notify(key)
 
     def replace_job(self, before: ObjectEntry[JobRecord], after: ObjectEntry[JobRecord]) -> None:
         """A Job whose group label changed now belongs to another group. Its history stays with its UID."""
@@ -156,7 +170,8 @@ class GroupObjects:
             self._count_on_node(before_node, key, -1)
             self._count_on_node(pod.node, key, 1)
         self._pod_seen(key, pod)
-        self._notify(key)
+        if before is None or not _same(before.facts, pod):
+            self._notify(key)
 
     def replace_pod(self, before: ObjectEntry[PodRecord], after: ObjectEntry[PodRecord]) -> None:
         """A pod whose group label changed now belongs to another group. It still exists, so its old group lost none."""
@@ -229,8 +244,21 @@ class GroupObjects:
             remove(self._pods_on_node, node, key)
 
 
-def _only_progresses(before: WorkloadFacts, after: WorkloadFacts) -> bool:
-    """Whether only the progress has changed. Training processes report every few seconds, and a report alone must not
-    reconcile the group."""
-    same = msgspec.structs.replace(after, progress=before.progress, resource_version=before.resource_version)
-    return after.progress != before.progress and same == before
+_Facts = TypeVar("_Facts", WorkloadFacts, JobSetFacts, JobFacts, PodFacts)
+
+
+def _same(before: _Facts, after: _Facts) -> bool:
+    """Whether only the resourceVersion has changed, or what no decision reads and the projections drop.
+
+    Most changes of a large cluster are of this kind. A group with one of them needs no reconcile: a write that names
+    the old resourceVersion is refused, and reads again.
+    """
+    return msgspec.structs.replace(after, resource_version=before.resource_version) == before
+
+
+def _same_jobset(before: JobSetRecord, after: JobSetRecord) -> bool:
+    if before.owner_uid != after.owner_uid or not _same(before.facts, after.facts):
+        return False
+    if before.workload is None or after.workload is None:
+        return before.workload is after.workload
+    return _same(before.workload, after.workload)

@@ -325,9 +325,9 @@ class KubeGroupStore:
             self._notify(key)
 
     def _readability_changed(self, found: UndecodableObject) -> None:
-        """Where only the last readable state of the object names its group, putting that state notifies the group."""
-        if found.group is not None:
-            self._notify(found.group)
+        group = self._undecodable.group_of(found)
+        if group is not None:
+            self._notify(group)
         elif found.kind == NODES.kind:
             self._notify_groups_on(found.name)
 

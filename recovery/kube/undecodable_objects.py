@@ -25,6 +25,11 @@ class UndecodableObjects:
             if _group(found, informer) == key
         )
 
+    def group_of(self, found: UndecodableObject) -> GroupKey | None:
+        """The object's group by its metadata, else by its last readable state. None: not known."""
+        [informer] = (each for each in self._informers if each.resource.kind == found.kind)
+        return _group(found, informer)
+
     def nodes(self) -> frozenset[str]:
         """The names of undecodable nodes. Their known state is void: the taint that proved pods dead may be gone."""
         return frozenset(found.name for found in self.all_of(NODES))

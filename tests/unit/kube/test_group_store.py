@@ -20,6 +20,7 @@ from recovery.ports import (
     RECOVERY_POLICIES,
     TRAIN_JOBS,
     NoSuchResourceError,
+    Resource,
     SilentWatchError,
     TryLaterError,
 )
@@ -131,10 +132,13 @@ async def test_a_job_set_of_someone_else_is_left_alone(world: World) -> None:
 
 
 async def test_every_change_of_a_part_is_reported(world: World) -> None:
-    assert await world.tell(TRAIN_JOBS, load("trainjob")) == {"default/llm": 1}
-    assert await world.tell(JOB_SETS, load("jobset")) == {"default/llm": 1}
-    assert await world.tell(JOBS, job()) == {"default/llm": 1}
+    for resource, name in ((TRAIN_JOBS, "trainjob"), (JOB_SETS, "jobset")):
+        suspended = load(name)
+        suspended["spec"]["suspend"] = True
+        assert await world.tell(resource, suspended) == {"default/llm": 1}
+    assert await world.tell(JOBS, job(members=3)) == {"default/llm": 1}
     assert await world.tell(PODS, pod(0)) == {"default/llm": 1}
+    assert await world.tell(PODS, pod(0, state="pod_restarted")) == {"default/llm": 1}
     assert await world.tell(RECOVERY_GROUPS, load("recoverygroup")) == {"default/llm": 1}
     assert await world.tell(RECOVERY_POLICIES, load("recoverypolicy")) == {"default/llm": 1}
     elsewhere = load("recoverypolicy")
@@ -401,6 +405,43 @@ async def test_a_report_that_a_recovery_waits_for_reconciles_the_group(world: Wo
     await world.tell(TRAIN_JOBS, reporting(1))
     await world.tell(RECOVERY_GROUPS, load("recoverygroup-resuming"))
     assert await world.tell(TRAIN_JOBS, reporting(6)) == {"default/llm": 1}
+
+
+@pytest.mark.parametrize(
+    ("resource", "body"),
+    [(PODS, pod(0)), (JOBS, job()), (JOB_SETS, load("jobset")), (TRAIN_JOBS, load("trainjob"))],
+    ids=lambda each: each.plural if isinstance(each, Resource) else "",
+)
+async def test_a_change_of_nothing_that_a_decision_reads_reconciles_no_group(
+    world: World, resource: Resource, body: Body
+) -> None:
+    """In a busy cluster most changes are such changes: a label, a managed field, a status that says the same again."""
+    await world.tell(resource, body)
+    body["metadata"].setdefault("labels", {})["example.com/seen"] = "yes"
+    # A policy may select the workload by any label.
+    assert await world.tell(resource, body) == ({"default/llm": 1} if resource == TRAIN_JOBS else {})
+    assert await world.tell(resource, body, body) == {}
+    assert _version(world, resource) == str(world.version)
+
+
+async def test_a_pod_that_changes_its_group_notifies_both(world: World) -> None:
+    await world.tell(PODS, pod(0))
+    moved = await world.tell(PODS, pod(0, jobset_name="other"))
+    assert moved == {"default/llm": 1, "default/other": 1}
+
+
+def _version(world: World, resource: Resource) -> str:
+    """The resourceVersion of the group's only object of that kind: a write names it."""
+    snapshot = world.llm
+    assert snapshot.workload is not None
+    assert snapshot.jobset is not None
+    versions = {
+        TRAIN_JOBS: snapshot.workload.resource_version,
+        JOB_SETS: snapshot.jobset.resource_version,
+        JOBS: snapshot.jobs[0].resource_version,
+        PODS: snapshot.pods[0].resource_version if snapshot.pods else "",
+    }
+    return versions[resource]
 
 
 async def test_when_a_resource_becomes_stale_every_group_is_notified_and_its_facts_say_so(world: World) -> None:
