@@ -5,7 +5,7 @@ Everything that decides or acts uses these Protocols, so that the same code runs
 each reader decodes only the fields that it names, which keeps a watch on 50,000 pods cheap.
 """
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
@@ -295,6 +295,25 @@ class Entropy(Protocol):
     def uniform(self, a: float, b: float) -> float: ...
 
 
+class LossWait(StrEnum):
+    """What took most of the time from the event of a loss until its ledger."""
+
+    QUEUE = "queue"
+    """The reconciles of other groups, or an event loop that was busy."""
+    REQUESTS = "requests"
+    """The API server's answers to the live reads and to the write."""
+    BACKOFF = "backoff"
+    """A reconcile failed, and the next one had to wait."""
+
+
+class GroupChanged(Protocol):
+    """What a store calls when something about a group has changed."""
+
+    def __call__(self, key: GroupKey, *, loss: bool) -> None:
+        """`loss`: the group may have lost a member with this change (`core.diagnosis.loss_signs`)."""
+        ...
+
+
 class GroupStore(Protocol):
     """The facts about all groups, kept current by informers. Only the `read_*` methods send requests."""
 
@@ -327,6 +346,10 @@ class GroupStore(Protocol):
 
     def ledger_object(self, key: GroupKey, workload_uid: str) -> LedgerObject | None:
         """The RecoveryGroup of that workload. None: there is none, as far as the cache knows."""
+        ...
+
+    def ledgers_of(self, key: GroupKey) -> Sequence[LedgerObject]:
+        """The RecoveryGroups of all workloads of that name, existing or gone, as far as the cache knows."""
         ...
 
     def ledger_objects(self) -> Iterable[LedgerObject]:
@@ -365,7 +388,7 @@ class GroupStore(Protocol):
         """The RecoveryConfig. None: there is none, as far as the cache knows."""
         ...
 
-    def subscribe(self, changed: Callable[[GroupKey], None]) -> None:
+    def subscribe(self, changed: GroupChanged) -> None:
         """Call `changed` for a group whenever a fact, a policy or its RecoveryGroup has changed. For a group with fewer
         nodes than wanted, call it also when there may be room for more."""
         ...

@@ -50,11 +50,7 @@ class KnownLedgers:
 
     def open_incident(self, key: GroupKey) -> str:
         """The id of the open incident of a job of that name. Empty: none is open."""
-        newest = {
-            each.workload_uid: each
-            for each in self._store.ledger_objects()
-            if (each.namespace, each.group) == (key.namespace, key.name)
-        }
+        newest = {each.workload_uid: each for each in self._store.ledgers_of(key)}
         for uid, ours in self._ours.get(key, {}).items():
             if uid not in newest or not _at_least(newest[uid], ours):
                 newest[uid] = ours

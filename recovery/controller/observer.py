@@ -8,6 +8,7 @@ from recovery.core.model.protection import Protection
 from recovery.core.plan.actions import Plan
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import PolicyError
+from recovery.ports import LossWait
 
 
 class ControllerObserver(Protocol):
@@ -36,8 +37,12 @@ class ControllerObserver(Protocol):
         """A reconcile is over. `error`: the class name of what went wrong, None if nothing did."""
         ...
 
-    def queue_waited(self, seconds: float, depth: int) -> None:
-        """A group waited this long beyond its due time; `depth` others still wait."""
+    def queue_waited(self, seconds: float) -> None:
+        """A group waited this long beyond its due time."""
+        ...
+
+    def loss_waited(self, cause: LossWait, seconds: float) -> None:
+        """The ledger of a loss was written so long after its first event, mostly for this cause."""
         ...
 
     def leadership_changed(self, *, leads: bool) -> None:

@@ -109,14 +109,17 @@ class Reconciler:
         saw: Callable[[LedgerObject], None] = lambda _: None,
         only_pods_left: Callable[[GroupKey], None] = lambda _: None,
         triggers_wait: Callable[[], bool] = lambda: False,
+        opened: Callable[[GroupKey], None] = lambda _: None,
     ) -> None:
         """`logs` None: logs of suspects are not read. `writer`: the Lease that ledgers name. `saw`: is called with each
         ledger that is decided on. `only_pods_left`: is called when the ledger and the triggers of a group are written
-        and its reconcile begins to delete pods, which may last. `triggers_wait`: many groups have not come so far."""
+        and its reconcile begins to delete pods, which may last. `triggers_wait`: many groups have not come so far.
+        `opened`: is called when a ledger write has opened an incident."""
         self._logs = logs
         self._writer = writer
         self._saw = saw
         self._only_pods_left = only_pods_left
+        self._opened = opened
         self._api = api
         self._store = store
         self._clock = clock
@@ -156,6 +159,10 @@ class Reconciler:
     def ledgers_written(self) -> Iterator[LedgerObject]:
         """Our last writes that the cache has not shown yet, including those of jobs that are gone."""
         return self._known.ours()
+
+    def in_incident(self, key: GroupKey) -> bool:
+        """Whether a job of that name has an open incident, as far as this process knows."""
+        return bool(self._known.open_incident(key))
 
     def log_keys(self, key: GroupKey) -> dict[str, str]:
         """What each log line about the group has: `job`, and `incident` while one is open."""
@@ -305,6 +312,8 @@ class Reconciler:
             raise InvariantError(f"{key}: {'; '.join(broken)}")
         self._known.keep(key, workload.uid, await self._ledgers.write(key.namespace, workload, known, after))
         self._observer.ledger_written(key, before, after)
+        if before.incident is None and after.incident is not None:
+            self._opened(key)
         _log_change(key, before, after)
 
     def _claims(self, ledger: Ledger) -> bool:

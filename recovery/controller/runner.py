@@ -17,10 +17,11 @@ from recovery.controller.fleet_reconciler import FleetReconciler
 from recovery.controller.incident_sweeper import IncidentSweeper
 from recovery.controller.leadership import ROLES_READ_WITHIN_SECONDS, Leadership
 from recovery.controller.leadership_guard import LeadershipGuard, LeadershipTerm
+from recovery.controller.loss_waits import LossWaits
 from recovery.controller.observer import ControllerObserver
 from recovery.controller.other_controllers import OtherControllers
 from recovery.controller.policy_reconciler import PolicyReconciler
-from recovery.controller.queue import GroupQueue
+from recovery.controller.queue import COALESCE_SECONDS, GroupQueue, Taken
 from recovery.controller.reconciler import InvariantError, LedgerUnreadableError, Reconciler, RestlessGroupError
 from recovery.controller.suspect_logs import SuspectLogs
 from recovery.core.model.facts import GroupKey
@@ -106,10 +107,10 @@ class Controller:
             await self._lead(term, stop)
         await self._leadership.release()
 
-    def _changed(self, key: GroupKey) -> None:
+    def _changed(self, key: GroupKey, *, loss: bool) -> None:
         """Queue the group. A standby need not: once it leads, it reconciles every group."""
         if self._duty is not None:
-            self._duty.queue.add(key)
+            self._duty.changed(key, loss=loss)
 
     async def _elected(self, stop: asyncio.Event) -> LeadershipTerm | None:
         """Wait for the election. Returns the term that begins. None: `stop` was set first."""
@@ -223,6 +224,7 @@ class Duty:
         self._clock = clock
         self._observer = observer
         self.queue = GroupQueue(clock, entropy)
+        self._waits = LossWaits(clock, observer)
         fleet = FleetWriter(api, store, clock)
         self._fleet_reconciler = FleetReconciler(api=api, store=store, clock=clock, fleet=fleet)
         self._policy_reconciler = PolicyReconciler(api=api, store=store, clock=clock)
@@ -238,6 +240,7 @@ class Duty:
             saw=saw,
             only_pods_left=self._give_slot_back,
             triggers_wait=lambda: len(self._holding) >= _MANY_RECONCILES,
+            opened=self._waits.opened,
         )
         self._sweeper = IncidentSweeper(api=api, store=store, clock=clock, ledgers=self._ledgers)
         self._slots = asyncio.Semaphore(_RECONCILES_AT_ONCE)
@@ -281,13 +284,12 @@ class Duty:
         stopper = asyncio.create_task(self._close_when(stop))
         try:
             while (taken := await self.queue.take()) is not None:
-                key, waited_seconds = taken
-                self._observer.queue_waited(waited_seconds, self.queue.depth)
+                self._observer.queue_waited(taken.waited_seconds)
                 await self._wait_for_slot(stopper)
                 if stop.is_set():
                     break
-                self._holding.add(key)
-                task = asyncio.create_task(self._reconcile(key))
+                self._holding.add(taken.key)
+                task = asyncio.create_task(self._reconcile(taken))
                 running.add(task)
                 task.add_done_callback(over)
             if failures:
@@ -342,11 +344,18 @@ class Duty:
         while True:
             of_ledgers = (GroupKey(ledger.namespace, ledger.group) for ledger in self._store.ledger_objects())
             for key in dict.fromkeys((*self._store.keys(), *of_ledgers, *self._store.collected())):
-                self.queue.add(key)
+                self.queue.add_after(key, COALESCE_SECONDS, urgent=self._reconciler.in_incident(key))
             await self._clock.sleep(_RESYNC_SECONDS)
 
-    async def _reconcile(self, key: GroupKey) -> None:
-        started = self._clock.monotonic_seconds()
+    def changed(self, key: GroupKey, *, loss: bool) -> None:
+        """Queue the group. `loss`: it may have lost a member."""
+        if loss:
+            self._waits.noticed(key)
+        self.queue.add(key, urgent=loss or self._reconciler.in_incident(key))
+
+    async def _reconcile(self, taken: Taken) -> None:
+        key, started = taken.key, self._clock.monotonic_seconds()
+        self._waits.begun(key)
         forbidden_since = self._forbidden_since.pop(key, None)
         error: str | None = None
         try:
@@ -355,22 +364,31 @@ class Duty:
             if is_to_end():
                 raise
             error = type(failure).__name__
-            self._say(key, failure, self.queue.retry(key))
+            self._again(taken, failure)
         except NotLeadingError as over:
             _log.info("left to the next leader", **self._reconciler.log_keys(key), error=str(over))
         except Exception as failure:  # noqa: BLE001 - the reconcile boundary
             error = type(failure).__name__
             if isinstance(failure, ForbiddenError):
                 self._forbidden_since[key] = started if forbidden_since is None else forbidden_since
-            self._say(key, failure, self.queue.retry(key))
+            self._again(taken, failure)
         else:
             self.queue.succeeded(key)
+            self._waits.succeeded(key)
             if requeue_at is not None:
-                self.queue.add_after(key, (requeue_at - self._clock.now()).total_seconds())
+                seconds = (requeue_at - self._clock.now()).total_seconds()
+                self.queue.add_after(key, seconds, urgent=self._reconciler.in_incident(key))
         finally:
             self.queue.done(key)
             self._give_slot_back(key)
             self._observer.reconcile_finished(key, self._clock.monotonic_seconds() - started, error)
+
+    def _again(self, taken: Taken, failure: BaseException) -> None:
+        """Try again later. A possible loss that could not be judged is still urgent."""
+        key = taken.key
+        self._waits.failed(key)
+        urgent = taken.urgent or self._reconciler.in_incident(key)
+        self._say(key, failure, self.queue.retry(key, urgent=urgent))
 
     def _may_have_just_started(self, key: GroupKey) -> bool:
         """Whether the API server that forbids a request of this group may have just started."""

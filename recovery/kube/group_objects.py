@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
+from recovery.core.diagnosis.loss_signs import job_may_be_lost, jobset_may_be_lost, pod_may_be_lost
 from recovery.core.diagnosis.training_container import Selection, assigned, select
 from recovery.core.model.facts import GroupKey, JobFacts, JobSetFacts, PodFacts, Progress, WorkloadFacts
 from recovery.kube.first_deletions import remembering
@@ -20,7 +21,7 @@ from recovery.kube.projections.metadata import ObjectEntry
 from recovery.kube.projections.pods import PodRecord
 from recovery.kube.projections.workloads import JobRecord, JobSetRecord
 from recovery.kube.snapshots import Parts
-from recovery.ports import Clock
+from recovery.ports import Clock, GroupChanged
 
 
 class GroupObjects:
@@ -30,13 +31,13 @@ class GroupObjects:
         self,
         clock: Clock,
         *,
-        notify: Callable[[GroupKey], None],
+        notify: GroupChanged,
         resumes: Callable[[GroupKey, str], bool],
         lists_pods: Callable[[], bool],
     ) -> None:
-        """`notify`: called when a group has changed. `resumes`: whether the incident of the workload of that UID waits
-        for the training to report. `lists_pods`: whether the pods being put come from a list, which has no order and
-        ends with `pods_taken_over`."""
+        """`notify`: called when a fact of a group has changed. `resumes`: whether the incident of the workload of that
+        UID waits for the training to report. `lists_pods`: whether the pods being put come from a list, which has no
+        order and ends with `pods_taken_over`."""
         self._clock = clock
         self._notify = notify
         self._resumes = resumes
@@ -87,20 +88,20 @@ class GroupObjects:
         self._train_jobs[key] = workload
         self._select_again(key)
         if known is None or not _same(msgspec.structs.replace(known, progress=workload.progress), workload):
-            self._notify(key)
+            self._notify(key, loss=False)
         elif known.progress != workload.progress:
             self._reported(key, workload.uid)
 
     def _reported(self, key: GroupKey, workload_uid: str) -> None:
         """Training processes report every few seconds. Only a recovery that waits for a report has to know."""
         if self._resumes(key, workload_uid):
-            self._notify(key)
+            self._notify(key, loss=False)
 
     def drop_train_job(self, entry: ObjectEntry[WorkloadFacts]) -> None:
         key = GroupKey(entry.namespace, entry.name)
         self._train_jobs.pop(key, None)
         self._forget_gone_jobs(key)
-        self._notify(key)
+        self._notify(key, loss=False)
 
     def put_jobset(self, entry: ObjectEntry[JobSetRecord]) -> None:
         key = GroupKey(entry.namespace, entry.name)
@@ -112,14 +113,15 @@ class GroupObjects:
             self._bare.discard(key)
         self._select_again(key)
         if known is None or not _same_jobset(known, entry.value):
-            self._notify(key)
+            before = known.facts if known is not None else None
+            self._notify(key, loss=jobset_may_be_lost(before, entry.value.facts))
 
     def drop_jobset(self, entry: ObjectEntry[JobSetRecord]) -> None:
         key = GroupKey(entry.namespace, entry.name)
         self._jobsets.pop(key, None)
         self._bare.discard(key)
         self._forget_gone_jobs(key)
-        self._notify(key)
+        self._notify(key, loss=True)
 
     def put_job(self, entry: ObjectEntry[JobRecord]) -> None:
         key, job = entry.value.group, entry.value.facts
@@ -131,14 +133,14 @@ class GroupObjects:
         if whole:
             self._train(key, job)
         if known is None or not _same(known, job):
-            self._notify(key)
+            self._notify(key, loss=job_may_be_lost(known, job))
 
     def replace_job(self, before: ObjectEntry[JobRecord], after: ObjectEntry[JobRecord]) -> None:
         """A Job whose group label changed now belongs to another group. Its history stays with its UID."""
         key = before.value.group
         if key != after.value.group:
             remove(self._jobs, key, before.name)
-            self._notify(key)
+            self._notify(key, loss=True)
 
     def drop_job(self, entry: ObjectEntry[JobRecord]) -> None:
         key = entry.value.group
@@ -147,7 +149,7 @@ class GroupObjects:
             self._gone_jobs.setdefault(key, {})[entry.name] = gone
         self._selections.pop(entry.uid, None)
         remove(self._jobs, key, entry.name)
-        self._notify(key)
+        self._notify(key, loss=True)
 
     def _has_workload(self, key: GroupKey) -> bool:
         return key in self._train_jobs or key in self._bare
@@ -171,7 +173,7 @@ class GroupObjects:
             self._count_on_node(pod.node, key, 1)
         self._pod_seen(key, pod)
         if before is None or not _same(before.facts, pod):
-            self._notify(key)
+            self._notify(key, loss=pod_may_be_lost(before.facts if before is not None else None, pod))
 
     def replace_pod(self, before: ObjectEntry[PodRecord], after: ObjectEntry[PodRecord]) -> None:
         """A pod whose group label changed now belongs to another group. It still exists, so its old group lost none."""
@@ -179,7 +181,7 @@ class GroupObjects:
             self.histories.pod_left(before.value.facts)
         if before.value.group != after.value.group:
             self._take_out(before.value.group, before.name)
-            self._notify(before.value.group)
+            self._notify(before.value.group, loss=True)
 
     def _take_out(self, key: GroupKey, pod_name: str) -> PodRecord | None:
         """Remove the pod from the indexes. Returns its last known state."""
@@ -194,7 +196,7 @@ class GroupObjects:
         key = entry.value.group
         last = remembering(entry.value, self._take_out(key, entry.name))
         self.histories.pod_gone(last.facts, self._clock.now())
-        self._notify(key)
+        self._notify(key, loss=True)
 
     def _pod_seen(self, key: GroupKey, pod: PodFacts) -> None:
         """Record the pod. Its training containers, which its Job defines, decide whether it runs."""

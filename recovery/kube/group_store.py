@@ -70,6 +70,7 @@ from recovery.ports import (
     ApiClient,
     Clock,
     Entropy,
+    GroupChanged,
     RefusedError,
     Resource,
 )
@@ -119,7 +120,7 @@ class KubeGroupStore:
         self._policies: dict[str, dict[str, PolicyFacts]] = {}
         """By namespace. ClusterRecoveryPolicies are under `_CLUSTER`."""
         self._config: ConfigFacts | None = None
-        self._subscribers: list[Callable[[GroupKey], None]] = []
+        self._subscribers: list[GroupChanged] = []
         self._nodes_informer = self._informer(NODES, decode_node, self._put_node, self._drop_node)
         self._pods_informer = self._informer(
             PODS,
@@ -199,6 +200,9 @@ class KubeGroupStore:
     def progress(self, key: GroupKey) -> Progress | None:
         return self._objects.progress(key)
 
+    def ledgers_of(self, key: GroupKey) -> Sequence[LedgerObject]:
+        return self._ledgers.of_group(key)
+
     def ledger_objects(self) -> Iterable[LedgerObject]:
         return self._ledgers.all()
 
@@ -224,7 +228,7 @@ class KubeGroupStore:
     def unidentified_ledgers(self) -> Sequence[UndecodableObject]:
         return self._undecodable.all_of(RECOVERY_GROUPS)
 
-    def subscribe(self, changed: Callable[[GroupKey], None]) -> None:
+    def subscribe(self, changed: GroupChanged) -> None:
         self._subscribers.append(changed)
 
     async def read_live(self, key: GroupKey) -> Snapshot:
@@ -409,13 +413,13 @@ class KubeGroupStore:
         found = self._ledgers.of(key, workload.uid) if workload is not None else None
         return found.ledger if found is not None and found.readable else None
 
-    def _notify(self, key: GroupKey) -> None:
+    def _notify(self, key: GroupKey, *, loss: bool = False) -> None:
         self._fleet.group_changed(key)
-        self._notify_subscribers(key)
+        self._notify_subscribers(key, loss=loss)
 
-    def _notify_subscribers(self, key: GroupKey) -> None:
+    def _notify_subscribers(self, key: GroupKey, *, loss: bool = False) -> None:
         for changed in self._subscribers:
-            changed(key)
+            changed(key, loss=loss)
 
     def _resumes(self, key: GroupKey, workload_uid: str) -> bool:
         found = self._ledgers.of(key, workload_uid)
@@ -433,8 +437,9 @@ class KubeGroupStore:
         self._notify_groups_on(entry.name)
 
     def _notify_groups_on(self, node: str) -> None:
+        """The node may take its pods with it."""
         for key in self._objects.on_node(node):
-            self._notify(key)
+            self._notify(key, loss=True)
 
     def _put_policy(self, entry: ObjectEntry[PolicyFacts]) -> None:
         of_namespace = self._policies.setdefault(entry.namespace, {})

@@ -50,6 +50,10 @@ class LedgerIndex:
         """The ledger of the workload. None: there is none."""
         return self._ledgers_of.get(key, {}).get(workload_uid)
 
+    def of_group(self, key: GroupKey) -> tuple[LedgerObject, ...]:
+        """The ledgers of all workloads of that name."""
+        return tuple(self._ledgers_of.get(key, {}).values())
+
     def all(self) -> tuple[LedgerObject, ...]:
         """All ledgers, in no order."""
         return tuple(ledger for ledgers in self._ledgers_of.values() for ledger in ledgers.values())

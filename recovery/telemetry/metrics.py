@@ -17,7 +17,7 @@ from recovery.core.model.ledger import Ledger
 from recovery.core.model.protection import Protection
 from recovery.core.policy.resolved import Policy
 from recovery.core.policy.spec import PolicyError
-from recovery.ports import Clock, GroupStore, WatchEnd
+from recovery.ports import Clock, GroupStore, LossWait, WatchEnd
 from recovery.telemetry.admission_metrics import AdmissionMetrics
 from recovery.telemetry.cache_metrics import CacheCollector
 from recovery.telemetry.catalogue import of_process
@@ -91,6 +91,7 @@ class Metrics:
         self._reconcile_errors.labels(CONTROLLER)
         self._queue_depth = gauge(of_process.WORKQUEUE_DEPTH, registry)
         self._queue_wait = histogram(of_process.WORKQUEUE_WAIT, registry, _OWN_SECONDS)
+        self._loss_wait = histogram(of_process.LOSS_WAIT, registry, _OWN_SECONDS)
         self._leader = gauge(of_process.LEADER, registry)
         self._leader_transitions = counter(of_process.LEADER_TRANSITIONS, registry)
         self._holds_for_another = gauge(of_process.HOLDS_FOR_ANOTHER, registry)
@@ -160,9 +161,13 @@ class Metrics:
         if error is not None:
             self._reconcile_errors.labels(CONTROLLER).inc()
 
-    def queue_waited(self, seconds: float, depth: int) -> None:
-        """A group was reconciled this long after it was due. `depth` is read at the scrape instead."""
+    def queue_waited(self, seconds: float) -> None:
+        """A group was reconciled this long after it was due."""
         self._queue_wait.labels(CONTROLLER).observe(seconds)
+
+    def loss_waited(self, cause: LossWait, seconds: float) -> None:
+        """A loss waited so long for its ledger, mostly for this cause."""
+        self._loss_wait.labels(str(cause)).observe(seconds)
 
     def leadership_changed(self, *, leads: bool) -> None:
         """This process has begun to lead, or has ceased to: the leader reports the ledgers."""

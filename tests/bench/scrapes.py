@@ -109,7 +109,7 @@ def _reconcile(
     found = protection(workload, snapshot, None, policy, now)
     plan = decide(snapshot, Ledger(), policy, now)
     if telemetry is not None:
-        telemetry.queue_waited(0.005, 0)
+        telemetry.queue_waited(0.005)
         telemetry.facts_read(key, snapshot, policy)
         telemetry.protection_found(key, found)
         telemetry.decided(key, Ledger(), plan)

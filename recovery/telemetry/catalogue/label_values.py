@@ -5,7 +5,7 @@ from recovery.core.diagnosis.signature import DisruptionClass
 from recovery.core.model.ledger import AttemptAction, Outcome, Phase
 from recovery.core.model.protection import UNPROTECTED
 from recovery.core.model.standing import Standing
-from recovery.ports import WatchEnd
+from recovery.ports import LossWait, WatchEnd
 
 SCOPE = "group"
 """What is restarted: the only scope so far."""
@@ -73,6 +73,7 @@ WORKLOAD_KINDS = ("TrainJob", "JobSet")
 HINDRANCES = tuple(Hindrance)
 UNPROTECTED_REASONS = tuple(UNPROTECTED)
 WATCH_ENDS = tuple(WatchEnd)
+LOSS_WAITS = tuple(LossWait)
 ACTIONS = (*AttemptAction, "Hold", "FailJob")
 SUPPRESSED = ("budget", "permission", "observe")
 REFUSALS = ("cap", "namespace_cap", "unconfirmed", "permission", "feasible")

@@ -87,6 +87,16 @@ WORKQUEUE_WAIT = _of_process(
     "histogram_quantile(0.99, sum by (le) (rate(recovery_workqueue_queue_duration_seconds_bucket[5m])))",
     _QUEUE,
 )
+LOSS_WAIT = _of_process(
+    "loss_wait_seconds",
+    MetricType.HISTOGRAM,
+    "seconds",
+    "How long losses waited for their ledger: from the first event that a watch delivered until the write that opens "
+    "the incident. No action is taken before that write.",
+    "When a ledger write has opened an incident.",
+    "histogram_quantile(0.99, sum by (le, cause) (rate(recovery_loss_wait_seconds_bucket[1h])))",
+    one_of("cause", "What took most of the wait.", values.LOSS_WAITS),
+)
 EVENT_LOOP_LAG = _of_process(
     "event_loop_lag_seconds",
     MetricType.HISTOGRAM,
@@ -265,6 +275,7 @@ OF_PROCESS = (
     RECONCILE_ERRORS,
     WORKQUEUE_DEPTH,
     WORKQUEUE_WAIT,
+    LOSS_WAIT,
     EVENT_LOOP_LAG,
     API_REQUESTS,
     API_REQUEST_DURATION,

@@ -59,7 +59,7 @@ def only_changes(monkeypatch: pytest.MonkeyPatch) -> None:
             await asyncio.Event().wait()  # a task that ends also ends the process, and the next one lists everything
 
     class NoSecondTry(GroupQueue):
-        def retry(self, key: GroupKey) -> float:
+        def retry(self, key: GroupKey, *, urgent: bool = False) -> float:
             return 0.0
 
     monkeypatch.setattr("recovery.controller.runner.Duty", OnlyChanges)

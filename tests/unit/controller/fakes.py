@@ -1,6 +1,6 @@
 """An API server that keeps ledgers, a store that shows what a test sets, and an observer that records its calls."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -21,6 +21,8 @@ from recovery.ports import (
     AlreadyExistsError,
     ApiRequest,
     ConflictError,
+    GroupChanged,
+    LossWait,
     NotFoundError,
     PatchKind,
     Resource,
@@ -195,6 +197,9 @@ class FakeStore:
     def unidentified_ledgers(self) -> Sequence[UndecodableObject]:
         return self.unidentified
 
+    def ledgers_of(self, key: GroupKey) -> Sequence[LedgerObject]:
+        return [each for each in self.ledger_objects() if (each.namespace, each.group) == (key.namespace, key.name)]
+
     def ledger_objects(self) -> Iterable[LedgerObject]:
         return tuple(self._api.groups.values())
 
@@ -221,7 +226,7 @@ class FakeStore:
     async def read_node_live(self, name: str) -> NodeFacts | None:
         return self.live.snapshot().nodes.get(name)
 
-    def subscribe(self, changed: Callable[[GroupKey], None]) -> None:
+    def subscribe(self, changed: GroupChanged) -> None:
         raise AssertionError("a reconciler is told what to look at")
 
     async def read_live(self, key: GroupKey) -> Snapshot:
@@ -244,6 +249,7 @@ class Ears:
         self.writes: list[tuple[Ledger, Ledger]] = []
         self.finished: list[tuple[GroupKey, str | None]] = []
         self.leads: list[bool] = []
+        self.loss_waits: list[tuple[LossWait, float]] = []
         self.holds: list[bool] = []
 
     def decided(self, key: GroupKey, before: Ledger, plan: Plan) -> None:
@@ -261,8 +267,11 @@ class Ears:
     def reconcile_finished(self, key: GroupKey, seconds: float, error: str | None) -> None:
         self.finished.append((key, error))
 
-    def queue_waited(self, seconds: float, depth: int) -> None:
+    def queue_waited(self, seconds: float) -> None:
         pass
+
+    def loss_waited(self, cause: LossWait, seconds: float) -> None:
+        self.loss_waits.append((cause, seconds))
 
     def holds_for_another(self, *, holds: bool) -> None:
         self.holds.append(holds)

@@ -18,6 +18,7 @@ from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.selection import PolicySet
 from recovery.ports import (
     ApiClient,
+    GroupChanged,
 )
 from recovery.sim.virtual_time import VirtualClock
 from tests.unit.controller.fakes import Ears, LedgersApi
@@ -34,11 +35,11 @@ class Keys:
         self.ledgers: list[LedgerObject] = []
         self.ledgers_gone: list[GroupKey] = []
         self.is_synced = True
-        self.changed: Callable[[GroupKey], None] | None = None
+        self.changed: GroupChanged | None = None
 
-    def change(self, key: GroupKey) -> None:
+    def change(self, key: GroupKey, *, loss: bool = False) -> None:
         assert self.changed is not None, "nobody listens yet"
-        self.changed(key)
+        self.changed(key, loss=loss)
 
     def synced(self) -> bool:
         return self.is_synced
@@ -46,7 +47,7 @@ class Keys:
     def keys(self) -> Iterable[GroupKey]:
         return iter(self.known)
 
-    def subscribe(self, changed: Callable[[GroupKey], None]) -> None:
+    def subscribe(self, changed: GroupChanged) -> None:
         self.changed = changed
 
     def snapshot(self, key: GroupKey) -> Snapshot:
@@ -72,6 +73,9 @@ class Keys:
 
     def unidentified_ledgers(self) -> Sequence[UndecodableObject]:
         return ()
+
+    def ledgers_of(self, key: GroupKey) -> Sequence[LedgerObject]:
+        return [each for each in self.ledger_objects() if (each.namespace, each.group) == (key.namespace, key.name)]
 
     def ledger_objects(self) -> Iterable[LedgerObject]:
         return self.ledgers
@@ -113,6 +117,8 @@ class FakeReconciler:
         self.seconds = 0.0
         self.failures: dict[GroupKey, list[BaseException]] = {}
         self.again_in: dict[GroupKey, list[float]] = {}
+        self.incidents: set[GroupKey] = set()
+        """The groups that have an open incident."""
         self.at_once = 0
         self.most_at_once = 0
 
@@ -133,6 +139,9 @@ class FakeReconciler:
 
     def ledgers_written(self) -> Iterator[LedgerObject]:
         return iter(())
+
+    def in_incident(self, key: GroupKey) -> bool:
+        return key in self.incidents
 
     def log_keys(self, key: GroupKey) -> dict[str, str]:
         return {"job": str(key), "incident": "i-1"}

@@ -1,7 +1,7 @@
 """Many groups fail at once, and the API server is slow to delete pods. No group's trigger waits for those deletes."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 import msgspec
@@ -11,7 +11,7 @@ from recovery.controller.runner import Controller
 from recovery.core.model.facts import GroupKey, Snapshot
 from recovery.core.model.ledger_object import LedgerObject
 from recovery.executors.in_flight_limit import IN_FLIGHT_MAX
-from recovery.ports import JOBS, PODS, ApiRequest
+from recovery.ports import JOBS, PODS, ApiRequest, GroupChanged
 from recovery.sim.virtual_time import VirtualClock, virtual_time
 from tests.unit.controller.fakes import Ears, FakeStore, LedgersApi
 from tests.unit.controller.scene import lost
@@ -54,7 +54,7 @@ class Groups(FakeStore):
     def orphans(self, key: GroupKey) -> Sequence[LedgerObject]:
         return ()
 
-    def subscribe(self, changed: Callable[[GroupKey], None]) -> None:
+    def subscribe(self, changed: GroupChanged) -> None:
         """Nothing changes, so nothing is reported."""
 
 

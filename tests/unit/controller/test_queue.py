@@ -2,7 +2,13 @@
 
 import asyncio
 
-from recovery.controller.queue import COALESCE_SECONDS, GroupQueue
+from recovery.controller.queue import (
+    COALESCE_SECONDS,
+    HEALTHY_COALESCE_SECONDS,
+    URGENT_IN_A_ROW,
+    GroupQueue,
+    Taken,
+)
 from recovery.core.model.facts import GroupKey
 from recovery.sim.virtual_time import VirtualClock, virtual_time
 
@@ -48,11 +54,59 @@ async def test_many_changes_within_a_moment_are_one_reconcile() -> None:
     changes = queue()
     for _ in range(40):
         changes.add(ONE)
-        await asyncio.sleep(COALESCE_SECONDS / 100)
+        await asyncio.sleep(HEALTHY_COALESCE_SECONDS / 100)
     assert await taken(changes) == ONE
+    assert seconds() == HEALTHY_COALESCE_SECONDS
+    changes.done(ONE)
+    assert await nothing_within(changes, 3600)
+
+
+@virtual_time
+async def test_a_loss_is_reconciled_within_milliseconds_although_its_group_waits_already() -> None:
+    changes = queue()
+    changes.add(ONE)
+    changes.add(ONE, urgent=True)
+    assert await changes.take() == Taken(ONE, urgent=True, waited_seconds=0.0)
     assert seconds() == COALESCE_SECONDS
     changes.done(ONE)
     assert await nothing_within(changes, 3600)
+
+
+@virtual_time
+async def test_a_loss_goes_before_all_healthy_groups_however_long_they_are_due() -> None:
+    changes = queue()
+    for number in range(500):
+        changes.add_after(GroupKey("ml", f"healthy-{number}"), 0)
+    await asyncio.sleep(10)
+    changes.add(ONE, urgent=True)
+    await asyncio.sleep(COALESCE_SECONDS)
+    assert await taken(changes) == ONE
+
+
+@virtual_time
+async def test_healthy_groups_have_their_turns_in_a_storm_of_losses() -> None:
+    """A healthy group may have lost a member in a way that no event shows, or a person asks for something."""
+    changes = queue()
+    for number in range(100):
+        changes.add_after(GroupKey("ml", f"lost-{number}"), 0, urgent=True)
+    changes.add_after(ONE, 0)
+    changes.add_after(OTHER, 0)
+    order = [await taken(changes) for _ in range(102)]
+    assert order.index(ONE) == URGENT_IN_A_ROW
+    assert order.index(OTHER) == 2 * URGENT_IN_A_ROW + 1
+
+
+@virtual_time
+async def test_a_loss_during_a_reconcile_is_urgent_afterwards_and_so_is_a_retry() -> None:
+    changes = queue()
+    changes.add_after(ONE, 0)
+    assert await taken(changes) == ONE
+    changes.add(ONE, urgent=True)
+    changes.done(ONE)
+    assert await changes.take() == Taken(ONE, urgent=True, waited_seconds=0.0)
+    changes.retry(ONE, urgent=True)
+    changes.done(ONE)
+    assert await changes.take() == Taken(ONE, urgent=True, waited_seconds=0.0)
 
 
 @virtual_time
@@ -74,7 +128,7 @@ async def test_an_earlier_time_wakes_a_take_that_waits_already() -> None:
     take = asyncio.create_task(changes.take())
     await asyncio.sleep(1)
     changes.add_after(OTHER, 2)
-    assert await take == (OTHER, 0.0)
+    assert await take == Taken(OTHER, urgent=False, waited_seconds=0.0)
     assert seconds() == 3
 
 
@@ -84,15 +138,15 @@ async def test_groups_come_in_the_order_of_their_times_and_it_is_told_how_late_t
     changes.add_after(OTHER, 2)
     changes.add_after(ONE, 1)
     await asyncio.sleep(5)
-    assert await changes.take() == (ONE, 4.0)
-    assert await changes.take() == (OTHER, 3.0)
+    assert await changes.take() == Taken(ONE, urgent=False, waited_seconds=4.0)
+    assert await changes.take() == Taken(OTHER, urgent=False, waited_seconds=3.0)
 
 
 @virtual_time
 async def test_a_time_in_the_past_is_now() -> None:
     changes = queue()
     changes.add_after(ONE, -100)
-    assert await changes.take() == (ONE, 0.0)
+    assert await changes.take() == Taken(ONE, urgent=False, waited_seconds=0.0)
 
 
 @virtual_time
@@ -169,7 +223,7 @@ async def test_a_group_that_fails_is_left_in_peace_however_often_it_changes() ->
     changes.add(ONE)
     changes.done(ONE)
     assert await taken(changes) == ONE
-    assert seconds() == delay + COALESCE_SECONDS
+    assert seconds() == delay + HEALTHY_COALESCE_SECONDS
 
 
 @virtual_time

@@ -12,6 +12,7 @@ from recovery.core.model.ledger import Ledger
 from recovery.core.model.ledger_object import LedgerObject
 from recovery.ports import (
     RECOVERY_INCIDENTS,
+    ConflictError,
     ForbiddenError,
     NamespaceTerminatingError,
     NotLeadingError,
@@ -105,14 +106,50 @@ async def test_a_group_whose_ledger_vanished_as_well_is_reconciled_by_the_next_l
 
 
 @virtual_time
-async def test_a_change_is_reconciled_within_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_possible_loss_is_reconciled_within_milliseconds_and_other_changes_are_gathered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene(monkeypatch, ONE, OTHER)
+    async with scene.running():
+        await asyncio.sleep(10)
+        for key, loss in ((ONE, True), (OTHER, False)):
+            scene.store.change(key, loss=loss)
+            scene.store.change(key)
+        await asyncio.sleep(1)
+        assert [round(at, 3) for at in scene.reconciles.of(ONE)] == [0.005, 10.005]
+        assert [round(at, 3) for at in scene.reconciles.of(OTHER)] == [0.005, 10.1]
+
+
+@virtual_time
+async def test_a_group_with_an_open_incident_is_urgent_until_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch, ONE)
     async with scene.running():
         await asyncio.sleep(10)
+        scene.reconciles.incidents.add(ONE)
         scene.store.change(ONE)
+        await asyncio.sleep(10)
+        scene.reconciles.incidents.clear()
         scene.store.change(ONE)
         await asyncio.sleep(1)
-        assert [round(at, 3) for at in scene.reconciles.of(ONE)] == [0.005, 10.005]
+        assert [round(at, 3) for at in scene.reconciles.of(ONE)] == [0.005, 10.005, 20.1]
+
+
+@virtual_time
+async def test_a_retry_after_a_conflict_is_urgent_as_the_loss_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The group may have no ledger yet that says so."""
+    scene = Scene(monkeypatch, ONE, *(GroupKey("ml", f"healthy-{number}") for number in range(600)))
+    async with scene.running():
+        await asyncio.sleep(5)
+        scene.reconciles.begun.clear()
+        scene.reconciles.failures[ONE] = [ConflictError("the Job has changed", status=409)]
+        for key in scene.store.known:
+            scene.store.change(key, loss=key == ONE)
+        await asyncio.sleep(0.01)
+        scene.reconciles.seconds = 0.2
+        await asyncio.sleep(10)
+    order = [key for key, _ in scene.reconciles.begun]
+    assert order[0] == ONE
+    assert order.index(ONE, 1) < 300, "as soon as one of the 256 that began before has ended"
 
 
 @virtual_time
@@ -227,7 +264,7 @@ async def test_success_makes_the_next_failure_a_first_one(monkeypatch: pytest.Mo
     async with scene.running():
         await asyncio.sleep(5)
         scene.reconciles.failures[ONE] = [ValueError("another")]
-        scene.store.change(ONE)
+        scene.store.change(ONE, loss=True)
         await asyncio.sleep(5)
         assert [round(at, 3) for at in scene.reconciles.of(ONE)][-2:] == [5.005, 5.105]
 
@@ -243,8 +280,8 @@ async def test_a_stop_lets_the_reconcile_in_progress_finish_and_begins_no_other(
     scene.reconciles.seconds = 10
     async with scene.running() as task:
         await asyncio.sleep(5)
-        scene.store.change(OTHER)
-        scene.store.change(ONE)
+        scene.store.change(OTHER, loss=True)
+        scene.store.change(ONE, loss=True)
         scene.stop.set()
         await asyncio.sleep(4)
         assert not task.done()

@@ -62,8 +62,14 @@ class World:
             self.api, clock=self.clock, entropy=Middle(), observer=self.observed, train_jobs=train_jobs
         )
         self.notified: Counter[str] = Counter()
-        self.store.subscribe(lambda key: self.notified.update([str(key)]))
+        self.losses: Counter[str] = Counter()
+        """The notifications of changes that may be a loss."""
+        self.store.subscribe(self._changed)
         self.version = 1000
+
+    def _changed(self, key: GroupKey, *, loss: bool) -> None:
+        self.notified[str(key)] += 1
+        self.losses[str(key)] += loss
 
     async def settle(self) -> None:
         while any(not feed.empty() for feed in self.api.feeds.values()):
@@ -74,6 +80,7 @@ class World:
     async def tell(self, resource: Resource, *bodies: Body, type_: str = "MODIFIED") -> Counter[str]:
         """Send objects through a watch, each newer than all before; returns the groups that were notified."""
         self.notified.clear()
+        self.losses.clear()
         for body in bodies:
             self.version += 1
             body["metadata"]["resourceVersion"] = str(self.version)

@@ -72,6 +72,7 @@ NAMES = {
     "leader": "gauge",
     "holds_for_another_controller": "gauge",
     "leader_transitions": "counter",
+    "loss_wait_seconds": "histogram",
     "event_loop_lag_seconds": "histogram",
     "watch_restarts": "counter",
     "watch_last_event_timestamp_seconds": "gauge",
@@ -220,7 +221,7 @@ def test_a_decision_is_counted_once(metrics: Telemetry, group: Group) -> None:
 
 def test_reconciles_and_the_queue(metrics: Telemetry) -> None:
     metrics.follow_queue(lambda: 3)
-    metrics.queue_waited(0.2, 5)
+    metrics.queue_waited(0.2)
     metrics.reconcile_finished(KEY, 0.01, None)
     metrics.reconcile_finished(KEY, 0.02, "ConflictError")
     scrape = Scrape(metrics)

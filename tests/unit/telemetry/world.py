@@ -1,6 +1,6 @@
 """A clock that tests set, a store that holds what they put in, and a ledger that goes through incidents."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
@@ -40,6 +40,7 @@ from recovery.core.model.standing import BROKEN_SECONDS, Broken, Standing
 from recovery.core.model.step import WAITING, Step, StepType
 from recovery.core.policy.resolved import PolicyFacts
 from recovery.core.policy.selection import PolicySet
+from recovery.ports import GroupChanged
 from recovery.telemetry.metrics import Metrics
 
 BEGIN = datetime(2026, 11, 2, 8, tzinfo=UTC)
@@ -102,6 +103,9 @@ class HeldStore:
     def ledger_object(self, key: GroupKey, workload_uid: str) -> LedgerObject | None:
         return self.groups.get(workload_uid)
 
+    def ledgers_of(self, key: GroupKey) -> Sequence[LedgerObject]:
+        raise AssertionError("metrics are about all of them")
+
     def ledger_objects(self) -> Iterable[LedgerObject]:
         return tuple(self.groups.values())
 
@@ -129,7 +133,7 @@ class HeldStore:
     async def read_node_live(self, name: str) -> NodeFacts | None:
         raise AssertionError("metrics cost no request")
 
-    def subscribe(self, changed: Callable[[GroupKey], None]) -> None:
+    def subscribe(self, changed: GroupChanged) -> None:
         raise NotImplementedError
 
     async def read_live(self, key: GroupKey) -> Snapshot:
