@@ -6,11 +6,13 @@ that changes while it is reconciled is reconciled once more afterwards, never tw
 A group is urgent if it may have lost a member, or has an open incident. The callers say so. Its reconciles go before
 those of the other groups: in a large cluster hundreds of groups change every second, and a loss must not wait behind
 them. The other groups take a turn now and then, so that a storm of losses does not keep a healthy group waiting until
-it ends. They are also coalesced for longer, because nothing is lost meanwhile.
+it ends. They are also coalesced for longer, because nothing is lost meanwhile: a group of a thousand pods that become
+Ready one after the other is reconciled four times a second.
 """
 
 import asyncio
 import heapq
+import math
 from itertools import count
 from typing import NamedTuple
 
@@ -18,7 +20,9 @@ from recovery.core.model.facts import GroupKey
 from recovery.ports import Clock, Entropy
 
 COALESCE_SECONDS = 0.005
-HEALTHY_COALESCE_SECONDS = 0.1
+HEALTHY_COALESCE_SECONDS = 0.05
+HEALTHY_EVERY_SECONDS = 0.25
+"""The least time between two reconciles of a group that is not urgent and keeps changing."""
 URGENT_IN_A_ROW = 8
 """How many urgent groups go before one that is not urgent and is due."""
 _BACKOFF_INITIAL_SECONDS = 0.1
@@ -55,6 +59,8 @@ class GroupQueue:
         self._others: list[_Turn] = []
         """Heaps. They also have turns that others have replaced in the meantime."""
         self._in_a_row = 0
+        self._taken_at: dict[GroupKey, float] = {}
+        """When each group was last taken, oldest first, of those taken within `HEALTHY_EVERY_SECONDS`."""
         self._sequence = count()
         self._running: dict[GroupKey, _Turn | None] = {}
         """Groups being reconciled, and the next turn of each. None: not requested so far."""
@@ -67,12 +73,16 @@ class GroupQueue:
     @property
     def depth(self) -> int:
         """Groups that wait for a reconcile that is due, or will be within the coalescing time."""
-        soon = self._clock.monotonic_seconds() + HEALTHY_COALESCE_SECONDS
+        soon = self._clock.monotonic_seconds() + HEALTHY_EVERY_SECONDS
         return sum(turn.due <= soon for turn in self._turns.values())
 
     def add(self, key: GroupKey, *, urgent: bool = False) -> None:
         """Reconcile the group soon."""
-        self.add_after(key, COALESCE_SECONDS if urgent else HEALTHY_COALESCE_SECONDS, urgent=urgent)
+        if urgent:
+            self.add_after(key, COALESCE_SECONDS, urgent=True)
+            return
+        rest = self._taken_at.get(key, -math.inf) + HEALTHY_EVERY_SECONDS - self._clock.monotonic_seconds()
+        self.add_after(key, max(HEALTHY_COALESCE_SECONDS, rest))
 
     def add_after(self, key: GroupKey, seconds: float, *, urgent: bool = False) -> None:
         """Reconcile the group in `seconds`, unless an earlier reconcile is due."""
@@ -120,9 +130,16 @@ class GroupQueue:
             if turn is not None:
                 del self._turns[turn.key]
                 self._running[turn.key] = None
+                self._remember(turn.key, now)
                 return Taken(turn.key, turn.urgent, now - turn.due)
             await self._wait(now)
         return None
+
+    def _remember(self, key: GroupKey, now: float) -> None:
+        self._taken_at.pop(key, None)
+        self._taken_at[key] = now
+        while (oldest := next(iter(self._taken_at))) != key and self._taken_at[oldest] < now - HEALTHY_EVERY_SECONDS:
+            del self._taken_at[oldest]
 
     def _next(self, now: float) -> _Turn | None:
         """The turn that is next, and no longer in its heap. None: no group is due."""

@@ -5,6 +5,7 @@ import asyncio
 from recovery.controller.queue import (
     COALESCE_SECONDS,
     HEALTHY_COALESCE_SECONDS,
+    HEALTHY_EVERY_SECONDS,
     URGENT_IN_A_ROW,
     GroupQueue,
     Taken,
@@ -59,6 +60,25 @@ async def test_many_changes_within_a_moment_are_one_reconcile() -> None:
     assert seconds() == HEALTHY_COALESCE_SECONDS
     changes.done(ONE)
     assert await nothing_within(changes, 3600)
+
+
+@virtual_time
+async def test_a_healthy_group_that_keeps_changing_is_reconciled_four_times_a_second() -> None:
+    changes = queue()
+    taken_at: list[float] = []
+
+    async def reconciles() -> None:
+        while True:
+            taken_at.append((await taken(changes), seconds())[1])
+            await asyncio.sleep(0.01)
+            changes.done(ONE)
+
+    working = asyncio.create_task(reconciles())
+    for _ in range(200):
+        changes.add(ONE)
+        await asyncio.sleep(0.005)
+    working.cancel()
+    assert [round(at, 3) for at in taken_at] == [0.05, 0.3, 0.55, 0.8]
 
 
 @virtual_time
@@ -223,7 +243,7 @@ async def test_a_group_that_fails_is_left_in_peace_however_often_it_changes() ->
     changes.add(ONE)
     changes.done(ONE)
     assert await taken(changes) == ONE
-    assert seconds() == delay + HEALTHY_COALESCE_SECONDS
+    assert seconds() == delay + HEALTHY_EVERY_SECONDS
 
 
 @virtual_time

@@ -117,7 +117,7 @@ async def test_a_possible_loss_is_reconciled_within_milliseconds_and_other_chang
             scene.store.change(key)
         await asyncio.sleep(1)
         assert [round(at, 3) for at in scene.reconciles.of(ONE)] == [0.005, 10.005]
-        assert [round(at, 3) for at in scene.reconciles.of(OTHER)] == [0.005, 10.1]
+        assert [round(at, 3) for at in scene.reconciles.of(OTHER)] == [0.005, 10.05]
 
 
 @virtual_time
@@ -131,7 +131,7 @@ async def test_a_group_with_an_open_incident_is_urgent_until_it_is_closed(monkey
         scene.reconciles.incidents.clear()
         scene.store.change(ONE)
         await asyncio.sleep(1)
-        assert [round(at, 3) for at in scene.reconciles.of(ONE)] == [0.005, 10.005, 20.1]
+        assert [round(at, 3) for at in scene.reconciles.of(ONE)] == [0.005, 10.005, 20.05]
 
 
 @virtual_time
