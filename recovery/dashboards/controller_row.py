@@ -102,6 +102,20 @@ def _work() -> list[AnyPanel]:
             unit="bytes",
             width=8,
         ),
+        lines(
+            "Losses until their incident: slowest of a hundred",
+            "p99 over an hour from the first event of a loss until the ledger has its incident, by what took most of"
+            " it. More than a second by `queue`: the process lacks CPU. By `requests` or `backoff`: look at the"
+            " latency and the answers of API requests.",
+            [
+                Query(
+                    "histogram_quantile(0.99, sum by (le, cause) (rate(recovery_loss_wait_seconds_bucket[1h])))",
+                    "{{cause}}",
+                )
+            ],
+            unit="s",
+            width=24,
+        ),
     ]
 
 

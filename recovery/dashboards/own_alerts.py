@@ -8,6 +8,7 @@ WATCH_STALE_SECONDS = 300
 CERTIFICATE_DAYS = 14
 """cert-manager renews 30 days before expiry, and the controller renews its own certificate even earlier."""
 QUEUE_LAG_SECONDS = 5
+LOSS_WAIT_SECONDS = 1
 ERROR_SHARE = 0.05
 QUARANTINE_SHARE = 0.8
 UNCLASSIFIED_MIN = 3
@@ -20,6 +21,7 @@ _PODS = "pods -A -l app.kubernetes.io/name=trainjob-recovery"
 _INCIDENTS = fleet_series("recovery_fleet_incidents_total")
 _ERRORS = 'code=~"5..|429|timeout|connection"'
 _REPLICA = "{{ $labels.instance }}"
+_LOSS_WAIT = "recovery_loss_wait_seconds_bucket"
 _QUEUE_WAIT = "recovery_workqueue_queue_duration_seconds_bucket"
 
 OWN_ALERTS = (
@@ -107,6 +109,15 @@ OWN_ALERTS = (
         summary=f"{{{{ $value | humanizePercentage }}}} of the requests of {_REPLICA} fail.",
         description=f"The API server refuses, throttles or does not answer {_REPLICA}. Recoveries take longer. "
         "Run `kubectl get --raw '/readyz?verbose'`.",
+    ),
+    Alert(
+        name="RecoveryLossWait",
+        expr=f"histogram_quantile(0.99, sum by (instance, le) (rate({_LOSS_WAIT}[15m]))) > {LOSS_WAIT_SECONDS}",
+        for_seconds=300,
+        severity=AlertSeverity.WARNING,
+        summary=f"Losses wait {{{{ $value | humanizeDuration }}}} before {_REPLICA} opens their incident.",
+        description="Other groups keep the controller busy, or the API server answers slowly. Recoveries begin later "
+        f"by as much. Run `kubectl top {_PODS}`.",
     ),
     Alert(
         name="RecoveryQueueLag",

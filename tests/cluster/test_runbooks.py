@@ -432,6 +432,9 @@ async def test_pages_about_the_controller(
             shown = await page.look()
             assert "[+]etcd ok" in shown
             assert "service-accounts " in shown
+        async with walked(shell, "RecoveryLossWait") as page:
+            assert "all caches are synced" in await page.look()
+            page.leave("kubectl top", why="there is no metrics-server")
         async with walked(shell, "RecoveryQueueLag") as page:
             assert "all caches are synced" in await page.look()
             page.leave("kubectl top", why="there is no metrics-server")

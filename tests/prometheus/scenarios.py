@@ -116,6 +116,18 @@ SCENARIOS: dict[str, Scenario] = {
         "50m10s",
         {"instance": "10.0.0.1:8080"},
     ),
+    "RecoveryLossWait": Scenario(
+        {
+            own("loss_wait_seconds_bucket", cause="queue", le="0.1"): "0x5 0x29 0+10x50",
+            own("loss_wait_seconds_bucket", cause="queue", le="1"): "0x5 0x29 0+10x50",
+            own("loss_wait_seconds_bucket", cause="queue", le="2.5"): "0x5 0+10x29 300+10x50",
+            own("loss_wait_seconds_bucket", cause="queue", le="+Inf"): "0x5 0+10x29 300+10x50",
+        },
+        "10m10s",
+        "20m10s",
+        "60m10s",
+        {"instance": "10.0.0.1:8080"},
+    ),
     "RecoveryQueueLag": Scenario(
         {
             own("workqueue_queue_duration_seconds_bucket", name="group", le="1"): "0x5 0x29 0+100x50",

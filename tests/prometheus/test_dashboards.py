@@ -274,6 +274,7 @@ _FLEET: Mapping[str, Check] = {
     "Missing permissions": _is(lambda _: 1),
     "Reconciles: slowest of a hundred": _between(0, 1),
     "Queue: groups that are due": _between(0, len(JOBS)),
+    "Losses until their incident: slowest of a hundred": _between(0, 2.5),
     "Failed reconciles": _sum_is(lambda truth: len(truth.recording.evidence.failed_reconciles)),
     "Event loop lag: slowest of a hundred": _between(0, 0.001),
     "CPU": _between(0, 64),

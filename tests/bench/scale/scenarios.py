@@ -161,10 +161,10 @@ async def lost(run: Run) -> None:
 
 async def _burst(run: Run, name: str, change: Callable[[], None]) -> None:
     """`change` is called for each event."""
-    waits, costs, answers = [], [], []
+    waits, costs, answers, hindered = [], [], [], []
     events = run.sizes.events
     for _ in range(run.sizes.bursts):
-        victim = run.unhurt(run.group_sizes()[0])[0]
+        victim, waited = run.unhurt(run.group_sizes()[0])[0], run.controller.waited_seconds()
         used, since, began, lost_at, sent = run.controller.cpu_seconds(), 0, time.monotonic(), 0.0, 0
         while sent < events:
             while sent < events * min(1.0, (time.monotonic() - began) / _BURST_SECONDS):
@@ -179,11 +179,13 @@ async def _burst(run: Run, name: str, change: Callable[[], None]) -> None:
         waits.append(_milliseconds(lost_at, run.firsts(since, [victim])["ledger"].get(victim.name)))
         costs.append((run.controller.cpu_seconds() - used) * 1000 / events)
         answers.append(run.controller.longest_answer_seconds(began) * 1000)
+        hindered.append(run.controller.waited_seconds() - waited)
         run.cluster.frozen = False
     run.note(name, "loss to ledger, median ms", statistics.median(waits))
     run.note(name, "loss to ledger, longest ms", max(waits))
     run.note(name, "for 1,000 events, median CPU s", statistics.median(costs), 3)
     run.note(name, "longest answer of the event loop, median ms", statistics.median(answers))
+    run.note(name, "without a processor, median s", statistics.median(hindered), 2)
 
 
 def _bystanders(run: Run) -> list[Pod]:
