@@ -18,6 +18,8 @@ class _Wait:
         """When the reconcile that is to judge it began. None: it has not."""
         self.failed = False
         """A reconcile has failed meanwhile."""
+        self.later: float | None = None
+        """When an event came that the running reconcile may not have seen. None: no such event came."""
 
 
 class LossWaits:
@@ -30,13 +32,15 @@ class LossWaits:
 
     def noticed(self, key: GroupKey) -> None:
         """A watch has shown a sign of a loss."""
-        if key not in self._waits:
-            self._waits[key] = _Wait(self._clock.monotonic_seconds())
+        now = self._clock.monotonic_seconds()
+        wait = self._waits.setdefault(key, _Wait(now))
+        if wait.begun is not None and wait.later is None:
+            wait.later = now
 
     def begun(self, key: GroupKey) -> None:
         """A reconcile of the group begins."""
         if (wait := self._waits.get(key)) is not None:
-            wait.begun = self._clock.monotonic_seconds()
+            wait.begun, wait.later = self._clock.monotonic_seconds(), None
 
     def failed(self, key: GroupKey) -> None:
         """That reconcile has failed. The next one judges the loss."""
@@ -47,14 +51,21 @@ class LossWaits:
         """That reconcile is over. What it has not written is no loss. What came meanwhile waits for the next one."""
         wait = self._waits.get(key)
         if wait is not None and wait.begun is not None:
-            del self._waits[key]
+            self._over(key, wait)
 
     def opened(self, key: GroupKey) -> None:
         """Report the wait: a ledger write has opened an incident."""
-        wait = self._waits.pop(key, None)
+        wait = self._waits.get(key)
         if wait is None or wait.begun is None:
             return
+        self._over(key, wait)
         now = self._clock.monotonic_seconds()
         requests, seconds = now - wait.begun, now - wait.since
         cause = LossWait.REQUESTS if 2 * requests > seconds else LossWait.QUEUE
         self._observer.loss_waited(LossWait.BACKOFF if wait.failed else cause, seconds)
+
+    def _over(self, key: GroupKey, wait: _Wait) -> None:
+        """The reconcile has judged what had come by then. What has come since waits for the next one."""
+        del self._waits[key]
+        if wait.later is not None:
+            self._waits[key] = _Wait(wait.later)

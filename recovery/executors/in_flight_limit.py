@@ -46,8 +46,17 @@ class InFlightLimit:
         """In this round."""
 
     @property
+    def most(self) -> int:
+        """How many may be in flight now."""
+        return IN_FLIGHT_BESIDE_TRIGGERS if self._triggers_wait() else self._limit
+
+    @property
     def full(self) -> bool:
-        return self._in_flight >= (IN_FLIGHT_BESIDE_TRIGGERS if self._triggers_wait() else self._limit)
+        return self._in_flight >= self.most
+
+    def is_late(self, began_seconds: float) -> bool:
+        """The request that was sent then is in flight for longer than one in time."""
+        return self._clock.monotonic_seconds() - began_seconds > self._alone_seconds + LATE_SECONDS
 
     def begin(self) -> float:
         """A request is sent. Returns the moment, which `end` needs."""

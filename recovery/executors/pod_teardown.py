@@ -12,11 +12,12 @@ Each delete names the UID of its pod. The deletes of all groups together are bou
 Groups take turns as wholes, because a group only restarts after its last pod: with one pod of each group in turn, all
 groups would restart as late as the last one. First comes the group that would be done first if it were alone: its
 arrival, and the time that its number of pods takes. So sixteen pods do not wait for a thousand that came with them, and
-the thousand wait only for groups that come within the next 2.5 s, not for every later one.
+the thousand wait only for groups that come within the next 2.5 s, not for every later one. A group
+whose deletes are late has at most half of them while others wait.
 """
 
 import asyncio
-import heapq
+from bisect import insort
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -50,7 +51,7 @@ class PodTeardown:
         """Separate: a pod that was deleted gracefully may have to be deleted by force a moment later."""
         self._limit = InFlightLimit(clock, triggers_wait=triggers_wait)
         self._waiting: list[tuple[float, int, _Batch]] = []
-        """A heap of what is not sent yet. A batch that was cancelled has no pods any more."""
+        """What is not sent yet, in the order of the turns. A batch that was cancelled has no pods any more."""
         self._arrivals = count()
 
     async def delete_pods(self, namespace: str, action: DeletePods | ForceDeletePods) -> None:
@@ -67,7 +68,7 @@ class PodTeardown:
         if not batch.pods:
             return
         done_alone_at = self._clock.monotonic_seconds() + len(batch.pods) / PODS_PER_SECOND
-        heapq.heappush(self._waiting, (done_alone_at, next(self._arrivals), batch))
+        insort(self._waiting, (done_alone_at, next(self._arrivals), batch))
         self._send()
         try:
             await batch.over.wait()
@@ -82,21 +83,35 @@ class PodTeardown:
     def _send(self) -> None:
         """Send as many deletes as may be in flight."""
         while self._waiting and not self._limit.full:
-            batch = self._waiting[0][2]
+            turn = self._turn()
+            batch = self._waiting[turn][2]
             if batch.pods:
                 pod = batch.pods.popleft()
-                task = asyncio.create_task(self._delete(batch, pod))
-                batch.in_flight.add(task)
+                task, began = asyncio.create_task(self._delete(batch, pod)), self._limit.begin()
+                batch.in_flight[task] = began
                 # A callback: a task that is cancelled before it starts runs no line of its own.
-                task.add_done_callback(partial(self._sent, batch, pod, self._limit.begin()))
+                task.add_done_callback(partial(self._sent, batch, pod, began))
             if not batch.pods:
-                heapq.heappop(self._waiting)
+                del self._waiting[turn]
+
+    def _turn(self) -> int:
+        """Whose turn it is: the first group, except those with late deletes that have half of all in flight.
+
+        The server may take ten seconds for each pod of one group, as behind a webhook that times out. The order alone
+        would let such a group keep all others waiting until its last pod.
+        """
+        share = max(1, self._limit.most // 2)
+        return next((turn for turn, (_, _, batch) in enumerate(self._waiting) if not self._hangs(batch, share)), 0)
+
+    def _hangs(self, batch: "_Batch", share: int) -> bool:
+        oldest = next(iter(batch.in_flight.values()), None)
+        return oldest is not None and len(batch.in_flight) >= share and self._limit.is_late(oldest)
 
     def _sent(self, batch: "_Batch", pod: PodRef, began_seconds: float, task: "asyncio.Task[None]") -> None:
         """The delete is over, in one way or another: the next one may be sent."""
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         self._limit.end(began_seconds, answered=not task.cancelled(), refused=isinstance(error, TryLaterError))
-        batch.in_flight.discard(task)
+        batch.in_flight.pop(task, None)
         if error is None:
             batch.asked.note(pod)
         else:
@@ -140,6 +155,7 @@ class _Batch:
         self.asked = asked
         self.pods: deque[PodRef] = deque()
         """Not sent yet."""
-        self.in_flight: set[asyncio.Task[None]] = set()
+        self.in_flight: dict[asyncio.Task[None], float] = {}
+        """With the moment at which each was sent, oldest first."""
         self.errors: list[BaseException] = []
         self.over = asyncio.Event()

@@ -88,9 +88,11 @@ class JustifiedRestart(CheckerRule):
                 return None  # The reason for holding it was judged before.
             late = any(_took_too_long(job, incident.pinned, made.at) for job in targets)
             before = made.before.incident
-            # Perhaps no replica led since the old group was deleted, so the ledger still says that it is taken down.
+            # Perhaps no replica led since the old group was deleted, or resumed, so the ledger still says that it is
+            # taken down, or waits.
             others = before is not None and not set(before.target.job_uids) & set(incident.target.job_uids)
-            on_its_way = made.before.phase in _ON_THE_WAY or (made.before.phase in phases.GOING_DOWN and others)
+            behind = made.before.phase in phases.GOING_DOWN | {Phase.BACKOFF} and others
+            on_its_way = made.before.phase in _ON_THE_WAY or behind
             if on_its_way and (late or self.world.undisturbed.clocks_jumped()):
                 return None
         jobs = ", ".join(incident.target.job_uids)
