@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 import msgspec
 
+from recovery.core.diagnosis.trained import group_ran_at
 from recovery.core.diagnosis.training_container import assigned, select
 from recovery.core.model.facts import (
     GroupKey,
@@ -112,7 +113,14 @@ def snapshot_of(
     ordered = _assigned(jobs, parts.workload, sorted(pods.values(), key=lambda pod: pod.name), nodes)
     names = dict.fromkeys(pod.node for pod in ordered if pod.node and pod.node not in unknown_nodes)
     gone = [each for each in parts.gone_jobs if adapter.is_member(each.facts.replicated_job, jobset, each.facts)]
-    trained_at = _trained_at(jobs, ordered, incarnations) | {each.facts.uid: each.trained_at for each in gone}
+    watched = frozenset(job.uid for job in jobs if len(jobs) > 1 and incarnations.saw_all_pods(job.uid, ordered))
+    expected = _expected_jobs(adapter, jobset, parts.jobs, members)
+    trained_at = {job.uid: moment for job in jobs if (moment := incarnations.train(job, ordered)) is not None}
+    present = [job for job in jobs if job.deleting_since is None]
+    if len(present) >= expected:
+        for uid, moment in group_ran_at(present, ordered, watched).items():
+            trained_at[uid] = min(moment, trained_at.get(uid, moment))
+    trained_at |= {each.facts.uid: each.trained_at for each in gone}
     return Snapshot(
         key=key,
         workload=parts.workload,
@@ -124,11 +132,9 @@ def snapshot_of(
         gone_nodes=frozenset(name for name in names if name in gone_nodes),
         trained_at=trained_at,
         trained_members={job.uid: incarnations.trained_members(job) for job in jobs if job.uid in trained_at},
-        fully_watched=frozenset(
-            job.uid for job in jobs if len(jobs) > 1 and incarnations.saw_all_pods(job.uid, ordered)
-        ),
+        fully_watched=watched,
         done={job.uid: done for job in jobs if (done := incarnations.done(job.uid))},
-        expected_jobs=_expected_jobs(adapter, jobset, parts.jobs, members),
+        expected_jobs=expected,
         live=live,
         stale=stale,
         undecodable=undecodable,
@@ -162,10 +168,3 @@ def _expected_jobs(
     asked = {each.name: each.replicas for each in jobset.replicated_jobs if adapter.is_member(each.name, jobset, None)}
     ceased = sum(job.replicated_job in asked and job.uid not in members for job in jobs)
     return max(sum(asked.values()) - ceased, 0)
-
-
-def _trained_at(
-    jobs: Iterable[JobFacts], pods: tuple[PodFacts, ...], incarnations: JobHistories
-) -> dict[str, datetime]:
-    moments = ((job.uid, incarnations.train(job, pods)) for job in jobs)
-    return {job_uid: moment for job_uid, moment in moments if moment is not None}

@@ -9,12 +9,13 @@ all the others ran. Then a group that never trained counts as trained, and is re
 opposite error would be worse: a group with a member that was replaced unseen hangs, with all its pods Ready.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from recovery.core.diagnosis.membership import Rank, member_count, rank, stands_still
-from recovery.core.diagnosis.processes import first_overlap, processes_of
+from recovery.core.diagnosis.membership import member_count, rank, stands_still
+from recovery.core.diagnosis.processes import Member, first_overlap, processes_of
 from recovery.core.model.derived import derived
 from recovery.core.model.facts import JobFacts, PodFacts, Snapshot
 from recovery.core.model.ledger_bounds import LATEST
@@ -192,8 +193,41 @@ def all_ran_at(job: JobFacts, pods: Sequence[PodFacts], *, watched: bool = False
     if watched:
         return ran_at
     over = _run_over_at(job, pods)
-    known = (ran_at, _before_replacements(job, members, over), _before_hole(job, members, over))
+    replaced = _before_replacements((job,), {job.uid: members}, over, {job.uid}) if _lost_unseen(job, pods) else None
+    known = (ran_at, replaced, _before_hole(job, members, over))
     return min((moment for moment in known if moment is not None), default=None)
+
+
+def group_ran_at(jobs: Sequence[JobFacts], pods: Sequence[PodFacts], watched: Collection[str]) -> dict[str, datetime]:
+    """By UID, the Jobs of a group that show only together that they ran: a pod that replaces a lost one of the only
+    rank of its Job is younger than the processes of the other Jobs. With the moment at which all ran at once.
+
+    `watched`: the UIDs of Jobs of which no pod has come and gone unseen.
+    """
+    unseen = {job.uid for job in jobs if job.uid not in watched and _lost_unseen(job, _of(job, pods))}
+    if len(jobs) < 2 or not unseen or any(map(stands_still, jobs)):
+        return {}
+    overs = [over for job in jobs if (over := _run_over_at(job, _of(job, pods))) is not None]
+    members = {job.uid: pods_of_run(job, _of(job, pods)) for job in jobs}
+    ran_at = _before_replacements(jobs, members, max(overs, default=None), unseen)
+    return {} if ran_at is None else dict.fromkeys(unseen, ran_at)
+
+
+def _of(job: JobFacts, pods: Iterable[PodFacts]) -> tuple[PodFacts, ...]:
+    return tuple(pod for pod in pods if pod.job_uid == job.uid)
+
+
+def _lost_unseen(job: JobFacts, pods: Iterable[PodFacts]) -> bool:
+    """The Job has counted the failure of a pod of which nothing is known. `pods`: those of the Job, of each run.
+
+    A Job with a podFailurePolicy need not count a failure, so the figures of one that has counted any prove nothing.
+    """
+    return job.failed > 0 and not _shows_all_ends(job, pods)
+
+
+def _shows_all_ends(job: JobFacts, pods: Iterable[PodFacts]) -> bool:
+    ended = sum(pod.gone_at is not None or pod.phase == "Failed" for pod in pods)
+    return ended >= job.failed and not job.pod_failure_rules
 
 
 def started_at(pod: PodFacts) -> datetime | None:
@@ -209,8 +243,7 @@ def shows_all_processes(job: JobFacts, pods: Iterable[PodFacts], *, fully_watche
     that it does not count. Always false if a container has been restarted more than once.
     """
     known = tuple(pods)
-    ended = sum(pod.gone_at is not None or pod.phase == "Failed" for pod in known)
-    are_all = fully_watched or (ended >= job.failed and not job.pod_failure_rules)
+    are_all = fully_watched or _shows_all_ends(job, known)
     return are_all and all(map(_shows_its_processes, known))
 
 
@@ -227,22 +260,29 @@ def _overlap_of(job: JobFacts, pods: Iterable[PodFacts], wanted: int) -> datetim
     return first_overlap((process for pod in pods for process in processes_of(pod)), {job.uid: wanted})
 
 
-def _before_replacements(job: JobFacts, pods: Sequence[PodFacts], over: datetime | None) -> datetime | None:
+def _before_replacements(
+    jobs: Sequence[JobFacts],
+    pods: Mapping[str, Sequence[PodFacts]],
+    over: datetime | None,
+    unseen: Collection[str],
+) -> datetime | None:
     """Infers the moment from replaced pods: the first known pods of some ranks were created only after all the others
-    ran at once, and the Job counted failures. `over`: when an earlier run was over. None: there was none.
+    ran at once, and their Jobs have lost pods unseen. `pods`: those of the present run, by Job. `over`: when an earlier
+    run was over. None: there was none. `unseen`: the UIDs of those Jobs.
 
     A lost pod that is still known stands for its rank instead of its replacement, because it shows whether it ran.
     """
-    known: dict[Rank, list[PodFacts]] = {}
-    for pod in sorted(pods, key=lambda pod: pod.created_at):
-        known.setdefault(rank(pod), []).append(pod)
-    if job.failed == 0 or len([each for each in known.values() if each[-1].gone_at is None]) != member_count(job):
+    known: dict[Member, list[PodFacts]] = {}
+    for pod in sorted((pod for job in jobs for pod in pods[job.uid]), key=lambda pod: pod.created_at):
+        known.setdefault((pod.job_uid, rank(pod)), []).append(pod)
+    wanted = {job.uid: member_count(job) for job in jobs}
+    if len([each for each in known.values() if each[-1].gone_at is None]) != sum(wanted.values()):
         return None
     # A resumed Job may have counted failures in an earlier run. The Job controller creates pods in batches, and with
     # podReplacementPolicy Failed it creates each one only when a pod of the earlier run has ended.
     ranks, all_started_at = list(known.values()), None
     if over is not None:
-        grace = timedelta(seconds=max(pod.grace_seconds for pod in pods))
+        grace = timedelta(seconds=max(pod.grace_seconds for each in ranks for pod in each))
         all_started_at = over + min(grace, _LONGEST_GRACE) + _ENDS_REPORTED_WITHIN
     for count, late in enumerate(ranks[1:], 1):
         start = min((start for pod in ranks[count - 1] if (start := started_at(pod)) is not None), default=None)
@@ -251,8 +291,13 @@ def _before_replacements(job: JobFacts, pods: Sequence[PodFacts], over: datetime
         all_started_at = start if all_started_at is None else max(all_started_at, start)
         if late[0].created_at <= all_started_at:
             continue
-        ran_at = _overlap_of(job, [pod for each in ranks[:count] for pod in each], count)
-        if ran_at is not None and late[0].created_at > ran_at:
+        earlier = ranks[:count]
+        counts = Counter(each[0].job_uid for each in earlier)
+        ran_at = first_overlap((process for each in earlier for pod in each for process in processes_of(pod)), counts)
+        lost = {each[0].job_uid for each in ranks[count:]}
+        # With startupPolicy InOrder, JobSet creates a Job only once the earlier ones run.
+        begun = {job.uid for job in jobs if ran_at is not None and job.created_at <= ran_at}
+        if ran_at is not None and late[0].created_at > ran_at and lost <= begun.intersection(unseen):
             return ran_at
     return None
 

@@ -165,11 +165,11 @@ def test_a_rank_that_a_user_adds_to_a_group_that_runs_again_is_not_waited_for(st
 
 def added(template: int) -> World:
     """A group of four lost a rank, and all were replaced. Much later a fifth rank runs too. `template`: how many pods
-    the JobSet gives its Jobs."""
+    the JobSet gives its Jobs. With five, the fifth one was lost too, before its known pod was created."""
     repaired = training(4).pod_failed(3, 1, -3000)
     for index in range(4):
         repaired = repaired.came_back(index, -2990, -2980)
-    five = repaired.with_job(parallelism=5, completions=5).replaced(4, -100).with_job(failed=1)
+    five = repaired.with_job(parallelism=5, completions=5).replaced(4, -100).with_job(failed=template)
     return sized(five.started(4, -90).pod_ready(4, -90), template)
 
 
