@@ -4,8 +4,9 @@ import msgspec
 import pytest
 
 from recovery.core.diagnosis.membership import member_count
-from recovery.core.diagnosis.trained import all_ran_at, began_at, replacements, trained_at
+from recovery.core.diagnosis.trained import all_ran_at, began_at, group_ran_at, replacements, trained_at
 from recovery.core.model.facts import Condition
+from tests.unit.core.decision.test_several_jobs import launcher_of
 from tests.unit.core.groups import group, training
 from tests.unit.core.world import World, at
 
@@ -21,6 +22,15 @@ def staggered() -> World:
     for index in range(4):
         world = world.started(index, index + 1)
     return world
+
+
+def refused_when_resumed(failed: int) -> World:
+    """A node refuses the pod of rank 3 in the second in which the Job is resumed, so that it counts as a pod of the
+    earlier run. Its replacement is Pending."""
+    world = group(born=0).with_job(conditions=(Condition("Suspended", "False", since=at(0)),))
+    for index in range(3):
+        world = world.started(index, 1)
+    return world.with_pod(3, phase="Failed", deleting_since=at(0)).replaced(3, 60).with_job(failed=failed)
 
 
 def crashed_early() -> World:
@@ -109,6 +119,8 @@ TABLE: dict[str, tuple[World, float | None]] = {
         group(born=0).started(0, 1).started(1, 1).started(2, 1).pod_gone(3, 9).replaced(3, 10),
         None,
     ),
+    "each pod that the Job counts as failed is known": (refused_when_resumed(failed=1), None),
+    "one of them is not known": (refused_when_resumed(failed=2), 1),
     "the first pods are Pending still": (
         group(born=0).started(3, 1).with_job(failed=1).replaced(3, 60).controller_restarted(),
         None,
@@ -176,6 +188,40 @@ def test_replacements_are_the_pods_made_after_all_ran() -> None:
 def test_a_rank_that_was_added_since_all_ran_replaces_no_one(members: int, found: list[str]) -> None:
     world = staggered().pod_gone(3, 60).replaced(3, 61)
     assert [pod.name for pod in replacements(world.job, world.pods, at(4), members)] == found
+
+
+# --- Jobs that show only together that they ran --------------------------------------------------------------------
+
+
+def of_two_jobs(
+    *, created: float = 0, replaced: float = 60, failed: int = 1, watched: bool = False
+) -> dict[str, float]:
+    """Four nodes run from second 4 on. The launcher, of one rank, was created at `created`, and its only known pod at
+    `replaced`. Returns what its Job shows together with theirs."""
+    nodes, launcher = staggered(), launcher_of(group(1, born=replaced).started(0, replaced + 1))
+    launcher = launcher.with_job(failed=failed, created_at=at(created))
+    seen = {launcher.job.uid} if watched else set[str]()
+    found = group_ran_at((nodes.job, launcher.job), (*nodes.pods, *launcher.pods), seen)
+    return {uid: (moment - at(0)).total_seconds() for uid, moment in found.items()}
+
+
+def test_the_only_rank_of_a_job_was_replaced_after_the_others_ran() -> None:
+    """Seed 132: its pod alone shows no earlier process of the group."""
+    assert of_two_jobs() == {"L-job-1": 4}
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        of_two_jobs(failed=0),
+        of_two_jobs(watched=True),
+        of_two_jobs(replaced=3),
+        of_two_jobs(created=60),
+    ],
+    ids=["no failure is counted", "each pod was seen", "the others did not run yet", "the Job is younger"],
+)
+def test_the_only_rank_of_a_job_need_not_have_run_before(found: dict[str, float]) -> None:
+    assert found == {}
 
 
 # --- ranks without a pod -------------------------------------------------------------------------------------------
