@@ -283,11 +283,9 @@ class Duty:
 
         stopper = asyncio.create_task(self._close_when(stop))
         try:
-            while (taken := await self.queue.take()) is not None:
+            # The slot comes first: a group that is taken keeps its turn, also if another one is lost meanwhile.
+            while await self._wait_for_slot(stopper) and (taken := await self.queue.take()) is not None:
                 self._observer.queue_waited(taken.waited_seconds)
-                await self._wait_for_slot(stopper)
-                if stop.is_set():
-                    break
                 self._holding.add(taken.key)
                 task = asyncio.create_task(self._reconcile(taken))
                 running.add(task)
@@ -302,11 +300,12 @@ class Duty:
                 task.cancel()
             await asyncio.gather(stopper, *running, return_exceptions=True)
 
-    async def _wait_for_slot(self, stopper: "asyncio.Task[None]") -> None:
-        """Wait until another reconcile may begin, or until the stop, which must not wait for hanging reconciles."""
+    async def _wait_for_slot(self, stopper: "asyncio.Task[None]") -> bool:
+        """Wait until another reconcile may begin. False: the stop came first, which must not wait for hanging ones."""
         slot = asyncio.create_task(self._slots.acquire())
         try:
             await asyncio.wait({slot, stopper}, return_when=asyncio.FIRST_COMPLETED)
+            return slot.done()
         finally:
             slot.cancel()
 

@@ -7,7 +7,7 @@ from datetime import datetime
 import msgspec
 
 from recovery.controller.leadership import SoleLeader
-from recovery.controller.runner import Controller
+from recovery.controller.runner import _RECONCILES_AT_ONCE, Controller
 from recovery.core.model.facts import GroupKey, Snapshot
 from recovery.core.model.ledger_object import LedgerObject
 from recovery.executors.in_flight_limit import IN_FLIGHT_MAX
@@ -84,3 +84,45 @@ async def test_groups_whose_pod_deletes_hang_hold_up_no_trigger_of_another_group
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert len(api.sent("delete", PODS)) == IN_FLIGHT_MAX, "the end of the term ends the deletes that wait"
+
+
+class ReadsHang(Groups):
+    """Live reads are answered only once `answers` is set."""
+
+    def __init__(self, api: LedgersApi, count: int) -> None:
+        super().__init__(api, count)
+        self.answers = asyncio.Event()
+        self.reconciled: list[str] = []
+        """The namespaces of the groups, in the order of their reconciles."""
+
+    def snapshot(self, key: GroupKey) -> Snapshot:
+        self.reconciled.append(key.namespace)
+        return super().snapshot(key)
+
+    async def read_live(self, key: GroupKey) -> Snapshot:
+        await self.answers.wait()
+        return await super().read_live(key)
+
+    def subscribe(self, changed: GroupChanged) -> None:
+        self.changed = changed
+
+
+@virtual_time
+async def test_a_loss_gets_the_next_free_slot_before_a_change_that_came_earlier() -> None:
+    clock, api = Clock(), NoPodGoes()
+    store = ReadsHang(api, _RECONCILES_AT_ONCE)
+    controller = Controller(
+        api=api, store=store, clock=clock, entropy=Chance(), observer=Ears(), leadership=SoleLeader(clock)
+    )
+    running = asyncio.create_task(controller.run(asyncio.Event()))
+    await asyncio.sleep(5)
+    assert len(set(store.reconciled)) == _RECONCILES_AT_ONCE, "each of them holds a slot"
+    store.changed(GroupKey("changed", "train"), loss=False)
+    await asyncio.sleep(1)
+    store.changed(GroupKey("lost", "train"), loss=True)
+    await asyncio.sleep(1)
+    store.answers.set()
+    await asyncio.sleep(1)
+    assert [each for each in dict.fromkeys(store.reconciled) if not each.startswith("ml-")] == ["lost", "changed"]
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)

@@ -323,7 +323,7 @@ async def test_depth_is_that_of_the_queue(monkeypatch: pytest.MonkeyPatch) -> No
     scene.reconciles.seconds = 100
     async with scene.running():
         await asyncio.sleep(1)
-        assert scene.controller.queue_depth == 300 - 257, "256 are looked at, one waits for its turn"
+        assert scene.controller.queue_depth == 300 - 256, "256 are looked at, and no other is taken"
         scene.reconciles.seconds = 0
         await asyncio.sleep(150)
         assert scene.controller.queue_depth == 0
