@@ -79,6 +79,10 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self._seconds
 
+    def spend(self, seconds: float) -> None:
+        """The callback that runs now has kept the processor busy for so long."""
+        self._seconds += seconds
+
     def call_at(
         self,
         when: float,

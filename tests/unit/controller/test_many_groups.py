@@ -1,21 +1,27 @@
-"""Many groups fail at once, and the API server is slow to delete pods. No group's trigger waits for those deletes."""
+"""Many groups fail at once and the API server is slow to delete pods, or many change at once and one fails.
+
+No group's trigger waits for the deletes of others, and none waits for healthy groups.
+"""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 
 import msgspec
+import pytest
 
 from recovery.controller.leadership import SoleLeader
+from recovery.controller.queue import COALESCE_SECONDS, GroupQueue
 from recovery.controller.runner import _RECONCILES_AT_ONCE, Controller
 from recovery.core.model.facts import GroupKey, Snapshot
 from recovery.core.model.ledger_object import LedgerObject
 from recovery.executors.in_flight_limit import IN_FLIGHT_MAX
 from recovery.ports import JOBS, PODS, ApiRequest, GroupChanged
-from recovery.sim.virtual_time import VirtualClock, virtual_time
+from recovery.sim.virtual_time import VirtualClock, VirtualTimeLoop, virtual_time
 from tests.unit.controller.fakes import Ears, FakeStore, LedgersApi
 from tests.unit.controller.scene import lost
 from tests.unit.controller.test_queue import Chance
+from tests.unit.core.groups import training
 from tests.unit.core.world import at
 
 
@@ -126,3 +132,72 @@ async def test_a_loss_gets_the_next_free_slot_before_a_change_that_came_earlier(
     assert [each for each in dict.fromkeys(store.reconciled) if not each.startswith("ml-")] == ["lost", "changed"]
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+RECONCILE_SECONDS = 0.002
+CHANGES_EVERY_SECONDS = 0.001
+LATEST_LOSS_SECONDS = COALESCE_SECONDS + 10 * RECONCILE_SECONDS
+"""A loss has two reconciles, the second one with live facts. Others may be running or take a turn before each."""
+
+
+class OneProcessor(Groups):
+    """Healthy groups, of which each reconcile takes time. Nothing else runs meanwhile, as in the real process."""
+
+    lost: GroupKey | None = None
+
+    def snapshot(self, key: GroupKey) -> Snapshot:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualTimeLoop)
+        loop.spend(RECONCILE_SECONDS)
+        return super().snapshot(key) if key == self.lost else _moved(training(4).snapshot(), key)
+
+    def subscribe(self, changed: GroupChanged) -> None:
+        self.changed = changed
+
+
+async def seconds_until_trigger() -> float:
+    """Twice as many changes arrive as the processor can handle. After one second a group loses a pod."""
+    clock, api = Clock(), LedgersApi()
+    store = OneProcessor(api, 2_000)
+    lost_group = GroupKey("ml-5", "train")
+    controller = Controller(
+        api=api, store=store, clock=clock, entropy=Chance(), observer=Ears(), leadership=SoleLeader(clock)
+    )
+    running = asyncio.create_task(controller.run(asyncio.Event()))
+    await asyncio.sleep(20)
+    began = clock.monotonic_seconds()
+    for number, key in enumerate(store.keys()):
+        await asyncio.sleep(max(0.0, began + number * CHANGES_EVERY_SECONDS - clock.monotonic_seconds()))
+        if number == 1_000:
+            store.lost, at_loss = lost_group, clock.monotonic_seconds()
+            store.changed(lost_group, loss=True)
+        store.changed(key, loss=False)
+        if api.sent("delete", JOBS):
+            break
+    while not api.sent("delete", JOBS):
+        await asyncio.sleep(CHANGES_EVERY_SECONDS)
+    took = clock.monotonic_seconds() - at_loss
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    return took
+
+
+@virtual_time
+async def test_a_loss_among_thousands_of_changes_is_handled_within_a_few_reconciles_time() -> None:
+    assert await seconds_until_trigger() <= LATEST_LOSS_SECONDS
+
+
+@virtual_time
+async def test_first_in_first_out_is_seen() -> None:
+    """The measure that the test above relies on would show a queue without an urgent lane."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(GroupQueue, "add", without_urgency(GroupQueue.add))
+        patch.setattr(GroupQueue, "add_after", without_urgency(GroupQueue.add_after))
+        assert await seconds_until_trigger() > 10 * LATEST_LOSS_SECONDS
+
+
+def without_urgency(method: Callable[..., None]) -> Callable[..., None]:
+    def queue(self: GroupQueue, *arguments: object, urgent: bool = False) -> None:
+        method(self, *arguments)
+
+    return queue
