@@ -49,6 +49,7 @@ Object = dict[str, Any]
 REPOSITORY = Path(__file__).resolve().parents[2]
 LEASE_SECONDS = 3
 """The Lease duration of the controllers here. A controller that takes over from a killed one waits that long."""
+_CANCELLED_IN_SECONDS = 10.0
 
 
 async def until(what: str, holds: Callable[[], bool], timeout_seconds: float = GUARD_SECONDS) -> None:
@@ -102,9 +103,20 @@ class Fleet:
                 yield cls(api, kubelets, world, names, task)
                 assert not task.done(), "the model has ended before the test; what ended it follows"
             finally:
-                task.cancel()
-                with suppress(asyncio.CancelledError):
-                    await task
+                await _cancelled(task)
+
+
+async def _cancelled(model: "asyncio.Task[None]") -> None:
+    """Ends the model. While tests without it run, the loop of the session stands still, for minutes. When it goes on,
+    each time-out in it has expired, and one of them has once taken the cancellation for its own (unexplained)."""
+    while not model.done():
+        model.cancel()
+        _, left = await asyncio.wait({model}, timeout=_CANCELLED_IN_SECONDS)
+        if left:
+            for task in asyncio.all_tasks():
+                task.print_stack(limit=4)
+    with suppress(asyncio.CancelledError):
+        await model
 
 
 @dataclass
