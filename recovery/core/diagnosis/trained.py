@@ -218,7 +218,8 @@ def _of(job: JobFacts, pods: Iterable[PodFacts]) -> tuple[PodFacts, ...]:
 
 
 def _lost_unseen(job: JobFacts, pods: Iterable[PodFacts]) -> bool:
-    """The Job has counted the failure of a pod of which nothing is known. `pods`: those of the Job, of each run.
+    """The Job has counted the failure of a pod of which nothing is known. `pods`: those of the Job, of each run, and
+    perhaps others.
 
     A Job with a podFailurePolicy need not count a failure, so the figures of one that has counted any prove nothing.
     """
@@ -226,7 +227,8 @@ def _lost_unseen(job: JobFacts, pods: Iterable[PodFacts]) -> bool:
 
 
 def _shows_all_ends(job: JobFacts, pods: Iterable[PodFacts]) -> bool:
-    ended = sum(pod.gone_at is not None or pod.phase == "Failed" for pod in pods)
+    mine = (pod for pod in pods if pod.job_uid == job.uid)
+    ended = sum(pod.gone_at is not None or pod.phase == "Failed" for pod in mine)
     return ended >= job.failed and not job.pod_failure_rules
 
 

@@ -205,6 +205,12 @@ def of_two_jobs(
     return {uid: (moment - at(0)).total_seconds() for uid, moment in found.items()}
 
 
+def test_the_end_of_a_pod_of_another_job_shows_no_end_of_this_one() -> None:
+    world = staggered().pod_gone(3, 60).replaced(3, 61).started(3, 70).controller_restarted()
+    other = launcher_of(group(1, born=0).started(0, 1).pod_failed(0, 1, 30))
+    assert all_ran_at(world.job, (*world.pods, *other.pods)) == at(3)
+
+
 def test_the_only_rank_of_a_job_was_replaced_after_the_others_ran() -> None:
     """Seed 132: its pod alone shows no earlier process of the group."""
     assert of_two_jobs() == {"L-job-1": 4}
