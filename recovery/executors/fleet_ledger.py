@@ -240,8 +240,8 @@ class FleetWriter:
 
 
 def _difference(before: dict[str, object], after: dict[str, object]) -> dict[str, object]:
-    """The merge patch that makes `after` of `before`."""
-    patch: dict[str, object] = dict.fromkeys(before.keys() - after.keys())
+    """The merge patch that makes `after` of `before`, in their order: equal statuses give equal requests."""
+    patch: dict[str, object] = {key: None for key in before if key not in after}
     for key, value in after.items():
         was = before.get(key)
         if isinstance(value, dict) and isinstance(was, dict):

@@ -80,6 +80,19 @@ async def test_marks_of_ten_minutes_ago_are_removed_unless_a_ledger_still_has_th
     assert fleet.status["totals"]["counted"] == {"2026-11-21T12:11Z": mark_of(("uid-2", 1, at(0)))}
 
 
+async def test_a_write_removes_marks_in_their_order_whatever_the_hashes_of_strings_are() -> None:
+    fleet = Fleet(spec=ALLOWED)
+    for minute in range(8):
+        await fleet.writer().change(FleetChange(closed=(closed(f"uid-{minute}"),)))
+        fleet.clock.seconds += 60
+    old = list(fleet.status["totals"]["counted"])
+    fleet.clock.seconds += 1200
+    fleet.client.requests.clear()
+    await fleet.writer().change(FleetChange(closed=(closed("uid-new"),)))
+    [patch] = [each.body["status"]["totals"]["counted"] for each in fleet.client.requests if each.verb == "patch"]
+    assert [key for key, value in patch.items() if value is None] == old == sorted(old)
+
+
 async def test_a_node_that_was_released_by_hand_a_moment_ago_is_quarantined_for_a_new_reason() -> None:
     """The ledger still has the entry that the next review drops."""
     fleet = Fleet(spec=ALLOWED)
