@@ -1,0 +1,1 @@
+"""The agent in a pod, on Python only: real processes, and a package that stands for torch."""
